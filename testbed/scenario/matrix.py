@@ -100,7 +100,8 @@ def _needed_options(scenario: Scenario) -> Settings:
             options["order"] = {"overlap": "none"}
     if scenario.order.declared.best_effort and pushed(scenario) is Contribution.MODEL:
         options["order"] = {"late": "retransmit"}
-    if scenario.overlay.tier2.declared.relays and not scenario.codec.tier2.declared.dense:
+    relays, waits = scenario.overlay.tier2.declared.relays, scenario.sync.tier2.declared.waits
+    if relays and not (scenario.codec.tier2.declared.dense and (waits or not scenario.overlay.tier2.declared.routes)):
         options["overlay"] = {"merge": "exact"}
     if scenario.paradigm.declared.models and (
         plain := scenario.codec.tier2.declared.to_add_up(scenario.codec.tier2.options)

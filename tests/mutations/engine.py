@@ -70,6 +70,19 @@ MUTATIONS: dict[str, Mutation] = {
         edit("reversed(range(len(self._keys)))", "range(len(self._keys))"),
         ("tests/engine/p3/test_p3.py",),
     ),
+    "what overtook on another path is taken first": Mutation(
+        "testbed.engine.overlay.group:InOrder.arrived",
+        edit(
+            "self._early.pop((*where, self._taken[where] + 1), None)",
+            "self._early.popitem()[1] if self._early else None",
+        ),
+        ("tests/engine/overlay/test_one_by_one.py",),
+    ),
+    "a tree waits for its children where contributions are applied one by one": Mutation(
+        "testbed.engine.overlay.member:OverlayMember._ready",
+        edit("if self._group.routes:", "if False:"),
+        ("tests/engine/overlay/test_one_by_one.py",),
+    ),
     "overlays relay for no other node": Mutation(
         "testbed.engine.overlay.member:OverlayMember._passed_on", always(False), OVERLAY
     ),

@@ -28,7 +28,6 @@ CURES: dict[str, list[tuple[str, ...]]] = {
     "shard=multigps": [("-shard",), (HIPS,)],
     "order=p3": [("-order",), (HIPS,)],
     "overlay=tsengine": [("-overlay",), (HIPS,)],
-    "sync=tap": [("overlay=star",), ("sync=fsa",)],
     "codec=twobit": [("overlay={tier1: {kind: tree, merge: exact}, tier2: {kind: tree, merge: exact}}",),
                      ("codec=none",), ("codec=fp16",)],
     "order=dgt": [("overlay={tier1: tree, tier2: star}",)],
@@ -59,6 +58,11 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("order={kind: dgt, late: retransmit, code: exact}",)
     ],
     ("paradigm=ps", "sync=hfa", "optimizer={kind: adam, at: worker}"): [("sync={kind: hfa, k2: 1}",)],
+    ("overlay={tier1: tree, tier2: tree}", "sync=tap"): [("overlay={kind: tree, merge: exact}",)],
+    ("overlay={tier1: tsengine, tier2: tsengine}", "sync=tap"): [
+        ("overlay={kind: tree, merge: exact}",), ("overlay={kind: netstorm, merge: exact}",), ("overlay=star",),
+        ("sync=fsa",),
+    ],
     ("paradigm=allreduce", "sync=tap"): [("sync=fsa",), (HIPS,)],
     ("paradigm={kind: allreduce, overlap: buckets}", "sync=diloco"): [("paradigm={kind: allreduce, overlap: after}",)],
     ("paradigm=gloo", "run.on=local", "sync=hfa"): [("sync={kind: hfa, k2: 1}",)],

@@ -50,6 +50,7 @@ EXAMPLES = [
     ("training.loading={kind: cached, source: nowhere}",),
     ("paradigm=gossip", "overlay=tsengine"),
     ("overlay={tier1: tree, tier2: tree}", "sync=tap"),
+    ("overlay={tier1: tsengine, tier2: tsengine}", "sync=tap"),
     ("overlay={tier1: tree, tier2: tree}", "codec=twobit"),
     ("overlay={tier1: tree, tier2: tree}", "order=dgt"),
     ("order=dgt", "codec={tier1: none, tier2: twobit}"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ class OverlayGroup:
 
     chunk_bytes  up to which size keys travel together
     sums         whether relays add up what they pass on
+    routes       whether each contribution and each reply travels by itself: they belong to no common round
     policy       this node's own
     detours      this node's, around links with long queues (NetStorm's auxiliary routes)
     """
@@ -33,12 +35,39 @@ class OverlayGroup:
     members: tuple[str, ...]
     chunk_bytes: int
     sums: bool
+    routes: bool
     policy: Overlay
     detours: Detours | None
 
     def rank(self, node: str) -> int:
         """Return the rank of ``node``; −1 for the root."""
         return ROOT if node == self.root else self.members.index(node)
+
+    def node(self, rank: int) -> str:
+        """Return the node of a rank."""
+        return self.root if rank == ROOT else self.members[rank]
+
+
+class InOrder:
+    """Messages that were numbered when they were sent, in that order: paths differ, and one may overtake another."""
+
+    def __init__(self) -> None:
+        self._sent: Counter[tuple[int, int]] = Counter()
+        self._taken: Counter[tuple[int, int]] = Counter()
+        self._early: dict[tuple[int, int, int], Message] = {}
+
+    def number(self, chunk: int, member: int) -> int:
+        """Return the number of the next message to or from a member about a chunk."""
+        self._sent[chunk, member] += 1
+        return self._sent[chunk, member]
+
+    def arrived(self, message: Message, member: int) -> Iterator[Message]:
+        """Yield the messages whose turn it is, now that this one is here."""
+        where = (message.key, member)
+        self._early[*where, message.meta["number"]] = message
+        while (following := self._early.pop((*where, self._taken[where] + 1), None)) is not None:
+            self._taken[where] += 1
+            yield following
 
 
 class OverlayNode:
@@ -51,6 +80,7 @@ class OverlayNode:
         self._trees: dict[int, Parents] = {}  # by chunk: in use now; none where the root schedules each transfer
         self._spreads: dict[int, Message] = {}  # by chunk: the last values
         self._meter = ThroughputMeter(world)
+        self._in_order = InOrder()  # where each travels by itself
         self._resumed: Mapping[str, Any] = {}  # the state of a checkpoint
 
     def declare(self, sizes: Mapping[int, int]) -> None:
@@ -86,6 +116,10 @@ class OverlayNode:
         spread = self._spreads[chunk]
         message = Message(MessageKind.SPREAD, chunk, spread.round, spread.meta, spread.parts, spread.priority)
         await self._send(to, message)
+
+    async def _send_along(self, path: Sequence[int], message: Message) -> None:
+        """Send to the first rank of a path; the message names the others, and so trees may change meanwhile."""
+        await self._send(self._group.node(path[0]), with_meta(message, {**message.meta, "path": list(path[1:])}))
 
     async def _send(self, to: str, message: Message) -> None:
         """Send to ``to``, through another member if the queue of the link is long: the message names its target."""

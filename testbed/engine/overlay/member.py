@@ -7,7 +7,7 @@ as if the server had sent them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from testbed.codec.base import Codec
@@ -34,6 +34,8 @@ class OverlayMember(OverlayNode):
     The contributions to a chunk's round are kept until the whole subtree's are here, or the root says where to send
     them. All of them are then taken at once, so a round is sent up exactly once by a tree, and a scheduled transfer
     carries whatever is here; what arrives later makes the member ready again.
+
+    Where contributions are applied one by one, each goes to the root along the path that it names, and its reply back.
     """
 
     def __init__(
@@ -87,30 +89,51 @@ class OverlayMember(OverlayNode):
             await self._ask(True, chunk.name, round_, source, bytes_per_s)
             return
         tree = self._trees[chunk.name]
+        if self._group.routes:
+            await self._send_up(chunk, round_, tree.path(self._rank))
+            return
         # Two MERGEs may be handled before the task of the first runs and sends both; the second task finds nothing.
         # A node contributes only after the last round's values, which may change the tree: before its own contribution
         # is here, the tree may still be the old one.
         here = sum(len(entry.members) for entry in self._kept.get((chunk.name, round_), ()))
         if self._own_is_complete(chunk, round_) and here == tree.size(self._rank) * len(chunk.sizes):
-            parent = tree.parents[self._rank]
-            await self._send_up(chunk, round_, self._group.root if parent < 0 else self._group.members[parent])
+            await self._send_up(chunk, round_, [tree.parents[self._rank]])
 
-    async def _send_up(self, chunk: Chunk, round_: int, to: str) -> None:
+    async def _send_up(self, chunk: Chunk, round_: int, path: Sequence[int]) -> None:
         entries = self._kept.pop((chunk.name, round_))
+        numbered = {"number": self._in_order.number(chunk.name, self._rank)} if self._group.routes else {}
         if self._group.sums and len(entries) > len(chunk.sizes):
             entries = await summed(self._world, entries, self._codec, chunk.sizes, round_)
         meta, parts = await packed(self._world, entries)
-        about = {"root": self._group.root, "entries": meta}
+        about = {"root": self._group.root, "entries": meta} | numbered
         if self._group.policy.adapts:
             about["speeds"] = self._measured.pop(chunk.name, [])
-        await self._send(to, Message(MessageKind.MERGE, chunk.name, round_, about, parts, self._priorities[chunk.name]))
+        merge = Message(MessageKind.MERGE, chunk.name, round_, about, parts, self._priorities[chunk.name])
+        await (self._send_along(path, merge) if self._group.routes else self._send(self._group.node(path[0]), merge))
 
     # ---- down ---------------------------------------------------------------------------------------------------
 
     def _on_spread(self, message: Message) -> None:
         if self._passed_on(message):
             return
-        self._spreads[message.key] = message
+        bytes_per_s = self._meter.bytes_per_s(message)
+        if self._group.routes:
+            for each in self._in_order.arrived(message, self._rank):
+                self._take(each)
+        else:
+            self._spreads[message.key] = message
+            self._take(message)
+        if self._asks:
+            self._world.spawn(self._ask(False, message.key, message.round, message.sender, bytes_per_s), "ask")
+            return
+        self._note_throughput(message, bytes_per_s)
+        for child in () if self._group.routes else self._trees[message.key].children(self._rank):
+            self._world.spawn(self._send_down(message.key, self._group.members[child]), "pass on values")
+        if "parents" in message.meta:  # from the next round on
+            self._trees[message.key] = Parents(tuple(message.meta["parents"]))
+
+    def _take(self, message: Message) -> None:
+        """Hand the values to the store, as if the server had sent them."""
         waits = message.meta.get("waits", {})
         for entry in unpack(message.meta["entries"], message.parts):
             waited = {"waited_s": waits[self._rank]} if waits else {}
@@ -119,21 +142,15 @@ class OverlayMember(OverlayNode):
             )
             value.sender = self._group.root
             self._store.deliver(value)
-        bytes_per_s = self._meter.bytes_per_s(message)
-        if self._asks:
-            self._world.spawn(self._ask(False, message.key, message.round, message.sender, bytes_per_s), "ask")
-            return
-        self._note_throughput(message, bytes_per_s)
-        for child in self._trees[message.key].children(self._rank):
-            self._world.spawn(self._send_down(message.key, self._group.members[child]), "pass on values")
-        if "parents" in message.meta:  # from the next round on
-            self._trees[message.key] = Parents(tuple(message.meta["parents"]))
 
     def _passed_on(self, message: Message) -> bool:
         """Send a message on that is for another node. Return whether it was."""
         to = message.meta.get("on_to")
         if to is None or to == self._world.node:
-            return False
+            if path := message.meta.get("path"):
+                self._note_throughput(message, self._meter.bytes_per_s(message))
+                self._world.spawn(self._send_along(path, message), "pass on")
+            return bool(path)
         self._world.spawn(self._world.send(to, with_meta(message, {**message.meta, "on_to": to})), "pass on")
         return True
 
@@ -141,7 +158,8 @@ class OverlayMember(OverlayNode):
         """Note the throughput of a transfer, to be reported with the next MERGE."""
         if self._group.policy.adapts and "on_to" not in message.meta:
             measured = self._measured.setdefault(message.key, [])
-            measured += [*message.meta.get("speeds", ()), [self._group.rank(message.sender), self._rank, bytes_per_s]]
+            below = () if self._group.routes else message.meta.get("speeds", ())  # those travel on with the message
+            measured += [*below, [self._group.rank(message.sender), self._rank, bytes_per_s]]
 
     # ---- schedules ----------------------------------------------------------------------------------------------
 
@@ -154,7 +172,8 @@ class OverlayMember(OverlayNode):
     def _on_tell(self, message: Message) -> None:
         to = message.meta["to"]
         if message.meta["up"]:
-            self._world.spawn(self._send_up(self._chunks[message.key], message.round, to), "send up")
+            path = [self._group.rank(to)]
+            self._world.spawn(self._send_up(self._chunks[message.key], message.round, path), "send up")
         else:
             assert self._spreads[message.key].round == message.round, "told to pass on values of another round"
             self._world.spawn(self._send_down(message.key, to), "pass on values")

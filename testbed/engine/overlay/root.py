@@ -46,7 +46,7 @@ class Root(OverlayNode):
         self._server, self._policy = server, group.policy
         self._ranks = {member: rank for rank, member in enumerate(group.members)}
         self._planned_trees: dict[int, Parents] = {}  # from the chunk's next round on
-        self._replies: dict[tuple[int, int], _Replies] = {}
+        self._replies: dict[tuple[int, int, int], _Replies] = {}  # by chunk, round and, of one by itself, member
         mail.on(MessageKind.MERGE, group.root, self._on_merge)
         mail.on(MessageKind.ASK, group.root, self._on_ask)
 
@@ -70,8 +70,10 @@ class Root(OverlayNode):
     # ---- up -----------------------------------------------------------------------------------------------------
 
     def _on_merge(self, message: Message) -> None:
-        for entry in unpack(message.meta["entries"], message.parts):
-            self._contribute(entry, message)
+        sender = int(message.meta["entries"][0][0][0])
+        for each in self._in_order.arrived(message, sender) if self._group.routes else (message,):
+            for entry in unpack(each.meta["entries"], each.parts):
+                self._contribute(entry, each)
         bytes_per_s = self._meter.bytes_per_s(message)
         if isinstance(self._policy, TreeOverlay) and self._policy.adapts:
             self._learn(self._policy, message, bytes_per_s)
@@ -105,25 +107,31 @@ class Root(OverlayNode):
             await self._world.send(to, message)
             return
         chunk = self._chunk_of_key[message.key]
-        where = (chunk.name, message.round)
-        replies = self._replies.setdefault(where, _Replies([0.0] * len(self._group.members)))
-        rank = self._ranks[to]
+        rank, members = self._ranks[to], len(self._group.members)
+        where = (chunk.name, message.round, rank if self._group.routes else ROOT)
+        replies = self._replies.setdefault(where, _Replies([0.0] * members))
         replies.waits_s[rank] = max(replies.waits_s[rank], message.meta.pop("waited_s", 0.0))
         replies.values.setdefault(message.key, message)
         replies.count += 1
-        if replies.count == len(chunk.sizes) * len(self._group.members):
+        if replies.count == len(chunk.sizes) * (1 if self._group.routes else members):
             await self._spread(*where, self._replies.pop(where))
 
-    async def _spread(self, chunk: int, round_: int, replies: _Replies) -> None:
+    async def _spread(self, chunk: int, round_: int, member: int, replies: _Replies) -> None:
+        """Send the values of a round to all members, or to one (``member``)."""
         values = [replies.values[key] for key in sorted(replies.values)]
+        numbered = {"number": self._in_order.number(chunk, member)} if self._group.routes else {}
         meta, parts = await packed(self._world, [Entry((), value.key, value.parts, value.meta) for value in values])
-        about = {"root": self._group.root, "entries": meta} | (
-            {"waits": replies.waits_s} if any(replies.waits_s) else {}
-        )
+        about: dict[str, Any] = {"root": self._group.root, "entries": meta} | numbered
+        about |= {"waits": replies.waits_s} if any(replies.waits_s) else {}
         priority = max(value.priority for value in values)
         # Values travel down the tree of their round and carry that of the next one. A member contributes to the next
         # round only after it has them, so no two trees mix within a round, and no message is needed to agree on one.
         tree, following = self._trees.get(chunk), self._planned_trees.get(chunk)
+        if self._group.routes and following is not None:
+            about |= {"parents": list(following.parents)} if self._policy.adapts else {}
+            path = [*reversed(following.path(member)[:-1]), member]
+            await self._send_along(path, Message(MessageKind.SPREAD, chunk, round_, about, parts, priority))
+            return
         if tree is not None and following is not None and tree.parents != following.parents:
             about["parents"] = list(following.parents)
             self._trees[chunk] = following

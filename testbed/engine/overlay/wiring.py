@@ -18,6 +18,7 @@ from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.overlay.base import ROOT, GroupSetting
 from testbed.policy.overlay.netstorm import Detours
+from testbed.policy.sync import SYNC
 from testbed.training.seeds import seed_for
 from testbed.world import World
 
@@ -78,7 +79,10 @@ def group_of(plan: Plan, root: str, node: NodePlan) -> OverlayGroup:
     rank = ROOT if node.name == root else members.index(node.name)
     bound_bytes = kind.detour_bytes(options)
     detours = Detours(rank, rates(), bound_bytes) if bound_bytes else None
-    return OverlayGroup(root, members, options.chunk, options.merge == "sum", policy, detours)
+    sync = plan.technique.sync_tier1 if server.role == "server" else plan.technique.sync_tier2
+    return OverlayGroup(
+        root, members, options.chunk, options.merge == "sum", not SYNC[sync.kind].waits, policy, detours
+    )
 
 
 def wan_links(plan: Plan, source: str, target: str) -> frozenset[str]:

@@ -44,10 +44,12 @@ class Overlay(ABC):
 
     relays  members send to members; otherwise every member exchanges with the server directly
     adapts  nodes report the throughput of transfers, and the trees may change between rounds
+    routes  members can pass on a contribution by itself, where an algorithm applies each as it comes
     """
 
     relays: ClassVar[bool] = True
     adapts: ClassVar[bool] = False
+    routes: ClassVar[bool] = False
     Options: ClassVar[type[Any]]
 
     @classmethod
@@ -65,6 +67,8 @@ class Overlay(ABC):
 
 class TreeOverlay(Overlay):
     """Every node makes one from equal settings, so that all know the first trees without a message."""
+
+    routes: ClassVar[bool] = True
 
     @abstractmethod
     def __init__(self, setting: GroupSetting, options: Any) -> None: ...

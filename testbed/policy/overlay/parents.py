@@ -27,6 +27,14 @@ class Parents:
             member, depth = self.parents[member], depth + 1
         return depth
 
+    def path(self, member: int) -> list[int]:
+        """Return the ranks from ``member`` to the root, −1, without ``member`` itself."""
+        above = []
+        while member >= 0:
+            member = self.parents[member]
+            above.append(member)
+        return above
+
     def size(self, member: int) -> int:
         """Members in the subtree of ``member``, itself included."""
         return self._sizes[member]

@@ -45,13 +45,24 @@ def overlap_needs_finished_values(scenario: Scenario) -> Found:
         )
 
 
-def relaying_needs_rounds(scenario: Scenario) -> Found:
+def merging_needs_rounds(scenario: Scenario) -> Found:
     for tier in TIERS:
-        if getattr(scenario.overlay, tier).declared.relays and not getattr(scenario.sync, tier).declared.waits:
+        overlay = getattr(scenario.overlay, tier)
+        if not overlay.declared.relays or getattr(scenario.sync, tier).declared.waits:
+            continue
+        if not overlay.declared.routes:
             yield Violation(
                 ("overlay", tier),
-                "contributions are merged on their way, and here each is applied by itself, as it comes",
-                f"write '{OVERLAYS.default}', or an algorithm that waits for all, such as 'sync: {SYNC.default}'",
+                f"'{overlay.kind}' brings together contributions to one round, to merge them on their way, and here "
+                "each is applied by itself, as it comes",
+                f"write overlay: {kinds(OVERLAYS, lambda each: each.routes)} with 'merge: exact', "
+                f"'{OVERLAYS.default}', or an algorithm that waits for all, such as 'sync: {SYNC.default}'",
+            )
+        elif getattr(overlay.options, "merge", "") == "sum":
+            yield Violation(
+                ("overlay", tier),
+                "'merge: sum' adds up on the way, and here each contribution is applied by itself, as it comes",
+                "write 'merge: exact'",
             )
 
 

@@ -48,6 +48,8 @@ INSIDE = {
     "coordinated": ["paradigm={kind: allreduce, algorithm: hitopk, coordinated: true}", "data_centers[*].workers=2"],
     "asynchronous twice": ["sync={tier1: tap, tier2: {kind: ssp, staleness: 1}}"],
     "dc-asgd": ["sync=mixedsync", "optimizer={kind: dcasgd, learning_rate: 0.05}"],
+    "asynchronous routes": ["sync=ssp", "data_centers[*].workers=2",
+                            "overlay={kind: netstorm, chunk: 2000 bytes, auxiliary: 1, change: 0.01, merge: exact}"],
     "hfa sums": ["paradigm=allreduce", "sync={kind: hfa, k1: 2, k2: 2}", "codec={kind: topk, ratio: 0.1, bound: 100}"],
     "diloco shares its outer steps": ["paradigm={kind: allreduce, optimizer_work: update, shared_by: all}",
                                       "sync={kind: diloco, h: 2}"],
@@ -60,7 +62,7 @@ INSIDE = {
 }  # fmt: skip
 # one of each way in which state is kept, besides the drawn combinations; all of them are among the slow tests
 QUICKLY = ("dgt 4-bit", "netstorm detours", "coordinated", "dc-asgd", "slower and slower", "gossip adpsgd", "layers",
-           "hfa sums", "diloco shares its outer steps", "esync mixes")  # fmt: skip
+           "asynchronous routes", "hfa sums", "diloco shares its outer steps", "esync mixes")  # fmt: skip
 
 
 def texts_of(combination: Combination) -> list[str]:
