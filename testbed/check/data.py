@@ -8,7 +8,7 @@ from torch import Tensor
 from testbed.check.subject import Subject
 from testbed.check.verdict import CheckFailed, require
 from testbed.training.datasets import Dataset, digest_of, load_anew
-from testbed.training.options.declarations import IMAGES, TEXT
+from testbed.training.options.declarations import IMAGES, RECORDS, TEXT
 
 _SEED = 5
 
@@ -19,14 +19,15 @@ def _load(subject: Subject) -> Dataset:
 
 def samples_are_what_gives_declares(subject: Subject) -> None:
     data, gives = _load(subject), subject.entry.gives
-    require(gives in (IMAGES, TEXT), "gives: images or text", repr(gives), "declare gives = IMAGES or TEXT")
+    known = (IMAGES, TEXT, RECORDS)
+    require(gives in known, "gives: images, text or records", repr(gives), "declare gives = IMAGES, TEXT or RECORDS")
     dimensions, dtypes = (4, (torch.float32, torch.uint8)) if gives == IMAGES else (2, (torch.int64,))
     for inputs, part in ((data.train_inputs, "train"), (data.test_inputs, "test")):
         require(
             inputs.dim() == dimensions and inputs.dtype in dtypes and len(inputs) > 0,
             f"{part} inputs of {dimensions} dimensions, {' or '.join(map(str, dtypes))}, with samples",
             f"{inputs.dtype} {list(inputs.shape)}",
-            "images: [count, channels, height, width]; text: characters [count, context]",
+            "images: [count, channels, height, width]; text: characters [count, context]; records: [count, fields]",
         )  # fmt: skip
         require(
             not inputs.is_floating_point() or bool(inputs.isfinite().all()), f"finite {part} inputs", "NaN or infinite",

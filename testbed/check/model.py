@@ -11,18 +11,19 @@ from testbed.check.subject import Subject
 from testbed.check.verdict import CheckFailed, require
 from testbed.errors import ScenarioError
 from testbed.training.models import build_model, segments, shape_of_model
-from testbed.training.options.declarations import IMAGES, TEXT
+from testbed.training.options.declarations import IMAGES, RECORDS, TEXT
+from testbed.training.tables import EmbeddingTables
 from testbed.training.trainer import TorchStep, mean_loss
 
 CLASSES = 10
 _BATCH = 4
-_SHAPES = {IMAGES: ((1, 8, 8), (1, 28, 28), (3, 32, 32)), TEXT: ((16,), (64,))}
+_SHAPES = {IMAGES: ((1, 8, 8), (1, 28, 28), (3, 32, 32)), TEXT: ((16,), (64,)), RECORDS: ((2,), (20,))}
 
 
 def shapes(subject: Subject) -> Iterator[tuple[int, ...]]:
     """Yield the shapes of samples that the model accepts; it may refuse some with ``ScenarioError``, but not all."""
     takes = subject.entry.takes
-    require(takes in _SHAPES, "takes: images or text", repr(takes), "declare takes = IMAGES or TEXT")
+    require(takes in _SHAPES, "takes: images, text or records", repr(takes), "declare takes = IMAGES, TEXT or RECORDS")
     refused = []
     for shape in _SHAPES[takes]:
         try:
@@ -41,18 +42,20 @@ def _build(subject: Subject, shape: tuple[int, ...]) -> nn.Sequential:
     return build_model(subject.kind, dict(subject.values), shape, CLASSES, seed=1)
 
 
-def _batch(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def _batch(subject: Subject, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(3)
-    if len(shape) == 1:
+    if subject.entry.takes == TEXT:
         characters = torch.randint(0, CLASSES, (_BATCH, *shape), generator=generator)
         return characters, characters.roll(-1, 1)
     labels = torch.randint(0, CLASSES, (_BATCH,), generator=generator)
+    if subject.entry.takes == RECORDS:
+        return torch.randint(0, 10**6, (_BATCH, *shape), generator=generator), labels
     return torch.rand(_BATCH, *shape, generator=generator), labels
 
 
 def scores_have_the_shape_of_the_labels(subject: Subject) -> None:
     for shape in shapes(subject):
-        inputs, labels = _batch(shape)
+        inputs, labels = _batch(subject, shape)
         expected = [*labels.shape, CLASSES]
         scores = _build(subject, shape)(inputs)
         require(
@@ -107,7 +110,7 @@ def _gradients(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[Tensor
 
 def gradients_are_finite_and_repeat(subject: Subject) -> None:
     for shape in shapes(subject):
-        inputs, labels = _batch(shape)
+        inputs, labels = _batch(subject, shape)
         model = _build(subject, shape)
         first, again = _gradients(model, inputs, labels), _gradients(model, inputs, labels)
         names = [name for name, _ in model.named_parameters()]
@@ -122,7 +125,7 @@ def gradients_are_finite_and_repeat(subject: Subject) -> None:
 def blocks_give_the_gradient_of_the_whole(subject: Subject) -> None:
     """With ``overlap: layers`` a step runs block by block, and must give the same bits."""
     for shape in shapes(subject):
-        inputs, labels = _batch(shape)
+        inputs, labels = _batch(subject, shape)
         model = _build(subject, shape)
         blocks = segments(model)
         step = TorchStep(blocks, inputs, labels)
@@ -135,6 +138,16 @@ def blocks_give_the_gradient_of_the_whole(subject: Subject) -> None:
             len(cut) == len(whole) and all(torch.equal(a, b) for a, b in zip(cut, whole, strict=True)),
             "the gradients of the whole step, block by block", "they differ",
             "let blocks of the nn.Sequential pass on one tensor, and keep nothing between them",
+        )  # fmt: skip
+
+
+def tables_are_declared(subject: Subject) -> None:
+    """``pull: rows`` sends parameters by rows that a forward pass uses for look-ups alone."""
+    for shape in shapes(subject):
+        found = bool(EmbeddingTables(segments(_build(subject, shape)), _batch(subject, shape)[0]).widths)
+        require(
+            found == subject.entry.tables, f"tables = {found}", f"tables = {subject.entry.tables}",
+            "declare whether a parameter is used by nn.Embedding, nn.EmbeddingBag or their functions, and by no other",
         )  # fmt: skip
 
 

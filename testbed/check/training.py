@@ -25,12 +25,14 @@ from testbed.policy.overlay.base import ScheduledOverlay
 from testbed.policy.sync.base import SyncPolicy
 from testbed.results import events
 from testbed.scenario.load import loads
-from testbed.training.options.declarations import TEXT
+from testbed.training.options.declarations import RECORDS, TEXT
 
 ROUNDS = 8  # at least
 _SENTENCE = "the quick brown fox jumps over the lazy dog; "
 _PERCEPTRON = {"kind": "mlp", "hidden": 8}
 _TRANSFORMER = {"kind": "transformer", "layers": 1, "heads": 2, "head_width": 4}
+_RECOMMENDER = {"kind": "recommender", "rows": 500, "width": 4, "hidden": 8}
+_CLICKS = {"kind": "clicks", "categories": 100, "train_samples": 400, "test_samples": 100}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,11 @@ def scenario_of(subject: Subject, folder: Path) -> dict[str, Any]:
             training["model"] = chosen
             if subject.entry.takes == TEXT:
                 training["data"] = {"kind": "text", "file": str(text), "context": 16}
+            elif subject.entry.takes == RECORDS:
+                training["data"] = _CLICKS
         case "data":
             training["data"] = chosen
-            training["model"] = _TRANSFORMER if subject.entry.gives == TEXT else _PERCEPTRON
+            training["model"] = {TEXT: _TRANSFORMER, RECORDS: _RECOMMENDER}.get(subject.entry.gives, _PERCEPTRON)
         case "split":
             training["split"] = chosen
         case axis:

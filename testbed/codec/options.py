@@ -15,6 +15,8 @@ PULLS = ("difference", "sparse-sum", "dense")
 # half of the elements: from there on, pairs of value and index would be larger than the tensor itself
 _RATIO: dict[str, Any] = {"help": "share of the elements that is sent", "above": 0, "max": 0.5}
 
+ROWS = "rows"  # how parameter servers send embedding tables: the rows that a batch needs (testbed.codec.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class NoneOptions(CodecDeclarations):

@@ -49,7 +49,7 @@ def unpack(parts: tuple[Tensor, ...], size: int, most: int, words: int | None = 
         raise ValueError(f"{values.numel()} entries, at most {most} were expected")
     if words is not None:
         _check_filler(parts[2], words - 2 * values.numel())
-    _check_indices(indices, size)
+    check_indices(indices, size)
     return indices, values
 
 
@@ -64,7 +64,8 @@ def _check_filler(filler: Tensor, length: int) -> None:
         raise ValueError(f"expected {length} words of filler, got {filler.dtype} {tuple(filler.shape)}")
 
 
-def _check_indices(indices: Tensor, size: int) -> None:
+def check_indices(indices: Tensor, size: int) -> None:
+    """Raise ``ValueError`` unless indices increase strictly and are those of ``size`` elements."""
     if indices.is_meta or not indices.numel():
         return
     if int(indices[0]) < 0 or int(indices[-1]) >= size:

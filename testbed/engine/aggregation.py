@@ -14,6 +14,7 @@ class AggregatedPush(msgspec.Struct):
 
     notes     those of the contributions, merged
     priority  that of the contributions
+    wanted    of a table, the rows that the contributors need of the new value; ``None``: all
     """
 
     key: int
@@ -22,6 +23,7 @@ class AggregatedPush(msgspec.Struct):
     members: tuple[str, ...]
     notes: dict[str, Any] = msgspec.field(default_factory=dict)
     priority: int = 0
+    wanted: Tensor | None = None
 
 
 def sum_in_order(tensors: Sequence[Tensor]) -> Tensor:

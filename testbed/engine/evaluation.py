@@ -24,19 +24,22 @@ class _Snapshot:
 
 
 class Evaluation:
-    """One worker evaluates, the first training worker in rank order; at the others every method does nothing."""
+    """One worker evaluates, the first training worker in rank order; at the others every method does nothing.
+
+    active  whether it is this one
+    """
 
     def __init__(self, world: World, plan: Plan, learner: Learner) -> None:
         training = plan.training
         self._world, self._learner = world, learner
-        self._every, self._target = training.evaluate_every, training.target_accuracy
-        self._active = world.node == plan.training_workers[0].name
+        self._every, self._target, self._rounds = training.evaluate_every, training.target_accuracy, training.rounds
+        self.active = world.node == plan.training_workers[0].name
         self._snapshot: _Snapshot | None = None
         self._reached = False
 
     def begin(self, rounds: int, workers: int) -> None:
         """Record the start of training: ``rounds`` at most, by ``workers``."""
-        if self._active:
+        if self.active:
             self._world.record("train", rounds=rounds, workers=workers)
 
     async def before_push(self, round_: int) -> bool:
@@ -45,6 +48,10 @@ class Evaluation:
             await self._collect()
         return self._reached
 
+    def needs_model(self, round_: int) -> bool:
+        """Return whether this worker is to have the whole model after ``round_``; asked before its push."""
+        return self.active and (self._due(round_) or self._reached or round_ == self._rounds - 1)
+
     def after_round(self, round_: int) -> None:
         """Copy the new values and start scoring them, every ``every`` rounds."""
         if self._due(round_):
@@ -52,7 +59,7 @@ class Evaluation:
 
     async def finish(self, round_: int) -> None:
         """Score the final values of a run whose last round was ``round_``."""
-        if not self._active:
+        if not self.active:
             return
         if self._snapshot is None or self._snapshot.round != round_:
             await self._collect()
@@ -61,7 +68,7 @@ class Evaluation:
 
     async def state(self) -> State:
         """Return what a checkpoint keeps: whether the target has been reached, and a score that is not due yet."""
-        if not self._active:
+        if not self.active:
             return {}
         state: State = {"reached": int(self._reached)}
         if self._snapshot is not None:
@@ -73,7 +80,7 @@ class Evaluation:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Inverse of ``state``. The snapshot counts as taken when the resumed run began."""
-        if not self._active:
+        if not self.active:
             return
         self._reached = bool(state["reached"])
         if "round" in state:
@@ -83,7 +90,7 @@ class Evaluation:
             self._snapshot = _Snapshot(int(state["round"]), self._learner.epoch, self._world.now(), score)
 
     def _due(self, round_: int) -> bool:
-        return self._active and round_ % self._every == self._every - 1
+        return self.active and round_ % self._every == self._every - 1
 
     def _take(self, round_: int) -> None:
         values = self._learner.values()

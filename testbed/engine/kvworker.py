@@ -15,6 +15,7 @@ from torch import Tensor
 from testbed.codec.base import Codec
 from testbed.codec.changes import ChangesCodec
 from testbed.codec.options import CODECS
+from testbed.codec.rows import TableCodec
 from testbed.codec.table import make_codec
 from testbed.costs import DECODE, DECODE_VALUE
 from testbed.engine import coding, sync_setup
@@ -25,7 +26,7 @@ from testbed.engine.slicing import Slicer
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
-from testbed.policy.shard.slices import Slice
+from testbed.policy.shard.slices import Slice, by_rows
 from testbed.state import State, Stateful, below, joined, take_over, under
 from testbed.world import Future, Work, World
 
@@ -83,6 +84,7 @@ class KVWorker:
     ) -> None:  # fmt: skip
         """``route``: where order or overlay replace the direct way to the server."""
         self._world, self._servers, self._make_codec, self._codec = world, servers, codec, codec()
+        self._tables: dict[int, TableCodec] = {}  # by wire key: the codecs of tables that travel by rows
         self._slicer, self._priority = slicer, priority
         self._route = route or PushRoute(world.send)
         self._slices: dict[int, list[Slice]] = {}
@@ -91,7 +93,7 @@ class KVWorker:
         self._unanswered: dict[tuple[int, int], Message] = {}
         self._decoding: set[tuple[int, int]] = set()  # values that have arrived
         self._introduced: Future[None] | None = None  # set when a server's successor knows the keys
-        self._resumed: Mapping[str, Any] = {}  # the codec's state in a checkpoint
+        self._resumed: Mapping[str, Any] = {}  # the codecs' state in a checkpoint
         self.membership_epoch = 0
         self.retains_pushes = False
         self.first_control = ReplyControl()
@@ -99,22 +101,47 @@ class KVWorker:
 
     # ---- keys and first values ----------------------------------------------------------------------------------
 
-    async def declare(self, sizes: Sequence[int], codec: CodecChoice | None = None) -> None:
-        """Declare the keys to the servers: key ``k`` has ``sizes[k]`` elements. ``codec``: chosen by a script."""
+    async def declare(
+        self, sizes: Sequence[int], codec: CodecChoice | None = None, widths: Mapping[int, int] | None = None
+    ) -> None:
+        """Declare the keys to the servers: key ``k`` has ``sizes[k]`` elements.
+
+        codec   chosen by a script
+        widths  the elements of a row of each key that is a table of which rows are pulled
+        """
         if codec is not None:
             self._codec = self._make_codec(codec)
-        if self._resumed:
-            self._codec.load_state(self._resumed)
         slices = self._slicer(tuple(sizes), len(self._servers), codec[0] if codec else None)
+        if widths:
+            slices = by_rows(slices, widths)
         for piece in slices:
             self._slices.setdefault(piece.key, []).append(piece)
             self._sizes[piece.wire_key] = piece.stop - piece.start
+            if widths and piece.key in widths:
+                self._tables[piece.wire_key] = TableCodec(self._codec, widths[piece.key])
+        if self._resumed:
+            self._codec.load_state(below("codec", self._resumed))
+            take_over(self._states_of_tables(), below("table", self._resumed))
         for index, server in enumerate(self._servers):
             placed = [piece for piece in slices if piece.server == index]
             if self._route.on_declared is not None:
                 self._route.on_declared(server, {piece.wire_key: piece.stop - piece.start for piece in placed})
             meta = ({"codec": list(codec)} if codec else {}) | self._epoch_meta()
-            await self._world.send(server, Message(MessageKind.DECLARE, meta=meta, parts=_declaration(placed)))
+            await self._world.send(server, Message(MessageKind.DECLARE, meta=meta, parts=self._declaration(placed)))
+
+    def _declaration(self, pieces: Sequence[Slice]) -> tuple[Tensor, ...]:
+        """Return wire keys and their elements and, where there are tables, the elements of a row or 0, as int64."""
+        columns = [[piece.wire_key for piece in pieces], [piece.stop - piece.start for piece in pieces]]
+        if self._tables:
+            tables = [self._tables.get(piece.wire_key) for piece in pieces]
+            columns.append([table.width if table else 0 for table in tables])
+        return tuple(torch.tensor(column, dtype=torch.int64) for column in columns)
+
+    def _codec_of(self, wire_key: int) -> Codec:
+        return self._tables.get(wire_key, self._codec)
+
+    def _states_of_tables(self) -> dict[str, Stateful]:
+        return {str(wire_key): table for wire_key, table in self._tables.items()}
 
     def _epoch_meta(self) -> dict[str, int]:
         return {"epoch": self.membership_epoch} if self.membership_epoch else {}
@@ -142,23 +169,35 @@ class KVWorker:
     # ---- rounds -------------------------------------------------------------------------------------------------
 
     def push(
-        self, key: int, round_: int, tensor: Tensor, notes: Mapping[str, Any] | None = None, priority: int | None = None
-    ) -> Coroutine[Any, Any, None]:
+        self, key: int, round_: int, tensor: Tensor, notes: Mapping[str, Any] | None = None,
+        priority: int | None = None, wanted: Tensor | None = None,
+    ) -> Coroutine[Any, Any, None]:  # fmt: skip
         """Send this child's contribution to a key's round, with ``notes``; ``value`` may be awaited from this call on.
 
-        ``priority``: that of the contributions from below, if this child is a server; ``None``: the order axis decides.
+        priority  that of the contributions from below, if this child is a server; ``None``: the order axis decides
+        wanted    of a table, the rows that the reply is to bring, int64 and ascending; ``None``: all
         """
         for piece in self._slices[key]:
             self._expect(piece.wire_key, round_)
+            if piece.wire_key in self._tables:
+                self._ask(self._tables[piece.wire_key], piece, wanted)
         return self._push(key, round_, tensor, dict(notes or {}), self._priority(key) if priority is None else priority)
+
+    @staticmethod
+    def _ask(table: TableCodec, piece: Slice, wanted: Tensor | None) -> None:
+        """Ask for the rows of one slice, which are numbered from its first row on."""
+        if wanted is not None:
+            first, end = piece.start // table.width, piece.stop // table.width
+            wanted = wanted[(wanted >= first) & (wanted < end)] - first
+        table.ask(wanted)
 
     async def _push(self, key: int, round_: int, tensor: Tensor, notes: dict[str, Any], priority: int) -> None:
         for piece in self._slices[key]:
-            size = piece.stop - piece.start
+            size, codec = piece.stop - piece.start, self._codec_of(piece.wire_key)
             elements = tensor if size == tensor.numel() else tensor[piece.start : piece.stop]  # no view of a whole key
-            parts = await coding.encode(self._world, self._codec, piece.wire_key, elements, round_)
+            parts = await coding.encode(self._world, codec, piece.wire_key, elements, round_)
             message = Message(MessageKind.PUSH, piece.wire_key, round_, dict(notes), parts, priority)
-            message.decoding = coding.codec_work(self._codec, DECODE, size, round_, parts)
+            message.decoding = coding.codec_work(codec, DECODE, size, round_, parts)
             if self._introduced is not None:
                 await self._world.wait(self._introduced, "the declaration of keys to the server's successor")
             if self.retains_pushes:
@@ -195,7 +234,7 @@ class KVWorker:
         return value
 
     def _on_value(self, message: Message) -> None:
-        key = message.key
+        key, codec = message.key, self._codec_of(message.key)
         where = (key, message.round)
         if self.retains_pushes and (
             where not in self._pending or self._pending[where].done() or where in self._decoding
@@ -203,17 +242,17 @@ class KVWorker:
             return  # both the lost server and its successor have answered: the bits are the same
         self._unanswered.pop(where, None)
         if message.round == PULL_ROUND:  # first values are exact, whatever the codec
-            self._codec.begin(key, message.parts[0])
+            codec.begin(key, message.parts[0])
             self._on_tensor(message, message.parts[0])
-        elif self._codec.cost(DECODE_VALUE, self._sizes[key]) is None:
-            self._on_tensor(message, self._codec.decode_value(key, message.parts, self._sizes[key]))
+        elif codec.cost(DECODE_VALUE, self._sizes[key]) is None:
+            self._on_tensor(message, codec.decode_value(key, message.parts, self._sizes[key]))
         else:
             self._decoding.add(where)
             self._world.spawn(self._decode(message), f"decode key {key}")
 
     async def _decode(self, message: Message) -> None:
         key, round_ = message.key, message.round
-        tensor = await coding.decode_value(self._world, self._codec, message, self._sizes[key])
+        tensor = await coding.decode_value(self._world, self._codec_of(key), message, self._sizes[key])
         self._decoding.discard((key, round_))
         self._on_tensor(message, tensor)
 
@@ -256,22 +295,17 @@ class KVWorker:
         since = {} if waits_for_first_values else {"since": self.first_control.begin}
         if pieces:
             meta = since | self._epoch_meta()
-            await self._world.send(successor, Message(MessageKind.DECLARE, meta=meta, parts=_declaration(pieces)))
+            await self._world.send(successor, Message(MessageKind.DECLARE, meta=meta, parts=self._declaration(pieces)))
         introduced.set_result(None)
         for message in again:
             await self._world.send(successor, message)
 
     def state(self) -> State:
-        """Return the memories of the codec and of the route; between two rounds there is nothing else to keep."""
-        return under("codec", self._codec.state()) | under("route", joined(self._route.memories))
+        """Return the memories of the codecs and of the route; between two rounds there is nothing else to keep."""
+        tables = under("table", joined(self._states_of_tables()))
+        return under("codec", self._codec.state()) | tables | under("route", joined(self._route.memories))
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Inverse of ``state``; to be called before keys are declared."""
-        self._resumed = below("codec", state)
+        self._resumed = state
         take_over(self._route.memories, below("route", state))
-
-
-def _declaration(pieces: Sequence[Slice]) -> tuple[Tensor, Tensor]:
-    """Return wire keys and their elements, as int64."""
-    keys = torch.tensor([piece.wire_key for piece in pieces], dtype=torch.int64)
-    return keys, torch.tensor([piece.stop - piece.start for piece in pieces], dtype=torch.int64)

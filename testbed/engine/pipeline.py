@@ -81,13 +81,15 @@ class PipelinedWorker(Worker):
                 await self._compute(current, share, f"forward {segment}", forward)
 
     async def _backward(self, current: _PipelinedRound) -> None:
+        wanted = await self._wanted(current.round)
         for segment in reversed(range(len(self._keys))):
             share, backward = self._shares[segment][1], partial(current.step.backward_segment, segment)
             gradients = await self._compute(current, share, f"backward {segment}", backward)
             for key, gradient in zip(self._keys[segment], gradients, strict=True):
                 notes = dict(self._notes) if key == 0 else None
                 # in a task: a full queue must hold up the sending of gradients, not their computation
-                self._world.spawn(self._store.push(key, current.round, gradient, notes), f"push key {key}")
+                pushing = self._store.push(key, current.round, gradient, notes, wanted=wanted.get(key))
+                self._world.spawn(pushing, f"push key {key}")
 
     async def _take(self, segment: int, before: _PipelinedRound) -> None:
         """Load a segment's values after ``before``; with those of the last segment that round is over."""

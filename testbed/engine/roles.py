@@ -75,7 +75,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         worker = PipelinedWorker(world, plan, node, parts, shape) if shape else Worker(world, plan, node, parts)
         rounds = await worker.run()
         await session.finish(worker.leaves)
-        return await session.record_final(learner.values(), rounds=rounds)
+        return await session.record_final(worker.final_values(), rounds=rounds)
 
     return run
 

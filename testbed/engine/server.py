@@ -22,6 +22,7 @@ from typing import Any
 from torch import Tensor
 
 from testbed.codec.base import Codec
+from testbed.codec.rows import TableCodec, asked_by
 from testbed.costs import DECODE
 from testbed.engine import coding
 from testbed.engine.aggregation import AggregatedPush, Contributions, PendingPush, merge_notes, sum_in_order
@@ -50,6 +51,7 @@ class Server:
         self._world, self._policy, self._upstream = world, policy, upstream
         self._send, self._make_codec = send, codec
         self._codecs: dict[str, Codec] = {}  # one per child, as a codec may have memory
+        self._tables: dict[tuple[str, int], TableCodec] = {}  # of keys that travel by rows
         self._sizes: dict[int, int] = {}
         self._first_key = -1  # the one that records speak of: keys travel together
         self._values: dict[int, Value] = {}
@@ -118,10 +120,12 @@ class Server:
         member = message.sender
         if message.meta.get("epoch", 0) < self._lost_in_epoch.get(member, 0):
             return  # sent by a process that was lost since then: its successor declares the keys anew
-        keys, counts = message.parts
-        sizes = dict(zip(keys.tolist(), counts.tolist(), strict=True))
+        keys, *columns = (part.tolist() for part in message.parts)
+        sizes = dict(zip(keys, columns[0], strict=True))
+        widths = {key: width for key, width in zip(keys, columns[1], strict=True) if width} if columns[1:] else {}
         choice = message.meta.get("codec")
-        self._codecs[member] = self._make_codec(choice, member)
+        codec = self._codecs[member] = self._make_codec(choice, member)
+        self._tables |= {(member, key): TableCodec(codec, width) for key, width in widths.items()}
         if "since" in message.meta:
             self._membership.resume_member(member, message.meta["since"])
         elif self._membership.on_declared(member):
@@ -131,7 +135,7 @@ class Server:
         self._codecs[member].load_state(below(member, self._resumed_codecs))
         if not self._sizes:
             self._sizes, self._first_key = sizes, min(sizes, default=-1)
-            self._world.spawn(self._upstream.declare(sizes, choice), "declare keys")
+            self._world.spawn(self._upstream.declare(sizes, choice, widths), "declare keys")
         assert self._sizes == sizes, f"{member} declares other keys than the children before it"
 
     def _on_init(self, message: Message) -> None:
@@ -172,7 +176,7 @@ class Server:
         key, member = message.key, message.sender
         if member in self._membership.absent:
             return  # the member was lost while this push was in flight
-        codec, size = self._codecs[member], self._sizes[key]
+        codec, size = self._codec(member, key), self._sizes[key]
         if not message.parts:  # an overlay has added it to the push of another member
             self._on_contribution(message, None)
         elif codec.cost(DECODE, size) is None:
@@ -184,8 +188,11 @@ class Server:
         key, member = message.key, message.sender
         tensor = await coding.decode(self._world, codec, message, self._sizes[key])
         # else the member was lost meanwhile, and perhaps another process of its name has declared its keys
-        if member not in self._membership.absent and self._codecs[member] is codec:
+        if member not in self._membership.absent and self._codec(member, key) is codec:
             self._on_contribution(message, tensor)
+
+    def _codec(self, member: str, key: int) -> Codec:
+        return self._tables.get((member, key)) or self._codecs[member]
 
     def _on_contribution(self, message: Message, tensor: Tensor | None) -> None:
         key, member, now_s = message.key, message.sender, self._world.now()
@@ -221,7 +228,9 @@ class Server:
         tensor = await self._world.compute(work, lambda: sum_in_order(tensors))
         tensor = await self._rescaled(tensor, effect)
         notes = merge_notes([each.notes for each in taken])
-        return AggregatedPush(effect.key, effect.round, tensor, effect.members, notes, self._priorities[effect.key])
+        tables = [self._tables[member, effect.key] for member in effect.members if (member, effect.key) in self._tables]
+        wanted, priority = asked_by(tables) if tables else None, self._priorities[effect.key]
+        return AggregatedPush(effect.key, effect.round, tensor, effect.members, notes, priority, wanted)
 
     async def _rescaled(self, tensor: Tensor, effect: Aggregate) -> Tensor:
         """Scale a sum that lacks lost members, so that the others stand for them too."""
@@ -256,13 +265,13 @@ class Server:
                 self._world.record("held", round=round_, member=member, held_s=round(held_s, 6), by=effect.by)
             control = ReplyControl(self._ending, value.control.waited_s + held_s, steps)
             self._upstream.on_value_sent(key, value.tensor, member)
-            codec = self._codecs[member]
+            codec = self._codec(member, key)
             parts = payloads.get(codec.cost_name)
             if parts is None:
                 parts = await coding.encode_value(self._world, codec, key, value.tensor, round_)
                 if codec.shares_values(value.tensor.numel()):
                     payloads[codec.cost_name] = parts
-            if member in self._membership.absent or self._codecs[member] is not codec:
+            if member in self._membership.absent or self._codec(member, key) is not codec:
                 continue  # the same, meanwhile
             await self._send(
                 member, Message(MessageKind.VALUE, key, round_, control.to_meta(), parts, self._priorities[key])

@@ -25,8 +25,10 @@ class Upstream(ABC):
     is_top = False
     first_control = ReplyControl()
 
-    async def declare(self, sizes: dict[int, int], codec: CodecChoice | None) -> None:  # noqa: B027 - optional
-        """Declare the keys; ``codec``: chosen by a script."""
+    async def declare(  # noqa: B027 - optional
+        self, sizes: dict[int, int], codec: CodecChoice | None, widths: dict[int, int]
+    ) -> None:
+        """Declare the keys, as ``KVWorker.declare``."""
 
     @abstractmethod
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
@@ -97,9 +99,9 @@ class ParentServers(Upstream):
         """Use ``successor`` instead of ``server``, if that is one of the parents."""
         self._store.fail_over_to(server, successor)
 
-    async def declare(self, sizes: dict[int, int], codec: CodecChoice | None) -> None:
+    async def declare(self, sizes: dict[int, int], codec: CodecChoice | None, widths: dict[int, int]) -> None:
         await self._world.wait(self._admitted, "the scheduler to admit this server to the run")
-        await self._store.declare([sizes[key] for key in sorted(sizes)], codec)
+        await self._store.declare([sizes[key] for key in sorted(sizes)], codec, widths)
         self._declared.set_result(None)
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
@@ -114,7 +116,7 @@ class ParentServers(Upstream):
     async def apply(self, total: AggregatedPush) -> Value:
         round_ = self._round_of(total)
         tensor = total.tensor if self._weight == 1.0 else total.tensor * self._weight
-        await self._store.push(total.key, round_, tensor, total.notes, total.priority)
+        await self._store.push(total.key, round_, tensor, total.notes, total.priority, total.wanted)
         return await self._store.value(total.key, round_)
 
     def _round_of(self, total: AggregatedPush) -> int:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
+from testbed.codec.options import ROWS
 from testbed.engine import sync_setup
 from testbed.engine.checkpoint import Checkpointer
 from testbed.engine.collection import TRAIN
@@ -18,12 +22,24 @@ from testbed.engine.local_work import LocalResult, LocalWork
 from testbed.engine.membership import Membership
 from testbed.engine.reply import Value, merge_controls
 from testbed.engine.slicing import needs_loss
+from testbed.errors import ScenarioError
 from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
 from testbed.state import below, under
 from testbed.training.learner import SegmentedLearner
-from testbed.world import World
+from testbed.world import Work, World
+
+
+def table_widths(plan: Plan, learner: SegmentedLearner) -> Mapping[int, int]:
+    """Return the elements of a row of each key that travels by rows. Raise ``ScenarioError`` if the Plan finds none."""
+    if plan.technique.paradigm.options.get("pull") != ROWS:
+        return {}
+    if not learner.widths:
+        raise ScenarioError(
+            "paradigm.pull: the model looks up no rows: each of its parameters is used whole; write 'pull: all'"
+        )
+    return learner.widths
 
 
 class Departure:
@@ -85,6 +101,7 @@ class Worker:
         self._store, self._learner, self._work = parts.store, parts.learner, parts.work
         self._membership, self._checkpointer, self._departure = parts.membership, parts.checkpointer, parts.departure
         self._evaluation = Evaluation(world, plan, parts.learner)
+        self._widths = table_widths(plan, parts.learner)
         self._needs_reports, self._needs_loss = sync_setup.needs_reports(plan), needs_loss(plan)
         self._declared_steps = sync_setup.local_steps(plan)
         self._assigned_steps = 0  # of every round, once a reply has named this worker
@@ -117,7 +134,7 @@ class Worker:
 
         A worker that joins a run in progress takes the values that the servers have.
         """
-        await self._store.declare(self._learner.sizes)
+        await self._store.declare(self._learner.sizes, widths=self._widths)
         if self._is_master and not joining:
             for key, value in enumerate(self._learner.values()):
                 await self._store.init(key, value)
@@ -128,7 +145,7 @@ class Worker:
         """Continue where the checkpoint was made."""
         state = self._checkpointer.state
         self._store.load_state(below("store", state))
-        await self._store.declare(self._learner.sizes)
+        await self._store.declare(self._learner.sizes, widths=self._widths)
         if not self._node.trains:
             return
         self._learner.load_state(below("learner", state))
@@ -185,11 +202,23 @@ class Worker:
         """Push every key, then take every new value. The worker's notes travel with the first key."""
         if self._needs_loss:
             self._notes["loss"] = result.loss
+        wanted = await self._wanted(round_)
         for key, tensor in enumerate(result.contributions):
-            await self._store.push(key, round_, tensor, self._notes if key == 0 else None)
+            notes = self._notes if key == 0 else None
+            await self._store.push(key, round_, tensor, notes, wanted=wanted.get(key))
         values = [await self._store.value(key, round_) for key in range(len(result.contributions))]
         await self._work.take(self._world, round_, [value.tensor for value in values])
         return values
+
+    async def _wanted(self, round_: int) -> Mapping[int, Tensor]:
+        """Return the rows of tables that the batch after ``round_`` needs; tables that are not named come whole."""
+        if not self._widths or self._evaluation.needs_model(round_):
+            return {}
+        return await self._world.compute(Work("copy", round_), lambda: self._learner.rows(round_ + 1))
+
+    def final_values(self) -> list[Tensor]:
+        """Return the values that this worker ends with; none if it holds rows of different rounds."""
+        return [] if self._widths and not self._evaluation.active else self._learner.values()
 
     def _report(self, result: LocalResult, work_s: float, transfer_s: float) -> None:
         """Note for the next push how long a step and a transfer took here, in seconds (ESync)."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from testbed.axes import Axis
+from testbed.axes import Axis, option
+from testbed.codec.options import ROWS
 from testbed.policy.collective import AllReduceOptions
 from testbed.policy.collective.gloo import BACKENDS, GlooOptions
 from testbed.policy.collective.mpi import MpiOptions
@@ -32,14 +33,26 @@ class Paradigm:
 
 
 @dataclass(frozen=True, slots=True)
-class Hips(Paradigm):
+class WithServers(Paradigm):
+    """Options of parameter servers."""
+
+    pull: str = option(
+        "all",
+        "all: every round brings whole tensors; rows: of embedding tables the rows that the next batch needs, and a "
+        "push has those that are not zero",
+        choices=("all", ROWS),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Hips(WithServers):
     """Hierarchical parameter server: workers, one local server per data centre, global servers (GeoMX)."""
 
     tiers: ClassVar[int] = 2
 
 
 @dataclass(frozen=True, slots=True)
-class ParameterServer(Paradigm):
+class ParameterServer(WithServers):
     """Parameter server with one tier: workers push over the WAN, straight to the global servers (ps-lite)."""
 
     tiers: ClassVar[int] = 1

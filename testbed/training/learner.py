@@ -70,6 +70,13 @@ class SegmentedLearner(Learner, Protocol):
     """A learner that supports segmented steps and checkpoints."""
 
     @property
+    def widths(self) -> Mapping[int, int]:
+        """Elements of a row of each key that is an embedding table."""
+
+    def rows(self, step: int) -> Mapping[int, Tensor]:
+        """Return the rows of each table that the batch of ``step`` needs, int64 and ascending."""
+
+    @property
     def shape(self) -> ModelShape: ...
 
     def begin(self, step: int) -> SegmentedStep: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -27,6 +28,10 @@ class ShapeTrainer:
         self._values = [_tensor(size) for size in self.sizes]
 
     epoch = 0
+    widths: Mapping[int, int] = MappingProxyType({})  # rows follow from samples, and there are none
+
+    def rows(self, step: int) -> Mapping[int, Tensor]:
+        return {}
 
     def gradient(self, step: int) -> StepResult:
         return StepResult(float("nan"), self._batch_size, list(self._values))

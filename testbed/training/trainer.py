@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from testbed.training.datasets import Dataset, as_model_input, digest_of
 from testbed.training.learner import Score, SegmentedStep, State, StepResult
 from testbed.training.models import Segment, measure, segments
 from testbed.training.shapes import ModelShape
+from testbed.training.tables import EmbeddingTables
 
 TEST_BATCH = 1000
 CPU = torch.device("cpu")
@@ -122,6 +124,20 @@ class Trainer:
         """Segments with their sizes and their work."""
         sample = as_model_input(self._dataset.train_inputs[:1]).to("meta")
         return measure(type(self._model).__name__, copy.deepcopy(self._model).to("meta"), sample)
+
+    @property
+    def widths(self) -> Mapping[int, int]:
+        """Elements of a row of each key that is an embedding table."""
+        return self._tables.widths
+
+    @cached_property
+    def _tables(self) -> EmbeddingTables:
+        return EmbeddingTables(self._segments, as_model_input(self._dataset.train_inputs[:1].to(self._device)))
+
+    def rows(self, step: int) -> dict[int, Tensor]:
+        """Return the rows of each table that the batch of ``step`` needs."""
+        inputs = self._dataset.train_inputs[self._batches.indices(step)]
+        return self._tables.rows(as_model_input(inputs.to(self._device)))
 
     def gradient(self, step: int) -> StepResult:
         """Return loss and gradients of the batch of ``step`` at the current values."""

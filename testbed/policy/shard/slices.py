@@ -45,6 +45,17 @@ def sliced(slices: Iterable[Slice], elements: int) -> tuple[Slice, ...]:
     return numbered(pieces)
 
 
+def by_rows(slices: Sequence[Slice], widths: Mapping[int, int]) -> tuple[Slice, ...]:
+    """Return slices whose cuts are moved down to the beginning of a row, renumbered. ``widths``: of a row, by key."""
+    pieces: list[tuple[int, int, int, int]] = []
+    for piece in slices:
+        width = widths.get(piece.key, 1)
+        start, stop = (cut // width * width for cut in (piece.start, piece.stop))
+        if stop > start:
+            pieces.append((piece.key, start, stop, piece.server))
+    return numbered(pieces)
+
+
 def buckets_of(sizes: Sequence[int], bucket_bytes: int) -> tuple[tuple[int, ...], ...]:
     """Keys of each bucket, in the order in which backpropagation yields them: from the last key to the first.
 

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from testbed.axes import Axis
-from testbed.codec.options import CODECS
+from testbed.codec.options import CODECS, ROWS
 from testbed.policy.events import Contribution
 from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.axes import TIERS, PerTier, Technique
@@ -61,6 +61,11 @@ def sums_come_down(scenario: Scenario) -> bool:
     """Return whether workers receive sums of gradients for an optimizer of their own, not parameters."""
     waits = scenario.sync.tier1.declared.waits
     return bool(updates_on_workers(scenario) and waits and pushed(scenario) is Contribution.GRADIENT)
+
+
+def pulls_rows(scenario: Scenario) -> bool:
+    """Return whether embedding tables travel by rows."""
+    return bool(getattr(scenario.paradigm.options, "pull", "") == ROWS)
 
 
 def overlaps(scenario: Scenario) -> bool:

@@ -9,8 +9,10 @@ from typing import Any
 from testbed.errors import ScenarioError
 from testbed.training.datasets.base import Dataset, as_model_input, digest_of
 from testbed.training.datasets.cifar10 import load_cifar10
+from testbed.training.datasets.clicks import load_clicks
 from testbed.training.datasets.digits import load_digits
 from testbed.training.datasets.mnist import load_mnist
+from testbed.training.datasets.movielens import load_movielens
 from testbed.training.datasets.teacher import load_teacher
 from testbed.training.datasets.text import load_text
 from testbed.training.options import DATASETS
@@ -27,6 +29,8 @@ _LOADERS: dict[str, Callable[[Any, int], Dataset]] = {
     "cifar10": load_cifar10,
     "text": load_text,
     "teacher": load_teacher,
+    "clicks": load_clicks,
+    "movielens": load_movielens,
     "none": _no_data,
     "script": _no_data,
     "user_program": _no_data,

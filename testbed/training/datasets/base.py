@@ -24,7 +24,8 @@ class Dataset:
     """Samples and labels; labels int64.
 
     Images: inputs [count, channels, height, width], float32 in [0, 1] or uint8 (a quarter of the memory), labels
-    [count]. Text: inputs int64 [count, context], labels [count, context]: the character after each one.
+    [count]. Text: inputs int64 [count, context], labels [count, context]: the character after each one. Records: inputs
+    int64 [count, fields], the numbers of categories, from 0 on and different in all fields; labels [count].
     """
 
     train_inputs: Tensor
@@ -35,7 +36,7 @@ class Dataset:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one sample: (channels, height, width), or (context,)."""
+        """Shape of one sample: (channels, height, width), (context,) or (fields,)."""
         return tuple(self.train_inputs.shape[1:])
 
     def first(self, train_samples: int, test_samples: int) -> Dataset:

@@ -18,11 +18,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from testbed.errors import ScenarioError
 from testbed.training.declared import declared_shape
+from testbed.training.models.recommender import recommender
 from testbed.training.models.resnet import resnet
 from testbed.training.models.small import cnn, lenet, mlp
 from testbed.training.models.transformer import transformer
 from testbed.training.options import MODELS
-from testbed.training.options.declarations import TEXT
+from testbed.training.options.declarations import IMAGES, RECORDS, TEXT
 from testbed.training.options.models import Declared
 from testbed.training.seeds import seed_for
 from testbed.training.shapes import ModelShape, SegmentShape, key_ranges
@@ -74,8 +75,9 @@ _BUILDERS: dict[str, Callable[[Any, tuple[int, ...], int], nn.Module]] = {
     "mlp": mlp,
     "resnet": resnet,
     "transformer": transformer,
+    "recommender": recommender,
 }
-_DIMENSIONS = {"images": 3, "text": 1}
+_DIMENSIONS = {IMAGES: 3, TEXT: 1, RECORDS: 1}
 
 
 def build_model(
@@ -135,7 +137,7 @@ def shape_of_model(kind: str, options: dict[str, Any], input_shape: tuple[int, .
         return declared_shape(**asdict(chosen))
     with torch.device("meta"):
         model = assemble(kind, options, input_shape, classes)
-        dtype = torch.int64 if MODELS[kind].takes == TEXT else torch.float32
+        dtype = torch.float32 if MODELS[kind].takes == IMAGES else torch.int64
         return measure(kind, model, torch.empty(1, *input_shape, dtype=dtype))
 
 

@@ -11,9 +11,11 @@ from typing import Any
 from testbed.axes import Axis
 from testbed.training.options.datasets import (
     Cifar10,
+    Clicks,
     Digits,
     FashionMnist,
     Mnist,
+    MovieLens,
     NoData,
     ScriptData,
     Teacher,
@@ -21,7 +23,17 @@ from testbed.training.options.datasets import (
     UserProgramData,
 )
 from testbed.training.options.loading import LOADINGS
-from testbed.training.options.models import Cnn, Declared, LeNet, Mlp, ResNet, Script, Transformer, UserProgram
+from testbed.training.options.models import (
+    Cnn,
+    Declared,
+    LeNet,
+    Mlp,
+    Recommender,
+    ResNet,
+    Script,
+    Transformer,
+    UserProgram,
+)
 from testbed.training.options.optimizers import Adam, AdamW, DcAsgd, LarsOptions, Nesterov, Sgd
 from testbed.training.options.splits import ByClass, ByCount, Contiguous, Dirichlet, Iid
 
@@ -33,6 +45,7 @@ MODELS: Axis[Any] = Axis(
         "mlp": Mlp,
         "resnet": ResNet,
         "transformer": Transformer,
+        "recommender": Recommender,
         "declared": Declared,
         "script": Script,
         "user_program": UserProgram,
@@ -48,6 +61,8 @@ DATASETS: Axis[Any] = Axis(
         "cifar10": Cifar10,
         "text": Text,
         "teacher": Teacher,
+        "clicks": Clicks,
+        "movielens": MovieLens,
         "none": NoData,
         "script": ScriptData,
         "user_program": UserProgramData,

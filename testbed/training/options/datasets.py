@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from testbed.axes import option
-from testbed.training.options.declarations import NOTHING, PROGRAM, SCRIPT, TEXT, DataDeclarations
+from testbed.training.options.declarations import NOTHING, PROGRAM, RECORDS, SCRIPT, TEXT, DataDeclarations
 
 _ALL: dict[str, Any] = {"min": 0, "max": 10_000_000}
 _TRAIN_SAMPLES: dict[str, Any] = {"help": "number of training samples, from the first on; 0: all", **_ALL}
@@ -68,6 +68,32 @@ class Teacher(DataDeclarations):
     classes: int = option(10, "number of classes", min=2, max=10_000)
     hidden: int = option(16, "width of the teacher: larger is harder", min=1, max=4096)
     noise: float = option(0.0, "share of training labels drawn at random", min=0, max=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Clicks(DataDeclarations):
+    """Synthetic: records of one category per field, clicked or not, by hidden factors drawn from the run's seed.
+
+    Few categories are frequent and most are rare (Zipf's law), as users and items of a shop.
+    """
+
+    gives: ClassVar[str] = RECORDS
+    train_samples: int = option(20_000, "training records", min=1, max=10_000_000)
+    test_samples: int = option(2_000, "test records", min=1, max=10_000_000)
+    fields: int = option(2, "fields of a record", min=2, max=64)
+    categories: int = option(1_000, "categories of a field", min=2, max=10_000_000)
+    skew: float = option(1.0, "exponent of Zipf's law; 0: all categories are equally frequent", min=0, max=4)
+    factors: int = option(4, "hidden factors of a category: more are harder", min=1, max=64)
+    noise: float = option(0.0, "share of training labels drawn at random", min=0, max=1)
+
+
+@dataclass(frozen=True, slots=True)
+class MovieLens(DataDeclarations):
+    """MovieLens (Harper and Konstan, 2015): the films that a user gives 4 stars or more, from a local file."""
+
+    gives: ClassVar[str] = RECORDS
+    file: str = option("data/ml-100k/u.data", "u.data, ratings.dat or ratings.csv, plain or .gz", path="file")
+    test_share: float = option(0.1, "share held out for testing", min=0.01, max=0.9)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 IMAGES = "images"
 TEXT = "text"
+RECORDS = "records"
 SCRIPT = "script"
 NOTHING = "none"
 PROGRAM = "program"
@@ -15,11 +16,14 @@ UNKNOWN_MODEL_BYTES = 1 << 28
 class ModelDeclarations:
     """``takes``: the samples that the model is for.
 
-    ``images`` or ``text``; ``script``: a user's script brings model and data; ``none``: it has sizes only;
-    ``program``: a user's program, of which nothing is known.
+    ``images``, ``text`` or ``records`` (of categories); ``script``: a user's script brings model and data; ``none``: it
+    has sizes only; ``program``: a user's program, of which nothing is known.
+
+    ``tables``: it has embedding tables, parameters of which a batch needs the rows alone that it looks up.
     """
 
     takes: ClassVar[str] = IMAGES
+    tables: ClassVar[bool] = False
 
     @classmethod
     def size_bound_bytes(cls, options: Any) -> int:

@@ -10,6 +10,7 @@ from testbed.training.declared import DECLARED, declared_shape
 from testbed.training.options.declarations import (
     NOTHING,
     PROGRAM,
+    RECORDS,
     SCRIPT,
     TEXT,
     UNKNOWN_MODEL_BYTES,
@@ -60,9 +61,29 @@ class Transformer(ModelDeclarations):
     """A decoder-only transformer over characters (Radford et al., 2019, in small)."""
 
     takes: ClassVar[str] = TEXT
+    tables: ClassVar[bool] = True
     layers: int = option(2, "number of blocks", min=1, max=96)
     heads: int = option(4, "attention heads of a block", min=1, max=128)
     head_width: int = option(16, "width of one head; the model is heads times wider", min=1, max=512)
+
+
+@dataclass(frozen=True, slots=True)
+class Recommender(ModelDeclarations):
+    """An embedding table of categories and a perceptron over the rows of a record (He et al., WWW 2017, in small).
+
+    Categories beyond the last row are folded onto the others (feature hashing: Weinberger et al., ICML 2009).
+    """
+
+    takes: ClassVar[str] = RECORDS
+    tables: ClassVar[bool] = True
+    rows: int = option(20_000, "rows of the table", min=2, max=10**8)
+    width: int = option(16, "numbers in a row", min=1, max=4096)
+    hidden: int = option(32, "width of the hidden layer", min=1, max=65_536)
+
+    @classmethod
+    def size_bound_bytes(cls, options: Recommender) -> int:
+        """Records have at most 64 categories, outputs at most 1024."""
+        return 4 * (options.rows * options.width + options.hidden * (65 * options.width + 1024 + 1) + 1024)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,135 @@
+"""Embedding tables by rows: up travel the rows that are not zero, down those that the child has asked for.
+
+A table is a key whose elements are rows of one width, of which a batch needs few. Each contribution says which rows the
+next batch needs (``ask``), and the reply brings the values of these rows alone: partial pull, as ``row_sparse_pull`` of
+MXNet's key-value store. What is decoded is a whole table at both ends: a contribution with zeros in its other rows, a
+value with the other rows as the child last had them. So sums and updates have the bits that whole tables give.
+
+A contribution's parts are the rows asked for and the rows sent, int32 and ascending, and the elements of the rows sent
+as another codec, without memory, makes them; a value's are those of the elements of the rows asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from testbed.codec import pairs
+from testbed.codec.base import Codec
+from testbed.costs import ENCODE_VALUE, Cost, cost_of
+
+_ALL = -1  # as the only row asked for: every row
+
+
+class TableCodec(Codec):
+    """One end of one table, with rows of ``width`` elements, over ``codec``. The child's end keeps the table it has."""
+
+    has_memory = True
+    cost_name = "rows"
+    encode_s_per_element = 0.5e-9  # finding the rows that are not zero
+    decode_s_per_element = 0.3e-9  # writing the zeros; a value: copying the table that the child has
+    gather_s_per_element = 0.02e-9
+
+    def __init__(self, codec: Codec, width: int) -> None:
+        self._codec, self.width = codec, width
+        self._held: Tensor | None = None
+        self._asked: Tensor | None = None
+
+    @property
+    def asked(self) -> Tensor | None:
+        """The rows that the child asked for last, int64; ``None``: all."""
+        return self._asked
+
+    def ask(self, rows: Tensor | None) -> None:
+        """Ask, with the next contribution, for these rows, ascending; ``None``: all. To be called at the child."""
+        self._asked = rows
+
+    def begin(self, wire_key: int, value: Tensor) -> None:
+        self._held = value
+
+    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
+        table = tensor.view(-1, self.width)
+        rows = (table != 0).any(dim=1).nonzero().flatten()
+        asked = torch.tensor([_ALL]) if self._asked is None else self._asked
+        payload = self._codec.encode(wire_key, table[rows].flatten()) if rows.numel() else ()
+        return asked.to(torch.int32), rows.to(torch.int32), *payload
+
+    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        if len(parts) < 2 or any(part.dtype != torch.int32 or part.dim() != 1 for part in parts[:2]):
+            raise ValueError("expected the rows asked for and the rows sent, int32, before the elements")
+        asked, rows, *payload = parts
+        count = size // self.width
+        if asked.tolist() == [_ALL]:
+            self._asked = None
+        else:
+            pairs.check_indices(asked, count)
+            self._asked = asked.long()
+        pairs.check_indices(rows, count)
+        return self._placed(torch.zeros(size), rows.long(), self._decoded(self._codec.decode, wire_key, payload, rows))
+
+    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
+        if self._asked is None:
+            return self._codec.encode_value(wire_key, value)
+        rows = value.view(-1, self.width)[self._asked].flatten()
+        return self._codec.encode_value(wire_key, rows) if rows.numel() else ()
+
+    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        if self._asked is None:
+            self._held = self._codec.decode_value(wire_key, parts, size)
+        else:
+            assert self._held is not None, "the first value of a key comes before its rounds"
+            rows = self._decoded(self._codec.decode_value, wire_key, parts, self._asked)
+            self._held = self._placed(self._held.clone(), self._asked, rows)
+        return self._held
+
+    def _decoded(self, decode: Any, wire_key: int, parts: Iterable[Tensor], rows: Tensor) -> Tensor:
+        """Return the elements of ``rows``; without rows there is no payload."""
+        payload = tuple(parts)
+        if not rows.numel():
+            if payload:
+                raise ValueError(f"{len(payload)} parts of elements, and no row")
+            return torch.empty(0)
+        elements: Tensor = decode(wire_key, payload, rows.numel() * self.width)
+        return elements
+
+    def _placed(self, table: Tensor, rows: Tensor, elements: Tensor) -> Tensor:
+        """Return ``table``, which has taken over the elements of ``rows``."""
+        table.view(-1, self.width).index_copy_(0, rows, elements.view(-1, self.width))
+        return table
+
+    def shares_values(self, size: int) -> bool:
+        return False  # each child asks for rows of its own
+
+    def encoded_bytes(self, size: int) -> int:
+        """Return what a contribution without a zero takes, of a child that asks for all rows one by one."""
+        return 8 * (size // self.width) + self._codec.encoded_bytes(size)
+
+    def value_bytes(self, size: int) -> int:
+        return self._codec.value_bytes(size)
+
+    def cost(self, operation: str, size: int) -> Cost | None:
+        """Return what going through the whole table costs; what the other codec does to a few rows is not counted."""
+        if operation == ENCODE_VALUE:
+            inner = self._codec.cost(operation, size)
+            return inner and cost_of(self.cost_name, operation, self.gather_s_per_element)
+        return super().cost(operation, size)
+
+    def state(self) -> dict[str, Any]:
+        return {} if self._held is None else {"held": self._held}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._held = state.get("held")
+
+
+def asked_by(tables: Iterable[TableCodec]) -> Tensor | None:
+    """Return the rows that any of these children asked for; ``None``: all."""
+    asked = []
+    for table in tables:
+        if table.asked is None:
+            return None
+        asked.append(table.asked)
+    rows: Tensor = torch.unique(torch.cat(asked))
+    return rows
