@@ -13,7 +13,7 @@ from testbed.scenario import loads
 from testbed.scenario.rules import violations_of
 from testbed.scenario.schema import Scenario
 from tests.scenario.test_bad import GOOD
-from tests.scenario.test_rules import EXAMPLES, SCRIPTS, unchecked
+from tests.scenario.test_rules import EXAMPLES, SCRIPTS, TABLES, unchecked
 
 REMOVED = "-"  # before a path: "remove it"
 ALSO = "+"  # before a setting: a second refusal proposes it, or it is what is left when an option is removed
@@ -50,6 +50,7 @@ CURES: dict[str, list[tuple[str, ...]]] = {
     "sync=hfa": [("optimizer={kind: adam, at: worker}",)],
     "optimizer={kind: sgd, nesterov: true}": [("optimizer={kind: sgd, nesterov: true, momentum: 0.9}",)],
     "paradigm={kind: allreduce, density: 5 %}": [("+paradigm=allreduce",)],
+    "paradigm={kind: hips, pull: rows}": [("paradigm={kind: hips, pull: all}",)],
     "transport.tls=true": [("order=fifo",), ("order=p3",), ("transport.tls=false",)],
 }  # fmt: skip
 OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
@@ -74,6 +75,17 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     ("paradigm=allreduce", "order={kind: fifo, overlap: layers}"): [
         ("order={kind: fifo, overlap: none}",),
         ("order={kind: fifo, overlap: none}", "paradigm={kind: allreduce, overlap: buckets}"),
+    ],
+    (*TABLES, "training.loading=cached"): [("training.loading=in_memory",)],
+    (*TABLES, "codec={tier1: none, tier2: twobit}"): [("codec=none",), ("codec=fp16",)],
+    (*TABLES, "overlay={tier1: star, tier2: tree}"): [("overlay=star",)],
+    (*TABLES, "order=dgt"): [("order=fifo",), ("order=p3",)],
+    (*TABLES, "optimizer={kind: adam, at: worker}"): [("optimizer={kind: adam, at: global}",)],
+    (*TABLES, "sync={tier1: tap, tier2: mixedsync}"): [
+        ("sync={tier1: fsa, tier2: mixedsync}",), ("paradigm={kind: ps, pull: rows}", "+sync=tap")
+    ],
+    (*TABLES, "recovery={on_failure: continue}"): [
+        ("recovery={on_failure: restart}",), ("recovery={on_failure: abort}",)
     ],
     ("recovery={on_nan: skip}", "paradigm=allreduce"): [("recovery={on_nan: abort}",)],
     ("faults=[{kind: down, link: '*', at: 5 s, for: 1 s}]", "run.on=local"): [
@@ -140,7 +152,8 @@ def short(texts: tuple[str, ...]) -> tuple[str, ...]:
     if any(text.startswith("workload") for text in texts):
         return ("run.on=simulate", "training={rounds: 20}")
     rounds = 120 if any("twobit" in text for text in texts) else 20
-    return ("run.on=simulate", f"training.rounds={rounds}", "training.evaluate_every=5", "training.model=mlp")
+    model = () if any(text.startswith("training.model") for text in texts) else ("training.model=mlp",)
+    return ("run.on=simulate", f"training.rounds={rounds}", "training.evaluate_every=5", *model)
 
 
 def train(texts: tuple[str, ...], cure: tuple[str, ...], folder: Path) -> str:

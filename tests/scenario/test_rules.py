@@ -20,7 +20,17 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "scenarios" / "scripts"
 SCRIPT = ("workload={script: plain_pytorch.py}", "training={rounds: 100}")
 PROGRAM = ("training=null", "workload={command: 'true'}")
+TABLES = ("training.model=recommender", "training.data=clicks", "paradigm={kind: hips, pull: rows}")
 EXAMPLES = [
+    ("paradigm={kind: hips, pull: rows}",),
+    (*TABLES, "training.compute=modelled", "run.on=simulate"),
+    (*TABLES, "training.loading=cached"),
+    (*TABLES, "codec={tier1: none, tier2: twobit}"),
+    (*TABLES, "overlay={tier1: star, tier2: tree}"),
+    (*TABLES, "order=dgt"),
+    (*TABLES, "optimizer={kind: adam, at: worker}"),
+    (*TABLES, "sync={tier1: tap, tier2: mixedsync}"),
+    (*TABLES, "recovery={on_failure: continue}"),
     ("training.compute=modelled",),
     ("training.compute=modelled", "run.on=simulate", "training.target_accuracy=0.9"),
     ("training.model=declared", "training.data=none"),

@@ -21,6 +21,7 @@ JOBS: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
     "lenet": ("lenet", {}, "digits", {}),
     "mlp": ("mlp", {"hidden": 16, "layers": 2}, "teacher", {"train_samples": 256, "test_samples": 64}),
     "resnet": ("resnet", {}, "teacher", {"train_samples": 128, "test_samples": 32, "side": 16, "channels": 3}),
+    "recommender": ("recommender", {"rows": 150, "width": 4}, "clicks", {"categories": 100, "train_samples": 400}),
     "transformer": ("transformer", {"heads": 2, "head_width": 8}, "text", {"context": 16}),
 }
 

@@ -46,7 +46,7 @@ def test_published_sizes(kind: str, options: dict[str, Any], shape: tuple[int, .
 
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in ("declared", "script", "user_program")])
 def test_the_measured_shape_is_the_model(kind: str) -> None:
-    shape = TEXT if MODELS[kind].takes == "text" else COLOUR
+    shape = COLOUR if MODELS[kind].takes == "images" else TEXT
     model = build_model(kind, {}, shape, 10, seed=1)
     measured = shape_of_model(kind, {}, shape, 10)
     assert measured.sizes == sizes(model)
@@ -96,6 +96,7 @@ def test_seeds_decide_and_leave_torch_alone() -> None:
     [
         ("cnn", TEXT, "'cnn' is for images"),
         ("transformer", GREY, "'transformer' is for text"),
+        ("recommender", GREY, "'recommender' is for records"),
         ("declared", GREY, "compute: modelled"),
         ("lenet", (1, 3, 3), "too small"),
     ],

@@ -7,7 +7,6 @@ from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
     is_scripted,
-    kinds,
     overlaps,
     techniques_of,
     tiers_of,
@@ -15,10 +14,7 @@ from testbed.scenario.rules.facts import (
     without_servers,
 )
 from testbed.scenario.schema import Scenario
-from testbed.training.options import MODELS
-from testbed.training.options.declarations import IMAGES, NOTHING, RECORDS, TEXT
-
-_SAMPLES = (IMAGES, TEXT, RECORDS)
+from testbed.training.options.declarations import NOTHING
 
 
 def script_needs_servers_and_workers(scenario: Scenario) -> Found:
@@ -80,15 +76,6 @@ def real_compute_needs_values(scenario: Scenario) -> Found:
             "'real' needs a model with values, and this one has only shapes",
             "write 'modelled', and run it with 'on: simulate'",
         )
-
-
-def model_is_for_the_data(scenario: Scenario) -> Found:
-    model, data = scenario.training.model, scenario.training.data
-    takes, gives = model.declared.takes, data.declared.gives
-    if takes != gives and takes in _SAMPLES and gives in _SAMPLES:
-        fitting = kinds(MODELS, lambda other: other.takes == gives)
-        problem = f"'{model.kind}' is for {takes}, and '{data.kind}' gives {gives}"
-        yield Violation(("training", "model"), problem, f"write {fitting}, or other data")
 
 
 def loading_needs_samples(scenario: Scenario) -> Found:

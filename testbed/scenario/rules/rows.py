@@ -8,6 +8,7 @@ from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
+from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
@@ -51,7 +52,8 @@ def _unfit(scenario: Scenario) -> Iterator[tuple[str, str]]:
         problem = (
             "a local server asks for the rows of all its workers at once, and here they do not wait for each other"
         )
-        yield problem, f"'tier1: {SYNC.default}', or one tier"
+        one_tier = kinds(PARADIGMS, lambda paradigm: paradigm.tiers == 1)
+        yield problem, f"'tier1: {SYNC.default}', paradigm: {one_tier}"
     if scenario.recovery.on_failure == "continue":
         problem = "a node that comes back takes values from servers that hold rows of different rounds"
         yield problem, "on_failure: restart or abort"

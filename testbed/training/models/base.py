@@ -20,7 +20,7 @@ class Model(ModelDeclarations, ABC):
     def build(options: Any, input_shape: tuple[int, ...], classes: int) -> nn.Module:
         """Return a module from a batch of samples of ``input_shape`` to scores [batch, classes].
 
-        Text has scores [batch, context, classes]. The children of an ``nn.Sequential`` are sent block by block; any other
+        Text has scores [batch, context, classes]. The children of an ``nn.Sequential`` are sent one by one; any other
         module is one block. It has no buffers (use group instead of batch normalisation); its parameters are
         initialised afterwards (``testbed.training.models.initialise``).
         """
