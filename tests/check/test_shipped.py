@@ -40,12 +40,13 @@ MORE: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "overlay": [("tree", {"degree": 1}), ("tsengine", {"pairing": "fastest"}),
     ("tsengine", {"ports": 1, "max_greed": 0.0})],
     "model": [("mlp", {"layers": 0}), ("resnet", {"blocks": 3})],
-    "data": [("teacher", {"channels": 3, "noise": 0.5})],
+    "data": [("teacher", {"channels": 3, "noise": 0.5}), ("clicks", {"fields": 3, "noise": 0.5})],
     "split": [("dirichlet", {"alpha": 0.05}), ("by_count", {"skew": 1.5})],
     "optimizer": [("sgd", {"momentum": 0.9, "nesterov": True}), ("dcasgd", {"adaptive": True, "compensation": 2.0})],
 }  # fmt: skip
 WITHOUT_CONTRACT = (  # sizes or files alone
     "declared", "script", "user_program", "none", "mnist", "fashion_mnist", "cifar10", "text",
+    "movielens",
 )  # fmt: skip
 ON_FILES = ("topology", "trace")
 CASES = [

@@ -179,3 +179,71 @@ def test_noise_changes_so_many_training_labels_and_no_others() -> None:
 
 def test_no_data_says_what_it_is_for() -> None:
     assert "compute: modelled" in refusal("none")
+
+
+def test_clicks_follow_hidden_factors() -> None:
+    options = {"train_samples": 3000, "test_samples": 500, "categories": 50, "fields": 3}
+    data, other = load_dataset("clicks", options, seed=1), load_dataset("clicks", options, seed=2)
+    assert data.train_inputs.shape == (3000, 3) and data.input_shape == (3,) and data.classes == 2
+    for field in range(3):
+        column = data.train_inputs[:, field]
+        assert int(column.min()) >= 50 * field and int(column.max()) < 50 * (field + 1)
+    labels = torch.cat([data.train_labels, data.test_labels])
+    assert 0.4 < labels.float().mean() < 0.6
+    first = (data.train_inputs[:, 0] == 0).float().mean()
+    assert 0.18 < first < 0.27, "Zipf's law: the first of 50 categories has 1/4.5 of the records"
+    assert not torch.equal(data.train_inputs, other.train_inputs)
+    records = torch.cat([data.train_inputs, data.test_inputs])
+    answers: dict[tuple[int, ...], set[int]] = {}
+    for record, label in zip(records.tolist(), labels.tolist(), strict=True):
+        answers.setdefault(tuple(record), set()).add(label)
+    assert all(len(each) == 1 for each in answers.values()), "a record is always answered alike"
+
+
+def test_noise_of_clicks_is_in_training_labels_alone() -> None:
+    options = {"train_samples": 1000, "test_samples": 200}
+    clean = load_dataset("clicks", options, seed=1)
+    noisy = load_dataset("clicks", {**options, "noise": 0.4}, seed=1)
+    assert torch.equal(clean.train_inputs, noisy.train_inputs) and torch.equal(clean.test_labels, noisy.test_labels)
+    assert 0.15 < (clean.train_labels != noisy.train_labels).float().mean() < 0.25
+
+
+RATINGS = [(7, 300, 5.0), (2, 10, 3.5), (7, 10, 4.0), (9, 300, 1.0)]
+FORMATS = {
+    "u.data": "\n".join("\t".join(map(str, [*row[:2], int(row[2]), 881250949])) for row in RATINGS),
+    "ratings.dat": "\n".join("::".join(map(str, [*row, 978300760])) for row in RATINGS) + "\n",
+    "ratings.csv": "userId,movieId,rating,timestamp\n" + "\n".join(",".join(map(str, [*row, 1])) for row in RATINGS),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("zipped", [False, True])
+def test_movielens(name: str, zipped: bool, tmp_path: Path) -> None:
+    path, content = tmp_path / name, FORMATS[name].encode()
+    (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content)) if zipped else path.write_bytes(content)
+    data = load_dataset("movielens", {"file": str(path), "test_share": 0.25}, seed=1)
+    assert len(data.train_inputs) == 3 and len(data.test_inputs) == 1 and data.classes == 2
+    records = torch.cat([data.train_inputs, data.test_inputs]).tolist()
+    labels = torch.cat([data.train_labels, data.test_labels]).tolist()
+    users, films = {2: 0, 7: 1, 9: 2}, {10: 3, 300: 4}
+    expected = [([users[user], films[film]], int(stars >= 4)) for user, film, stars in RATINGS]
+    assert sorted(zip(records, labels, strict=True)) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "has 0 ratings"),
+        (b"1\t2\n3\t4\n", "is no list"),
+        (b"1\t2\tx\t4\n1\t2\t3\t4\n", "is no list"),
+        (b"1\t2\t3\t4\n", "has 1 rating"),
+    ],
+)
+def test_malformed_movielens(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "u.data").write_bytes(content)
+    assert message in refusal("movielens", file=str(tmp_path / "u.data"))
+
+
+def test_missing_movielens_names_file_and_source(tmp_path: Path) -> None:
+    message = refusal("movielens", file=str(tmp_path / "nowhere" / "u.data"))
+    assert "u.data" in message and "grouplens.org" in message and "training.data.file" in message

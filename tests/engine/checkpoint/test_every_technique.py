@@ -57,12 +57,14 @@ INSIDE = {
     "esync mixes": ["paradigm={kind: gossip, algorithm: sgp}", "sync=esync"],
     "hfa mixes": ["paradigm=gossip", "sync={kind: hfa, k1: 2, k2: 2}", "codec=fp16"],
     "diloco by pairs": ["paradigm={kind: gossip, algorithm: adpsgd}", "sync={kind: diloco, h: 2}"],
+    "rows": ["paradigm={kind: hips, pull: rows}", "training.model={kind: recommender, rows: 300, width: 4, hidden: 8}",
+             "training.data={kind: clicks, categories: 200, train_samples: 2000, test_samples: 200}"],
     "slower and slower": ["sync=esync", "optimizer.at=worker",
                           "device.slowdown.points=[{at: 0 s, factor: 1}, {at: 600 ms, factor: 3}]"],
 }  # fmt: skip
 # one of each way in which state is kept, besides the drawn combinations; all of them are among the slow tests
 QUICKLY = ("dgt 4-bit", "netstorm detours", "coordinated", "dc-asgd", "slower and slower", "gossip adpsgd", "layers",
-           "asynchronous routes", "hfa sums", "diloco shares its outer steps", "esync mixes")  # fmt: skip
+           "asynchronous routes", "hfa sums", "diloco shares its outer steps", "esync mixes", "rows")  # fmt: skip
 
 
 def texts_of(combination: Combination) -> list[str]:

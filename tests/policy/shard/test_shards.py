@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from testbed.policy.shard.hashed import Hashed
 from testbed.policy.shard.multigps import MultiGps, filling
-from testbed.policy.shard.slices import Slice
+from testbed.policy.shard.slices import Slice, by_rows, sliced
 
 DEMO_CNN = (400, 16, 12_800, 32, 131_072, 256, 32_768, 128, 1280, 10)  # GeoMX' demo network on 28x28 images
 
@@ -62,3 +62,17 @@ def test_filling_makes_level(levels: list[int], size: int) -> None:
     assert sum(parts) == size and min(parts) >= 0
     raised = [level for level, part in zip(after, parts, strict=True) if part]
     assert not raised or max(raised) - min(after) <= 1
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9)), min_size=1, max_size=6), st.integers(1, 3))
+def test_cuts_of_tables_are_at_rows(tables: list[tuple[int, int]], servers: int) -> None:
+    """Whatever was cut how: each element stays in one slice, and no row is in two."""
+    sizes, widths = tuple(rows * width for rows, width in tables), {key: width for key, (_, width) in enumerate(tables)}
+    slices = sliced(MultiGps(MultiGps.Options(bound=5, rule="even")).slices(sizes, servers), 7)
+    cut = by_rows(slices, widths)
+    assert [piece.wire_key for piece in cut] == list(range(len(cut)))
+    for key, size in enumerate(sizes):
+        pieces = sorted((piece.start, piece.stop) for piece in cut if piece.key == key)
+        assert [start for start, _ in pieces] == [0, *(stop for _, stop in pieces[:-1])] and pieces[-1][1] == size
+        assert all(stop % widths[key] == 0 and stop > start for start, stop in pieces)
+    assert by_rows(slices, {}) == slices

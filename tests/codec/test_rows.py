@@ -1,0 +1,166 @@
+"""Tables by rows: what travels, to the byte; what is decoded, to the bit; what cannot have come from the other end."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from testbed.codec.rows import TableCodec, asked_by
+from testbed.codec.table import make_codec
+from testbed.costs import ENCODE_VALUE
+
+ROWS, WIDTH = 10, 4
+SIZE = ROWS * WIDTH
+KEY = 3
+
+
+def ends(kind: str = "none") -> tuple[TableCodec, TableCodec]:
+    """Child and server, after the first value, which is 0, 1, 2, …"""
+    child, server = (TableCodec(make_codec(kind, {}), WIDTH) for _ in "cs")
+    child.begin(KEY, torch.arange(SIZE, dtype=torch.float32))
+    return child, server
+
+
+def contribution(*rows: int) -> Tensor:
+    table = torch.zeros(ROWS, WIDTH)
+    for row in rows:
+        table[row] = torch.arange(1, WIDTH + 1) * (row + 1)
+    return table.flatten()
+
+
+def rows(*numbers: int) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.int64)
+
+
+def size_bytes(parts: tuple[Tensor, ...]) -> int:
+    return sum(part.nbytes for part in parts)
+
+
+@pytest.mark.parametrize(("kind", "element_bytes"), [("none", 4), ("fp16", 2)])
+def test_a_round_takes_the_bytes_of_its_rows(kind: str, element_bytes: int) -> None:
+    child, server = ends(kind)
+    child.ask(rows(1, 2, 9))
+    up = child.encode(KEY, contribution(0, 9))
+    assert size_bytes(up) == 4 * 3 + 4 * 2 + element_bytes * 2 * WIDTH
+    assert torch.equal(server.decode(KEY, up, SIZE), contribution(0, 9))
+    value = torch.arange(SIZE, dtype=torch.float32) + 100
+    down = server.encode_value(KEY, value)
+    assert size_bytes(down) == element_bytes * 3 * WIDTH
+    expected = torch.arange(SIZE, dtype=torch.float32).view(ROWS, WIDTH)
+    expected[rows(1, 2, 9)] += 100
+    assert torch.equal(child.decode_value(KEY, down, SIZE), expected.flatten())
+
+
+def test_a_value_that_was_returned_does_not_change() -> None:
+    child, server = ends()
+    held = []
+    for row in (1, 5):
+        child.ask(rows(row))
+        server.decode(KEY, child.encode(KEY, contribution(row)), SIZE)
+        held.append(child.decode_value(KEY, server.encode_value(KEY, torch.full((SIZE,), float(-row))), SIZE))
+    first, second = (value.view(ROWS, WIDTH) for value in held)
+    assert first[5].tolist() == [20, 21, 22, 23] and first[1].tolist() == [-1] * WIDTH
+    assert second[5].tolist() == [-5] * WIDTH and second[1].tolist() == [-1] * WIDTH
+
+
+@pytest.mark.parametrize("kind", ["none", "fp16"])
+def test_no_rows_at_all(kind: str) -> None:
+    child, server = ends(kind)
+    child.ask(rows())
+    up = child.encode(KEY, contribution())
+    assert size_bytes(up) == 0
+    assert not server.decode(KEY, up, SIZE).any()
+    down = server.encode_value(KEY, torch.ones(SIZE))
+    assert down == ()
+    assert torch.equal(child.decode_value(KEY, down, SIZE), torch.arange(SIZE, dtype=torch.float32))
+
+
+def test_all_rows_are_asked_for_by_one_number() -> None:
+    child, server = ends()
+    child.ask(None)
+    up = child.encode(KEY, contribution(4))
+    assert up[0].tolist() == [-1]
+    server.decode(KEY, up, SIZE)
+    assert server.asked is None
+    down = server.encode_value(KEY, torch.ones(SIZE))
+    assert size_bytes(down) == 4 * SIZE
+    assert torch.equal(child.decode_value(KEY, down, SIZE), torch.ones(SIZE))
+
+
+def test_a_row_of_nan_is_sent() -> None:
+    child, server = ends()
+    child.ask(rows(0))
+    table = contribution()
+    table[WIDTH + 1] = torch.nan
+    decoded = server.decode(KEY, child.encode(KEY, table), SIZE)
+    assert decoded.isnan().nonzero().flatten().tolist() == [WIDTH + 1]
+
+
+@given(st.lists(st.tuples(st.integers(0, ROWS - 1), st.floats(-1e3, 1e3, width=32)), max_size=8))
+def test_contributions_come_through_with_their_bits(changes: list[tuple[int, float]]) -> None:
+    child, server = ends()
+    child.ask(rows(0))
+    table = torch.zeros(ROWS, WIDTH)
+    for row, number in changes:
+        table[row, row % WIDTH] = number
+    parts = child.encode(KEY, table.flatten())
+    assert torch.equal(server.decode(KEY, parts, SIZE), table.flatten())
+    assert len(parts[1]) == int((table != 0).any(1).sum())
+
+
+def test_servers_ask_for_the_rows_of_all_children() -> None:
+    tables = [TableCodec(make_codec("none", {}), WIDTH) for _ in range(3)]
+    for table, asked in zip(tables, (rows(1, 4), rows(), rows(0, 4, 7)), strict=True):
+        table.ask(asked)
+    union = asked_by(tables)
+    assert union is not None and union.tolist() == [0, 1, 4, 7]
+    tables[1].ask(None)
+    assert asked_by(tables) is None
+
+
+def int32(*numbers: int) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((int32(1),), "the rows asked for and the rows sent"),
+        ((torch.ones(1), int32(1), torch.ones(WIDTH)), "int32"),
+        ((int32(1), int32(2, 1), torch.ones(2 * WIDTH)), "do not increase"),
+        ((int32(1), int32(ROWS), torch.ones(WIDTH)), "outside of 10"),
+        ((int32(-2), int32(1), torch.ones(WIDTH)), "outside of 10"),
+        ((int32(-1, 2), int32(1), torch.ones(WIDTH)), "outside of 10"),
+        ((int32(1), int32(1), torch.ones(WIDTH + 1)), "expected 4 elements"),
+        ((int32(1), int32(1)), "expected 1 part"),
+        ((int32(1), int32(), torch.ones(WIDTH)), "and no row"),
+    ],
+)
+def test_what_cannot_have_come_from_a_child_is_refused(parts: tuple[Tensor, ...], message: str) -> None:
+    _, server = ends()
+    with pytest.raises(ValueError, match=message):
+        server.decode(KEY, parts, SIZE)
+
+
+def test_the_childs_end_goes_on_from_its_state() -> None:
+    child, server = ends()
+    child.ask(rows(2))
+    server.decode(KEY, child.encode(KEY, contribution(2)), SIZE)
+    child.decode_value(KEY, server.encode_value(KEY, torch.zeros(SIZE)), SIZE)
+    again, _ = ends()
+    again.load_state(child.state())
+    for end in (child, again):
+        end.ask(rows(3))
+    down = (torch.full((WIDTH,), 7.0),)
+    assert torch.equal(child.decode_value(KEY, down, SIZE), again.decode_value(KEY, down, SIZE))
+    assert server.state() == {}
+
+
+def test_finding_rows_has_a_price_and_taking_few_of_them_has_none() -> None:
+    plain, narrow = ends()[0], ends("fp16")[0]
+    assert plain.cost(ENCODE_VALUE, SIZE) is None
+    assert narrow.cost(ENCODE_VALUE, SIZE) is not None
+    assert all(plain.cost(operation, SIZE) is not None for operation in ("encode", "decode", "decode_value"))
