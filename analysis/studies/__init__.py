@@ -13,6 +13,7 @@ EXPERIMENTS = ("headline", "greed", "cells", "synchronisation", "stragglers",
 VERDICTS = {"verdicts": "everything:STUDY", "verdict-dgt": "rounds:DGT", "verdict-tsengine": "rounds:TSENGINE",
             "verdict-p3": "rounds:P3", "verdict-multi-gps": "rounds:MULTI_GPS", "verdict-rings": "rounds:RINGS",
             "verdict-data-cache": "rounds:DATA_CACHE", "verdict-parallel-optimizer": "rounds:PARALLEL_OPTIMIZER",
+            "verdict-partial-pull": "rounds:PARTIAL_PULL",
             "verdict-fp16": "training:FP16", "verdict-bi-sparse": "training:BI_SPARSE", "verdict-mpq": "training:MPQ",
             "verdict-hfa": "training:HFA", "verdict-diloco": "training:DILOCO", "verdict-esync": "training:ESYNC",
             "verdict-mixed-sync": "training:MIXED_SYNC", "verdict-hitopk": "training:HITOPK"}  # fmt: skip

@@ -7,7 +7,14 @@ from tests.mutations.mutation import Mutation, always, edit, instead
 BITS = ("tests/codec/test_bits.py",)
 GEOMX, SELECTORS = ("tests/codec/test_geomx.py",), ("tests/codec/test_selectors.py",)
 CHANGES = ("tests/codec/test_changes.py",)
+ROWS = ("tests/codec/test_rows.py",)
 MUTATIONS: dict[str, Mutation] = {
+    "tables come with zeros in the rows that were not asked for": Mutation(
+        "testbed.codec.rows:TableCodec.decode_value", edit("self._held.clone()", "torch.zeros(size)"), ROWS
+    ),
+    "a server asks for the rows of one child": Mutation(
+        "testbed.codec.rows:asked_by", edit("torch.cat(asked)", "asked[0]"), ROWS
+    ),
     "models lose what a codec keeps back": Mutation(
         "testbed.codec.changes:ChangesCodec.decode", edit(" + self._milestones[wire_key] * self._weight", ""), CHANGES
     ),

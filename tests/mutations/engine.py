@@ -25,7 +25,17 @@ def _zeros(before: Any) -> Any:
 
 COLLECTION = ("tests/engine/test_collection.py",)
 SLICES = ("tests/engine/test_slices.py",)
+ROWS = ("tests/engine/test_rows.py",)
 MUTATIONS: dict[str, Mutation] = {
+    "rows of the batch before are pulled": Mutation(
+        "testbed.engine.worker:Worker._wanted", edit("rows(round_ + 1)", "rows(round_)"), ROWS
+    ),
+    "a model is evaluated with rows of different rounds": Mutation(
+        "testbed.engine.evaluation:Evaluation.needs_model", always(False), ROWS
+    ),
+    "a checkpoint forgets the rows that a child has": Mutation(
+        "testbed.codec.rows:TableCodec.load_state", always(None), RESUMED
+    ),
     "keys of every codec are cut": Mutation("testbed.engine.slicing:may_be_cut", always(True), SLICES),
     "keys are never cut by default": Mutation("testbed.engine.slicing:may_be_cut", always(False), SLICES),
     "all codecs that scripts choose cut keys as the first one": Mutation(

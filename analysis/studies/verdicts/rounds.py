@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analysis.studies.experiments.shared_optimizer import optimizer_s
+from analysis.studies.study import StudyRun
 from analysis.studies.verdicts.comparison import RATE, Expected, TwinComparison, round_s
 
 DGT = TwinComparison(
@@ -38,6 +39,25 @@ MULTI_GPS = TwinComparison(
     {"port of the server": {}, "links slower than the port": {"links[*].rate": "10 Mbit/s"}},
     (Expected("rounds are at least 1.5 times shorter", "port of the server", "round_s", low=1.5),
      Expected("no difference above 2 %", "links slower than the port", "round_s", 0.98, 1.02)),
+)  # fmt: skip
+
+
+def _wan_bytes(each: StudyRun) -> int:
+    """All bytes over the WAN: first values, the run's messages and headers included."""
+    transfers = each.run.tables["transfers"]
+    return int(transfers.loc[transfers["tier"] == "wan", ["payload_bytes", "header_bytes"]].to_numpy().sum())
+
+
+PARTIAL_PULL = TwinComparison(
+    "Partial pull", "MXNet's row_sparse_pull; Kim et al., EuroSys 2019 (Parallax): 2.8 to 6 times",
+    "verdicts/partial-pull.yaml",
+    {"whole tables": {"paradigm.pull": "all"}, "rows": {}},
+    {"few rows a batch": {}, "all rows a batch": {"training.model.rows": "40", "training.data.categories": "20"}},
+    (Expected("at least 5 times fewer bytes over the WAN", "few rows a batch", "all_wan_bytes", low=5),
+     Expected("rounds are at least 5 times shorter", "few rows a batch", "round_s", low=5),
+     Expected("the same accuracy", "few rows a batch", "accuracy", 0, 0, points=True),
+     Expected("no difference above 5 % in bytes", "all rows a batch", "all_wan_bytes", 0.95, 1.05)),
+    columns={"all_wan_bytes": _wan_bytes},
 )  # fmt: skip
 _FAST_STORE = {
     "training.loading.rate": "1 Gbit/s",

@@ -76,10 +76,10 @@ def digest_of(inputs: Tensor, labels: Tensor) -> str:
     return digest.hexdigest()
 
 
-def find_files(folder: str, names: tuple[str, ...], source: str) -> dict[str, Path]:
+def find_files(folder: str, names: tuple[str, ...], source: str, key: str = "folder") -> dict[str, Path]:
     """Return the path of every file, plain or with ``.gz``. Raise ``ScenarioError`` that names all missing files.
 
-    Nothing is downloaded: nodes of a run may have no network but the emulated one.
+    ``key``: the option that names the place. Nothing is downloaded: nodes may have no network but the emulated one.
     """
     place = Path(folder).expanduser()
     found = {name: path for name in names for path in _candidates(place, name) if path.is_file()}
@@ -88,7 +88,7 @@ def find_files(folder: str, names: tuple[str, ...], source: str) -> dict[str, Pa
         raise ScenarioError(
             [f"training.data: '{folder}' ({place.resolve()}) {_state(place)}"]
             + [f"  missing: {name} (or {name}.gz)" for name in missing]
-            + [f"  get: {source}", "  put the files into that folder, or name another with training.data.folder"]
+            + [f"  get: {source}", f"  put the files into that folder, or name another with training.data.{key}"]
         )
     return found
 

@@ -25,7 +25,7 @@ def load_movielens(options: MovieLens, seed: int) -> Dataset:
     Raise ``ScenarioError`` if the file is missing or malformed.
     """
     named = Path(options.file)
-    path = find_files(str(named.parent), (named.name,), SOURCE)[named.name]
+    path = find_files(str(named.parent), (named.name,), SOURCE, "file")[named.name]
     ratings = _ratings(path)
     users, films = (np.unique(column, return_inverse=True)[1] for column in ratings[:, :2].T)
     records = torch.from_numpy(np.stack([users, films + users.max() + 1], axis=1).astype(np.int64))
@@ -41,10 +41,10 @@ def _ratings(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     lines = read_bytes(path).decode("utf-8", "replace").replace("::", ",").replace("\t", ",").splitlines()
     if lines and lines[0][:1].isalpha():
         del lines[0]
+    if len(lines) < 2:
+        raise malformed(path, f"has {len(lines)} ratings")
     try:
         ratings = np.loadtxt(lines, delimiter=",", usecols=(0, 1, 2), ndmin=2)
     except (ValueError, IndexError) as error:
         raise malformed(path, f"is no list of user, film, stars: {error}") from error
-    if len(ratings) < 2:
-        raise malformed(path, f"has {len(ratings)} ratings")
     return ratings
