@@ -57,8 +57,9 @@ class MessageKind(StrEnum):
     # scheduler → node: every node has registered; or, to a node that joins a run in progress (``again``), its
     # ``epoch``, the nodes that are absent (``gone``) and the replicas that have taken over, by lost server (``heirs``).
     READY = "ready"
-    # child → server, parts: wire keys and their elements, int64. ``codec``: chosen by a script; ``epoch``: in which
-    # the child joined; ``since``: its first round, if it comes from a server that is lost. No answer.
+    # child → server, parts: wire keys and their elements, int64, and where tables travel by rows the elements of a row
+    # of each key, or 0. ``codec``: chosen by a script; ``epoch``: in which the child joined; ``since``: its first
+    # round, if it comes from a server that is lost. No answer.
     DECLARE = "declare"
     # master worker → server, passed on to the top tier: the first value of a key. ``optimizer``: chosen by a script.
     # No answer; pulls of the key wait for it.

@@ -1,4 +1,4 @@
-"""Options of the data sets. ``gives`` says what a sample is: an image, text, or nothing."""
+"""Options of the data sets. ``gives`` says what a sample is: an image, text, a record of categories, or nothing."""
 
 from __future__ import annotations
 
