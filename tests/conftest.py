@@ -1,8 +1,9 @@
-"""Of the whole suite: the profiles of hypothesis, shared byte code, less garbage collection, no waits for disks."""
+"""Of the whole suite: profiles of hypothesis, shared byte and machine code, less garbage collection, no waits for disks."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import os
@@ -94,3 +95,27 @@ def _no_waits_for_disks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_worker_compiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """numba compiles the solver at the first call, for eight seconds, and every worker would do so at the same time.
+
+    Simulations of any folder may come to need it. All but the first worker load what that has compiled.
+    """
+    from testbed.simulation.solver_state import SolverState
+    from tests.simulation.brute import random_case, run_network
+
+    compile_solver = SolverState.compile
+    shared = tmp_path_factory.getbasetemp().parent  # of all workers
+
+    def first(state: SolverState) -> None:
+        SolverState.compile = compile_solver  # type: ignore[method-assign]
+        with (shared / "solver.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            run_network(random_case(0), compiled=True)
+        compile_solver(state)
+
+    SolverState.compile = first  # type: ignore[method-assign]
+    yield
+    SolverState.compile = compile_solver  # type: ignore[method-assign]
