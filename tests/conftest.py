@@ -8,8 +8,9 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -95,6 +96,38 @@ def _no_waits_for_disks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pictures_are_rendered_once() -> Iterator[Callable[..., None]]:
+    """All figures are made, but each worker renders its first PNG and PDF only; later files are copies of these.
+
+    Rendering takes 0.4 and 1 s, most of what the end of a small run takes. See ``rendered`` for tests of what is seen.
+    """
+    from matplotlib.figure import Figure
+
+    first: dict[str, bytes] = {}
+    render = Figure.savefig
+
+    def save(figure: Figure, file: Any, **options: Any) -> None:
+        form = options.get("format") or getattr(file, "suffix", ".").lower()[1:]
+        if form not in ("png", "pdf") or not isinstance(file, Path):
+            render(figure, file, **options)
+        elif form in first:
+            file.write_bytes(first[form])
+        else:
+            render(figure, file, **options)
+            first[form] = file.read_bytes()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", save)
+        yield render
+
+
+@pytest.fixture
+def rendered(_pictures_are_rendered_once: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every picture is rendered."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", _pictures_are_rendered_once)
 
 
 @pytest.fixture(scope="session", autouse=True)
