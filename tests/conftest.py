@@ -1,14 +1,16 @@
-"""Of the whole suite: the profiles of hypothesis, shared byte code, less garbage collection, no waits for disks."""
+"""Of the whole suite: profiles of hypothesis, shared byte and machine code, less garbage collection, no waits for disks."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -94,3 +96,59 @@ def _no_waits_for_disks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pictures_are_rendered_once() -> Iterator[Callable[..., None]]:
+    """All figures are made, but each worker renders its first PNG and PDF only; later files are copies of these.
+
+    Rendering takes 0.4 and 1 s, most of what the end of a small run takes. See ``rendered`` for tests of what is seen.
+    """
+    from matplotlib.figure import Figure
+
+    first: dict[str, bytes] = {}
+    render = Figure.savefig
+
+    def save(figure: Figure, file: Any, **options: Any) -> None:
+        form = options.get("format") or getattr(file, "suffix", ".").lower()[1:]
+        if form not in ("png", "pdf") or not isinstance(file, Path):
+            render(figure, file, **options)
+        elif form in first:
+            file.write_bytes(first[form])
+        else:
+            render(figure, file, **options)
+            first[form] = file.read_bytes()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", save)
+        yield render
+
+
+@pytest.fixture
+def rendered(_pictures_are_rendered_once: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every picture is rendered."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", _pictures_are_rendered_once)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_worker_compiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """numba compiles the solver at the first call, for eight seconds, and every worker would do so at the same time.
+
+    Simulations of any folder may come to need it. All but the first worker load what that has compiled.
+    """
+    from testbed.simulation.solver_state import SolverState
+    from tests.simulation.brute import random_case, run_network
+
+    compile_solver = SolverState.compile
+    shared = tmp_path_factory.getbasetemp().parent  # of all workers
+
+    def first(state: SolverState) -> None:
+        SolverState.compile = compile_solver  # type: ignore[method-assign]
+        with (shared / "solver.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            run_network(random_case(0), compiled=True)
+        compile_solver(state)
+
+    SolverState.compile = first  # type: ignore[method-assign]
+    yield
+    SolverState.compile = compile_solver  # type: ignore[method-assign]

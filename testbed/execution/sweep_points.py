@@ -40,7 +40,12 @@ class SweepPoint:
     settings: Mapping[str, str]
     seed: int
     plan: Plan
-    resolved: str
+    scenario: Scenario
+
+    @property
+    def resolved(self) -> str:
+        """The scenario as YAML, with all defaults. Made only for points that run: it takes longer than their Plan."""
+        return self.scenario.to_yaml()
 
 
 def points_of(scenario: Path, sweep: SweepSettings, on: str | None, allow_code: bool = False) -> list[SweepPoint]:
@@ -61,7 +66,7 @@ def _point(
     scenario = read(overrides)
     plan = build_plan(scenario)
     code = versions.setdefault(plan.back_end, code_version(plan.back_end))
-    return SweepPoint(point_id(plan, code), settings, seed, plan, scenario.to_yaml())
+    return SweepPoint(point_id(plan, code), settings, seed, plan, scenario)
 
 
 def point_id(plan: Plan, code: str) -> str:

@@ -125,6 +125,7 @@ def test_comparison_has_a_series_and_a_bar_per_run(run: StoredRun, tmp_path: Pat
     assert [bars.get_label() for bars in time.containers] == ["compute", "LAN", "WAN", "waiting"]
 
 
+@pytest.mark.usefixtures("rendered")
 def test_the_pdf_of_a_figure_has_no_type_3_fonts(figure: Figure, tmp_path: Path) -> None:
     """IEEE and ACM refuse them; matplotlib's default."""
     figure.savefig(tmp_path / "run.pdf")

@@ -209,7 +209,7 @@ def test_columns_claims_and_panels_of_every_study(name: str, finished: dict[str,
         for label, *values in product(sweep.variants, *sweep.grid.values()):
             settings = dict(zip(sweep.grid, values, strict=True))
             number = crc32(f"{label} {values}".encode()) % 3
-            places = product(range(1, sweep.seeds + 1), study.on)
+            places = product(range(1, min(sweep.seeds, 2) + 1), study.on)
             found += [StudyRun(sweep.name, label, settings, seed, finished[on][number]) for seed, on in places]
     rows, curves, _ = engine.frames(study, found)
     assert len(rows) == len(found)
@@ -244,6 +244,7 @@ def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
             find(place)
 
 
+@pytest.mark.usefixtures("rendered")
 @pytest.mark.parametrize("attribute", ["MY_FIGURE", "made"])
 def test_a_users_own_study_in_a_file(attribute: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = tmp_path / "my_figure.py", tmp_path / "out"

@@ -104,7 +104,10 @@ def finish_times(case: Case) -> list[float]:
 def run_network(
     case: Case, compiled: bool = False, compile_after: float = math.inf, longest: int = 6
 ) -> tuple[list[float], FlowNetwork]:
-    """The same by ``FlowNetwork``; flows of equal path, cap and weight share a class, made when one starts."""
+    """The same by ``FlowNetwork``; flows of equal path, cap and weight share a class, made when one starts.
+
+    Times are floats, as in a simulation: for integers, numba would compile the solver once more.
+    """
     clock = Clock()
     network = FlowNetwork(clock, case.capacities, longest, compiled, compile_after)
     classes: dict[tuple[tuple[int, ...], float, float], FlowClass] = {}
@@ -118,9 +121,9 @@ def run_network(
         network.start(classes[key], flow.size_bytes, lambda: end.__setitem__(i, clock.now))
 
     for i, flow in enumerate(case.flows):
-        clock.at(flow.start_s, lambda _, i=i: start(i))
+        clock.at(float(flow.start_s), lambda _, i=i: start(i))
     for change in case.changes:
-        clock.at(change.at_s, lambda _, c=change: network.set_capacity(c.link, c.capacity))
+        clock.at(float(change.at_s), lambda _, c=change: network.set_capacity(c.link, c.capacity))
     clock.run()
     return end, network
 

@@ -83,7 +83,7 @@ class Ran:
         with tempfile.TemporaryDirectory() as name:
             exits = simulate(plan, make_role, Path(name), lambda event: None, options)
             assert [end.error for end in exits.values() if end.error] == []
-            self.events: list[dict[str, Any]] = [event for node in exits for event in read_events(Path(name), node)]
+            self.events: list[dict[str, Any]] = [e for e in read_events(Path(name)) if e["node"] in exits]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["kind"] == kind]

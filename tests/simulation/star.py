@@ -143,6 +143,6 @@ def heterogeneous(sites: int, workers: int, seed: int = 1) -> Shape:
     )  # fmt: skip
 
 
-def read_events(run_directory: Path, node: str) -> list[dict[str, Any]]:
-    """A node's log."""
+def read_events(run_directory: Path, node: str = "") -> list[dict[str, Any]]:
+    """A node's log; without a name, those of all."""
     return list(read(run_directory / "events", node))

@@ -62,7 +62,9 @@ class Ran:
     def __init__(self, plan: Plan, directory: Path) -> None:
         exits = simulate(plan, make_role, directory, lambda event: None)
         assert [end.error for end in exits.values() if end.error] == []
-        events: dict[str, list[dict[str, Any]]] = {name: read_events(directory, name) for name in exits}
+        events: dict[str, list[dict[str, Any]]] = {name: [] for name in exits}
+        for event in read_events(directory):
+            events.setdefault(event["node"], []).append(event)
         (start_s,) = [e["t"] for log in events.values() for e in log if e["kind"] == "train"]
         self.ends = {
             name: [event["t"] - start_s for event in log if event["kind"] == "round"]

@@ -15,6 +15,7 @@ import pytest
 from testbed.compute_model import ComputeModel
 from testbed.messages import Message, MessageKind
 from testbed.plan.pace import Pacer
+from testbed.simulation import link_monitor
 from testbed.simulation.clock import Clock
 from testbed.simulation.envelope import Envelope
 from testbed.simulation.flows import FlowNetwork, ReservableLink
@@ -207,7 +208,10 @@ LANS = {
 
 
 @pytest.mark.parametrize("name", LANS)
-def test_a_run_is_the_same_as_that_of_the_members(name: str, tmp_path: Path, counts: dict[str, int]) -> None:
+def test_a_run_is_the_same_as_that_of_the_members(
+    name: str, tmp_path: Path, counts: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_monitor, "_SAMPLE_INTERVAL_S", 60.0)  # hours of virtual time
     settings = ("device.variation=0.4", "training.model.buckets=1", "order={kind: fifo, slice: whole}")
     plan = plan_of(*settings, *LANS[name])
     whole = Ran(replace(plan, simulation=replace(plan.simulation, fold=False)), tmp_path / "whole")
