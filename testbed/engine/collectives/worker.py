@@ -394,17 +394,18 @@ async def _begin(
     """Return a worker's first values, and what they are: nobody's who joins a run in progress."""
     if peers.joined_late:
         return learner.values(), NOTHING
+    names = [worker.name for worker in plan.with_role("worker") if peers.joined_in(worker.name) is not None]
     try:
-        return await first_values(world, mail, plan, learner, buckets), FIRST_VALUES
+        return await first_values(world, mail, learner, buckets, names), FIRST_VALUES
     except MembershipChanged:
         return learner.values(), NOTHING
 
 
 async def first_values(
-    world: World, mail: CollectiveMail, plan: Plan, learner: Learner, buckets: Buckets
+    world: World, mail: CollectiveMail, learner: Learner, buckets: Buckets, names: Sequence[str]
 ) -> list[Tensor]:
     """Load the first worker's values at all workers, those that do not train included. Return them by key."""
-    workers = Collectives(world, mail, [worker.name for worker in plan.with_role("worker")], name="start")
+    workers = Collectives(world, mail, names, name="start")
     workers.round = -1  # before training
     values = learner.values()
     calls = [workers.broadcast(torch.cat([values[key] for key in bucket])) for bucket in buckets]
