@@ -27,7 +27,7 @@ def regroups(plan: Plan) -> bool:
     return plan.recovery.on_failure == "continue" and not servers
 
 
-class Agreement:
+class EpochReports:
     """The reports of an epoch. ``first_round``: by worker that has joined, the first round it takes part in."""
 
     def __init__(self) -> None:

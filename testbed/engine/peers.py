@@ -113,7 +113,7 @@ class Peers:
     async def agreed(self, take_from: Callable[[Agreed], str] = lambda agreed: "") -> tuple[Agreed, State | None]:
         """Return what the workers of the newest epoch agree on, and another's state.
 
-        ``take_from`` returns whose state this worker needs; if nobody's, it is ``None``. Nothing has changed since the
+        ``take_from`` returns whose state this worker needs; if no one's, it is ``None``. Nothing has changed since the
         agreement when this returns.
         """
         while True:

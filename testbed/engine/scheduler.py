@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from testbed.engine.agreement import AGREE, TRAINED, Agreement, regroups
+from testbed.engine.agreement import AGREE, TRAINED, EpochReports, regroups
 from testbed.engine.checkpoint import CheckpointFiles, commit
 from testbed.engine.collection import TRAIN, collected_at, collector_of, training
 from testbed.engine.membership import CHECKPOINT, END, SAVED
@@ -148,7 +148,7 @@ class Scheduler:
         self._unfinished = self._workers.difference(late)
         self._training_has_ended = False  # at one worker at least
         self._ledger = MembershipLedger(plan)
-        self._regroups, self._agreement = regroups(plan), Agreement()
+        self._regroups, self._agreement = regroups(plan), EpochReports()
         self._timeouts = plan.timeouts
         self._arrived: dict[str, list[str]] = {}  # by barrier
         self._sizes: dict[str, int] = {}
@@ -190,9 +190,9 @@ class Scheduler:
         removed = await self._ledger.remove(world, node, why, well)
         self._unfinished.difference_update(removed)
         if self._regroups and removed:
-            await self._go_on_without(world, removed)
+            await self._release_without(world, removed)
 
-    async def _go_on_without(self, world: World, removed: list[str]) -> None:
+    async def _release_without(self, world: World, removed: list[str]) -> None:
         """Release from barriers, and from the agreement, those who waited for removed workers only."""
         self._trained.difference_update(removed)
         for name in list(self._arrived):

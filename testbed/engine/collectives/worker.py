@@ -155,7 +155,7 @@ def data_parallel(
 class AllReduceWorker:
     """One training worker. All workers end a round with the same bits; inside, all of a data centre.
 
-    A round is over here when all its sums are (``Peers.progress``): then it is over for all, whoever is lost. A change
+    A round is over here when all its sums are (``Peers.progress``): then it is over for all, even if workers are lost. A change
     of the membership before that makes it be summed again, from the memories with which it began.
     """
 
@@ -336,7 +336,7 @@ class AllReduceWorker:
             if agreed.epoch == peers.epoch:
                 break
         if peers.progress == NOTHING:
-            peers.progress = FIRST_VALUES  # nobody has any: these are the first
+            peers.progress = FIRST_VALUES  # no worker has any: these are the first
         before, made = self._exchanges.across, await self._make(peers.names)
         for one, kept in zip(made.across.sums, before.sums, strict=True):
             one.load_state(kept.state())
@@ -391,7 +391,7 @@ Buckets = tuple[tuple[int, ...], ...]  # keys of each bucket
 async def _begin(
     world: World, mail: CollectiveMail, plan: Plan, learner: Learner, buckets: Buckets, peers: Peers
 ) -> tuple[list[Tensor], int]:
-    """Return a worker's first values, and what they are: nobody's who joins a run in progress."""
+    """Return a worker's first values, and what they are: a worker that joins a run in progress has none."""
     if peers.joined_late:
         return learner.values(), NOTHING
     names = [worker.name for worker in plan.with_role("worker") if peers.joined_in(worker.name) is not None]

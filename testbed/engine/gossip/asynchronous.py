@@ -5,8 +5,8 @@ way towards the offer; the active one moves half way towards the answer. The run
 made as many steps as were asked for: each reports its steps to the first worker (``step``), which counts them and tells
 all others (``stop``).
 
-A worker that is lost is no longer asked, and nobody waits for its answer; the first of those who are left counts, after
-all have reported to it how many steps they have made.
+A worker that is lost is no longer asked, and its answer is not waited for; the first of those who are left counts,
+after all have reported to it how many steps they have made.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = No
         model = OwnModel(world, plan, learner, work, start.values, _factor(plan, node, options))
         gossip = _make_gossip(plan, options, world, GossipMail(world, start.session.inbox, peers), model, peers)
         evaluation, checkpointer = Evaluation(world, plan, learner), start.checkpointer
-        result = Result(world, start, learner, gossip)
+        result = FinalModel(world, start, learner, gossip)
         peers.on_change.append(lambda epoch: evaluation.members(peers.names))
         if start.resumed:
             take_over({"learner": learner, "gossip": gossip}, checkpointer.state)
@@ -99,12 +99,12 @@ def _factor(plan: Plan, node: NodePlan, options: GossipOptions) -> float:
     return workers * contribution_weight(plan, node) if node.trains else 0.0
 
 
-class Result:
+class FinalModel:
     """A worker's model as others take it: while all train, and in the end the average of all, the run's result.
 
-    ``known``: the result has been computed. Then it stays, whoever is lost: who has not got it takes it from one that
-    has. A worker that joins takes part from the round on that follows all that others have begun, and until then has
-    taken the model of a neighbour.
+    ``known``: the result has been computed. Then it stays, even if workers are lost: who has not got it takes it from
+    one that has. A worker that joins takes part from the round on that follows all that others have begun, and until
+    then has taken the model of a neighbour.
     """
 
     def __init__(self, world: World, start: Start, learner: Learner, gossip: Gossip) -> None:
@@ -121,7 +121,7 @@ class Result:
         while self._joins and not self.known:
             source = self._source()
             if not source:
-                break  # nobody has one: it begins with its own
+                break  # no worker has one: it begins with its own
             try:
                 self._gossip.take(await self._peers.state_of(source))
                 break

@@ -29,7 +29,7 @@ from testbed.world import Future, Work, World
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class MixingRounds:
     """Rounds in which the same workers mix. ``joined_in``: epochs in which they joined, which tells processes apart.
 
     epoch        in which the phase was agreed on
@@ -69,7 +69,7 @@ class SynchronousGossip:
         self._weight, self._push = 1.0, push
         self._planned_round = plan.training.rounds - 1
         self._counts = LocalStepCounts(plan, world.node, peers.names)
-        self._phases: list[Phase] = [self._phase(0, 0)]
+        self._phases: list[MixingRounds] = [self._phase(0, 0)]
 
     @property
     def value(self) -> Tensor:
@@ -126,10 +126,10 @@ class SynchronousGossip:
         if agreed.epoch > self._phases[-1].epoch:
             self._phases.append(self._phase(agreed.epoch, agreed.progress + 1))
 
-    def _phase(self, epoch: int, since: int) -> Phase:
+    def _phase(self, epoch: int, since: int) -> MixingRounds:
         joined_in = {name: self._peers.joined_in(name) or 0 for name in self._peers.names}
         mixing = self._make_mixing(tuple(joined_in))
-        return Phase(epoch, since, joined_in, mixing, self._make_compression(mixing, epoch == 0))
+        return MixingRounds(epoch, since, joined_in, mixing, self._make_compression(mixing, epoch == 0))
 
     async def run(self, evaluation: Evaluation, first_round: int, keep: Keep) -> int:
         """Do all rounds up to the last, on which all workers agree. Return their number."""
@@ -184,17 +184,17 @@ class SynchronousGossip:
         await self._sent(sends, round_)
         return result
 
-    def _part(self, round_: int) -> tuple[Phase, Part]:
+    def _part(self, round_: int) -> tuple[MixingRounds, Part]:
         phase = self._phases[0]
         part = phase.mixing.part(round_, phase.names.index(self._world.node))
         return phase, part.without(self._lost(phase), pushes=self._push)
 
-    def _lost(self, phase: Phase) -> set[int]:
+    def _lost(self, phase: MixingRounds) -> set[int]:
         """Return the ranks of processes that do not take part any more."""
         joined_in = enumerate(phase.joined_in.items())
         return {rank for rank, (name, epoch) in joined_in if self._peers.joined_in(name) != epoch}
 
-    async def _send_all(self, phase: Phase, part: Part, round_: int) -> list[Future[None]]:
+    async def _send_all(self, phase: MixingRounds, part: Part, round_: int) -> list[Future[None]]:
         flat = self._model.flat
         meta: dict[str, Any] = {"weight": self._weight, "last": self._last_round}
         if self._counts.reports:
@@ -210,7 +210,7 @@ class SynchronousGossip:
         for send in sends:
             await self._world.wait(send, f"the sends of round {round_}")
 
-    async def _mix(self, phase: Phase, part: Part, round_: int) -> None:
+    async def _mix(self, phase: MixingRounds, part: Part, round_: int) -> None:
         """Take all models of this round, in rank order, and the earliest end that they announce."""
         came: dict[int, Message] = {}
         for source, _ in part.receives:
