@@ -155,8 +155,8 @@ def data_parallel(
 class AllReduceWorker:
     """One training worker. All workers end a round with the same bits; inside, all of a data centre.
 
-    A round is over here when all its sums are (``Peers.progress``): then it is over for all, even if workers are lost. A change
-    of the membership before that makes it be summed again, from the memories with which it began.
+    A round is over here when all its sums are (``Peers.progress``): then it is over for all, even if workers are lost.
+    A change of the membership before that makes it be summed again, from the memories with which it began.
     """
 
     def __init__(
