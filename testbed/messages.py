@@ -94,8 +94,14 @@ class MessageKind(StrEnum):
     # world → scheduler (not on a wire): the sender is lost, for the reason ``why``. Answer: EPOCH to those present.
     LOST = "lost"
     # scheduler → node: the nodes ``left`` take no part since membership ``epoch``; ``well``: they left on purpose;
-    # ``heir``: the replica that takes over from the first of them. A node that is named itself ends.
+    # ``heir``: the replica that takes over from the first of them. A node that is named itself ends. Without servers
+    # also: the nodes ``joined`` take part since then. Answer there: BARRIER, with this worker's progress.
     EPOCH = "epoch"
+    # worker → worker: it has joined a run without servers, in ``epoch``. No answer.
+    HELLO = "hello"
+    # worker → worker: its state is needed; the key is the number of the request. Answer: STATE with the same key, the
+    # ``layout`` of the tensors in its parts, and the ``rest`` of the state.
+    STATE = "state"
     # member of an overlay → its root: it can send chunk ``key`` (``up``: contributions; else values); ``source`` and
     # ``speed``: the transfer that made it ready, in bytes per second. Answer: TELL, when the schedule says so.
     ASK = "ask"

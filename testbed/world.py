@@ -97,6 +97,12 @@ class World(Protocol):
         A message that was dropped, as the connection has ended, does not wait.
         """
 
+    def forget(self, node: str, before_s: float) -> None:
+        """Drop what waits for ``node``, of which a process that was alive before then is lost.
+
+        A process that takes its place sends first: what is sent to it before is dropped as well.
+        """
+
     async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
         """Return the next message, from any node. ``waiting_for`` names the wait in records and in the wait graph.
 

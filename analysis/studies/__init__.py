@@ -16,7 +16,8 @@ VERDICTS = {"verdicts": "everything:STUDY", "verdict-dgt": "rounds:DGT", "verdic
             "verdict-partial-pull": "rounds:PARTIAL_PULL",
             "verdict-fp16": "training:FP16", "verdict-bi-sparse": "training:BI_SPARSE", "verdict-mpq": "training:MPQ",
             "verdict-hfa": "training:HFA", "verdict-diloco": "training:DILOCO", "verdict-esync": "training:ESYNC",
-            "verdict-mixed-sync": "training:MIXED_SYNC", "verdict-hitopk": "training:HITOPK"}  # fmt: skip
+            "verdict-mixed-sync": "training:MIXED_SYNC", "verdict-hitopk": "training:HITOPK",
+            "verdict-gossip": "training:GOSSIP"}  # fmt: skip
 STUDIES: dict[str, str] = {
     name: f"analysis.studies.{package}.{name.replace('-', '_')}:STUDY"
     for package, names in (("papers", PAPERS), ("experiments", EXPERIMENTS))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 from testbed.engine import sync_setup
 from testbed.engine.learner import samples_of
@@ -35,6 +36,16 @@ def weight_inside(plan: Plan, node: NodePlan) -> float:
     weights = _mean_weights(plan)
     neighbours = [worker.name for worker in plan.training_workers if worker.data_center == node.data_center]
     return weights[node.name] / math.fsum(weights[name] for name in neighbours)
+
+
+def rescaling(plan: Plan, present: Sequence[str]) -> tuple[list[str], float]:
+    """Return the training workers that are missing, and the factor by which the others' sum stands for all."""
+    workers = plan.training_workers
+    if len(present) == len(workers):
+        return [], 1.0
+    weights = {worker.name: contribution_weight(plan, worker) for worker in workers}
+    missing = [name for name in weights if name not in present]
+    return missing, math.fsum(weights.values()) / math.fsum(weights[name] for name in present)
 
 
 def aggregation_weights(plan: Plan, server: NodePlan) -> dict[str, float]:

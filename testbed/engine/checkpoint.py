@@ -166,7 +166,7 @@ class Checkpointer:
         self._rounds, self._deadline_s = plan.training.rounds, plan.timeouts.run_deadline_s
         self._workers = len(plan.training_workers)
         self._savers = self._workers + len(plan.with_role("server")) + len(plan.with_role("global_server"))
-        checkpoint = files.resumed if files else None
+        checkpoint = files.resumed if files and not membership.joined_late else None
         self.resumed = checkpoint is not None
         self.first_round = checkpoint.round + 1 if checkpoint else 0
         self.state: NodeState = dict(checkpoint.states.get(world.node, {})) if checkpoint else {}

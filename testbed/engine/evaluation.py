@@ -6,7 +6,7 @@ depends on the mathematics and not on how fast a score was computed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -26,7 +26,7 @@ class _Snapshot:
 class Evaluation:
     """One worker evaluates, the first training worker in rank order; at the others every method does nothing.
 
-    active  whether it is this one
+    if not self.active or not state:
     """
 
     def __init__(self, world: World, plan: Plan, learner: Learner) -> None:
@@ -36,6 +36,10 @@ class Evaluation:
         self.active = world.node == plan.training_workers[0].name
         self._snapshot: _Snapshot | None = None
         self._reached = False
+
+    def members(self, names: Sequence[str]) -> None:
+        """Let the first of these workers evaluate."""
+        self.active = self._world.node == names[0]
 
     def begin(self, rounds: int, workers: int) -> None:
         """Record the start of training: ``rounds`` at most, by ``workers``."""
@@ -80,7 +84,7 @@ class Evaluation:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Inverse of ``state``. The snapshot counts as taken when the resumed run began."""
-        if not self.active:
+        if not self.active or not state:
             return
         self._reached = bool(state["reached"])
         if "round" in state:

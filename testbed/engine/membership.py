@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from testbed.engine.agreement import AGREE
 from testbed.engine.collection import TRAIN, collected_at, collector_of, training
 from testbed.engine.inbox import Inbox
 from testbed.errors import NodeLost
@@ -21,15 +22,21 @@ CHECKPOINT = "checkpoint/"  # barrier of the workers after a round that is to be
 SAVED = "saved/"  # barrier of all nodes that have written their state
 
 
+class MembershipChanged(Exception):
+    """What workers had under way with each other has ended, as one of them is lost or has joined."""
+
+
 class Membership:
     """This node's place in the run. Known after ``join``:
 
     joined_late  whether this node has joined a run in progress
     absent       the nodes that took no part when it joined
     epoch        the membership epoch in which it joined; 0: it was there from the start
+    joined       of a run without servers: the nodes that have joined before it, each with its epoch
 
     The callbacks are to be set before messages are read: ``on_members_lost(nodes, epoch)`` for nodes that are lost or
-    have left, ``on_failover(server, successor)``, ``on_checkpoint(round)`` at servers: the workers stand still.
+    have left, ``on_failover(server, successor)``, ``on_checkpoint(round)`` at servers: the workers stand still. In a
+    run without servers: ``on_ready()``, ``on_members_joined(nodes, epoch)``, and ``on_agreed`` (``engine.agreement``).
     """
 
     def __init__(self, world: World, inbox: Inbox, plan: Plan) -> None:
@@ -46,6 +53,11 @@ class Membership:
         self.joined_late, self.epoch = False, 0
         self.absent: tuple[str, ...] = ()
         self.on_members_lost: Callable[[list[str], int], object] = lambda nodes, epoch: None
+        self.joined: dict[str, int] = {}
+        self.changed_at_s = 0.0  # when the scheduler announced the last change
+        self.on_members_joined: Callable[[list[str], int], object] = lambda nodes, epoch: None
+        self.on_agreed: Callable[[Message], object] = lambda message: None
+        self.on_ready: Callable[[], object] = lambda: None
         self.on_failover: Callable[[str, str], object] = lambda server, successor: None
         self.on_checkpoint: Callable[[int], object] | None = None
         inbox.on(MessageKind.READY, self._on_ready)
@@ -72,6 +84,10 @@ class Membership:
         released = await self._world.wait(self._barriers[name], f"barrier {name!r}", deadline_s)
         del self._barriers[name]
         return released
+
+    async def tell_scheduler(self, message: Message) -> None:
+        """Send the scheduler a message."""
+        await self._world.send(self._scheduler, message)
 
     async def finish(self) -> None:
         """End a worker's part; return when all workers have."""
@@ -109,15 +125,20 @@ class Membership:
             self._world.spawn(self._pass_on(message), "ready")
         self.epoch = message.meta.get("epoch", 0)
         self.joined_late, self.absent = bool(message.meta.get("again")), tuple(message.meta.get("gone", ()))
+        self.joined = dict(message.meta.get("joined", {}))
+        self.on_ready()
         for server, successor in message.meta.get("heirs", {}).items():
             self.on_failover(server, successor)
         self._ready.set_result(None)
 
     def _on_epoch(self, message: Message) -> None:
+        self.changed_at_s = message.sent_at_s
         if self._world.node in message.meta["left"] and message.meta.get("well"):
             self._end()
         elif self._world.node in message.meta["left"]:
             self._world.spawn(_fail(self._world.node, message.meta["why"]), "leave")
+        elif "joined" in message.meta:
+            self.on_members_joined(message.meta["joined"], message.meta["epoch"])
         else:
             self.on_members_lost(message.meta["left"], message.meta["epoch"])
             if "heir" in message.meta:
@@ -127,11 +148,13 @@ class Membership:
         name = message.meta["name"]
         if name == END:
             self._end()
+        elif name.startswith(AGREE):
+            self.on_agreed(message)
         elif name == TRAIN and self._collected:
             self._world.spawn(self._pass_on(message), "release")
         elif name in self._barriers:
             self._barriers[name].set_result(message.meta)
-        else:
+        elif self._ready.done():  # else it was for the process in whose place this one is
             assert self.on_checkpoint is not None, f"released from barrier {name!r}, at which this node does not wait"
             self.on_checkpoint(int(name.removeprefix(CHECKPOINT)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from testbed.engine.agreement import AGREE, TRAINED, EpochReports, regroups
 from testbed.engine.checkpoint import CheckpointFiles, commit
 from testbed.engine.collection import TRAIN, collected_at, collector_of, training
 from testbed.engine.membership import CHECKPOINT, END, SAVED
@@ -23,7 +24,8 @@ class MembershipLedger:
     records them and tells all nodes in that order (EPOCH), so every node sees the same history. A node that joins is
     told its epoch (READY) and sends it with its declarations; a server drops a declaration that is older than the epoch
     in which it heard of that node's loss. So no message of a lost process can be taken for one of the process that
-    replaces it.
+    replaces it. Where there are no servers, the others are told who joins, and workers mark their messages
+    (``engine.peers``).
 
     ``epoch``: the number of changes so far. ``absent``: nodes that do not take part, in the order of their loss.
     """
@@ -33,6 +35,8 @@ class MembershipLedger:
         self._waiting: list[str] = []  # nodes that have returned before the parents that they need
         self._new = set(late_comers(plan))  # nodes that have never taken part
         self.absent: dict[str, None] = dict.fromkeys(late_comers(plan))
+        self._regroups = regroups(plan)
+        self._joined: dict[str, int] = {}  # epochs, of those that have joined and take part
         self._successors: dict[str, str] = {}  # by lost server
         self.epoch = 0
 
@@ -58,6 +62,8 @@ class MembershipLedger:
         leaving = [node, *self._dependents(node)]
         told = self.present()
         self.absent.update(dict.fromkeys(leaving))
+        for name in leaving:
+            self._joined.pop(name, None)
         if not any(self._nodes[name].role == "worker" and self._nodes[name].trains for name in self.present()):
             raise RunFailed(f"{node} is lost ({why}), and no other training worker is left")
         self._record(world, leaving, joins=False, why=f"{why}; {successor} takes over" if successor else why)
@@ -102,7 +108,13 @@ class MembershipLedger:
             self._record(world, [name], joins=True, why="it has joined" if name in self._new else "it is back")
             self._new.discard(name)
             meta = {"again": True, "epoch": self.epoch, "gone": list(self.absent), "heirs": self._successors}
+            if self._regroups:
+                self._joined[name] = self.epoch
+                meta["joined"] = dict(self._joined)
             await world.send(name, Message(MessageKind.READY, meta=meta))
+            for other in self.present() if self._regroups else ():
+                if other != name:
+                    await self._tell(world, other, {"epoch": self.epoch, "left": [], "joined": [name]})
         return joined
 
     async def end(self, world: World) -> None:
@@ -136,8 +148,11 @@ class Scheduler:
         self._unfinished = self._workers.difference(late)
         self._training_has_ended = False  # at one worker at least
         self._ledger = MembershipLedger(plan)
+        self._regroups, self._agreement = regroups(plan), EpochReports()
         self._timeouts = plan.timeouts
         self._arrived: dict[str, list[str]] = {}  # by barrier
+        self._sizes: dict[str, int] = {}
+        self._trained: set[str] = set()  # workers that were released from that barrier
         self._digests: dict[str, str] = {}  # of checkpoint files, by node
         self._resuming = files.resumed if files else None  # until all nodes have loaded their states
         self._order = {node.name: number for number, node in enumerate(plan.nodes)}
@@ -165,13 +180,53 @@ class Scheduler:
             # a node that registers once more is a new process, whether or not its loss was noticed
             await self._remove(world, message.sender, "it was started anew")
             joined = await self._ledger.add(world, message.sender)
+            self._agreement.begin(joined)
             self._unfinished.update(name for name in joined if name in self._workers)
         else:
             assert message.kind is MessageKind.BARRIER, f"the scheduler cannot handle {message.kind}"
             await self._on_barrier(world, message)
 
     async def _remove(self, world: World, node: str, why: str, well: bool = False) -> None:
-        self._unfinished.difference_update(await self._ledger.remove(world, node, why, well))
+        removed = await self._ledger.remove(world, node, why, well)
+        self._unfinished.difference_update(removed)
+        if self._regroups and removed:
+            await self._release_without(world, removed)
+
+    async def _release_without(self, world: World, removed: list[str]) -> None:
+        """Release from barriers, and from the agreement, those who waited for removed workers only."""
+        self._trained.difference_update(removed)
+        for name in list(self._arrived):
+            self._arrived[name] = [node for node in self._arrived[name] if node not in removed]
+            await self._release_if_complete(world, name)
+        await self._agree(world)
+
+    def _members(self) -> list[str]:
+        """Return the training workers that take part."""
+        return [name for name in self._ledger.present() if name in self._training_workers]
+
+    async def _agree(self, world: World) -> None:
+        members = self._members()
+        decision = self._agreement.decide(self._ledger.epoch, members)
+        if decision is None:
+            return
+        resumed, self._resuming = self._resuming, None
+        if resumed is not None:
+            await world.settle(resumed.instant)
+        for name in members:
+            await world.send(name, Message(MessageKind.RELEASE, meta=dict(decision)))
+        for name in list(self._arrived):
+            await self._release_if_complete(world, name)
+
+    def _is_complete(self, name: str) -> bool:
+        """Return whether all have arrived at a barrier; without servers, all who take part in its round."""
+        arrived = self._arrived[name]
+        if not self._regroups:
+            return len(arrived) >= self._sizes[name]
+        first = self._agreement.first_round
+        if name == TRAINED:
+            return self._trained.union(arrived).issuperset(self._members())
+        round_ = int(name.split("/")[1])
+        return set(arrived).issuperset(worker for worker in self._members() if first.get(worker, 0) <= round_)
 
     async def _rendezvous(self, world: World) -> None:
         missing = dict.fromkeys(self._first_nodes)
@@ -191,13 +246,23 @@ class Scheduler:
 
     async def _on_barrier(self, world: World, message: Message) -> None:
         name = message.meta["name"]
+        if name.startswith(AGREE):
+            self._agreement.report(message.sender, message.meta)
+            return await self._agree(world)
         arrived = self._arrived.setdefault(name, [])
         arrived.extend(training(self._plan, collected_at(self._plan, message.sender)) or (message.sender,))
         self._digests[message.sender] = message.meta.get("sha256", "")
-        if len(arrived) < message.meta["size"]:
+        self._sizes[name] = message.meta["size"]
+        if not await self._release_if_complete(world, name):
             await self._skip_checkpoints(world)
-            return
+        return None
+
+    async def _release_if_complete(self, world: World, name: str) -> bool:
+        if not self._arrived[name] or not self._is_complete(name):
+            return False
         nodes = self._arrived.pop(name)
+        if name == TRAINED:
+            self._trained.update(nodes)
         if name.startswith(SAVED):
             nodes.sort(key=self._order.__getitem__)  # not as they came, which a resumed run cannot repeat
             await self._end_checkpoint(world, int(name.removeprefix(SAVED)), nodes)
@@ -205,6 +270,7 @@ class Scheduler:
             await world.settle()  # else messages that no round waits for would miss the states that are written now
             nodes += self._servers
         await _tell(world, self._collectors(nodes) if name == TRAIN else nodes, name)
+        return True
 
     async def _end_checkpoint(self, world: World, round_: int, nodes: list[str]) -> None:
         """Make the files that all have written a checkpoint; or, if the run begins with it, go on at its instant."""

@@ -40,13 +40,16 @@ class Handler(Protocol):
 
 
 class Connection:
-    """``peer``: name of the other end. ``purpose``: ``data`` or ``heartbeat``. ``heard_at_s``: on the loop's clock."""
+    """``peer``: name of the other end. ``purpose``: ``data`` or ``heartbeat``.
+
+    ``began_at_s``, ``heard_at_s``: on the loop's clock.
+    """
 
     def __init__(self, stream: ByteStream, peer: str, purpose: str, queue: SendQueue, handler: Handler) -> None:
         self.peer, self.purpose, self.queue = peer, purpose, queue
         self._stream, self._handler = stream, handler
         self._loop = asyncio.get_running_loop()
-        self.heard_at_s = self._loop.time()
+        self.began_at_s = self.heard_at_s = self._loop.time()
         self.frames_received = 0
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._out: deque[memoryview] = deque()

@@ -228,6 +228,12 @@ class Network:
         if self._is_monitor:
             self._owner.on_peer_lost(peer, f"{peer}: {cause}")
 
+    def forget(self, peer: str, before_s: float) -> None:
+        """See ``testbed.world.World.forget``; ``before_s`` is on the loop's clock."""
+        connections = [each for each in self._connections() if each.peer == peer and not each.closed.done()]
+        if all(each.began_at_s < before_s for each in connections):  # else it is back
+            self._continue_without(peer, "is lost")
+
     def pause_reading(self, pause: bool) -> None:
         """Stop reading messages as the inbox is full, or read again."""
         for (_, purpose), connection in self._incoming.items():

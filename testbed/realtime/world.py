@@ -105,6 +105,9 @@ class RealWorld:
     async def drain(self, to: str) -> None:
         await self.network.drain(to)
 
+    def forget(self, node: str, before_s: float) -> None:
+        self.network.forget(node, before_s + self._epoch_ns / 1e9)
+
     async def settle(self, instant: Instant | None = None) -> Instant:
         return Instant(self.now())
 

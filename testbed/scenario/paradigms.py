@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from testbed.axes import Axis, option
 from testbed.codec.options import ROWS
-from testbed.policy.collective import AllReduceOptions
+from testbed.policy.collective import SPARSE, AllReduceOptions
 from testbed.policy.collective.gloo import BACKENDS, GlooOptions
 from testbed.policy.collective.mpi import MpiOptions
 from testbed.policy.gossip import GossipOptions
@@ -21,6 +21,7 @@ class Paradigm:
     codecs      whether what is sent passes through a codec; otherwise values travel as they are
     models      workers send each other models, not gradients
     global_sum  every worker's contribution enters every update, so that all hold the same model
+    survives    whether the others can go on with these options when a worker is lost: they have all that it had
     messages    kinds of the messages in which workers send each other tensors, as the event log names them
     """
 
@@ -30,6 +31,10 @@ class Paradigm:
     models: ClassVar[bool] = False
     global_sum: ClassVar[bool] = True
     messages: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def survives(cls, options: Any) -> bool:
+        return not cls.library
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,11 @@ class AllReduce(AllReduceOptions, Paradigm):
     """No servers: gradients are summed by all-reduce over the workers, each applies the same step."""
 
     messages: ClassVar[tuple[str, ...]] = ("collective",)
+
+    @classmethod
+    def survives(cls, options: AllReduceOptions) -> bool:
+        equal_sites = options.algorithm in SPARSE and SPARSE[options.algorithm].hierarchical
+        return options.optimizer_work == "replicated" and not equal_sites
 
 
 @dataclass(frozen=True, slots=True)

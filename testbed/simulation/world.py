@@ -65,6 +65,9 @@ class SimulatedWorld:
 
     # ---- messages -----------------------------------------------------------------------------------------------
 
+    def forget(self, node: str, before_s: float) -> None:
+        pass  # what is in flight to a process that was lost is dropped where it arrives
+
     async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
         arrival = self.inbox.next()
         if deadline_s == math.inf:  # an idle receiver delays nothing, so its wait gets no name

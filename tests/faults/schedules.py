@@ -105,7 +105,8 @@ def _drawn(chance: Random, row: Combination, seed: int) -> Case:
     whom += FOLLOWED if replicas else []
     whom = [name for name in whom if row["paradigm"] in SERVERS.get(name, (row["paradigm"],))]
     kinds = [kind for kind in KINDS if NEEDS.get(kind, policy) == policy and (every or kind != "disk_full")]
-    kinds = [kind for kind in kinds if kind != "leave" or row["codec"] in PLAIN]
+    served = row["paradigm"] in SERVERS["hub/global0"]
+    kinds = [kind for kind in kinds if kind != "leave" or (row["codec"] in PLAIN and served)]
     texts = [_fault(chance, chance.choice(kinds), chance.choice(whom)) for _ in range(chance.randint(1, 4))]
     technique = _technique(row, seed)
     return Case(technique, policy, every, tuple(dict.fromkeys(texts)), is_exact(row), seed, replicas)

@@ -127,7 +127,7 @@ def test_the_result_says_that_nodes_were_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "override",
-    ["paradigm=gossip", "overlay=tsengine", "checkpoint.every=3", "data_centers[hub].global_servers=2",
+    ["overlay=tsengine", "checkpoint.every=3", "data_centers[hub].global_servers=2",
      "optimizer={kind: adam, learning_rate: 0.01, at: worker}", "sync={kind: ssp, staleness: 2}"],
 )  # fmt: skip
 def test_where_nobody_could_go_on_it_is_refused(override: str) -> None:

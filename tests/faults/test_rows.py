@@ -44,8 +44,11 @@ DIES = f"{REAL}::test_a_death_ends_the_run_within_seconds_and_says_who"
 
 ROWS: dict[int, Row] = {
     1: Row("worker crash", "abort F, continue D, restart R",
-           (*WHOEVER, ABORTED, f"{CONTINUE}::test_the_others_finish", f"{RESTART}::test_under_every_technique"),
-           (f"{REAL}::test_whoever_dies", f"{FLEET}::test_kill_minus_9_of_a_node_ends_the_run_and_names_it")),
+           (*WHOEVER, ABORTED, f"{CONTINUE}::test_the_others_finish", f"{RESTART}::test_under_every_technique",
+            "faults/test_survivors::test_whoever_is_killed_whenever",
+            "faults/test_survivors::test_every_gradient_counts_once_or_not_at_all"),
+           ("faults/test_survivors::test_processes_go_on_without_one_that_is_killed_and_take_it_in_again",
+            "faults/test_survivors::test_emulated_too", f"{REAL}::test_whoever_dies", f"{FLEET}::test_kill_minus_9_of_a_node_ends_the_run_and_names_it")),
     2: Row("local server crash", "abort F, continue D, restart R",
            (*WHOEVER, f"{RESTART}::test_from_the_beginning_where_there_are_no_checkpoints",
             f"{CONTINUE}::test_who_comes_back_takes_part_again"),

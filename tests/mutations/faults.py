@@ -88,6 +88,24 @@ def _without_repeating(before: Any) -> Any:
 
 REALTIME, FAULTS = "tests/realtime/test", "tests/faults/test"
 MUTATIONS: dict[str, Mutation] = {
+    "a sum that is begun anew takes messages of the one before": Mutation(
+        "testbed.engine.collectives.operation:CollectiveMail._on_message",
+        edit('meta.get("epoch", 0)', "self.epoch"),
+        (
+            f"{FAULTS}_survivors.py::test_every_gradient_counts_once_or_not_at_all",
+            f"{FAULTS}_survivors.py::test_whoever_is_killed_whenever",
+        ),
+    ),
+    "a worker that has not completed a round repeats it alone": Mutation(
+        "testbed.engine.collectives.worker:AllReduceWorker._take_from",
+        always(""),
+        (f"{FAULTS}_survivors.py::test_a_worker_that_starts_again_takes_part_again",),
+    ),
+    "the weights of lost neighbours are lost as well": Mutation(
+        "testbed.policy.gossip.mixing:Part.without",
+        edit("Part(1.0 - sum(weight for _, weight in receives), ", "Part(self.keep, "),
+        ("tests/engine/test_peers.py::test_weights_add_up_without_any_two_of_six",),
+    ),
     "frames carry no code": Mutation(
         "testbed.realtime.frames:hmac", _believing, (f"{REALTIME}_frames.py::test_every_altered_byte_is_noticed",)
     ),

@@ -92,8 +92,12 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("run.on=emulate",),
         ("run.on=simulate",),
     ],
-    ("recovery={on_failure: continue}", "paradigm=allreduce"): [
-        ("recovery={on_failure: restart}",), (HIPS, *PLAIN), ("paradigm=ps", *PLAIN)
+    ("recovery={on_failure: continue}", "overlay=tsengine"): [
+        ("recovery={on_failure: restart}",), PLAIN,
+        ("paradigm=allreduce", "overlay=star"), ("paradigm=gossip", "overlay=star"),
+    ],
+    ("recovery={on_failure: continue}", "paradigm={kind: allreduce, algorithm: hitopk}"): [
+        ("recovery={on_failure: restart}",), (HIPS,), ("paradigm=ps",), ("paradigm=allreduce",), ("paradigm=gossip",)
     ],
     **{(f"paradigm={library}", "run.on=simulate"): [
         ("paradigm={kind: allreduce, algorithm: ring}",), ("run.on=local",), ("run.on=emulate",)

@@ -51,3 +51,16 @@ HITOPK = TwinComparison(
               twin="flat top-k"),
      Expected("not sooner than dense", "fast network", "to_target_s", high=1.05)), ("0.003", "0.01", "0.03", "0.1"),
 )  # fmt: skip
+_ALL_REDUCE = {"paradigm": "allreduce", RATE: "0.03"}
+GOSSIP = TwinComparison(
+    "Gossip", "Lian et al., NeurIPS 2017 (D-PSGD)", "verdicts/gossip.yaml",
+    {"all-reduce, restart": {**_ALL_REDUCE, "recovery": "{on_failure: restart, max_restarts: 20}",
+                             "checkpoint.every": "2"},
+     "all-reduce, continue": _ALL_REDUCE, "gossip": {RATE: "0.03"}},
+    {"nodes go and come": {}, "no node is lost": {"faults": "[]"}},
+    (Expected("at the target at least 1.5 times sooner", "nodes go and come", "to_target_s", low=1.5),
+     Expected("all-reduce that continues: at least 1.5 times sooner", "nodes go and come", "to_target_s", low=1.5,
+              technique="all-reduce, continue"),
+     Expected("at most 1.3 times sooner", "no node is lost", "to_target_s", high=1.3)),
+    ("0.003", "0.01", "0.03", "0.1"),
+)  # fmt: skip

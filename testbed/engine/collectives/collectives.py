@@ -32,7 +32,8 @@ class Collectives:
     """This node's view of a group of ranks. ``codec``: see ``buffers.Flat``; it is used wherever tensors are added.
 
     ``shape`` (default: all ranks in one group, unsegmented) says which ranks are near each other. ``name`` tells
-    groups apart that share a node's mail. ``round`` and ``priority`` mark the messages of calls to come.
+    groups apart that share a node's mail. ``round`` and ``priority`` mark the messages of calls to come. A group is of
+    the membership epoch in which it is made; calls raise ``MembershipChanged`` when that is over.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Collectives:
         self.shape = shape or GroupShape(self.size)
         self._schedules: dict[Algorithm, Schedule] = {}
         self._operations = self.round = self.priority = 0
+        self._epoch = mail.epoch
 
     def all_reduce(self, tensor: Tensor, algorithm: Algorithm = ring) -> Call[Tensor]:
         """The sum of all ranks' tensors, at every rank the same bits. ``tensor`` is left as it is."""
@@ -103,7 +105,7 @@ class Collectives:
         return gathered()
 
     def _next(self, flag: bool = False) -> Operation:
-        label = Label(self._name, self._operations, self.round, self.priority)
+        label = Label(self._name, self._operations, self.round, self.priority, self._epoch)
         self._operations += 1
         return Operation(self._world, self._mail, self.ranks, label, flag)
 

@@ -8,38 +8,56 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from testbed.engine.collectives.buffers import Buffer, Parts
 from testbed.engine.inbox import Inbox
+from testbed.engine.membership import MembershipChanged
 from testbed.messages import Message, MessageKind
 from testbed.policy.collective.schedule import RankTransfer, Schedule, Steps
 from testbed.world import Future, World
 
-_Place = tuple[str, int, int, str]  # group, operation, pipe, sender
+T = TypeVar("T")
+_Place = tuple[str, int, int, int, str]  # group, operation, pipe, epoch, sender
 
 
 class Tag(NamedTuple):
-    """One pipe of one operation of one group of ranks."""
+    """One pipe of one operation of one group of ranks, in one membership epoch."""
 
     group: str
     operation: int
     pipe: int
+    epoch: int
 
 
 class CollectiveMail:
-    """One per node. Messages of a tag and a sender are taken in the order in which they were sent."""
+    """One per node. Messages of a tag and a sender are taken in the order in which they were sent.
+
+    ``epoch``: of the membership. What is under way in an earlier one ends with ``MembershipChanged``, and its messages
+    are dropped: none of them can enter a sum that is begun anew.
+    """
 
     def __init__(self, world: World, inbox: Inbox) -> None:
         self._world = world
         self._arrived: dict[_Place, deque[Message]] = {}
         self._awaited: dict[_Place, Future[Message]] = {}
+        self.epoch = 0
         inbox.on(MessageKind.COLLECTIVE, self._on_message)
+
+    def change_to(self, epoch: int) -> None:
+        """Begin a membership epoch."""
+        self.epoch = epoch
+        awaited, self._awaited = self._awaited, {}
+        for future in awaited.values():
+            future.set_exception(MembershipChanged())
+        self._arrived = {place: messages for place, messages in self._arrived.items() if place[3] >= epoch}
 
     def send(self, to: str, tag: Tag, message: Message) -> Coroutine[Any, Any, None]:
         """Send ``message``, marked with ``tag``."""
         message.key = tag.operation
         message.meta["group"], message.meta["pipe"] = tag.group, tag.pipe
+        if tag.epoch:
+            message.meta["epoch"] = tag.epoch
         return self._world.send(to, message)
 
     def take(self, source: str, tag: Tag) -> Message | None:
@@ -55,6 +73,8 @@ class CollectiveMail:
 
     def receive(self, source: str, tag: Tag) -> Coroutine[Any, Any, Message]:
         """Wait for the next message of this tag from ``source``, which has not arrived; one at a time may wait."""
+        if tag.epoch != self.epoch:
+            raise MembershipChanged
         place = (*tag, source)
         assert place not in self._awaited, f"two receivers wait for {source} in {tag}"
         future = self._awaited[place] = self._world.future()
@@ -63,7 +83,10 @@ class CollectiveMail:
 
     def _on_message(self, message: Message) -> None:
         meta = message.meta
-        place = (meta["group"], message.key, meta["pipe"], message.sender)
+        epoch = meta.get("epoch", 0)
+        if epoch < self.epoch:
+            return
+        place = (meta["group"], message.key, meta["pipe"], epoch, message.sender)
         awaited = self._awaited.pop(place, None)
         if awaited is not None:
             awaited.set_result(message)
@@ -73,14 +96,23 @@ class CollectiveMail:
             self._arrived[place] = deque((message,))
 
 
+async def unless_changed(work: Coroutine[Any, Any, T]) -> tuple[bool, T | None]:
+    """Return whether ``work`` has ended before the membership changed, and its result. A task of it does not raise."""
+    try:
+        return True, await work
+    except MembershipChanged:
+        return False, None
+
+
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Whose operation it is: its number in its group, the training round, and its urgency."""
+    """Whose operation it is: its number in its group, training round, urgency, and membership epoch."""
 
     group: str
     number: int
     round: int
     priority: int
+    epoch: int
 
 
 class Operation:
@@ -96,17 +128,19 @@ class Operation:
         return self._label.round
 
     async def run(self, schedule: Schedule, buffer: Buffer) -> None:
-        """Return when this rank has done its part; ``buffer`` is final then."""
+        """Return when this rank has done its part; ``buffer`` is final then. Raise ``MembershipChanged``."""
         pipes = [self._pipe(number, steps, buffer) for number, steps in enumerate(schedule.pipes) if steps]
         if len(pipes) == 1:
             return await pipes[0]
-        tasks = [self._world.spawn(pipe, "a pipe") for pipe in pipes]
-        for task in tasks:
-            await self._world.wait(task, f"a pipe of operation {self._label.number} of group {self._label.group!r}")
+        tasks = [self._world.spawn(unless_changed(pipe), "a pipe") for pipe in pipes]
+        what = f"a pipe of operation {self._label.number} of group {self._label.group!r}"
+        ended = [await self._world.wait(task, what) for task in tasks]
+        if not all(done for done, _ in ended):
+            raise MembershipChanged
         return None
 
     async def _pipe(self, number: int, steps: Steps, buffer: Buffer) -> None:
-        tag = Tag(self._label.group, self._label.number, number)
+        tag = Tag(self._label.group, self._label.number, number, self._label.epoch)
         for step in steps:
             # read all before anything is received, which changes the buffer; a full queue must not delay other peers
             sending = []

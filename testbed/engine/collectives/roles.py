@@ -23,7 +23,7 @@ from testbed.engine.collectives.sums import (
     OwnChoice,
 )
 from testbed.engine.collectives.topology import Ranks, ranks_of
-from testbed.engine.collectives.worker import Exchange, Exchanges, data_parallel
+from testbed.engine.collectives.worker import Exchange, Exchanges, Names, data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.errors import ScenarioError
@@ -54,14 +54,15 @@ def allreduce_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None =
 
     _check_shares(plan, options, ranks)
 
-    async def make_exchanges(world: World, mail: CollectiveMail, values: list[Tensor]) -> Exchanges:
+    async def make_exchanges(world: World, mail: CollectiveMail, values: list[Tensor], present: Names) -> Exchanges:
+        left = ranks_of(plan, options.rank_order, options.bucket, present)
         sizes = [sum(learner.sizes[key] for key in bucket) for bucket in buckets]
 
         def sums(ranks: Ranks, tier: int) -> list[BucketSum]:
             make = _SumMaker(plan, options, world, mail, ranks, tier)
             return [make.sum_of(number, size) for number, size in enumerate(sizes)]
 
-        across = Exchange(sums(ranks, 2), make_step(world, mail, values), contribution_weight(plan, node))
+        across = Exchange(sums(left, 2), make_step(world, mail, values), contribution_weight(plan, node))
         inside = None
         if sync_setup.lan_rounds(plan) > 1:
             step = WholeStep(sync_setup.stepped_with(plan), values)

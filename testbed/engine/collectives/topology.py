@@ -43,22 +43,25 @@ class Ranks:
         return tuple(site[number] for site in self.sites)
 
 
-def ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
-    """Return all training workers. ``order``: ``plan``, or ``network``: the best ring of data centres for such buckets.
+def ranks_of(plan: Plan, order: str, bucket_bytes: float, present: tuple[str, ...] | None = None) -> Ranks:
+    """Return all training workers, or those ``present``.
+
+    order  ``plan``, or ``network``: the best ring of data centres for such buckets
 
     Every rank of a simulation asks for the same, and it takes long: answers are kept.
     """
-    asked = (ranks_of, order, bucket_bytes)
+    asked = (ranks_of, order, bucket_bytes, present)
     if asked not in plan.memory:
-        plan.memory[asked] = _ranks_of(plan, order, bucket_bytes)
+        plan.memory[asked] = _ranks_of(plan, order, bucket_bytes, present)
     ranks: Ranks = plan.memory[asked]
     return ranks
 
 
-def _ranks_of(plan: Plan, order: str, bucket_bytes: float) -> Ranks:
+def _ranks_of(plan: Plan, order: str, bucket_bytes: float, present: tuple[str, ...] | None) -> Ranks:
     by_site: dict[str, list[str]] = {}
     for worker in plan.training_workers:
-        by_site.setdefault(worker.data_center, []).append(worker.name)
+        if present is None or worker.name in present:
+            by_site.setdefault(worker.data_center, []).append(worker.name)
     names = list(by_site)
     if order == "network":
         names = [names[index] for index in best_ring(link_times_s(plan, names, bucket_bytes / len(names)))]

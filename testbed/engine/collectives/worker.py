@@ -3,6 +3,10 @@
 Where the algorithm of synchronisation has local steps, what is summed is how far they have moved each worker's model,
 times what the worker counts for, and the step is the outer optimizer's. Rounds inside a data centre sum there alone.
 
+When a worker is lost, the others agree on the last round that any of them has completed (``engine.peers``). Who has not
+takes the state of one that has; the round after it is summed again, by a ring or tree of those who are left. A worker
+that joins takes the state as well.
+
 With ``overlap: buckets`` it sums a bucket as soon as the backward pass has made its gradients, while it makes those of
 earlier layers (as PyTorch's DistributedDataParallel: Li et al., VLDB 2020). The same sums of the same values come out.
 """
@@ -10,7 +14,7 @@ earlier layers (as PyTorch's DistributedDataParallel: Li et al., VLDB 2020). The
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,15 +22,19 @@ import torch
 from torch import Tensor
 
 from testbed.engine import sync_setup
+from testbed.engine.aggregation_weights import rescaling
+from testbed.engine.agreement import FIRST_VALUES, NOTHING
 from testbed.engine.assigned_steps import LocalStepCounts, Report
 from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
-from testbed.engine.collectives.operation import CollectiveMail
+from testbed.engine.collectives.operation import CollectiveMail, unless_changed
 from testbed.engine.collectives.step import OptimizerStep
 from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.guard import Guarded
 from testbed.engine.local_work import LocalResult, LocalSteps, LocalWork, copying, load_batch, serverless_work
+from testbed.engine.membership import MembershipChanged
+from testbed.engine.peers import Agreed, Peers
 from testbed.engine.session import Session
 from testbed.plan.model import NodePlan, Plan
 from testbed.state import State, Stateful, below, joined, take_over, under
@@ -60,21 +68,38 @@ class Exchanges:
     reports: Collectives | None = None
 
 
-MakeExchanges = Callable[[Any, CollectiveMail, list[Tensor]], Awaitable[Exchanges]]
+Names = tuple[str, ...]  # the workers that take part
+MakeExchanges = Callable[[Any, CollectiveMail, list[Tensor], Names], Awaitable[Exchanges]]
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a worker begins to train with: its mail, its place in the run, first values, and its checkpoints."""
+    """What a worker begins to train with: its mail, its place in the run, first values, and its checkpoints.
+
+    ``progress``: the last round it has done, in a checkpoint; else whether it has first values (``engine.agreement``).
+    """
 
     mail: CollectiveMail
     session: Session
+    peers: Peers
     values: list[Tensor]
     checkpointer: Checkpointer
+    progress: int
+
+    @property
+    def resumed(self) -> bool:
+        """Whether it goes on where a checkpoint was made."""
+        return self.checkpointer.resumed and self.progress != NOTHING
 
     async def together(self, workers: int) -> None:
-        """Return when all workers begin to train, or to go on where a checkpoint was made."""
-        if self.checkpointer.resumed:
+        """Return when all workers begin to train, or to go on where a checkpoint was made.
+
+        Where workers agree among themselves, only report; ``Peers.agreed`` waits.
+        """
+        if self.peers.regroups:
+            await self.peers.greet()
+            self.peers.report(self.progress)
+        elif self.checkpointer.resumed:
             await self.checkpointer.resume()
         else:
             await self.session.membership.barrier("train", workers)
@@ -92,10 +117,15 @@ def serverless_worker(
     async def run(world: Any) -> list[Tensor]:
         session = Session(plan, node, world)
         mail = CollectiveMail(world, session.inbox)
+        peers = Peers(world, session.inbox, session.membership, plan)
+        peers.on_change.append(mail.change_to)
         session.use(learner)
         await session.join()
-        values = await first_values(world, mail, plan, learner, buckets)
-        start = Start(mail, session, values, Checkpointer(world, session.membership, plan, files))
+        values, progress = await _begin(world, mail, plan, learner, buckets, peers)
+        checkpointer = Checkpointer(world, session.membership, plan, files)
+        if checkpointer.resumed:
+            progress = checkpointer.first_round - 1 if checkpointer.state else NOTHING
+        start = Start(mail, session, peers, values, checkpointer, progress)
         rounds = await train(world, start) if node.trains else 0
         await session.finish()
         return await session.record_final(learner.values(), rounds=rounds)
@@ -113,16 +143,21 @@ def data_parallel(
     """
 
     async def train(world: Any, start: Start) -> int:
-        exchanges = await make_exchanges(world, start.mail, start.values)
         work = serverless_work(plan, learner, start.values)
+        make = partial(make_exchanges, world, start.mail, start.values)
+        exchanges = await make(start.peers.names)
         kind = OverlappingWorker if overlaps else AllReduceWorker
-        return await kind(world, plan, work, learner, buckets, exchanges).run(start)
+        return await kind(world, plan, work, learner, buckets, exchanges).run(start, make)
 
     return serverless_worker(plan, node, learner, buckets, train, files)
 
 
 class AllReduceWorker:
-    """One training worker. All workers end a round with the same bits; inside, all of a data centre."""
+    """One training worker. All workers end a round with the same bits; inside, all of a data centre.
+
+    A round is over here when all its sums are (``Peers.progress``): then it is over for all, even if workers are lost.
+    A change of the membership before that makes it be summed again, from the memories with which it began.
+    """
 
     def __init__(
         self, world: World, plan: Plan, work: LocalWork, learner: SegmentedLearner, buckets: Buckets,
@@ -132,49 +167,69 @@ class AllReduceWorker:
         self._buckets, self._exchanges, self._lan_rounds = buckets, exchanges, sync_setup.lan_rounds(plan)
         self._evaluation = Evaluation(world, plan, learner)
         self._counts = LocalStepCounts(plan, world.node, [worker.name for worker in plan.training_workers])
-        self._memories: dict[str, Stateful] = {"learner": learner, "work": work, "steps": self._counts}
-        self._remember("", exchanges.across)
-        if exchanges.inside is not None:
-            self._remember("inside/", exchanges.inside)
+        self._begun: list[State] = []  # what the sums remembered when the round began
+        self._stepped: Future[None] = world.future()  # set when the values of the last round are there
+        self._last = False  # that round was the run's last
 
-    def _remember(self, prefix: str, exchange: Exchange) -> None:
-        self._memories[f"{prefix}step"] = exchange.step
-        self._memories |= {f"{prefix}sum/{number}": each for number, each in enumerate(exchange.sums)}
+    @property
+    def _memories(self) -> dict[str, Stateful]:
+        parts: dict[str, Stateful] = {"learner": self._learner, "work": self._work, "steps": self._counts}
+        for prefix, exchange in (("", self._exchanges.across), ("inside/", self._exchanges.inside)):
+            if exchange is not None:
+                parts[f"{prefix}step"] = exchange.step
+                parts |= {f"{prefix}sum/{number}": each for number, each in enumerate(exchange.sums)}
+        return parts
 
-    async def run(self, start: Start) -> int:
-        """Train to the end. Return the number of rounds done."""
+    async def run(self, start: Start, make: Callable[[Names], Awaitable[Exchanges]]) -> int:
+        """Train to the end. Return the number of rounds done. ``make`` returns the exchanges of those who are left."""
         workers, checkpointer = len(self._plan.training_workers), start.checkpointer
-        if checkpointer.resumed:
+        self._peers, self._make, self._epoch = start.peers, make, start.peers.epoch
+        self._peers.provide = self._provide
+        self._peers.on_change.append(lambda epoch: self._evaluation.members(self._peers.names))
+        if start.resumed:
             take_over(self._memories, checkpointer.state)
             self._evaluation.load_state(below("evaluation", checkpointer.state))
+        self._stepped.set_result(None)
         await start.together(workers)
+        self._peers.progress = start.progress
+        if self._peers.regroups:
+            await self._agree()
+            self._evaluation.members(self._peers.names)
         self._evaluation.begin(self._plan.training.rounds, workers)
-        round_, last = checkpointer.first_round, False
-        while not last:
-            last = await self._round(round_)
-            if not last and checkpointer.due(round_):
+        round_ = self._done
+        while not self._last:
+            await self._round(round_)
+            if not self._last and checkpointer.due(round_):
                 await checkpointer.save(round_, self._state)
             round_ += 1
         await self._evaluation.finish(round_ - 1)
         return round_
 
+    @property
+    def _done(self) -> int:
+        """Return the number of rounds that are over here."""
+        assert self._peers.progress is not None, "it has reported"
+        return self._peers.progress + 1
+
     async def _state(self) -> State:
         return joined(self._memories) | under("evaluation", await self._evaluation.state())
 
-    async def _round(self, round_: int) -> bool:
+    async def _round(self, round_: int) -> None:
         started_s = self._world.now()
+        if self._peers.regroups:
+            work, sums = Work("copy", size_bytes=4 * sum(self._learner.sizes)), self._exchanges.across.sums
+            self._begun = await self._world.compute(work, lambda: [each.state() for each in sums])
         if isinstance(self._learner, Guarded):
             self._learner.round = round_
         result, reached, tasks = await self._compute(round_)
         worked_s, telling = self._world.now(), self._tell(round_)
-        last = await self._synchronise(round_, result, reached, tasks)
+        await self._synchronise(round_, result, reached, tasks)
         await self._hear(round_, telling)
         self._counts.measured(round_, result, worked_s - started_s)
         self._world.record(
             "round", t0=started_s, round=round_, loss=result.loss, samples=result.samples, steps=result.steps
         )
         self._evaluation.after_round(round_)
-        return last or round_ + 1 == self._plan.training.rounds
 
     def _crosses(self, round_: int) -> bool:
         return (round_ + 1) % self._lan_rounds == 0
@@ -193,34 +248,63 @@ class AllReduceWorker:
             self._work.since = self._exchange(round_).step.values()
         result = await self._work.run(self._world, round_, self._counts.of(round_))
         reached = await self._evaluation.before_push(round_)
+        return result, reached, await self._begin_all(result, round_, reached)
+
+    async def _begin_all(self, result: LocalResult, round_: int, reached: bool) -> Tasks:
         contributions, tasks = dict(enumerate(result.contributions)), {}
         for number in range(len(self._buckets)):
             tasks[number] = await self._begin(number, contributions, round_, reached)
-        return result, reached, tasks
+        return tasks
 
     async def _begin(self, number: int, contributions: Mapping[int, Tensor], round_: int, reached: bool) -> Future[Any]:
         """Begin to sum a bucket. Inside a data centre no end is told: the others would not hear of it."""
         mine, exchange = [contributions[key] for key in self._buckets[number]], self._exchange(round_)
         flat = await self._world.compute(copying(mine), lambda: _joined(mine, exchange.weight))
-        return self._world.spawn(exchange.sums[number](flat, round_, reached and self._crosses(round_)), "a bucket")
+        summing = exchange.sums[number](flat, round_, reached and self._crosses(round_))
+        return self._world.spawn(unless_changed(summing), "a bucket")
 
-    async def _synchronise(self, round_: int, result: LocalResult, reached: bool, tasks: Tasks) -> bool:
-        """Wait for all sums; then step. Return whether a worker has reached the target.
+    async def _synchronise(self, round_: int, result: LocalResult, reached: bool, tasks: Tasks) -> None:
+        """Wait for all sums; then step.
 
         The flag travels with the sums, so all workers hear of it in the same round and stop after it.
         """
-        totals = result.contributions
-        for number, task in sorted(tasks.items()):
-            flat, raised = await self._world.wait(task, f"the sum of bucket {number} in round {round_}")
-            reached = reached or raised
-            bucket = self._buckets[number]
-            for key, total in zip(bucket, split(flat, bucket, self._learner.sizes), strict=True):
-                totals[key] = total
-        values = await self._exchange(round_).step(self._world, round_, totals)
+        while (sums := await self._summed(tasks, round_)) is None:
+            await self._agree()
+            if self._done > round_:
+                return  # another has completed it: its values are here
+            for one, memory in zip(self._exchanges.across.sums, self._begun, strict=True):
+                one.load_state(memory)
+            tasks = await self._begin_all(result, round_, reached)
+        self._stepped = self._world.future()
+        self._peers.progress = round_  # before anything is awaited
+        ends = any(raised for _, raised in sums) and self._crosses(round_)
+        self._last = ends or round_ + 1 == self._plan.training.rounds
+        await self._take_step(round_, [total for total, _ in sums])
+        self._stepped.set_result(None)
+
+    async def _summed(self, tasks: Tasks, round_: int) -> list[tuple[Tensor, bool]] | None:
+        """Return all sums with their flags; ``None`` if the membership has changed meanwhile."""
+        ended = [
+            await self._world.wait(task, f"the sum of bucket {number} in round {round_}")
+            for number, task in sorted(tasks.items())
+        ]
+        if self._peers.epoch != self._epoch:
+            return None
+        return [each for _, each in ended]
+
+    async def _take_step(self, round_: int, sums: Sequence[Tensor]) -> None:
+        """Step with the sums of all buckets, scaled up if workers are missing: the others stand for them."""
+        missing, factor = rescaling(self._plan, self._peers.names)
+        if missing:
+            self._world.record("partial", round=round_, targets=", ".join(missing), factor=factor)
+        totals: dict[int, Tensor] = {}
+        for bucket, flat in zip(self._buckets, sums, strict=True):
+            scaled = flat * factor if missing else flat
+            totals.update(zip(bucket, split(scaled, bucket, self._learner.sizes), strict=True))
+        values = await self._exchange(round_).step(self._world, round_, [totals[key] for key in sorted(totals)])
         await self._work.take(self._world, round_, values)
         if self._exchanges.inside is not None and self._crosses(round_):
             self._exchanges.inside.step.load(values)
-        return reached and self._crosses(round_)
 
     def _tell(self, round_: int) -> Future[list[Tensor]] | None:
         """Begin to tell all others how long a step of the last round took."""
@@ -236,6 +320,46 @@ class AllReduceWorker:
             gathered = await self._world.wait(telling, f"the reports of round {round_}")
             told = [Report(int(each[0]), float(each[1])) for each in gathered]
             self._counts.heard(round_, zip(reports.ranks, told, strict=True))
+
+    # ---- changes of the membership ------------------------------------------------------------------------------
+
+    async def _agree(self) -> None:
+        """Wait for the agreement of the newest epoch, and prepare to sum with those who take part in it."""
+        peers = self._peers
+        while True:
+            agreed, state = await peers.agreed(self._take_from)
+            if state is not None:
+                joins, peers.progress = peers.progress == NOTHING, agreed.progress  # before anything is awaited
+                if joins:  # its steps are those that all make
+                    self._work.steps = sum(map(sync_setup.local_steps(self._plan), range(self._done)))
+                await self._take(state, agreed.progress)
+            if agreed.epoch == peers.epoch:
+                break
+        if peers.progress == NOTHING:
+            peers.progress = FIRST_VALUES  # no worker has any: these are the first
+        before, made = self._exchanges.across, await self._make(peers.names)
+        for one, kept in zip(made.across.sums, before.sums, strict=True):
+            one.load_state(kept.state())
+        self._epoch = agreed.epoch
+        self._exchanges = replace(made, across=replace(made.across, step=before.step))
+
+    def _take_from(self, agreed: Agreed) -> str:
+        progress = NOTHING if self._peers.progress is None else self._peers.progress
+        return agreed.holder if progress < agreed.progress and agreed.holder != self._world.node else ""
+
+    async def _take(self, state: State, round_: int) -> None:
+        """Take the place of a worker that has done ``round_``, which this one has not."""
+        self._stepped = self._world.future()
+        self._last = bool(state["last"])
+        step = self._exchanges.across.step
+        step.load_state(below("step", state))
+        await self._work.take(self._world, round_, step.values())
+        self._stepped.set_result(None)
+
+    async def _provide(self) -> State:
+        """Return the values of the last round, and what the next step depends on."""
+        await self._world.wait(self._stepped, "the step of the round before")
+        return under("step", self._exchanges.across.step.state()) | {"last": int(self._last)}
 
 
 class OverlappingWorker(AllReduceWorker):
@@ -264,17 +388,33 @@ class OverlappingWorker(AllReduceWorker):
 Buckets = tuple[tuple[int, ...], ...]  # keys of each bucket
 
 
+async def _begin(
+    world: World, mail: CollectiveMail, plan: Plan, learner: Learner, buckets: Buckets, peers: Peers
+) -> tuple[list[Tensor], int]:
+    """Return a worker's first values, and what they are: a worker that joins a run in progress has none."""
+    if peers.joined_late:
+        return learner.values(), NOTHING
+    names = [worker.name for worker in plan.with_role("worker") if peers.joined_in(worker.name) is not None]
+    try:
+        return await first_values(world, mail, learner, buckets, names), FIRST_VALUES
+    except MembershipChanged:
+        return learner.values(), NOTHING
+
+
 async def first_values(
-    world: World, mail: CollectiveMail, plan: Plan, learner: Learner, buckets: Buckets
+    world: World, mail: CollectiveMail, learner: Learner, buckets: Buckets, names: Sequence[str]
 ) -> list[Tensor]:
     """Load the first worker's values at all workers, those that do not train included. Return them by key."""
-    workers = Collectives(world, mail, [worker.name for worker in plan.with_role("worker")], name="start")
+    workers = Collectives(world, mail, names, name="start")
     workers.round = -1  # before training
     values = learner.values()
     calls = [workers.broadcast(torch.cat([values[key] for key in bucket])) for bucket in buckets]
-    tasks = [world.spawn(call, "first values") for call in calls]
+    tasks = [world.spawn(unless_changed(call), "first values") for call in calls]
     for bucket, task in zip(buckets, tasks, strict=True):
-        flat = await world.wait(task, f"first values of keys {bucket[0]} to {bucket[-1]} from {workers.ranks[0]}")
+        what = f"first values of keys {bucket[0]} to {bucket[-1]} from {workers.ranks[0]}"
+        done, flat = await world.wait(task, what)
+        if not done or flat is None:
+            raise MembershipChanged
         for key, value in zip(bucket, split(flat, bucket, learner.sizes), strict=True):
             values[key] = value
     learner.load(values)

@@ -4,6 +4,9 @@ An active worker sends its model (``offer``) to a passive one, which answers wit
 way towards the offer; the active one moves half way towards the answer. The run ends when all workers together have
 made as many steps as were asked for: each reports its steps to the first worker (``step``), which counts them and tells
 all others (``stop``).
+
+A worker that is lost is no longer asked, and its answer is not waited for; the first of those who are left counts,
+after all have reported to it how many steps they have made.
 """
 
 from __future__ import annotations
@@ -13,11 +16,14 @@ from typing import Any
 
 from torch import Tensor
 
+from testbed.engine import sync_setup
 from testbed.engine.assigned_steps import LocalStepCounts
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.gossip.model import GossipMail, Keep, OwnModel
+from testbed.engine.peers import Agreed, Peers
 from testbed.messages import Message
 from testbed.plan.model import Plan
+from testbed.policy.gossip.graphs import Graph
 from testbed.policy.gossip.mixing import Partners
 from testbed.state import State
 from testbed.training.seeds import seed_for
@@ -25,24 +31,31 @@ from testbed.world import Future, World
 
 
 class AsynchronousGossip:
-    """One worker; ``Partners`` explains why the average is kept and no circle of waits can form."""
+    """One worker; ``Partners`` explains why the average is kept and no circle of waits can form.
+
+    graphs_of  returns the neighbours of the workers that take part: in rounds inside data centres, and in the others
+    """
 
     def __init__(
-        self, world: World, mail: GossipMail, model: OwnModel, ranks: Sequence[str],
-        partners: Callable[[int], Partners], plan: Plan,
+        self, world: World, mail: GossipMail, model: OwnModel, peers: Peers,
+        graphs_of: Callable[[Sequence[str]], tuple[Graph, Graph]], plan: Plan,
     ) -> None:  # fmt: skip
-        """``partners``: of each round."""
-        self._world, self._mail, self._model, self._partners = world, mail, model, partners
-        self._ranks, self._rank, self._seed = ranks, ranks.index(world.node), plan.seed
-        self._counts = LocalStepCounts(plan, world.node, ranks)
-        self._missing_rounds = plan.training.rounds * len(ranks)  # of all workers together, counted at the first
+        self._world, self._mail, self._model, self._peers = world, mail, model, peers
+        self._graphs_of, self._lan_rounds = graphs_of, sync_setup.lan_rounds(plan)
+        self._steps, self._seed = plan.training.rounds, plan.seed  # steps of each worker, on average
+        self._counts = LocalStepCounts(plan, world.node, peers.names)
+        self._made: dict[str, int] = {}  # steps by worker, at the first one
         self._stopped = self._stepping = False
         self._offers: list[Message] = []
-        self._answer: Future[Message] = world.future()
+        self._asked = ""  # the partner that has yet to answer
+        self._answer: Future[Message | None] = world.future()
+        self._begun = False
+        self._meet()
         for what, handler in (("offer", self._on_offer), ("answer", self._on_answer), ("stop", self._on_stop)):
             mail.on(what, handler)
-        if self._rank == 0:
-            mail.on("step", lambda message: self._on_step())
+        mail.on("step", lambda message: self._on_step(message.sender, message.round + 1))
+        peers.on_change.append(lambda epoch: self._on_change())
+        peers.on_heard = self._on_heard
 
     @property
     def value(self) -> Tensor:
@@ -57,11 +70,29 @@ class AsynchronousGossip:
         """Inverse of ``state``."""
         self._model.load_state(state)
 
+    give, take = state, load_state  # of a worker that joins
+
+    @property
+    def neighbours(self) -> list[str]:
+        """Return the workers that this one mixes with."""
+        return [self._names[rank] for rank in self._everyone.neighbours]
+
+    def _partners(self, step: int) -> Partners:
+        return self._inside if (step + 1) % self._lan_rounds else self._everyone
+
+    def agree(self, agreed: Agreed) -> None:
+        """Nothing: workers mix with those that take part, each at its own time."""
+
     async def run(self, evaluation: Evaluation, first_round: int, keep: Keep) -> int:
         """Step until the end is declared. Return the number of steps of this worker."""
+        self._begun = True
         step = first_round
-        self._missing_rounds -= first_round * len(self._ranks)
+        if self._peers.regroups:
+            await self._count(step)  # of one that joins, or of a run that resumes
+        else:
+            self._made = dict.fromkeys(self._names, step)
         while not self._stopped:
+            self._peers.progress = max(step, self._peers.progress or 0)
             started_s = self._world.now()
             asks = self._partners(step).asks
             exchange = self._world.spawn(self._exchange(step), "an exchange") if asks else None
@@ -80,21 +111,31 @@ class AsynchronousGossip:
         return step
 
     async def _after_step(self, step: int, evaluation: Evaluation) -> None:
-        if self._rank == 0:
-            self._on_step()
-        else:
-            await self._mail.send(self._ranks[0], "step", step)
+        await self._count(step + 1)
         if await evaluation.before_push(step) and not self._stopped:
             self._stop_all()
         evaluation.after_round(step)
 
+    async def _count(self, made: int) -> None:
+        """Let the first worker know how many steps this one has made."""
+        if self._names[0] == self._world.node:
+            self._on_step(self._world.node, made)
+        else:
+            await self._mail.send(self._names[0], "step", made - 1)
+
     async def _exchange(self, step: int) -> None:
-        partner = self._ranks[self._partners(step).partner(seed_for(self._seed, "partner", self._rank, step))]
-        mine = self._model.flat
-        self._answer = self._world.future()
+        if not self._partners(step).neighbours:
+            return  # they are lost
+        rank = self._partners(step).partner(seed_for(self._seed, "partner", self._rank, step))
+        partner, mine = self._names[rank], self._model.flat
+        if not self._peers.can_hear(partner):
+            return
+        self._answer, self._asked = self._world.future(), partner
         await self._mail.send(partner, "offer", step, mine)
         message = await self._world.wait(self._answer, f"the answer of {partner} in step {step}")
-        self._model.set(self._model.flat + (message.parts[0] - mine) / 2)
+        self._asked = ""
+        if message is not None:
+            self._model.set(self._model.flat + (message.parts[0] - mine) / 2)
 
     def _on_offer(self, message: Message) -> None:
         self._offers.append(message)
@@ -105,23 +146,57 @@ class AsynchronousGossip:
         """Answer with the model as it is, then move half way to the offer; without a wait between the two."""
         offers, self._offers = self._offers, []
         for offer in offers:
+            if not self._peers.accepts(offer):
+                continue  # lost since it came
             mine = self._model.flat
             self._world.spawn(self._mail.send(offer.sender, "answer", offer.round, mine), "an answer")
             self._model.set(mine + (offer.parts[0] - mine) / 2)
 
     def _on_answer(self, message: Message) -> None:
-        self._answer.set_result(message)
+        if message.sender == self._asked and not self._answer.done():
+            self._answer.set_result(message)
 
-    def _on_step(self) -> None:
-        self._missing_rounds -= 1
-        if self._missing_rounds == 0 and not self._stopped:
+    def _on_step(self, worker: str, made: int) -> None:
+        self._made[worker] = max(made, self._made.get(worker, 0))
+        steps = sum(self._made.get(name, 0) for name in self._names)
+        if steps >= self._steps * len(self._names) and not self._stopped:
             self._stop_all()
 
     def _stop_all(self) -> None:
         self._stopped = True
-        for other in self._ranks:
+        for other in self._names:
             if other != self._world.node:
                 self._world.spawn(self._mail.send(other, "stop", 0), "declare the end")
 
     def _on_stop(self, message: Message) -> None:
         self._stopped = True
+
+    # ---- changes of the membership ------------------------------------------------------------------------------
+
+    def _meet(self) -> None:
+        """Mix with those who take part from now on."""
+        self._names = self._peers.names
+        self._rank = self._names.index(self._world.node) if self._world.node in self._names else 0
+        self._inside, self._everyone = (Partners(graph, self._rank) for graph in self._graphs_of(self._names))
+
+    def _on_change(self) -> None:
+        self._meet()
+        self._made = {name: made for name, made in self._made.items() if name in self._names}
+        if self._asked and self._asked not in self._names and not self._answer.done():
+            self._answer.set_result(None)
+        if self._begun:
+            self._tell(self._names[0])
+
+    def _on_heard(self, name: str) -> None:
+        if self._begun and (self._stopped or name == self._names[0]):
+            self._tell(name)
+
+    def _tell(self, other: str) -> None:
+        """Tell another worker what it may not know: that the end is declared, or how many steps this one has made."""
+        if other == self._world.node:
+            self._on_step(other, self._made.get(other, 0))
+        elif self._stopped:
+            self._world.spawn(self._mail.send(other, "stop", 0), "declare the end")
+        else:
+            made = max(0, self._peers.progress or 0)
+            self._world.spawn(self._mail.send(other, "step", made - 1), "steps for the worker that counts")

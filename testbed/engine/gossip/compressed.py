@@ -95,6 +95,7 @@ class Compression:
     """All models that one worker sends and receives, by the other's rank.
 
     kind      of codec, with what makes one
+    first     what all workers know of each other's models before the first message
     step      γ
     together  whether every message goes to all neighbours alike, so that one ``SentModel`` is enough for all
     """

@@ -13,6 +13,7 @@ from testbed.engine import sync_setup
 from testbed.engine.guard import Guarded
 from testbed.engine.inbox import Handler, Inbox
 from testbed.engine.local_work import LocalResult, LocalWork
+from testbed.engine.peers import Peers
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
 from testbed.state import State, below, under
@@ -54,6 +55,10 @@ class OwnModel:
         """Inverse of ``state``."""
         self._optimizer.load_state(state)
         self._work.load_state(below("work", state))
+
+    def begin_at(self, steps: int) -> None:
+        """Take the place in the data of a worker that has made so many steps."""
+        self._work.steps = steps
 
     @property
     def flat(self) -> Tensor:
@@ -112,13 +117,17 @@ class Sketch:
 
 
 class GossipMail:
-    """Hands a worker's gossip messages to handlers by their sort (``what``). Handlers return at once."""
+    """Hands a worker's gossip messages to handlers by their sort (``what``). Handlers return at once.
 
-    def __init__(self, world: World, inbox: Inbox) -> None:
-        self._world = world
+    Messages of processes that do not take part any more are dropped.
+    """
+
+    def __init__(self, world: World, inbox: Inbox, peers: Peers) -> None:
+        self._world, self._peers = world, peers
         self._handlers: dict[str, Handler] = {}
-        self._models: dict[tuple[int, str], Future[Message]] = {}
-        inbox.on(MessageKind.GOSSIP, lambda message: self._handlers[message.meta["what"]](message))
+        self._models: dict[tuple[int, str], Future[Message | None]] = {}
+        inbox.on(MessageKind.GOSSIP, self._on_message)
+        peers.on_change.append(lambda epoch: self._drop_lost())
         self.on("model", lambda message: self._model(message.round, message.sender).set_result(message))
 
     def on(self, what: str, handler: Handler) -> None:
@@ -127,17 +136,27 @@ class GossipMail:
 
     async def send(self, to: str, what: str, round_: int, *parts: Tensor, **meta: Any) -> None:
         """Send one message of this sort."""
-        message = Message(MessageKind.GOSSIP, _KEYS.get(what, -1), round_, {"what": what, **meta}, parts)
-        await self._world.send(to, message)
+        meta = {"what": what, **meta, **self._peers.stamp}
+        await self._world.send(to, Message(MessageKind.GOSSIP, _KEYS.get(what, -1), round_, meta, parts))
 
-    async def model(self, round_: int, sender: str) -> Message:
-        """Wait for the model that a neighbour sent in this round."""
+    async def model(self, round_: int, sender: str) -> Message | None:
+        """Wait for the model that a neighbour sent in this round; ``None``: it was lost before."""
         future = self._model(round_, sender)
         message = await self._world.wait(future, f"the model of round {round_} from {sender}")
-        del self._models[round_, sender]
+        self._models.pop((round_, sender), None)
         return message
 
-    def _model(self, round_: int, sender: str) -> Future[Message]:
+    def _on_message(self, message: Message) -> None:
+        if self._peers.accepts(message):
+            self._handlers[message.meta["what"]](message)
+
+    def _drop_lost(self) -> None:
+        for place in [place for place in self._models if self._peers.joined_in(place[1]) is None]:
+            future = self._models.pop(place)
+            if not future.done():
+                future.set_result(None)
+
+    def _model(self, round_: int, sender: str) -> Future[Message | None]:
         if (round_, sender) not in self._models:
             self._models[round_, sender] = self._world.future()
         return self._models[round_, sender]

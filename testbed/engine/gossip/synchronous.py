@@ -2,11 +2,15 @@
 
 D-PSGD (Lian et al., NeurIPS 2017): models travel while the gradient is computed; then x ← Σ w_ij x_j − η g(x_i).
 SGP (Assran et al., ICML 2019): a step on the push-sum numerator x with the gradient at z = x / y, then x and y go out.
+
+When a worker is lost, its neighbours keep the weight that it had. All finish the rounds that they have begun, and agree
+on the newest of them: from the next one on they mix along a graph of those who are left, or have joined.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +20,7 @@ from testbed.engine.evaluation import Evaluation
 from testbed.engine.gossip.compressed import Compression
 from testbed.engine.gossip.model import GossipMail, Keep, OwnModel
 from testbed.engine.local_work import LocalResult
+from testbed.engine.peers import Agreed, Peers
 from testbed.messages import Message
 from testbed.plan.model import Plan
 from testbed.policy.gossip.mixing import Mixing, Part, rounds_to_reach_all
@@ -23,25 +28,48 @@ from testbed.state import State, below, under
 from testbed.world import Future, Work, World
 
 
-class SynchronousGossip:
-    """One worker. ``push``: step first, then push (SGP); else mix while computing (D-PSGD).
+@dataclass(frozen=True, slots=True)
+class MixingRounds:
+    """Rounds in which the same workers mix. ``joined_in``: epochs in which they joined, which tells processes apart.
 
+    epoch        in which the phase was agreed on
+    since        its first round
     compression  what models pass through; ``None``: they travel as they are
     """
 
+    epoch: int
+    since: int
+    joined_in: Mapping[str, int]
+    mixing: Mixing
+    compression: Compression | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The workers in rank order."""
+        return tuple(self.joined_in)
+
+
+MakeMixing = Callable[[Sequence[str]], Mixing]
+MakeCompression = Callable[[Mixing, bool], Compression | None]
+
+
+class SynchronousGossip:
+    """One worker. ``push``: step first, then push (SGP); else mix while computing (D-PSGD).
+
+    make_mixing       returns who mixes with whom, of the workers that take part
+    make_compression  returns what models pass through then; second argument: whether from the run's beginning
+    """
+
     def __init__(
-        self, world: World, mail: GossipMail, model: OwnModel, ranks: Sequence[str], mixing: Mixing,
-        plan: Plan, *, push: bool,
+        self, world: World, mail: GossipMail, model: OwnModel, peers: Peers, plan: Plan,
+        make: tuple[MakeMixing, MakeCompression], *, push: bool,
     ) -> None:  # fmt: skip
-        self._world, self._mail, self._model, self._mixing = world, mail, model, mixing
-        self._ranks, self._rank = ranks, ranks.index(world.node)
+        self._world, self._mail, self._model, self._peers = world, mail, model, peers
+        self._make_mixing, self._make_compression = make
         self._weight, self._push = 1.0, push
-        self.compression: Compression | None = None
-        self._last_round = self._planned_round = plan.training.rounds - 1
-        self._counts = LocalStepCounts(plan, world.node, ranks)
-        # The end is announced in the messages of round r and known to all workers this many rounds later, one of which
-        # passes before the first of these messages leaves. All workers so stop after the same round.
-        self._rounds_to_announce = rounds_to_reach_all(mixing) + 1
+        self._planned_round = plan.training.rounds - 1
+        self._counts = LocalStepCounts(plan, world.node, peers.names)
+        self._phases: list[MixingRounds] = [self._phase(0, 0)]
 
     @property
     def value(self) -> Tensor:
@@ -49,65 +77,132 @@ class SynchronousGossip:
         flat = self._model.flat
         return flat if self._weight == 1.0 else flat / self._weight
 
+    @property
+    def _last_round(self) -> int:
+        return self._peers.last
+
+    @property
+    def _agrees(self) -> bool:
+        """Whether the newest phase is that of the newest epoch."""
+        return self._phases[-1].epoch == self._peers.epoch
+
     def state(self) -> State:
         """Return what a checkpoint keeps, between two rounds."""
         ends = {"last_round": self._last_round} if self._last_round < self._planned_round else {}  # announced
-        kept = under("compression", self.compression.state()) if self.compression else {}
+        phase = self._phases[0]
+        kept = under("compression", phase.compression.state()) if phase.compression else {}
+        changed = {"epoch": phase.epoch} if phase.epoch else {}
         kept |= under("model", self._model.state()) | under("steps", self._counts.state())
-        return {"weight": self._weight, **ends, **kept}
+        return {"weight": self._weight, **ends, **changed, **kept}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
-        self._weight, self._last_round = state["weight"], state.get("last_round", self._planned_round)
+        """Inverse of ``state``. After a change of the membership, workers know nothing of each other's models."""
+        self._weight, self._peers.last = state["weight"], state.get("last_round", self._planned_round)
         self._model.load_state(below("model", state))
         self._counts.load_state(below("steps", state))
-        if self.compression is not None:
-            self.compression.load_state(below("compression", state))
+        compression = self._phases[0].compression
+        if compression is not None and "epoch" not in state:
+            compression.load_state(below("compression", state))
+
+    def give(self) -> State:
+        """Return what a worker that joins takes."""
+        return {"weight": self._weight} | under("model", self._model.state())
+
+    def take(self, state: State) -> None:
+        """Take the model of a neighbour."""
+        self._weight = state["weight"]
+        self._model.load_state(below("model", state))
+
+    @property
+    def neighbours(self) -> list[str]:
+        """Return the workers whose models this one mixes."""
+        phase = self._phases[-1]
+        part = phase.mixing.part(phase.since, phase.names.index(self._world.node))
+        return [phase.names[rank] for rank, _ in part.receives]
+
+    def agree(self, agreed: Agreed) -> None:
+        """Mix with those who take part from the round on that follows all that have begun."""
+        self._peers.last = min(self._peers.last, agreed.last)
+        if agreed.epoch > self._phases[-1].epoch:
+            self._phases.append(self._phase(agreed.epoch, agreed.progress + 1))
+
+    def _phase(self, epoch: int, since: int) -> MixingRounds:
+        joined_in = {name: self._peers.joined_in(name) or 0 for name in self._peers.names}
+        mixing = self._make_mixing(tuple(joined_in))
+        return MixingRounds(epoch, since, joined_in, mixing, self._make_compression(mixing, epoch == 0))
 
     async def run(self, evaluation: Evaluation, first_round: int, keep: Keep) -> int:
         """Do all rounds up to the last, on which all workers agree. Return their number."""
-        round_ = first_round
-        while round_ <= self._last_round:
+        reached, round_ = False, first_round
+        while True:
+            while not self._agrees:
+                await self._peers.agreed()
+            while len(self._phases) > 1 and self._phases[1].since <= round_:
+                del self._phases[0]
+            if reached:
+                self._announce(round_)
+            if round_ > self._last_round:
+                return round_
+            self._peers.progress = round_  # before anything of this round is sent
             started_s = self._world.now()
             result = await (self._push_round if self._push else self._mix_round)(round_)
             self._model.end_round(round_, started_s, result, self.value)
-            if await evaluation.before_push(round_):
-                self._last_round = min(self._last_round, round_ + self._rounds_to_announce)
+            reached = await evaluation.before_push(round_)
+            if reached and self._agrees:  # else when they agree again
+                self._announce(round_ + 1)
             evaluation.after_round(round_)
             if round_ < self._last_round:
                 await keep(round_)
             round_ += 1
-        return round_
+
+    def _announce(self, round_: int) -> None:
+        """Let the run end when all know of it: the messages of ``round_`` say so first.
+
+        All workers know of it so many rounds later. One round passes before the first of these messages leaves.
+        """
+        phase = self._phases[-1]
+        self._peers.last = min(self._last_round, max(round_, phase.since) + rounds_to_reach_all(phase.mixing))
 
     async def _mix_round(self, round_: int) -> LocalResult:
-        part = self._mixing.part(round_, self._rank)
-        sends, started_s = await self._send_all(part, round_), self._world.now()
+        phase, part = self._part(round_)
+        sends, started_s = await self._send_all(phase, part, round_), self._world.now()
         result = await self._model.work(round_, self._counts.of(round_))
         self._counts.measured(round_, result, self._world.now() - started_s)
-        await self._mix(part, round_)
+        await self._mix(phase, part, round_)
         await self._model.step(round_, result)
         await self._sent(sends, round_)
         return result
 
     async def _push_round(self, round_: int) -> LocalResult:
-        part, started_s = self._mixing.part(round_, self._rank), self._world.now()
+        started_s = self._world.now()
         result = await self._model.work(round_, self._counts.of(round_), self.value)
         self._counts.measured(round_, result, self._world.now() - started_s)
         await self._model.step(round_, result)
-        sends = await self._send_all(part, round_)
-        await self._mix(part, round_)
+        phase, part = self._part(round_)
+        sends = await self._send_all(phase, part, round_)
+        await self._mix(phase, part, round_)
         await self._sent(sends, round_)
         return result
 
-    async def _send_all(self, part: Part, round_: int) -> list[Future[None]]:
+    def _part(self, round_: int) -> tuple[MixingRounds, Part]:
+        phase = self._phases[0]
+        part = phase.mixing.part(round_, phase.names.index(self._world.node))
+        return phase, part.without(self._lost(phase), pushes=self._push)
+
+    def _lost(self, phase: MixingRounds) -> set[int]:
+        """Return the ranks of processes that do not take part any more."""
+        joined_in = enumerate(phase.joined_in.items())
+        return {rank for rank, (name, epoch) in joined_in if self._peers.joined_in(name) != epoch}
+
+    async def _send_all(self, phase: MixingRounds, part: Part, round_: int) -> list[Future[None]]:
         flat = self._model.flat
         meta: dict[str, Any] = {"weight": self._weight, "last": self._last_round}
         if self._counts.reports:
             meta["reports"] = dict(self._counts.reports)
         sends = []
         for to in part.sends:
-            parts = (flat,) if self.compression is None else await self.compression.sent(to, flat, round_)
-            sending = self._mail.send(self._ranks[to], "model", round_, *parts, **meta)
+            parts = (flat,) if phase.compression is None else await phase.compression.sent(to, flat, round_)
+            sending = self._mail.send(phase.names[to], "model", round_, *parts, **meta)
             sends.append(self._world.spawn(sending, "a model"))
         return sends
 
@@ -115,19 +210,28 @@ class SynchronousGossip:
         for send in sends:
             await self._world.wait(send, f"the sends of round {round_}")
 
-    async def _mix(self, part: Part, round_: int) -> None:
+    async def _mix(self, phase: MixingRounds, part: Part, round_: int) -> None:
         """Take all models of this round, in rank order, and the earliest end that they announce."""
-        messages = [await self._mail.model(round_, self._ranks[source]) for source, _ in part.receives]
+        came: dict[int, Message] = {}
+        for source, _ in part.receives:
+            if source not in self._lost(phase):
+                message = await self._mail.model(round_, phase.names[source])
+                if message is not None:
+                    came[source] = message
+        missing = {source for source, _ in part.receives if source not in came}
+        part = part.without(missing, pushes=self._push) if missing else part
+        messages = [came[source] for source, _ in part.receives]
         own = self._model.flat
         pairs = [(weight, message) for (_, weight), message in zip(part.receives, messages, strict=True)]
-        if self.compression is not None:
-            mixed, self._weight = await self.compression.mixed(own, self._weight, part, messages)
+        if phase.compression is not None:
+            mixed, self._weight = await phase.compression.mixed(own, self._weight, part, messages)
         else:
             work = Work("sum", round_, size_bytes=own.nbytes * (1 + len(pairs)))
             mixed = await self._world.compute(work, lambda: _mixed(own, part, pairs))
             self._weight = part.keep * self._weight + sum(weight * m.meta["weight"] for weight, m in pairs)
         self._model.set(mixed)
-        self._last_round = min([self._last_round, *(message.meta["last"] for message in messages)])
+        if self._agrees:  # else they agree on the end, too
+            self._peers.last = min([self._last_round, *(message.meta["last"] for message in messages)])
         reports = [pair for message in messages for pair in message.meta.get("reports", {}).items()]
         self._counts.heard(round_, ((name, Report(*each)) for name, each in reports))
 

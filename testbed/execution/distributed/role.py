@@ -11,7 +11,7 @@ from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import WholeStep
-from testbed.engine.collectives.worker import Exchange, Exchanges, data_parallel
+from testbed.engine.collectives.worker import Exchange, Exchanges, Names, data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.execution.distributed.backends import BACKENDS
@@ -42,8 +42,9 @@ def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None
     learner, options = guarded(plan, node, make_learner(plan, node)), _options(plan)
     buckets = buckets_of(learner.sizes, options.bucket)
 
-    async def make_exchanges(world: RealWorld, mail: CollectiveMail, values: list[Tensor]) -> Exchanges:
-        training = [worker.name for worker in plan.with_role("worker") if worker.trains]
+    async def make_exchanges(
+        world: RealWorld, mail: CollectiveMail, values: list[Tensor], training: Names
+    ) -> Exchanges:
         peers = Collectives(world, mail, training, name="peers")
         peers.round = -1
         group = await BACKENDS[options.backend].make_group(world, plan, peers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from math import isqrt
 
 import networkx as nx
@@ -60,6 +61,13 @@ GRAPHS: dict[str, Callable[[int], Graph]] = {
 def is_connected(graph: Graph) -> bool:
     """Return whether every vertex is reachable from every other; otherwise models cannot converge to one average."""
     return nx.is_connected(nx.from_dict_of_lists(dict(enumerate(graph))))
+
+
+def joined_up(graph: Graph) -> Graph:
+    """The graph with an edge between the first ranks of one component and of the next, if it has several."""
+    firsts = sorted(min(some) for some in nx.connected_components(nx.from_dict_of_lists(dict(enumerate(graph)))))
+    edges = [(rank, other) for rank, some in enumerate(graph) for other in some]
+    return given(len(graph), (*edges, *pairwise(firsts)))
 
 
 def two_sides(graph: Graph) -> tuple[bool, ...] | None:

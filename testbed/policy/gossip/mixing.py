@@ -8,7 +8,7 @@ and push-sum (Kempe et al., 2003) divides by how much weight has come in.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from testbed.policy.gossip.graphs import Graph, hops, two_sides
@@ -21,6 +21,15 @@ class Part:
     keep: float
     sends: tuple[int, ...]
     receives: tuple[tuple[int, float], ...]
+
+    def without(self, lost: Container[int], *, pushes: bool) -> Part:
+        """Return this part without lost ranks. What they would have been given, or have given, is kept instead."""
+        sends = tuple(rank for rank in self.sends if rank not in lost)
+        receives = tuple(pair for pair in self.receives if pair[0] not in lost)
+        if pushes:  # a share that is not pushed stays; one that does not come is missing in model and weight alike
+            share = (1.0 - self.keep) / max(1, len(self.sends))
+            return Part(self.keep + share * (len(self.sends) - len(sends)), sends, receives)
+        return Part(1.0 - sum(weight for _, weight in receives), sends, receives)
 
 
 class Metropolis:
@@ -132,9 +141,9 @@ class Partners:
 
     def __init__(self, graph: Graph, rank: int) -> None:
         sides = two_sides(graph)
-        self._neighbours = graph[rank]
-        self.asks = bool(self._neighbours) and (sides is None or sides[rank])
+        self.neighbours = graph[rank]
+        self.asks = bool(self.neighbours) and (sides is None or sides[rank])
 
     def partner(self, draw: int) -> int:
         """Return the rank to ask, from ``draw``, uniform over a large range."""
-        return self._neighbours[draw % len(self._neighbours)]
+        return self.neighbours[draw % len(self.neighbours)]

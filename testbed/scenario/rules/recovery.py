@@ -6,17 +6,18 @@ from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
+from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
     by_tier,
     is_scripted,
     kinds,
+    lan_rounds_option,
     overlaps,
     pushed,
     tiers_of,
     updates_on_workers,
-    with_servers,
     without_memory,
     without_servers,
 )
@@ -25,11 +26,49 @@ from testbed.scenario.sections.faults import MEMBER_KINDS, PACKET_KINDS
 
 
 def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
+    if scenario.recovery.on_failure != "continue":
+        return
     loading = scenario.training.loading.options
+    if any(getattr(loading, option, False) for option in ("spread", "source")):
+        yield Violation(
+            ("recovery", "on_failure"), "a worker that is lost takes samples of others with it", "write 'restart'"
+        )
+    elif reason := _takes_along(scenario):
+        yield Violation(
+            ("recovery", "on_failure"),
+            f"a worker that is lost takes with it what the others need: {reason}",
+            f"write 'restart', or paradigm: {kinds(PARADIGMS, lambda each: not each.library)} at its defaults, with "
+            f"'sync: {SYNC.default}'",
+        )
+    elif not without_servers(scenario) and _servers_are_stuck(scenario):
+        yield Violation(
+            ("recovery", "on_failure"),
+            "the others cannot go on without a node here",
+            f"write 'restart', or {_plain_transfer()}, {kinds(SYNC, lambda sync: sync.holds)} on one tier at most, one "
+            "global server, gradients for its optimizer, no checkpoints; or a paradigm without servers: "
+            f"{kinds(PARADIGMS, lambda each: not each.tiers and not each.library)}",
+        )
+
+
+def _takes_along(scenario: Scenario) -> str:
+    """Return what only one worker has, of a run whose workers exchange with each other, or by a library."""
+    paradigm = scenario.paradigm
+    if not paradigm.declared.survives(paradigm.options):
+        return "a part of the optimizer's state, an equal number in every data centre, or a library's group"
+    if not without_servers(scenario):
+        return ""
+    if scenario.sync.tier1.declared.assigns_steps:
+        return f"its reports, without which '{scenario.sync.tier1.kind}' assigns no steps"
+    if paradigm.declared.global_sum and lan_rounds_option(scenario.sync.tier2):
+        return "what its data centre has summed since the last round of all, in which the others have no part"
+    return ""
+
+
+def _servers_are_stuck(scenario: Scenario) -> bool:
+    """Return whether a run with servers has something of which only the node that is lost knows."""
     tier1, tier2 = scenario.sync.tier1.declared, scenario.sync.tier2.declared
-    stuck = (
-        without_servers(scenario)
-        or any(overlay.declared.relays for _, overlay in by_tier(scenario.overlay))
+    return (
+        any(overlay.declared.relays for _, overlay in by_tier(scenario.overlay))
         or scenario.order.declared.best_effort
         or overlaps(scenario)
         or scenario.checkpoint.every > 0
@@ -37,16 +76,7 @@ def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
         or (tiers_of(scenario) == 2 and tier2.holds and not tier1.waits)
         or is_scripted(scenario)
         or any((site.global_servers or 1) > 1 for site in scenario.topology.data_centers)
-        or any(getattr(loading, option, False) for option in ("spread", "source"))
     )
-    if scenario.recovery.on_failure == "continue" and stuck:
-        yield Violation(
-            ("recovery", "on_failure"),
-            "the others cannot go on without a node here",
-            f"write 'restart', or paradigm: {with_servers()}, {_plain_transfer()}, "
-            f"{kinds(SYNC, lambda sync: sync.holds)} on one tier at most, one global server, gradients for its "
-            "optimizer, no checkpoints, no samples of other workers",
-        )
 
 
 def replica_repeats_updates(scenario: Scenario) -> Found:
@@ -118,6 +148,9 @@ def leaving_loses_nothing(scenario: Scenario) -> Found:
             "of kind 'leave' lose nothing, and this codec keeps residuals that would be lost with the node",
             f"write codec: {without_memory()}, or let it be killed",
         )
+    if leaves and without_servers(scenario):
+        problem = "of kind 'leave' need servers, which answer all that a worker has pushed before it leaves"
+        yield Violation(("faults",), problem, "let it be killed, or write 'paradigm: hips'")
 
 
 def _plain_transfer() -> str:

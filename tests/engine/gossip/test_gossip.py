@@ -19,9 +19,10 @@ from testbed.engine.gossip.roles import gossip_worker, graph_of
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.inbox import Inbox
 from testbed.engine.local_work import OneGradient
+from testbed.messages import Message
 from testbed.plan.model import Choice, Plan
 from testbed.policy.gossip.graphs import GRAPHS, given
-from testbed.policy.gossip.mixing import Metropolis, Partners, PushToAll, PushToOne
+from testbed.policy.gossip.mixing import Metropolis, PushToAll, PushToOne
 from testbed.training.learner import StepResult
 from testbed.training.seeds import torch_stream
 from testbed.world import World
@@ -155,6 +156,24 @@ class Still:
         return None
 
 
+class FixedPeers:
+    """Stands in for ``Peers`` where nobody is lost or joins."""
+
+    epoch, last, progress, regroups = 0, 39, 0, False
+
+    def __init__(self, names: list[str]) -> None:
+        self.names, self.on_change, self.stamp = tuple(names), [], {}
+
+    def joined_in(self, name: str) -> int:
+        return 0
+
+    def can_hear(self, name: str) -> bool:
+        return True
+
+    def accepts(self, message: Message) -> bool:
+        return True
+
+
 class NoEvaluation:
     """Stands in for ``Evaluation`` at workers that never evaluate."""
 
@@ -170,12 +189,13 @@ def mixing_only(plan: Plan, rank: int, names: list[str], make: Any) -> Program:
 
     async def program(world: World) -> tuple[torch.Tensor, torch.Tensor]:
         inbox = Inbox(world)
-        collectives, mail = Collectives(world, CollectiveMail(world, inbox), names), GossipMail(world, inbox)
+        collectives, peers = Collectives(world, CollectiveMail(world, inbox), names), FixedPeers(names)
+        mail = GossipMail(world, inbox, peers)
         world.spawn(inbox.run(), "inbox")
         first = torch.randn(42, generator=torch_stream(1, rank))
         values = list(torch.split(first, list(Still.sizes)))
         model = OwnModel(world, plan, Still(), OneGradient(Still()), values, 1.0)
-        one = make(world, mail, model)
+        one = make(world, mail, model, peers)
         await collectives.all_reduce(torch.zeros(1))
         await one.run(NoEvaluation(), 0, no_checkpoint)
         await collectives.all_reduce(torch.zeros(1))  # others may still ask
@@ -192,13 +212,13 @@ def test_mixing_keeps_the_average_and_comes_together(algorithm: str, kind: str, 
     plan = serverless_plan([2, 3], "gossip", {}, step_times_s=steps, rounds=40)
     star = given(5, [(0, other) for other in range(1, 5)])
 
-    def make(world: World, mail: GossipMail, model: OwnModel) -> Any:
+    def make(world: World, mail: GossipMail, model: OwnModel, peers: Any) -> Any:
         if algorithm.startswith("adpsgd"):
             graph = GRAPHS["ring" if algorithm.endswith("ring") else "complete"](5)
-            partners = Partners(graph, names.index(world.node))
-            return AsynchronousGossip(world, mail, model, names, lambda round_: partners, plan)
+            return AsynchronousGossip(world, mail, model, peers, lambda names: (graph, graph), plan)
         mixing = {"dpsgd": Metropolis(star), "sgp": PushToOne([range(5)]), "sgp-star": PushToAll(star)}[algorithm]
-        return SynchronousGossip(world, mail, model, names, mixing, plan, push=algorithm != "dpsgd")
+        make_parts = (lambda names: mixing, lambda mixing, from_start: None)
+        return SynchronousGossip(world, mail, model, peers, plan, make_parts, push=algorithm != "dpsgd")
 
     programs = {name: mixing_only(plan, rank, names, make) for rank, name in enumerate(names)}
     programs["a/scheduler"] = nothing
