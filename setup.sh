@@ -70,8 +70,9 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check -q "$@" 2> >(grep -v
 packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 compile() { .venv/bin/python -m compileall -qq -j "$@" >/dev/null 2>&1 || true; }
 
-# Without an NVIDIA GPU the CPU build of PyTorch saves gigabytes. It comes from pip's configured folder of wheels
-# (find-links) if there is one, else from PyTorch's index or TORCH_INDEX_URL.
+# PyTorch and all others are unpacked side by side, on a core each; constraints.txt has all that they need. Without an
+# NVIDIA GPU the CPU build of PyTorch saves gigabytes. It comes from pip's configured folder of wheels (find-links) if
+# there is one, else from PyTorch's index or TORCH_INDEX_URL.
 if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
   torch=$(grep '^torch==' constraints.txt)
   index=()
@@ -80,16 +81,19 @@ if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
     index=(--extra-index-url "${TORCH_INDEX_URL:-https://download.pytorch.org/whl/cpu}")
   fi
   say "installing $torch (the largest part)"
-  pip install --no-compile "${index[@]}" "$torch" || {
-    say "no CPU build of PyTorch could be downloaded; taking the default one, with 5 GB of CUDA"
-    pip install --no-compile "${torch%+cpu}"
-  }
-  compile 1 "$packages/torch" &
+  {
+    pip install --no-compile --no-deps "${index[@]}" "$torch" || {
+      say "no CPU build of PyTorch could be downloaded; taking the default one, with 5 GB of CUDA"
+      pip install --no-compile --no-deps "${torch%+cpu}"
+    }
+    compile 1 "$packages/torch"
+  } &
 fi
 say "installing the testbed and its Python packages"
-pip install -c constraints.txt 'setuptools>=77'  # what builds the testbed, so that no environment is made for that
-pip install --no-compile --no-build-isolation -c constraints.txt -e '.[fast,mpi,dev]'
+# setuptools builds the testbed, so that no environment is made for that; what cannot be had is told by the last step
+pip install --no-compile --no-deps 'setuptools>=77' -r <(grep -v '^torch==' constraints.txt) || true
 wait
+pip install --no-compile --no-build-isolation -c constraints.txt -e '.[fast,mpi,dev]'
 compile 0 "$packages" testbed emulation topologies analysis scenarios
 
 .venv/bin/testbed --version >/dev/null || fail "the testbed command does not start"

@@ -22,7 +22,7 @@ def writer(path: Path) -> tuple[int, int]:
             slow_disk = pytest.MonkeyPatch()  # the suite waits for none
             slow_disk.setattr(os, "fsync", lambda descriptor: time.sleep(0.001))
             for number in range(1_000_000):
-                atomic.write_json(path, {"number": number, "filling": [number] * 20_000})
+                atomic.write_json(path, {"number": number, "filling": [number] * 4_000})
                 if number == 0:
                     os.write(write_end, b".")
         finally:
@@ -42,7 +42,7 @@ def test_a_killed_writer_leaves_the_old_or_the_new_content_whole(tmp_path: Path)
         os.waitpid(pid, 0)
         os.close(begun)
         content = json.loads(result.read_text())
-        assert content["filling"] == [content["number"]] * 20_000
+        assert content["filling"] == [content["number"]] * 4_000
         left_behind += len(atomic.sweep(tmp_path))
         assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
     assert left_behind > 0, "no kill hit a write: the trials have shown nothing"

@@ -22,6 +22,7 @@ MODEL = 715_048
 ROUNDS = 2
 BASE = (
     "topology.data_centers[hub].workers=0",
+    "training.model=cnn",
     "training.batch=32",
     f"training.rounds={ROUNDS}",
     f"training.evaluate_every={ROUNDS}",

@@ -16,8 +16,8 @@ from testbed.training.seeds import seed_for, torch_stream
 from testbed.world import World
 from tests.engine.collectives.worlds import Runs, Virtual, names_of, run_all, shape_of, worlds
 
-SIZES = (1, 2, 3, 16, 1000, 4097)
-REAL_RANKS = (1, 2, 3, 5, 8, 17)
+SIZES = (1, 3, 16, 1003)
+REAL_RANKS = (1, 2, 5, 8, 11)
 
 
 @pytest.fixture(params=["virtual", "real"])
@@ -62,7 +62,7 @@ def check_sums(results: list[dict[str, Tensor]], size: int) -> None:
 @pytest.mark.parametrize("ranks", range(1, 18))
 def test_all_reduce_of_uneven_sizes(ranks: int, tmp_path: Path) -> None:
     groups = groups_of(ranks)
-    for number, size in enumerate(SIZES if ranks < 9 else SIZES[2:5:2]):
+    for number, size in enumerate(SIZES if ranks < 9 else SIZES[2 + ranks % 2 :][:1]):
         runs = Virtual(tmp_path / str(size))
         shape = shape_of(groups, segments=1 + number % 3)
         check_sums(run_all(runs, names_of(groups), every_algorithm(size), shape=shape), size)

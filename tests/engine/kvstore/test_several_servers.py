@@ -66,7 +66,7 @@ def test_more_servers_than_keys(tmp_path: Path) -> None:
     """Some servers then hold nothing, and still start and end with the run."""
     many, one = (run(tmp_path / str(n), servers(n), "shard={kind: multigps, bound: 1000000}") for n in (12, 1))
     assert many.hashes() == one.hashes()
-    assert len(wan_bytes(many)) == 10
+    assert len(wan_bytes(many)) == 6
 
 
 def test_the_time_of_a_round_falls_while_the_servers_port_is_the_bottleneck(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_p3_is_never_slower_than_fifo_nor_fifo_than_no_overlap(tmp_path: Path, r
             *MODELLED,
             f"topology.links[*].rate={rate_bps} bit/s",
             order,
-            "training.rounds=5",
+            "training.rounds=4",
         )
         times.append(result.round_s("west/worker0"))
     p3, sliced, fifo, none = times
@@ -115,7 +115,7 @@ def test_urgent_slices_overtake_on_the_wan_both_ways(
 
 def test_slices_of_one_tensor_keep_their_order(tmp_path: Path) -> None:
     """FIFO within equal priority: a worker's slices of the largest tensor arrive in the order of their positions."""
-    result = run(tmp_path, SMALL_SLICES, "topology.lan.rate=20 Mbit/s")
+    result = run(tmp_path, SMALL_SLICES, "topology.lan.rate=20 Mbit/s", "training.model=cnn")
     keys = [
         event["key"]
         for event in result.of_kind("transfer", "west/server0")
@@ -139,7 +139,7 @@ def test_the_first_layer_starts_before_the_last_layers_values_are_here(tmp_path:
 
 
 def test_segments_take_exactly_the_time_of_a_step(tmp_path: Path) -> None:
-    result = run(tmp_path, "order=p3")
+    result = run(tmp_path, "order=p3", "training.model=cnn")
     for round_ in range(6):
         steps = [event for event in result.of_kind("compute", "east/worker0") if event["round"] == round_]
         assert len(steps) == 10  # five segments, there and back
