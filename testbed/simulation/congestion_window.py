@@ -9,15 +9,19 @@ growth      acknowledgements of d bytes add d, but a window of which less than h
             Linux: tcp_is_cwnd_limited). So after idle time a round that sent d bytes makes it max(W, 2d), and one that
             follows a full round W + d. A round that sent less than W although there was more to send is limited by the
             network: no cap until the connection is next idle, and W grows by what is sent
+open        a window of a loss-based algorithm grows in slow start beyond C·RTT as well: a burst of d bytes after idle
+            time that it lets out at once makes it max(W, 2d), so the next burst may be larger than the queue
 hystart     CUBIC leaves slow start when acknowledgements have come in one train for RTT/2 (Ha and Rhee 2011; Linux'
             tcp_cubic.c): in the round that reaches C·RTT/2 W grows by no more than that, if the link takes two segments
-            within 2 ms, the longest gap of a train
+            within 2 ms, the longest gap of a train. And it does where the queue delays the first packets of a round:
+            behind a full one of three quarters of C·RTT, as acknowledgements come in bunches. Until the first loss W
+            then grows by a twentieth of what is sent (Linux: bictcp_update)
 overflow    W never exceeds C·RTT + Q. Beyond, and where bursts of all connections together overflow the queue
             (``drop_tail``), a loss-based algorithm has lost packets. Once per round W is multiplied by β: 0.5
             for Reno (RFC 5681, 3.1), 0.7 for CUBIC (RFC 9438, 4.6)
 repair      what a burst has lost is sent in the next rounds. The first has 2P bytes if P have passed and more was to be
             sent, and follows ``repair_of`` if all was under way; each further one sends twice as much, up to W
-growing     after a loss W grows with the time t for which the connection has sent since: by a segment per RTT with
+growing     after a repair W grows with the time t for which the connection has sent since: by a segment per RTT with
             Reno. With CUBIC W = 0.4·(t - K)³ + Wm segments: Wm is W at the loss and K = ((1 - β)·Wm / 0.4)^(1/3); or,
             if that is more, as with Reno but by 3·(1 - β) / (1 + β) segments (RFC 9438, 4.2 and 4.3). After a loss
             below the former Wm, Wm = W·(1 + β)/2 (4.7)
@@ -38,6 +42,8 @@ from testbed.simulation.tcp_model import TcpModel
 _MOST_HALVINGS = 60  # of an idle window; more would only underflow
 _FULL = 0.95  # a round that sent this share of its window was limited by the window; the rest is rounding
 _TRAIN_S = 0.002  # between two acknowledgements of a train, of two segments each (hystart_ack_delta_us)
+_DELAYS = 0.75  # a full round of this share of C·RTT leaves a queue (exact runs: 0.65 did not, 0.8 did)
+_SLOWEST_GROWTH = 20  # acknowledged segments per segment
 _CUBIC = 0.4  # C of RFC 9438, in segments per s³
 
 
@@ -48,19 +54,23 @@ class BurstRepair(NamedTuple):
     first_bytes: float
 
 
-def repair_of(rtt_s: float, drain_s: float, late_bytes: float, segment_bytes: float) -> BurstRepair:
+def repair_of(rtt_s: float, drain_s: float, late_bytes: float, model: TcpModel) -> BurstRepair:
     """Return how a sender recovers that has nothing to send behind the lost end of a burst.
 
     drain_s     what the full queue takes to drain
     late_bytes  what got into the queue while it was full: their acknowledgements tell of the loss
 
     With any, the sender knows RTT/4 after the last acknowledgement (RACK's reordering window: RFC 8985, 6.2). With none
-    it sends a probe two smoothed round trips after it (tail loss probe: 7.2), and knows by the answer. As hardly any
-    acknowledgements are left, it begins with as many segments as there are (proportional rate reduction: RFC 6937).
+    it sends a probe two smoothed round trips after it (tail loss probe: 7.2), or after the timeout if that is sooner,
+    and knows by the answer. A part of a segment is the chance that one gets in. As hardly any acknowledgements are
+    left, it begins with as many segments as there are (proportional rate reduction: RFC 6937).
     """
-    wait_s = rtt_s + drain_s + (rtt_s / 4 if late_bytes >= segment_bytes else 2 * rtt_s + drain_s)
-    if late_bytes < 3 * segment_bytes:
-        return BurstRepair(wait_s + rtt_s, segment_bytes)
+    smoothed_s = rtt_s + drain_s / 2
+    probe_s = min(2 * smoothed_s, smoothed_s + model.retransmission_floor_s)
+    told = min(1.0, late_bytes / model.segment_bytes)
+    wait_s = rtt_s + drain_s + (told * rtt_s / 4 + (1 - told) * probe_s)
+    if late_bytes < 3 * model.segment_bytes:
+        return BurstRepair(wait_s + rtt_s, model.segment_bytes)
     return BurstRepair(wait_s, late_bytes)
 
 
@@ -125,13 +135,17 @@ class CongestionWindow:
         self._rtt_s, self._bdp_bytes = pipe.rtt_s, pipe.bdp_bytes
         self._trains = self._model.hystart and pipe.capacity * _TRAIN_S >= 2 * self._model.segment_bytes
         self._pipe_bytes = pipe.bdp_bytes + pipe.queue_bytes
-        self.open = self.size_bytes >= pipe.bdp_bytes
+        if self._repair_bytes == math.inf:  # else what was lost still has to be sent again
+            self.open = self.size_bytes >= pipe.bdp_bytes
 
     def after_idle(self, now: float, idle_s: float, timeout_s: float, delivered: float) -> None:
         """Begin a burst of a loss-based algorithm after at least a round-trip time. ``timeout_s``: RTO."""
         model = self._model
         self._epoch_s += idle_s
         self._continues = False
+        self._repair_bytes = math.inf
+        if self.open:
+            self._round_base = delivered  # an open window has no rounds of its own
         if not self.slow_start:
             self._recover(now)
         if model.slow_start_after_idle:
@@ -153,7 +167,8 @@ class CongestionWindow:
 
     def lost(self, now: float, passed_bytes: float, after: BurstRepair, delivered: float) -> None:
         """A burst that has just begun overflows the queue: ``passed_bytes`` of it pass, and arrive in this round."""
-        self._shrink(now, self.size_bytes + (passed_bytes if self.slow_start else 0.0))
+        grows = self.slow_start and not self._model.hystart  # which its acknowledgements, in one train, would end
+        self._shrink(now, self.size_bytes + (passed_bytes if grows else 0.0))
         self._round_begin_s, self.round_end_s = now, now + after.wait_s
         self._passed_bytes = passed_bytes
         self._round_base, self._round_bytes, self._repair_bytes = delivered, passed_bytes, after.first_bytes
@@ -198,9 +213,46 @@ class CongestionWindow:
         self._round_begin_s, self.round_end_s, self._round_base = now, now + self._rtt_s, delivered
         self._round_bytes = self.size_bytes
         if self._repair_bytes < math.inf:
+            self._epoch_s = self.round_end_s  # it grows again when all is repaired
             self._round_bytes = min(self.size_bytes, self._repair_bytes)
             self._repair_bytes = 2 * self._repair_bytes if self._repair_bytes < self.size_bytes else math.inf
         return opened
+
+    def burst_ended(self, now: float, delivered: float) -> bool:
+        """Grow by what has been sent until now, as nothing is left to send. Return whether the window has opened."""
+        if not self.open:
+            return self.grow(now, delivered)
+        sent_bytes, self._round_base = delivered - self._round_base, delivered
+        if self._model.loss_based and self.slow_start:
+            self._grow_open(now, sent_bytes)
+        elif self._model.hystart and self._lost_s == -math.inf and sent_bytes >= self.size_bytes:
+            self.size_bytes += sent_bytes / _SLOWEST_GROWTH
+        return False
+
+    def _grow_open(self, now: float, left_bytes: float) -> None:
+        """Grow as the rounds did that have sent ``left_bytes``; see ``open`` and ``hystart``."""
+        model = self._model
+        before_bytes = self.size_bytes / 2 if self._continues else 0.0  # the window of the round before
+        while left_bytes > 0:
+            if model.hystart and before_bytes > _DELAYS * self._bdp_bytes:
+                self._leave_slow_start(now)
+                return
+            sent_bytes = min(self.size_bytes, left_bytes)
+            grown_bytes = self.size_bytes + sent_bytes if self._continues else 2 * sent_bytes
+            if self._trains and sent_bytes > self._bdp_bytes / 2:
+                grown_bytes = min(grown_bytes, max(self.size_bytes, sent_bytes) + self._bdp_bytes / 2)
+            before_bytes = self.size_bytes
+            left_bytes -= sent_bytes
+            self._continues = True
+            self.size_bytes = min(max(self.size_bytes, grown_bytes), max(self.size_bytes, self._threshold_bytes))
+            if left_bytes > 0 and self.size_bytes > self._pipe_bytes:
+                self._shrink(now, self._pipe_bytes)
+                return
+        self.size_bytes = min(self.size_bytes, model.window_limit_bytes)
+
+    def _leave_slow_start(self, now: float) -> None:
+        self._threshold_bytes = self._base_bytes = self.size_bytes
+        self._epoch_s = now
 
     def grow(self, now: float, delivered: float) -> bool:
         """Grow by what the round has sent until now. Return whether the window has opened."""

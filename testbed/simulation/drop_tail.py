@@ -4,9 +4,9 @@ Notation: C capacity of the link, Q its queue, A the rate at which bursts reach 
 
 flight   what a connection has under way at most: W, or what is left to send if that is less
 queued   the part of a flight that waits here: the flight less what has been delivered in the last round trip
-burst    after idle time a connection sends its whole flight at rate A. Of all bursts Q / (1 - C/A) pass, as the queue
-         drains meanwhile, less what is queued already. The rest is lost, by the bursts of one instant in proportion to
-         their sizes: connections that are answered together send together
+burst    after idle time a connection sends its whole flight at rate A. Q / (1 - C/A) of what is queued then pass, as
+         the queue drains meanwhile, and first what others had queued before. The rest is lost, by the bursts of one
+         instant in proportion to what each has queued: connections that are answered together send together
 
 A connection learns of its loss a round trip later, and sends again what was lost (``CongestionWindow.lost``).
 """
@@ -23,7 +23,6 @@ class BurstSender(Protocol):
 
     burst_room_bytes: float
 
-    def flight_bytes(self) -> float: ...
     def queued_flight_bytes(self) -> float: ...
     def lose(self, share: float) -> None: ...
 
@@ -50,7 +49,7 @@ class DropTailQueue:
 
     def _settle(self, _: Any) -> None:
         bursts, self._bursts = self._bursts, {}
-        burst_bytes = sum(each.flight_bytes() for each in bursts)
+        burst_bytes = sum(each.queued_flight_bytes() for each in bursts)
         room_bytes = min(each.burst_room_bytes for each in bursts)
         if len(self._senders) > len(bursts):
             room_bytes -= sum(each.queued_flight_bytes() for each in self._senders if each not in bursts)

@@ -2,7 +2,7 @@
 
 A connection (one per ordered pair of nodes, as in the real transport) is one flow at a time: it sends its messages one
 by one, larger priority first. Notation: C capacity of the path (bytes/s), δ one-way delay, RTT = 2δ, Q queue before the
-narrowest link (bytes), M message (bytes), W congestion window (bytes), W0 its initial value.
+narrowest link, M message, W congestion window, W0 its initial value (bytes of payload).
 
 warm            T = δ + M / r, where r is the connection's max-min share
 cold            T = δ + K·RTT + (M - W0·(2^K - 1)) / r with K = min{k: W0·2^k >= min(C·RTT, what is left)}: the
@@ -158,7 +158,7 @@ class TcpConnection:
         self.rtt_s = 2 * path.delay_s
         capacity = min(map(self._network.capacity, self._links), default=math.inf)
         capacity = min(capacity, self._private_capacity)
-        self._pipe = Pipe(capacity, self.rtt_s, path.queue_bytes)
+        self._pipe = Pipe(capacity, self.rtt_s, path.queue_bytes * self._model.goodput)
         self.burst_room_bytes = self._burst_room()
         self._limit = min(self._private_capacity, self._model.rate_limit(self.rtt_s, path.loss, capacity))
         self._cap(self._limit)
@@ -182,7 +182,7 @@ class TcpConnection:
     def _timeout_s(self) -> float:
         """Retransmission timeout, in seconds: the smoothed RTT and Linux' floor of 200 ms. The smoothed RTT contains
         the queueing of an unpaced burst behind itself: half of the burst, on average."""
-        burst_bytes = min(self.largest_burst_bytes, self._path.queue_bytes) if self._model.loss_based else 0.0
+        burst_bytes = min(self.largest_burst_bytes, self._pipe.queue_bytes) if self._model.loss_based else 0.0
         return self.rtt_s + burst_bytes / 2 / self._pipe.capacity + self._model.retransmission_floor_s
 
     def _stall(self, since_s: float) -> None:
@@ -254,16 +254,12 @@ class TcpConnection:
             self._drop_tail = link.drop_tail
             self._drop_tail.burst(self)
 
-    def flight_bytes(self) -> float:
-        """Return what it has under way at most; see ``drop_tail``."""
+    def queued_flight_bytes(self) -> float:
+        """Return what it has in the queue at most; see ``drop_tail``."""
         left_bytes = self.queued_bytes + self._network.left_bytes(self.flow)
         first_round = self._clock.now < self._burst_begin_s + self.rtt_s  # of which the window was that before a loss
         window_bytes = self._burst_window if first_round else self._window.size_bytes
-        return self._copies * min(window_bytes, left_bytes + self._lately_bytes())
-
-    def queued_flight_bytes(self) -> float:
-        """Return the part of it that waits in the queue."""
-        return max(0.0, self.flight_bytes() - self._copies * self._lately_bytes())
+        return self._copies * max(0.0, min(left_bytes, window_bytes - self._lately_bytes()))
 
     def _lately_bytes(self) -> float:
         """What has been delivered of this burst in the last round trip."""
@@ -273,16 +269,17 @@ class TcpConnection:
         return min(in_burst, self._network.rate(self.flow) * self.rtt_s)
 
     def lose(self, share: float) -> None:
-        """The queue has no room for this share of its flight, of which only what it drains meanwhile gets in."""
-        copies, segment_bytes = self._copies, float(self._model.segment_bytes)
-        flight_bytes, left_bytes = self.flight_bytes() / copies, self.queued_bytes + self._network.left_bytes(self.flow)
-        late_bytes = share * flight_bytes * (1 - self._path.queue_bytes / self.burst_room_bytes)
-        passed_bytes = max((1 - share) * flight_bytes + late_bytes, segment_bytes)
-        if left_bytes > flight_bytes + segment_bytes:  # what follows is acknowledged, too
+        """The queue has no room for this share of what is queued, of which only what it drains meanwhile gets in."""
+        segment_bytes, left_bytes = float(self._model.segment_bytes), self.queued_bytes
+        left_bytes += self._network.left_bytes(self.flow)
+        queued_bytes = self.queued_flight_bytes() / self._copies
+        late_bytes = share * queued_bytes * (1 - self._pipe.queue_bytes / self.burst_room_bytes)
+        passed_bytes = max((1 - share) * queued_bytes + late_bytes, segment_bytes)
+        if left_bytes > queued_bytes + segment_bytes:  # what follows is acknowledged, too
             after = BurstRepair(self.rtt_s, 2 * passed_bytes)
         else:
             drain_s = self.burst_room_bytes / self._pipe.capacity
-            after = repair_of(self.rtt_s, drain_s, late_bytes, segment_bytes)
+            after = repair_of(self.rtt_s, drain_s, late_bytes, self._model)
         self._window.lost(self._clock.now, passed_bytes, after, self._delivered_bytes())
         self._update_cap()
 
@@ -322,7 +319,7 @@ class TcpConnection:
             self._bursts += 1
             self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
             window = self._window
-            if not window.open and window.grow(now, self._delivered_bytes()):
+            if window.burst_ended(now, self._delivered_bytes()):
                 self._cap(self._limit)
             if self._drop_tail is not None:
                 self._drop_tail.leave(self)
@@ -345,7 +342,7 @@ class TcpConnection:
             if network.capacity(link) <= capacity:
                 break
             access = min(access, network.capacity(link))
-        return self._path.queue_bytes / (1 - capacity / access) if capacity < access else math.inf
+        return self._pipe.queue_bytes / (1 - capacity / access) if capacity < access else math.inf
 
     def _delivered_bytes(self) -> float:
         return self._network.delivered_bytes(self.flow) / self._copies

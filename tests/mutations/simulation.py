@@ -79,6 +79,21 @@ MUTATIONS: dict[str, Mutation] = {
         edit("max(self.size_bytes, min", "max(2 * self._peak_bytes, min"),
         ("tests/simulation/test_congestion_window.py",),
     ),
+    "a change of the path forgets losses": Mutation(
+        "testbed.simulation.congestion_window:CongestionWindow.path_changed",
+        edit("if self._repair_bytes == math.inf:", "if True:"),
+        ("tests/simulation/test_congestion_window.py",),
+    ),
+    "an open window grows no more": Mutation(
+        "testbed.simulation.congestion_window:CongestionWindow._grow_open",
+        edit("while left_bytes > 0:", "while False:"),
+        ("tests/simulation/test_congestion_window.py",),
+    ),
+    "what the queue has drained counts as waiting there": Mutation(
+        "testbed.simulation.tcp:TcpConnection.queued_flight_bytes",
+        edit("left_bytes, window_bytes - self._lately_bytes()", "left_bytes + self._lately_bytes(), window_bytes"),
+        DROP_TAIL,
+    ),
     "lost ends of messages are found at once": Mutation(
         "testbed.simulation.congestion_window:repair_of",
         edit("wait_s = rtt_s + drain_s + (", "wait_s = rtt_s + 0 * ("),

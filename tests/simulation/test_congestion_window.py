@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from testbed.simulation.congestion_window import BurstRepair, CongestionWindow
+from testbed.simulation.congestion_window import BurstRepair, CongestionWindow, repair_of
 from testbed.simulation.pacing import Pipe
 from testbed.simulation.tcp_model import TcpModel
 
@@ -116,3 +116,92 @@ def test_after_an_outage_a_loss_based_window_is_one_segment() -> None:
         cwnd.after_outage(0.0)
         cwnd.next_round(1.0, 0.0)
         assert cwnd.left_bytes(0.0) == size_bytes
+
+
+def opened(round_bytes: float, pipe: Pipe = PIPE, **model: object) -> CongestionWindow:
+    """Return a window in slow start that has opened, at the end of a burst of ``round_bytes`` after idle time."""
+    cwnd = window(pipe, **model)
+    cwnd.size_bytes, cwnd.open = 1.5e5, True
+    cwnd.after_idle(1.0, 0.9, 0.3, 5.0)
+    cwnd.burst_ended(1.2, 5.0 + round_bytes)
+    return cwnd
+
+
+@pytest.mark.parametrize(("burst", "size"), [(5e4, 1.5e5), (1e5, 2e5), (1.5e5, 3e5)])
+def test_an_open_window_grows_to_twice_the_burst_that_it_lets_out_at_once(burst: float, size: float) -> None:
+    cwnd = opened(burst)
+    assert (cwnd.size_bytes, cwnd.slow_start) == (size, True)
+    cwnd.burst_ended(1.3, 5.0 + burst)
+    assert cwnd.size_bytes == size, "nothing more was sent"
+
+
+def test_a_window_that_opens_within_a_burst_grows_by_the_rest_of_it() -> None:
+    """Rounds of W0, 2 W0, 4 W0 and, of 8 W0 that fill the path, 5 W0."""
+    wide = Pipe(1e6, 0.101, math.inf)  # the round before had 58 of its 101 kB: too few to leave a queue
+    cwnd, delivered = window(wide), 0.0
+    for round_ in range(4):
+        cwnd.next_round(0.101 * round_, delivered)
+        delivered += W0 * 2**round_
+    assert cwnd.open
+    cwnd.burst_ended(0.5, 12 * W0)
+    assert cwnd.size_bytes == 13 * W0
+    assert cwnd.slow_start
+
+
+def test_cubic_leaves_slow_start_where_a_queue_delays_the_first_packets_of_a_round() -> None:
+    for control, size in (("reno", 6e5), ("cubic", 3e5)):
+        cwnd = opened(1.5e5 + 3e5, congestion_control=control)
+        assert (cwnd.size_bytes, cwnd.slow_start) == (size, control == "reno")
+    cwnd.burst_ended(1.4, 5.0 + 4.5e5 + 4e5)
+    assert cwnd.size_bytes == 3e5 + 4e5 / 20, "until its first loss it grows by a twentieth of what it sends"
+
+
+def test_hystart_ends_the_growth_of_a_window_within_a_burst_that_loses() -> None:
+    for control, most in (("reno", 2e5), ("cubic", 0.0)):
+        cwnd = window(congestion_control=control, window_after_loss=0.5)
+        cwnd.lost(1.0, 2e5, BurstRepair(0.1, 1e5), 0.0)
+        assert cwnd.size_bytes == 0.5 * (W0 + most)
+
+
+def test_a_change_of_the_path_forgets_no_loss() -> None:
+    """A link whose rate follows a trace changes while what was lost is sent again."""
+    cwnd = window()
+    cwnd.size_bytes = 3e5
+    cwnd.path_changed(PIPE)
+    assert cwnd.open
+    cwnd.lost(1.0, 1e5, BurstRepair(0.5, 1448.0), 0.0)
+    cwnd.path_changed(Pipe(1.1e6, 0.1, math.inf))
+    assert not cwnd.open
+    assert cwnd.left_bytes(0.0) == 1e5
+    cwnd.next_round(1.5, 1e5)
+    cwnd.path_changed(PIPE)
+    assert cwnd.limits
+    assert cwnd.left_bytes(1e5) == 1448
+    cwnd.after_idle(3.0, 1.0, 0.3, 2e5)
+    cwnd.path_changed(PIPE)
+    assert cwnd.open, "all has been sent again"
+
+
+def test_a_repair_is_no_time_to_grow() -> None:
+    """CUBIC's window keeps its size while 50, 100 and 200 kB are sent again, a round trip each."""
+    cwnd = window(Pipe(1e7, 0.1, math.inf))
+    cwnd.size_bytes, cwnd._threshold_bytes = 3e5, 0.0
+    cwnd.lost(1.0, 1e5, BurstRepair(0.1, 5e4), 0.0)
+    cwnd.next_round(1.1, 1e5)
+    before = cwnd.size_bytes
+    for now, delivered in ((1.2, 1.5e5), (1.3, 2.5e5), (1.4, 4.5e5)):
+        cwnd.next_round(now, delivered)
+        assert cwnd.size_bytes == before
+    for now, delivered in ((1.5, 6e5), (1.7, 7e5)):
+        cwnd.next_round(now, delivered)
+    assert cwnd.size_bytes > before
+
+
+def test_how_the_lost_end_of_a_burst_is_found() -> None:
+    """After RTT/4, or by a probe after 2 · 0.15 s, or the timeout of 0.15 + 0.1 s; part of a segment is a chance."""
+    for floor_s, probe_s in ((0.2, 0.3), (0.1, 0.25)):
+        model = TcpModel(retransmission_floor_s=floor_s)
+        for late, wait_s in ((0, probe_s + 0.1), (724, (0.025 + probe_s) / 2 + 0.1), (1448, 0.125), (4344, 0.025)):
+            found = repair_of(0.1, 0.1, late, model)
+            assert found.wait_s == pytest.approx(0.2 + wait_s)
+            assert found.first_bytes == max(late, 1448) if late == 4344 else 1448

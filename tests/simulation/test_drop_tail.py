@@ -21,7 +21,7 @@ ROOM = QUEUE / (1 - RATE / ACCESS)  # of a burst, as the queue drains meanwhile
 class Bottleneck:
     """Connections of one host over one link; each has a window of ``window_bytes`` at the start."""
 
-    def __init__(self, control: str = "cubic") -> None:
+    def __init__(self, control: str = "cubic", goodput: float = 1.0) -> None:
         self.clock = Clock()
         self.network = FlowNetwork(self.clock, [ACCESS, RATE], 4)
         plan = LinkPlan(name="a>b", source="a", target="b", rate_bps=8e7, delay_s=RTT_S / 2, queue_bytes=QUEUE)
@@ -29,7 +29,7 @@ class Bottleneck:
         self.path = SitePath("wan", (link,), 0.0)
         self.path.refresh()
         beta = {"reno": 0.5, "cubic": 0.7, "bbr": 1.0}[control]
-        self.model = TcpModel(setup_round_trips=0, congestion_control=control, window_after_loss=beta)
+        self.model = TcpModel(setup_round_trips=0, congestion_control=control, window_after_loss=beta, goodput=goodput)
         self.arrived: dict[object, float] = {}
 
     def connect(self, window_bytes: float) -> TcpConnection:
@@ -74,11 +74,13 @@ def test_the_lost_end_of_a_message_is_found_late_and_repaired_from_one_segment_o
 
 
 def test_a_queue_that_takes_nothing_when_full_costs_a_probe() -> None:
-    """110 kB: nothing gets into the full queue. The probe leaves two smoothed round trips after the last answer."""
+    """110 kB: 0.06 segments get into the full queue. A probe leaves two smoothed round trips after the last answer."""
     net = Bottleneck()
     net.send(net.connect(3e5), 1.1e5, "m")
     passed = ROOM + (1.1e5 - ROOM) * RATE / ACCESS
-    known_s = RTT_S + ROOM / RATE + 2 * RTT_S + ROOM / RATE + RTT_S
+    told = (1.1e5 - ROOM) * RATE / ACCESS / SEGMENT
+    wait_s = told * RTT_S / 4 + (1 - told) * (2 * RTT_S + ROOM / RATE)
+    known_s = RTT_S + ROOM / RATE + wait_s + RTT_S
     left = 1.1e5 - passed - 3 * SEGMENT
     assert net.run() == {"m": pytest.approx(RTT_S / 2 + known_s + 2 * RTT_S + left / RATE, rel=EXACT)}
 
@@ -135,3 +137,20 @@ def test_bbr_knows_no_such_queue() -> None:
     net.run()
     assert net.path.links[0].drop_tail is not None
     assert net.path.links[0].drop_tail._senders == {}
+
+
+def test_the_queue_takes_its_bytes_of_frames() -> None:
+    """Of 100 kB in frames, 94 kB are payload."""
+    for goodput, late in ((1.0, False), (0.94, True)):
+        net = Bottleneck(goodput=goodput)
+        net.send(net.connect(3e5), 0.97 * QUEUE, "m")
+        assert (net.run()["m"] > RTT_S) is late
+
+
+def test_parts_of_a_burst_of_which_the_queue_has_drained_the_first_lose_nothing() -> None:
+    """As values that a server sends one by one, when each is complete: 80 kB, and 50 ms later 80 kB more."""
+    net = Bottleneck()
+    connection = net.connect(3e5)
+    net.send(connection, 8e4, "first")
+    net.send(connection, 8e4, "second", at_s=1.05)
+    assert net.run()["second"] == pytest.approx(0.05 + RTT_S / 2 + 8e4 / RATE, rel=EXACT)
