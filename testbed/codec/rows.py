@@ -29,9 +29,9 @@ class TableCodec(Codec):
 
     has_memory = True
     cost_name = "rows"
-    encode_s_per_element = 0.5e-9  # finding the rows that are not zero
+    encode_s_per_element = 1.2e-9  # finding the rows that are not zero
     decode_s_per_element = 0.3e-9  # writing the zeros; a value: copying the table that the child has
-    gather_s_per_element = 0.02e-9
+    gather_s_per_element = 0.2e-9  # where a fiftieth of the rows is asked for
 
     def __init__(self, codec: Codec, width: int) -> None:
         self._codec, self.width = codec, width
@@ -52,7 +52,7 @@ class TableCodec(Codec):
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         table = tensor.view(-1, self.width)
-        rows = (table != 0).any(dim=1).nonzero().flatten()
+        rows = table.abs().sum(dim=1).nonzero().flatten()  # faster than any(), and 0 for rows of zeros alone
         asked = torch.tensor([_ALL]) if self._asked is None else self._asked
         payload = self._codec.encode(wire_key, table[rows].flatten()) if rows.numel() else ()
         return asked.to(torch.int32), rows.to(torch.int32), *payload
