@@ -1,4 +1,4 @@
-"""Of the whole suite: hypothesis' profiles, shared byte and machine code, less garbage collection, no wait for disks."""
+"""Of the whole suite: hypothesis' profiles, shared byte and machine code, less garbage collection, no disk waits."""
 
 from __future__ import annotations
 
