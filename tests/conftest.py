@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Give memory back when 100 MB more are in use: to fork a process of 2 GB takes 0.1 s of the processor, of 0.4 GB 0.02.
+    """Give memory back when 100 MB more are in use: a fork of 2 GB takes 0.1 s of the processor, of 0.4 GB 0.02 s.
 
     What simulations leave is in cycles, and the C library keeps what is freed.
     """
