@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import gc
 import importlib
+import mmap
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +20,8 @@ from hypothesis import HealthCheck, settings
 from testbed.execution.compiler import leave_out_compiler
 from testbed.garbage import relaxed_garbage_collection
 
+_C_LIBRARY = ctypes.CDLL(None)
+_memory = {"resident_bytes": 0}  # after it was last given back
 _CHECKS = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors)
 # The default suite draws the same few examples every time; ``-m slow`` draws many, other ones each time.
 settings.register_profile("ci", max_examples=25, deadline=None, derandomize=True, suppress_health_check=_CHECKS)
@@ -62,6 +66,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
                 item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Give memory back when 100 MB more are in use: a fork of 2 GB takes 0.1 s of the processor, of 0.4 GB 0.02 s.
+
+    What simulations leave is in cycles, and the C library keeps what is freed.
+    """
+    if _resident_bytes() > _memory["resident_bytes"] + 100e6:
+        gc.collect()
+        _C_LIBRARY.malloc_trim(0)
+        _memory["resident_bytes"] = _resident_bytes()
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 @pytest.hookimpl(trylast=True)

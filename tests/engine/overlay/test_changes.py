@@ -21,7 +21,7 @@ SLOW = "10 Mbit/s"
 
 
 def nine(directory: Path, *settings: str) -> Simulated:
-    return run(directory, *settings, scenario=NINE_SITES)
+    return run(directory, "training.model={kind: declared, name: resnet18}", *settings, scenario=NINE_SITES)
 
 
 def begins(result: Simulated) -> list[float]:
