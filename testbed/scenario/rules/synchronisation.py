@@ -5,11 +5,16 @@ The algorithm on tier 1 is the one that workers face: it decides what they push.
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
+from testbed.axes import options_of
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, is_scripted, lan_rounds_option, tiers_of
+from testbed.scenario.rules.facts import Found, is_scripted, kinds, lan_rounds_option, tiers_of
 from testbed.scenario.schema import Scenario
+from testbed.training.options import OPTIMIZERS
 
 
 def one_tier_has_one_value(scenario: Scenario) -> Found:
@@ -78,7 +83,11 @@ def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
     optimizer, at = scenario.optimizer, getattr(scenario.optimizer.options, "at", None)
     if faced.declared.contribution is not Contribution.GRADIENT and at != "worker":
         problem = f"with '{scenario.sync.tier2.kind}' the optimizer runs on the workers, for their local steps"
-        yield Violation(("optimizer",), problem, f"write 'optimizer: {{kind: {optimizer.kind}, at: worker}}'")
+        if "worker" in _places(optimizer.declared):
+            cure = f"write 'optimizer: {{kind: {optimizer.kind}, at: worker}}'"
+        else:  # one for servers only
+            cure = f"write 'at: worker', with optimizer: {kinds(OPTIMIZERS, lambda each: 'worker' in _places(each))}"
+        yield Violation(("optimizer",), problem, cure)
     elif faced.declared.contribution is Contribution.GRADIENT and at == "worker":
         late = [tier.kind for tier in (scenario.sync.tier1, scenario.sync.tier2) if not tier.declared.waits]
         if late:
@@ -87,3 +96,9 @@ def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
                 f"an optimizer on every worker needs the sum over all of them, and '{late[0]}' does not wait for it",
                 "write 'at: global'",
             )
+
+
+def _places(optimizer: type[Any]) -> tuple[str, ...]:
+    """Return where an optimizer can run."""
+    choices = {option.name: option.metadata.get("choices", ()) for option in fields(options_of(optimizer))}
+    return tuple(choices.get("at", ()))
