@@ -151,6 +151,8 @@ def run(plan: Plan) -> Ended:
         (event["node"], str(event["parameters_sha256"])) for event in events if event.get("parameters_sha256")
     )
     wrong = ""
+    if outcome.exit_code == ScenarioError.exit_code:  # what depends on the sizes of tensors is refused at the start
+        raise ScenarioError(f"{outcome.message}" if "write " not in outcome.message else f"({outcome.message})")
     if outcome.status != "done":
         wrong = f"{outcome.status}: {outcome.message}"
     elif accuracy < scores[-1]["chance"] + ABOVE_CHANCE:
@@ -196,11 +198,11 @@ def examine(case: DrawnCase, back_end: str = "simulate") -> Row:
     begin_s, accuracy = time.process_time(), 0.0
     try:
         plan = plan_of(case, back_end)
+        first = run(plan)
     except ScenarioError as error:
         uncured = [problem for problem in error.problems if not problem.rstrip().endswith(")")]
         ended, outcome = "refused", f"no cure: {uncured[0]}" if uncured else ""
     else:
-        first = run(plan)
         ended, outcome, accuracy = "trained", first.wrong, first.accuracy
         if not outcome and (back_end == "simulate" or repeats_elsewhere(plan)):
             again = run(plan if back_end == "simulate" else plan_of(case))

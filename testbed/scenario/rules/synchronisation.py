@@ -10,9 +10,11 @@ from typing import Any
 
 from testbed.axes import options_of
 from testbed.policy.events import Contribution
+from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
+from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, is_scripted, kinds, lan_rounds_option, tiers_of
+from testbed.scenario.rules.facts import Found, by_tier, is_scripted, kinds, lan_rounds_option, tiers_of
 from testbed.scenario.schema import Scenario
 from testbed.training.options import OPTIMIZERS
 
@@ -33,6 +35,27 @@ def one_tier_has_no_lan_rounds(scenario: Scenario) -> Found:
     if option:
         problem = "with one tier there are no rounds inside a data centre to count"
         yield Violation(("sync", "tier2", option), problem, f"write '{option}: 1'")
+
+
+def fragments_travel_by_themselves(scenario: Scenario) -> Found:
+    sync = scenario.sync.tier1
+    streaming = sync.declared.streaming(sync.options)
+    if streaming is None:
+        return
+    changed = [each.name for each in fields(sync.options) if each.name in ("fragments", "overlap_steps")]
+    cure = f"write sync: {{kind: {sync.kind}}} without {' and '.join(changed)}"
+    if not scenario.paradigm.declared.global_sum:
+        problem = "fragments of the model have outer steps of all workers together, and here there is no such sum"
+        yield Violation(("sync",), problem, f"{cure}, or paradigm: {kinds(PARADIGMS, lambda each: each.global_sum)}")
+    if scenario.recovery.on_failure == "continue":
+        problem = "goes on from whole models, and fragments of several rounds make one up"
+        yield Violation(("recovery", "on_failure"), problem, f"write 'restart', or {cure.removeprefix('write ')}")
+    if any(overlay.declared.relays for _, overlay in by_tier(scenario.overlay)):
+        problem = "keys that travel together are merged when all of them are there, and a fragment has some of them"
+        yield Violation(("overlay",), problem, f"write '{OVERLAYS.default}', or {cure.removeprefix('write ')}")
+    if getattr(scenario.paradigm.options, "optimizer_work", "replicated") != "replicated":
+        problem = "shares the steps of whole models, and here a fragment has one"
+        yield Violation(("paradigm", "optimizer_work"), problem, "write 'replicated'")
 
 
 def tiers_fit(scenario: Scenario) -> Found:
