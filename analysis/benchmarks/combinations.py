@@ -30,6 +30,7 @@ from testbed.execution import host, record, session
 from testbed.ids import data_center_of
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
+from testbed.policy.gossip import ALGORITHMS
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
@@ -130,7 +131,7 @@ def plan_of(case: DrawnCase, back_end: str = "simulate") -> Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CombinationEnd:
     """How a run has ended: what is wrong with it, if anything, and its parameters."""
 
     wrong: str
@@ -138,7 +139,7 @@ class Ended:
     sha256: tuple[str, ...]
 
 
-def run(plan: Plan) -> Ended:
+def run(plan: Plan) -> CombinationEnd:
     """Run a Plan to its end."""
     with tempfile.TemporaryDirectory() as folder:
         directory = record.prepare(Path(folder) / "run", plan, scenario=b"", resolved="", capabilities={}).path
@@ -159,7 +160,7 @@ def run(plan: Plan) -> Ended:
         wrong = f"accuracy {accuracy:.2f} is not above chance"
     elif plan.back_end == "simulate":
         wrong = wrong_bytes(plan, events)
-    return Ended(wrong, accuracy, tuple(digest for _, digest in finals))
+    return CombinationEnd(wrong, accuracy, tuple(digest for _, digest in finals))
 
 
 def wrong_bytes(plan: Plan, events: Sequence[dict[str, Any]]) -> str:
@@ -190,7 +191,7 @@ def repeats_elsewhere(plan: Plan) -> bool:
         and not SYNC[sync.kind].needs_reports
         and (not OVERLAYS[overlay.kind].relays or overlay.options.get("merge") == "exact")
         for sync, overlay in tiers
-    ) and technique.paradigm.options.get("algorithm") != "adpsgd"  # fmt: skip
+    ) and not getattr(ALGORITHMS.get(technique.paradigm.options.get("algorithm")), "pairwise", False)  # fmt: skip
 
 
 def examine(case: DrawnCase, back_end: str = "simulate") -> Row:
