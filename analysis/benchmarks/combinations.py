@@ -191,7 +191,7 @@ def repeats_elsewhere(plan: Plan) -> bool:
         and not SYNC[sync.kind].needs_reports
         and (not OVERLAYS[overlay.kind].relays or overlay.options.get("merge") == "exact")
         for sync, overlay in tiers
-    ) and not getattr(ALGORITHMS.get(technique.paradigm.options.get("algorithm")), "pairwise", False)  # fmt: skip
+    ) and not getattr(ALGORITHMS.get(str(technique.paradigm.options.get("algorithm"))), "pairwise", False)  # fmt: skip
 
 
 def examine(case: DrawnCase, back_end: str = "simulate") -> Row:
