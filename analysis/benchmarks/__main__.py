@@ -19,6 +19,7 @@ BENCHMARKS = {
     "endurance": "what stays behind after many starts and stops, some of them by SIGKILL",
     "simulator": "processor time and memory of the virtual world, against bounds; messages a second; one whole run",
     "simgrid": "the flow network against SimGrid: the end of every transfer, and speed",
+    "combinations": "random combinations of techniques: each is refused with a cure, or trains",
     "divergence": "which trainings are called diverged, in virtual time",
     "codecs": "encode and decode of each codec, beside a clone and a bare sum",
     "stalls": "how long codecs hold up a node's event loop",

@@ -15,11 +15,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from testbed.costs import Cost
-from testbed.engine import sync_setup
-from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.loading.trainer import loading_of
-from testbed.engine.slicing import optimizer_at_top
-from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
 from testbed.training.learner import Learner, State, StepResult
 from testbed.training.optimizers import ModelOptimizer
@@ -28,9 +24,9 @@ from testbed.world import Work, World
 
 @dataclass(frozen=True, slots=True)
 class LocalResult:
-    """Local work done: one flat tensor per key to push, mean loss, number of samples, number of steps."""
+    """Local work done: the flat tensors to push by key, mean loss, number of samples, number of steps."""
 
-    contributions: list[Tensor]
+    contributions: dict[int, Tensor]
     loss: float
     samples: int
     steps: int
@@ -58,8 +54,11 @@ class LocalWork(ABC):
         """Do the local work of a round, ``steps`` steps."""
 
     @abstractmethod
-    async def take(self, world: World, round_: int, values: list[Tensor]) -> None:
-        """Take what the servers answered in a round, by key."""
+    async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
+        """Take what the servers answered in a round, by key, in the order of keys."""
+
+    async def finish(self, world: World) -> None:  # noqa: B027 - optional
+        """End training: what is still on its way is taken."""
 
     def state(self) -> State:
         """Return all that the next round depends on but the learner's own state."""
@@ -79,10 +78,11 @@ class OneGradient(LocalWork):
         assert steps == 1, "a gradient is of one step"
         result = await one_step(self._learner, world, round_, self.steps)
         self.steps += 1
-        return LocalResult(result.gradients, result.loss, result.samples, 1)
+        return LocalResult(dict(enumerate(result.gradients)), result.loss, result.samples, 1)
 
-    async def take(self, world: World, round_: int, values: list[Tensor]) -> None:
-        await world.compute(copying(values), lambda: self._learner.load(values))
+    async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
+        new = list(values.values())
+        await world.compute(copying(new), lambda: self._learner.load(new))
 
 
 class LocalOptimizerWork(OneGradient):
@@ -94,9 +94,9 @@ class LocalOptimizerWork(OneGradient):
         super().__init__(learner, optimizer)
         self._workers = workers
 
-    async def take(self, world: World, round_: int, values: list[Tensor]) -> None:
+    async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
         def step() -> None:
-            self._optimizer.step([total / self._workers for total in values])
+            self._optimizer.step([total / self._workers for total in values.values()])
             self._learner.load(self._optimizer.values())
 
         await world.compute(optimizer_work(self._optimizer.keys, round_), step)
@@ -118,10 +118,8 @@ class LocalSteps(LocalWork):
     async def run(self, world: World, round_: int, steps: int) -> LocalResult:
         before = await self._before(world)
         results = [await self._step(world, round_) for _ in range(steps)]
-        samples = sum(result.samples for result in results)
-        loss = sum(result.loss * result.samples for result in results) / samples
         contributions = await world.compute(copying(before), lambda: self._contributions(before))
-        return LocalResult(contributions, loss, samples, steps)
+        return joined_result(dict(enumerate(contributions)), results)
 
     async def _before(self, world: World) -> list[Tensor]:
         if self.since is not None:
@@ -145,8 +143,15 @@ class LocalSteps(LocalWork):
             return [value * self._weight for value in after]
         return [(old - new) * self._weight for old, new in zip(before, after, strict=True)]
 
-    async def take(self, world: World, round_: int, values: list[Tensor]) -> None:
-        await self.begin(world, values)
+    async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
+        await self.begin(world, list(values.values()))
+
+
+def joined_result(contributions: dict[int, Tensor], results: Sequence[StepResult]) -> LocalResult:
+    """Return what several steps have made together."""
+    samples = sum(result.samples for result in results)
+    loss = sum(result.loss * result.samples for result in results) / samples
+    return LocalResult(contributions, loss, samples, len(results))
 
 
 def copying(tensors: Sequence[Tensor]) -> Work:
@@ -182,25 +187,3 @@ async def one_step(learner: Learner, world: World, round_: int, step: int) -> St
     """Compute one paced training step of a worker, once its batch is loaded."""
     await load_batch(learner, step, round_)
     return await world.compute(Work("step", round_), lambda: learner.gradient(step))
-
-
-def local_work_of(plan: Plan, node: NodePlan, learner: Learner) -> LocalWork:
-    """Return what ``node`` does between two synchronisations."""
-    if optimizer_at_top(plan):
-        return OneGradient(learner)
-    choice, contribution = plan.technique.optimizer, sync_setup.contribution_of(plan)
-    optimizer = ModelOptimizer(choice.kind, choice.options, learner.values())
-    if contribution is Contribution.GRADIENT:
-        return LocalOptimizerWork(learner, optimizer, len(plan.training_workers))
-    return LocalSteps(learner, optimizer, contribution, contribution_weight(plan, node))
-
-
-def serverless_work(plan: Plan, learner: Learner, values: list[Tensor]) -> LocalWork:
-    """Return what a worker does between two exchanges with others, from its first values on.
-
-    What comes out is a gradient, or how far local steps have moved the model: ``sync_setup.stepped_with``.
-    """
-    if sync_setup.contribution_of(plan) is Contribution.GRADIENT:
-        return OneGradient(learner)
-    choice = plan.technique.optimizer
-    return LocalSteps(learner, ModelOptimizer(choice.kind, choice.options, values), Contribution.DELTA, 1.0)

@@ -13,7 +13,7 @@ from testbed.engine.guard import guarded
 from testbed.engine.inbox import Inbox
 from testbed.engine.kvworker import KVWorker, codec_maker
 from testbed.engine.learner import make_learner, shape_of
-from testbed.engine.local_work import local_work_of
+from testbed.engine.local_kinds import local_work_of
 from testbed.engine.overlay.wiring import NodeOverlays
 from testbed.engine.paradigms import WITHOUT_SERVERS
 from testbed.engine.pipeline import PipelinedWorker

@@ -14,6 +14,7 @@ from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.base import Member, SyncPolicy, Tier, WorkerDevice
+from testbed.policy.sync.streaming import Streaming
 
 
 def worker_sync(plan: Plan) -> tuple[type[SyncPolicy], Any]:
@@ -37,6 +38,12 @@ def lan_rounds(plan: Plan) -> int:
     """Return the number of a worker's rounds to one whose aggregate crosses the WAN."""
     algorithm, options = worker_sync(plan)
     return algorithm.lan_rounds(options)
+
+
+def streaming(plan: Plan) -> Streaming | None:
+    """Return how fragments of the model take turns, if they do."""
+    algorithm, options = worker_sync(plan)
+    return algorithm.streaming(options)
 
 
 def stepped_with(plan: Plan) -> Choice:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -22,6 +23,7 @@ from testbed.engine.local_work import LocalResult, LocalWork
 from testbed.engine.membership import Membership
 from testbed.engine.reply import Value, merge_controls
 from testbed.engine.slicing import needs_loss
+from testbed.engine.streaming import StreamedSteps
 from testbed.errors import ScenarioError
 from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import late_comers
@@ -108,6 +110,7 @@ class Worker:
         self._training_workers = _starting_workers(plan)
         self._is_master = node.name == plan.with_role("worker")[0].name
         self._notes: dict[str, object] = {}  # travel with the first key of the next push
+        self._arrived: list[Value] = []  # while the steps of a later round go on (streaming)
         self.leaves = False
 
     async def run(self) -> int:
@@ -176,7 +179,10 @@ class Worker:
                 self.leaves = True
                 break
             if self._checkpointer.due(round_):
+                if await self._land():
+                    break
                 await self._checkpointer.save(round_, self._state)
+        await self._work.finish(self._world)
         await self._evaluation.finish(round_)
         return round_ + 1
 
@@ -189,7 +195,7 @@ class Worker:
             self._notes["last"] = True
         pushed_s = self._world.now()
         values = await self._synchronise(round_, result)
-        waited_s = max(value.control.waited_s for value in values)
+        waited_s = max((value.control.waited_s for value in values), default=0.0)
         self._report(result, pushed_s - started_s, self._world.now() - pushed_s - waited_s)
         self._world.record(
             "round", t0=started_s, round=round_, loss=result.loss, samples=result.samples,
@@ -202,13 +208,37 @@ class Worker:
         """Push every key, then take every new value. The worker's notes travel with the first key."""
         if self._needs_loss:
             self._notes["loss"] = result.loss
+        late, keys = isinstance(self._work, StreamedSteps) and self._work.is_late, list(result.contributions)
         wanted = await self._wanted(round_)
-        for key, tensor in enumerate(result.contributions):
-            notes = self._notes if key == 0 else None
-            await self._store.push(key, round_, tensor, notes, wanted=wanted.get(key))
-        values = [await self._store.value(key, round_) for key in range(len(result.contributions))]
-        await self._work.take(self._world, round_, [value.tensor for value in values])
+        for key, tensor in result.contributions.items():
+            notes = dict(self._notes) if key == keys[0] else None
+            pushing = self._store.push(key, round_, tensor, notes, wanted=wanted.get(key))
+            if late:
+                self._world.spawn(pushing, f"push key {key}")  # a full queue must not hold up the next steps
+            else:
+                await pushing
+        if not late:
+            return await self._receive(round_, keys)
+        arrived, self._arrived = self._arrived, []
+        assert isinstance(self._work, StreamedSteps)
+        self._work.arrival = partial(self._take_late, round_, keys)
+        return arrived
+
+    async def _receive(self, round_: int, keys: Sequence[int]) -> list[Value]:
+        """Wait for the new values of a round, and load them."""
+        values = [await self._store.value(key, round_) for key in keys]
+        await self._work.take(self._world, round_, {key: value.tensor for key, value in zip(keys, values, strict=True)})
         return values
+
+    async def _take_late(self, round_: int, keys: Sequence[int]) -> None:
+        self._arrived += await self._receive(round_, keys)
+
+    async def _land(self) -> bool:
+        """Take what is on its way: at a checkpoint nothing is. Return whether it says that the run ends."""
+        if isinstance(self._work, StreamedSteps):
+            await self._work.land()
+        arrived, self._arrived = self._arrived, []
+        return merge_controls([value.control for value in arrived]).last
 
     async def _wanted(self, round_: int) -> Mapping[int, Tensor]:
         """Return the rows of tables that the batch after ``round_`` needs; tables that are not named come whole."""

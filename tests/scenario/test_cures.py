@@ -67,6 +67,14 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     ("paradigm=allreduce", "sync=tap"): [("sync=fsa",), (HIPS,)],
     ("paradigm={kind: allreduce, overlap: buckets}", "sync=diloco"): [("paradigm={kind: allreduce, overlap: after}",)],
     ("paradigm=gloo", "run.on=local", "sync=hfa"): [("sync={kind: hfa, k2: 1}",)],
+    ("paradigm=gossip", "sync={kind: diloco, fragments: 2}"): [("+sync=diloco",), ("paradigm=allreduce",)],
+    ("optimizer={kind: adam, at: worker}", "overlay=tree", "sync={kind: diloco, fragments: 2}"): [
+        ("overlay=star",), ("+sync=diloco",)
+    ],
+    ("paradigm={kind: allreduce, optimizer_work: update}", "sync={kind: diloco, fragments: 2}"): [
+        ("paradigm={kind: allreduce, optimizer_work: replicated}",)
+    ],
+    ("sync=hfa", "optimizer=dcasgd"): [("optimizer={kind: sgd, at: worker}",), ("optimizer={kind: adam, at: worker}",)],
     ("paradigm={kind: gossip, algorithm: adpsgd}", "sync=esync"): [
         ("paradigm={kind: gossip, algorithm: dpsgd}",),
         *((f"sync={sync}",) for sync in ("fsa", "hfa", "diloco", "bsp")),

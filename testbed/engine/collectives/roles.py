@@ -23,7 +23,7 @@ from testbed.engine.collectives.sums import (
     OwnChoice,
 )
 from testbed.engine.collectives.topology import Ranks, ranks_of
-from testbed.engine.collectives.worker import Exchange, Exchanges, Names, data_parallel
+from testbed.engine.collectives.worker import Exchange, Exchanges, Names, buckets_by_fragment, data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.errors import ScenarioError
@@ -32,7 +32,7 @@ from testbed.policy.collective import ALL_REDUCE, SPARSE, AllReduceOptions
 from testbed.policy.collective.overlap import BUCKETS
 from testbed.policy.collective.shares import shares_of
 from testbed.policy.events import Contribution
-from testbed.policy.shard.slices import ELEMENT_BYTES, buckets_of
+from testbed.policy.shard.slices import ELEMENT_BYTES
 from testbed.training.options import OPTIMIZERS
 from testbed.world import Role, World
 
@@ -43,7 +43,7 @@ def allreduce_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None =
     """Return the role of ``node``, a worker of a run with paradigm ``allreduce``."""
     learner = guarded(plan, node, make_learner(plan, node))
     options = AllReduceOptions(**plan.technique.paradigm.options)
-    buckets = buckets_of(learner.sizes, options.bucket)
+    buckets = buckets_by_fragment(plan, learner.sizes, options.bucket)
     ranks = ranks_of(plan, options.rank_order, options.bucket)
     if options.algorithm in SPARSE and SPARSE[options.algorithm].hierarchical:
         ranks.peers_of(ranks.names[0])  # refuse before anything starts

@@ -29,8 +29,8 @@ class OptimizerStep(ABC):
     _optimizers: Sequence[KeyOptimizer]
 
     @abstractmethod
-    async def __call__(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """Step in a round with the summed gradients; return the new values of all keys."""
+    async def __call__(self, world: World, round_: int, gradients: Mapping[int, Tensor]) -> list[Tensor]:
+        """Step in a round with the summed gradients of all keys, or of some; return the values of all keys."""
 
     @abstractmethod
     def values(self) -> list[Tensor]:
@@ -57,12 +57,13 @@ class WholeStep(OptimizerStep):
         self._optimizers = [KeyOptimizer(optimizer.kind, optimizer.options, value) for value in values]
         self._reads = UPDATE_READS + (NORM_READS if OPTIMIZERS[optimizer.kind].whole_tensors else 0)
 
-    async def __call__(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Tensor]:
+    async def __call__(self, world: World, round_: int, gradients: Mapping[int, Tensor]) -> list[Tensor]:
         def step() -> None:
-            for key, gradient in zip(self._optimizers, gradients, strict=True):
-                key.step(gradient)
+            for key, gradient in gradients.items():
+                self._optimizers[key].step(gradient)
 
-        work = Work("optimizer", round_, size_bytes=self._reads * sum(gradient.nbytes for gradient in gradients))
+        size_bytes = self._reads * sum(gradient.nbytes for gradient in gradients.values())
+        work = Work("optimizer", round_, size_bytes=size_bytes)
         await world.compute(work, step)
         return self.values()
 
@@ -112,7 +113,7 @@ class SharedStep(OptimizerStep):
             whole = below("whole", state)
             self._values = [whole[str(key)] for key in range(len(self._values))]
 
-    async def __call__(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Tensor]:
+    async def __call__(self, world: World, round_: int, gradients: Mapping[int, Tensor]) -> list[Tensor]:
         self._group.round = round_
         norms = await self._gather_norms(world, round_, gradients) if self._norms else None
 
@@ -127,7 +128,7 @@ class SharedStep(OptimizerStep):
             self._values = await self._gather_values()
         return self.values()
 
-    async def _gather_norms(self, world: World, round_: int, gradients: Sequence[Tensor]) -> list[Norms]:
+    async def _gather_norms(self, world: World, round_: int, gradients: Mapping[int, Tensor]) -> list[Norms]:
         """Return the norms of whole tensors, from the sums of squares of all workers' pieces."""
         work = Work("optimizer", round_, size_bytes=NORM_READS * _bytes(self._mine))
         squares = await world.compute(work, lambda: self._squares(gradients))
@@ -142,7 +143,7 @@ class SharedStep(OptimizerStep):
             norm if size >= self._adapt_from else Norms(0.0, 0.0) for size, norm in zip(self._sizes, roots, strict=True)
         ]
 
-    def _squares(self, gradients: Sequence[Tensor]) -> Tensor:
+    def _squares(self, gradients: Mapping[int, Tensor]) -> Tensor:
         """Return the sums of squares of this worker's pieces of values and gradients: float64 [keys, 2]."""
         if gradients[0].is_meta:
             return torch.zeros(len(self._sizes), 2, dtype=torch.float64, device="meta")

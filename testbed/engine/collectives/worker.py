@@ -32,11 +32,15 @@ from testbed.engine.collectives.step import OptimizerStep
 from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.guard import Guarded
-from testbed.engine.local_work import LocalResult, LocalSteps, LocalWork, copying, load_batch, serverless_work
+from testbed.engine.local_kinds import serverless_work
+from testbed.engine.local_work import LocalResult, LocalSteps, LocalWork, copying, load_batch
 from testbed.engine.membership import MembershipChanged
 from testbed.engine.peers import Agreed, Peers
 from testbed.engine.session import Session
+from testbed.engine.streaming import StreamedSteps
 from testbed.plan.model import NodePlan, Plan
+from testbed.policy.shard.slices import buckets_of
+from testbed.policy.sync.streaming import fragments_of
 from testbed.state import State, Stateful, below, joined, take_over, under
 from testbed.training.learner import Learner, SegmentedLearner
 from testbed.world import Future, Work, World
@@ -200,8 +204,10 @@ class AllReduceWorker:
         while not self._last:
             await self._round(round_)
             if not self._last and checkpointer.due(round_):
+                await self._land()
                 await checkpointer.save(round_, self._state)
             round_ += 1
+        await self._work.finish(self._world)
         await self._evaluation.finish(round_ - 1)
         return round_
 
@@ -223,7 +229,7 @@ class AllReduceWorker:
             self._learner.round = round_
         result, reached, tasks = await self._compute(round_)
         worked_s, telling = self._world.now(), self._tell(round_)
-        await self._synchronise(round_, result, reached, tasks)
+        await self._exchanged(round_, result, reached, tasks)
         await self._hear(round_, telling)
         self._counts.measured(round_, result, worked_s - started_s)
         self._world.record(
@@ -251,10 +257,24 @@ class AllReduceWorker:
         return result, reached, await self._begin_all(result, round_, reached)
 
     async def _begin_all(self, result: LocalResult, round_: int, reached: bool) -> Tasks:
-        contributions, tasks = dict(enumerate(result.contributions)), {}
-        for number in range(len(self._buckets)):
-            tasks[number] = await self._begin(number, contributions, round_, reached)
+        tasks = {}
+        for number, bucket in enumerate(self._buckets):
+            if bucket[0] in result.contributions:
+                tasks[number] = await self._begin(number, result.contributions, round_, reached)
         return tasks
+
+    async def _exchanged(self, round_: int, result: LocalResult, reached: bool, tasks: Tasks) -> None:
+        """Synchronise now, or let the next round's steps do it."""
+        if not isinstance(self._work, StreamedSteps) or not self._work.is_late:
+            await self._synchronise(round_, result, reached, tasks)
+            return
+        self._work.arrival = partial(self._synchronise, round_, result, reached, tasks)
+        self._last = self._last or round_ + 1 == self._plan.training.rounds
+
+    async def _land(self) -> None:
+        """Take what is on its way, as at a checkpoint nothing is."""
+        if isinstance(self._work, StreamedSteps):
+            await self._work.land()
 
     async def _begin(self, number: int, contributions: Mapping[int, Tensor], round_: int, reached: bool) -> Future[Any]:
         """Begin to sum a bucket. Inside a data centre no end is told: the others would not hear of it."""
@@ -279,7 +299,7 @@ class AllReduceWorker:
         self._peers.progress = round_  # before anything is awaited
         ends = any(raised for _, raised in sums) and self._crosses(round_)
         self._last = ends or round_ + 1 == self._plan.training.rounds
-        await self._take_step(round_, [total for total, _ in sums])
+        await self._take_step(round_, dict(zip(sorted(tasks), (total for total, _ in sums), strict=True)))
         self._stepped.set_result(None)
 
     async def _summed(self, tasks: Tasks, round_: int) -> list[tuple[Tensor, bool]] | None:
@@ -292,17 +312,18 @@ class AllReduceWorker:
             return None
         return [each for _, each in ended]
 
-    async def _take_step(self, round_: int, sums: Sequence[Tensor]) -> None:
-        """Step with the sums of all buckets, scaled up if workers are missing: the others stand for them."""
+    async def _take_step(self, round_: int, sums: Mapping[int, Tensor]) -> None:
+        """Step with the sums of buckets, by number; scaled up if workers are missing, as the others stand for them."""
         missing, factor = rescaling(self._plan, self._peers.names)
         if missing:
             self._world.record("partial", round=round_, targets=", ".join(missing), factor=factor)
         totals: dict[int, Tensor] = {}
-        for bucket, flat in zip(self._buckets, sums, strict=True):
+        for number, flat in sums.items():
+            bucket = self._buckets[number]
             scaled = flat * factor if missing else flat
             totals.update(zip(bucket, split(scaled, bucket, self._learner.sizes), strict=True))
-        values = await self._exchange(round_).step(self._world, round_, [totals[key] for key in sorted(totals)])
-        await self._work.take(self._world, round_, values)
+        values = await self._exchange(round_).step(self._world, round_, {key: totals[key] for key in sorted(totals)})
+        await self._work.take(self._world, round_, {key: values[key] for key in sorted(totals)})
         if self._exchanges.inside is not None and self._crosses(round_):
             self._exchanges.inside.step.load(values)
 
@@ -353,7 +374,7 @@ class AllReduceWorker:
         self._last = bool(state["last"])
         step = self._exchanges.across.step
         step.load_state(below("step", state))
-        await self._work.take(self._world, round_, step.values())
+        await self._work.take(self._world, round_, dict(enumerate(step.values())))
         self._stepped.set_result(None)
 
     async def _provide(self) -> State:
@@ -382,10 +403,23 @@ class OverlappingWorker(AllReduceWorker):
             for number, bucket in enumerate(self._buckets):
                 if number not in tasks and gradients.keys() >= set(bucket):
                     tasks[number] = await self._begin(number, gradients, round_, reached)
-        return LocalResult([gradients[key] for key in sorted(gradients)], step.loss, step.samples, 1), reached, tasks
+        ascending = {key: gradients[key] for key in sorted(gradients)}
+        return LocalResult(ascending, step.loss, step.samples, 1), reached, tasks
 
 
 Buckets = tuple[tuple[int, ...], ...]  # keys of each bucket
+
+
+def buckets_by_fragment(plan: Plan, sizes: Sequence[int], bucket_bytes: int) -> Buckets:
+    """Return the keys of each bucket; each is of one fragment, where fragments of the model take turns."""
+    streaming = sync_setup.streaming(plan)
+    if streaming is None:
+        return buckets_of(sizes, bucket_bytes)
+    return tuple(
+        tuple(keys[place] for place in bucket)
+        for keys in fragments_of(sizes, streaming.fragments)
+        for bucket in buckets_of([sizes[key] for key in keys], bucket_bytes)
+    )
 
 
 async def _begin(

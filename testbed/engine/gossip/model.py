@@ -79,7 +79,7 @@ class OwnModel:
 
     async def step(self, round_: int, result: LocalResult) -> None:
         """Apply the optimizer to a gradient, or to how far local steps have moved the model."""
-        gradients = [gradient * self._factor for gradient in result.contributions]
+        gradients = [gradient * self._factor for gradient in result.contributions.values()]
         # Adam, the largest, reads and writes gradient, value and two moments
         work = Work("optimizer", round_, size_bytes=4 * sum(gradient.nbytes for gradient in gradients))
         await self._world.compute(work, lambda: self._optimizer.step(gradients))

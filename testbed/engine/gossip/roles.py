@@ -29,7 +29,7 @@ from testbed.engine.gossip.model import GossipMail, OwnModel
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
-from testbed.engine.local_work import serverless_work
+from testbed.engine.local_kinds import serverless_work
 from testbed.engine.membership import MembershipChanged
 from testbed.engine.peers import Agreed, Peers
 from testbed.errors import ScenarioError

@@ -11,7 +11,7 @@ from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import WholeStep
-from testbed.engine.collectives.worker import Exchange, Exchanges, Names, data_parallel
+from testbed.engine.collectives.worker import Exchange, Exchanges, Names, buckets_by_fragment, data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.execution.distributed.backends import BACKENDS
@@ -21,7 +21,6 @@ from testbed.policy.collective import LIBRARIES
 from testbed.policy.collective.gloo import GlooOptions
 from testbed.policy.collective.mpi import MpiOptions
 from testbed.policy.collective.overlap import BUCKETS
-from testbed.policy.shard.slices import buckets_of
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
 from testbed.state import Memoryless
@@ -40,7 +39,7 @@ def require(plan: Plan) -> None:
 def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> AnyRole:
     """The role of ``node``, a worker of a run with paradigm ``gloo`` or ``mpi``."""
     learner, options = guarded(plan, node, make_learner(plan, node)), _options(plan)
-    buckets = buckets_of(learner.sizes, options.bucket)
+    buckets = buckets_by_fragment(plan, learner.sizes, options.bucket)
 
     async def make_exchanges(
         world: RealWorld, mail: CollectiveMail, values: list[Tensor], training: Names

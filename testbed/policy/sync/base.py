@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from testbed.policy.events import Contribution, Effect, Push
+from testbed.policy.sync.streaming import Streaming
 from testbed.state import State
 
 Weights = str  # "party" | "worker" | "sample"
@@ -116,6 +117,11 @@ class SyncPolicy(ABC):
     def slack_s(cls, options: Any) -> float:
         """Return how many seconds a round may last beyond the slowest worker's local steps; deadlines allow for it."""
         return 0.0
+
+    @classmethod
+    def streaming(cls, options: Any) -> Streaming | None:
+        """Return how fragments of the model take turns; ``None``: every round sends all of it."""
+        return None
 
     @classmethod
     def weights(cls, options: Any) -> Weights:

@@ -3,10 +3,14 @@
 Douillard et al., DiLoCo: Distributed low-communication training of language models, 2023 (arXiv 2311.08105). Like
 HFA it pushes rarely, but what travels is the outer gradient, parameters before minus after H inner steps, and the
 global server takes an outer step along its mean. Outer learning rate 1 and momentum 0 is plain averaging of models.
+
+``fragments`` and ``overlap_steps`` make it Streaming DiLoCo (``policy.sync.streaming``); a codec of a few bits
+quantises the outer gradients.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,6 +18,7 @@ from testbed.axes import option
 from testbed.policy.events import Contribution
 from testbed.policy.sync.base import WEIGHTS
 from testbed.policy.sync.fsa import Fsa
+from testbed.policy.sync.streaming import Streaming
 
 
 class DiLoCo(Fsa):
@@ -26,14 +31,36 @@ class DiLoCo(Fsa):
     class Options:
         """``h`` inner steps a round; the outer optimizer's step size and Nesterov momentum (the paper's defaults)."""
 
-        h: int = option(50, "inner steps between two rounds", min=1, max=10**6)
+        h: int = option(50, "inner steps between two outer steps of a parameter", min=1, max=10**6)
         outer_learning_rate: float = option(0.7, "step size of the outer optimizer", above=0, max=100)
         outer_momentum: float = option(0.9, "Nesterov momentum of the outer optimizer", min=0, max=0.9999)
         weights: str = option("worker", **WEIGHTS)
+        fragments: int = option(
+            1, "parts of the model that are synchronised in turns, one in every h / fragments steps", min=1, max=1000
+        )
+        overlap_steps: int = option(0, "inner steps that go on while a fragment is on its way (τ)", max=10**6)
+        mixing: float = option(0.5, "share of a worker's own values when a fragment comes that late (α)", max=0.9999)
+
+        def problems(self) -> Iterator[tuple[str, str, str]]:
+            """Yield what cannot be: rounds without a step, and fragments that come after the next one has left."""
+            if self.fragments > self.h:
+                yield "fragments", f"{self.fragments} rounds cannot share {self.h} steps", f"write {self.h} or fewer"
+            elif self.overlap_steps and self.overlap_steps >= self.h // self.fragments:
+                most = self.h // self.fragments - 1
+                problem = f"a round has {self.h // self.fragments} steps, and they begin before its own fragment leaves"
+                yield "overlap_steps", problem, f"write {most} or less"
+            if self.overlap_steps == 0 and self.mixing != 0.5:
+                yield "mixing", "has no effect without 'overlap_steps'", "remove it"
 
     @classmethod
     def local_steps(cls, options: Options, round_: int) -> int:
-        return options.h
+        return (round_ + 1) * options.h // options.fragments - round_ * options.h // options.fragments
+
+    @classmethod
+    def streaming(cls, options: Options) -> Streaming | None:
+        if options.fragments == 1 and options.overlap_steps == 0:
+            return None
+        return Streaming(options.fragments, options.overlap_steps, options.mixing)
 
     @classmethod
     def outer_optimizer(cls, options: Options) -> tuple[str, dict[str, Any]]:

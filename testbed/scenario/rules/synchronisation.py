@@ -5,11 +5,18 @@ The algorithm on tier 1 is the one that workers face: it decides what they push.
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
+from testbed.axes import options_of
 from testbed.policy.events import Contribution
+from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
+from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, is_scripted, lan_rounds_option, tiers_of
+from testbed.scenario.rules.facts import Found, by_tier, is_scripted, kinds, lan_rounds_option, tiers_of
 from testbed.scenario.schema import Scenario
+from testbed.training.options import OPTIMIZERS
 
 
 def one_tier_has_one_value(scenario: Scenario) -> Found:
@@ -28,6 +35,27 @@ def one_tier_has_no_lan_rounds(scenario: Scenario) -> Found:
     if option:
         problem = "with one tier there are no rounds inside a data centre to count"
         yield Violation(("sync", "tier2", option), problem, f"write '{option}: 1'")
+
+
+def fragments_travel_by_themselves(scenario: Scenario) -> Found:
+    sync = scenario.sync.tier1
+    streaming = sync.declared.streaming(sync.options)
+    if streaming is None:
+        return
+    changed = [each.name for each in fields(sync.options) if each.name in ("fragments", "overlap_steps")]
+    cure = f"write sync: {{kind: {sync.kind}}} without {' and '.join(changed)}"
+    if not scenario.paradigm.declared.global_sum:
+        problem = "fragments of the model have outer steps of all workers together, and here there is no such sum"
+        yield Violation(("sync",), problem, f"{cure}, or paradigm: {kinds(PARADIGMS, lambda each: each.global_sum)}")
+    if scenario.recovery.on_failure == "continue":
+        problem = "goes on from whole models, and fragments of several rounds make one up"
+        yield Violation(("recovery", "on_failure"), problem, f"write 'restart', or {cure.removeprefix('write ')}")
+    if any(overlay.declared.relays for _, overlay in by_tier(scenario.overlay)):
+        problem = "keys that travel together are merged when all of them are there, and a fragment has some of them"
+        yield Violation(("overlay",), problem, f"write '{OVERLAYS.default}', or {cure.removeprefix('write ')}")
+    if getattr(scenario.paradigm.options, "optimizer_work", "replicated") != "replicated":
+        problem = "shares the steps of whole models, and here a fragment has one"
+        yield Violation(("paradigm", "optimizer_work"), problem, "write 'replicated'")
 
 
 def tiers_fit(scenario: Scenario) -> Found:
@@ -78,7 +106,11 @@ def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
     optimizer, at = scenario.optimizer, getattr(scenario.optimizer.options, "at", None)
     if faced.declared.contribution is not Contribution.GRADIENT and at != "worker":
         problem = f"with '{scenario.sync.tier2.kind}' the optimizer runs on the workers, for their local steps"
-        yield Violation(("optimizer",), problem, f"write 'optimizer: {{kind: {optimizer.kind}, at: worker}}'")
+        if "worker" in _places(optimizer.declared):
+            cure = f"write 'optimizer: {{kind: {optimizer.kind}, at: worker}}'"
+        else:  # one for servers only
+            cure = f"write 'at: worker', with optimizer: {kinds(OPTIMIZERS, lambda each: 'worker' in _places(each))}"
+        yield Violation(("optimizer",), problem, cure)
     elif faced.declared.contribution is Contribution.GRADIENT and at == "worker":
         late = [tier.kind for tier in (scenario.sync.tier1, scenario.sync.tier2) if not tier.declared.waits]
         if late:
@@ -87,3 +119,9 @@ def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
                 f"an optimizer on every worker needs the sum over all of them, and '{late[0]}' does not wait for it",
                 "write 'at: global'",
             )
+
+
+def _places(optimizer: type[Any]) -> tuple[str, ...]:
+    """Return where an optimizer can run."""
+    choices = {option.name: option.metadata.get("choices", ()) for option in fields(options_of(optimizer))}
+    return tuple(choices.get("at", ()))

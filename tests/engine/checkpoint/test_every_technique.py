@@ -50,6 +50,8 @@ INSIDE = {
     "dc-asgd": ["sync=mixedsync", "optimizer={kind: dcasgd, learning_rate: 0.05}"],
     "asynchronous routes": ["sync=ssp", "data_centers[*].workers=2",
                             "overlay={kind: netstorm, chunk: 2000 bytes, auxiliary: 1, change: 0.01, merge: exact}"],
+    "fragments": ["sync={kind: diloco, h: 4, fragments: 2, overlap_steps: 1}", "optimizer.at=worker"],
+    "fragments summed": ["paradigm=allreduce", "sync={kind: diloco, h: 4, fragments: 2, overlap_steps: 1}"],
     "hfa sums": ["paradigm=allreduce", "sync={kind: hfa, k1: 2, k2: 2}", "codec={kind: topk, ratio: 0.1, bound: 100}"],
     "diloco shares its outer steps": ["paradigm={kind: allreduce, optimizer_work: update, shared_by: all}",
                                       "sync={kind: diloco, h: 2}"],
@@ -64,7 +66,8 @@ INSIDE = {
 }  # fmt: skip
 # one of each way in which state is kept, besides the drawn combinations; all of them are among the slow tests
 QUICKLY = ("dgt 4-bit", "netstorm detours", "coordinated", "dc-asgd", "slower and slower", "gossip adpsgd", "layers",
-           "asynchronous routes", "hfa sums", "diloco shares its outer steps", "esync mixes", "rows")  # fmt: skip
+           "asynchronous routes", "fragments", "fragments summed",
+           "hfa sums", "diloco shares its outer steps", "esync mixes", "rows")  # fmt: skip
 
 
 def texts_of(combination: Combination) -> list[str]:

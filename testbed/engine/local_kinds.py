@@ -1,0 +1,46 @@
+"""Which local work a node does, by the Plan's algorithm and optimizer."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from testbed.engine import sync_setup
+from testbed.engine.aggregation_weights import contribution_weight
+from testbed.engine.local_work import LocalOptimizerWork, LocalSteps, LocalWork, OneGradient
+from testbed.engine.slicing import optimizer_at_top
+from testbed.engine.streaming import StreamedSteps
+from testbed.plan.model import NodePlan, Plan
+from testbed.policy.events import Contribution
+from testbed.training.learner import Learner
+from testbed.training.optimizers import ModelOptimizer
+
+
+def local_work_of(plan: Plan, node: NodePlan, learner: Learner) -> LocalWork:
+    """Return what ``node`` does between two synchronisations."""
+    if optimizer_at_top(plan):
+        return OneGradient(learner)
+    choice, contribution = plan.technique.optimizer, sync_setup.contribution_of(plan)
+    if contribution is Contribution.GRADIENT:
+        optimizer = ModelOptimizer(choice.kind, choice.options, learner.values())
+        return LocalOptimizerWork(learner, optimizer, len(plan.training_workers))
+    return _local_steps(plan, learner, learner.values(), contribution, contribution_weight(plan, node))
+
+
+def serverless_work(plan: Plan, learner: Learner, values: list[Tensor]) -> LocalWork:
+    """Return what a worker does between two exchanges with others, from its first values on.
+
+    What comes out is a gradient, or how far local steps have moved the model: ``sync_setup.stepped_with``.
+    """
+    if sync_setup.contribution_of(plan) is Contribution.GRADIENT:
+        return OneGradient(learner)
+    return _local_steps(plan, learner, values, Contribution.DELTA, 1.0)
+
+
+def _local_steps(
+    plan: Plan, learner: Learner, values: list[Tensor], contribution: Contribution, weight: float
+) -> LocalSteps:
+    choice, streaming = plan.technique.optimizer, sync_setup.streaming(plan)
+    optimizer = ModelOptimizer(choice.kind, choice.options, values)
+    if streaming is not None:
+        return StreamedSteps(learner, optimizer, weight, streaming)
+    return LocalSteps(learner, optimizer, contribution, weight)

@@ -1,0 +1,91 @@
+"""Local steps of which each round sends one fragment of the model (``policy.sync.streaming``)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from testbed.engine.local_work import LocalResult, LocalSteps, copying, joined_result
+from testbed.errors import ScenarioError
+from testbed.policy.events import Contribution
+from testbed.policy.sync.streaming import Streaming, fragments_of
+from testbed.state import State, below, under
+from testbed.training.learner import Learner
+from testbed.training.optimizers import ModelOptimizer
+from testbed.world import World
+
+
+class StreamedSteps(LocalSteps):
+    """Keeps, besides the model that it trains, every fragment as it was after its last outer step.
+
+    arrival  awaits and takes what the exchange of the round before has made; ``None``: nothing is on its way
+    """
+
+    def __init__(self, learner: Learner, optimizer: ModelOptimizer, weight: float, streaming: Streaming) -> None:
+        super().__init__(learner, optimizer, Contribution.DELTA, weight)
+        self._streaming, values = streaming, optimizer.values()
+        if streaming.fragments > len(values):
+            raise ScenarioError(
+                f"sync.fragments: the model has {len(values)} tensors, and {streaming.fragments} fragments need one "
+                f"each; write {len(values)} or fewer"
+            )
+        self.fragments = fragments_of([value.numel() for value in values], streaming.fragments)
+        self._outer = [value.clone() for value in values]
+        self.arrival: Callable[[], Awaitable[None]] | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether new values are awaited during the next round."""
+        return self._streaming.overlap_steps > 0
+
+    def load(self, values: list[Tensor]) -> None:
+        super().load(values)
+        self._outer = [value.clone() for value in values]
+
+    async def run(self, world: World, round_: int, steps: int) -> LocalResult:
+        results = []
+        for number in range(steps):
+            if number == self._streaming.overlap_steps:
+                await self.land()
+            results.append(await self._step(world, round_))
+        await self.land()
+        keys = self.fragments[round_ % len(self.fragments)]
+
+        def contributions() -> dict[int, Tensor]:
+            now = self._optimizer.values()
+            return {key: (self._outer[key] - now[key]) * self._weight for key in keys}
+
+        return joined_result(await world.compute(copying([self._outer[key] for key in keys]), contributions), results)
+
+    async def land(self) -> None:
+        """Take what is on its way, if anything is."""
+        arrival, self.arrival = self.arrival, None
+        if arrival is not None:
+            await arrival()
+
+    async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
+        own = self._streaming.mixing if self.is_late else 0.0
+
+        def mix() -> None:
+            mine = self._optimizer.values()
+            for key, value in values.items():
+                self._outer[key] = value.clone()
+                mine[key].mul_(own).add_(value, alpha=1 - own)
+            self._learner.load(mine)
+
+        await world.compute(copying(list(values.values())), mix)
+
+    async def finish(self, world: World) -> None:
+        """End with the fragments as they were after their last outer steps: the same at all workers."""
+        await self.land()
+        await self.begin(world, self._outer)
+
+    def state(self) -> State:
+        return super().state() | under("outer", {str(key): value for key, value in enumerate(self._outer)})
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        outer = below("outer", state)
+        self._outer = [outer[str(key)] for key in range(len(self._outer))]

@@ -1,0 +1,134 @@
+"""Streaming DiLoCo: fragments in turns need a fraction of the rate, late ones cost no time, and it learns as DiLoCo."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from testbed.engine.collectives.roles import allreduce_worker
+from testbed.errors import ScenarioError
+from testbed.plan.build import build_plan
+from testbed.plan.model import Choice
+from testbed.policy.sync.streaming import fragments_of
+from testbed.scenario.load import load
+from tests.end_to_end.runs import run_scenario
+from tests.engine.collectives.plans import run_plan, serverless_plan
+from tests.engine.collectives.worlds import worlds
+from tests.engine.localsteps.test_without_servers import finals, with_steps
+from tests.engine.runs import THREE_SITES, Simulated, run
+
+FRAGMENTS, H = 4, 12
+DEEP = (
+    "training.model={kind: mlp, hidden: 64, layers: 4}", "training.evaluate_every=4", "device.step_time=20 ms",
+    "optimizer={kind: adam, learning_rate: 0.003, at: worker}",
+)  # fmt: skip
+PLAIN = f"sync={{kind: diloco, h: {H}, outer_momentum: 0.6}}"
+STREAMED = f"sync={{kind: diloco, h: {H}, outer_momentum: 0.6, fragments: {FRAGMENTS}}}"
+LATE = f"sync={{kind: diloco, h: {H}, outer_momentum: 0.6, fragments: {FRAGMENTS}, overlap_steps: 2}}"
+
+
+def trained(directory: Path, sync: str, paradigm: str, rounds: int, *others: str) -> Simulated:
+    return run(directory, *DEEP, sync, f"paradigm={paradigm}", f"training.rounds={rounds}", *others)
+
+
+def sent(result: Simulated) -> Counter[int]:
+    """Return the payload that crossed the WAN in each round of training."""
+    found: Counter[int] = Counter()
+    for event in result.of_kind("transfer"):
+        if event["tier"] == "wan" and event["key"] >= 0 and event["round"] >= 0:
+            found[event["round"]] += event["payload_bytes"]
+    return found
+
+
+def accuracy(result: Simulated) -> float:
+    return float(result.of_kind("evaluate")[-1]["accuracy"])
+
+
+@pytest.mark.parametrize("paradigm", ["allreduce", "ps"])
+def test_the_peak_falls_by_the_number_of_fragments(paradigm: str, tmp_path: Path) -> None:
+    """For as many steps and bytes, and with a model that is as good."""
+    plain = trained(tmp_path / "plain", PLAIN, paradigm, 5)
+    streamed = trained(tmp_path / "streamed", STREAMED, paradigm, 5 * FRAGMENTS)
+    late = trained(tmp_path / "late", LATE, paradigm, 5 * FRAGMENTS)
+    for each in (streamed, late):
+        assert sum(sent(each).values()) == pytest.approx(sum(sent(plain).values()), rel=0.01)
+        assert max(sent(each).values()) < 1.1 * max(sent(plain).values()) / FRAGMENTS
+        assert accuracy(each) > accuracy(plain) - 0.04 > 0.7
+        assert len(each.hashes()) == 1, "all end with the fragments after their last outer steps"
+        assert {event["steps"] for event in each.of_kind("round")} == {H // FRAGMENTS}
+    assert late.round_s("hub/worker0") < streamed.round_s("hub/worker0")
+    if paradigm == "ps":  # there and back within two steps: no round lasts longer than its steps
+        assert late.round_s("hub/worker0") < 1.2 * 0.02 * H / FRAGMENTS
+
+
+def test_one_fragment_is_diloco(tmp_path: Path) -> None:
+    one = trained(tmp_path / "one", PLAIN.replace("}", ", fragments: 1}"), "allreduce", 3)
+    assert one.hashes() == trained(tmp_path / "plain", PLAIN, "allreduce", 3).hashes()
+
+
+def test_paradigms_agree(tmp_path: Path) -> None:
+    rows = [trained(tmp_path / each, LATE, each, 9).parameters("east/worker1") for each in ("ps", "hips", "allreduce")]
+    for row in rows[1:]:
+        assert torch.allclose(row, rows[0], atol=1e-4)
+
+
+def test_worlds_agree(tmp_path: Path) -> None:
+    steps = Choice(kind="diloco", options={"h": 6, "fragments": 2, "overlap_steps": 1})
+    hashes = set()
+    for kind in ("real", "virtual"):
+        plan = with_steps(serverless_plan([2, 2], "allreduce", {}, rounds=6), steps)
+        runs = worlds(kind, tmp_path / kind)
+        hashes |= finals(runs, list(run_plan(runs, plan, allreduce_worker)))
+    assert len(hashes) == 1
+    texts = (*DEEP, LATE, "paradigm=ps", "training.rounds=5", "device.step_time=1 ms")
+    local = run_scenario(tmp_path / "local", "local", *texts, scenario=THREE_SITES)
+    assert local.outcome.status == "done"
+    assert local.hashes("worker") == run(tmp_path / "simulated", *texts).hashes()
+
+
+@pytest.mark.parametrize(("codec", "share"), [("fp16", 0.5), ("{kind: twobit, threshold: 0.002}", 0.2)])
+def test_fragments_are_quantised(codec: str, share: float, tmp_path: Path) -> None:
+    small = trained(tmp_path / "small", LATE, "allreduce", 16, f"codec={codec}")
+    plain = trained(tmp_path / "plain", LATE, "allreduce", FRAGMENTS)  # in as many rounds, all fragments once
+    assert sum(sent(small).values()) / 16 < 1.02 * share * sum(sent(plain).values()) / FRAGMENTS
+    assert len(small.hashes()) == 1 and accuracy(small) > 0.6
+
+
+def test_the_end_is_heard_of_while_steps_go_on(tmp_path: Path) -> None:
+    for paradigm in ("allreduce", "ps"):
+        result = trained(tmp_path / paradigm, LATE, paradigm, 400, "training.target_accuracy=0.6")
+        rounds = {worker: len(result.of_kind("round", worker)) for worker in ("hub/worker0", "west/worker0")}
+        assert len(set(rounds.values())) == 1 and rounds["hub/worker0"] < 100
+        assert len(result.hashes()) == 1
+
+
+def test_fragments_are_balanced_and_whole() -> None:
+    sizes = (4096, 64, 4096, 64, 4096, 64, 640, 10)
+    fragments = fragments_of(sizes, 3)
+    assert sorted(key for keys in fragments for key in keys) == list(range(8))
+    loads = [sum(sizes[key] for key in keys) for keys in fragments]
+    assert max(loads) < 1.2 * sum(sizes) / 3
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ((LATE.replace("overlap_steps: 2", "overlap_steps: 3"),), "write 2 or less"),
+        (("sync={kind: diloco, h: 3, fragments: 4}",), "write 3 or fewer"),
+        ((LATE, "paradigm=gossip"), "no such sum"),
+        ((LATE, "overlay=tree"), "write 'star'"),
+        ((LATE, "paradigm={kind: allreduce, optimizer_work: update}"), "write 'replicated'"),
+    ],
+)
+def test_what_is_refused(texts: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ScenarioError, match=words):
+        build_plan(load(THREE_SITES, (*DEEP, *texts)), "simulate")
+
+
+def test_more_fragments_than_tensors_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="the model has 4 tensors"):
+        trained(tmp_path / "run", STREAMED.replace("fragments: 4", "fragments: 5"), "ps", 2,
+                "training.model={kind: mlp, hidden: 8, layers: 1}")  # fmt: skip
