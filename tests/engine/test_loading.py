@@ -166,5 +166,5 @@ def test_who_has_others_samples_cannot_be_done_without(loading: str) -> None:
     """They would wait for samples of a worker that is gone."""
     texts = ["recovery={on_failure: continue}"]
     load(QUICKSTART, (*texts, "training.loading=cached"))
-    with pytest.raises(ScenarioError, match="no samples of other workers"):
+    with pytest.raises(ScenarioError, match="takes samples of others with it"):
         load(QUICKSTART, (*texts, f"training.loading={loading}"))

@@ -108,7 +108,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.policy.gossip.mixing:Metropolis._weight", edit("max(len", "min(len"), GOSSIP
     ),
     "SGP pushes to the next only": Mutation(
-        "testbed.policy.gossip.mixing:PushToOne.part", edit("round_ % self.period", "0"), GOSSIP
+        "testbed.policy.gossip.mixing:PushToOne.part", edit("round_ % len(steps)", "0"), GOSSIP
     ),
     "AD-PSGD: both sides of an edge ask": Mutation("testbed.policy.gossip.mixing:two_sides", always(None), GOSSIP),
 }
