@@ -20,7 +20,7 @@ from tests.faults.runs import CONTINUE, Ended, faults, run
 ROUNDS, LAST_MS = 8, 1200  # a calm run takes about 1.2 s of virtual time
 WORKERS = ("hub/worker0", "east/worker0", "east/worker1", "west/worker0")
 SMALL = (f"training.rounds={ROUNDS}", "training.batch=8", "simulation.events=brief", "training.evaluate_every=2")
-SUMS = ("ring", "tree", "three_phase_ring", "torus2d", "butterfly", "double_binary_tree", "flat_topk")
+SUMS = ("ring", "tree", "blueconnect", "torus2d", "butterfly", "double_binary_tree", "flat_topk")
 MIXES = ("dpsgd", "sgp", "adpsgd")
 GRAPHS = ("ring", "exponential", "complete", "network")
 CODECS = ("none", "none", "fp16", "{kind: bisparse, ratio: 0.1}")

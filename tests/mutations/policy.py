@@ -101,8 +101,8 @@ MUTATIONS: dict[str, Mutation] = {
     "recursive doubling is butterfly": algorithm("recursive_doubling", "butterfly"),
     "binary blocks is a tree": algorithm("binary_blocks", "tree"),
     "direct is a ring": algorithm("direct", "ring"),
+    "BlueConnect is a ring": algorithm("blueconnect", "ring"),
     "three-phase ring is a ring": algorithm("three_phase_ring", "ring"),
-    "leader ring is a ring": algorithm("leader_ring", "ring"),
     "torus is a ring": algorithm("torus2d", "ring"),
     "gossip weights do not add up": Mutation(
         "testbed.policy.gossip.mixing:Metropolis._weight", edit("max(len", "min(len"), GOSSIP

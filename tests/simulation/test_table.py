@@ -43,7 +43,7 @@ CLOSED_FORMS = {
     "ring on uneven links": "simulation/test_ring.py::test_as_the_schedules_say_on_uneven_links",
     "ring, ASTRA-sim's values": "simulation/test_ring.py::test_astra_sim_golden_values",
     "halving and doubling, trees": "engine/collectives/test_times.py::test_within_two_percent_of_the_closed_form",
-    "hierarchical": "engine/collectives/test_times.py::test_three_phases_share_the_uplink_of_a_data_centre",
+    "hierarchical": "engine/collectives/test_times.py::test_rings_of_blueconnect_share_the_uplink_of_a_data_centre",
     "TSEngine's logarithm": f"{TECHNIQUES}::test_tsengines_trees_have_logarithmic_depth",
     "P3's two layers": f"{TECHNIQUES}::test_a_two_layer_pipeline",
     "order of the pipelines": f"{TECHNIQUES}::test_the_order_of_the_pipelines",

@@ -33,7 +33,7 @@ PARADIGMS: dict[str, dict[str, str]] = {
     "HiPS, Bi-Sparse": {**COMMON, "paradigm": "hips", "codec": "bisparse"},
     "ring": _allreduce("ring"),
     "butterfly": _allreduce("butterfly"),
-    "three-phase ring": _allreduce("three_phase_ring"),
+    "BlueConnect": _allreduce("blueconnect"),
     "HiTopKComm 5 %": _allreduce("hitopk, density: 5 %"),
     "flat top-k 5 %": _allreduce("flat_topk, density: 5 %"),
     "D-PSGD": _gossip("dpsgd, graph: exponential"),

@@ -26,10 +26,10 @@ LOOKS = {
     "binary_blocks": Identity("binary blocks", "#CC79A7", "v"),
     "double_binary_tree": Identity("double binary tree", "#E69F00", "P"),
     "direct": Identity("direct", "#56B4E9", "X"), "PS": Identity("parameter server", "#20242C", "s"),
-    "three_phase_ring": Identity("three-phase ring", "#7A5195", "<"), "torus2d": Identity("2D torus", "#A6761D", "h"),
+    "blueconnect": Identity("BlueConnect", "#7A5195", "<"), "torus2d": Identity("2D torus", "#A6761D", "h"),
     "best ring": Identity("best", "#0072B2"), "worst ring": Identity("worst", "#D55E00"),
 }  # fmt: skip
-ALGORITHMS, HIERARCHICAL = tuple(LOOKS)[:6], ("three_phase_ring", "torus2d")
+ALGORITHMS, HIERARCHICAL = tuple(LOOKS)[:6], ("blueconnect", "torus2d")
 RIVALS = ("recursive_doubling", "ring")  # the best for small tensors, and for large ones
 _LINKS = {("us", "eu"): (210, 51.55), ("us", "asia"): (130, 78.55), ("us", "aus"): (120, 88.05),
           ("eu", "asia"): (80, 126.55), ("eu", "aus"): (70, 136.025), ("asia", "aus"): (160, 65.7)}  # fmt: skip

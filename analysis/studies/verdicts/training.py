@@ -42,7 +42,7 @@ MIXED_SYNC = TwinComparison(
 )  # fmt: skip
 HITOPK = TwinComparison(
     "HiTopKComm", "Shi et al., MLSys 2021: 25 to 40 % faster", "verdicts/hitopk.yaml",
-    {"dense": {"paradigm": "{kind: allreduce, algorithm: three_phase_ring}",
+    {"dense": {"paradigm": "{kind: allreduce, algorithm: blueconnect}",
                "optimizer": "{kind: adam, learning_rate: 0.03}", RATE: "0.03"},
      "flat top-k": {"paradigm.algorithm": "flat_topk", RATE: "0.03"}, "HiTopKComm": {RATE: "0.01"}},
     {"four workers a site": {}, "fast network": FAST},

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from testbed.axes import option
 from testbed.policy.collective.butterfly import binary_blocks, butterfly, recursive_doubling
 from testbed.policy.collective.gloo import GlooOptions
-from testbed.policy.collective.hierarchical import leader_ring, three_phase_ring, torus2d
+from testbed.policy.collective.hierarchical import blueconnect, three_phase_ring, torus2d
 from testbed.policy.collective.mpi import MpiOptions
 from testbed.policy.collective.overlap import AFTERWARDS, OVERLAP
 from testbed.policy.collective.ring import bidirectional_ring, direct, ring
@@ -28,8 +28,8 @@ ALL_REDUCE: dict[str, Algorithm] = {
     "ring": ring,
     "bidirectional_ring": bidirectional_ring,
     "direct": direct,
+    "blueconnect": blueconnect,
     "three_phase_ring": three_phase_ring,
-    "leader_ring": leader_ring,
     "torus2d": torus2d,
 }
 """Every dense algorithm: all ranks end with the sum, bit for bit the same."""

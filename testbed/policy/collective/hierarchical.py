@@ -1,9 +1,9 @@
 """All-reduce in two levels: inside groups (data centres) and across them.
 
-``three_phase_ring`` (Jia et al., 2018, in its form without idle ranks; BlueConnect): reduce-scatter inside, rings
-across between those that hold the same part, all-gather inside. ``leader_ring``: the first of each group collects its
-group's sum, the leaders form a ring, and each gives the result to its group. ``torus2d`` (Mikami et al., 2018) is the
-first on a grid of ranks. Order of a sum: inside a group in ring order, then across the groups in ring order.
+``three_phase_ring`` (Jia et al., 2018): each group reduces to its first rank, these representatives form a ring, and each
+broadcasts the result in its group. ``blueconnect`` (Cho et al., 2019) leaves no rank idle: reduce-scatter inside, rings
+across between those that hold the same part, all-gather inside. ``torus2d`` (Mikami et al., 2018) is that on a grid of
+ranks. Order of a sum: inside a group in ring order, then across the groups in ring order.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from testbed.policy.collective.schedule import (
 Groups = tuple[tuple[int, ...], ...]
 
 
-def three_phase_ring(shape: GroupShape, rank: int) -> Schedule:
+def blueconnect(shape: GroupShape, rank: int) -> Schedule:
     """Groups may differ in size: the parts of the buffer are then cut where any group's shares begin."""
-    return segmented(_three_phases(shape.sites(), rank), shape.segments)
+    return segmented(_blueconnect(shape.sites(), rank), shape.segments)
 
 
 def torus2d(shape: GroupShape, rank: int) -> Schedule:
-    """``three_phase_ring`` on the rows of a grid: the groups where they are equal, else rows as long as columns."""
-    return segmented(_three_phases(grid(shape), rank), shape.segments)
+    """``blueconnect`` on the rows of a grid: the groups where they are equal, else rows as long as columns."""
+    return segmented(_blueconnect(grid(shape), rank), shape.segments)
 
 
-def leader_ring(shape: GroupShape, rank: int) -> Schedule:
+def three_phase_ring(shape: GroupShape, rank: int) -> Schedule:
     """Only one rank per group speaks across: what a group without a common network outside has to do."""
     groups = shape.sites()
     chunks = lcm(len(groups), *(len(group) for group in groups))
     group = next(group for group in groups if rank in group)
     inside = _equal_ranges(len(group), chunks)
-    leaders = tuple(group[0] for group in groups)
+    representatives = tuple(group[0] for group in groups)
     across: Steps = ()
-    if rank in leaders:
-        across = _ring(leaders.index(rank), leaders, _equal_ranges(len(groups), chunks))
+    if rank in representatives:
+        across = _ring(representatives.index(rank), representatives, _equal_ranges(len(groups), chunks))
     steps = _collect(group, rank, inside) + across + _hand_out(group, rank, inside)
     return segmented(Schedule(even_cuts(chunks), (steps,)), shape.segments)
 
@@ -62,7 +62,7 @@ def grid(shape: GroupShape) -> Groups:
     return tuple(tuple(range(row * columns, (row + 1) * columns)) for row in range(rows))
 
 
-def _three_phases(groups: Groups, rank: int) -> Schedule:
+def _blueconnect(groups: Groups, rank: int) -> Schedule:
     scale = lcm(*(len(group) for group in groups))
     parts = sorted({i * scale // len(group) for group in groups for i in range(len(group) + 1)})
     rings = len(groups)

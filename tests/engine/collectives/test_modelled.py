@@ -29,7 +29,7 @@ def transfers(paradigm: str, options: dict[str, Any], compute: str, directory: P
 @pytest.mark.parametrize(
     ("paradigm", "options"),
     [
-        ("allreduce", {"algorithm": "three_phase_ring", "segments": 2}),
+        ("allreduce", {"algorithm": "blueconnect", "segments": 2}),
         ("allreduce", {"algorithm": "hitopk", "density": 0.02}),
         ("allreduce", {"algorithm": "flat_topk", "density": 0.02}),
         ("gossip", {"algorithm": "sgp", "graph": "exponential"}),

@@ -108,7 +108,7 @@ def test_summing_during_the_backward_pass_keeps_the_bits(kind: str, tmp_path: Pa
     "options",
     [
         {"algorithm": "ring"},
-        {"algorithm": "three_phase_ring", "bucket": 5000},
+        {"algorithm": "blueconnect", "bucket": 5000},
         {"algorithm": "butterfly", "segments": 3},
         {"algorithm": "hitopk", "density": 0.05},
         {"algorithm": "hitopk", "density": 0.05, "coordinated": True, "bucket": 3000},

@@ -61,9 +61,15 @@ def double_binary_tree_s(ranks: int, size_bytes: float, link: LinkCost) -> float
     return 2 * ceil(log2(ranks)) * link.alpha_s + size_bytes * (2 * link.beta_s + link.gamma_s)
 
 
-def three_phase_ring_s(groups: int, members: int, size_bytes: float, inside: LinkCost, across: LinkCost) -> float:
+def blueconnect_s(groups: int, members: int, size_bytes: float, inside: LinkCost, across: LinkCost) -> float:
     """2 (g − 1)(α + n/g β) inside and 2 (G − 1)(α + n/G β) across, where the g rings share the group's uplink."""
     return ring_s(members, size_bytes, inside) + ring_s(groups, size_bytes, across)
+
+
+def three_phase_ring_s(groups: int, members: int, size_bytes: float, inside: LinkCost, across: LinkCost) -> float:
+    """As BlueConnect, and twice α + (g − 1) n/g β: each member sends its share to the representative, and gets one."""
+    shares_s = inside.alpha_s + (members - 1) / members * size_bytes * inside.beta_s
+    return blueconnect_s(groups, members, size_bytes, inside, across) + 2 * shares_s
 
 
 def torus2d_s(columns: int, rows: int, size_bytes: float, along_rows: LinkCost, along_columns: LinkCost) -> float:

@@ -39,7 +39,7 @@ def flat_sparse_wan_bytes(sites: int, workers: int, elements: int, density: floa
 
 
 def dense_wan_bytes(sites: int, elements: int) -> float:
-    """Payload out of each site by the three-phase ring: 2 (m − 1)/m · 4 d."""
+    """Payload out of each site by BlueConnect: 2 (m − 1)/m · 4 d."""
     return 2 * (sites - 1) / sites * elements * VALUE_BYTES
 
 
@@ -63,5 +63,5 @@ def flat_sparse_s(where: Sites, elements: int, density: float, select_s: float =
 
 
 def break_even_density(sites: int) -> float:
-    """Below this density the hierarchical top-k sends fewer bytes than the dense three-phase ring: 2 · 4 / (8 m)."""
+    """Below this density the hierarchical top-k sends fewer bytes than dense BlueConnect: 2 · 4 / (8 m)."""
     return 2 * VALUE_BYTES / (PAIR_BYTES * sites)

@@ -62,7 +62,7 @@ def test_chunks_cover_a_buffer_of_any_size(schedule: str, shape: GroupShape, ele
         ("recursive_doubling", "((0+1)+(2+3))"),
         ("binomial_tree", "((0+1)+(2+3))"),
         ("tree", "(((1+3)+0)+2)"),
-        ("three_phase_ring", "((0+1)+(2+3))"),
+        ("blueconnect", "((0+1)+(2+3))"),
         ("direct", "(((0+3)+2)+1)"),
     ],
 )
@@ -81,7 +81,7 @@ def test_no_rank_is_an_inner_node_of_both_double_trees(size: int) -> None:
 
 @pytest.mark.parametrize("size", [2, 4, 6, 8, 12, 16])
 def test_ring_and_butterfly_send_no_more_than_they_must(size: int) -> None:
-    for name in ("ring", "butterfly", "binary_blocks", "three_phase_ring"):
+    for name in ("ring", "butterfly", "binary_blocks", "blueconnect"):
         if name in ("butterfly", "binary_blocks") and size & (size - 1):
             continue
         for rank in range(size):
@@ -92,12 +92,12 @@ def test_ring_and_butterfly_send_no_more_than_they_must(size: int) -> None:
             assert sent / schedule.cuts[-1] == pytest.approx(2 * (size - 1) / size)
 
 
-def test_between_groups_three_phases_send_what_a_ring_of_groups_sends() -> None:
+def test_between_groups_blueconnect_sends_what_a_ring_of_groups_sends() -> None:
     groups = ((0, 1, 2), (3, 4), (5, 6, 7, 8))
     for group in groups:
         out = 0.0
         for rank in group:
-            schedule = ALL_REDUCE["three_phase_ring"](GroupShape(9, groups), rank)
+            schedule = ALL_REDUCE["blueconnect"](GroupShape(9, groups), rank)
             for step in schedule.pipes[0]:
                 for send in step.sends:
                     if send.peer not in group:
@@ -105,11 +105,11 @@ def test_between_groups_three_phases_send_what_a_ring_of_groups_sends() -> None:
         assert out == pytest.approx(2 * 2 / 3)
 
 
-def test_only_leaders_of_a_leader_ring_send_to_other_groups() -> None:
+def test_only_representatives_of_a_three_phase_ring_send_to_other_groups() -> None:
     groups = ((0, 1, 2), (3, 4), (5, 6, 7, 8))
     for group in groups:
         for rank in group:
-            schedule = ALL_REDUCE["leader_ring"](GroupShape(9, groups), rank)
+            schedule = ALL_REDUCE["three_phase_ring"](GroupShape(9, groups), rank)
             outside = {send.peer for pipe in schedule.pipes for step in pipe for send in step.sends} - set(group)
             assert bool(outside) == (rank == group[0])
 
