@@ -1,9 +1,9 @@
 """All-reduce in two levels: inside groups (data centres) and across them.
 
-``three_phase_ring`` (Jia et al., 2018): each group reduces to its first rank, these representatives form a ring, and each
-broadcasts the result in its group. ``blueconnect`` (Cho et al., 2019) leaves no rank idle: reduce-scatter inside, rings
-across between those that hold the same part, all-gather inside. ``torus2d`` (Mikami et al., 2018) is that on a grid of
-ranks. Order of a sum: inside a group in ring order, then across the groups in ring order.
+``three_phase_ring`` (Jia et al., 2018): each group reduces to its first rank, these representatives form a ring, and
+each broadcasts the result in its group. ``blueconnect`` (Cho et al., 2019) leaves no rank idle: reduce-scatter inside,
+rings across between those that hold the same part, all-gather inside. ``torus2d`` (Mikami et al., 2018) is that on a
+grid of ranks. Order of a sum: inside a group in ring order, then across the groups in ring order.
 """
 
 from __future__ import annotations
