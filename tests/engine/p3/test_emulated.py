@@ -12,7 +12,8 @@ from tests.engine.runs import THREE_SITES
 
 # west's way up takes about a second for a model, its way down little
 SLOW = ("topology.links[1].rate=20 Mbit/s", "topology.links[1].reverse={rate: 2 Mbit/s}", "training.rounds=5",
-        "training.evaluate_every=5", "topology.links[2].delay=100 ms", "transport.unsent_limit=16 KiB")  # fmt: skip
+        "training.evaluate_every=5", "topology.links[2].delay=100 ms", "transport.unsent_limit=16 KiB",
+        "training.model=cnn")  # fmt: skip
 
 
 def places_of_the_first_layer(run: Finished) -> list[float]:
