@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,9 +15,16 @@ STEADY = ("device.variation=0 %", "device.step_time=50 ms")
 LONG = (*STEADY, "training.rounds=100", "training.evaluate_every=50")
 
 
+@pytest.fixture(autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    """Warm processes of other tests may be there before."""
+    before = psutil.Process().children()
+    yield
+    assert [child for child in psutil.Process().children() if child not in before] == []
+
+
 def leaves_nothing(ended: Ended) -> None:
-    """No process of ours is left, and every line of every log is whole."""
-    assert psutil.Process().children() == []
+    """Every line of every log is whole, and no checkpoint is half written."""
     assert ended.events("start")
     assert not list(ended.directory.glob("checkpoints/.ckpt-*"))
 

@@ -160,10 +160,13 @@ def outcome_of(scenario: Scenario, folder: Path) -> str:
 
 
 def short(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return settings that make a run short. In few rounds, no element passes the threshold of two-bit quantisation."""
+    """Return settings that make a run short.
+
+    In few rounds no element passes the threshold of two-bit quantisation, and few rows of a table are looked up.
+    """
     if any(text.startswith("workload") for text in texts):
         return ("run.on=simulate", "training={rounds: 20}")
-    rounds = 120 if any("twobit" in text for text in texts) else 20
+    rounds = 120 if any("twobit" in text or "recommender" in text for text in texts) else 20
     model = () if any(text.startswith("training.model") for text in texts) else ("training.model=mlp",)
     return ("run.on=simulate", f"training.rounds={rounds}", "training.evaluate_every=5", *model)
 
