@@ -86,6 +86,7 @@ def test_a_prediction_that_doubts_itself_claims_nothing() -> None:
     assert short.why == short.doubt
 
 
+@pytest.mark.usefixtures("rendered")
 def test_table_and_map_are_written(tmp_path: Path) -> None:
     both = points(0.1, -0.2) + points(0.0, 0.05, technique="hfa")
     write_table(both, tmp_path / "errors.csv")

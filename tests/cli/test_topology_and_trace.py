@@ -8,6 +8,8 @@ import shlex
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.image import imread as read_image
 
 from testbed.cli.main import main
 from tests.topologies.zoo import GML
@@ -39,11 +41,28 @@ def test_a_built_in_as_tables_and_json(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("name", [*BUILT_IN, "fat_tree", "dumbbell", "waxman", "ring", "file.gml"])
-def test_every_network_can_be_drawn(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_network_can_be_drawn(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file.gml").write_text(GML)
-    picture = tmp_path / "n.png"
-    out(capsys, "topology", str(tmp_path / name) if "." in name else name, "--picture", str(picture))
-    assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 20_000
+    figures: list[Figure] = []
+    monkeypatch.setattr("testbed.cli.topology.save", lambda figure, path: figures.append(figure))
+    place = str(tmp_path / name) if "." in name else name
+    out(capsys, "topology", place, "--picture", str(tmp_path / "n.png"))
+    described = json.loads(out(capsys, "topology", place, "--json"))
+    ends = [frozenset(link["link"].split(">")) for link in described["links"]]
+    axes = figures[0].axes[0]
+    markers = [line for line in axes.lines if line.get_marker() in ("o", "s") and len(line.get_xdata()) == 1]
+    lines = [line for line in axes.lines if len(line.get_xdata()) > 1]
+    assert {text.get_text() for text in axes.texts} >= frozenset().union(*ends), "every vertex has its name"
+    assert len(markers) == len(frozenset().union(*ends)) and len(lines) >= len(set(ends))
+
+
+@pytest.mark.usefixtures("rendered")
+def test_a_picture_is_rendered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out(capsys, "topology", "hmc4", "--picture", str(tmp_path / "n.png"))
+    image = read_image(tmp_path / "n.png")
+    assert image.ndim == 3 and len({tuple(pixel) for pixel in image.reshape(-1, image.shape[2])}) > 100, "not blank"
 
 
 def test_a_network_is_written_to_be_edited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
