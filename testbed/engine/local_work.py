@@ -8,7 +8,7 @@ worker.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,7 +33,14 @@ class LocalResult:
 
 
 class LocalWork(ABC):
-    """``steps`` counts all local steps since the start: it is the position in the data."""
+    """``steps`` counts all local steps since the start: it is the position in the data.
+
+    is_late  whether new values are awaited during the next round, by ``take_pending``, not at the end of their own
+    pending  awaits and takes what the exchange of the round before has made; ``None``: nothing is on its way
+    """
+
+    is_late = False
+    pending: Callable[[], Awaitable[None]] | None = None
 
     def __init__(self, learner: Learner, optimizer: ModelOptimizer | None = None) -> None:
         self._learner, self._optimizer = learner, optimizer
@@ -56,6 +63,15 @@ class LocalWork(ABC):
     @abstractmethod
     async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
         """Take what the servers answered in a round, by key, in the order of keys."""
+
+    def moves_from(self, values: list[Tensor]) -> None:  # noqa: B027 - a gradient is that of the values at hand
+        """Take how far local steps move the model in the next round from these values, not from the model's own."""
+
+    async def take_pending(self) -> None:
+        """Take what is on its way, if anything is."""
+        pending, self.pending = self.pending, None
+        if pending is not None:
+            await pending()
 
     async def finish(self, world: World) -> None:  # noqa: B027 - optional
         """End training: what is still on its way is taken."""
@@ -103,17 +119,17 @@ class LocalOptimizerWork(OneGradient):
 
 
 class LocalSteps(LocalWork):
-    """Train alone for some steps, then push the model, or how far it has moved, times this worker's ``weight``.
-
-    since  the values from which it has moved; ``None``: those at the beginning of the round
-    """
+    """Train alone for some steps, then push the model, or how far it has moved, times this worker's ``weight``."""
 
     _optimizer: ModelOptimizer
-    since: list[Tensor] | None = None
+    _since: list[Tensor] | None = None  # the values from which it has moved; else those at the beginning of the round
 
     def __init__(self, learner: Learner, optimizer: ModelOptimizer, contribution: Contribution, weight: float) -> None:
         super().__init__(learner, optimizer)
         self._contribution, self._weight = contribution, weight
+
+    def moves_from(self, values: list[Tensor]) -> None:
+        self._since = values
 
     async def run(self, world: World, round_: int, steps: int) -> LocalResult:
         before = await self._before(world)
@@ -122,8 +138,8 @@ class LocalSteps(LocalWork):
         return joined_result(dict(enumerate(contributions)), results)
 
     async def _before(self, world: World) -> list[Tensor]:
-        if self.since is not None:
-            return self.since
+        if self._since is not None:
+            return self._since
         return await world.compute(copying(self._optimizer.values()), self._learner.values)
 
     async def _step(self, world: World, round_: int) -> StepResult:

@@ -21,10 +21,11 @@ class MembershipLedger:
     """Who takes part, and what follows when a node is lost, leaves or joins.
 
     Every change makes a new membership epoch. The scheduler alone decides changes, one after the other, numbers them,
-    records them and tells all nodes in that order (EPOCH), so every node sees the same history. A node that joins is
-    told its epoch (READY) and sends it with its declarations; a server drops a declaration that is older than the epoch
-    in which it heard of that node's loss. So no message of a lost process can be taken for one of the process that
-    replaces it. Where there are no servers, the others are told who joins, and workers mark their messages
+    records them and sends them to all nodes in that order (EPOCH), so every node sees the same history.
+
+    A message of a lost process must not be taken for one of the process that replaces it. So a node that joins gets the
+    number of its epoch (READY) and sends it with its declarations; a server drops a declaration whose epoch precedes
+    the one in which that node was lost. Without servers, workers mark every message with their epoch
     (``engine.peers``).
 
     ``epoch``: the number of changes so far. ``absent``: nodes that do not take part, in the order of their loss.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -18,10 +18,7 @@ from testbed.world import World
 
 
 class StreamedSteps(LocalSteps):
-    """Keeps, besides the model that it trains, every fragment as it was after its last outer step.
-
-    arrival  awaits and takes what the exchange of the round before has made; ``None``: nothing is on its way
-    """
+    """Keeps, besides the model that it trains, every fragment as it was after its last outer step."""
 
     def __init__(self, learner: Learner, optimizer: ModelOptimizer, weight: float, streaming: Streaming) -> None:
         super().__init__(learner, optimizer, Contribution.DELTA, weight)
@@ -33,12 +30,7 @@ class StreamedSteps(LocalSteps):
             )
         self.fragments = fragments_of([value.numel() for value in values], streaming.fragments)
         self._outer = [value.clone() for value in values]
-        self.arrival: Callable[[], Awaitable[None]] | None = None
-
-    @property
-    def is_late(self) -> bool:
-        """Whether new values are awaited during the next round."""
-        return self._streaming.overlap_steps > 0
+        self.is_late = streaming.overlap_steps > 0
 
     def load(self, values: list[Tensor]) -> None:
         super().load(values)
@@ -48,9 +40,9 @@ class StreamedSteps(LocalSteps):
         results = []
         for number in range(steps):
             if number == self._streaming.overlap_steps:
-                await self.land()
+                await self.take_pending()
             results.append(await self._step(world, round_))
-        await self.land()
+        await self.take_pending()
         keys = self.fragments[round_ % len(self.fragments)]
 
         def contributions() -> dict[int, Tensor]:
@@ -58,12 +50,6 @@ class StreamedSteps(LocalSteps):
             return {key: (self._outer[key] - now[key]) * self._weight for key in keys}
 
         return joined_result(await world.compute(copying([self._outer[key] for key in keys]), contributions), results)
-
-    async def land(self) -> None:
-        """Take what is on its way, if anything is."""
-        arrival, self.arrival = self.arrival, None
-        if arrival is not None:
-            await arrival()
 
     async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
         own = self._streaming.mixing if self.is_late else 0.0
@@ -79,7 +65,7 @@ class StreamedSteps(LocalSteps):
 
     async def finish(self, world: World) -> None:
         """End with the fragments as they were after their last outer steps: the same at all workers."""
-        await self.land()
+        await self.take_pending()
         await self.begin(world, self._outer)
 
     def state(self) -> State:

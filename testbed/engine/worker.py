@@ -23,7 +23,6 @@ from testbed.engine.local_work import LocalResult, LocalWork
 from testbed.engine.membership import Membership
 from testbed.engine.reply import Value, merge_controls
 from testbed.engine.slicing import needs_loss
-from testbed.engine.streaming import StreamedSteps
 from testbed.errors import ScenarioError
 from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import late_comers
@@ -179,7 +178,7 @@ class Worker:
                 self.leaves = True
                 break
             if self._checkpointer.due(round_):
-                if await self._land():
+                if await self._take_pending():
                     break
                 await self._checkpointer.save(round_, self._state)
         await self._work.finish(self._world)
@@ -208,7 +207,7 @@ class Worker:
         """Push every key, then take every new value. The worker's notes travel with the first key."""
         if self._needs_loss:
             self._notes["loss"] = result.loss
-        late, keys = isinstance(self._work, StreamedSteps) and self._work.is_late, list(result.contributions)
+        late, keys = self._work.is_late, list(result.contributions)
         wanted = await self._wanted(round_)
         for key, tensor in result.contributions.items():
             notes = dict(self._notes) if key == keys[0] else None
@@ -220,8 +219,7 @@ class Worker:
         if not late:
             return await self._receive(round_, keys)
         arrived, self._arrived = self._arrived, []
-        assert isinstance(self._work, StreamedSteps)
-        self._work.arrival = partial(self._take_late, round_, keys)
+        self._work.pending = partial(self._take_late, round_, keys)
         return arrived
 
     async def _receive(self, round_: int, keys: Sequence[int]) -> list[Value]:
@@ -233,10 +231,9 @@ class Worker:
     async def _take_late(self, round_: int, keys: Sequence[int]) -> None:
         self._arrived += await self._receive(round_, keys)
 
-    async def _land(self) -> bool:
+    async def _take_pending(self) -> bool:
         """Take what is on its way: at a checkpoint nothing is. Return whether it says that the run ends."""
-        if isinstance(self._work, StreamedSteps):
-            await self._work.land()
+        await self._work.take_pending()
         arrived, self._arrived = self._arrived, []
         return merge_controls([value.control for value in arrived]).last
 

@@ -64,7 +64,7 @@ _LEVEL = 3  # 300 MB of lines in a second
 _GZIP = zlib.MAX_WBITS | 16
 _PART = re.compile(r"(?P<writer>.+)\.(?P<part>\d+)\.jsonl\.gz")
 
-STOPPED = "stopped"  # cause in the ``error`` event of a node that did not fail itself but was told to end
+STOPPED = "stopped"  # cause in the ``error`` event of a node that was ended, and did not fail itself
 HAS_LEFT = "it has left"  # message of an epoch after a node ended its part on purpose
 
 

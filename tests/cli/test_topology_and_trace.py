@@ -7,6 +7,7 @@ import os
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread as read_image
@@ -52,8 +53,8 @@ def test_every_network_can_be_drawn(
     described = json.loads(out(capsys, "topology", place, "--json"))
     ends = [frozenset(link["link"].split(">")) for link in described["links"]]
     axes = figures[0].axes[0]
-    markers = [line for line in axes.lines if line.get_marker() in ("o", "s") and len(line.get_xdata()) == 1]
-    lines = [line for line in axes.lines if len(line.get_xdata()) > 1]
+    markers = [line for line in axes.lines if line.get_marker() in ("o", "s") and np.size(line.get_xdata()) == 1]
+    lines = [line for line in axes.lines if np.size(line.get_xdata()) > 1]
     assert {text.get_text() for text in axes.texts} >= frozenset().union(*ends), "every vertex has its name"
     assert len(markers) == len(frozenset().union(*ends)) and len(lines) >= len(set(ends))
 

@@ -75,10 +75,10 @@ def broken(one: Schedule) -> str:
 
 
 def judged(ended: Ended) -> str:
-    """Training has gone on to its last round, and all who are there at the end hold the same bits."""
+    """Return what is wrong, or nothing: training reaches its last round, and all survivors hold the same bits."""
     if ended.error is not None:
-        everybody = isinstance(ended.error, RunFailed) and "no other training worker is left" in str(ended.error)
-        return "" if everybody else f"{type(ended.error).__name__}: {ended.error}"
+        all_lost = isinstance(ended.error, RunFailed) and "no other training worker is left" in str(ended.error)
+        return "" if all_lost else f"{type(ended.error).__name__}: {ended.error}"
     gone: dict[str, bool] = {}
     for event in ended.events("epoch"):
         gone |= dict.fromkeys(event["targets"].split(", "), not event["begins"])

@@ -153,7 +153,7 @@ def test_cubic_leaves_slow_start_where_a_queue_delays_the_first_packets_of_a_rou
         cwnd = opened(1.5e5 + 3e5, congestion_control=control)
         assert (cwnd.size_bytes, cwnd.slow_start) == (size, control == "reno")
     cwnd.burst_ended(1.4, 5.0 + 4.5e5 + 4e5)
-    assert cwnd.size_bytes == 3e5 + 4e5 / 20, "until its first loss it grows by a twentieth of what it sends"
+    assert cwnd.size_bytes == 3e5 + 4e5 / 20, "before its first loss it grows by a twentieth of what is acknowledged"
 
 
 def test_hystart_ends_the_growth_of_a_window_within_a_burst_that_loses() -> None:

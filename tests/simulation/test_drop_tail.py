@@ -154,3 +154,15 @@ def test_parts_of_a_burst_of_which_the_queue_has_drained_the_first_lose_nothing(
     net.send(connection, 8e4, "first")
     net.send(connection, 8e4, "second", at_s=1.05)
     assert net.run()["second"] == pytest.approx(0.05 + RTT_S / 2 + 8e4 / RATE, rel=EXACT)
+
+
+def test_what_has_left_the_queue_makes_room_for_the_burst_of_another_connection() -> None:
+    """A window of 90 kB: after 30 ms at most 63 of them wait in the queue of 100 kB, so 30 kB of another one get in."""
+    net = Bottleneck()
+    net.send(net.connect(9e4), 3e5, "long")
+    net.send(net.connect(3e5), 3e4, "short", at_s=1.03)
+    assert net.run()["short"] < 0.03 + RTT_S
+    crowded = Bottleneck()
+    crowded.send(crowded.connect(9e4), 3e5, "long")
+    crowded.send(crowded.connect(3e5), 3e4, "short", at_s=1.001)
+    assert crowded.run()["short"] > 2 * RTT_S, "89 of its 90 kB are still there"

@@ -33,11 +33,10 @@ from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.guard import Guarded
 from testbed.engine.local_kinds import serverless_work
-from testbed.engine.local_work import LocalResult, LocalSteps, LocalWork, copying, load_batch
+from testbed.engine.local_work import LocalResult, LocalWork, copying, load_batch
 from testbed.engine.membership import MembershipChanged
 from testbed.engine.peers import Agreed, Peers
 from testbed.engine.session import Session
-from testbed.engine.streaming import StreamedSteps
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.shard.slices import buckets_of
 from testbed.policy.sync.streaming import fragments_of
@@ -204,7 +203,7 @@ class AllReduceWorker:
         while not self._last:
             await self._round(round_)
             if not self._last and checkpointer.due(round_):
-                await self._land()
+                await self._work.take_pending()
                 await checkpointer.save(round_, self._state)
             round_ += 1
         await self._work.finish(self._world)
@@ -250,8 +249,7 @@ class AllReduceWorker:
 
         Return also whether this worker has reached the target.
         """
-        if isinstance(self._work, LocalSteps):
-            self._work.since = self._exchange(round_).step.values()
+        self._work.moves_from(self._exchange(round_).step.values())
         result = await self._work.run(self._world, round_, self._counts.of(round_))
         reached = await self._evaluation.before_push(round_)
         return result, reached, await self._begin_all(result, round_, reached)
@@ -265,19 +263,17 @@ class AllReduceWorker:
 
     async def _exchanged(self, round_: int, result: LocalResult, reached: bool, tasks: Tasks) -> None:
         """Synchronise now, or let the next round's steps do it."""
-        if not isinstance(self._work, StreamedSteps) or not self._work.is_late:
+        if not self._work.is_late:
             await self._synchronise(round_, result, reached, tasks)
             return
-        self._work.arrival = partial(self._synchronise, round_, result, reached, tasks)
+        self._work.pending = partial(self._synchronise, round_, result, reached, tasks)
         self._last = self._last or round_ + 1 == self._plan.training.rounds
 
-    async def _land(self) -> None:
-        """Take what is on its way, as at a checkpoint nothing is."""
-        if isinstance(self._work, StreamedSteps):
-            await self._work.land()
-
     async def _begin(self, number: int, contributions: Mapping[int, Tensor], round_: int, reached: bool) -> Future[Any]:
-        """Begin to sum a bucket. Inside a data centre no end is told: the others would not hear of it."""
+        """Begin to sum a bucket.
+
+        Only a sum over all workers carries that the target is reached: other data centres do not hear one inside.
+        """
         mine, exchange = [contributions[key] for key in self._buckets[number]], self._exchange(round_)
         flat = await self._world.compute(copying(mine), lambda: _joined(mine, exchange.weight))
         summing = exchange.sums[number](flat, round_, reached and self._crosses(round_))

@@ -45,7 +45,7 @@ def _unfit(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield problem, f"loading: {kinds(LOADINGS, lambda loading: not loading.loads)}"
     yield from _of_transfer(scenario)
     if pushed(scenario) is not Contribution.GRADIENT or updates_on_workers(scenario):
-        problem = "an optimizer on every worker changes rows that no batch there has looked up, and needs all of them"
+        problem = "an optimizer on every worker needs all rows: it changes also those that no batch of that worker uses"
         first = kinds(SYNC, lambda sync: sync.contribution is Contribution.GRADIENT)
         yield problem, f"sync: {first}, with 'optimizer: {{at: global}}'"
     elif tiers_of(scenario) == 2 and not scenario.sync.tier1.declared.waits:

@@ -157,7 +157,7 @@ class Still:
 
 
 class FixedPeers:
-    """Stands in for ``Peers`` where nobody is lost or joins."""
+    """The part of ``Peers`` that gossip uses, with a membership that never changes."""
 
     epoch, last, progress, regroups = 0, 39, 0, False
 
