@@ -29,6 +29,10 @@ idle        with ``slow_start_after_idle``, W of a loss-based algorithm halves p
             (RFC 2861; Linux: tcp_cwnd_restart, net.ipv4.tcp_slow_start_after_idle), and if it has lost packets before,
             it then doubles until it has three quarters of its size before the idle time
 outage      W of a loss-based algorithm is one segment after a retransmission timeout (RFC 5681, 3.1); BBR keeps its own
+losses      a path begins to lose a share p of its packets at random: a round of n packets loses some of them with
+            probability q = 1 - (1 - p)^n, so W of a loss-based algorithm becomes W·(1 - (1 - β)·q) until it is what p
+            allows (``TcpModel.rate_limit``). A message of n packets arrives q·RTT later meanwhile, after the repair.
+            When the path loses nothing any more, W grows from there as after a repair
 """
 
 from __future__ import annotations
@@ -84,7 +88,8 @@ class CongestionWindow:
     """
 
     __slots__ = (
-        "_base_bytes", "_bdp_bytes", "_continues", "_epoch_s", "_lost_s", "_model", "_pacing", "_passed_bytes",
+        "_base_bytes", "_bdp_bytes", "_continues", "_epoch_s", "_least_bytes", "_loss", "_lost_s", "_model", "_pacing",
+        "_passed_bytes",
         "_peak_bytes", "_pipe_bytes", "_repair_bytes", "_round_base", "_round_begin_s", "_round_bytes", "_rtt_s",
         "_threshold_bytes", "_timed_round_s", "_trains", "network_limited", "open", "round_end_s", "size_bytes",
     )  # fmt: skip
@@ -104,11 +109,17 @@ class CongestionWindow:
         self._lost_s = -math.inf  # when a packet was last lost
         self._epoch_s = 0.0  # likewise, later by the idle time since
         self._base_bytes = self._peak_bytes = 0.0  # after the last loss: W, and Wm
+        self._loss = self._least_bytes = 0.0  # share of packets that the path has begun to lose; W that it allows
         self.path_changed(pipe)
 
     @property
     def slow_start(self) -> bool:
         return self.size_bytes < self._threshold_bytes
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether W still falls to what the path's random losses allow."""
+        return self._loss > 0 and not self.open
 
     @property
     def limits(self) -> bool:
@@ -135,8 +146,32 @@ class CongestionWindow:
         self._rtt_s, self._bdp_bytes = pipe.rtt_s, pipe.bdp_bytes
         self._trains = self._model.hystart and pipe.capacity * _TRAIN_S >= 2 * self._model.segment_bytes
         self._pipe_bytes = pipe.bdp_bytes + pipe.queue_bytes
-        if self._repair_bytes == math.inf:  # else what was lost still has to be sent again
+        if self._repair_bytes == math.inf and not self._loss:  # else what was lost still has to be sent again
             self.open = self.size_bytes >= pipe.bdp_bytes
+
+    def path_loses(self, now: float, loss: float, least_bytes: float) -> None:
+        """Take note of the share of packets that the path loses at random from now on; ``path_changed`` follows."""
+        if loss > 0:
+            self.open = self.size_bytes <= least_bytes
+        else:
+            least_bytes = min(least_bytes, self.size_bytes)
+            self._grow_from(now, max(self.size_bytes if self._loss else least_bytes, 2.0 * self._model.segment_bytes))
+        self._loss, self._least_bytes = loss, least_bytes
+
+    def _grow_from(self, now: float, size_bytes: float) -> None:
+        """Let W be ``size_bytes`` after a loss that followed others."""
+        beta = self._model.window_after_loss
+        self.size_bytes = self._base_bytes = self._threshold_bytes = size_bytes
+        self._peak_bytes = size_bytes / beta * (1 + beta) / 2
+        self._epoch_s = now
+
+    def arrival_delay_s(self, size_bytes: float) -> float:
+        """Return what repairing the losses of a message takes, in the mean, where W ``shrinks``."""
+        return self._rtt_s * self._any_lost(size_bytes) if self.shrinks else 0.0
+
+    def _any_lost(self, size_bytes: float) -> float:
+        """Return the probability that any packet of so many bytes is lost."""
+        return 1.0 - math.pow(1.0 - self._loss, size_bytes / self._model.segment_bytes)
 
     def after_idle(self, now: float, idle_s: float, timeout_s: float, delivered: float) -> None:
         """Begin a burst of a loss-based algorithm after at least a round-trip time. ``timeout_s``: RTO."""
@@ -192,6 +227,8 @@ class CongestionWindow:
 
     def _recover(self, now: float) -> None:
         """Grow to what the time since the last loss allows."""
+        if self._loss:
+            return
         model, elapsed_s = self._model, now - self._epoch_s
         segment_bytes, beta = model.segment_bytes, model.window_after_loss
         growth = 3 * (1 - beta) / (1 + beta)  # segments per round; 1 for Reno
@@ -258,6 +295,12 @@ class CongestionWindow:
         """Grow by what the round has sent until now. Return whether the window has opened."""
         if self.open:
             return False
+        if self._loss:
+            lost = self._any_lost(delivered - self._round_base)
+            size_bytes = self.size_bytes * (1 - (1 - self._model.window_after_loss) * lost)
+            self._grow_from(now, max(size_bytes, self._least_bytes))
+            self.open = self.size_bytes == self._least_bytes
+            return self.open
         model = self._model
         sent_bytes, size_bytes = delivered - self._round_base, self.size_bytes
         if self._pacing is not None:

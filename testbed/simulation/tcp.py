@@ -75,11 +75,10 @@ class TcpConnection:
 
     __slots__ = (
         "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_burst_window", "_bursts", "_clock", "_copies",
-        "_deliver",
-        "_drop_tail", "_emulated", "_idle_since_s", "_item", "_limit", "_links", "_model", "_network",
-        "_on_sent_callback", "_pacing", "_path", "_pipe", "_private_capacity", "_queue", "_ready", "_recovering",
-        "_sending", "_sent_bytes", "_sequence", "_stalled_since_s", "_window", "burst_room_bytes", "flow",
-        "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "rtt_s", "unlimited", "weight",
+        "_deliver", "_drop_tail", "_emulated", "_idle_since_s", "_item", "_limit", "_links", "_loss", "_model",
+        "_network", "_on_sent_callback", "_pacing", "_path", "_pipe", "_private_capacity", "_queue", "_ready",
+        "_recovering", "_sending", "_sent_bytes", "_sequence", "_stalled_since_s", "_window", "burst_room_bytes",
+        "flow", "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "rtt_s", "unlimited", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +107,7 @@ class TcpConnection:
         self.unlimited = not model.slow_start or (not path.links and 2 * path.delay_s <= _SHORT_RTT_S)
         self._pipe = Pipe(0.0, 0.0, 0.0)  # set by ``path_changed``, as are ``rtt_s`` and ``burst_room_bytes``
         self._window = CongestionWindow(model, self._pacing, self._pipe)
+        self._loss = path.loss  # share of packets lost at random
         self._drop_tail: DropTailQueue | None = None  # which this burst has entered
         self._emulated: EmulatedLink | None = None  # which the message being sent has entered
         self._recovering = False  # BBR waits for what a burst has lost
@@ -160,13 +160,27 @@ class TcpConnection:
         capacity = min(capacity, self._private_capacity)
         self._pipe = Pipe(capacity, self.rtt_s, path.queue_bytes * self._model.goodput)
         self.burst_room_bytes = self._burst_room()
-        self._limit = min(self._private_capacity, self._model.rate_limit(self.rtt_s, path.loss, capacity))
+        if path.loss != self._loss:
+            self._loss_changed(path.loss)
+        self._limit = self._rate_limit()
         self._cap(self._limit)
         window.path_changed(self._pipe)
         if self.unlimited:
             window.open = True
         if self._sending and not window.open:
             self._update_cap()
+
+    def _loss_changed(self, loss: float) -> None:
+        """Take note that the path loses another share of its packets at random."""
+        before, self._loss = self._loss, loss
+        if self._sequence and self._model.loss_based and not self.unlimited and (before == 0 or loss == 0):
+            least_bytes = self._model.rate_limit(self.rtt_s, loss or before, self._pipe.capacity) * self.rtt_s
+            self._window.path_loses(self._clock.now, loss, least_bytes)
+
+    def _rate_limit(self) -> float:
+        """Return the rate that the window limit and random losses allow, in bytes per second."""
+        loss = 0.0 if self._window.shrinks else self._loss
+        return min(self._private_capacity, self._model.rate_limit(self.rtt_s, loss, self._pipe.capacity))
 
     def state_changed(self) -> None:
         """Take note that a link of the path has gone down or come up."""
@@ -310,7 +324,7 @@ class TcpConnection:
             self._emulated.leave(self._clock.now, self._sent_bytes)
         self._burst_bytes += self._sent_bytes
         now = self._idle_since_s = self._clock.now
-        arrival_s = now + self._path.delay_s
+        arrival_s = now + self._path.delay_s + self._window.arrival_delay_s(self._sent_bytes)
         self._arrival_s = max(self._arrival_s, arrival_s)
         self._clock.at(self._arrival_s, self._deliver, item)
         if self._queue:
@@ -320,7 +334,7 @@ class TcpConnection:
             self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
             window = self._window
             if window.burst_ended(now, self._delivered_bytes()):
-                self._cap(self._limit)
+                self._opened()
             if self._drop_tail is not None:
                 self._drop_tail.leave(self)
                 self._drop_tail = None
@@ -349,7 +363,12 @@ class TcpConnection:
 
     def _next_round(self, delivered: float) -> None:
         if self._window.next_round(self._clock.now, delivered):
-            self._cap(self._limit)
+            self._opened()
+
+    def _opened(self) -> None:
+        """Send as fast as the path allows: the window limits nothing from now on."""
+        self._limit = self._rate_limit()
+        self._cap(self._limit)
 
     def _update_cap(self) -> None:
         """Cap the flow for the rest of this round such that it sends what is left of the window; no cap if the window

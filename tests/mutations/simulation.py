@@ -84,6 +84,16 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if self._repair_bytes == math.inf:", "if True:"),
         ("tests/simulation/test_congestion_window.py",),
     ),
+    "random losses that begin take no time to show": Mutation(
+        "testbed.simulation.congestion_window:CongestionWindow.path_loses",
+        edit("self.open = self.size_bytes <= least_bytes", "self.open = True"),
+        ("tests/simulation/test_random_losses.py",),
+    ),
+    "a window is whole again when random losses end": Mutation(
+        "testbed.simulation.congestion_window:CongestionWindow._grow_from",
+        edit("self._epoch_s = now", "self._epoch_s = -1e3"),
+        ("tests/simulation/test_random_losses.py",),
+    ),
     "an open window grows no more": Mutation(
         "testbed.simulation.congestion_window:CongestionWindow._grow_open",
         edit("while left_bytes > 0:", "while False:"),
