@@ -32,20 +32,24 @@ CEILING_BPS_PER_CORE = {"nfqueue": 125e6, "netem": 500e6}
 
 
 class BusyTime:
-    """How long each link had packets queued, and what it sent in that time: its bursts are shorter than a sample."""
+    """How long each link surely had packets queued, and what it sent then: its bursts are shorter than a sample."""
 
     def __init__(self) -> None:
         self._before: tuple[float, dict[str, LinkCounters]] | None = None
         self._busy: dict[str, list[float]] = {}
 
     def update(self, now_s: float, links: dict[str, LinkCounters]) -> None:
-        """Take a reading. A link counts as busy between two readings if it had a queue at both, and one rate."""
+        """Take a reading. A link was busy since the one before if its queue then would have lasted until now.
+
+        A queue at both readings would not be enough: between two short bursts it may have been empty.
+        """
         if self._before is not None:
             before_s, before = self._before
             for name, link in links.items():
                 earlier = before[name]
-                if earlier.backlog_bytes and link.backlog_bytes and earlier.configured_bps == link.configured_bps:
-                    self._add(name, now_s - before_s, link.sent_bytes - earlier.sent_bytes, link.configured_bps)
+                duration_s, rate_bps = now_s - before_s, link.configured_bps
+                if earlier.configured_bps == rate_bps and earlier.backlog_bytes * 8 >= rate_bps * duration_s > 0:
+                    self._add(name, duration_s, link.sent_bytes - earlier.sent_bytes, rate_bps)
         self._before = now_s, links
 
     def _add(self, name: str, duration_s: float, sent_bytes: int, rate_bps: float) -> None:

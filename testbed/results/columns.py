@@ -132,7 +132,7 @@ TABLES: dict[str, Table] = {
         Column("bytes", "bytes", INTEGER, "B", "sent so far"),
         Column("dropped_packets", "dropped_packets", INTEGER, "", "dropped so far"),
         Column("backlog_bytes", "backlog_bytes", INTEGER, "B", "queued at the sample"),
-        Column("busy_s", "busy_s", FLOAT, "s", "time so far with packets queued (emulated links only)"),
+        Column("busy_s", "busy_s", FLOAT, "s", "time so far with packets surely queued (emulated links only)"),
         Column("busy_bytes", "busy_bytes", INTEGER, "B", "sent in that time"),
         Column("busy_possible_bytes", "busy_possible_bytes", INTEGER, "B", "what the configured rate allowed in it"),
     )),

@@ -14,10 +14,11 @@ from analysis.benchmarks.sample_plans import plan, with_link
 from emulation.commands import address_lines, delay_rules
 from emulation.flood import Flood
 from emulation.layout import lay_out
+from emulation.monitor import BusyTime
 from emulation.probe import Capabilities
 from emulation.replay import Replay, Timeline, timelines_of
 from emulation.settings import settings, window_share
-from emulation.shaping.base import LinkSpec, Shaper
+from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
 from emulation.shaping.install import delay_line_settings, delay_lines, link_specs, netem_lines, refuse_unsupported
 from emulation.shaping.line import Line
 from emulation.shaping.loss import LossModel
@@ -356,3 +357,24 @@ def test_what_a_container_forbids_is_named_with_its_cure(missing: str, says: str
     Capabilities(**all_there).require_emulation()
     with pytest.raises(CapabilityError, match=says):
         Capabilities(**{**all_there, missing: False}).require_emulation()
+
+
+def reading(sent_bytes: int, backlog_bytes: int, rate_bps: float = 20e6) -> dict[str, LinkCounters]:
+    return {"a>b": LinkCounters(rate_bps, sent_bytes, 0, 0, backlog_bytes)}
+
+
+def test_a_link_is_busy_where_its_queue_lasts_until_the_next_reading() -> None:
+    """In 25 ms 62.5 kB leave at 20 Mbit/s."""
+    busy = BusyTime()
+    for now_s, sent_bytes, backlog_bytes in ((0.0, 0, 100_000), (0.025, 60_000, 40_000), (0.05, 110_000, 30_000)):
+        busy.update(now_s, reading(sent_bytes, backlog_bytes))
+    assert busy.so_far("a>b") == {"busy_s": 0.025, "busy_bytes": 60_000, "busy_possible_bytes": 62_500}
+    busy.update(0.06, reading(135_000, 5_000))
+    assert busy.so_far("a>b")["busy_s"] == 0.035, "30 kB last for 12 ms"
+
+
+def test_a_link_whose_rate_changes_is_not_judged() -> None:
+    busy = BusyTime()
+    busy.update(0.0, reading(0, 100_000))
+    busy.update(0.025, reading(30_000, 70_000, 10e6))
+    assert busy.so_far("a>b")["busy_s"] == 0
