@@ -69,7 +69,7 @@ class EmulatedWanLink:
 
 @dataclass(frozen=True, slots=True)
 class LanPort:
-    """A switch port that is shaped to its LAN's rate."""
+    """A port of a node, gateway or switch whose outgoing direction is shaped to its LAN's rate."""
 
     port: SwitchPort
     rate_bps: float
@@ -188,7 +188,7 @@ def _lan_shaping(site: SitePlan, cables: list[Cable]) -> list[LanPort]:
     if site.lan_rate_bps > EMULATED_LAN_CEILING_BPS:
         return []
     queue = max(LAN_QUEUE_BYTES, int(site.lan_rate_bps / 8 * 0.02))
-    return [LanPort(cable.b, site.lan_rate_bps, queue) for cable in cables]
+    return [LanPort(end, site.lan_rate_bps, queue) for cable in cables for end in (cable.a, cable.b)]
 
 
 def _delayed(cable: Cable, delay_s: float, number: int, wires: bool) -> tuple[LanDelay, list[Cable]]:

@@ -326,8 +326,8 @@ def impaired() -> dict[str, Any]:
 
 
 def slow_lan(delay_s: float, rates: bool = True) -> dict[str, Any]:
-    """A LAN whose delay is made: inside it, over the WAN, as measured before a run, and what a flow gets."""
-    base = plan({("dc0", "dc1"): {"delay_s": 0.01}}, workers=2, lan_rate_bps=100e6)
+    """A LAN whose delay is made: inside it, over the WAN, as measured before a run; what one flow gets, and two."""
+    base = plan({("dc0", "dc1"): {"delay_s": 0.01}}, workers=3, lan_rate_bps=100e6)
     sites = tuple(replace(site, lan_delay_s=delay_s) for site in base.network.sites)
     records = Records()
     with Emulation(replace(base, network=replace(base.network, sites=sites)), capabilities(), records) as net:
@@ -335,8 +335,12 @@ def slow_lan(delay_s: float, rates: bool = True) -> dict[str, Any]:
             net.measure()
         lan, wan = rtts(net, "dc0/worker0", "dc0/worker1"), rtts(net, "dc0/worker0", "dc1/worker0")
         goodput = bulk(net, "dc0/worker0", "dc0/worker1", 2.0).goodput_bps(0.5)
+        both = [BulkTransfer.between(net, "dc0/worker0", target) for target in ("dc0/worker1", "dc0/worker2")]
+        transfer(both, 2.0)
+        egress_bps = sum(flow.goodput_bps(0.5) for flow in both)
     measured = {event["link"]: event for event in records if event["kind"] == "measured"}
-    return {"lan_s": lan, "wan_s": wan, "goodput_bps": goodput, "measured": measured.get("lan dc0")}
+    told = {"lan_s": lan, "wan_s": wan, "goodput_bps": goodput, "egress_bps": egress_bps}
+    return told | {"measured": measured.get("lan dc0")}
 
 
 def windows(streams: int, **buffers: int) -> float:

@@ -141,6 +141,7 @@ def test_a_lans_delay_is_made_when_it_is_long() -> None:
     assert statistics.median(seen["lan_s"]) == pytest.approx(0.006, abs=0.0015)
     assert statistics.median(seen["wan_s"]) == pytest.approx(0.032, abs=0.002)
     assert seen["goodput_bps"] == pytest.approx(100e6 * GOODPUT_SHARE, rel=0.1)
+    assert seen["egress_bps"] == pytest.approx(100e6 * GOODPUT_SHARE, rel=0.1), "two flows share their sender's port"
     assert seen["measured"]["ok"] and seen["measured"]["planned"] == 0.006
 
 
