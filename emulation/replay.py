@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from emulation.children import prepare_child
 from emulation.shaping.base import LinkSpec, Shaper
 from emulation.shaping.table import DelayTable
+from testbed.plan.effects import LinkState
 from testbed.results.events import EventLog
 
 if TYPE_CHECKING:
@@ -102,9 +103,9 @@ class Replay:
 
     def __init__(self, timelines: list[Timeline], shaper: Shaper, now_s: float = 0.0) -> None:
         self._shaper = shaper
-        self._delays = {name: spec.delay_s for name, spec in shaper.specs.items()}
-        self._jitters: dict[str, float] = {}
-        self._down_by: dict[str, set[str]] = {}  # by link: what has it down, its state or a rate of 0
+        self._states = {
+            name: LinkState(rate_bps=spec.rate_bps, delay_s=spec.delay_s) for name, spec in shaper.specs.items()
+        }
         self._heap: list[tuple[float, int, float, float]] = []
         self._timelines = timelines
         self._sources = [timeline.changes(now_s) for timeline in timelines]
@@ -130,25 +131,19 @@ class Replay:
             heapq.heappush(self._heap, (change[0], number, change[1], change[2]))
 
     def _set(self, timeline: Timeline, value: float) -> None:
-        link = timeline.link
-        if timeline.what in ("rate", "state"):
-            if timeline.what == "rate" and value > 0:
-                self._shaper.set_rate(link, value)
-            self._set_up(link, timeline.what, value > 0)
-        elif timeline.what == "loss":
+        link, what, state = timeline.link, timeline.what, self._states[timeline.link]
+        was_up = state.up
+        state.take(what, value)
+        if what == "rate" and not state.outage:
+            self._shaper.set_rate(link, state.rate_bps)
+        elif what == "loss":
             self._shaper.set_loss(link, value)
-        elif timeline.what in IMPAIRMENTS:
-            self._shaper.set_impairment(link, timeline.what, value)
-        else:
-            (self._delays if timeline.what == "delay" else self._jitters)[link] = value
-            self._shaper.set_delay(link, self._delays[link] + self._jitters.get(link, 0.0))
-
-    def _set_up(self, link: str, what: str, up: bool) -> None:
-        down_by = self._down_by.setdefault(link, set())
-        was_down = bool(down_by)
-        (down_by.discard if up else down_by.add)(what)
-        if bool(down_by) != was_down:
-            self._shaper.set_up(link, was_down)
+        elif what in IMPAIRMENTS:
+            self._shaper.set_impairment(link, what, value)
+        elif what in ("delay", "jitter"):
+            self._shaper.set_delay(link, state.delay_s + state.jitter_s)
+        if state.up != was_up:
+            self._shaper.set_up(link, state.up)
 
 
 class ReplayRecorder:

@@ -45,6 +45,9 @@ class Attempts:
     def on_fault(self, due: Due, now_s: float) -> None:
         """Record that a fault begins or ends."""
         self.now_s = max(self.now_s, now_s)
+        self._take(due, now_s)
+
+    def _take(self, due: Due, now_s: float) -> None:
         if due.begins and due.fault.kind == "kill" and due.until_s < float("inf"):
             self._back_s = max(self._back_s, due.until_s)
         self._record("fault", now_s, **due.event(now_s))
@@ -62,11 +65,21 @@ class Attempts:
             except NodeLost as error:
                 if not left:
                     raise self._final(error) from error
-                begin_s = max(self.now_s + self._plan.recovery.restart_delay_s, self._back_s)
+                begin_s = self._next_beginning_s()
                 number = self._restarts - left + 1
                 self._record("restart", self.now_s, number=number, message=str(error), begins_t=round(begin_s, 6))
                 self._report({"kind": "stage", "name": f"restarting ({left} left) after: {error}"})
         return None
+
+    def _next_beginning_s(self) -> float:
+        """Return when all nodes may start again. Faults that begin until then hit no process; a ``kill`` keeps its
+        nodes away for its length all the same."""
+        begin_s = max(self.now_s + self._plan.recovery.restart_delay_s, self._back_s)
+        while missed := list(self.clock.take(begin_s)):
+            for due in missed:
+                self._take(due, due.planned_s)
+            begin_s = max(begin_s, self._back_s)
+        return begin_s
 
     def _final(self, error: NodeLost) -> NodeLost:
         final = NodeLost(f"{error} (after {self._restarts} restarts)") if self._restarts else error

@@ -17,16 +17,18 @@ from testbed.plan.model import FaultPlan, Plan
 
 # kinds that must be carried out; of the others, only the event is recorded
 DONE_TO_NODES = ("kill", "pause", "join", "leave")
+_DIGITS = 9  # of seconds; of one instant, beginnings come before ends: what follows another directly leaves no gap
 IN_ROUNDS = ("nan", "disk_full", "leave")  # given a round, the node itself carries them out
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """The beginning or the end of a fault. ``planned_s`` is on the run's clock."""
+    """The beginning or the end of a fault. ``planned_s`` is on the run's clock; ``number`` is the same of both."""
 
     fault: FaultPlan
     begins: bool
     planned_s: float
+    number: int = 0
 
     @property
     def until_s(self) -> float:
@@ -37,7 +39,7 @@ class Due:
         """Fields of the ``fault`` event."""
         return {
             "fault": self.fault.kind, "targets": ", ".join(self.fault.targets), "begins": self.begins,
-            "planned_t": round(self.planned_s, 6), "late_s": round(now_s - self.planned_s, 6),
+            "planned_t": round(self.planned_s, 6), "late_s": round(now_s - self.planned_s, 6) + 0.0,
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -50,7 +52,7 @@ class FaultClock:
     def __init__(self, plan: Plan) -> None:
         self._timed = [fault for fault in plan.faults if fault.at_s is not None]
         self._by_round = [fault for fault in plan.faults if fault.at_s is None and fault.kind not in IN_ROUNDS]
-        self._heap: list[tuple[float, int, Due]] = []
+        self._heap: list[tuple[float, bool, int, Due]] = []
         self._count = itertools.count()
         self.training_since_s: float | None = None
 
@@ -60,7 +62,7 @@ class FaultClock:
             self.training_since_s = now_s
             for fault in self._timed:
                 assert fault.at_s is not None
-                self._push(Due(fault, True, now_s + fault.at_s))
+                self._push(fault, True, now_s + fault.at_s, next(self._count))
 
     def resumed(self, round_: int, at_s: float, training_since_s: float) -> None:
         """Record that the run resumes one that went on until ``at_s``, with its clock. What was due then is over."""
@@ -74,23 +76,25 @@ class FaultClock:
         """Record that some worker has finished ``round_``."""
         for fault in [fault for fault in self._by_round if fault.round is not None and fault.round <= round_]:
             self._by_round.remove(fault)
-            self._push(Due(fault, True, now_s))
+            self._push(fault, True, now_s, next(self._count))
 
     @property
     def due_s(self) -> float:
         """Time of the next call of ``take``; infinite: not yet known, or never."""
-        return self._heap[0][0] if self._heap else math.inf
+        return self._heap[0][-1].planned_s if self._heap else math.inf
 
     def take(self, now_s: float) -> Iterator[Due]:
         """Yield the faults that are due, in order."""
-        while self.due_s <= now_s:
-            due = heapq.heappop(self._heap)[2]
+        while self._heap and self._heap[0][0] <= round(now_s, _DIGITS):
+            due = heapq.heappop(self._heap)[-1]
             if due.begins and math.isfinite(due.fault.for_s):
-                self._push(Due(due.fault, False, due.until_s))
+                self._push(due.fault, False, due.until_s, due.number)
             yield due
 
-    def _push(self, due: Due) -> None:
-        heapq.heappush(self._heap, (due.planned_s, next(self._count), due))
+    def _push(self, fault: FaultPlan, begins: bool, planned_s: float, number: int) -> None:
+        heapq.heappush(
+            self._heap, (round(planned_s, _DIGITS), not begins, number, Due(fault, begins, planned_s, number))
+        )
 
 
 def expendable(plan: Plan) -> frozenset[str]:

@@ -15,6 +15,13 @@ Span = tuple[float, float]
 
 def silences(plan: Plan) -> Iterator[tuple[float, str]]:
     """``(time, data centre)``: cut off from the scheduler's for ``dead_after_s`` by then, one way or the other."""
+    patience_s = plan.timeouts.dead_after_s
+    for site, spans in cut_off(plan).items():
+        yield from ((begin_s + patience_s, site) for begin_s, end_s in spans if end_s - begin_s > patience_s)
+
+
+def cut_off(plan: Plan) -> dict[str, list[Span]]:
+    """Return when which data centres are cut off from the scheduler's, one way or the other, in s of training."""
     schedulers = plan.with_role("scheduler")
     home = (schedulers or plan.nodes)[0].data_center
     down = {
@@ -22,11 +29,11 @@ def silences(plan: Plan) -> Iterator[tuple[float, str]]:
         for link in plan.network.links
         if (spans := [*_down(link.state_trace), *_down(link.rate_trace)])
     }
+    found = {}
     for site in plan.network.sites if down else ():
         ways = [plan.network.routes.get(name, ()) for name in (f"{site.name}>{home}", f"{home}>{site.name}")]
-        for begin_s, end_s in _merged([span for way in ways for link in way for span in down.get(link, ())]):
-            if end_s - begin_s > plan.timeouts.dead_after_s:
-                yield begin_s + plan.timeouts.dead_after_s, site.name
+        found[site.name] = merged([span for way in ways for link in way for span in down.get(link, ())])
+    return found
 
 
 def _down(series: Series | None) -> Iterator[Span]:
@@ -42,11 +49,12 @@ def _down(series: Series | None) -> Iterator[Span]:
             yield begin_s, end_s
 
 
-def _merged(spans: list[Span]) -> list[Span]:
-    merged: list[Span] = []
+def merged(spans: list[Span]) -> list[Span]:
+    """Return the union of intervals, in order."""
+    found: list[Span] = []
     for begin_s, end_s in sorted(spans):
-        if merged and begin_s <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end_s))
+        if found and begin_s <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end_s))
         else:
-            merged.append((begin_s, end_s))
-    return merged
+            found.append((begin_s, end_s))
+    return found

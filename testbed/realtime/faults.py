@@ -8,29 +8,33 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from testbed.plan.effects import NodeEffects
 from testbed.plan.fault_clock import Due, FaultClock
+from testbed.plan.model import Plan
 
 OnFault = Callable[[Due, float], None]
 Send = Callable[[str, signal.Signals], bool]
 
 LEAVE_SIGNAL = signal.SIGUSR1
 _SIGNALS = {
-    ("kill", True): signal.SIGKILL,
-    ("pause", True): signal.SIGSTOP,
-    ("pause", False): signal.SIGCONT,
-    ("leave", True): LEAVE_SIGNAL,
-}
+    "kill": signal.SIGKILL, "stop": signal.SIGSTOP, "continue": signal.SIGCONT, "leave": LEAVE_SIGNAL,
+}  # fmt: skip
 
 
 class FaultInjector:
-    """Sends the signals that the plan's fault clock says are due. ``killed``: nodes that have died of them."""
+    """Sends the signals that the plan's fault clock says are due. ``killed``: nodes that have died of them.
+
+    ``effects``: which nodes are absent.
+    """
 
     def __init__(
-        self, due: FaultClock, epoch_ns: int, send: Send, start_again: Callable[[str], None], on_fault: OnFault
-    ) -> None:
+        self, plan: Plan, due: FaultClock, epoch_ns: int, send: Send, start_again: Callable[[str], None],
+        on_fault: OnFault,
+    ) -> None:  # fmt: skip
         """``send`` returns whether the node was running; ``start_again`` starts a lost node again."""
         self._due, self._epoch_ns, self._send, self._on_fault = due, epoch_ns, send, on_fault
         self._start_again = start_again
+        self.effects = NodeEffects(plan)
         self.killed: set[str] = set()
 
     @property
@@ -56,13 +60,11 @@ class FaultInjector:
             self._do(due)
 
     def _do(self, due: Due) -> None:
-        number = _SIGNALS.get((due.fault.kind, due.begins))
-        for node in due.fault.targets if number is not None else ():
-            if self._send(node, number) and number is signal.SIGKILL:  # type: ignore[arg-type]
-                self.killed.add(node)
-        if due.fault.kind == "join" or (due.fault.kind == "kill" and not due.begins):
-            for node in due.fault.targets:
+        for action, node in self.effects.apply(due):
+            if action == "start":
                 self._start_again(node)
+            elif self._send(node, _SIGNALS[action]) and action == "kill":
+                self.killed.add(node)
 
     def _now_s(self) -> float:
         return (time.monotonic_ns() - self._epoch_ns) / 1e9

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from testbed.errors import Interrupted, NodeLost, RunFailed, TestbedError, WaitTimeout
-from testbed.plan.fault_clock import FaultClock, expendable, late_comers, needed_with
+from testbed.plan.fault_clock import FaultClock, expendable, late_comers
 from testbed.plan.model import Plan, monitor_of
 from testbed.realtime.child import Launch
 from testbed.realtime.faults import FaultInjector
@@ -75,7 +75,7 @@ class Fleet:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoch_ns = launch.epoch_ns or time.monotonic_ns()
         due = launch.due or FaultClock(plan)
-        self._faults = FaultInjector(due, self._epoch_ns, self._signal, self._start_again, launch.on_fault)
+        self._faults = FaultInjector(plan, due, self._epoch_ns, self._signal, self._start_again, launch.on_fault)
 
     def run(self, on_progress: Progress = lambda line: None) -> list[NodeExit]:
         """Start all nodes and return when the last has ended; ``on_progress`` gets their lines as they come.
@@ -226,6 +226,6 @@ class Fleet:
         if name in self._faults.killed and name in self._processes:  # on a busy machine, SIGKILL takes a while
             self._returning.add(name)
             return
-        missing = [node for node in needed_with(self._plan, name) if node not in self._processes]
+        missing = [node for node in self._faults.effects.starting(name) if node not in self._processes]
         self._faults.killed.difference_update(missing)
         self._processes.start(missing, self._faults.training_since_s)

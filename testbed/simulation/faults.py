@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from testbed.errors import NodeLost
+from testbed.plan.effects import NodeEffects
 from testbed.plan.fault_clock import DONE_TO_NODES, Due, FaultClock
 from testbed.plan.model import Plan
-from testbed.plan.silence import silences
+from testbed.plan.silence import Span, cut_off, merged, silences
 from testbed.simulation.clock import Clock
 
 OnFault = Callable[[Due, float], None]
@@ -26,8 +29,8 @@ class Nodes(Protocol):
     def dismiss(self, node: str) -> None:
         """Ask the node to leave in good order."""
 
-    def restart(self, node: str) -> None:
-        """Start the node again, as a new process."""
+    def restart(self, nodes: tuple[str, ...]) -> None:
+        """Start those of the nodes that do not run, as new processes."""
 
 
 class SimulatedFaults:
@@ -37,7 +40,10 @@ class SimulatedFaults:
         self._plan, self._clock, self._due, self._nodes, self._on_fault = plan, clock, due, nodes, on_fault
         self._armed_s = float("inf")  # time of the next look at the fault clock
         self._counts_rounds = bool(plan.faults)
-        self._silences: list[tuple[float, str]] = []
+        self._effects = NodeEffects(plan)
+        self._deaths: Counter[str] = Counter()  # by node
+        self._pauses: defaultdict[tuple[str, int], list[Span]] = defaultdict(list)  # of a process, by node and deaths
+        self._cut_off = cut_off(plan)
         if due.training_since_s is not None:
             self._schedule_silences()
             self._arm()
@@ -56,7 +62,7 @@ class SimulatedFaults:
         for at_s, site in silences(self._plan):
             nodes = [node.name for node in self._plan.nodes if node.data_center == site]
             if since_s + at_s >= self._clock.now:
-                self._lose_at(since_s + at_s, nodes)
+                self._clock.at_background(since_s + at_s, partial(self._lose, nodes))
 
     def _arm(self) -> None:
         due_s = max(self._due.due_s, self._clock.now)
@@ -72,25 +78,35 @@ class SimulatedFaults:
         self._arm()
 
     def _apply(self, due: Due) -> None:
-        for node in due.fault.targets if due.fault.kind in DONE_TO_NODES else ():
-            if due.fault.kind == "kill" and due.begins:
+        if due.fault.kind not in DONE_TO_NODES:
+            return
+        for action, node in self._effects.apply(due):
+            if action == "kill":
+                self._deaths[node] += 1
                 self._nodes.kill(node, NodeLost(f"{node} was killed by signal 9, SIGKILL (a fault of the scenario)"))
-            elif due.fault.kind == "leave":
+            elif action == "leave":
                 self._nodes.dismiss(node)
-            elif due.fault.kind in ("kill", "join"):
-                self._nodes.restart(node)
-            elif due.begins:
+            elif action == "start":
+                self._nodes.restart(self._effects.starting(node))
+            elif action == "stop":
                 self._pause(node, due)
 
     def _pause(self, node: str, due: Due) -> None:
+        """Stop a process. It is lost when it has been stopped or cut off, or one after the other, for too long."""
         self._nodes.pause(node, due.until_s)
-        dead_after_s = self._plan.timeouts.dead_after_s
-        if due.fault.for_s > dead_after_s:
-            self._lose_at(due.planned_s + dead_after_s, [node])
+        since_s, deaths = self._due.training_since_s or 0.0, self._deaths[node]
+        pauses = self._pauses[node, deaths]
+        pauses.append((due.planned_s, due.until_s))
+        outages = self._cut_off.get(self._plan.node(node).data_center, ())
+        for begin_s, end_s in merged([*pauses, *((since_s + begin_s, since_s + end_s) for begin_s, end_s in outages)]):
+            lost_s = begin_s + self._plan.timeouts.dead_after_s
+            if end_s > lost_s >= self._clock.now:
+                self._clock.at_background(lost_s, partial(self._lose_process, node, deaths))
 
-    def _lose_at(self, at_s: float, nodes: list[str]) -> None:
-        self._clock.at_background(at_s, lambda _: self._lose(nodes))
+    def _lose_process(self, node: str, deaths: int, _: Any) -> None:
+        if self._deaths[node] == deaths:
+            self._lose([node], None)
 
-    def _lose(self, nodes: list[str]) -> None:
+    def _lose(self, nodes: list[str], _: Any) -> None:
         for node in nodes:
             self._nodes.kill(node, NodeLost(f"lost {node}: no sign of life for {self._plan.timeouts.dead_after_s:g} s"))

@@ -116,22 +116,16 @@ class LinkMonitor:
         self._log.write(
             "replay", self._clock.now, link=link.plan.name, planned_t=planned_s, late_s=0.0, what=what, value=value
         )
-        was_down = bool(link.down_by)
+        was_up = link.up
+        link.take(what, value)
         if what in ("state", "rate"):
-            (link.down_by.discard if value > 0 else link.down_by.add)(what)
-            if what == "rate" and value > 0:
-                link.rate_bps = value
             self._set_capacity(link)
-        elif what == "delay":
-            link.delay_s = value
-        else:
-            setattr(link, what, value)  # loss, corruption
         for path in self._paths.crossing(link):
             path.refresh()
         for connection in self._connections[link.number]:
             if what != "state":
                 connection.path_changed()
-            if bool(link.down_by) != was_down:
+            if link.up != was_up:
                 connection.state_changed()
         self._sample(link)
 
@@ -157,7 +151,7 @@ class LinkMonitor:
 
     def _set_capacity(self, link: WanLink) -> None:
         left_bps = max(link.rate_bps - link.taken_bps, _LEAST_SHARE * link.rate_bps)
-        left_bps = 0.0 if link.down_by else left_bps
+        left_bps = left_bps if link.up else 0.0
         self._network.set_capacity(link.number, max(self._paths.capacity(left_bps), _DOWN_BYTES_PER_S))
 
 

@@ -10,25 +10,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from testbed.ids import link_name
+from testbed.plan.effects import LinkState
 from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
 from testbed.simulation.drop_tail import DropTailQueue
 from testbed.simulation.emulated_link import EmulatedLink
 
 
-@dataclass(slots=True)
-class WanLink:
+@dataclass(slots=True, kw_only=True)
+class WanLink(LinkState):
     """A WAN link's present state. ``number``: of its link in the flow network."""
 
     number: int
     plan: LinkPlan
-    rate_bps: float
-    delay_s: float
-    loss: float
-    corruption: float  # share of packets that a checksum rejects: lost as well
-    down_by: set[str] = field(default_factory=set)  # the traces that have it down: its state, or a rate of 0
     taken_bps: float = 0.0  # by background datagrams, which do not yield to TCP
     emulated: EmulatedLink | None = None
     drop_tail: DropTailQueue | None = None  # where connections are loss-based
@@ -51,7 +47,7 @@ class SitePath:
         """Recompute delay, loss and state from the links."""
         self.delay_s = self.lan_delay_s + math.fsum(link.delay_s for link in self.links)
         self.loss = 1.0 - math.prod((1.0 - link.loss) * (1.0 - link.corruption) for link in self.links)
-        self.up = not any(link.down_by for link in self.links)
+        self.up = all(link.up for link in self.links)
         if self.links:
             self.narrowest = min(self.links, key=lambda link: link.rate_bps)
             self.queue_bytes = self.narrowest.plan.queue_bytes
@@ -67,9 +63,12 @@ class PathTable:
     def __init__(self, plan: Plan, goodput: float, node_bytes_per_s: float = math.inf) -> None:
         self.goodput = goodput
         self.links = [
-            WanLink(number, link, link.rate_bps, link.delay_s, link.loss, link.corruption)
+            WanLink(
+                number=number, plan=link, rate_bps=link.rate_bps, delay_s=link.delay_s, loss=link.loss,
+                corruption=link.corruption,
+            )
             for number, link in enumerate(plan.network.links)
-        ]
+        ]  # fmt: skip
         self._by_name = {link.plan.name: link for link in self.links}
         if plan.simulation.host is not None:
             self._emulate()

@@ -16,7 +16,7 @@ from testbed.compute_model import ComputeModel
 from testbed.errors import Interrupted, NodeLost, RunFailed
 from testbed.garbage import pass_over_present_objects, relaxed_garbage_collection
 from testbed.messages import Message, MessageKind
-from testbed.plan.fault_clock import FaultClock, expendable, late_comers, needed_with
+from testbed.plan.fault_clock import FaultClock, expendable, late_comers
 from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.plan.pace import Pacer
 from testbed.results.events import EventLog, flushed
@@ -272,11 +272,11 @@ class Simulation:
             message = Message(MessageKind.LEAVE, sender=node, sent_at_s=self.clock.now)
             self._worlds[node].inbox.put(message)
 
-    def restart(self, node: str) -> None:
+    def restart(self, nodes: tuple[str, ...]) -> None:
         """Only where the other nodes continue, and as long as the scheduler runs."""
         if self._plan.recovery.on_failure != "continue" or monitor_of(self._plan) in self.exits:
             return
-        for name in needed_with(self._plan, node):
+        for name in nodes:
             if name in self.exits:
                 del self.exits[name]
                 self._worlds[name] = self._make_world(self._plan.node(name))

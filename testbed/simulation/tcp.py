@@ -153,8 +153,10 @@ class TcpConnection:
             self._drop_tail.burst(self)  # it sends more in its first round
 
     def path_changed(self) -> None:
-        """Take note of a changed link of the path."""
+        """Take note of a changed link of the path. While it is down, the sender does not notice."""
         path, window = self._path, self._window
+        if not path.up and self._pipe.capacity > 0:
+            return
         self.rtt_s = 2 * path.delay_s
         capacity = min(map(self._network.capacity, self._links), default=math.inf)
         capacity = min(capacity, self._private_capacity)
@@ -189,7 +191,9 @@ class TcpConnection:
             if self._sending:
                 # what is on the path now is lost: the first lost segment left one delay ago
                 self._stall(self._clock.now - self._path.delay_s)
-        elif self._stalled_since_s < math.inf:
+        elif self._stalled_since_s == math.inf:
+            self.path_changed()
+        else:
             at_s = retransmission_s(self._stalled_since_s, self._clock.now, self._timeout_s())
             self._clock.at(at_s, self._on_retransmission)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import combinations
 from random import Random
 
 from testbed.errors import ScenarioError
@@ -28,6 +29,7 @@ EXPENDABLE = ("hub/worker0", "east/worker0", "east/worker1", "west/worker0", "ea
 ANYBODY = (*EXPENDABLE, "east/server0", "hub/global0", "hub/scheduler")
 FOLLOWED = ("hub/global0", "hub/global0", "hub/replica0")  # who do not come back
 LINKS = ("hub<>east", "hub>west", "west>hub")
+OVERLAPS = 0.7  # share of schedules in which one fault is drawn such that it overlaps another one of its target
 PLAIN = ("none", "fp16")  # codecs that keep nothing back
 LATE = ("east/worker0", "east/worker1", "west/worker0")
 VALUES = {"rate": ", rate: 200 kbit/s", "loss": ", loss: 5 %", "delay": ", delay: 200 ms", "corrupt": ", share: 5 %"}
@@ -108,6 +110,8 @@ def _drawn(chance: Random, row: Combination, seed: int) -> Case:
     served = row["paradigm"] in SERVERS["hub/global0"]
     kinds = [kind for kind in kinds if kind != "leave" or (row["codec"] in PLAIN and served)]
     texts = [_fault(chance, chance.choice(kinds), chance.choice(whom)) for _ in range(chance.randint(1, 4))]
+    if chance.random() < OVERLAPS:
+        texts += _overlapping(chance, kinds, whom)
     technique = _technique(row, seed)
     return Case(technique, policy, every, tuple(dict.fromkeys(texts)), is_exact(row), seed, replicas)
 
@@ -131,12 +135,48 @@ def passes(technique: tuple[str, ...], policy: str, every: int, on_nan: str, rep
     return True
 
 
+def _overlapping(chance: Random, kinds: list[str], whom: list[str]) -> list[str]:
+    """Two or three faults of one target, each of which begins while the first one is active."""
+    begin_ms, length_ms = chance.randint(0, LAST_MS), chance.randint(50, LONGEST_MS)
+    windows = [(begin_ms, length_ms)] + [
+        (chance.randint(begin_ms, begin_ms + length_ms - 1), chance.randint(50, LONGEST_MS))
+        for _ in range(chance.randint(1, 2))
+    ]
+    if chance.random() < 0.6:
+        link = chance.choice(LINKS)
+        return [_of_link(chance.choice(LINK_KINDS), link, *window) for window in windows]
+    name = chance.choice([each for each in whom if each not in FOLLOWED] or whom)
+    able = [kind for kind in ("kill", "pause") if kind in kinds and not (kind == "kill" and name in FOLLOWED)]
+    return [f"kind: {chance.choice(able)}, {_node(name)}, {_lasting(*window)}" for window in windows]
+
+
+def _node(whom: str) -> str:
+    return f"node: {whom}" if "/" in whom else f"data_center: {whom}"
+
+
+def _lasting(begin_ms: int, length_ms: int) -> str:
+    return f"at: {begin_ms} ms, for: {length_ms} ms"
+
+
+def _of_link(kind: str, link: str, begin_ms: int, length_ms: int) -> str:
+    return f"kind: {kind}, link: {link}, {_lasting(begin_ms, length_ms)}{VALUES.get(kind, '')}"
+
+
+def overlaps(plan: Plan) -> bool:
+    """Whether two faults of one target are active at one time."""
+    spans = [
+        (name, fault.at_s, fault.at_s + fault.for_s)
+        for fault in plan.faults if fault.at_s is not None
+        for name in fault.targets
+    ]  # fmt: skip
+    return any(a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a, b in combinations(spans, 2))
+
+
 def _fault(chance: Random, kind: str, whom: str) -> str:
-    begins = f"at: {chance.randint(0, LAST_MS)} ms"
-    lasting = f"{begins}, for: {chance.randint(50, LONGEST_MS)} ms"
-    node = f"node: {whom}" if "/" in whom else f"data_center: {whom}"
+    begin_ms, length_ms, node = chance.randint(0, LAST_MS), chance.randint(50, LONGEST_MS), _node(whom)
+    begins, lasting = f"at: {begin_ms} ms", _lasting(begin_ms, length_ms)
     if kind in LINK_KINDS:
-        return f"kind: {kind}, link: {chance.choice(LINKS)}, {lasting}{VALUES.get(kind, '')}"
+        return _of_link(kind, chance.choice(LINKS), begin_ms, length_ms)
     texts = {
         "kill": f"{node}, {lasting if chance.random() < 0.6 and whom not in FOLLOWED else begins}",
         "pause": f"{node}, {lasting}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import multiprocessing
 import os
 import shutil
@@ -171,6 +172,7 @@ def main() -> None:
     parser.add_argument("--schedules", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no more of them after this time")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
     seeds = range(given.seed, given.seed + given.schedules) if given.only is None else range(given.only, given.only + 1)
@@ -181,8 +183,12 @@ def main() -> None:
         sys.stdout.flush()
         if done % REPORTED == 0:
             sys.stderr.write(f"… {done} in {time.monotonic() - began_s:.0f} s\n")
-    took_s = time.monotonic() - began_s
-    sys.stdout.write(f"searched {len(seeds)} schedules in {took_s:.0f} s: {count} broke an invariant\n")
+        if time.monotonic() - began_s > given.seconds:
+            break
+    took_s, last = time.monotonic() - began_s, seeds.start + done - 1
+    sys.stdout.write(
+        f"searched {done} schedules ({seeds.start} to {last}) in {took_s:.0f} s: {count} broke an invariant\n"
+    )
 
 
 if __name__ == "__main__":

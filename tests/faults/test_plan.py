@@ -8,8 +8,8 @@ import pytest
 
 from testbed.errors import ScenarioError
 from testbed.plan.fault_clock import FaultClock
-from testbed.plan.fault_traces import laid_over
-from testbed.plan.model import Plan, Series, from_json, to_json
+from testbed.plan.fault_traces import overlaid
+from testbed.plan.model import FaultPlan, Plan, Series, from_json, to_json
 from testbed.plan.silence import silences
 from tests.faults.runs import faults, plan_of
 
@@ -79,7 +79,7 @@ def test_it_happens_again_and_again() -> None:
     plan = plan_of(faults("kind: down, link: hub>east, at: 2 s, for: 1 s, every: 3 s, times: 3"))
     assert [fault.at_s for fault in plan.faults] == [2, 5, 8]
     assert link(plan, "hub>east").state_trace == Series(  # type: ignore[attr-defined]
-        times_s=(0, 2, 3, 5, 6, 8, 9), values=(1, 0, 1, 0, 1, 0, 1), source="down and down and down"
+        times_s=(0, 2, 3, 5, 6, 8, 9), values=(1, 0, 1, 0, 1, 0, 1), source="down"
     )
     assert link(plan, "east>hub").state_trace is None  # type: ignore[attr-defined]
 
@@ -128,9 +128,11 @@ def test_a_plan_with_faults_survives_json() -> None:
     assert from_json(to_json(plan)) == plan
 
 
-def test_laid_over_a_series_that_repeats() -> None:
+def test_a_series_that_repeats_is_written_out() -> None:
     base = Series(times_s=(0, 1), values=(10, 20), period_s=2)
-    series = laid_over(base, 2.5, 1.0, lambda _: 5.0, "rate")
+    fault = FaultPlan(kind="rate", targets=("hub>east",), at_s=2.5, for_s=1.0, value=5.0)
+    series = overlaid(base, 0.0, [fault], lambda own, active: min(own, *(each.value for each in active), math.inf))
+    assert series is not None
     assert (series.times_s[:6], series.values[:6]) == ((0, 1, 2, 2.5, 3.5, 4), (10, 20, 10, 5, 20, 10))
     assert series.period_s == math.inf and series.times_s[-1] > 6 * 3600
 

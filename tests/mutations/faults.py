@@ -88,6 +88,31 @@ def _without_repeating(before: Any) -> Any:
 
 REALTIME, FAULTS = "tests/realtime/test", "tests/faults/test"
 MUTATIONS: dict[str, Mutation] = {
+    "a stalled connection waits as a dead link's rate says": Mutation(
+        "testbed.simulation.tcp:TcpConnection.path_changed",
+        edit("if not path.up and self._pipe.capacity > 0:", "if False:"),
+        (f"{FAULTS}_overlaps.py::test_losses_inside_and_across_the_ends_of_an_outage",),
+    ),
+    "the first pause that ends lets a process go on": Mutation(
+        "testbed.plan.effects:NodeEffects._action",
+        edit('"" if stopped else "continue"', '"continue"'),
+        ("tests/plan/test_effects.py::test_what_is_done_to_a_node",),
+    ),
+    "the last of several losses counts": Mutation(
+        "testbed.plan.fault_traces:worst_loss",
+        instead(lambda own, active: active[-1] if active else own),
+        ("tests/plan/test_effects.py::test_when_one_ends_the_others_count",),
+    ),
+    "a node dies of a pause of its predecessor": Mutation(
+        "testbed.simulation.faults:SimulatedFaults._lose_process",
+        edit("if self._deaths[node] == deaths:", "if True:"),
+        (f"{FAULTS}_overlaps.py::test_who_was_killed_in_the_pause_does_not_die_of_it_later",),
+    ),
+    "faults hit nodes that have yet to start again": Mutation(
+        "testbed.execution.recovery:Attempts._next_beginning_s",
+        edit("while missed := list(self.clock.take(begin_s)):", "while missed := []:"),
+        (f"{FAULTS}_overlaps.py::test_a_node_that_two_faults_have_killed_returns_with_the_later_end",),
+    ),
     "a sum that is begun anew takes messages of the one before": Mutation(
         "testbed.engine.collectives.operation:CollectiveMail._on_message",
         edit('meta.get("epoch", 0)', "self.epoch"),
@@ -282,7 +307,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.faults:silences", always(()), (f"{FAULTS}_restart.py::test_silence_for_too_long_is_death",)
     ),
     "a stopped node is alive": Mutation(
-        "testbed.simulation.faults:SimulatedFaults._lose_at",
+        "testbed.simulation.faults:SimulatedFaults._lose",
         always(None),
         (f"{FAULTS}_restart.py::test_silence_for_too_long_is_death",),
     ),

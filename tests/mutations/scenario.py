@@ -73,10 +73,10 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "deadlines may be out of order": Mutation("testbed.plan.timeouts:_check", always(None), TIMEOUTS),
     "outages one after the other are two short ones": Mutation(
-        "testbed.plan.silence:_merged", instead(list), ("tests/plan/test_silence.py",)
+        "testbed.plan.silence:merged", instead(list), ("tests/plan/test_silence.py",)
     ),
     "rates of 0 are no silence": Mutation(
-        "testbed.plan.silence:silences", edit("*_down(link.rate_trace)", ""), ("tests/plan/test_silence.py",)
+        "testbed.plan.silence:cut_off", edit("*_down(link.rate_trace)", ""), ("tests/plan/test_silence.py",)
     ),
     "traces go round from the wrong place": Mutation(
         "topologies.traces.change:shifted",

@@ -115,7 +115,10 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a rate of 0 leaves a simulated link up": Mutation(
         "testbed.simulation.link_monitor:LinkMonitor._apply",
-        edit('if what in ("state", "rate")', 'if what == "state"'),
+        edit(
+            "link.take(what, value)",
+            'link.take(what, value or link.rate_bps) if what == "rate" else link.take(what, value)',
+        ),
         ("tests/simulation/test_background.py",),
     ),
     "the WAN's background traffic is absent": Mutation(

@@ -96,7 +96,7 @@ class Supervisor:
         """Run all to the end; ``attempts`` has and records the faults."""
         self._by_node = {process.node.name: process for process in processes}
         self._faults = FaultInjector(
-            attempts.clock, self._epoch_ns, self._signal_node, self._start_again, attempts.on_fault
+            self._plan, attempts.clock, self._epoch_ns, self._signal_node, self._start_again, attempts.on_fault
         )
         self._deadline_s = time.monotonic() + self._program.timeout_s
         self._status_at_s = time.monotonic()
