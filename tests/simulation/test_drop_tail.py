@@ -25,7 +25,7 @@ class Bottleneck:
         self.clock = Clock()
         self.network = FlowNetwork(self.clock, [ACCESS, RATE], 4)
         plan = LinkPlan(name="a>b", source="a", target="b", rate_bps=8e7, delay_s=RTT_S / 2, queue_bytes=QUEUE)
-        link = WanLink(1, plan, 8e7, RTT_S / 2, 0.0, 0.0, drop_tail=DropTailQueue(self.clock))
+        link = WanLink(number=1, plan=plan, rate_bps=8e7, delay_s=RTT_S / 2, drop_tail=DropTailQueue(self.clock))
         self.path = SitePath("wan", (link,), 0.0)
         self.path.refresh()
         beta = {"reno": 0.5, "cubic": 0.7, "bbr": 1.0}[control]

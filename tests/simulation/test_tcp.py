@@ -156,7 +156,7 @@ def test_bbr_spreads_a_burst_shorter_than_the_path() -> None:
 def bucket_before(wire: Wire) -> None:
     """Gives the wire's path the bucket of an emulated link of 20 Mbit/s: 11 514 bytes."""
     plan = LinkPlan(name="a>b", source="a", target="b", rate_bps=20e6, delay_s=0.03, queue_bytes=100_000)
-    wire.path.narrowest = WanLink(0, plan, 20e6, 0.03, 0.0, 0.0)
+    wire.path.narrowest = WanLink(number=0, plan=plan, rate_bps=20e6, delay_s=0.03)
     wire.path.narrowest.emulated = EmulatedLink(1.0)
 
 
