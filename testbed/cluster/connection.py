@@ -81,9 +81,11 @@ def import_ray() -> Any:
 
 def _machine(node: Mapping[str, Any]) -> ClusterMachine:
     resources = dict(node["Resources"])
-    known = [resources.pop(name, 0.0) for name in ("CPU", "GPU", "memory")]
+    cores, gpus, memory_bytes = (resources.pop(name, 0.0) for name in ("CPU", "GPU", "memory"))
     slots = {name: amount for name, amount in resources.items() if not name.startswith(("node:", "object_store"))}
-    return ClusterMachine(node["NodeID"], node["NodeManagerAddress"], *known, slots, dict(node.get("Labels") or {}))
+    return ClusterMachine(
+        node["NodeID"], node["NodeManagerAddress"], cores, gpus, memory_bytes, slots, dict(node.get("Labels") or {})
+    )
 
 
 def _reachable(address: str) -> str:

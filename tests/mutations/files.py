@@ -11,7 +11,7 @@ METRICS, BREAKDOWN = ("tests/analysis/test_metrics.py",), ("tests/analysis/test_
 LINE, SWEEP = ("tests/emulation/test_pure.py",), ("tests/execution/test_sweep_settings.py",)
 MUTATIONS: dict[str, Mutation] = {
     "live logs of a sweep are not closed": Mutation(
-        "testbed.execution.sweep_pool:Pool._execute",
+        "testbed.execution.sweep_run:execute_point",
         edit("follower.end(path)", "pass"),
         ("tests/api/test_callbacks.py::test_each_run_of_a_sweep_has_a_live_log",),
     ),
@@ -158,8 +158,8 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/topologies/test_malformed_traces.py",),
     ),
     "a sweep runs failed points again unasked": Mutation(
-        "testbed.execution.sweep_pool:Pool._open",
-        edit('(state == "failed" and not self.retry_failed)', "False"),
+        "testbed.execution.sweep_pool:open_points",
+        edit('(state == "failed" and not retry_failed)', "False"),
         ("tests/execution/test_sweep.py",),
     ),
     "time to accuracy takes the last evaluation": Mutation(
