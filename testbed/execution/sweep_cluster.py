@@ -134,6 +134,7 @@ class ClusterPool:
     followers: Followers = tuple
     _running: dict[str, SweepPoint] = field(default_factory=dict)
     _on: dict[str, ClusterMachine] = field(default_factory=dict)
+    _claimed: set[str] = field(default_factory=set)
     _attempts: dict[str, int] = field(default_factory=dict)
     _unfit: dict[str, str] = field(default_factory=dict)  # machines that are left out, with the cause
     _peak_bytes: int = 0
@@ -199,18 +200,20 @@ class ClusterPool:
         return 2 * sum(needs.times(machine) for machine in self._fit()) + 1
 
     def _start(self, point: SweepPoint) -> bool:
-        """Claim the run directory and start the point. Return False if another process has it."""
-        try:
-            run = claim(self.directory(point), _sha256(point.plan))
-        except AlreadyDone:
-            return True
-        except ScenarioError as error:
-            if is_run(self.directory(point)):
-                return False
-            self.warn(str(error))
-            self.on_state(point, "failed")
-            return True
-        run.set_status("running", _sha256(point.plan))
+        """Claim the run directory, unless it is ours, and start the point. Return False if another process has it."""
+        if point.id not in self._claimed:
+            try:
+                claim(self.directory(point), _sha256(point.plan)).set_status("running", _sha256(point.plan))
+            except AlreadyDone:
+                self.on_state(point, "done")
+                return True
+            except ScenarioError as error:
+                if is_run(self.directory(point)):
+                    return False
+                self.warn(str(error))
+                self.on_state(point, "failed")
+                return True
+            self._claimed.add(point.id)
         self._running[point.id] = point
         needs = needs_of(point.plan, self._fit(), self._peak_bytes)
         self.tasks.start(self._task(point), needs, sorted(self._unfit))
