@@ -34,7 +34,7 @@ class RayTasks:
         """See ``PointTasks``. What is tried again is decided by the sweep, and not by Ray."""
         chosen = {"label_selector": {"ray.io/node-id": f"!in({','.join(without)})"}} if without else {}
         remote = self._remote.options(
-            name=task.id, num_cpus=needs.cores, num_gpus=needs.gpus, memory=needs.memory_bytes or None,
+            name=f"testbed-{task.id}", num_cpus=needs.cores, num_gpus=needs.gpus, memory=needs.memory_bytes or None,
             resources={SLOT: 1} if needs.slot else {}, num_returns="streaming", max_retries=0, **chosen,
         )  # fmt: skip
         files = {file.sha256: self._contents[file.sha256] for file in task.files.values()}

@@ -195,19 +195,34 @@ def raylets(
     labels  those of each worker, e.g. ``["dc=tokyo", "dc=paris"]``
     env     environment of every raylet and of what it runs, beside that of the test
     """
+    with _switched() as cluster:
+        cluster.env |= env or {}
+        options = ["--head", "--port", str(PORT), "--num-cpus", "0", "--num-gpus", "0", "--include-dashboard=false"]
+        _start_ray(cluster.head, [*options, "--temp-dir", _TEMPORARY], cluster.env)
+        for number in range(workers):
+            cluster.add(cores, resources=resources, labels=labels[number] if labels else "")
+        yield cluster
+
+
+@contextmanager
+def bare_machines(count: int) -> Iterator[list[Machine]]:
+    """Make machines on which Ray does not run; the first shares ``/tmp`` with the test. Kill them at the end."""
+    with _switched() as cluster:
+        for number in range(1, count):
+            cluster.workers.append(_machine(cluster.machines, number))
+            cluster.plug(cluster.workers[-1])
+        yield [cluster.head, *cluster.workers]
+
+
+@contextmanager
+def _switched() -> Iterator[Raylets]:
+    """Make a switch and a head on it; kill all machines at the end."""
     machines: list[Machine] = []
     try:
         switch = _machine(machines, _SWITCH)
         switch.ip("link", "add", "br0", "up", "type", "bridge")
-        head = _machine(machines, 0, own_tmp=False)
-        cluster = Raylets(machines, head, switch, dict(env or {}))
-        cluster.plug(head)
-        _start_ray(head, [
-            "--head", "--port", str(PORT), "--num-cpus", "0", "--num-gpus", "0", "--include-dashboard=false",
-            "--temp-dir", _TEMPORARY,
-        ], cluster.env)  # fmt: skip
-        for number in range(workers):
-            cluster.add(cores, resources=resources, labels=labels[number] if labels else "")
+        cluster = Raylets(machines, _machine(machines, 0, own_tmp=False), switch)
+        cluster.plug(cluster.head)
         yield cluster
     finally:
         for machine in reversed(machines):

@@ -103,7 +103,7 @@ def test_workers_of_ray_are_killed(cluster: Raylets, scenario: Path, table: byte
     for finished in (1, 4):
         wait_until(lambda finished=finished: len(done(out)) >= finished)  # type: ignore[misc]
         for pid, text in cluster.workers[0].processes().items():
-            if text.startswith("ray::run_task"):
+            if text.startswith("ray::testbed-"):
                 os.kill(pid, signal.SIGKILL)
     text = end(process)
     assert "lost with its process or machine (WorkerCrashedError); it is run again (2 of 4 attempts)" in text
