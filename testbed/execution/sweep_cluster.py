@@ -12,7 +12,7 @@ import sys
 import tarfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -99,7 +99,7 @@ class PointStarted:
     machine: ClusterMachine
 
 
-PointNews = PointStarted | PointEnded | PointLost | PointBroken | MachineUnfit
+PointReport = PointStarted | PointEnded | PointLost | PointBroken | MachineUnfit
 
 
 class PointTasks(Protocol):
@@ -111,7 +111,7 @@ class PointTasks(Protocol):
     def start(self, task: PointTask, needs: PointNeeds, without: Sequence[str]) -> None:
         """Run a task as soon as a machine has what it needs, on none of those with the ids ``without``."""
 
-    def news(self, limit_s: float) -> list[tuple[str, PointNews]]:
+    def reports(self, limit_s: float) -> list[tuple[str, PointReport]]:
         """Return what has happened to tasks, by their ids; wait for it up to ``limit_s``. A result ends its task."""
 
     def content(self, sha256: str, content: bytes) -> None:
@@ -138,6 +138,8 @@ class ClusterPool:
     _attempts: dict[str, int] = field(default_factory=dict)
     _unfit: dict[str, str] = field(default_factory=dict)  # machines that are left out, with the cause
     _peak_bytes: int = 0
+    _packages: Mapping[str, str | None] = field(default_factory=packages)
+    _versions: dict[str, str] = field(default_factory=dict)
     _machines: list[ClusterMachine] = field(default_factory=list)
 
     def run(self, points: Iterable[SweepPoint], jobs: int | None = None) -> None:
@@ -159,7 +161,7 @@ class ClusterPool:
                     if not self._start(point):
                         elsewhere.append(point)
                 if self._running:
-                    waiting.extend(self._take(self.tasks.news(_POLL_S)))
+                    waiting.extend(self._take(self.tasks.reports(_POLL_S)))
                     self._look()
                 elif elsewhere:
                     time.sleep(_ELSEWHERE_POLL_S)
@@ -226,13 +228,19 @@ class ClusterPool:
             self.tasks.content(files[each.text].sha256, content)
         return PointTask(
             point.id, str(self.directory(point)), to_json(point.plan), self.scenario, point.resolved,
-            code_version(point.plan.back_end), packages(), tuple(sys.argv), git_state(), self.followers, files,
+            self._version(point.plan.back_end), self._packages, tuple(sys.argv), git_state(), self.followers, files,
         )  # fmt: skip
 
-    def _take(self, news: Iterable[tuple[str, PointNews]]) -> list[SweepPoint]:
+    def _version(self, back_end: str) -> str:
+        """Return the version of the code that was sent: the files may be edited while a sweep runs."""
+        if back_end not in self._versions:
+            self._versions[back_end] = code_version(back_end)
+        return self._versions[back_end]
+
+    def _take(self, reports: Iterable[tuple[str, PointReport]]) -> list[SweepPoint]:
         """Record what has happened; return the points to be started again."""
         again = []
-        for key, each in news:
+        for key, each in reports:
             point = self._running.get(key)
             if point is None:
                 continue

@@ -20,6 +20,7 @@ from testbed.axes import CodeFile, installed, options_of, sha256_of
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.plan.code import AXES
 from testbed.plan.model import Choice, Plan
+from testbed.training.options.declarations import SCRIPT
 
 FOLDER_LIMIT_BYTES = 100_000_000
 """Of the folder of a script or command, which is sent whole."""
@@ -56,7 +57,7 @@ def _of_options(plan: Plan) -> Iterator[NamedFile]:
         for option, kind in _path_options(axis, choice.kind).items():
             if text := choice.options.get(option):
                 path = Path(text).expanduser()
-                yield NamedFile(text, path.parent if kind == "script" else path, kind == "script")
+                yield NamedFile(text, path.parent if kind == SCRIPT else path, kind == SCRIPT)
 
 
 def _choices_of(part: Any) -> Iterator[tuple[str, str, Choice]]:

@@ -37,8 +37,8 @@ from testbed.execution.sweep_points import PACKAGES, code_version
 from testbed.execution.sweep_run import (
     UNEXPECTED,
     Followers,
+    PointOrigin,
     PointRun,
-    Sender,
     close_script,
     die_with_parent,
     execute_point,
@@ -61,7 +61,7 @@ _LOG_LINES = 3
 
 @dataclass(frozen=True, slots=True)
 class PointTask:
-    """A point as it is sent to a machine; fields as in ``PointRun`` and ``Sender``.
+    """A point as it is sent to a machine; fields as in ``PointRun`` and ``PointOrigin``.
 
     directory  where the command will write it
     code       version of the code, and ``packages`` of Python and of what else decides results
@@ -207,8 +207,8 @@ class _Machine:
             raise CapabilityError(_difference(task.packages))
         copies = {text: copy_of(file, self._place / "files") for text, file in task.files.items()}
         paths = {copy: text for text, copy in copies.items()}
-        sender = Sender(plan, task.argv, task.git, {**paths, str(self._place / task.id): task.directory})
-        return PointRun(with_copies(plan, copies), task.scenario, task.resolved, task.followers, capabilities, sender)
+        origin = PointOrigin(plan, task.argv, task.git, {**paths, str(self._place / task.id): task.directory})
+        return PointRun(with_copies(plan, copies), task.scenario, task.resolved, task.followers, capabilities, origin)
 
     def _warm_up(self, point: PointRun) -> None:
         data = repr(point.plan.training.data)
@@ -235,18 +235,18 @@ class _Machine:
 
     def _result(self, path: Path, point: PointRun, code: int, peak_bytes: int) -> PointResult:
         run = RunDirectory(path)
-        assert point.sender is not None
+        assert point.origin is not None
         if run.status().state == "crashed":
             close_script(run, point.plan, code)
         status = run.status()
         if status.state in FINISHED:
-            message = with_paths(status.message, point.sender.paths)
+            message = with_paths(status.message, point.origin.paths)
             return PointEnded(status.state, message, status.plan_sha256, _packed(path), peak_bytes)
         if code < 0:
             name = signal.Signals(-code).name
             hint = ", as by the kernel when memory is short" if -code == signal.SIGKILL else ""
             return PointLost(f"its process was killed by {name}{hint}")
-        return PointBroken(with_paths(_last_lines(path), point.sender.paths) or f"its process ended with code {code}")
+        return PointBroken(with_paths(_last_lines(path), point.origin.paths) or f"its process ended with code {code}")
 
 
 def _child(path: Path, point: PointRun, parent: int, variables: Mapping[str, str | None]) -> int:

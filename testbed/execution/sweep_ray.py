@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from testbed.cluster.connection import ClusterMachine, import_ray, machines
-from testbed.execution.sweep_cluster import SLOT, PointNeeds, PointNews, PointStarted
+from testbed.execution.sweep_cluster import SLOT, PointNeeds, PointReport, PointStarted
 from testbed.execution.sweep_machine import MachineProcess, PointBroken, PointLost, PointTask
 
 _process: MachineProcess | None = None  # of the worker process of Ray
@@ -40,7 +40,7 @@ class RayTasks:
         files = {file.sha256: self._contents[file.sha256] for file in task.files.values()}
         self._streams[remote.remote(task, files)] = task.id
 
-    def news(self, limit_s: float) -> list[tuple[str, PointNews]]:
+    def reports(self, limit_s: float) -> list[tuple[str, PointReport]]:
         """See ``PointTasks``."""
         streams = list(self._streams)
         ready, _ = self._ray.wait(streams, num_returns=1, timeout=limit_s)
@@ -54,16 +54,16 @@ class RayTasks:
             self._ray.cancel(stream, force=True)
         self._streams.clear()
 
-    def _next(self, stream: Any) -> PointNews:
-        news = self._read(stream)
-        if not isinstance(news, PointStarted):
+    def _next(self, stream: Any) -> PointReport:
+        report = self._read(stream)
+        if not isinstance(report, PointStarted):
             del self._streams[stream]
-        return news
+        return report
 
-    def _read(self, stream: Any) -> PointNews:
+    def _read(self, stream: Any) -> PointReport:
         errors = self._ray.exceptions
         try:
-            news: PointNews = self._ray.get(next(stream))
+            report: PointReport = self._ray.get(next(stream))
         except StopIteration:
             return PointLost("its machine ended it without a result")
         except errors.RayTaskError as error:  # raised by our own code there
@@ -72,10 +72,10 @@ class RayTasks:
             return PointBroken(f"a machine could not set the code up: {error}")
         except errors.RayError as error:
             return PointLost(f"lost with its process or machine ({type(error).__name__})")
-        return news
+        return report
 
 
-def run_task(task: PointTask, files: Mapping[str, Any]) -> Iterator[PointNews]:
+def run_task(task: PointTask, files: Mapping[str, Any]) -> Iterator[PointReport]:
     """Run a point in the process that this worker of Ray keeps for them. ``files``: references by digest."""
     global _process  # noqa: PLW0603 - one for all tasks of a worker, as it takes seconds to start
     ray = import_ray()

@@ -31,7 +31,7 @@ Followers = Callable[[], Sequence[Follower]]
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class PointOrigin:
     """The command that a point comes from, on another machine, where its results will be read.
 
     plan   with the paths of files there
@@ -53,7 +53,7 @@ class PointRun:
     scenario, resolved  the scenario as written, and with its defaults
     followers           makes those of this run, in the process that runs it; their warnings go to its ``host.log``
     capabilities        what the manifest tells of where it runs
-    sender              of a point from another machine
+    origin              of a point from another machine
     """
 
     plan: Plan
@@ -61,35 +61,35 @@ class PointRun:
     resolved: str
     followers: Followers = tuple
     capabilities: Mapping[str, Any] = field(default_factory=dict)
-    sender: Sender | None = None
+    origin: PointOrigin | None = None
 
 
 def execute_point(path: Path, point: PointRun) -> None:
     """Run a point in the run directory ``path``. Raise what ``rundir.claim`` raises."""
     begin_s, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-    if point.sender:
-        sys.argv = list(point.sender.argv)
-        use_git_state(point.sender.git)
+    if point.origin:
+        sys.argv = list(point.origin.argv)
+        use_git_state(point.origin.git)
     run = prepare(path, point.plan, scenario=point.scenario, resolved=point.resolved, capabilities=point.capabilities)
     log = os.open(run.file("host.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     followers = point.followers()
     plan, outcome = point.plan, _attempt(point.plan, run, followers)
-    if point.sender:
-        plan, outcome = point.sender.plan, _as_sent(run, outcome, point.sender)
+    if point.origin:
+        plan, outcome = point.origin.plan, _as_sent(run, outcome, point.origin)
     ended = conclude(run, plan, outcome, started, time.monotonic() - begin_s)
     run.set_status(ended.outcome.status, ended.result["plan_sha256"], ended.outcome.message)
     for follower in followers:
         follower.end(path)
 
 
-def _as_sent(run: RunDirectory, outcome: SessionResult, sender: Sender) -> SessionResult:
-    """Let the run directory tell of the files of the sender instead of their copies; return the outcome likewise."""
-    atomic.write_bytes(run.file("plan.json"), to_json(sender.plan))
+def _as_sent(run: RunDirectory, outcome: SessionResult, origin: PointOrigin) -> SessionResult:
+    """Let the run directory tell of the files of the origin instead of their copies; return the outcome likewise."""
+    atomic.write_bytes(run.file("plan.json"), to_json(origin.plan))
     about = read_json(run.file("manifest.json"))
-    atomic.write_json(run.file("manifest.json"), {**about, "code": [asdict(file) for file in sender.plan.code]})
-    return replace(outcome, message=with_paths(outcome.message, sender.paths))
+    atomic.write_json(run.file("manifest.json"), {**about, "code": [asdict(file) for file in origin.plan.code]})
+    return replace(outcome, message=with_paths(outcome.message, origin.paths))
 
 
 def with_paths(text: str, paths: Mapping[str, str]) -> str:

@@ -23,7 +23,7 @@ from testbed.cluster.connection import ClusterMachine
 from testbed.errors import CapabilityError
 from testbed.execution import sweep as sweeps
 from testbed.execution import sweep_machine
-from testbed.execution.sweep_cluster import ATTEMPTS, ClusterPool, PointNeeds, PointNews, PointStarted, needs_of
+from testbed.execution.sweep_cluster import ATTEMPTS, ClusterPool, PointNeeds, PointReport, PointStarted, needs_of
 from testbed.execution.sweep_machine import (
     MachineProcess,
     MachineUnfit,
@@ -106,14 +106,14 @@ ENDED = PointEnded("done", "", "0" * 64, packed(log="made elsewhere"), 10**9)
 
 
 class Script:
-    """Tasks that end as written: ``ends(id, attempt)`` returns the news of an attempt."""
+    """Tasks that end as written: ``ends(id, attempt)`` returns the reports of an attempt."""
 
     def __init__(
-        self, ends: Callable[[str, int], Sequence[PointNews]], machines: Sequence[ClusterMachine] = (BIG,)
+        self, ends: Callable[[str, int], Sequence[PointReport]], machines: Sequence[ClusterMachine] = (BIG,)
     ) -> None:
         self._ends, self.at = ends, list(machines)
         self.started: list[tuple[str, PointNeeds, Sequence[str]]] = []
-        self._news: deque[tuple[str, PointNews]] = deque()
+        self._reports: deque[tuple[str, PointReport]] = deque()
         self.cancelled, self.most, self._open = False, 0, set[str]()
 
     def machines(self) -> list[ClusterMachine]:
@@ -127,11 +127,11 @@ class Script:
         self.started.append((task.id, needs, without))
         self._open.add(task.id)
         self.most = max(self.most, len(self._open))
-        self._news += [(task.id, each) for each in self._ends(task.id, attempt)]
+        self._reports += [(task.id, each) for each in self._ends(task.id, attempt)]
 
-    def news(self, limit_s: float) -> list[tuple[str, PointNews]]:
-        assert self._news, "the pool waits for what will never come"
-        key, each = self._news.popleft()
+    def reports(self, limit_s: float) -> list[tuple[str, PointReport]]:
+        assert self._reports, "the pool waits for what will never come"
+        key, each = self._reports.popleft()
         if not isinstance(each, PointStarted):
             self._open.discard(key)
         return [(key, each)]
@@ -180,7 +180,7 @@ def test_memory_of_later_points_is_what_earlier_ones_took(points: list[SweepPoin
 def test_a_lost_point_is_run_again_and_given_up_at_the_limit(points: list[SweepPoint], tmp_path: Path) -> None:
     unlucky, unhappy = points[0].id, points[1].id
 
-    def ends(key: str, attempt: int) -> list[PointNews]:
+    def ends(key: str, attempt: int) -> list[PointReport]:
         lost = key == unlucky or (key == unhappy and attempt < ATTEMPTS - 1)
         return [PointStarted(BIG), PointLost("its machine burned") if lost else ENDED]
 
@@ -207,7 +207,7 @@ def test_an_error_of_our_own_is_not_tried_again(points: list[SweepPoint], tmp_pa
 
 
 def test_an_unfit_machine_is_left_out(points: list[SweepPoint], tmp_path: Path) -> None:
-    def ends(key: str, attempt: int) -> list[PointNews]:
+    def ends(key: str, attempt: int) -> list[PointReport]:
         if attempt == 0 and key == points[0].id:
             return [PointStarted(ONE), MachineUnfit("has numpy 1.0 instead of 2.0")]
         return [PointStarted(BIG), ENDED]
@@ -254,7 +254,7 @@ def test_no_more_are_handed_out_than_the_machines_can_begin_soon(points: list[Sw
 
 
 def test_an_interruption_ends_what_runs_and_loses_nothing_else(points: list[SweepPoint], tmp_path: Path) -> None:
-    def interrupted(key: str, attempt: int) -> list[PointNews]:
+    def interrupted(key: str, attempt: int) -> list[PointReport]:
         if key == points[1].id:
             raise KeyboardInterrupt
         return [PointStarted(BIG), ENDED]
@@ -326,8 +326,8 @@ class Processes:
     def start(self, task: PointTask, needs: PointNeeds, without: Sequence[str]) -> None:
         self._queue.append(task)
 
-    def news(self, limit_s: float) -> list[tuple[str, PointNews]]:
-        news: list[tuple[str, PointNews]] = []
+    def reports(self, limit_s: float) -> list[tuple[str, PointReport]]:
+        reports: list[tuple[str, PointReport]] = []
         for machine in self._all:
             if machine.id not in self._busy and self._queue:
                 task = self._queue.popleft()
@@ -335,11 +335,11 @@ class Processes:
                 self.processes[machine.id].send(
                     task, self._contents.__getitem__, {"cluster": {"machine": machine.address}}
                 )
-                news.append((task.id, PointStarted(machine)))
-        ready, _, _ = select.select([self.processes[name] for name in self._busy], [], [], 0 if news else limit_s)
+                reports.append((task.id, PointStarted(machine)))
+        ready, _, _ = select.select([self.processes[name] for name in self._busy], [], [], 0 if reports else limit_s)
         for name in [name for name in self._busy if self.processes[name] in ready]:
-            news.append((self._busy.pop(name), self.processes[name].receive()))
-        return news
+            reports.append((self._busy.pop(name), self.processes[name].receive()))
+        return reports
 
     def cancel(self) -> None:
         raise AssertionError("nothing is interrupted")

@@ -32,7 +32,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.execution.sweep_machine:main", edit("remove(place)", "pass"), CLUSTER
     ),
     "a run on a cluster names copies of files": Mutation(
-        "testbed.execution.sweep_run:_as_sent", edit("to_json(sender.plan)", 'b"{}"'), CLUSTER
+        "testbed.execution.sweep_run:_as_sent", edit("to_json(origin.plan)", 'b"{}"'), CLUSTER
     ),
     "code is read where it was written": Mutation(
         "testbed.execution.sweep_files:_own_code",
