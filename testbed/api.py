@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import load as stored
 from testbed import errors, launch
-from testbed.callbacks import Callback, Callbacks, LiveLog, StopRun
+from testbed.callbacks import Callback, Callbacks, LiveLog, StopRun, live_logs
 from testbed.display import choice as displays
 from testbed.display.notebook import as_output, html_of
-from testbed.errors import ScenarioError
+from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution.scripts import is_scripted
 from testbed.execution.session import SessionResult
 from testbed.plan.build import build_plan
@@ -212,10 +212,10 @@ class Sweep:
         return html_of(sweep_table(self.rows, self.varied))
 
 
-def sweep(
+def sweep(  # noqa: PLR0913 - what the command has
     scenario: Scenario | str | Path | Settings, grid: Mapping[str, Sequence[Any]], *, seeds: int | None = None,
     on: str | None = None, out: str | Path | None = None, jobs: int | None = None,
-    log: Sequence[str] = (),
+    log: Sequence[str] = (), cluster: str = "",
 ) -> Sweep:  # fmt: skip
     """Run all combinations of the values in ``grid``, each with ``seeds`` seeds. Finished runs are not repeated.
 
@@ -224,9 +224,10 @@ def sweep(
     out    directory of the sweep, by default ``sweeps/NAME``
     jobs   runs at the same time; by default the number of cores for simulations, else 1
     log    experiment trackers to write to while runs run, each in its run's directory
+    cluster  ``HOST:PORT`` of a Ray cluster whose machines run them; ``auto``: that of this machine
 
-    Raise ``ScenarioError`` for the first combination that is refused, before anything runs. A run that fails is a row
-    with that status.
+    Raise ``ScenarioError`` for the first combination that is refused, before anything runs, and ``CapabilityError`` if
+    the cluster cannot be joined or lacks what a run needs. A run that fails is a row with that status.
     """
     from testbed.execution import sweep as sweeps
     from testbed.execution.sweep_points import points_of
@@ -240,12 +241,9 @@ def sweep(
     options = [f"{path}={','.join(texts)}" for path, texts in _texts(grid).items()]
     wanted = from_options(options, [], seeds)
     points = points_of(file, wanted, on, allow_code=True)
-    LiveLog(log)  # raises before anything runs if a tracker is unknown or its package is missing
-    job = sweeps.SweepJob(
-        directory, file, wanted, points, jobs or sweeps.default_jobs(points),
-        followers=lambda: [LiveLog(log)] if log else [],
-    )  # fmt: skip
-    if threading.active_count() > 1:  # a process with threads, as in Jupyter, must not be forked
+    job = sweeps.SweepJob(directory, file, wanted, points, jobs, followers=live_logs(log), cluster=cluster)
+    # a process with threads, as in Jupyter, must not be forked; Ray has threads
+    if threading.active_count() > 1 or cluster:
         _as_command(job, options, seeds, on, log)
         rows = sweeps.table(job)
     else:
@@ -263,11 +261,14 @@ def _as_command(job: SweepJob, options: Iterable[str], seeds: int | None, on: st
     words += ["--seeds", str(seeds)] if seeds else []
     words += ["--on", on] if on else []
     words += ["--log", ",".join(log)] if log else []
+    words += ["--jobs", str(job.jobs)] if job.jobs else []
+    words += ["--cluster", job.cluster] if job.cluster else []
     command = [sys.executable, "-m", "testbed.cli.main", "sweep", str(job.scenario), "--out", str(job.directory),
-               "--json", "--allow-code", "--jobs", str(job.jobs), *words]  # fmt: skip
+               "--json", "--allow-code", *words]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, errors.RunFailed.exit_code):
-        raise ScenarioError(done.stderr.strip().removeprefix("testbed: "))
+        kind = CapabilityError if done.returncode == CapabilityError.exit_code else ScenarioError
+        raise kind(done.stderr.strip().removeprefix("testbed: "))
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import CapabilityError, RunFailed
 from testbed.execution.follower import Event, Follower
 from testbed.execution.session import SessionResult
+from testbed.execution.sweep_run import Followers
 from testbed.plan.model import Plan, to_json
 from testbed.results.rounds import CompletedRound, RoundCounter
 from testbed.results.scalars import Scalars, tail_of
@@ -120,6 +122,19 @@ class Callbacks(Follower):
                 message = f"{name} raised {type(error).__name__}: {error}"
                 self._outcome = SessionResult("failed", message, RunFailed.exit_code)
                 raise KeyboardInterrupt from error
+
+
+def live_logs(kinds: Sequence[str]) -> Followers:
+    """Return what makes the live log of each run of a sweep, there where it runs.
+
+    Raise ``ScenarioError`` or ``CapabilityError`` if a tracker is unknown or its package is missing.
+    """
+    LiveLog(kinds)
+    return partial(_live_logs, tuple(kinds)) if kinds else tuple
+
+
+def _live_logs(kinds: Sequence[str]) -> Sequence[Follower]:
+    return [LiveLog(kinds)]
 
 
 class LiveLog(Follower):

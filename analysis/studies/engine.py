@@ -157,7 +157,7 @@ def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
                     points = [point for _, point in labelled]
                     yield StudyJob(asked, labelled, sweeps.SweepJob(
                         directory=request.out / (f"{name}-{on}" if several else name), scenario=scenario,
-                        sweep=SweepSettings(), points=points, jobs=request.jobs or sweeps.default_jobs(points),
+                        sweep=SweepSettings(), points=points, jobs=request.jobs, cluster=request.cluster,
                     ))  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def run_job(study_job: StudyJob, watch: Watch) -> list[StudyRun]:
 
     job, grid = study_job.job, study_job.sweep.grid
     with watch(job) as shown:
-        rows = sweeps.execute(job, shown.take)
+        rows = sweeps.execute(job, shown.take, shown.warn)
     failed = [row for row in rows if row["status"] not in COMPLETED]
     if failed:
         where = job.directory / "runs" / failed[0]["run"]

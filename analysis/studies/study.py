@@ -56,6 +56,7 @@ class Request:
 
     ``settings``: setting (or, of a study that measures, parameter) to its values; one is fixed, several are swept.
     ``only``: labels of the variants to run; empty means all.
+    ``cluster``: address of the cluster whose machines run them; empty means this machine.
     """
 
     out: Path
@@ -65,6 +66,7 @@ class Request:
     jobs: int | None = None
     settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     only: tuple[str, ...] = ()
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)

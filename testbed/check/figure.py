@@ -116,6 +116,8 @@ class _Silent:
     def take(self, *progress: Any) -> None:
         """Ignore it."""
 
+    warn = take
+
 
 CHECKS = (the_declaration_is_complete, every_variant_is_a_valid_scenario)
 RUNNING = (a_small_run_draws_and_decides,)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.studies import EXPERIMENTS, PAPERS, VERDICTS
-from testbed.cli.options import BACK_ENDS, Outcome, check_jobs
+from testbed.cli.options import BACK_ENDS, Outcome, add_cluster, check_jobs
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, metavar="N", help="instead of the study's own number")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: figures/NAME or figures/NAME-quick")
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: cores when simulated, else 1")
+    add_cluster(parser)
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
@@ -57,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         from testbed.cli.sweep_progress import progress
 
         if not arguments.json:
-            print(f"{job.directory.name}: {len(job.points)} runs, {job.jobs} at once")
+            print(f"{job.directory.name}: {len(job.points)} runs, {job.at_once}")
         return progress(job, quiet=arguments.json)
 
     verdict = make(name, study, request, watch)
@@ -76,7 +77,7 @@ def _request(arguments: argparse.Namespace, name: str) -> Request:
         out=arguments.out or Path("figures") / (name + ("-quick" if arguments.quick else "")),
         quick=arguments.quick, on=tuple(arguments.on), seeds=arguments.seeds, jobs=arguments.jobs,
         settings={axis.paths[0]: tuple(value for (value,) in axis.steps) for axis in axes},
-        only=tuple(label for label in arguments.only.split(",") if label),
+        only=tuple(label for label in arguments.only.split(",") if label), cluster=arguments.cluster,
     )  # fmt: skip
 
 

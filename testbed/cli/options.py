@@ -38,6 +38,12 @@ def add_allow_code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow-code", action="store_true", help=about)
 
 
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Add ``--cluster``: the address of a Ray cluster."""
+    parser.add_argument("--cluster", default="", metavar="ADDRESS",
+                        help="run on the Ray cluster at HOST:PORT; auto: the one of this machine")  # fmt: skip
+
+
 def add_log(parser: argparse.ArgumentParser) -> None:
     """Add ``--log``: a tuple of trackers."""
     parser.add_argument("--log", type=_trackers, default=(), metavar="TRACKER[,…]",

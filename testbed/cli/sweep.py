@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import BACK_ENDS, Outcome, add_allow_code, add_log, check_jobs
+from testbed.cli.options import BACK_ENDS, Outcome, add_allow_code, add_cluster, add_log, check_jobs
 from testbed.cli.sweep_progress import progress
 from testbed.display import look
 from testbed.display.tables import sweep_table
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, metavar="N", help="the scenario's seed and the N-1 after it")
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the runs; default: sweeps/NAME")
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: cores when simulated, else 1")
-    parser.add_argument("--shard", default="1/1", metavar="I/N", help="run only every N-th point, from the I-th")
+    add_cluster(parser)
     parser.add_argument("--retry-failed", action="store_true", help="run failed points again")
     add_log(parser)
     add_allow_code(parser)
@@ -51,12 +51,12 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         return _plan_only(job, arguments.json)
     begin_s = time.monotonic()
     with progress(job, quiet=arguments.json) as shown:
-        rows = sweep.execute(job, shown.take)
+        rows = sweep.execute(job, shown.take, shown.warn)
     return _report(job, rows, time.monotonic() - begin_s, arguments.json)
 
 
 def _job(arguments: argparse.Namespace) -> SweepJob:
-    from testbed.callbacks import LiveLog
+    from testbed.callbacks import live_logs
     from testbed.execution import sweep
     from testbed.execution.sweep_points import points_of
     from testbed.scenario.sweep import from_options, joined, read_sweep
@@ -65,12 +65,11 @@ def _job(arguments: argparse.Namespace) -> SweepJob:
     wanted = joined(written, from_options(arguments.grid, arguments.zipped, arguments.seeds))
     points = points_of(scenario, wanted, arguments.on, arguments.allow_code)
     check_jobs(arguments.jobs)
-    LiveLog(arguments.log)  # raises before anything runs if a tracker is unknown or its package is missing
+    followers = live_logs(arguments.log)
     return sweep.SweepJob(
         directory=arguments.out or Path("sweeps") / points[0].plan.name,
-        scenario=scenario, sweep=wanted, points=points, jobs=arguments.jobs or sweep.default_jobs(points),
-        shard=sweep.SweepShard.parse(arguments.shard), retry_failed=arguments.retry_failed,
-        followers=lambda: [LiveLog(arguments.log)] if arguments.log else [],
+        scenario=scenario, sweep=wanted, points=points, jobs=arguments.jobs,
+        retry_failed=arguments.retry_failed, followers=followers, cluster=arguments.cluster,
     )  # fmt: skip
 
 
@@ -79,17 +78,16 @@ def _plan_only(job: SweepJob, as_json: bool) -> Outcome:
 
     if as_json:
         return {"kind": "sweep", "dry_run": True, **index_of(job.points, job.scenario, job.sweep)}
-    for point in job.shard.of(job.points):
+    for point in job.points:
         settings = " ".join(f"{path}={value}" for path, value in point.settings.items())
         print(f"{point.id}  seed {point.seed}  {settings}")
-    print(f"{len(job.shard.of(job.points))} of {len(job.points)} runs, {job.jobs} at once, in {job.directory}")
+    print(f"{len(job.points)} runs, {job.at_once}, in {job.directory}")
     return 0
 
 
 def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: bool) -> Outcome:
-    mine = {point.id for point in job.shard.of(job.points)}
-    failed = [row for row in rows if row["run"] in mine and row["status"] not in COMPLETED]
-    shown = failed + [row for row in rows if row["run"] in mine and row["status"] == "diverged"]
+    failed = [row for row in rows if row["status"] not in COMPLETED]
+    shown = failed + [row for row in rows if row["status"] == "diverged"]
     if as_json:
         told = {"kind": "sweep", "directory": str(job.directory), "runs": rows, "failed": len(failed)}
         return 4 if failed else 0, told

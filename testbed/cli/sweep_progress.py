@@ -32,6 +32,10 @@ class SweepProgress:
         self.states[point.id] = state
         self._remaining.take(self.count(*FINISHED), time.monotonic())
 
+    def warn(self, text: str) -> None:
+        """Tell the user of a machine of a cluster, or of a run that is tried again."""
+        print(f"warning: {text}", file=sys.stderr, flush=True)
+
     def left(self) -> str:
         """Return the estimate as text; empty before the first run has ended."""
         left_s = self._remaining.at(time.monotonic())
@@ -67,6 +71,9 @@ class _Bar(SweepProgress):
         super().__init__(total)
         self._bar, self._task = bar, bar.add_task("runs", total=total, left="")
 
+    def warn(self, text: str) -> None:
+        self._bar.console.print(f"warning: {text}", markup=False)
+
     def take(self, point: SweepPoint, state: str) -> None:
         super().take(point, state)
         failed = self.count("failed")
@@ -77,7 +84,7 @@ class _Bar(SweepProgress):
 @contextmanager
 def progress(job: SweepJob, *, quiet: bool) -> Iterator[SweepProgress]:
     """Yield the display that fits standard output."""
-    total = len({point.id for point in job.shard.of(job.points)})
+    total = len({point.id for point in job.points})
     if quiet or not sys.stdout.isatty():
         yield SweepProgress(total) if quiet else _Lines(total)
         return

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import Outcome
+from testbed.cli.options import Outcome, add_cluster
 from testbed.cli.sweep_progress import progress
 from testbed.display import look
 from testbed.results import COMPLETED
@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="PATH=VALUE", help="for all runs, on both back ends"
     )
     parser.add_argument("--out", type=Path, default=Path("validation"), metavar="DIR", help="default: validation/")
+    add_cluster(parser)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +123,9 @@ def _results(
     points = [points_of(arguments.scenario, each, world)[0] for each in wanted]
     directory = arguments.out / (f"{world}-{repeat + 1}" if repeat else world)
     job = sweep.SweepJob(directory=directory, scenario=path_of(arguments.scenario), sweep=SweepSettings(),
-                    points=points,
-                    jobs=sweep.default_jobs(points))  # fmt: skip
+                    points=points, cluster=arguments.cluster)  # fmt: skip
     with progress(job, quiet=arguments.json) as shown:
-        rows = sweep.execute(job, shown.take)
+        rows = sweep.execute(job, shown.take, shown.warn)
     return [_result(job, *each) for each in zip(places, points, rows, strict=True)]
 
 

@@ -3,9 +3,9 @@
     <directory>/sweep.json      the points in order            <directory>/runs/<id>/   one run directory each
     <directory>/sweep.csv       one row per point and seed
 
-Points share nothing while they run: a run belongs to the process that claimed its directory. The next call of the same
-sweep, also after kill -9, runs what is not done. The table is made from the run directories alone, so it does not
-depend on interruptions.
+Points run on this machine or on those of a cluster. They share nothing while they run: a run belongs to the process
+that claimed its directory. The next call of the same sweep, also after kill -9, runs what is not done. The table is
+made from the run directories alone, so it does not depend on interruptions, nor on where points ran.
 """
 
 from __future__ import annotations
@@ -13,68 +13,80 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import ScenarioError
+from testbed.cluster.connection import connect
+from testbed.execution.sweep_cluster import ClusterPool
 from testbed.execution.sweep_points import SweepPoint, index_of
-from testbed.execution.sweep_pool import Followers, OnState, Pool
+from testbed.execution.sweep_pool import OnState, Pool
+from testbed.execution.sweep_run import Followers
 from testbed.results import FINISHED, atomic
 from testbed.results.rundir import RunDirectory
 from testbed.results.summary import read_result
 from testbed.scenario.sweep import SweepSettings
 
+Warn = Callable[[str], None]
 MEASURES = ("rounds", "accuracy", "round_time_s", "time_to_target_s", "training_s")
 
 
 @dataclass(frozen=True, slots=True)
-class SweepShard:
-    """Part ``number`` (from 1) of ``count``: every ``count``-th point, for several machines on one file system."""
-
-    number: int = 1
-    count: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> SweepShard:
-        """Parse ``2/4``. Raise ``ScenarioError`` for anything else."""
-        number, slash, count = text.partition("/")
-        if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-            raise ScenarioError(f"--shard {text}: expected i/n with 1 <= i <= n, e.g. 2/4")
-        return cls(int(number), int(count))
-
-    def of(self, points: list[SweepPoint]) -> list[SweepPoint]:
-        """The points of this part."""
-        return points[self.number - 1 :: self.count]
-
-
-@dataclass(frozen=True, slots=True)
 class SweepJob:
-    """A sweep to be executed: where, which points, how many runs at once, and what follows each of them."""
+    """A sweep to be executed.
+
+    jobs       runs at once; by default ``default_jobs`` on this machine, and as many as it carries on a cluster
+    followers  of each run, as in ``PointRun``
+    cluster    address of a cluster whose machines run the points; empty: this machine does
+    """
 
     directory: Path
     scenario: Path
     sweep: SweepSettings
     points: list[SweepPoint]
-    jobs: int = 1
-    shard: SweepShard = SweepShard()
+    jobs: int | None = None
     retry_failed: bool = False
     followers: Followers = tuple
+    cluster: str = ""
 
     def path(self, point: SweepPoint) -> Path:
         """The run directory of a point."""
         return self.directory / "runs" / point.id
 
+    @property
+    def at_once(self) -> str:
+        """How many runs there are at once, as text."""
+        if self.cluster:
+            return f"at most {self.jobs} at once on a cluster" if self.jobs else "on a cluster"
+        return f"{self.jobs or default_jobs(self.points)} at once"
 
-def execute(job: SweepJob, on_state: OnState) -> list[dict[str, Any]]:
-    """Run what is not done; return the rows of the table. An interruption loses at most the runs under way."""
+
+def _print_warning(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr, flush=True)  # noqa: T201 - unless the caller shows warnings itself
+
+
+def execute(job: SweepJob, on_state: OnState, warn: Warn = _print_warning) -> list[dict[str, Any]]:
+    """Run what is not done; return the rows of the table. An interruption loses at most the runs under way.
+
+    ``on_state`` is called with a point's state when it changes, ``warn`` with what happens to machines of a cluster.
+    """
+    if job.cluster:
+        connect(job.cluster)  # raises before anything is written
     job.directory.mkdir(parents=True, exist_ok=True)
     atomic.sweep(job.directory)
-    mine = job.shard.of(job.points)
     atomic.write_json(job.directory / "sweep.json", index_of(job.points, job.scenario, job.sweep))
-    pool = Pool(job.path, job.scenario.read_bytes(), on_state, job.retry_failed, job.followers)
-    pool.run(mine, job.jobs)
+    scenario = job.scenario.read_bytes()
+    if job.cluster:
+        from testbed.execution.sweep_ray import RayTasks
+
+        tasks = RayTasks()
+        on_machines = ClusterPool(tasks, job.path, scenario, on_state, warn, job.retry_failed, job.followers)
+        on_machines.run(job.points, job.jobs)
+    else:
+        pool = Pool(job.path, scenario, on_state, job.retry_failed, job.followers)
+        pool.run(job.points, job.jobs or default_jobs(job.points))
     rows = table(job)
     atomic.write_text(job.directory / "sweep.csv", as_csv(rows))
     return rows

@@ -29,7 +29,7 @@ _ALWAYS = (
 _BACK_END = {"simulate": ("testbed/simulation",), "local": ("testbed/realtime",),
              "emulate": ("testbed/realtime", "emulation"), "exact": ("testbed/realtime", "emulation")}  # fmt: skip
 _SOURCES = (".py", ".c", ".cpp")
-_PACKAGES = ("torch", "numpy", "simpy", "scikit-learn")
+PACKAGES = ("torch", "numpy", "simpy", "scikit-learn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def code_version(back_end: str, root: Path = _ROOT) -> str:
         path = root / place
         for source in [path] if path.suffix else sorted(p for p in path.rglob("*") if p.suffix in _SOURCES):
             digest.update(f"{source.relative_to(root)}\0".encode() + source.read_bytes() + b"\0")
-    digest.update(" ".join(f"{name}={version_of(name)}" for name in _PACKAGES).encode())
+    digest.update(" ".join(f"{name}={version_of(name)}" for name in PACKAGES).encode())
     return digest.hexdigest()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -476,7 +476,8 @@ def to_json(plan: Plan) -> bytes:
 
 def from_json(text: bytes) -> Plan:
     """Inverse of ``to_json``. ``msgspec.ValidationError`` when it is not a Plan."""
-    return msgspec.convert(_without_null(msgspec.json.decode(text)), Plan)
+    # ``replace``: convert leaves out what has a default, and so would ``to_json``
+    return replace(msgspec.convert(_without_null(msgspec.json.decode(text)), Plan))
 
 
 _CONTAINERS = (dict, list)  # of JSON

@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ SCHEMA_VERSION = 1
 _PACKAGES = ("torch", "numpy", "simpy", "networkx", "pandas", "pyarrow", "msgspec", "scikit-learn")
 _ENVIRONMENT_PREFIXES = ("OMP_", "MKL_", "MALLOC_", "CUDA_", "OPENBLAS_")
 _GIT_LIMIT_S = 10.0
+_git_state: dict[str, Any] = {}  # read once
 
 
 def describe(
@@ -96,9 +96,20 @@ def _read(path: str) -> str:
         return ""
 
 
-@cache
 def git_state() -> dict[str, Any]:
     """Return the commit and the digest of changes to it; both ``None`` outside a checkout or with ``git_error``."""
+    if not _git_state:
+        _git_state.update(_read_git_state())
+    return dict(_git_state)
+
+
+def use_git_state(state: Mapping[str, Any]) -> None:
+    """Let ``git_state`` return that of the machine that has sent this one its code."""
+    _git_state.clear()
+    _git_state.update(state)
+
+
+def _read_git_state() -> dict[str, Any]:
     directory = Path(__file__).parent
     unknown = {"git_commit": None, "git_dirty_sha256": None}
     try:

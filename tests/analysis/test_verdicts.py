@@ -114,7 +114,7 @@ def decided(name: str, out: Path, seeds: int | None = None) -> dict[str, str]:
     """Claim to verdict, of all runs of a study."""
 
     def unseen(job: Any) -> AbstractContextManager[Any]:
-        return nullcontext(SimpleNamespace(take=lambda *_: None))
+        return nullcontext(SimpleNamespace(take=lambda *_: None, warn=print))
 
     found = engine.execute(name, find(name)[1], Request(out, jobs=1, seeds=seeds), unseen)
     return {each["claim"]: each["verdict"] for each in found["assertions"]}

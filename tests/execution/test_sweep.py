@@ -115,15 +115,6 @@ def test_two_processes_share_the_work(scenario: Path, whole: Path, tmp_path: Pat
     assert (out / "sweep.csv").read_bytes() == (whole / "sweep.csv").read_bytes()
 
 
-@pytest.mark.slow  # 8 s
-def test_shards_together_make_the_whole(scenario: Path, whole: Path, tmp_path: Path) -> None:
-    out = tmp_path / "shards"
-    assert sweep(scenario, out, "--shard", "1/2").returncode == 0
-    assert len(stamps(out)) == 6
-    assert sweep(scenario, out, "--shard", "2/2").returncode == 0
-    assert (out / "sweep.csv").read_bytes() == (whole / "sweep.csv").read_bytes()
-
-
 def test_failures_are_listed_kept_and_run_again_on_request(scenario: Path, tmp_path: Path) -> None:
     out = tmp_path / "failing"
     words = ["sweep", str(scenario), "--out", str(out), "--set", "timeouts.rendezvous=60 s,1 ms", "--seeds", "2"]

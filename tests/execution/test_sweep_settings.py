@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import ScenarioError
-from testbed.execution.sweep import SweepShard
 from testbed.execution.sweep_points import code_version, points_of
 from testbed.scenario.load import load
 from testbed.scenario.sweep import SweepSettings, from_options, joined, read_sweep, split_values
@@ -98,18 +97,6 @@ def test_a_scenario_with_a_sweep_is_refused_as_a_single_run(tmp_path: Path) -> N
 def test_mistakes_in_options(grid: list[str], zipped: list[str], seeds: int | None, told: str) -> None:
     with pytest.raises(ScenarioError, match=told):
         from_options(grid, zipped, seeds)
-
-
-@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/", ""])
-def test_shards_refused(text: str) -> None:
-    with pytest.raises(ScenarioError, match="--shard"):
-        SweepShard.parse(text)
-
-
-def test_shards_divide_the_points() -> None:
-    numbers = list(range(10))
-    parts = [SweepShard(i, 3).of(numbers) for i in (1, 2, 3)]  # type: ignore[arg-type]
-    assert sorted(number for part in parts for number in part) == numbers
 
 
 def test_a_bad_value_is_refused_before_anything_runs() -> None:

@@ -8,12 +8,41 @@ FIGURES = ("tests/analysis/test_figures.py",)
 EVENTS = ("tests/results/test_events.py",)
 SUMMARY, TABLES = ("tests/results/test_summary.py",), ("tests/results/test_tables.py",)
 METRICS, BREAKDOWN = ("tests/analysis/test_metrics.py",), ("tests/analysis/test_breakdown.py",)
+CLUSTER = ("tests/cluster/test_sweep_pool.py",)
 LINE, SWEEP = ("tests/emulation/test_pure.py",), ("tests/execution/test_sweep_settings.py",)
 MUTATIONS: dict[str, Mutation] = {
     "live logs of a sweep are not closed": Mutation(
-        "testbed.execution.sweep_pool:Pool._execute",
+        "testbed.execution.sweep_run:execute_point",
         edit("follower.end(path)", "pass"),
         ("tests/api/test_callbacks.py::test_each_run_of_a_sweep_has_a_live_log",),
+    ),
+    "a point is tried again for ever": Mutation(
+        "testbed.execution.sweep_cluster:ClusterPool._may_try_again", edit("tried < ATTEMPTS", "tried < 9"), CLUSTER
+    ),
+    "an unfit machine gets more points": Mutation(
+        "testbed.execution.sweep_cluster:ClusterPool._start", edit("sorted(self._unfit)", "[]"), CLUSTER
+    ),
+    "a point outlives the command that sent it": Mutation(
+        "testbed.execution.sweep_machine:_Machine._wait", edit("os.kill(pid, signal.SIGKILL)", "pass"), CLUSTER
+    ),
+    "the status of a point comes home before its files": Mutation(
+        "testbed.execution.sweep_machine:_packed", edit("entry.name != _STATUS", "True"), CLUSTER
+    ),
+    "a machine keeps the files of its points": Mutation(
+        "testbed.execution.sweep_machine:main", edit("remove(place)", "pass"), CLUSTER
+    ),
+    "a run on a cluster names copies of files": Mutation(
+        "testbed.execution.sweep_run:_as_sent", edit("to_json(origin.plan)", 'b"{}"'), CLUSTER
+    ),
+    "code is read where it was written": Mutation(
+        "testbed.execution.sweep_files:_own_code",
+        edit("path=copies[file.path])", "path=file.path)"),
+        ("tests/cluster/test_sweep_files.py",),
+    ),
+    "Ray waits for an address that does not answer": Mutation(
+        "testbed.cluster.connection:_reachable",
+        edit("raise CapabilityError(", "print("),
+        ("tests/cluster/test_connection.py",),
     ),
     "claims are decided without what --only left out": Mutation(
         "analysis.studies.engine:claims_of",
@@ -158,8 +187,8 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/topologies/test_malformed_traces.py",),
     ),
     "a sweep runs failed points again unasked": Mutation(
-        "testbed.execution.sweep_pool:Pool._open",
-        edit('(state == "failed" and not self.retry_failed)', "False"),
+        "testbed.execution.sweep_pool:open_points",
+        edit('(state == "failed" and not retry_failed)', "False"),
         ("tests/execution/test_sweep.py",),
     ),
     "time to accuracy takes the last evaluation": Mutation(

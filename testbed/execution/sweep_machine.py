@@ -1,0 +1,323 @@
+"""Points of a sweep on a machine of a cluster: a process that has imported everything forks for each of them.
+
+``main`` is that process. Its run directories are in a temporary
+directory of its own; their content goes back through the socket. It ends when the other end of the socket closes, by
+whatever death: with the points that it runs, and its directory. A directory that is left because the process itself was
+killed is removed by the next one on the machine.
+
+It is no worker of Ray, because points fork: a process with Ray's threads must not.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from socket import socketpair
+from typing import Any
+
+from testbed.errors import CapabilityError
+from testbed.execution.sweep_files import SentFile, copy_of, unpack, with_copies
+from testbed.execution.sweep_points import PACKAGES, code_version
+from testbed.execution.sweep_run import (
+    UNEXPECTED,
+    Followers,
+    PointOrigin,
+    PointRun,
+    close_script,
+    die_with_parent,
+    execute_point,
+    warm_up,
+    with_paths,
+)
+from testbed.plan.model import from_json
+from testbed.process_id import ProcessId, start_ticks
+from testbed.results import FINISHED
+from testbed.results.manifest import version_of
+from testbed.results.rundir import RunDirectory
+
+_NAME = re.compile(r"testbed-sweep-(\d+)-(\d+)")
+_MAIN = "import sys; from testbed.execution.sweep_machine import main; main(int(sys.argv[1]))"
+_PACED = ("emulate", "local")
+_REMOVAL_S = 5.0
+_STATUS = "status.json"
+_LOG_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PointTask:
+    """A point as it is sent to a machine; fields as in ``PointRun`` and ``PointOrigin``.
+
+    directory  where the command will write it
+    code       version of the code, and ``packages`` of Python and of what else decides results
+    files      what the Plan names, by that text
+    """
+
+    id: str
+    directory: str
+    plan: bytes
+    scenario: bytes
+    resolved: str
+    code: str
+    packages: Mapping[str, str | None]
+    argv: Sequence[str]
+    git: Mapping[str, Any]
+    followers: Followers = tuple
+    files: Mapping[str, SentFile] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PointEnded:
+    """The run has ended: its status, its directory as a tar archive, and the most memory that a process of it took."""
+
+    status: str
+    message: str
+    plan_sha256: str
+    content: bytes
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PointLost:
+    """No result: its process, or its machine, died. Another attempt may succeed."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class PointBroken:
+    """No result, and none after another attempt: an error in testbed itself."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineUnfit:
+    """The machine cannot run the point; another one may."""
+
+    cause: str
+
+
+PointResult = PointEnded | PointLost | PointBroken | MachineUnfit
+Fetch = Callable[[str], bytes]
+
+
+def packages() -> dict[str, str | None]:
+    """Return the versions that must be the same on all machines."""
+    return {"Python": platform.python_version(), **{name: version_of(name) for name in PACKAGES}}
+
+
+class MachineProcess:
+    """The process, started from here: ``run`` runs one point at a time. It ends with the calling process."""
+
+    def __init__(self) -> None:
+        ours, its = socketpair()
+        with ours, its:
+            # In a session of its own and no child of ours: it has to outlive us, to remove its directory.
+            command = ["setsid", "--fork", sys.executable, "-c", _MAIN, str(its.fileno())]
+            subprocess.run(
+                command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, check=True,
+            )  # fmt: skip
+            self._connection = Connection(ours.detach())
+        self._stored: set[str] = set()
+
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        return self._connection.fileno()
+
+    def send(self, task: PointTask, fetch: Fetch, capabilities: Mapping[str, Any] | None = None) -> None:
+        """Start a point. ``fetch`` returns the packed content of a file by its digest."""
+        new = {file.sha256 for file in task.files.values()} - self._stored
+        self._stored |= new
+        variables = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES")}
+        with suppress(BrokenPipeError, ConnectionResetError):  # ``receive`` tells
+            self._connection.send(
+                ({digest: fetch(digest) for digest in new}, task, dict(capabilities or {}), variables)
+            )
+
+    def receive(self) -> PointResult:
+        """Wait for the point's end and return its result."""
+        try:
+            result: PointResult = self._connection.recv()
+        except (EOFError, ConnectionResetError):
+            return PointLost("the process that runs the machine's points was killed")
+        return result
+
+    def close(self) -> None:
+        """End the process, and with it the point that it runs."""
+        self._connection.close()
+
+
+# ---- in that process ------------------------------------------------------------------------------------------------
+
+
+class _Machine:
+    """Runs the points that come by ``connection``, in directories below ``place``."""
+
+    def __init__(self, connection: Connection, place: Path) -> None:
+        self._connection, self._place = connection, place
+        self._versions: dict[str, str] = {}
+        self._read: set[str] = set()  # data sets
+
+    def serve(self) -> None:
+        """Run what comes until the other end closes."""
+        while True:
+            contents, task, capabilities, variables = self._connection.recv()
+            for digest, content in contents.items():
+                unpack(content, self._place / "files" / digest)
+            self._connection.send(self._run(task, capabilities, variables))
+
+    def _run(self, task: PointTask, capabilities: Mapping[str, Any], variables: Mapping[str, str | None]) -> Any:
+        try:
+            point = self._point(task, capabilities)
+        except CapabilityError as error:
+            return MachineUnfit(str(error))
+        path = self._place / task.id
+        self._warm_up(point)
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(_child(path, point, parent, variables))
+        try:
+            code, peak_bytes = self._wait(pid)
+            return self._result(path, point, code, peak_bytes)
+        finally:
+            remove(path)
+
+    def _point(self, task: PointTask, capabilities: Mapping[str, Any]) -> PointRun:
+        plan = from_json(task.plan)
+        version = self._versions.setdefault(plan.back_end, code_version(plan.back_end))
+        if version != task.code:
+            raise CapabilityError(_difference(task.packages))
+        copies = {text: copy_of(file, self._place / "files") for text, file in task.files.items()}
+        paths = {copy: text for text, copy in copies.items()}
+        origin = PointOrigin(plan, task.argv, task.git, {**paths, str(self._place / task.id): task.directory})
+        return PointRun(with_copies(plan, copies), task.scenario, task.resolved, task.followers, capabilities, origin)
+
+    def _warm_up(self, point: PointRun) -> None:
+        data = repr(point.plan.training.data)
+        if data not in self._read:
+            self._read.add(data)
+            with suppress(Exception):  # the point itself fails with it
+                warm_up([point.plan])
+
+    def _wait(self, pid: int) -> tuple[int, int]:
+        """Return how the child has ended, and its memory. End with it if the other end of the socket closes."""
+        child = os.pidfd_open(pid)
+        try:
+            ready, _, _ = select.select([child, self._connection.fileno()], [], [])
+            if child not in ready:
+                raise EOFError
+        except BaseException:
+            os.kill(pid, signal.SIGKILL)  # what it has started dies with it
+            os.waitpid(pid, 0)
+            raise
+        finally:
+            os.close(child)
+        _, status, usage = os.wait4(pid, 0)
+        return os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024
+
+    def _result(self, path: Path, point: PointRun, code: int, peak_bytes: int) -> PointResult:
+        run = RunDirectory(path)
+        assert point.origin is not None
+        if run.status().state == "crashed":
+            close_script(run, point.plan, code)
+        status = run.status()
+        if status.state in FINISHED:
+            message = with_paths(status.message, point.origin.paths)
+            return PointEnded(status.state, message, status.plan_sha256, _packed(path), peak_bytes)
+        if code < 0:
+            name = signal.Signals(-code).name
+            hint = ", as by the kernel when memory is short" if -code == signal.SIGKILL else ""
+            return PointLost(f"its process was killed by {name}{hint}")
+        return PointBroken(with_paths(_last_lines(path), point.origin.paths) or f"its process ended with code {code}")
+
+
+def _child(path: Path, point: PointRun, parent: int, variables: Mapping[str, str | None]) -> int:
+    try:
+        die_with_parent(parent)
+        for name, value in variables.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+        if point.plan.back_end in _PACED:  # Ray's workers are less urgent than others: steps would be late
+            with suppress(PermissionError):
+                os.setpriority(os.PRIO_PROCESS, 0, 0)
+        execute_point(path, point)
+    except BaseException:
+        path.mkdir(exist_ok=True)
+        with (path / "host.log").open("a") as log:
+            traceback.print_exc(file=log)
+        return UNEXPECTED
+    return 0
+
+
+def _difference(theirs: Mapping[str, str | None]) -> str:
+    ours = packages()
+    differing = [
+        f"{name} {ours[name] or 'is missing'} instead of {theirs[name]}"
+        for name in theirs
+        if ours[name] != theirs[name]
+    ]
+    return f"has {', '.join(differing) or 'another version of testbed'}; install the same version on all machines"
+
+
+def _packed(path: Path) -> bytes:
+    """Return the run directory without its status, which the receiver writes last."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for entry in sorted(path.iterdir()):
+            if entry.name != _STATUS:
+                archive.add(entry, entry.name)
+    return stream.getvalue()
+
+
+def _last_lines(path: Path) -> str:
+    log = path / "host.log"
+    lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
+    return "\n".join(lines[-_LOG_LINES:])
+
+
+def remove(path: Path) -> None:
+    """Remove a directory in which processes that are about to die may still write."""
+    deadline_s = time.monotonic() + _REMOVAL_S
+    while path.exists():
+        shutil.rmtree(path, ignore_errors=time.monotonic() < deadline_s)
+
+
+def remove_stale(root: Path) -> None:
+    """Remove the directories of dead processes of this user."""
+    for path in root.glob("testbed-sweep-*"):
+        match = _NAME.fullmatch(path.name)
+        with suppress(OSError):
+            if match and path.lstat().st_uid == os.geteuid() and start_ticks(int(match[1])) != int(match[2]):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def main(descriptor: int) -> None:
+    """Serve until the other end closes; leave nothing."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command decides what an interrupt ends
+    root, me = Path(tempfile.gettempdir()), ProcessId.current()
+    remove_stale(root)
+    place = root / f"testbed-sweep-{me.pid}-{me.start_ticks}"
+    place.mkdir(mode=0o700)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(place)  # what libraries write is removed, too
+    try:
+        with suppress(EOFError, ConnectionResetError, BrokenPipeError):
+            _Machine(Connection(descriptor), place).serve()
+    finally:
+        remove(place)

@@ -1,0 +1,93 @@
+"""Points of a sweep as tasks of Ray. Each yields that it has begun, then its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from testbed.cluster.connection import ClusterMachine, import_ray, machines
+from testbed.execution.sweep_cluster import SLOT, PointNeeds, PointReport, PointStarted
+from testbed.execution.sweep_machine import MachineProcess, PointBroken, PointLost, PointTask
+
+_process: MachineProcess | None = None  # of the worker process of Ray
+
+
+class RayTasks:
+    """The tasks of one sweep on the cluster that this process has joined."""
+
+    def __init__(self) -> None:
+        self._ray = import_ray()
+        self._remote = self._ray.remote(run_task)
+        self._contents: dict[str, Any] = {}
+        self._streams: dict[Any, str] = {}
+
+    def machines(self) -> list[ClusterMachine]:
+        """See ``PointTasks``."""
+        return machines()
+
+    def content(self, sha256: str, content: bytes) -> None:
+        """See ``PointTasks``."""
+        if sha256 not in self._contents:
+            self._contents[sha256] = self._ray.put(content)
+
+    def start(self, task: PointTask, needs: PointNeeds, without: Sequence[str]) -> None:
+        """See ``PointTasks``. What is tried again is decided by the sweep, and not by Ray."""
+        chosen = {"label_selector": {"ray.io/node-id": f"!in({','.join(without)})"}} if without else {}
+        remote = self._remote.options(
+            name=f"testbed-{task.id}", num_cpus=needs.cores, num_gpus=needs.gpus, memory=needs.memory_bytes or None,
+            resources={SLOT: 1} if needs.slot else {}, num_returns="streaming", max_retries=0, **chosen,
+        )  # fmt: skip
+        files = {file.sha256: self._contents[file.sha256] for file in task.files.values()}
+        self._streams[remote.remote(task, files)] = task.id
+
+    def reports(self, limit_s: float) -> list[tuple[str, PointReport]]:
+        """See ``PointTasks``."""
+        streams = list(self._streams)
+        ready, _ = self._ray.wait(streams, num_returns=1, timeout=limit_s)
+        if ready:
+            ready, _ = self._ray.wait(streams, num_returns=len(streams), timeout=0)
+        return [(self._streams[stream], self._next(stream)) for stream in ready]
+
+    def cancel(self) -> None:
+        """See ``PointTasks``."""
+        for stream in self._streams:
+            self._ray.cancel(stream, force=True)
+        self._streams.clear()
+
+    def _next(self, stream: Any) -> PointReport:
+        report = self._read(stream)
+        if not isinstance(report, PointStarted):
+            del self._streams[stream]
+        return report
+
+    def _read(self, stream: Any) -> PointReport:
+        errors = self._ray.exceptions
+        try:
+            report: PointReport = self._ray.get(next(stream))
+        except StopIteration:
+            return PointLost("its machine ended it without a result")
+        except errors.RayTaskError as error:  # raised by our own code there
+            return PointBroken(str(error))
+        except errors.RuntimeEnvSetupError as error:
+            return PointBroken(f"a machine could not set the code up: {error}")
+        except errors.RayError as error:
+            return PointLost(f"lost with its process or machine ({type(error).__name__})")
+        return report
+
+
+def run_task(task: PointTask, files: Mapping[str, Any]) -> Iterator[PointReport]:
+    """Run a point in the process that this worker of Ray keeps for them. ``files``: references by digest."""
+    global _process  # noqa: PLW0603 - one for all tasks of a worker, as it takes seconds to start
+    ray = import_ray()
+    context = ray.get_runtime_context()
+    machine = ClusterMachine(context.get_node_id(), ray.util.get_node_ip_address())
+    yield PointStarted(machine)
+    if _process is None:
+        _process = MachineProcess()
+    fetch: Callable[[str], bytes] = lambda digest: ray.get(files[digest])  # noqa: E731
+    _process.send(task, fetch, {"cluster": {"machine": machine.address}})
+    result = _process.receive()
+    if isinstance(result, PointLost):
+        _process.close()
+        _process = None
+    yield result

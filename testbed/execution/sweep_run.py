@@ -1,0 +1,155 @@
+"""One point of a sweep in a process of its own, forked from one that has imported everything."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import TestbedError
+from testbed.execution import session
+from testbed.execution.follower import Event, Follower
+from testbed.execution.record import add_capabilities, conclude, prepare
+from testbed.execution.scripts import SIMULATION, failure_files
+from testbed.execution.session import SessionResult
+from testbed.plan.model import Plan, to_json
+from testbed.results import atomic
+from testbed.results.manifest import git_state, use_git_state
+from testbed.results.rundir import RunDirectory, read_json
+
+UNEXPECTED = 70  # exit code: an error in testbed itself
+_PR_SET_PDEATHSIG = 1
+
+Followers = Callable[[], Sequence[Follower]]
+
+
+@dataclass(frozen=True, slots=True)
+class PointOrigin:
+    """The command that a point comes from, on another machine, where its results will be read.
+
+    plan   with the paths of files there
+    argv   of the command
+    git    the commit of its code
+    paths  those of files, by the path of the copy here
+    """
+
+    plan: Plan
+    argv: Sequence[str]
+    git: Mapping[str, Any]
+    paths: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PointRun:
+    """What a process needs to run a point.
+
+    scenario, resolved  the scenario as written, and with its defaults
+    followers           makes those of this run, in the process that runs it; their warnings go to its ``host.log``
+    capabilities        what the manifest tells of where it runs
+    origin              of a point from another machine
+    """
+
+    plan: Plan
+    scenario: bytes
+    resolved: str
+    followers: Followers = tuple
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    origin: PointOrigin | None = None
+
+
+def execute_point(path: Path, point: PointRun) -> None:
+    """Run a point in the run directory ``path``. Raise what ``rundir.claim`` raises."""
+    begin_s, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+    if point.origin:
+        sys.argv = list(point.origin.argv)
+        use_git_state(point.origin.git)
+    run = prepare(path, point.plan, scenario=point.scenario, resolved=point.resolved, capabilities=point.capabilities)
+    log = os.open(run.file("host.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    followers = point.followers()
+    plan, outcome = point.plan, _attempt(point.plan, run, followers)
+    if point.origin:
+        plan, outcome = point.origin.plan, _as_sent(run, outcome, point.origin)
+    ended = conclude(run, plan, outcome, started, time.monotonic() - begin_s)
+    run.set_status(ended.outcome.status, ended.result["plan_sha256"], ended.outcome.message)
+    for follower in followers:
+        follower.end(path)
+
+
+def _as_sent(run: RunDirectory, outcome: SessionResult, origin: PointOrigin) -> SessionResult:
+    """Let the run directory tell of the files of the origin instead of their copies; return the outcome likewise."""
+    atomic.write_bytes(run.file("plan.json"), to_json(origin.plan))
+    about = read_json(run.file("manifest.json"))
+    atomic.write_json(run.file("manifest.json"), {**about, "code": [asdict(file) for file in origin.plan.code]})
+    return replace(outcome, message=with_paths(outcome.message, origin.paths))
+
+
+def with_paths(text: str, paths: Mapping[str, str]) -> str:
+    """Return the text with the values of ``paths`` instead of their keys."""
+    for copy, path in paths.items():
+        text = text.replace(copy, path)
+    return text
+
+
+def close_script(run: RunDirectory, plan: Plan, code: int) -> None:
+    """Let a run whose script has ended its process fail with that cause; leave others as they are."""
+    files = failure_files(plan, run.path)
+    node, cause = files.explain(SIMULATION, code, None) if files else ("", "")
+    if files and node:
+        files.close()
+        run.set_status("failed", run.status().plan_sha256, f"{node}: {cause}\n{files.note(node)}")
+
+
+def _attempt(plan: Plan, run: RunDirectory, followers: Sequence[Follower]) -> SessionResult:
+    """Simulated in this very process; otherwise under a host process of its own."""
+
+    def take(event: Event) -> None:
+        add_capabilities(run, event)
+        for follower in followers:
+            for message in follower.take(event):
+                print(f"warning: {message}", flush=True)  # noqa: T201 - into host.log
+
+    try:
+        for follower in followers:
+            follower.start(plan, run.path)
+    except TestbedError as error:
+        return SessionResult("failed", str(error), error.exit_code)
+    if plan.back_end == "simulate":
+        from testbed.execution.host import attempt
+
+        return attempt(plan, run.path, take)
+    return session.run(plan, run.path, take)
+
+
+def warm_up(plans: Iterable[Plan]) -> None:
+    """Import what every child needs, read the data sets and ask git for the commit, before the first fork."""
+    import pandas  # noqa: F401
+    import pyarrow.dataset  # noqa: F401
+    import torch
+
+    import testbed.engine.roles
+    import testbed.execution.host
+    import testbed.results.tables
+    import testbed.simulation.run  # noqa: F401
+    from testbed.engine.learner import warm_up as read_data
+
+    torch.set_num_threads(1)
+    git_state()
+    for plan in {repr(plan.training.data): plan for plan in plans}.values():
+        read_data(plan)
+
+
+def die_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when its parent has ended. Raise ``OSError`` where it refuses."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:  # it ended between fork and prctl
+        os._exit(UNEXPECTED)

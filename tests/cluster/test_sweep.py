@@ -1,0 +1,111 @@
+"""Sweeps on real raylets: the same table as on one machine, whatever dies; and nothing is left on any machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.raylets import ROOT, Raylets, needs_raylets, raylets
+from tests.cluster.sweeping import POINTS, SMALL, begin, done, end, left_on, places, sweep, wait_until
+
+pytestmark = [needs_raylets, pytest.mark.slow, pytest.mark.timeout(600)]  # 170 s in all
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Raylets]:
+    with raylets(workers=3) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sweep") / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.fixture(scope="module")
+def table(scenario: Path) -> bytes:
+    """The table of the sweep on this machine."""
+    out = scenario.parent / "here"
+    subprocess.run(sweep(scenario, out), check=True, capture_output=True, cwd=ROOT)
+    return (out / "sweep.csv").read_bytes()
+
+
+def test_a_cluster_makes_the_table_of_one_machine(
+    cluster: Raylets, scenario: Path, table: bytes, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    end(begin(cluster, sweep(scenario, out)))
+    assert (out / "sweep.csv").read_bytes() == table
+    assert set(places(out).values()) == {machine.address for machine in cluster.workers}
+    about = json.loads(next(out.glob("runs/*/manifest.json")).read_text())
+    assert about["argv"][-2:] == ["--cluster", cluster.address] and about["testbed"]["git_commit"]
+    before = done(out)
+    assert "12 of 12 runs done" in end(begin(cluster, sweep(scenario, out)))
+    assert done(out) == before
+    wait_until(lambda: not any(left_on(machine) for machine in cluster.workers), 30)
+
+
+def test_a_driver_is_killed_and_the_next_goes_on(
+    cluster: Raylets, scenario: Path, table: bytes, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    for finished in (2, 5):
+        process = begin(cluster, sweep(scenario, out))
+        wait_until(lambda finished=finished: len(done(out)) >= finished)  # type: ignore[misc]
+        process.send_signal(signal.SIGKILL)
+        _kill_drivers(cluster)
+        process.wait()
+        wait_until(lambda: not any(left_on(machine) for machine in cluster.workers), 60)
+    before = done(out)
+    assert 5 <= len(before) < POINTS
+    end(begin(cluster, sweep(scenario, out)))
+    assert (out / "sweep.csv").read_bytes() == table
+    after = done(out)
+    assert {name: after[name] for name in before} == before
+
+
+def _kill_drivers(cluster: Raylets) -> None:
+    """``nsenter`` has forked the command: kill this, too."""
+    for pid, text in cluster.head.processes().items():
+        if "testbed.cli.main" in text:
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_machines_come_and_go(scenario: Path, table: bytes, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with raylets(workers=3) as cluster:
+        process = begin(cluster, sweep(scenario, out))
+        wait_until(lambda: len(done(out)) >= 2)
+        cluster.workers[0].kill()
+        before = done(out)
+        added = cluster.add()
+        text = end(process)
+        after = done(out)
+        assert (out / "sweep.csv").read_bytes() == table
+        assert {name: after[name] for name in before} == before
+        assert len(after) == POINTS and added.address in places(out).values()
+        assert f"machine {cluster.workers[0].address} has left the cluster" in text
+        assert f"machine {added.address} has joined the cluster" in text
+        wait_until(lambda: not any(left_on(machine) for machine in cluster.workers if machine.alive()), 30)
+
+
+def test_workers_of_ray_are_killed(cluster: Raylets, scenario: Path, table: bytes, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = begin(cluster, sweep(scenario, out))
+    for finished in (1, 4):
+        wait_until(lambda finished=finished: len(done(out)) >= finished)  # type: ignore[misc]
+        for pid, text in cluster.workers[0].processes().items():
+            if text.startswith("ray::testbed-"):
+                os.kill(pid, signal.SIGKILL)
+    text = end(process)
+    assert "lost with its process or machine (WorkerCrashedError); it is run again (2 of 4 attempts)" in text
+    assert (out / "sweep.csv").read_bytes() == table
+    wait_until(lambda: not any(left_on(machine) for machine in cluster.workers), 30)

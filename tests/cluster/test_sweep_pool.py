@@ -1,0 +1,446 @@
+"""The points of a sweep on machines, without Ray: what a point needs, what is tried again, and what comes home."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import select
+import socket
+import tarfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.cluster.connection import ClusterMachine
+from testbed.errors import CapabilityError
+from testbed.execution import sweep as sweeps
+from testbed.execution import sweep_machine
+from testbed.execution.sweep_cluster import ATTEMPTS, ClusterPool, PointNeeds, PointReport, PointStarted, needs_of
+from testbed.execution.sweep_machine import (
+    MachineProcess,
+    MachineUnfit,
+    PointBroken,
+    PointEnded,
+    PointLost,
+    PointTask,
+)
+from testbed.execution.sweep_points import SweepPoint, points_of
+from testbed.plan.model import ExactPlan, Plan
+from testbed.results.rundir import RunDirectory
+from testbed.scenario.sweep import SweepSettings, from_options
+from tests.cluster.sweeping import SMALL
+
+ONE = ClusterMachine("a", "10.0.0.1", cores=1, memory_bytes=8e9)
+BIG = ClusterMachine("b", "10.0.0.2", cores=16, gpus=2, memory_bytes=64e9, slots={"emulate": 1})
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sweep") / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.fixture(scope="module")
+def points(scenario: Path) -> list[SweepPoint]:
+    return points_of(scenario, from_options(["codec=none,fp16"], [], 2), None)
+
+
+# ---- what a point takes ---------------------------------------------------------------------------------------------
+
+
+def on(plan: Plan, back_end: str, **changes: Any) -> Plan:
+    return replace(plan, back_end=back_end, **changes)
+
+
+def test_a_simulation_takes_a_core_and_what_the_largest_before_it_took(points: list[SweepPoint]) -> None:
+    plan = points[0].plan
+    assert needs_of(plan, [ONE, BIG]) == PointNeeds(cores=1)
+    assert needs_of(plan, [ONE, BIG], peak_bytes=10**9).memory_bytes == 1_200_000_000
+    assert needs_of(plan, [ONE], peak_bytes=8 * 10**9).memory_bytes == 8e9, "no machine could ever run it"
+
+
+def test_an_exact_run_takes_a_core_and_the_memory_of_its_guest(points: list[SweepPoint]) -> None:
+    exact = ExactPlan(memory_bytes=2 << 30, system_call_s=1e-6, cpu="none")
+    assert needs_of(on(points[0].plan, "exact", exact=exact), [BIG]) == PointNeeds(cores=1, memory_bytes=2 << 30)
+
+
+@pytest.mark.parametrize("back_end", ["emulate", "local"])
+def test_a_paced_run_has_a_machine_with_a_slot_alone(points: list[SweepPoint], back_end: str) -> None:
+    needs = needs_of(on(points[0].plan, back_end), [ONE, BIG, replace(BIG, id="c", cores=8)])
+    assert needs == PointNeeds(cores=8, slot=True)
+    assert [needs.times(machine) for machine in (ONE, BIG)] == [0, 1]
+    assert str(needs) == "8 cores, a slot 'emulate'"
+
+
+def test_devices_are_gpus(points: list[SweepPoint]) -> None:
+    plan = points[0].plan
+    node = plan.nodes[-1]
+    cuda = replace(plan, nodes=(*plan.nodes[:-1], replace(node, device=replace(node.device, kind="cuda"))))
+    assert needs_of(cuda, [BIG]).gpus == 1
+    assert not PointNeeds(gpus=1).fits(ONE) and PointNeeds(gpus=1).fits(BIG)
+
+
+# ---- what is done with what happens ---------------------------------------------------------------------------------
+
+
+def packed(**files: str) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return stream.getvalue()
+
+
+ENDED = PointEnded("done", "", "0" * 64, packed(log="made elsewhere"), 10**9)
+
+
+class Script:
+    """Tasks that end as written: ``ends(id, attempt)`` returns the reports of an attempt."""
+
+    def __init__(
+        self, ends: Callable[[str, int], Sequence[PointReport]], machines: Sequence[ClusterMachine] = (BIG,)
+    ) -> None:
+        self._ends, self.at = ends, list(machines)
+        self.started: list[tuple[str, PointNeeds, Sequence[str]]] = []
+        self._reports: deque[tuple[str, PointReport]] = deque()
+        self.cancelled, self.most, self._open = False, 0, set[str]()
+
+    def machines(self) -> list[ClusterMachine]:
+        return self.at
+
+    def content(self, sha256: str, content: bytes) -> None:
+        raise AssertionError("the scenario names no file")
+
+    def start(self, task: PointTask, needs: PointNeeds, without: Sequence[str]) -> None:
+        attempt = sum(key == task.id for key, _, _ in self.started)
+        self.started.append((task.id, needs, without))
+        self._open.add(task.id)
+        self.most = max(self.most, len(self._open))
+        self._reports += [(task.id, each) for each in self._ends(task.id, attempt)]
+
+    def reports(self, limit_s: float) -> list[tuple[str, PointReport]]:
+        assert self._reports, "the pool waits for what will never come"
+        key, each = self._reports.popleft()
+        if not isinstance(each, PointStarted):
+            self._open.discard(key)
+        return [(key, each)]
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Watch:
+    """A pool with its tasks, and what it has told."""
+
+    def __init__(self, out: Path, tasks: Any, retry_failed: bool = False) -> None:
+        self.states: list[tuple[str, str]] = []
+        self.warnings: list[str] = []
+        self.out = out
+        self.pool = ClusterPool(
+            tasks, self.path, SMALL.encode(), lambda point, state: self.states.append((point.id, state)),
+            self.warnings.append, retry_failed,
+        )  # fmt: skip
+
+    def path(self, point: SweepPoint) -> Path:
+        return self.out / point.id
+
+    def status(self, point: SweepPoint) -> str:
+        return RunDirectory(self.path(point)).status().state
+
+
+def test_results_come_home_and_are_not_made_again(points: list[SweepPoint], tmp_path: Path) -> None:
+    tasks = Script(lambda key, attempt: [PointStarted(BIG), ENDED])
+    watch = Watch(tmp_path, tasks)
+    watch.pool.run(points)
+    assert [watch.status(point) for point in points] == ["done"] * 4
+    assert watch.path(points[0]).joinpath("log").read_text() == "made elsewhere"
+    assert watch.states[:4].count((points[0].id, "running")) == 1
+    again = Script(lambda key, attempt: [])
+    Watch(tmp_path, again).pool.run(points)
+    assert not again.started
+
+
+def test_memory_of_later_points_is_what_earlier_ones_took(points: list[SweepPoint], tmp_path: Path) -> None:
+    tasks = Script(lambda key, attempt: [PointStarted(ONE), ENDED], [ONE])
+    Watch(tmp_path, tasks).pool.run(points, jobs=1)
+    assert [needs.memory_bytes for _, needs, _ in tasks.started] == [0, *[1_200_000_000] * 3]
+
+
+def test_a_lost_point_is_run_again_and_given_up_at_the_limit(points: list[SweepPoint], tmp_path: Path) -> None:
+    unlucky, unhappy = points[0].id, points[1].id
+
+    def ends(key: str, attempt: int) -> list[PointReport]:
+        lost = key == unlucky or (key == unhappy and attempt < ATTEMPTS - 1)
+        return [PointStarted(BIG), PointLost("its machine burned") if lost else ENDED]
+
+    watch = Watch(tmp_path, tasks := Script(ends))
+    watch.pool.run(points)
+    tried = [key for key, _, _ in tasks.started]
+    assert (tried.count(unlucky), tried.count(unhappy), len(tried)) == (ATTEMPTS, ATTEMPTS, 2 * ATTEMPTS + 2)
+    assert [watch.status(point) for point in points] == ["failed", "done", "done", "done"]
+    told = RunDirectory(watch.path(points[0])).status().message
+    assert told == f"given up after {ATTEMPTS} attempts; the last on 10.0.0.2: its machine burned"
+    assert f"{unhappy} on 10.0.0.2: its machine burned; it is run again (2 of 4 attempts)" in watch.warnings
+    Watch(tmp_path, quiet := Script(lambda key, attempt: [])).pool.run(points)
+    assert not quiet.started, "a failed point is run again only on request"
+    Watch(tmp_path, once := Script(lambda key, attempt: [ENDED]), retry_failed=True).pool.run(points)
+    assert [key for key, _, _ in once.started] == [unlucky]
+
+
+def test_an_error_of_our_own_is_not_tried_again(points: list[SweepPoint], tmp_path: Path) -> None:
+    tasks = Script(lambda key, attempt: [PointStarted(BIG), PointBroken("NameError: name 'x'")])
+    watch = Watch(tmp_path, tasks)
+    watch.pool.run(points[:1])
+    assert len(tasks.started) == 1
+    assert RunDirectory(watch.path(points[0])).status().message == "NameError: name 'x'"
+
+
+def test_an_unfit_machine_is_left_out(points: list[SweepPoint], tmp_path: Path) -> None:
+    def ends(key: str, attempt: int) -> list[PointReport]:
+        if attempt == 0 and key == points[0].id:
+            return [PointStarted(ONE), MachineUnfit("has numpy 1.0 instead of 2.0")]
+        return [PointStarted(BIG), ENDED]
+
+    watch = Watch(tmp_path, tasks := Script(ends, [ONE, BIG]))
+    watch.pool.run(points, jobs=1)
+    assert [without for _, _, without in tasks.started] == [[], *[["a"]] * 4]
+    assert watch.warnings == ["machine 10.0.0.1 gets no points: it has numpy 1.0 instead of 2.0"]
+    assert {watch.status(point) for point in points} == {"done"}
+    with pytest.raises(CapabilityError, match=r"no machine can run the points; 10.0.0.1 has numpy 1.0"):
+        Watch(tmp_path / "other", Script(ends, [ONE])).pool.run(points)
+
+
+def test_machines_that_come_and_go_are_told(points: list[SweepPoint], tmp_path: Path) -> None:
+    tasks = Script(lambda key, attempt: [PointStarted(ONE), ENDED], [ONE])
+
+    def start(task: PointTask, *rest: Any) -> None:
+        tasks.at = [BIG]
+        Script.start(tasks, task, *rest)
+
+    tasks.start = start  # type: ignore[method-assign]
+    watch = Watch(tmp_path, tasks)
+    watch.pool.run(points)
+    assert watch.warnings == ["machine 10.0.0.1 has left the cluster", "machine 10.0.0.2 has joined the cluster"]
+
+
+def test_a_point_that_no_machine_can_run_is_refused_first(points: list[SweepPoint], tmp_path: Path) -> None:
+    emulated = replace(points[0], plan=on(points[0].plan, "emulate"))
+    watch = Watch(tmp_path, tasks := Script(lambda key, attempt: [ENDED], [ONE]))
+    with pytest.raises(
+        CapabilityError, match=r"no machine .* has 1 core, a slot 'emulate'.*--resources='\{\"emulate\""
+    ):
+        watch.pool.run([points[1], emulated])
+    assert not tasks.started and not list(tmp_path.iterdir())
+
+
+def test_no_more_are_handed_out_than_the_machines_can_begin_soon(points: list[SweepPoint], tmp_path: Path) -> None:
+    tasks = Script(lambda key, attempt: [PointStarted(ONE), ENDED], [ONE])
+    Watch(tmp_path, tasks).pool.run(points)
+    assert tasks.most == 3
+    limited = Script(lambda key, attempt: [PointStarted(ONE), ENDED], [ONE])
+    Watch(tmp_path / "limited", limited).pool.run(points, jobs=2)
+    assert limited.most == 2
+
+
+def test_an_interruption_ends_what_runs_and_loses_nothing_else(points: list[SweepPoint], tmp_path: Path) -> None:
+    def interrupted(key: str, attempt: int) -> list[PointReport]:
+        if key == points[1].id:
+            raise KeyboardInterrupt
+        return [PointStarted(BIG), ENDED]
+
+    watch = Watch(tmp_path, tasks := Script(interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        watch.pool.run(points)
+    assert tasks.cancelled
+    assert [watch.status(point) for point in points] == ["interrupted", "interrupted", "pending", "pending"]
+    Watch(tmp_path, Script(lambda key, attempt: [ENDED])).pool.run(points)
+    assert {watch.status(point) for point in points} == {"done"}
+
+
+def test_what_another_command_runs_is_waited_for(
+    points: list[SweepPoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Watch(tmp_path, Script(lambda key, attempt: [ENDED]))
+    watch = Watch(tmp_path, tasks := Script(lambda key, attempt: [ENDED]))
+    assert other.pool._start(points[0])
+    monkeypatch.setattr(
+        "testbed.execution.sweep_cluster.time.sleep", lambda _: other.pool._take([(points[0].id, ENDED)])
+    )
+    watch.pool.run(points)
+    assert points[0].id not in [key for key, _, _ in tasks.started]
+    assert (points[0].id, "done") in watch.states
+
+
+# ---- with processes as on machines ----------------------------------------------------------------------------------
+
+
+class ForkedProcess(MachineProcess):
+    """The process of a machine, forked from the tests' instead of started: it need not import."""
+
+    def __init__(self) -> None:
+        ours, its = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            for entry in Path("/proc/self/fd").iterdir():  # sockets of other machines among them
+                if int(entry.name) > 2 and int(entry.name) != its.fileno():
+                    with suppress(OSError):
+                        os.close(int(entry.name))
+            sweep_machine.main(its.fileno())
+            os._exit(0)
+        its.close()
+        self._connection = Connection(ours.detach())
+        self._stored = set()
+
+    def close(self) -> None:
+        super().close()
+        os.waitpid(self.pid, 0)
+
+
+class Processes:
+    """Machines of one core each, on this one."""
+
+    def __init__(self, count: int) -> None:
+        self._all = [ClusterMachine(str(number), f"10.0.0.{number}", 1, memory_bytes=4e9) for number in range(count)]
+        self.processes = {machine.id: ForkedProcess() for machine in self._all}
+        self._busy: dict[str, str] = {}
+        self._queue: deque[PointTask] = deque()
+        self._contents: dict[str, bytes] = {}
+
+    def machines(self) -> list[ClusterMachine]:
+        return self._all
+
+    def content(self, sha256: str, content: bytes) -> None:
+        self._contents[sha256] = content
+
+    def start(self, task: PointTask, needs: PointNeeds, without: Sequence[str]) -> None:
+        self._queue.append(task)
+
+    def reports(self, limit_s: float) -> list[tuple[str, PointReport]]:
+        reports: list[tuple[str, PointReport]] = []
+        for machine in self._all:
+            if machine.id not in self._busy and self._queue:
+                task = self._queue.popleft()
+                self._busy[machine.id] = task.id
+                self.processes[machine.id].send(
+                    task, self._contents.__getitem__, {"cluster": {"machine": machine.address}}
+                )
+                reports.append((task.id, PointStarted(machine)))
+        ready, _, _ = select.select([self.processes[name] for name in self._busy], [], [], 0 if reports else limit_s)
+        for name in [name for name in self._busy if self.processes[name] in ready]:
+            reports.append((self._busy.pop(name), self.processes[name].receive()))
+        return reports
+
+    def cancel(self) -> None:
+        raise AssertionError("nothing is interrupted")
+
+
+@pytest.fixture
+def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
+    """Two; what they leave would be in ``tmp_path / "machine"``."""
+    (tmp_path / "machine").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "machine"))
+    made = Processes(2)
+    try:
+        yield made
+    finally:
+        for process in made.processes.values():
+            process.close()
+    assert not list((tmp_path / "machine").iterdir()), "a machine is left with files"
+
+
+def job_of(out: Path, scenario: Path, points: list[SweepPoint]) -> sweeps.SweepJob:
+    return sweeps.SweepJob(out, scenario, SweepSettings(), points)
+
+
+def test_the_table_is_that_of_one_machine(
+    scenario: Path, points: list[SweepPoint], processes: Processes, tmp_path: Path
+) -> None:
+    here, there = job_of(tmp_path / "here", scenario, points), job_of(tmp_path / "there", scenario, points)
+    rows = sweeps.execute(here, lambda point, state: None)
+    watch = Watch(there.directory / "runs", processes)
+    watch.pool.run(points)
+    assert sweeps.as_csv(sweeps.table(there)) == sweeps.as_csv(rows)
+    names = {path.name for path in here.path(points[0]).iterdir()}
+    assert {path.name for path in there.path(points[0]).iterdir()} == names
+    abouts = [json.loads((there.path(point) / "manifest.json").read_text()) for point in points]
+    assert {about["capabilities"]["cluster"]["machine"] for about in abouts} == {"10.0.0.0", "10.0.0.1"}
+    ours = json.loads((here.path(points[0]) / "manifest.json").read_text())
+    assert {key: abouts[0][key] for key in ("argv", "testbed", "code")} == {
+        key: ours[key] for key in ("argv", "testbed", "code")
+    }
+    assert (there.path(points[0]) / "plan.json").read_bytes() == (here.path(points[0]) / "plan.json").read_bytes()
+
+
+def test_a_killed_point_is_run_again(points: list[SweepPoint], processes: Processes, tmp_path: Path) -> None:
+    watch = Watch(tmp_path / "runs", processes)
+    killed = []
+
+    def state(point: SweepPoint, now: str) -> None:
+        if now == "running" and not killed:
+            killed.append(_kill_child(processes.processes["0"].pid))
+
+    watch.pool.on_state = state
+    watch.pool.run(points)
+    assert {watch.status(point) for point in points} == {"done"}
+    assert [text for text in watch.warnings if "killed by SIGKILL, as by the kernel when memory is short" in text]
+
+
+def _kill_child(pid: int) -> int:
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    while not (found := children.read_text().split()):
+        time.sleep(0.001)
+    os.kill(int(found[0]), 9)
+    return int(found[0])
+
+
+def test_the_process_ends_with_the_point_when_the_other_end_closes(
+    points: list[SweepPoint], processes: Processes, tmp_path: Path
+) -> None:
+    pool = Watch(tmp_path / "runs", processes).pool
+    process = processes.processes["0"]
+    process.send(pool._task(points[0]), lambda digest: b"")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while not (found := children.read_text().split()):
+        time.sleep(0.001)
+    process.close()
+    assert not Path(f"/proc/{found[0]}").exists()
+    processes.processes["0"] = ForkedProcess()  # for the fixture to close
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    stale, living = tmp_path / "testbed-sweep-4194000-1", tmp_path / f"testbed-sweep-{os.getpid()}-{_start()}"
+    for path in (stale, living, tmp_path / "testbed-sweep-mine"):
+        path.mkdir()
+        (path / "file").write_text("")
+    sweep_machine.remove_stale(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([living.name, "testbed-sweep-mine"])
+
+
+def _start() -> int:
+    from testbed.process_id import start_ticks
+
+    ticks = start_ticks(os.getpid())
+    assert ticks is not None
+    return ticks
+
+
+def test_a_machine_with_other_packages_says_which(
+    points: list[SweepPoint], processes: Processes, tmp_path: Path
+) -> None:
+    task = Watch(tmp_path / "runs", processes).pool._task(points[0])
+    process = processes.processes["0"]
+    process.send(replace(task, code="other", packages={**task.packages, "numpy": "0.1"}), lambda digest: b"")
+    result = process.receive()
+    assert isinstance(result, MachineUnfit)
+    assert result.cause.endswith("instead of 0.1; install the same version on all machines") and "numpy" in result.cause
