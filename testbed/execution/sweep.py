@@ -25,6 +25,7 @@ from testbed.results import FINISHED, atomic
 from testbed.results.rundir import RunDirectory
 from testbed.results.summary import read_result
 from testbed.scenario.sweep import SweepSettings
+from testbed.units import parse_whole
 
 MEASURES = ("rounds", "accuracy", "round_time_s", "time_to_target_s", "training_s")
 
@@ -40,9 +41,13 @@ class SweepShard:
     def parse(cls, text: str) -> SweepShard:
         """Parse ``2/4``. Raise ``ScenarioError`` for anything else."""
         number, slash, count = text.partition("/")
-        if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        try:
+            shard = cls(parse_whole(number), parse_whole(count))
+        except ValueError:
+            shard = cls(0, 0)
+        if not (slash and 1 <= shard.number <= shard.count):
             raise ScenarioError(f"--shard {text}: expected i/n with 1 <= i <= n, e.g. 2/4")
-        return cls(int(number), int(count))
+        return shard
 
     def of(self, points: list[SweepPoint]) -> list[SweepPoint]:
         """The points of this part."""
