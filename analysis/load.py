@@ -5,21 +5,27 @@ The tables, their columns and units are those of ``testbed.results.columns``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from testbed.errors import ScenarioError
+from testbed.plan.model import completed
 from testbed.results import rundir, summary, tables
 from testbed.results.columns import TABLES
+from testbed.results.manifest import Manifest
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PLAN_KEYS = ("name", "seed", "back_end", "nodes", "network", "training", "technique", "transport")
-MANIFEST_KEYS = ("seed", "argv", "testbed", "python", "packages", "machine", "capabilities")
+
+class _Fidelity(TypedDict):
+    """What is read of ``fidelity.json``."""
+
+    status: Literal["ok", "degraded"]
 
 
 class Tables(dict[str, "pd.DataFrame"]):
@@ -81,15 +87,16 @@ def load_run(path: Path) -> StoredRun:
     """Open one run directory. Raise ``ScenarioError`` if it is none, ``TestbedError`` if a file of it is damaged."""
     directory = rundir.open_run(path)
     result = directory.file("result.json")
-    if not directory.file("plan.json").is_file():
+    if not os.path.lexists(directory.file("plan.json")):
         raise ScenarioError(f"{path}: has no plan.json: the run ended before it was planned; run the scenario again")
+    status = directory.status()
     return StoredRun(
         path=path,
-        plan=rundir.read_json(directory.file("plan.json"), *PLAN_KEYS),
-        manifest=_optional(directory.file("manifest.json"), *MANIFEST_KEYS) or {},
-        result=summary.read_result(result) if result.is_file() else None,
-        fidelity=_optional(directory.file("fidelity.json"), "status"),
-        status=directory.status(),
+        plan=_plan(directory.file("plan.json"), status.plan_sha256),
+        manifest=_optional(directory.file("manifest.json"), Manifest) or {},
+        result=summary.read_result(result) if os.path.lexists(result) else None,
+        fidelity=_optional(directory.file("fidelity.json"), _Fidelity),
+        status=status,
         tables=Tables(path, {}),
     )
 
@@ -108,8 +115,20 @@ def load(paths: Iterable[Path]) -> list[StoredRun]:
     return [load_run(path) for path in paths]
 
 
-def _optional(path: Path, *keys: str) -> dict[str, Any] | None:
-    return rundir.read_json(path, *keys) if path.exists() else None
+def _optional(path: Path, form: type[Any]) -> dict[str, Any] | None:
+    return rundir.read_json(path, form) if os.path.lexists(path) else None
+
+
+def _plan(path: Path, sha256: str) -> dict[str, Any]:
+    """Return the content of ``plan.json``. Raise ``TestbedError`` unless it is a Plan, and that of the run."""
+    content = rundir.read_json(path)
+    try:
+        plan = completed(content)
+    except ValueError as error:
+        raise rundir.damaged(path, str(error)) from error
+    if sha256 and summary.sha256_of(content) != sha256:
+        raise rundir.damaged(path, "it is not the plan that status.json names")
+    return plan
 
 
 def _without_back_end(plan: Mapping[str, Any]) -> dict[str, Any]:

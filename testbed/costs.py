@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from testbed.errors import ScenarioError
+from testbed.units import parse_float
 
 ENCODE, DECODE, ENCODE_VALUE, DECODE_VALUE = "encode", "decode", "encode_value", "decode_value"
 CODING = ("encode", "decode")  # kinds of ``testbed.world.Work`` that codecs do
@@ -70,7 +71,7 @@ def read_costs(lines: Iterable[tuple[int, str]], name: str) -> Costs:
             continue
         row, *cells = [cell.strip() for cell in line.split(",")]
         try:
-            call_us, element_ns, byte_ns = (float(cell) for cell in cells)
+            call_us, element_ns, byte_ns = map(parse_float, cells)
         except ValueError:
             raise ScenarioError(f"{name}:{number}: expected a row's name and three numbers") from None
         if not all(0 <= cell < 1e9 for cell in (call_us, element_ns, byte_ns)):

@@ -15,6 +15,7 @@ from fractions import Fraction
 MAX_NUMBER_CHARACTERS = 25
 
 _NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?")
+_FLOAT = re.compile(r"[-+]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|inf(inity)?|nan)", re.IGNORECASE)
 _QUANTITY = re.compile(r"([-+]?[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?)\s*([^0-9:_].*)?")
 # how other tools write rates: (prefix, are these bytes?) -> what to write here
 _FOREIGN_RATE = re.compile(r"([kKmMgGtT]?)i?(bps|b/s|Bps|B/s|bit|bits/s|bit/sec|byte/s|bytes/s)")
@@ -68,6 +69,24 @@ def parse_number(text: str) -> Fraction:
     if not _NUMBER.fullmatch(text):
         raise UnitError(f"expected a number, got '{text}'", why_no_number(text))
     return Fraction(Decimal(text))
+
+
+def parse_float(text: str) -> float:
+    """Return a number of a file that a program has written; it may be infinite or not a number.
+
+    Raise ``ValueError`` for anything else, also for what ``float`` accepts beside: ``1_0`` and digits of other scripts,
+    which in a file of numbers are damage.
+    """
+    if not _FLOAT.fullmatch(text.strip()):
+        raise ValueError(f"not a number: {text[:40]}")
+    return float(text)
+
+
+def parse_whole(text: str) -> int:
+    """Return a whole number of at most ``MAX_NUMBER_CHARACTERS`` digits; ``ValueError`` for anything else."""
+    if not re.fullmatch(r"[-+]?[0-9]+", text) or len(text) > MAX_NUMBER_CHARACTERS:
+        raise ValueError(f"not a whole number: {text[:40]}")
+    return int(text)
 
 
 def why_no_number(text: str) -> str:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import Outcome
+from testbed.cli.options import Outcome, whole
 
 if TYPE_CHECKING:
     pass
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories; the first is the base")
     parser.add_argument("--out", type=Path, default=Path("comparison"), metavar="DIR",
                         help="where comparison.csv, .tex, .png and .pdf go; default: comparison/")  # fmt: skip
-    parser.add_argument("--columns", type=int, choices=(1, 2), default=2,
+    parser.add_argument("--columns", type=whole, choices=(1, 2), default=2,
                         help="columns of a paper that the figure fills; default: 2")  # fmt: skip
     parser.add_argument("--target", metavar="ACCURACY",
                         help="of the time to accuracy, e.g. 0.95 or '95 %%'; default: the first run's")  # fmt: skip

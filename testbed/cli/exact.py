@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from testbed.cli.options import Outcome
+from testbed.cli.options import Outcome, whole
 
 HELP = "build the kernel of exact runs"
 
@@ -17,7 +17,7 @@ HELP = "build the kernel of exact runs"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("build", "show"), help="build: make the kernel; show: what it was made of")
     parser.add_argument("--source", type=Path, metavar="FILE", help="the source package, instead of a download")
-    parser.add_argument("--jobs", type=int, metavar="N", help="compilers at a time; default: one per core")
+    parser.add_argument("--jobs", type=whole, metavar="N", help="compilers at a time; default: one per core")
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.studies import EXPERIMENTS, PAPERS, VERDICTS
-from testbed.cli.options import BACK_ENDS, Outcome, add_cluster, check_jobs
+from testbed.cli.options import BACK_ENDS, Outcome, add_cluster, check_jobs, whole
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -35,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="PATH=V,V", dest="settings",
                         help="a setting of every run, or parameter of the study; several values are swept")  # fmt: skip
     parser.add_argument("--only", default="", metavar="LABEL,…", help="only these variants")
-    parser.add_argument("--seeds", type=int, metavar="N", help="instead of the study's own number")
+    parser.add_argument("--seeds", type=whole, metavar="N", help="instead of the study's own number")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: figures/NAME or figures/NAME-quick")
-    parser.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: cores when simulated, else 1")
+    parser.add_argument("--jobs", type=whole, metavar="N", help="runs at once; default: cores when simulated, else 1")
     add_cluster(parser)
 
 

@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `testbed show RUN | head` is no error
         return 0
     except Exception as error:
-        return _report(arguments, *_unforeseen(error), error)
+        return _report(arguments, *unforeseen(error), error)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -109,7 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _unforeseen(error: Exception) -> tuple[str, int]:
+def unforeseen(error: Exception) -> tuple[str, int]:
     """Return message and exit code of an unforeseen error: an unusable path, or a defect of the testbed."""
     if not isinstance(error, OSError) or error.errno not in (*_WRONG_PLACE, *_FULL):
         return f"{type(error).__name__}: {error} (an error of testbed itself; --debug shows where)", 1

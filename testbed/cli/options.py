@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import ScenarioError
+from testbed.units import parse_float, parse_whole
 
 if TYPE_CHECKING:
     from testbed.plan.model import Plan
@@ -22,13 +23,29 @@ BACK_ENDS = ("emulate", "simulate", "local", "exact")
 Outcome = int | dict[str, Any] | tuple[int, dict[str, Any]]
 
 
+def whole(text: str) -> int:
+    """Read a whole number of an option. ``int`` takes ``1_0`` and digits of other scripts, too."""
+    try:
+        return parse_whole(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number") from None
+
+
+def decimal(text: str) -> float:
+    """Read a number of an option."""
+    try:
+        return parse_float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number") from None
+
+
 def add_scenario(parser: argparse.ArgumentParser) -> None:
     """Add the scenario file, and the options that change it without editing it."""
     parser.add_argument("scenario", type=Path, help="scenario file (YAML), or the name of a shipped scenario")
     parser.add_argument("--on", choices=BACK_ENDS, help="back end, instead of the scenario's own")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", dest="overrides",
                         help="change one value, e.g. --set links[*].rate='5 Mbit/s'; may be repeated")  # fmt: skip
-    parser.add_argument("--seed", type=int, help="short for --set seed=SEED")
+    parser.add_argument("--seed", type=whole, help="short for --set seed=SEED")
     add_allow_code(parser)
 
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import BACK_ENDS, Outcome, add_allow_code, add_cluster, add_log, check_jobs
+from testbed.cli.options import BACK_ENDS, Outcome, add_allow_code, add_cluster, add_log, check_jobs, whole
 from testbed.cli.sweep_progress import progress
 from testbed.display import look
 from testbed.display.tables import sweep_table
@@ -33,9 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="values of one setting, combined with all of the others; may be repeated")  # fmt: skip
     parser.add_argument("--zip", action="append", default=[], metavar="PATH=V,V", dest="zipped",
                         help="values combined one to one with those of the other --zip; may be repeated")  # fmt: skip
-    parser.add_argument("--seeds", type=int, metavar="N", help="the scenario's seed and the N-1 after it")
+    parser.add_argument("--seeds", type=whole, metavar="N", help="the scenario's seed and the N-1 after it")
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the runs; default: sweeps/NAME")
-    parser.add_argument("--jobs", type=int, metavar="N", help="runs at once; default: cores when simulated, else 1")
+    parser.add_argument("--jobs", type=whole, metavar="N", help="runs at once; default: cores when simulated, else 1")
     add_cluster(parser)
     parser.add_argument("--retry-failed", action="store_true", help="run failed points again")
     add_log(parser)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import Outcome
+from testbed.cli.options import Outcome, decimal
 from testbed.cli.pictures import save, write
 from testbed.display import look
 from testbed.errors import ScenarioError
@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     change = parser.add_argument_group("changes, in this order")
     change.add_argument("--loop", action=argparse.BooleanOptionalAction, default=None, help="repeat it from its end")
     change.add_argument("--offset", metavar="TIME", help="begin at this time of it")
-    change.add_argument("--scale", type=float, default=1.0, metavar="FACTOR", help="multiply the values")
-    change.add_argument("--speed", type=float, default=1.0, metavar="FACTOR", help="divide the times")
+    change.add_argument("--scale", type=decimal, default=1.0, metavar="FACTOR", help="multiply the values")
+    change.add_argument("--speed", type=decimal, default=1.0, metavar="FACTOR", help="divide the times")
     change.add_argument("--resample", metavar="TIME", help="means over steps of this length")
     out = parser.add_argument_group("output")
     out.add_argument("--picture", type=Path, metavar="FILE", help="draw it (.png, .svg, .pdf)")

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import Outcome, add_cluster
+from testbed.cli.options import Outcome, add_cluster, whole
 from testbed.cli.sweep_progress import progress
 from testbed.display import look
 from testbed.results import COMPLETED
@@ -40,10 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a technique and what it sets; may be repeated; default: the scenario's own")  # fmt: skip
     parser.add_argument("--techniques", type=Path, metavar="FILE",
                         help="YAML: NAME: {path: value, …} each, e.g. scenarios/large/techniques.yaml")  # fmt: skip
-    parser.add_argument("--rounds", type=int, default=30, help="rounds of each run; default: %(default)s")
+    parser.add_argument("--rounds", type=whole, default=30, help="rounds of each run; default: %(default)s")
     parser.add_argument("--against", choices=("emulate", "exact"), default="emulate",
                         help="the back end that the simulation is compared with; default: %(default)s")  # fmt: skip
-    parser.add_argument("--repeats", type=int, default=1, metavar="N",
+    parser.add_argument("--repeats", type=whole, default=1, metavar="N",
                         help="emulate everything N times, and compare the emulation with itself")  # fmt: skip
     parser.add_argument("--host", metavar="VALUE",
                         help="simulation.host of the simulated runs, as `testbed calibrate` prints it")  # fmt: skip

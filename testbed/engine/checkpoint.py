@@ -21,7 +21,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
-import json
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -34,6 +33,7 @@ import torch
 from testbed.engine.membership import CHECKPOINT, SAVED, Membership
 from testbed.errors import RunFailed, ScenarioError
 from testbed.plan.model import Plan
+from testbed.regular_file import read_regular
 from testbed.results import atomic
 from testbed.state import State, below, under
 from testbed.world import Instant, World
@@ -53,6 +53,18 @@ class Checkpoint:
     path: Path
     round: int
     states: Mapping[str, NodeState]
+    instant: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class _Manifest:
+    """What ``manifest.json`` holds: SHA-256 and node of every file."""
+
+    version: int
+    round: int
+    job_sha256: str
+    files: dict[str, str]
+    nodes: dict[str, str]
     instant: Instant
 
 
@@ -83,14 +95,11 @@ class CheckpointFiles:
 
     def commit(self, round_: int, digests: Mapping[str, str], instant: Instant) -> Path:
         """Make the files of ``round_`` a checkpoint and remove old ones. On ``OSError`` earlier ones are kept."""
-        folder, path = self._temporary(round_), self._directory / f"ckpt-{round_ + 1:06d}"
+        folder, path = self._temporary(round_), self._directory / _folder_name(round_)
         files = {_file_name(node): digest for node, digest in digests.items()}
         nodes = {_file_name(node): node for node in digests}
-        about = {
-            "version": VERSION, "round": round_, "job_sha256": self._job, "files": files, "nodes": nodes,
-            "instant": asdict(instant),
-        }  # fmt: skip
-        atomic.write_json(folder / "manifest.json", about)
+        about = _Manifest(VERSION, round_, self._job, files, nodes, instant)
+        atomic.write_json(folder / "manifest.json", asdict(about))
         shutil.rmtree(path, ignore_errors=True)  # of a run that was resumed from an earlier one
         folder.rename(path)
         atomic.sync(self._directory)
@@ -103,7 +112,7 @@ class CheckpointFiles:
         shutil.rmtree(self._temporary(round_), ignore_errors=True)
 
     def _temporary(self, round_: int) -> Path:
-        return self._directory / f".ckpt-{round_ + 1:06d}.tmp"
+        return self._directory / f".{_folder_name(round_)}.tmp"
 
     def _found(self) -> list[Path]:
         return sorted(self._directory.glob("ckpt-*")) if self._directory.is_dir() else []
@@ -112,18 +121,24 @@ class CheckpointFiles:
         for path in reversed(self._found()):
             try:
                 return self._read(path)
-            except (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError) as error:
+            except (OSError, ValueError) as error:
                 self.skipped.append(f"{path.name}: {error}")
         return None
 
     def _read(self, path: Path) -> Checkpoint:
-        about = json.loads((path / "manifest.json").read_text())
-        if about["version"] != VERSION:
-            raise ValueError(f"version {about['version']}, this release reads version {VERSION}")
-        states = {about["nodes"][name]: _load(path / name, digest) for name, digest in about["files"].items()}
-        if about["job_sha256"] != self._job:
+        about = msgspec.json.decode(read_regular(path / "manifest.json"), type=_Manifest)
+        if about.version != VERSION:
+            raise ValueError(f"version {about.version}, this release reads version {VERSION}")
+        if about.nodes != {_file_name(node): node for node in about.nodes.values()} or set(about.nodes) != set(
+            about.files
+        ):
+            raise ValueError("manifest.json is damaged (its nodes are not those of its files)")
+        if about.round < 0 or path.name != _folder_name(about.round):
+            raise ValueError(f"manifest.json is damaged (it is of round {about.round})")
+        states = {about.nodes[name]: _load(path / name, digest) for name, digest in about.files.items()}
+        if about.job_sha256 != self._job:
             raise ScenarioError(f"{path}: belongs to another job; resume the scenario that it was made by")
-        return Checkpoint(path, int(about["round"]), states, Instant(**about["instant"]))
+        return Checkpoint(path, about.round, states, about.instant)
 
 
 def _explained(error: OSError, folder: Path, needed_bytes: int) -> OSError:
@@ -135,10 +150,16 @@ def _explained(error: OSError, folder: Path, needed_bytes: int) -> OSError:
 
 
 def _load(path: Path, digest: str) -> NodeState:
-    data = path.read_bytes()
+    data = read_regular(path)
     if hashlib.sha256(data).hexdigest() != digest:
         raise ValueError(f"{path.name} is damaged (its SHA-256 differs)")
-    state: NodeState = torch.load(io.BytesIO(data), weights_only=True)
+    try:
+        state = torch.load(io.BytesIO(data), weights_only=True)
+    except Exception as error:  # torch's readers raise anything
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{path.name} is no state ({reason})") from error
+    if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
+        raise ValueError(f"{path.name} is no state (expected values by name)")
     return state
 
 
@@ -149,6 +170,10 @@ def job_sha256(plan: Plan) -> str:
     job = (training.model, training.data, training.split, training.batch_size, training.compute)
     content = msgspec.json.encode(msgspec.to_builtins((plan.seed, plan.technique, nodes, job)), order="sorted")
     return hashlib.sha256(content).hexdigest()
+
+
+def _folder_name(round_: int) -> str:
+    return f"ckpt-{round_ + 1:06d}"
 
 
 def _file_name(node: str) -> str:

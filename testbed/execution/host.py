@@ -19,9 +19,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import Diverged, Interrupted, TestbedError
+from testbed.errors import Diverged, Interrupted, ScenarioError, TestbedError
 from testbed.execution import emulate, exact, local, simulate
 from testbed.execution.compiler import leave_out_compiler
+from testbed.execution.resume import FOLDER
 from testbed.execution.scripts import is_scripted
 from testbed.execution.session import SessionResult
 from testbed.plan.code import check_code
@@ -54,6 +55,7 @@ def main(directory: Path) -> int:
 def attempt(plan: Plan, directory: Path, report: Progress) -> SessionResult:
     """Run the plan in this process; every error becomes an outcome."""
     lost: dict[str, None] = {}
+    resumed = directory / FOLDER if (directory / FOLDER).is_dir() else None  # the checkpoints of an earlier run
 
     def watch(event: dict[str, Any]) -> None:
         if event["kind"] == "epoch":
@@ -69,13 +71,23 @@ def attempt(plan: Plan, directory: Path, report: Progress) -> SessionResult:
     except TestbedError as error:
         notes = "\n".join(getattr(error, "__notes__", ()))
         status = "diverged" if isinstance(error, Diverged) else "failed"
-        return SessionResult(status, f"{error}\n{notes}".strip(), error.exit_code)
+        where = (
+            f"{resumed}: " if resumed and isinstance(error, ScenarioError) and str(resumed) not in str(error) else ""
+        )
+        return SessionResult(status, f"{where}{error}\n{notes}".strip(), error.exit_code)
     except Exception as error:
         traceback.print_exc()
-        return SessionResult("failed", f"{type(error).__name__}: {error} (an error in testbed itself; see host.log)", 1)
+        return SessionResult("failed", _unforeseen(error, resumed), 1)
     if lost:
         return SessionResult("degraded", f"continued without {', '.join(lost)}", 0)
     return SessionResult("done", "", 0)
+
+
+def _unforeseen(error: Exception, resumed: Path | None) -> str:
+    about = f"{type(error).__name__}: {error}"
+    if resumed is None:
+        return f"{about} (an error in testbed itself; see host.log)"
+    return f"{resumed}: no run goes on from there ({about}): it was changed, or testbed itself is wrong; see host.log"
 
 
 def _reporter() -> Progress:

@@ -26,15 +26,16 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     links = build_links(topology, scenario.seed)
     network = build_network(topology, links, scenario.run.on)
     nodes = (build_program_nodes if scenario.is_program else build_nodes)(scenario, topology)
-    faults = build_faults(scenario, network, nodes)
     training, technique = training_of(scenario), technique_of(scenario)
+    timeouts = derive(scenario, network, nodes, training.model)
+    faults = build_faults(scenario, network, nodes, timeouts.run_deadline_s)
     return Plan(
         version=PLAN_VERSION, name=scenario.name, seed=scenario.seed, back_end=scenario.run.on,
         transport=transport_of(scenario), training=training, technique=technique,
         recovery=recovery_of(scenario), simulation=simulation_of(scenario), exact=exact_of(scenario, nodes),
         checkpoint_every=scenario.checkpoint.every,
         faults=faults, nodes=slowed(nodes, faults), network=with_faults(network, faults),
-        timeouts=derive(scenario, network, nodes, training.model), warnings=warnings_for(scenario, network, nodes),
+        timeouts=timeouts, warnings=warnings_for(scenario, network, nodes),
         background=build_background(scenario, network), code=code_of(technique, training) + scenario.code,
         program=program_of(scenario, topology),
     )  # fmt: skip

@@ -14,22 +14,40 @@ from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.sections.faults import Fault
 
 
-def build_faults(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> tuple[FaultPlan, ...]:
-    """Return every fault with its targets and times, by time. Raise ``ScenarioError`` for one without targets."""
+def build_faults(
+    scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], deadline_s: float
+) -> tuple[FaultPlan, ...]:
+    """Return every fault with its targets and times, by time.
+
+    Raise ``ScenarioError`` for one without targets, or that begins after the run: its last round, or its deadline.
+    """
     problems: list[str] = []
     found: list[FaultPlan] = []
     for index, fault in enumerate(scenario.faults):
         draws = _Draws(f"{scenario.seed}/faults/{index}")
         targets, problem = _targets(fault, network, nodes)
         problem = problem or _indispensable(scenario, fault, nodes, targets)
+        key = _key(fault)
+        if not problem:
+            key, problem = _too_late(fault, scenario.training.rounds, deadline_s)
         if problem:
-            where = scenario.place_of("faults", index, _key(fault))
-            problems.append(f"{where}: faults[{index}].{_key(fault)}: {problem}")
+            where = scenario.place_of("faults", index, key)
+            problems.append(f"{where}: faults[{index}].{key}: {problem}")
         else:
             found += _times(fault, targets, draws)
     if problems:
         raise ScenarioError(problems)
     return tuple(sorted(found, key=lambda fault: (fault.at_s is None, fault.at_s or 0.0, fault.round or 0)))
+
+
+def _too_late(fault: Fault, rounds: int, deadline_s: float) -> tuple[str, str]:
+    """Return the key of a fault that the run ends before, and the problem."""
+    if fault.round is not None and fault.round >= rounds:
+        return "round", f"{fault.round} is not before training.rounds ({rounds}); the fault would never happen"
+    key, begins_s = ("at", fault.at) if fault.sometime is None else ("sometime", fault.sometime.start)
+    if begins_s is not None and begins_s >= deadline_s:
+        return key, f"{begins_s:g} s is not before the run's deadline ({deadline_s:g} s); the fault would never happen"
+    return "", ""
 
 
 def _key(fault: Fault) -> str:
@@ -62,8 +80,14 @@ def _indispensable(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...]
         return "".join(
             f"{name} {why}, so it must be present from the start" for name, why in early.items() if name in targets
         )
-    if fault.kind != "kill" or scenario.recovery.on_failure != "continue":
+    if fault.kind != "kill" or scenario.recovery.on_failure == "restart":
         return ""
+    if fault.at == 0 and len(targets) == len(nodes) and fault.pick is None:
+        return "kills every node before the run has begun (write a later 'at', or 'recovery: {on_failure: restart}')"
+    return _needed_to_continue(scenario, fault, nodes, targets) if scenario.recovery.on_failure == "continue" else ""
+
+
+def _needed_to_continue(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...], targets: tuple[str, ...]) -> str:
     followed = scenario.recovery.replicas > 0
     chain = [node.name for node in nodes if node.name in targets and node.role in ("global_server", "replica")]
     if followed and fault.duration is not None and chain:

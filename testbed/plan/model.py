@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -400,7 +400,7 @@ class Plan:
     version: int
     name: str
     seed: int
-    back_end: str  # "emulate" | "simulate" | "local" | "exact"
+    back_end: Annotated[str, msgspec.Meta(pattern="^(emulate|simulate|local|exact)$")]
     nodes: tuple[NodePlan, ...]
     network: NetworkPlan
     transport: TransportPlan
@@ -478,6 +478,16 @@ def from_json(text: bytes) -> Plan:
     """Inverse of ``to_json``. ``msgspec.ValidationError`` when it is not a Plan."""
     # ``replace``: convert leaves out what has a default, and so would ``to_json``
     return replace(msgspec.convert(_without_null(msgspec.json.decode(text)), Plan))
+
+
+def completed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``to_json`` writes of a Plan with this content: keys that an earlier release lacks have defaults.
+
+    ``msgspec.ValidationError`` when it is not a Plan.
+    """
+    plan = replace(msgspec.convert(_without_null(content), Plan))  # a new one, as msgspec leaves defaults out
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(msgspec.to_builtins(plan)))
+    return found
 
 
 _CONTAINERS = (dict, list)  # of JSON

@@ -227,7 +227,7 @@ class PartReader:
 def parts(directory: Path) -> list[Path]:
     """Return the files of events in a directory, by writer, and those of a writer in their order."""
     found = [(match["writer"], int(match["part"]), path) for path in directory.glob("*.jsonl.gz")
-             if (match := _PART.fullmatch(path.name))]  # fmt: skip
+             if (match := _PART.fullmatch(path.name)) and path.is_file()]  # fmt: skip
     return [path for _, _, path in sorted(found)]
 
 
@@ -246,7 +246,7 @@ def read(directory: Path, node: str = "") -> Iterator[dict[str, Any]]:
                 event = msgspec.json.decode(line)
             except msgspec.DecodeError:
                 continue
-            if not node or event["node"] == node:
+            if isinstance(event, dict) and isinstance(event.get("node"), str) and (not node or event["node"] == node):
                 yield event
 
 

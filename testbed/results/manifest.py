@@ -11,16 +11,53 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from testbed.axes import CodeFile
 from testbed.version import VERSION
 
 SCHEMA_VERSION = 1
 _PACKAGES = ("torch", "numpy", "simpy", "networkx", "pandas", "pyarrow", "msgspec", "scikit-learn")
+
+
+class Packages(TypedDict):
+    torch: str | None
+    numpy: str | None
+
+
 _ENVIRONMENT_PREFIXES = ("OMP_", "MKL_", "MALLOC_", "CUDA_", "OPENBLAS_")
 _GIT_LIMIT_S = 10.0
 _git_state: dict[str, Any] = {}  # read once
+
+
+class Software(TypedDict):
+    """The testbed itself."""
+
+    version: str
+    git_commit: str | None
+    git_dirty_sha256: str | None
+
+
+class Machine(TypedDict):
+    """What is shown of the machine."""
+
+    system: str
+    kernel: str
+    cpu: str
+    cores: int | None
+    usable_cores: int
+
+
+class Manifest(TypedDict):
+    """The fields of ``manifest.json`` that are read again."""
+
+    seed: int
+    argv: list[str]
+    testbed: Software
+    python: str
+    packages: Packages
+    machine: Machine
+    capabilities: dict[str, Any]
 
 
 def describe(

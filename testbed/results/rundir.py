@@ -24,12 +24,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from testbed.errors import ScenarioError, TestbedError
 from testbed.process_id import ProcessId
+from testbed.regular_file import read_regular
 from testbed.results import COMPLETED, FINISHED, atomic
 
 _ENTRIES = (
@@ -39,11 +40,15 @@ _ENTRIES = (
 )  # fmt: skip
 
 
+State = Literal["pending", "running", "crashed", "done", "degraded", "diverged", "failed", "interrupted"]
+_LARGEST_BYTES = 128 << 20  # of a JSON file: thirty times the plan of ten thousand data centres
+
+
 @dataclass(frozen=True, slots=True)
 class RunStatus:
     """``state`` as in the module's docstring, or ``crashed``; ``plan_sha256`` identifies the Plan of the run."""
 
-    state: str
+    state: State
     plan_sha256: str = ""
     message: str = ""
     owner: ProcessId | None = None
@@ -74,7 +79,7 @@ class RunDirectory:
         Raise ``TestbedError`` if the file is damaged.
         """
         path = self.file("status.json")
-        if not path.exists():
+        if not os.path.lexists(path):
             return RunStatus("pending")
         try:
             status = msgspec.convert(read_json(path), RunStatus)
@@ -92,17 +97,17 @@ class RunDirectory:
         atomic.write_json(self.file("status.json"), fields)
 
 
-def read_json(path: Path, *keys: str) -> dict[str, Any]:
-    """Read a JSON object of a run directory. Raise ``TestbedError`` unless it is one, and has these keys."""
+def read_json(path: Path, form: type[Any] = dict) -> dict[str, Any]:
+    """Read a JSON object of a run directory. Raise ``TestbedError`` unless it is one, with the fields of ``form``."""
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        content = json.loads(read_regular(path, _LARGEST_BYTES))
+        if not isinstance(content, dict):
+            raise damaged(path, "not a JSON object")
+        msgspec.convert(content, form)
+    except OSError as error:
+        raise damaged(path, error.strerror or str(error)) from error
+    except (ValueError, RecursionError) as error:
         raise damaged(path, str(error)) from error
-    if not isinstance(content, dict):
-        raise damaged(path, "not a JSON object")
-    missing = [key for key in keys if key not in content]
-    if missing:
-        raise damaged(path, f"has no '{missing[0]}'")
     return content
 
 

@@ -38,7 +38,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
+
+import msgspec
 
 from testbed.errors import TestbedError
 from testbed.ids import data_center_of
@@ -54,6 +56,50 @@ SCHEMA_VERSION = 1
 _OUTSIDE_HASH = ("volatile", "duration_s", "content_sha256")
 
 Frames = Mapping[str, "pd.DataFrame"]
+Span = Annotated[list[int], msgspec.Meta(min_length=2, max_length=2)]
+
+
+class Moved(TypedDict):
+    """Bytes of a data centre."""
+
+    up: int
+    down: int
+
+
+class FidelitySummary(TypedDict):
+    """The fidelity report, in short."""
+
+    status: Literal["ok", "degraded"]
+    warnings: list[str]
+
+
+class RunResult(TypedDict):
+    """The fields of ``result.json`` and their types; see the module's docstring."""
+
+    schema_version: int
+    status: Literal["done", "degraded", "diverged", "failed", "interrupted"]
+    message: str
+    name: str
+    seed: int
+    back_end: Literal["emulate", "simulate", "local", "exact"]
+    plan_sha256: str
+    rounds: int
+    steps_per_worker: NotRequired[Span]
+    samples_per_worker: NotRequired[Span]
+    accuracy: float | None
+    parameters_sha256: str | None
+    parameters_agree: bool | None
+    round_time_s: float | None
+    training_s: float | None
+    time_to_target_s: float | None
+    wan_payload_bytes: dict[str, Moved]
+    wan_header_bytes: dict[str, Moved]
+    wan_setup_bytes: dict[str, Moved]
+    faults: dict[str, Any]
+    fidelity: FidelitySummary
+    duration_s: float
+    volatile: dict[str, Any]
+    content_sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +141,10 @@ def sha256_of(value: Any) -> str:
 
 def read_result(path: Path) -> dict[str, Any]:
     """Read and verify a ``result.json``. Raise ``TestbedError`` if it is damaged, changed, or of a later release."""
-    result = read_json(path, "content_sha256", "schema_version")
-    if result["schema_version"] > SCHEMA_VERSION:
-        raise TestbedError(f"{path}: schema {result['schema_version']} is later than this release's {SCHEMA_VERSION}")
+    version = read_json(path).get("schema_version")
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise TestbedError(f"{path}: schema {version} is later than this release's {SCHEMA_VERSION}")
+    result = read_json(path, RunResult)
     if result["content_sha256"] != _content_sha256(result):
         raise TestbedError(f"{path}: was changed after the run wrote it (content_sha256 differs); run it again")
     return result

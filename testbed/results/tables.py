@@ -10,6 +10,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,25 +94,28 @@ def write(directory: Path, tables: dict[str, pa.Table]) -> None:
     directory.mkdir(exist_ok=True)
     for name, table in tables.items():
         with atomic.replacing(directory / f"{name}.parquet") as temporary:
-            pq.write_table(table, temporary, compression="zstd")
+            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
 
 def read(run: Path, names: Iterable[str] = tuple(TABLES)) -> dict[str, pd.DataFrame]:
-    """Return tables of a run directory as pandas frames: from Parquet if it exists, else from the events."""
+    """Return tables of a run directory as pandas frames: from Parquet if it exists and is intact, else the events."""
     wanted = list(names)
     stored = {name: run / "tables" / f"{name}.parquet" for name in wanted}
     if all(path.is_file() for path in stored.values()):
-        return {name: frame(_stored(path)) for name, path in stored.items()}
+        with suppress(OSError, ValueError):  # what pyarrow raises for a damaged file
+            return {name: frame(_stored(path)) for name, path in stored.items()}
     built = build(run / "events")
     return {name: frame(built[name]) for name in wanted}
 
 
 def _stored(path: Path) -> pa.Table:
     # pq.read_table looks for a partitioned data set first, which takes longer than reading a small file
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
         table = file.read(use_threads=False)
-    known = set(table.column_names)
+    known = {field.name: field.type for field in table.schema}
     for column in TABLES[path.stem].columns:  # a run of an earlier release lacks newer columns
+        if known.get(column.name, _STORED_AS[column.type]) != _STORED_AS[column.type]:
+            raise ValueError(f"{path}: column {column.name} is of another type")
         if column.name not in known:
             field = _described(column)
             table = table.append_column(field, pa.nulls(len(table), field.type))

@@ -17,6 +17,7 @@ On the command line: ``--set codec=none,fp16``, ``--zip``, ``--seeds 5``. Commas
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -27,6 +28,7 @@ from testbed.scenario.reading.document import Mapping, Node, Scalar, flow
 from testbed.scenario.reading.document import Sequence as Items
 from testbed.scenario.reading.files import read_document
 from testbed.scenario.shipped import path_of
+from testbed.units import parse_whole
 
 MAX_POINTS = 100_000
 _KEYS = ("seeds", "grid", "zip")
@@ -103,16 +105,20 @@ def _section(node: Node) -> SweepSettings:
     grid = _lists(node.entries.get("grid"), "grid")
     axes = [SweepAxis((path,), tuple((value,) for value in values)) for path, values in grid.items()]
     zipped = _zip(_lists(node.entries.get("zip"), "zip"), f"{node.where}: sweep.zip")
-    return _checked(SweepSettings((*axes, *zipped), _seeds(node.entries.get("seeds"))))
+    return _checked(SweepSettings((*axes, *zipped), _seeds(node.entries.get("seeds"))), f"{node.where}: sweep: ")
 
 
 def _seeds(node: Node | None) -> int | tuple[int, ...] | None:
     if node is None:
         return None
     texts = [flow(item) for item in node.items] if isinstance(node, Items) else [flow(node)]
-    if not texts or not all(text.isdecimal() for text in texts):
+    try:
+        numbers = tuple(map(parse_whole, texts))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 0:
         raise ScenarioError(f"{node.where}: sweep.seeds: expected a number of seeds, or a list of seeds")
-    return tuple(map(int, texts)) if isinstance(node, Items) else int(texts[0])
+    return numbers if isinstance(node, Items) else numbers[0]
 
 
 def _lists(node: Node | None, key: str) -> dict[str, list[str]]:
@@ -134,18 +140,19 @@ def _zip(lists: dict[str, list[str]], place: str) -> list[SweepAxis]:
     return [SweepAxis(tuple(lists), tuple(zip(*lists.values(), strict=True)))] if lists else []
 
 
-def _checked(sweep: SweepSettings) -> SweepSettings:
+def _checked(sweep: SweepSettings, place: str = "") -> SweepSettings:
+    """Return the sweep. Raise ``ScenarioError``, whose text begins with ``place``."""
     paths = [path for axis in sweep.axes for path in axis.paths]
     twice = sorted({path for path in paths if paths.count(path) > 1})
     if twice:
-        raise ScenarioError(f"{twice[0]}: is swept twice; keep one")
+        raise ScenarioError(f"{place}{twice[0]}: is swept twice; keep one")
     if "seed" in paths:
-        raise ScenarioError("seed: is swept by 'seeds' (--seeds), not by a list of values")
+        raise ScenarioError(f"{place}seed: is swept by 'seeds' (--seeds), not by a list of values")
     if isinstance(sweep.seeds, int) and sweep.seeds < 1:
-        raise ScenarioError(f"seeds: {sweep.seeds} is outside [1, …]")
-    count = sum(1 for _ in zip(sweep.settings(), range(MAX_POINTS + 1), strict=False))
-    if count > MAX_POINTS:
-        raise ScenarioError(f"the sweep has more than {MAX_POINTS} points")
+        raise ScenarioError(f"{place}seeds: {sweep.seeds} is outside [1, …]")
+    seeds = sweep.seeds if isinstance(sweep.seeds, int) else len(sweep.seeds or (None,))
+    if seeds * math.prod(len(axis.steps) for axis in sweep.axes) > MAX_POINTS:
+        raise ScenarioError(f"{place}the sweep has more than {MAX_POINTS} points")
     return sweep
 
 

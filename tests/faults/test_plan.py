@@ -159,3 +159,25 @@ def test_silence_is_death_only_when_it_lasts() -> None:
     long = plan_of(faults("kind: down, link: west>hub, at: 5 s, for: 11 s"))
     assert short.timeouts.dead_after_s == 10
     assert list(silences(short)) == [] and list(silences(long)) == [(15, "west")]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("kind: nan, node: east/worker0, round: 4", "faults[0].round: 4 is not before training.rounds (4)"),
+        ("kind: kill, node: east/worker0, at: 600 h", "faults[0].at: 2.16e+06 s is not before the run's deadline"),
+        ("kind: kill, node: east/worker0, sometime: {from: 600 h, to: 601 h}", "faults[0].sometime: 2.16e+06 s is not"),
+    ],
+)
+def test_a_fault_after_the_run_is_refused(text: str, says: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        plan_of(faults(text), "training.rounds=4")
+    assert says in str(caught.value)
+
+
+def test_a_run_without_nodes_is_refused() -> None:
+    everybody = faults("kind: kill, node: '*', at: 0 s")
+    with pytest.raises(ScenarioError, match="kills every node before the run has begun"):
+        plan_of(everybody)
+    assert plan_of(everybody, "recovery={on_failure: restart}").faults
+    assert plan_of(faults("kind: kill, node: '*', pick: 1, at: 0 s")).faults

@@ -190,7 +190,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "checkpoints continue a round late": Mutation(
         "testbed.engine.checkpoint:CheckpointFiles._read",
-        edit('int(about["round"])', 'int(about["round"]) + 1'),
+        edit("about.round, states", "about.round + 1, states"),
         CHECKPOINT,
     ),
     "checkpoints of any job are taken": Mutation("testbed.engine.checkpoint:job_sha256", always("0"), CHECKPOINT),

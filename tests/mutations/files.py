@@ -221,4 +221,19 @@ MUTATIONS: dict[str, Mutation] = {
     "the command always ends well": Mutation(
         "testbed.cli.main:_report", lambda before: lambda *of: before(*of) and 0, ("tests/cli/test_command.py",)
     ),
+    "a FIFO in the place of a file is waited for": Mutation(
+        "testbed.regular_file:_at_once",
+        edit("flags | os.O_NONBLOCK", "flags"),
+        ("tests/fuzz/test_fuzz.py::test_what_is_no_regular_file_is_refused_at_once",),
+    ),
+    "a fault may come after the last round": Mutation(
+        "testbed.plan.faults:_too_late",
+        always(("", "")),
+        ("tests/faults/test_plan.py::test_a_fault_after_the_run_is_refused",),
+    ),
+    "the plan of a run may be exchanged": Mutation(
+        "analysis.load:_plan",
+        edit("if sha256 and", "if False and"),
+        ("tests/analysis/test_load.py::test_an_exchanged_plan_is_noticed",),
+    ),
 }

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element
 
+from testbed.units import parse_float
 from topologies.readers.raw import RawEdge, RawGraph, RawVertex
 from topologies.readers.xml import attribute, line_of, parse_xml, text_of
-from topologies.traces.model import TextFile, parse_float
+from topologies.traces.model import TextFile
 
 
 def parse(file: TextFile) -> RawGraph:

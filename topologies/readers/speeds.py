@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import re
 
+from testbed.units import parse_float
 from topologies.readers.options import RATE_UNITS
 from topologies.readers.raw import RawEdge
-from topologies.traces.model import TextFile, parse_float
+from topologies.traces.model import TextFile
 
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _LABEL = re.compile(
     r"([0-9]+(?:\.[0-9]+)?)(?:\s*-\s*[0-9.]+)?\s*([kmgt])i?(?:b|bit|bits)?(?:ps|/s|/sec)?\b", re.IGNORECASE
 )
-_SDH = re.compile(r"\b(OC|STM)-?\s?(\d{1,4})(?!\d)", re.IGNORECASE)
+_SDH = re.compile(r"\b(OC|STM)-?\s?([0-9]{1,4})(?![0-9])", re.IGNORECASE)
 _SDH_MBIT = {"oc": 51.84, "stm": 155.52}  # rates of OC-1 (SONET) and STM-1 (SDH, ITU-T G.707)
 SLOWEST_BPS = 9600.0  # the Zoo has no slower link: a smaller number is in another unit
 FASTEST_BPS = 1e14  # 100 Tbit/s, above any single fibre pair of the Zoo

@@ -13,11 +13,12 @@ from typing import Any
 
 import networkx as nx
 
+from testbed.units import parse_float
 from topologies.graph import Graph, fibre_delay_s, great_circle_km, new_graph, slug, unique
 from topologies.readers.options import RATE_UNITS, GraphReading
 from topologies.readers.raw import RawGraph, RawVertex
 from topologies.readers.speeds import rate_of
-from topologies.traces.model import TextFile, parse_float
+from topologies.traces.model import TextFile
 
 MAX_VERTICES = 10_000
 
@@ -199,6 +200,8 @@ def _distance_delay(graph: Graph[str], a: str, b: str, stretch: float) -> float 
 def _choose(file: TextFile, graph: Graph[str], reading: GraphReading) -> None:
     """Mark the vertices that are data centres, and the central one."""
     sites = reading.sites if reading.sites is not None else tuple(graph)
+    if not sites:
+        file.refuse(None, "none of its vertices is chosen", "name at least one in 'sites'")
     for name in sites:
         if name not in graph:
             near = ", ".join(list(graph)[:8])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -13,6 +11,8 @@ from statistics import median
 from typing import NoReturn
 
 from testbed.errors import ScenarioError
+from testbed.regular_file import read_regular
+from testbed.units import parse_float
 
 MAX_POINTS = 50_000  # of a trace that a link follows
 MAX_READ = 1_000_000  # of one that is read to be resampled
@@ -28,23 +28,10 @@ UNITS = {
 TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 LIMITS = {"rate": (0.0, 1e12, "bit/s"), "delay": (0.0, 10.0, "s"), "loss": (0.0, 0.5, "as a share")}
 
-_NUMBER = re.compile(r"[-+]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|inf(inity)?|nan)", re.IGNORECASE)
-
 
 def rate_or_outage(rate_bps: float) -> float:
     """Return the rate, or 0, an outage, for one so low that a packet would be under way for seconds."""
     return rate_bps if rate_bps >= MIN_RATE_BPS else 0.0
-
-
-def parse_float(text: str) -> float:
-    """Return a decimal number; it may be infinite or not a number.
-
-    Raise ``ValueError`` for anything else, also for what ``float`` accepts beside: ``1_0`` and digits of other scripts,
-    which in a file of numbers are damage.
-    """
-    if not _NUMBER.fullmatch(text.strip()):
-        raise ValueError(f"not a number: {text[:40]}")
-    return float(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +101,7 @@ class TextFile:
     def read(cls, path: Path, limit_bytes: int = MAX_FILE_BYTES) -> TextFile:
         """Read a regular file of at most ``limit_bytes`` in UTF-8. Raise ``ScenarioError``."""
         try:
-            about = path.stat()
-            if not stat.S_ISREG(about.st_mode) and not stat.S_ISDIR(about.st_mode):  # a FIFO would block for ever
-                raise ScenarioError(f"{path.name}: not a regular file (copy its content into one)")
-            if about.st_size > limit_bytes:
-                raise ScenarioError(f"{path.name}: more than {limit_bytes} bytes (shorten it)")
-            return cls.of(path.name, path.read_text(encoding="utf-8-sig"))
+            return cls.of(path.name, read_regular(path, limit_bytes).decode("utf-8-sig"))
         except UnicodeDecodeError as error:
             raise ScenarioError(f"{path.name}: not valid UTF-8 at byte {error.start} (is it a text file?)") from error
         except OSError as error:

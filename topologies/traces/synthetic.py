@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from topologies.traces.model import MAX_POINTS, parse_float
+from testbed.units import parse_float
+from topologies.traces.model import MAX_POINTS
 
 _STEP = {"help": "time between two values", "unit": "s"}
 _LENGTH = {"help": "time after which it repeats", "unit": "s"}

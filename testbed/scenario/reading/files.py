@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import ValidationInfo
 
 from testbed.errors import ScenarioError
+from testbed.regular_file import read_regular
 from testbed.scenario.reading.document import MAX_BYTES, Node, parse
 from testbed.scenario.reading.quantities import refuse
 
@@ -34,15 +35,13 @@ def beside(file: str, info: ValidationInfo) -> Path:
 def read_document(path: Path) -> Node:
     """Return the tree of a YAML file. Raise ``ScenarioError`` when it cannot be read, is too large, or is not valid."""
     try:
-        if path.is_fifo() and not path.is_relative_to("/dev"):  # which would wait for a writer; /dev/stdin has one
-            raise ScenarioError(f"{path}: not a regular file (copy its content into one)")
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1)
-            size = path.stat().st_size
+        if path == Path("/dev/stdin") or path.is_relative_to("/dev/fd"):  # which may be pipes, and have a writer
+            with path.open("rb") as file:
+                text = file.read(MAX_BYTES + 1)
+        else:
+            text = read_regular(path, MAX_BYTES)
     except OSError as error:
         raise ScenarioError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     except ValueError as error:
         raise ScenarioError(f"{str(path)!r}: {error}") from error
-    if size > MAX_BYTES:
-        raise ScenarioError(f"{path}: file is {size} bytes, limit is {MAX_BYTES}")
     return parse(text, str(path))

@@ -13,7 +13,8 @@ from testbed.scenario.reading.document import Scalar
 from testbed.scenario.reading.files import beside
 from testbed.scenario.reading.quantities import is_null, refuse
 from testbed.scenario.reading.section import ReadAs
-from topologies.traces.model import TextFile, parse_float
+from testbed.units import parse_float
+from topologies.traces.model import TextFile
 
 _UNITS = {"step_time_s": 1.0, "step_time_ms": 1e-3}
 _HEADER = "expected the header 'worker,step_time_ms'"

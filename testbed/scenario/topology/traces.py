@@ -16,8 +16,8 @@ from testbed.scenario.reading.document import Scalar
 from testbed.scenario.reading.quantities import DELAY, DURATION, INSTANT, LOSS, RATE_OR_OUTAGE, TEXT, FieldType, refuse
 from testbed.scenario.reading.section import Made, Section
 from testbed.scenario.reading.violations import Violation, series_violations
+from testbed.units import parse_float
 from topologies.traces import Trace
-from topologies.traces.model import parse_float
 from topologies.traces.synthetic import SYNTHETIC
 
 _WRITTEN_AS_LIST = 20  # more points than these are written as one text

@@ -11,7 +11,8 @@ import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from topologies.traces.model import UNITS, Reading, TextFile, Trace, finish, parse_float, typical_step_s
+from testbed.units import parse_float
+from topologies.traces.model import UNITS, Reading, TextFile, Trace, finish, typical_step_s
 
 TIME_COLUMNS = {"time_s": 1.0, "t_s": 1.0, "time_ms": 1e-3}
 COLUMNS = {

@@ -6,7 +6,8 @@ import csv
 import io
 from statistics import median
 
-from topologies.traces.model import Reading, TextFile, Trace, from_durations, parse_float
+from testbed.units import parse_float
+from topologies.traces.model import Reading, TextFile, Trace, from_durations
 
 _COLUMNS = {"rate": ("throughput_sent", "throughput_received"), "delay": ("avg_rtt", "min_rtt")}
 
