@@ -29,7 +29,8 @@ def build_faults(
         problem = problem or _indispensable(scenario, fault, nodes, targets)
         key = _key(fault)
         if not problem:
-            key, problem = _too_late(fault, scenario.training.rounds, deadline_s)
+            rounds = scenario.training.rounds if scenario.workload is None else math.inf  # a program's are not known
+            key, problem = _too_late(fault, rounds, deadline_s)
         if problem:
             where = scenario.place_of("faults", index, key)
             problems.append(f"{where}: faults[{index}].{key}: {problem}")
@@ -40,7 +41,7 @@ def build_faults(
     return tuple(sorted(found, key=lambda fault: (fault.at_s is None, fault.at_s or 0.0, fault.round or 0)))
 
 
-def _too_late(fault: Fault, rounds: int, deadline_s: float) -> tuple[str, str]:
+def _too_late(fault: Fault, rounds: float, deadline_s: float) -> tuple[str, str]:
     """Return the key of a fault that the run ends before, and the problem."""
     if fault.round is not None and fault.round >= rounds:
         return "round", f"{fault.round} is not before training.rounds ({rounds}); the fault would never happen"
