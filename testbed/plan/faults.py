@@ -29,7 +29,7 @@ def build_faults(
         problem = problem or _indispensable(scenario, fault, nodes, targets)
         key = _key(fault)
         if not problem:
-            rounds = scenario.training.rounds if scenario.workload is None else math.inf  # a program's are not known
+            rounds = math.inf if scenario.is_program else scenario.training.rounds  # a program's are not known
             key, problem = _too_late(fault, rounds, deadline_s)
         if problem:
             where = scenario.place_of("faults", index, key)

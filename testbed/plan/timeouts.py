@@ -8,20 +8,25 @@ round            the steps between two pushes (HFA, DiLoCo), and how late a fast
 apart            the rounds between two exchanges of the data centres (HFA): so long the slowest may be waited for
 step_deadline    max(tcp_user_timeout, 4 transfers + 20 steps or 2 aparts): a model up and down both tiers
 run_deadline     at least 10 step deadlines, or 5 times the rounds' expected time: a round and 4 transfers each
+
+How long each may be: ``testbed.plan.ceilings``.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 from testbed.errors import ScenarioError
+from testbed.plan.ceilings import RUN_STEPS, Reason, Reasons, queue_reason, too_long
 from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Series, Timeouts
 from testbed.plan.pace import longest_step_s
 from testbed.scenario import Scenario
 from testbed.training.options import MODELS
+from testbed.units import format_rate, format_size
 from topologies.traces.model import MIN_RATE_BPS
 
 PACKET_BITS = 1500 * 8
@@ -36,7 +41,10 @@ _MAY_BE_EQUAL = ("dead_after", "tcp_user_timeout")  # to what comes next
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What the deadlines are derived from."""
+    """What the deadlines are derived from.
+
+    worst  the link that takes the largest part of the longest path; ``None`` if there are no links
+    """
 
     rtt_s: float
     slowest_bps: float
@@ -44,6 +52,8 @@ class Pace:
     step_s: float
     round_s: float  # of a worker's computing between two pushes
     apart_s: float  # of a data centre's between two exchanges with the others
+    size_bytes: int  # of one model, at most
+    worst: LinkPlan | None
 
 
 def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], model: Choice) -> Timeouts:
@@ -52,7 +62,12 @@ def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...]
     changes = {f"{key}_s": value for key, value in scenario.timeouts if value is not None}
     derived = _derive(pace, scenario.training.rounds, changes.get("dead_after_s"))
     timeouts = Timeouts(**{**asdict(derived), **changes})
-    _check(scenario, timeouts)
+    problems = [
+        *too_long(scenario, timeouts, _reasons(pace, scenario.training.rounds)),
+        *_out_of_order(scenario, timeouts),
+    ]
+    if problems:
+        raise ScenarioError(problems)
     return timeouts
 
 
@@ -96,11 +111,12 @@ def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...],
     lan_rate = min(site.lan_rate_bps for site in network.sites)
     sharers = max((len(node.children) for node in nodes), default=1)  # share one LAN port at the busiest server
     slowest = min([lan_rate, *(slowest_bps(link) for link in network.links)])
-    paths = [sum(_seconds(links[name]) for name in route) for route in network.routes.values()]
-    rtt = 2 * (max(paths, default=0.0) + 2 * max(site.lan_delay_s for site in network.sites))
+    longest = max(network.routes.values(), key=lambda route: sum(_seconds(links[name]) for name in route), default=())
+    worst = max((links[name] for name in longest), key=_seconds, default=None)
+    rtt = 2 * (sum(_seconds(links[name]) for name in longest) + 2 * max(site.lan_delay_s for site in network.sites))
     transfer = size_bytes * 8 * max(1 / slowest, sharers / lan_rate)
     step = max((longest_step_s(node.device) for node in nodes if node.role == "worker"), default=0.0)
-    return Pace(rtt, slowest, transfer, step, *_work(scenario, step))
+    return Pace(rtt, slowest, transfer, step, *_work(scenario, step), size_bytes, worst)
 
 
 def _work(scenario: Scenario, step_s: float) -> tuple[float, float]:
@@ -127,19 +143,41 @@ def _derive(pace: Pace, rounds: int, patience_s: float | None = None) -> Timeout
     expected = pace.round_s + 4 * (pace.transfer_s + pace.rtt_s)
     return Timeouts(
         heartbeat_s=heartbeat, suspect_s=3 * heartbeat, dead_after_s=dead_after, tcp_user_timeout_s=user_timeout,
-        step_deadline_s=step_deadline, run_deadline_s=max(10 * step_deadline, RUN_MARGIN * rounds * expected),
+        step_deadline_s=step_deadline, run_deadline_s=max(RUN_STEPS * step_deadline, RUN_MARGIN * rounds * expected),
         rendezvous_s=RENDEZVOUS_S + 10 * pace.rtt_s,
     )  # fmt: skip
 
 
-def _check(scenario: Scenario, timeouts: Timeouts) -> None:
+def _reasons(pace: Pace, rounds: int) -> Reasons:
+    """Return what each derived deadline is made of."""
+    links, device, training = ("topology", "links"), ("device", "step_time"), ("training",)
+    rtt_s, slow = pace.rtt_s, f"the slowest link has {format_rate(pace.slowest_bps)}"
+
+    def path(part_s: float) -> Reason:
+        if pace.worst is None:
+            return Reason(part_s, ("topology", "lan"), f"a round trip takes {rtt_s:.3g} s")
+        return queue_reason(part_s, pace.worst, slowest_bps(pace.worst))
+
+    model = f"a model of {format_size(pace.size_bytes)} takes {pace.transfer_s:.3g} s to transfer, as {slow}"
+    step = f"a training step takes up to {pace.step_s:.3g} s (its time, speed, variation and slowdown)"
+    work = f"a worker computes for {pace.apart_s:.3g} s between two exchanges"
+    total = f"{rounds} rounds of {pace.round_s + 4 * (pace.transfer_s + rtt_s):.3g} s, and a margin of {RUN_MARGIN}"
+    packet_s = MARGIN * PACKET_BITS / pace.slowest_bps
+    parts = (
+        path(40 * max(1.0, rtt_s)), Reason(packet_s, links, slow), Reason(4 * MARGIN * pace.transfer_s, links, model),
+        Reason(MARGIN * pace.step_s, device, step), Reason(2 * pace.apart_s, device, work),
+    )  # fmt: skip
+    return {
+        "dead_after": (path(0.0),), "rendezvous": (path(0.0),), "tcp_user_timeout": parts[:2], "step_deadline": parts,
+        "run_deadline": (Reason(0.0, training, total),),
+    }  # fmt: skip
+
+
+def _out_of_order(scenario: Scenario, timeouts: Timeouts) -> Iterator[str]:
     """Check that heartbeat < suspect < dead_after <= tcp_user_timeout <= step_deadline < run_deadline."""
-    problems = []
     for low, high in pairwise(_ORDER):
         below, above = getattr(timeouts, f"{low}_s"), getattr(timeouts, f"{high}_s")
         if below > above or (below == above and low not in _MAY_BE_EQUAL):
             changed = low if getattr(scenario.timeouts, low) is not None else high
             where = scenario.place_of("timeouts", changed)
-            problems.append(f"{where}: timeouts.{changed}: {low} ({below:g} s) must be below {high} ({above:g} s)")
-    if problems:
-        raise ScenarioError(problems)
+            yield f"{where}: timeouts.{changed}: {low} ({below:g} s) must be below {high} ({above:g} s)"

@@ -71,7 +71,8 @@ MUTATIONS: dict[str, Mutation] = {
     "deadlines ignore local steps": Mutation(
         "testbed.plan.timeouts:_work", instead(lambda scenario, step_s: (step_s, step_s)), TIMEOUTS
     ),
-    "deadlines may be out of order": Mutation("testbed.plan.timeouts:_check", always(None), TIMEOUTS),
+    "deadlines may be out of order": Mutation("testbed.plan.timeouts:_out_of_order", always(()), TIMEOUTS),
+    "deadlines may be as long as they come out": Mutation("testbed.plan.timeouts:too_long", always(()), TIMEOUTS),
     "outages one after the other are two short ones": Mutation(
         "testbed.plan.silence:merged", instead(list), ("tests/plan/test_silence.py",)
     ),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
+from testbed.plan.ceilings import CEILINGS_S
 from testbed.plan.model import Choice, Timeouts
 from testbed.plan.timeouts import model_bytes
 from testbed.scenario import loads
@@ -22,25 +23,30 @@ def timeouts(*overrides: str) -> Timeouts:
 
 @given(st.floats(1e3, 1e12), st.floats(0, 10), st.integers(1, 10**6))
 def test_in_order_on_every_network(rate_bps: float, delay_s: float, rounds: int) -> None:
-    t = timeouts(
-        f"links[0].rate={format_rate(rate_bps)}",
-        f"links[0].delay={format_duration(delay_s)}",
-        f"rounds={rounds}",
-    )
+    try:
+        t = timeouts(
+            f"links[0].rate={format_rate(rate_bps)}",
+            f"links[0].delay={format_duration(delay_s)}",
+            f"rounds={rounds}",
+        )
+    except ScenarioError as refused:
+        assert all("(or write 'timeouts: {" in problem for problem in refused.problems)
+        return
+    assert all(getattr(t, f"{name}_s") <= ceiling_s for name, ceiling_s in CEILINGS_S.items())
     assert t.heartbeat_s < t.suspect_s < t.dead_after_s <= t.tcp_user_timeout_s <= t.step_deadline_s < t.run_deadline_s
 
 
 def test_a_slow_link_is_given_time() -> None:
     """A megabyte at 10 kbit/s takes 14 minutes, each way, on a link that works."""
-    assert timeouts("links[0].rate=10 kbit/s").step_deadline_s > 4 * 14 * 60
+    assert timeouts("links[0].rate=10 kbit/s", "links[0].queue=4 KiB").step_deadline_s > 4 * 14 * 60
     assert timeouts().step_deadline_s < 120
 
 
 def test_the_lowest_rate_of_a_trace_counts() -> None:
     trace = "links[0].rate_trace=[{at: 0 s, rate: 20 Mbit/s}, {at: 5 s, rate: 10 kbit/s}]"
     assert (
-        timeouts(trace).step_deadline_s
-        >= timeouts("links[0].rate=10 kbit/s", "links[0].queue=250000 bytes").step_deadline_s
+        timeouts(trace, "links[0].queue=4 KiB").step_deadline_s
+        >= timeouts("links[0].rate=10 kbit/s", "links[0].queue=4 KiB").step_deadline_s
     )
 
 
@@ -60,8 +66,8 @@ def test_local_steps_are_given_time(sync: str, apart: int) -> None:
 
 
 def test_so_is_the_slack_of_esync() -> None:
-    slack = timeouts(LOCAL, "sync={kind: esync, slack_s: 10 min}", "rounds=1000")
-    assert slack.step_deadline_s > 600 and slack.run_deadline_s > 1000 * 600
+    slack = timeouts(LOCAL, "sync={kind: esync, slack_s: 10 min}", "rounds=500")
+    assert slack.step_deadline_s > 600 and slack.run_deadline_s > 500 * 600
 
 
 def test_where_every_step_is_a_round_nothing_is_added() -> None:
@@ -97,6 +103,32 @@ def test_out_of_order_is_refused_where_it_was_written(override: str, message: st
 def test_out_of_order_in_a_file_has_its_line() -> None:
     with pytest.raises(ScenarioError, match=r"s\.yaml:12:12: timeouts\.suspect"):
         build_plan(loads(GOOD + "timeouts:\n  suspect: 1 ms\n", "s.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (("links[0].queue=100 MB",),
+         r"s.yaml:8:3: topology.links: timeouts.dead_after would be 1603 s, above 5 min .* the queue of east>west, "
+         r"100 MB, takes 40 s to drain at 20 Mbit/s; write a smaller 'queue'"),
+        (("links[0].delay=9 s",), r"timeouts.dead_after would be 1441 s.* the delay of east>west is 9 s"),
+        (("device.speed=0.001", "device.step_time=20 s"), r"device.step_time: .*step_deadline .* a training step"),
+        (("device.step_time=5 h",), r"timeouts.step_deadline would be 3.6e\+05 s, above 72 h .* up to 1.8e\+04 s"),
+        (("rounds=1000000", "device.step_time=10 s"), r"training: timeouts.run_deadline would be .* 1000000 rounds of"),
+        (("links[0].rate=1 kbit/s", "links[0].queue=200 bytes"), r"step_deadline would be .* a model of .* 1 kbit/s"),
+    ],
+)  # fmt: skip
+def test_a_deadline_that_nobody_meant_is_refused_with_its_reason(overrides: tuple[str, ...], says: str) -> None:
+    with pytest.raises(ScenarioError, match=says) as caught:
+        timeouts(*overrides)
+    assert len(caught.value.problems) == 1, "one value is told once"
+
+
+def test_a_scenario_may_name_a_longer_one() -> None:
+    t = timeouts("links[0].queue=100 MB", "timeouts.dead_after=20 min")
+    assert t.dead_after_s == t.tcp_user_timeout_s == 1200.0
+    longer = timeouts("device.step_time=5 h", "timeouts.step_deadline=200 h", "rounds=9")
+    assert longer.step_deadline_s == 720_000.0 and longer.run_deadline_s <= 10 * 720_000.0
 
 
 def test_the_cnn_fits_its_bound() -> None:

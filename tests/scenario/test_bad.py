@@ -140,7 +140,7 @@ def test_mistakes_of_rules_are_shown_with_mistakes_of_values() -> None:
         ("../x=1", "not an override (write path=value, e.g. training.rounds=50)"),
         ("device=[", "not valid YAML: expected the node content, but found '<stream end>'"),
         ("name=*a", "YAML aliases (*a) are not allowed"),
-        ("device.speed=-1", "device.speed: -1 is outside (0, 1000]"),
+        ("device.speed=-1", "device.speed: -1 is outside [0.001, 1000]"),
     ],
 )
 def test_a_bad_override_points_at_itself(override: str, message: str) -> None:

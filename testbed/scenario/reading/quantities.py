@@ -93,11 +93,12 @@ def integer(low: int, high: int, sample: int | None = None) -> FieldType:
 
 def number(low: float, high: float, above: bool = False) -> FieldType:
     """A decimal number in ``[low, high]``; with ``above``, greater than ``low``."""
+    least = units.parse_number(repr(low))
 
     def read(value: Any) -> float:
         text = text_of(value)
         exact = _understood(units.parse_number, text)
-        _bounded(exact, low, high, text, above=above)
+        _bounded(low if exact == least else exact, low, high, text, above=above)  # 0.001 as a float is above 0.001
         return float(exact)
 
     return FieldType(read, {"type": "number", "minimum": low, "maximum": high}, sample=high)

@@ -54,13 +54,13 @@ class Device(Section):
     """paced: a step computes, then waits until its step time has passed. measured: it takes as long as it computes."""
     step_time: Annotated[float, DURATION] = 0.05
     """Time of one training step at speed 1."""
-    speed: Annotated[float, number(0, 1000, above=True)] = 1.0
+    speed: Annotated[float, number(0.001, 1000)] = 1.0
     """How many times faster than step_time says; 0.5 makes a straggler."""
     variation: Annotated[float, SHARE] = 0.0
     """Spread of single steps: standard deviation as a share of the mean. They are drawn, lognormal, from the seed."""
     slowdown: Annotated[Slowdown | None, SLOWDOWN] = None
     """Times at which it is slower: a list of {at: 10 s, factor: 5}."""
-    codec_speed: Annotated[float, number(0, 1000, above=True)] = 1.0
+    codec_speed: Annotated[float, number(0.001, 1000)] = 1.0
     """How many times faster codecs are than the table of costs says (`simulation.costs`); in virtual time only."""
     step_times: STEP_TIMES = None
     """Step times of single workers instead of step_time: {file: NAME.csv} with the columns worker,step_time_ms. A row's

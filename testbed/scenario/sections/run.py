@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from testbed.scenario.reading.quantities import BOOLEAN, DELAY, DURATION, INSTANT, RATE, SIZE, integer, one_of
+from testbed import units
+from testbed.scenario.reading.quantities import BOOLEAN, DELAY, DURATION, INSTANT, RATE, SIZE, integer, one_of, quantity
 from testbed.scenario.reading.section import NULLABLE, Section
 from testbed.scenario.sections.costs import COSTS
 
@@ -45,8 +46,15 @@ class Transport(Section):
     """Connections that bulk background traffic and measuring tools open between two data centres."""
 
 
+_LONGEST_RUN = quantity(units.parse_duration, units.format_duration, "1 us", "8760 h", "2 h")
+
+
 class TimeoutChanges(Section):
-    """Deadlines that differ from the ones derived from rates, delays and sizes (see `testbed plan`)."""
+    """Deadlines that differ from the ones derived from rates, delays and sizes (see `testbed plan`).
+
+    One that is written here may be longer than what is allowed of derived ones: dead_after 5 min, rendezvous and
+    tcp_user_timeout 10 min, step_deadline 72 h, run_deadline 720 h.
+    """
 
     heartbeat: Annotated[float | None, DURATION] = None
     """Time between two heartbeats."""
@@ -58,7 +66,7 @@ class TimeoutChanges(Section):
     """Time without an acknowledgement after which TCP closes a connection."""
     step_deadline: Annotated[float | None, DURATION] = None
     """The longest wait inside a round."""
-    run_deadline: Annotated[float | None, DURATION] = None
+    run_deadline: Annotated[float | None, _LONGEST_RUN] = None
     """The longest run."""
     rendezvous: Annotated[float | None, DURATION] = None
     """The longest wait for all nodes to register."""

@@ -31,6 +31,9 @@ SiteName = Annotated[str, NAME]
 _ENDS = {"between": None, "source": None, "target": None, "reverse": None}
 
 
+_LONGEST_QUEUES = {"bytes": "16 GiB", "s": "60 s", "bdp": "1000 bdp"}
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
     """A queue's length as written: ``bytes``, ``s`` (at the link's rate) or ``bdp`` (of the link's own round trip)."""
@@ -64,8 +67,9 @@ def _read_queue(value: Any) -> Queue:
         queue = Queue.parse(text_of(value))
     except units.UnitError as error:
         raise refuse(error.problem, error.hint) from error
-    if queue.amount <= 0:
-        raise refuse(f"{text_of(value)} is not above 0")
+    most = Queue.parse(_LONGEST_QUEUES[queue.unit])
+    if not 0 < queue.amount <= most.amount:
+        raise refuse(f"{text_of(value)} is outside (0, {_LONGEST_QUEUES[queue.unit]}]")
     return queue
 
 
