@@ -7,43 +7,24 @@ which nodes start does not matter. One heartbeat connection per node, to the mon
 from __future__ import annotations
 
 import asyncio
-import socket
-from dataclasses import dataclass
 from typing import Protocol
 
 from testbed.messages import Message, encode_header
 from testbed.plan.fault_clock import expendable, late_comers
-from testbed.plan.model import Plan, monitor_of
+from testbed.plan.model import monitor_of
 from testbed.realtime.acceptor import Acceptor
-from testbed.realtime.auth import BEAT, DATA, Credentials, HandshakeResult, Hello, Keys
+from testbed.realtime.auth import BEAT, DATA, HandshakeResult, Hello, Keys
 from testbed.realtime.connection import Connection
 from testbed.realtime.connector import Connector
 from testbed.realtime.frames import HEARTBEAT, Arrival
 from testbed.realtime.heartbeat import Heartbeats, PeerLost
 from testbed.realtime.send_queue import SendQueue
-from testbed.realtime.sockets import Address
+from testbed.realtime.setup import NodeSetup
 from testbed.realtime.stream import ByteStream
 from testbed.realtime.tasks import BackgroundTasks
 from testbed.realtime.udp import Udp
 
 _CONTROL_QUEUE_BYTES = 1 << 16  # of a connection that carries control frames only
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
-    """Bounds on memory and on strangers.
-
-    Attributes:
-        max_body_bytes: Of one message.
-        queue_bytes: Queued for one peer before ``send`` waits.
-        inbox_bytes: Received and not yet taken by the role, before this node stops reading from its sockets.
-        handshakes: Under way at one time.
-    """
-
-    max_body_bytes: int = 1 << 30
-    queue_bytes: int = 64 << 20
-    inbox_bytes: int = 1 << 30
-    handshakes: int = 256
 
 
 class NetworkOwner(Protocol):
@@ -56,17 +37,16 @@ class NetworkOwner(Protocol):
 
 
 class Network:
-    """See the module's docstring. Made inside the event loop; takes ownership of ``listener``."""
+    """See the module's docstring. Made inside the event loop; takes ownership of the listener."""
 
-    def __init__(
-        self, plan: Plan, node: str, listener: socket.socket, addresses: dict[str, Address],
-        credentials: Credentials, owner: NetworkOwner, limits: ConnectionLimits,
-    ) -> None:  # fmt: skip
-        self._plan, self.node, self._addresses, self._owner, self._limits = plan, node, addresses, owner, limits
+    def __init__(self, setup: NodeSetup, owner: NetworkOwner) -> None:
+        plan, node = setup.plan, setup.name
+        self._plan, self.node, self._addresses, self._limits = plan, node, setup.addresses, setup.limits
+        self._bound, self._owner = setup.bound, owner
         self._loop = asyncio.get_running_loop()
         self._tasks = BackgroundTasks(owner.fail)
-        self._connector = Connector(plan, node, addresses, credentials)
-        self._acceptor = Acceptor(plan, listener, credentials, limits.handshakes, self, self._tasks)
+        self._connector = Connector(setup)
+        self._acceptor = Acceptor(setup, self, self._tasks)
         self._opening: set[asyncio.Task[None]] = set()
         self._queues: dict[str, SendQueue] = {}
         self._outgoing: dict[str, Connection] = {}  # data connections that this node opened
@@ -84,8 +64,7 @@ class Network:
         """Accept connections, and begin to send heartbeats."""
         self._acceptor.start()
         if self._plan.transport.best_effort_channels:
-            place = self._addresses[self.node]
-            self._udp = Udp(self._plan, self.node, place, self.on_datagrams, self._owner.fail)
+            self._udp = Udp(self._plan, self.node, self._bound, self.on_datagrams, self._owner.fail)
         self._rendezvous_at_s = self._loop.time() + self._plan.timeouts.rendezvous_s
         if len(self._plan.nodes) > 1:
             self._tasks.spawn(self._watch_peers())

@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from testbed.ids import data_center_of
-from testbed.plan.model import EMULATED_LAN_CEILING_BPS, Plan
+from testbed.plan.model import EMULATED_LAN_CEILING_BPS, UNSHAPED, Plan
 from testbed.realtime.auth import Keys
 from testbed.realtime.stream import ByteStream, SocketStream
 from testbed.realtime.tls import receive, send_all
@@ -55,7 +55,7 @@ def shares_memory(plan: Plan, one: str, other: str) -> bool:
     if plan.back_end == "emulate":
         lan = plan.site(site)
         return lan.lan_rate_bps > EMULATED_LAN_CEILING_BPS and lan.lan_delay_s == 0
-    return plan.back_end == "local"
+    return plan.back_end in UNSHAPED
 
 
 @dataclass(slots=True)
