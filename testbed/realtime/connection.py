@@ -26,6 +26,7 @@ from testbed.realtime.tls import WOULD_BLOCK
 
 READ_BUDGET_BYTES = 4 * PIECE_BYTES  # per turn of the event loop
 _PIECES_AT_ONCE = 4  # written per turn of the event loop
+_DELAY_KEPT_S = 1.0
 _MAX_PIECES = 256  # of one sendmsg; the kernel's limit (IOV_MAX) is 1024
 
 
@@ -51,6 +52,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self.began_at_s = self.heard_at_s = self._loop.time()
         self.frames_received = 0
+        self._delay_s, self._delay_at_s = 0.0, -math.inf
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._out: deque[memoryview] = deque()
         self._pieces: Iterator[memoryview] = iter(())
@@ -67,6 +69,13 @@ class Connection:
     def fileno(self) -> int:
         """The socket's descriptor."""
         return self._stream.fileno()
+
+    def least_delay_s(self) -> float:
+        """Half of the least round-trip time that this end has seen lately."""
+        now_s = self._loop.time()
+        if now_s - self._delay_at_s > _DELAY_KEPT_S:
+            self._delay_at_s, self._delay_s = now_s, self._stream.least_delay_s()
+        return self._delay_s
 
     def start(self, keys: Keys, mac: str, max_body_bytes: int) -> None:
         """Begin to read, and to write what is queued already."""
@@ -107,7 +116,7 @@ class Connection:
                 return self._end("closed the connection unexpectedly")
             self.heard_at_s = self._loop.time()
             budget -= count
-            for frame in self._reader.received(count):
+            for frame in self._reader.received(count, self.heard_at_s):
                 self._take(frame)
                 if self.closed.done():
                     return None

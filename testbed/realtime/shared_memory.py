@@ -167,6 +167,9 @@ class SharedStream:
         self._bell.wake_peer()
         return count
 
+    def least_delay_s(self) -> float:
+        return 0.0
+
     def on_readable(self, call: Callable[[], None] | None) -> None:
         self._read = call
         self._schedule()

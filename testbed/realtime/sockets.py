@@ -16,7 +16,7 @@ Address = tuple[str, int]
 _TCP_NOTSENT_LOWAT = 25  # linux/tcp.h; Python names it from 3.13 on
 _IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: the port is chosen at connect, so that source ports do not run out
 _BACKLOG = 256
-_TCP_INFO_BYTES = 256
+_TCP_INFO_BYTES, _UNKNOWN = 256, 2**32 - 1
 # Probes start after 15 s of silence and come every 5 s; TCP_USER_TIMEOUT decides when the connection is lost.
 _KEEPALIVE_IDLE_S = 15
 _KEEPALIVE_INTERVAL_S = 5
@@ -110,7 +110,8 @@ class TcpInfo:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
         rtt_us, repeated, min_rtt_us, packets = (struct.unpack_from("=I", info, at)[0] for at in (68, 100, 148, 156))
         (rate,) = struct.unpack_from("=Q", info, 160)
-        return cls(rtt_us / 1e6, min_rtt_us / 1e6, packets, repeated, 8.0 * rate)
+        known_us = 0 if min_rtt_us == _UNKNOWN else min_rtt_us
+        return cls(rtt_us / 1e6, known_us / 1e6, packets, repeated, 8.0 * rate)
 
     @property
     def loss(self) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+from testbed.realtime.sockets import TcpInfo
 from testbed.realtime.tls import WOULD_BLOCK, TlsSocket
 
 
@@ -25,6 +26,9 @@ class ByteStream(Protocol):
 
     def fileno(self) -> int:
         """Return the descriptor of the socket."""
+
+    def least_delay_s(self) -> float:
+        """Return half of the least round-trip time that this end has seen lately; 0 where there is no network."""
 
     def on_readable(self, call: Callable[[], None] | None) -> None:
         """Call this in turns of the event loop while there are bytes to be read; ``None``: no more."""
@@ -44,6 +48,9 @@ class SocketStream:
         self._read: Callable[[], None] | None = None
         self.sendmsg, self.fileno = sock.sendmsg, sock.fileno
         self.recv_into = partial(_read_records, sock) if isinstance(sock, TlsSocket) else sock.recv_into
+
+    def least_delay_s(self) -> float:
+        return TcpInfo.of(self._sock).min_rtt_s / 2
 
     def on_readable(self, call: Callable[[], None] | None) -> None:
         self._read = call
