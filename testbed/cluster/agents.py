@@ -35,6 +35,7 @@ _PING_INTERVAL_S = 0.25
 _FIRST_PINGS = 20
 _TICK_S = 0.05
 _QUIT_S = 5.0
+_LEAST_SILENCE_S = 10.0
 _REASON_S = 0.3  # after the end of a connection, until it is known how its agent has ended
 
 
@@ -102,6 +103,8 @@ class AgentHandle:
     clock: ClockComparison = field(default_factory=ClockComparison)
     about: dict[str, Any] = field(default_factory=dict)
     offset_at_epoch_ns: int = 0
+    heard_s: float = field(default_factory=time.monotonic)
+    asked: int = 0  # questions without an answer: it may be busy
     lost: str = ""
 
     @property
@@ -122,6 +125,7 @@ class Agents:
         self._answers: dict[int, Content] = {}
         self._waiting: deque[tuple[str, ControlConnection]] = deque()  # handshakes that are done
         self._ping_due_s = 0.0
+        self._silence_s = max(_LEAST_SILENCE_S, plan.timeouts.dead_after_s)
         self._all: list[AgentHandle] = []  # those that were lost included
         self.events: deque[tuple[AgentHandle, Content]] = deque()
         self._keys: dict[str, bytes] = {}  # of agents that have been started and have not connected
@@ -238,10 +242,8 @@ class Agents:
             threading.Thread(target=self._handshake, args=[sock], daemon=True).start()
 
     def _handshake(self, sock: socket.socket) -> None:
-        try:
+        with suppress(OSError):  # a stranger
             self._waiting.append(control.accept(sock, self._keys, self._tls, _HANDSHAKE_LIMIT_S))
-        except (OSError, ValueError):
-            sock.close()
 
     # ---- messages -----------------------------------------------------------------------------------------------
 
@@ -265,6 +267,7 @@ class Agents:
 
     def _send_question(self, agent: AgentHandle, question: Content) -> int:
         number = next(self._numbers)
+        agent.asked += 1
         self.send(agent, {**question, "number": number})
         return number
 
@@ -292,14 +295,27 @@ class Agents:
             self._ping_due_s = now_s + _PING_INTERVAL_S
             for agent in self:
                 self._ping(agent)
-                if not agent.lost and agent.connection is not None and (reason := agent.started.lost()):
-                    self._lose(agent, reason)
+                self._check(agent, now_s)
         for key, _ in self._selector.select(min(timeout_s, max(0.0, self._ping_due_s - now_s))):
             if isinstance(key.data, AgentHandle):
                 self._read(key.data)
             else:
                 with suppress(BlockingIOError):
                     os.eventfd_read(key.fd)
+
+    def _check(self, agent: AgentHandle, now_s: float) -> None:
+        if agent.lost or agent.connection is None:
+            return
+        if reason := agent.started.lost():
+            self._lose(agent, reason)
+        elif not agent.asked and now_s - agent.heard_s > self._silence_s:
+            self._lose(agent, f"no sign of life for {self._silence_s:g} s")
+
+    def wait_s(self, duration_s: float) -> None:
+        """Return after that time. Agents hear of the driver meanwhile."""
+        end_s = time.monotonic() + duration_s
+        while (left_s := end_s - time.monotonic()) > 0:
+            self.turn(left_s)
 
     def _admit(self) -> None:
         while self._waiting and self._waiting[0][0] in self._by_name:
@@ -314,6 +330,7 @@ class Agents:
     def _read(self, agent: AgentHandle) -> None:
         assert agent.connection is not None
         now_ns = time.monotonic_ns()
+        agent.heard_s = now_ns / 1e9
         try:
             for message in agent.connection.receive():
                 self._take(agent, message, now_ns)
@@ -332,6 +349,7 @@ class Agents:
             agent.files.take(message)
         elif "number" in message:
             self._answers[message["number"]] = message
+            agent.asked -= 1
         elif "hello" in message:
             agent.about = message["hello"]
             del self._keys[agent.name]

@@ -134,8 +134,18 @@ def accept(
 ) -> tuple[str, ControlConnection]:
     """Return who has connected, and the driver's end. It is that agent only once a message of it has come.
 
-    keys  of the agents that are awaited, by name. Raise ``OSError`` for others.
+    keys  of the agents that are awaited, by name. Close the socket and raise ``OSError`` for others.
     """
+    try:
+        return _accepted(sock, keys, tls, limit_s)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _accepted(
+    sock: socket.socket, keys: dict[str, bytes], tls: Tls | None, limit_s: float
+) -> tuple[str, ControlConnection]:
     sock.settimeout(limit_s)
     if tls is not None:
         sock = tls.server.wrap_socket(sock, server_side=True)

@@ -49,6 +49,7 @@ from testbed.realtime.tls import Tls, tls_of
 from testbed.results import manifest
 
 CONNECT_LIMIT_S = 30.0
+DRIVER_SILENCE_S = 60.0  # it asks for the time four times a second, whatever else it does
 _TICK_S = 0.1
 _FILES_INTERVAL_S = 0.25
 _GONE = 9  # exit status when the driver has ended
@@ -68,6 +69,7 @@ class Agent:
         self._processes: NodeProcesses | None = None
         self._attempt = contextlib.ExitStack()
         self._quit = False
+        self._heard_s = clock() / 1e9
         self._questions: dict[str, Callable[[Content], Any]] = {
             "prepare": self._prepare, "listen": self._listen, "put": self._put, "begin": self._begin,
             "start": self._start, "end": self._end, "measure": links.measure,
@@ -89,6 +91,10 @@ class Agent:
         watched: list[Any] = [self._connection, 0, *([self._processes] if self._processes else [])]
         ready, _, _ = select.select(watched, [], [], _TICK_S)
         now_ns = self._clock()
+        if self._connection in ready:
+            self._heard_s = now_ns / 1e9
+        elif now_ns / 1e9 - self._heard_s > DRIVER_SILENCE_S:
+            raise ControlLost(f"the driver has been silent for {DRIVER_SILENCE_S:g} s")
         if 0 in ready and not os.read(0, 4096):
             raise ControlLost("what has started this agent is gone")
         for message in self._connection.receive():

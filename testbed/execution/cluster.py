@@ -85,7 +85,7 @@ def _attempts(plan: Plan, directory: Path, report: Progress, epoch_ns: int, agen
         )  # fmt: skip
         return Fleet(plan, launch, start)
 
-    attempt_until_done(plan, directory, report, epoch_ns, fleet)
+    attempt_until_done(plan, directory, report, epoch_ns, fleet, agents.wait_s)
 
 
 def _elsewhere(*_: Any) -> Any:

@@ -58,8 +58,9 @@ def run_nodes(plan: Plan, directory: Path, report: Progress, epoch_ns: int, ente
 
 
 def attempt_until_done(
-    plan: Plan, directory: Path, report: Progress, epoch_ns: int, make_fleet: Callable[[Attempts], Fleet]
-) -> None:
+    plan: Plan, directory: Path, report: Progress, epoch_ns: int, make_fleet: Callable[[Attempts], Fleet],
+    wait_s: Callable[[float], object] = time.sleep,
+) -> None:  # fmt: skip
     """Run the nodes to their end, by a new fleet for each attempt. Raise the first cause of the last one."""
     from testbed.execution.scripts import failure_files, point_to_traceback
 
@@ -70,7 +71,7 @@ def attempt_until_done(
     with Attempts(plan, directory, report) as attempts:
 
         def attempt(begin_s: float) -> None:
-            time.sleep(max(0.0, begin_s - now_s()))
+            wait_s(max(0.0, begin_s - now_s()))
             try:
                 make_fleet(attempts).run(report)
             except TestbedError as error:

@@ -7,11 +7,12 @@ which nodes start does not matter. One heartbeat connection per node, to the mon
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Any, Protocol
 
+from testbed.ids import data_center_of, link_name
 from testbed.messages import Message, encode_header
 from testbed.plan.fault_clock import expendable, late_comers
-from testbed.plan.model import monitor_of
+from testbed.plan.model import UNSHAPED, monitor_of
 from testbed.realtime.acceptor import Acceptor
 from testbed.realtime.auth import BEAT, DATA, HandshakeResult, Hello, Keys
 from testbed.realtime.connection import Connection
@@ -33,6 +34,7 @@ class NetworkOwner(Protocol):
     def deliver(self, message: Message, overhead_bytes: int, began_s: float) -> None: ...
     def on_peer_lost(self, peer: str, why: str) -> None: ...
     def warn(self, message: str) -> None: ...
+    def record(self, kind: str, **fields: Any) -> None: ...
     def fail(self, error: BaseException) -> None: ...
 
 
@@ -253,6 +255,7 @@ class Network:
         while opening := [task for task in self._opening if not task.done()]:
             await asyncio.wait(opening)
         self._finishing = True
+        self._record_paths()
         for problem in self._udp.problems() if self._udp is not None else ():
             self._owner.warn(problem)
         connections = self._connections()
@@ -260,6 +263,19 @@ class Network:
             connection.finish()
         if connections:
             await asyncio.wait([connection.closed for connection in connections])
+
+    def _record_paths(self) -> None:
+        """Record what the connections to other data centres have found on their way, where no back end has made it."""
+        if self._plan.back_end not in UNSHAPED or not self._plan.has_wan:
+            return
+        here = data_center_of(self.node)
+        for peer, connection in self._outgoing.items():
+            there, info = data_center_of(peer), connection.tcp_info()
+            if there != here and info is not None:
+                self._owner.record(
+                    "path", path=link_name(here, there), when="during", rtt_s=info.rtt_s, min_rtt_s=info.min_rtt_s,
+                    loss=info.loss, packets=info.packets,
+                )  # fmt: skip
 
     def _connections(self) -> list[Connection]:
         return [*self._outgoing.values(), *self._incoming.values(), *self._heartbeats.connections.values()]

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from testbed.ids import data_center_of
 from testbed.plan.model import EMULATED_LAN_CEILING_BPS, UNSHAPED, Plan
 from testbed.realtime.auth import Keys
+from testbed.realtime.sockets import TcpInfo
 from testbed.realtime.stream import ByteStream, SocketStream
 from testbed.realtime.tls import receive, send_all
 
@@ -167,8 +168,8 @@ class SharedStream:
         self._bell.wake_peer()
         return count
 
-    def least_delay_s(self) -> float:
-        return 0.0
+    def tcp_info(self) -> TcpInfo | None:
+        return None
 
     def on_readable(self, call: Callable[[], None] | None) -> None:
         self._read = call

@@ -27,8 +27,8 @@ class ByteStream(Protocol):
     def fileno(self) -> int:
         """Return the descriptor of the socket."""
 
-    def least_delay_s(self) -> float:
-        """Return half of the least round-trip time that this end has seen lately; 0 where there is no network."""
+    def tcp_info(self) -> TcpInfo | None:
+        """Return what the kernel knows of the connection; ``None`` where there is no network."""
 
     def on_readable(self, call: Callable[[], None] | None) -> None:
         """Call this in turns of the event loop while there are bytes to be read; ``None``: no more."""
@@ -49,8 +49,8 @@ class SocketStream:
         self.sendmsg, self.fileno = sock.sendmsg, sock.fileno
         self.recv_into = partial(_read_records, sock) if isinstance(sock, TlsSocket) else sock.recv_into
 
-    def least_delay_s(self) -> float:
-        return TcpInfo.of(self._sock).min_rtt_s / 2
+    def tcp_info(self) -> TcpInfo | None:
+        return TcpInfo.of(self._sock)
 
     def on_readable(self, call: Callable[[], None] | None) -> None:
         self._read = call

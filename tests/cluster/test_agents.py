@@ -5,20 +5,29 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import tempfile
-from collections.abc import Iterator
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
+from testbed.cluster import control
+from testbed.cluster.control import ControlLost
 from testbed.errors import NodeLost, WaitTimeout
 from testbed.execution import cluster, host
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan, to_json
+from testbed.results import tables
 from testbed.results.events import STOPPED
+from testbed.results.fidelity import assess
 from testbed.results.progress import Progress
 from testbed.scenario.load import load
 from tests.cluster.forked import ForkedAgents, Skew
@@ -167,6 +176,48 @@ def test_a_run_that_stands_still_ends_with_the_waits_of_all_machines(tmp_path: P
     assert "west/worker0 waits for nothing: it computes, or does not run" in graph
 
 
+def free_ports(count: int) -> int:
+    """The first of some ports in a row that are free at all addresses of loopback."""
+    for first in range(21_000, 29_000, count):
+        with suppress(OSError), ExitStack() as bound:
+            for port in range(first, first + count):
+                bound.enter_context(socket.create_server(("0.0.0.0", port)))
+            return first
+    raise AssertionError("no free ports")
+
+
+@contextmanager
+def forwarding(outside: str, inside: str, ports: Iterable[int]) -> Iterator[list[int]]:
+    """Forward connections to one address to another, as a router does; yield the ports of those that came."""
+    came: list[int] = []
+    listeners = [socket.create_server((outside, port)) for port in ports]
+
+    def pump(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    def serve(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                caller, _ = listener.accept()
+                port = listener.getsockname()[1]
+                called = socket.create_connection((inside, port))
+                came.append(port)
+                for pair in ((caller, called), (called, caller)):
+                    threading.Thread(target=pump, args=pair, daemon=True).start()
+
+    for listener in listeners:
+        threading.Thread(target=serve, args=[listener], daemon=True).start()
+    try:
+        yield came
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
 def least_transfer_s(run: Finished, source: str, target: str) -> float:
     """The shortest transfer between two data centres."""
     return min(
@@ -188,3 +239,75 @@ def test_events_are_by_one_clock_though_each_machine_has_its_own(tmp_path: Path,
     assert clocks["virginia/machine0"]["error_s"] == 0, "that machine has the driver's clock"
     assert abs(clocks["tokyo/machine0"]["offset_s"] - 0.05) < clocks["tokyo/machine0"]["error_s"] < 1e-2
     assert abs(clocks["frankfurt/machine0"]["drift_ppm"] - 500) < 400
+
+
+def test_the_report_says_what_links_and_clocks_were(tmp_path: Path) -> None:
+    """A clock that is known to 3 ms is a reason to distrust times; one of half a millisecond is none."""
+    told: list[dict[str, Any]] = []
+    run = deploy(tmp_path / "run", *SHORT, report=told.append)
+    frames = {name: tables.frame(table) for name, table in tables.build(run.directory / "events").items()}
+    plan = msgspec.json.decode(to_json(run.plan))
+    capabilities = {"cluster": told[-1]["cluster"]}
+    report = assess(frames, plan, capabilities)
+    assert [(row["path"], row["when"]) for row in report["paths"]] == [
+        (path, when)
+        for path in ("frankfurt>virginia", "tokyo>virginia", "virginia>frankfurt", "virginia>tokyo")
+        for when in ("before", "during", "after")
+    ]
+    for row in report["paths"]:
+        assert 0 < row["min_rtt_s"] <= row["rtt_s"] < 0.1 and row["packets"] > 0 and 0 <= row["loss"] < 0.5
+        assert (row["rate_bps"] is None) == (row["when"] == "during")
+    capabilities["cluster"]["machines"][2]["clock"]["error_s"] = 0.003
+    (reason,) = set(assess(frames, plan, capabilities)["reasons"]) - set(report["reasons"])
+    assert reason.startswith("tokyo/machine0: its clock is known to 3.0 ms only")
+    capabilities["cluster"]["machines"][2]["clock"]["error_s"] = 0.0005
+    assert assess(frames, plan, capabilities)["reasons"] == report["reasons"]
+
+
+@pytest.mark.usefixtures("agents")
+def test_everything_between_machines_can_be_encrypted(tmp_path: Path) -> None:
+    """That includes the connection between driver and agents; a restart uses the certificate again."""
+    calm = fault_runs.run(tmp_path / "calm", STEADY)
+    kill = faults("kind: kill, node: east/worker0, round: 4")
+    ended = fault_runs.run(tmp_path / "hit", STEADY, "transport.tls=true", RESTART, kill, on="cluster")
+    assert ended.error is None and ended.hashes() == calm.hashes()
+
+
+@pytest.mark.usefixtures("agents")
+def test_nodes_behind_address_translation_are_reached_where_they_say(tmp_path: Path) -> None:
+    """Nodes of east listen at 127.0.0.33 and say 127.0.0.77, which forwards; west listens at every address."""
+    first = free_ports(4)
+    sites = (
+        f"cluster.data_centers={{east: {{bind: 127.0.0.33, advertise: 127.0.0.77, ports: {first}-{first + 3}}}, "
+        "west: {bind: 0.0.0.0}}"
+    )
+    with forwarding("127.0.0.77", "127.0.0.33", range(first, first + 4)) as count:
+        ended = fault_runs.run(tmp_path / "hit", STEADY, sites, on="cluster")
+    assert ended.error is None and ended.hashes() == fault_runs.run(tmp_path / "calm", STEADY).hashes()
+    assert len(count) >= 2, "the others reach the server and the workers of east through the translation"
+
+
+def test_a_stranger_is_no_agent() -> None:
+    """Without the key of the ticket, with another name, and with an altered message."""
+    for key, name, spoils in ((b"x" * 32, "a", False), (b"k" * 32, "b", False), (b"k" * 32, "a", True)):
+        listener = socket.create_server(("127.0.0.1", 0))
+        with ThreadPoolExecutor() as pool:
+            ours = pool.submit(lambda: control.accept(listener.accept()[0], {"a": b"k" * 32}, None, 5.0))  # noqa: B023
+            try:
+                theirs = control.connect(listener.getsockname(), name, key, None, 5.0)
+            except ControlLost:
+                assert name == "b"
+            else:
+                theirs.send({"hello": {}})
+                if spoils:
+                    theirs._sent += 1
+                    theirs.send({"do": "quit"})
+            if name == "b":
+                with pytest.raises(ControlLost, match="no agent 'b' is awaited"):
+                    ours.result()
+                continue
+            driver = ours.result()[1]
+            with pytest.raises(ControlLost, match="wrong code"):
+                for _ in range(100):
+                    assert all(message == {"hello": {}} and spoils for message in driver.receive())
+                    time.sleep(0.01)
