@@ -45,7 +45,6 @@ class Ticket:
 
     driver     host and port at which the driver listens
     key        of the control connection, in hexadecimal; ``secret``: of the run
-    directory  for the files of the run on that machine; the agent removes it at its end
     pem        key and certificate of the run, if it has TLS
     """
 
@@ -56,7 +55,6 @@ class Ticket:
     run_id: str
     plan: str
     bind: str
-    directory: str
     working_directory: str
     pem: str = field(default="", repr=False)
 
@@ -200,7 +198,7 @@ class Agents:
         self._keys[placement.name] = key
         ticket = Ticket(
             name=placement.name, driver=(self._starter.driver_address(), port), key=key.hex(), secret=self._secret,
-            run_id=self._run_id, plan=to_json(self._plan).decode(), bind=placement.bind, directory="",
+            run_id=self._run_id, plan=to_json(self._plan).decode(), bind=placement.bind,
             working_directory=str(Path.cwd()), pem=self._pem,
         )  # fmt: skip
         files = ReceivedFiles(self._directory)

@@ -115,7 +115,7 @@ class ReceivedFiles:
         if match is None:
             raise ValueError(f"{name!r} is no file of events")
         folder = self._directory / EVENTS
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         number = len(list(folder.glob(f"{match['writer']}.[0-9][0-9][0-9][0-9].jsonl.gz")))
         path = folder / f"{match['writer']}.{number:04}.jsonl.gz"
         path.touch(exist_ok=False)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Self
 
 from testbed.cluster.agents import StartedAgent, Ticket, line_of
+from testbed.cluster.directories import remove_directories
 from testbed.cluster.machines import Machine, Placement, cluster_of
 from testbed.environment import host_environment
 from testbed.plan.model import Plan
@@ -23,22 +21,21 @@ NOTHING: Mapping[str, str] = {}
 AGENT = ("-m", "testbed.execution.agent")
 _FIRST = 2  # 127.0.0.2; others use 127.0.0.1
 _STOP_S = 5.0
+_MOST_OUTPUT_BYTES = 1 << 20
 
 
 class AgentProcess:
     """An agent that is a child of this process."""
 
     def __init__(self, ticket: Ticket, python: Sequence[str], variables: Mapping[str, str] = NOTHING) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="testbed-agent-"))
-        self._log = self.directory.with_suffix(".log")
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "TERM", sys.executable, *python], stdin=subprocess.PIPE,
-                stdout=log, stderr=log, start_new_session=True, env={**host_environment(), **variables},
-            )  # fmt: skip
+        self._log = tempfile.TemporaryFile("w+b")
+        self.process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "TERM", sys.executable, *python], stdin=subprocess.PIPE, stdout=self._log,
+            stderr=self._log, start_new_session=True, env={**host_environment(), **variables},
+        )  # fmt: skip
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended: ``lost`` says how
-            self.process.stdin.write(line_of(replace(ticket, directory=str(self.directory))))
+            self.process.stdin.write(line_of(ticket))
             self.process.stdin.flush()
 
     def lost(self) -> str:
@@ -49,7 +46,7 @@ class AgentProcess:
         return f"its agent has ended with {how}"
 
     def output(self) -> str:
-        return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
+        return os.pread(self._log.fileno(), _MOST_OUTPUT_BYTES, 0).decode(errors="replace")
 
     def stop(self) -> None:
         if self.process.stdin is not None and not self.process.stdin.closed:
@@ -60,8 +57,8 @@ class AgentProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self._log.unlink(missing_ok=True)
+        remove_directories(self.process.pid)
+        self._log.close()
 
 
 class LoopbackAgents:

@@ -35,6 +35,7 @@ from typing import Any
 from testbed.cluster import files, links
 from testbed.cluster.agents import Ticket, clock_of_machine
 from testbed.cluster.control import Content, ControlConnection, ControlLost, connect
+from testbed.cluster.directories import new_directory
 from testbed.errors import TestbedError
 from testbed.execution.compiler import leave_out_compiler
 from testbed.execution.scripts import failure_files, is_scripted
@@ -56,12 +57,14 @@ _GONE = 9  # exit status when the driver has ended
 
 
 class Agent:
-    """See the module's docstring. ``clock``: the machine's, in ns."""
+    """See the module's docstring. ``directory``: for the files of its nodes; ``clock``: the machine's, in ns."""
 
-    def __init__(self, ticket: Ticket, connection: ControlConnection, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, ticket: Ticket, directory: Path, connection: ControlConnection, clock: Callable[[], int]
+    ) -> None:
         self._ticket, self._connection, self._clock = ticket, connection, clock
         self._plan: Plan = from_json(ticket.plan.encode())
-        self._directory = Path(ticket.directory)
+        self._directory = directory
         self._tls = tls_of(ticket.pem) if ticket.pem else None
         self._sent_files = files.SentFiles(self._directory)
         self._files_due_s = 0.0
@@ -221,8 +224,8 @@ def main(clock: Callable[[], int] = time.monotonic_ns) -> int:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: beside the end of standard input
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
     ticket = Ticket(**json.loads(sys.stdin.buffer.readline()))
-    directory = Path(ticket.directory)
     os.umask(0o077)
+    directory = new_directory()
     with contextlib.suppress(OSError):
         os.chdir(ticket.working_directory)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_GONE))
@@ -233,7 +236,7 @@ def main(clock: Callable[[], int] = time.monotonic_ns) -> int:
         connection = connect(driver, ticket.name, bytes.fromhex(ticket.key), tls, CONNECT_LIMIT_S)
         os.register_at_fork(after_in_child=partial(os.close, connection.fileno()))
         connection.send({"hello": about_machine()})
-        Agent(ticket, connection, clock).run()
+        Agent(ticket, directory, connection, clock).run()
     except ControlLost as error:
         sys.stderr.write(f"{ticket.name}: {error}\n")
         return _GONE

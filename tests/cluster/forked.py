@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 from testbed.cluster.agents import StartedAgent, Ticket, line_of
+from testbed.cluster.directories import remove_directories
 from testbed.cluster.loopback import LoopbackAgents
 from testbed.cluster.machines import Placement
 from testbed.execution import agent
@@ -41,24 +40,22 @@ class ForkedAgent:
     """See ``StartedAgent``."""
 
     def __init__(self, ticket: Ticket, skew: Skew | None) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="testbed-agent-"))
-        self._log = self.directory.with_suffix(".log")
+        self._log = tempfile.TemporaryFile("w+b")
         read, self._write = os.pipe()
         self._how = ""
         self.pid = os.fork()
         if self.pid == 0:
             self._become(read, skew)
         os.close(read)
-        os.write(self._write, line_of(replace(ticket, directory=str(self.directory))))
+        os.write(self._write, line_of(ticket))
 
     def _become(self, read: int, skew: Skew | None) -> None:
         status = 99
         try:
             os.setsid()
             os.dup2(read, 0)
-            log = os.open(self._log, os.O_WRONLY | os.O_CREAT, 0o600)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
+            for descriptor in (1, 2):
+                os.dup2(self._log.fileno(), descriptor)
             os.closerange(3, 1024)
             sys.stdin, sys.stderr = open(0, closefd=False), open(2, "w", closefd=False)
             if skew is not None:
@@ -77,7 +74,7 @@ class ForkedAgent:
         return self._how
 
     def output(self) -> str:
-        return self._log.read_text() if self._log.exists() else ""
+        return os.pread(self._log.fileno(), 1 << 20, 0).decode()
 
     def stop(self) -> None:
         os.close(self._write)
@@ -86,8 +83,8 @@ class ForkedAgent:
             if time.monotonic() > end_s:
                 os.kill(self.pid, signal.SIGKILL)
             time.sleep(0.005)
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self._log.unlink(missing_ok=True)
+        remove_directories(self.pid)
+        self._log.close()
 
 
 class ForkedAgents(LoopbackAgents):

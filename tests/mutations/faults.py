@@ -147,7 +147,7 @@ MUTATIONS: dict[str, Mutation] = {
     "freed memory goes back to the system at once": Mutation(
         "testbed.environment:_own_tunables",
         always(""),
-        ("tests/execution/test_environment.py::test_freed_memory_is_used_again_without_page_faults",),
+        ("tests/units/test_environment.py::test_freed_memory_is_used_again_without_page_faults",),
     ),
     "frames come in any order": Mutation(
         "testbed.realtime.frames:FrameReader._check_prefix",

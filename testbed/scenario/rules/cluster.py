@@ -16,7 +16,9 @@ def machines_are_of_data_centers(scenario: Scenario) -> Found:
     for name in scenario.cluster.data_centers:
         if name not in known:
             place = ("cluster", "data_centers", name)
-            yield Violation(place, f"there is no data centre '{name}'", suggestion(name, known))
+            yield Violation(
+                place, f"there is no data centre '{name}'", suggestion(name, known) or f"one of {', '.join(known)}"
+            )
 
 
 def advertised_nodes_have_ports(scenario: Scenario) -> Found:
