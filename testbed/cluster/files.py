@@ -89,12 +89,16 @@ class ReceivedFiles:
         path = self._paths.get(message["file"])
         if path is None:
             path = self._paths[message["file"]] = self._new(message["file"])
+        grows = path.parent.name == EVENTS
+        coming = path if grows else path.with_name(f".{path.name}.part")
         if "data" in message:
-            with path.open("ab" if message["at"] else "wb") as file:
+            with coming.open("ab" if message["at"] else "wb") as file:
                 file.write(message["data"])
-        elif path.parent.parent.name == CHECKPOINTS:
-            _settle(path)
+        elif not grows:
+            coming.rename(path)
             del self._paths[message["file"]]
+            if path.parent.parent.name == CHECKPOINTS:
+                _settle(path)
 
     def _new(self, name: str) -> Path:
         folder, *rest = PurePosixPath(name).parts

@@ -167,6 +167,7 @@ class Agent:
 
     def _put(self, asked: Content) -> None:
         files.put(self._directory, asked["part"])
+        self._sent_files.leave_out()
 
     def _begin(self, asked: Content) -> None:
         from testbed.execution.resume import checkpoint_files
@@ -176,7 +177,6 @@ class Agent:
         self._endpoints.meet({node: (host, port) for node, (host, port) in asked["addresses"].items()})
         failures = failure_files(self._plan, self._directory)
         checkpoints = checkpoint_files(self._plan, self._directory, self._warn)
-        self._sent_files.leave_out()
         launch = Launch(
             make_role=role_maker(self._plan, checkpoints, failures), event_directory=self._directory / files.EVENTS,
             epoch_ns=asked["epoch_ns"], failures=failures, endpoints=self._endpoints,

@@ -226,7 +226,12 @@ def least_transfer_s(run: Finished, source: str, target: str) -> float:
     )  # fmt: skip
 
 
-def test_events_are_by_one_clock_though_each_machine_has_its_own(tmp_path: Path, simulated_hash: str) -> None:
+@pytest.mark.parametrize("questions", [20, 0])
+def test_events_are_by_one_clock_though_each_machine_has_its_own(
+    tmp_path: Path, simulated_hash: str, questions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the clocks are not known when the run begins: all that is learned later counts for all events."""
+    monkeypatch.setattr("testbed.cluster.agents._FIRST_PINGS", questions)
     skews = {"tokyo/machine0": Skew(0.05), "frankfurt/machine0": Skew(-0.05, drift_ppm=500)}
     told: list[dict[str, Any]] = []
     run = deploy(tmp_path / "run", *SHORT, starter=ForkedAgents(skews), report=told.append)

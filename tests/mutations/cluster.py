@@ -10,7 +10,7 @@ MUTATIONS = {
     "events of other machines are not corrected": Mutation(
         "testbed.cluster.agents:Agents.correct_events",
         always(None),
-        ("tests/cluster/test_clocks.py::test_events_of_two_clocks_come_to_be_of_one",),
+        (f"{AGENTS}test_events_are_by_one_clock_though_each_machine_has_its_own",),
     ),
     "a question's whole round trip counts as the clock's offset": Mutation(
         "testbed.cluster.clocks:sample_of",
