@@ -67,6 +67,7 @@ BACK_ENDS: dict[str, Identity] = {
     "exact": Identity("exact", "#333333", line="-"),
     "simulate": Identity("simulated", "#333333", line="--", hollow=True),
     "local": Identity("local", "#333333", line=":"),
+    "cluster": Identity("deployed", "#333333", line="-."),
 }
 
 PARTS: dict[str, Identity] = {

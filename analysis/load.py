@@ -131,8 +131,11 @@ def _plan(path: Path, sha256: str) -> dict[str, Any]:
     return plan
 
 
+_OF_BACK_END = ("back_end", "warnings", "timeouts", "transport", "cluster")
+
+
 def _without_back_end(plan: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in plan.items() if key not in ("back_end", "warnings", "timeouts", "transport")}
+    kept = {key: value for key, value in plan.items() if key not in _OF_BACK_END}
     placed = ("address", "port")
     kept["nodes"] = [{key: value for key, value in node.items() if key not in placed} for node in plan["nodes"]]
     sites = [{key: value for key, value in site.items() if key != "subnet"} for site in plan["network"]["sites"]]

@@ -135,7 +135,8 @@ class Message(msgspec.Struct):
     parts     payload tensors, contiguous; byte counts report their bytes as the payload
     priority  the larger is sent first
     channel   0: reliable and in order; from 1 on: best effort, the lower one first (see ``World.send``)
-    sender    stamped by the world, as is ``sent_at_s`` (its clock at ``send``, in seconds)
+    sender    stamped by the world, as is ``sent_at_s`` (its clock at ``send``, in seconds): for records
+    began_s   when its transfer began, by the receiver's clock, which sets it; not sent
     copies    the number of senders whose messages this one stands for (folded workers of a simulation); not sent
     decoding  the ``Work`` that decoding it is, for a world that knows its duration beforehand; not sent
     """
@@ -149,6 +150,7 @@ class Message(msgspec.Struct):
     channel: int = 0
     sender: str = ""
     sent_at_s: float = 0.0
+    began_s: float = 0.0
     copies: int = 1
     decoding: Any = None
 

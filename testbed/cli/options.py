@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from testbed.plan.model import Plan
     from testbed.scenario.schema import Scenario
 
-BACK_ENDS = ("emulate", "simulate", "local", "exact")
+BACK_ENDS = ("emulate", "simulate", "local", "exact", "cluster")
 # the exit code; or, with --json, the object to print, alone (exit code 0) or after an exit code
 Outcome = int | dict[str, Any] | tuple[int, dict[str, Any]]
 

@@ -1,1 +1,7 @@
-"""Runs on more than one machine, by Ray."""
+"""Runs on several machines: an agent on each of them, which starts nodes there, and the driver, which sees all.
+
+``connection`` joins a Ray cluster, for these runs and for sweeps. ``machines`` decides which node runs where,
+``control`` is the connection between driver and agents, ``clocks`` relates the machines' clocks. ``agents`` holds all
+agents of a run, ``processes`` their nodes, as ``testbed.realtime.fleet`` wants them. ``loopback`` starts agents as
+processes of this machine, ``ray_agents`` on the machines of a Ray cluster.
+"""

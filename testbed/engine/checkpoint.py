@@ -100,11 +100,7 @@ class CheckpointFiles:
         nodes = {_file_name(node): node for node in digests}
         about = _Manifest(VERSION, round_, self._job, files, nodes, instant)
         atomic.write_json(folder / "manifest.json", asdict(about))
-        shutil.rmtree(path, ignore_errors=True)  # of a run that was resumed from an earlier one
-        folder.rename(path)
-        atomic.sync(self._directory)
-        for old in self._found()[:-KEPT]:
-            shutil.rmtree(old)
+        complete(folder, path)
         return path
 
     def discard(self, round_: int) -> None:
@@ -114,11 +110,8 @@ class CheckpointFiles:
     def _temporary(self, round_: int) -> Path:
         return self._directory / f".{_folder_name(round_)}.tmp"
 
-    def _found(self) -> list[Path]:
-        return sorted(self._directory.glob("ckpt-*")) if self._directory.is_dir() else []
-
     def _newest(self) -> Checkpoint | None:
-        for path in reversed(self._found()):
+        for path in reversed(_found(self._directory)):
             try:
                 return self._read(path)
             except (OSError, ValueError) as error:
@@ -139,6 +132,19 @@ class CheckpointFiles:
         if about.job_sha256 != self._job:
             raise ScenarioError(f"{path}: belongs to another job; resume the scenario that it was made by")
         return Checkpoint(path, about.round, states, about.instant)
+
+
+def complete(folder: Path, path: Path) -> None:
+    """Give the directory of a checkpoint whose files are all there its name, and remove all but the newest two."""
+    shutil.rmtree(path, ignore_errors=True)  # of a run that was resumed from an earlier one
+    folder.rename(path)
+    atomic.sync(path.parent)
+    for old in _found(path.parent)[:-KEPT]:
+        shutil.rmtree(old)
+
+
+def _found(directory: Path) -> list[Path]:
+    return sorted(directory.glob("ckpt-*")) if directory.is_dir() else []
 
 
 def _explained(error: OSError, folder: Path, needed_bytes: int) -> OSError:

@@ -132,7 +132,7 @@ class Membership:
         self._ready.set_result(None)
 
     def _on_epoch(self, message: Message) -> None:
-        self.changed_at_s = message.sent_at_s
+        self.changed_at_s = message.began_s
         if self._world.node in message.meta["left"] and message.meta.get("well"):
             self._end()
         elif self._world.node in message.meta["left"]:

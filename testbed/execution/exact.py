@@ -22,8 +22,8 @@ from typing import Any
 
 from emulation.exact.command import JOB, Guest, exact_command, fixed_environment
 from emulation.exact.guest_init import PROGRESS, RUN_DIRECTORY
+from testbed.environment import host_environment
 from testbed.errors import NoProgress
-from testbed.execution.environment import host_environment
 from testbed.execution.host_process import HostProcess
 from testbed.plan.model import Plan
 from testbed.results.progress import Progress

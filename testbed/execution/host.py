@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import Diverged, Interrupted, ScenarioError, TestbedError
-from testbed.execution import emulate, exact, local, simulate
+from testbed.execution import cluster, emulate, exact, local, simulate
 from testbed.execution.compiler import leave_out_compiler
 from testbed.execution.resume import FOLDER
 from testbed.execution.scripts import is_scripted
@@ -37,6 +37,7 @@ BackEnd = Callable[[Plan, Path, Progress], None]
 
 BACK_ENDS: dict[str, BackEnd] = {
     "local": local.run, "emulate": emulate.run, "simulate": simulate.run, "exact": exact.run_in_guest,
+    "cluster": cluster.run,
 }  # fmt: skip
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.errors import TestbedError
 from testbed.execution.recovery import Attempts
 from testbed.plan.model import NodePlan, Plan
 from testbed.results.progress import Progress
+
+if TYPE_CHECKING:
+    from testbed.realtime.fleet import Fleet
 
 Enter = Callable[[NodePlan], None]
 
@@ -36,9 +39,30 @@ def run_nodes(plan: Plan, directory: Path, report: Progress, epoch_ns: int, ente
     """
     from testbed.execution.resume import checkpoint_files
     from testbed.execution.roles import role_maker
-    from testbed.execution.scripts import failure_files, point_to_traceback
+    from testbed.execution.scripts import failure_files
     from testbed.realtime.cores import precise_loop
     from testbed.realtime.fleet import Fleet, Launch
+
+    failures = failure_files(plan, directory)
+
+    def fleet(attempts: Attempts) -> Fleet:
+        launch = Launch(
+            make_role=role_maker(plan, checkpoint_files(plan, directory, report), failures),
+            event_directory=directory / "events", enter=enter, epoch_ns=epoch_ns, due=attempts.clock,
+            on_fault=attempts.on_fault, failures=failures,
+            new_loop=precise_loop if plan.exact is not None else None,
+        )  # fmt: skip
+        return Fleet(plan, launch)
+
+    attempt_until_done(plan, directory, report, epoch_ns, fleet)
+
+
+def attempt_until_done(
+    plan: Plan, directory: Path, report: Progress, epoch_ns: int, make_fleet: Callable[[Attempts], Fleet],
+    wait_s: Callable[[float], object] = time.sleep,
+) -> None:  # fmt: skip
+    """Run the nodes to their end, by a new fleet for each attempt. Raise the first cause of the last one."""
+    from testbed.execution.scripts import failure_files, point_to_traceback
 
     def now_s() -> float:
         return (time.monotonic_ns() - epoch_ns) / 1e9
@@ -47,15 +71,9 @@ def run_nodes(plan: Plan, directory: Path, report: Progress, epoch_ns: int, ente
     with Attempts(plan, directory, report) as attempts:
 
         def attempt(begin_s: float) -> None:
-            time.sleep(max(0.0, begin_s - now_s()))
-            launch = Launch(
-                make_role=role_maker(plan, checkpoint_files(plan, directory, report), failures),
-                event_directory=directory / "events", enter=enter, epoch_ns=epoch_ns, due=attempts.clock,
-                on_fault=attempts.on_fault, failures=failures,
-                new_loop=precise_loop if plan.exact is not None else None,
-            )  # fmt: skip
+            wait_s(max(0.0, begin_s - now_s()))
             try:
-                Fleet(plan, launch).run(report)
+                make_fleet(attempts).run(report)
             except TestbedError as error:
                 point_to_traceback(error, failures)
                 raise

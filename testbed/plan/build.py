@@ -11,7 +11,15 @@ from testbed.plan.model import PLAN_VERSION, Plan
 from testbed.plan.network import build_network
 from testbed.plan.placement import build_nodes
 from testbed.plan.program import build_program_nodes, program_of
-from testbed.plan.settings import exact_of, recovery_of, simulation_of, technique_of, training_of, transport_of
+from testbed.plan.settings import (
+    cluster_of,
+    exact_of,
+    recovery_of,
+    simulation_of,
+    technique_of,
+    training_of,
+    transport_of,
+)
 from testbed.plan.timeouts import derive
 from testbed.plan.warnings import warnings_for
 from testbed.scenario import Scenario
@@ -33,7 +41,7 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
         version=PLAN_VERSION, name=scenario.name, seed=scenario.seed, back_end=scenario.run.on,
         transport=transport_of(scenario), training=training, technique=technique,
         recovery=recovery_of(scenario), simulation=simulation_of(scenario), exact=exact_of(scenario, nodes),
-        checkpoint_every=scenario.checkpoint.every,
+        cluster=cluster_of(scenario, nodes), checkpoint_every=scenario.checkpoint.every,
         faults=faults, nodes=slowed(nodes, faults), network=with_faults(network, faults),
         timeouts=timeouts, warnings=warnings_for(scenario, network, nodes),
         background=build_background(scenario, network), code=code_of(technique, training) + scenario.code,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PLAN_VERSION = 1
 EMULATED = ("emulate", "exact")  # back ends in which nodes are processes behind emulated links
 IN_VIRTUAL_TIME = ("simulate", "exact")
+UNSHAPED = ("local", "cluster")  # back ends that send over the machine's own network, as it is
 
 # What emulation can make: below the lowest rate one frame would block a link for seconds, whatever its rate is then;
 # above the highest, two cores cannot move a LAN's packets through a queue.
@@ -393,6 +394,32 @@ class ExactPlan:
     cpu: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachinesPlan:
+    """The machines of a cluster that one data centre is deployed on.
+
+    label       that they have in the cluster: ``key=value``
+    machines    how many of them; 0: all
+    bind        IPv4 address at which their nodes listen; empty: that of the machine in the cluster
+    advertise   at which all others reach them; empty: the same
+    first_port  of the data centre's nodes, in the order of the Plan, and so on; 0: the kernel chooses
+    """
+
+    label: str
+    machines: int = 1
+    bind: str = ""
+    advertise: str = ""
+    first_port: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPlan:
+    """Where a deployment runs: the cluster's address (``loopback``: on this machine), and machines by data centre."""
+
+    address: str
+    data_centers: dict[str, MachinesPlan]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """See the module's docstring. What follows from the nodes is computed once, for thousands of nodes ask."""
@@ -400,7 +427,7 @@ class Plan:
     version: int
     name: str
     seed: int
-    back_end: Annotated[str, msgspec.Meta(pattern="^(emulate|simulate|local|exact)$")]
+    back_end: Annotated[str, msgspec.Meta(pattern="^(emulate|simulate|local|exact|cluster)$")]
     nodes: tuple[NodePlan, ...]
     network: NetworkPlan
     transport: TransportPlan
@@ -414,6 +441,7 @@ class Plan:
     recovery: RecoveryPlan = RecoveryPlan()
     simulation: SimulationPlan = SimulationPlan()
     exact: ExactPlan | None = None  # if that is the back end
+    cluster: ClusterPlan | None = None  # likewise
     code: tuple[CodeFile, ...] = ()  # of techniques, topology readers and trace formats that are not shipped
     program: ProgramPlan | None = None  # instead of a training
 

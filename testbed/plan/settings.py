@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
+from testbed.errors import ScenarioError
 from testbed.plan.model import (
     Choice,
+    ClusterPlan,
     ExactPlan,
     HostPlan,
+    MachinesPlan,
     NodePlan,
     RecoveryPlan,
     SimulationPlan,
@@ -20,6 +24,7 @@ from testbed.plan.model import (
 from testbed.scenario import Scenario
 from testbed.scenario.reading.axes import Technique
 from testbed.scenario.reading.section import Section
+from testbed.scenario.sections.cluster import ClusterSite
 
 T = TypeVar("T")
 
@@ -77,6 +82,23 @@ def exact_of(scenario: Scenario, nodes: Sequence[NodePlan]) -> ExactPlan | None:
         return None
     memory_bytes = scenario.exact.memory or _GUEST_BYTES + len(nodes) * _NODE_BYTES
     return _same(ExactPlan, scenario.exact, memory_bytes=memory_bytes, system_call_s=scenario.exact.system_call)
+
+
+def cluster_of(scenario: Scenario, nodes: Sequence[NodePlan]) -> ClusterPlan | None:
+    """Return where a deployment runs. Raise ``ScenarioError`` if a data centre has more nodes than ports."""
+    if scenario.run.on != "cluster":
+        return None
+    sizes = Counter(node.data_center for node in nodes)
+    written, machines = scenario.cluster.data_centers, {}
+    for name, count in sizes.items():
+        section = written.get(name, ClusterSite())
+        first, last = section.ports or (0, 0)
+        if first and last - first + 1 < count:
+            where = f"{scenario.place_of('cluster', 'data_centers', name)}: cluster.data_centers.{name}.ports"
+            raise ScenarioError(f"{where}: {count} nodes need as many ports; write '{first}-{first + count - 1}'")
+        label = section.label or f"dc={name}"
+        machines[name] = _same(MachinesPlan, section.model_copy(update={"label": label}), first_port=first)
+    return ClusterPlan(address=scenario.cluster.address, data_centers=machines)
 
 
 def _choice(technique: Technique) -> Choice:

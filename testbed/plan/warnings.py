@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.plan.model import EMULATED, EMULATED_LAN_CEILING_BPS, EMULATED_LOWEST_RATE_BPS, NetworkPlan, NodePlan
+from testbed.plan.model import (
+    EMULATED,
+    EMULATED_LAN_CEILING_BPS,
+    EMULATED_LOWEST_RATE_BPS,
+    UNSHAPED,
+    NetworkPlan,
+    NodePlan,
+)
 from testbed.policy.events import Contribution
 from testbed.scenario import Scenario
 from testbed.training.options import OPTIMIZERS
@@ -28,6 +35,9 @@ def warnings_for(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan
 def _back_end(scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> Iterator[str]:
     if back_end == "local" and network.links:
         yield "topology.links, topology.lan: have no effect on 'local', for loopback has no WAN"
+    if back_end == "cluster" and network.links:
+        about = "describe the cluster's own links, which are measured and not changed; deadlines follow from them"
+        yield f"topology.links, topology.lan: {about}"
     if back_end == "simulate":
         for key in ("mac", "unsent_limit", "shared_memory"):
             if getattr(scenario.transport, key) != type(scenario.transport).model_fields[key].default:
@@ -82,10 +92,10 @@ def _transport(scenario: Scenario, back_end: str) -> Iterator[str]:
     if transport.parallel_streams > 1:
         whom = "measuring tools and bulk background traffic"
         yield f"transport.parallel_streams: counts for {whom}; training has one connection for each pair of nodes"
-    if transport.initial_window is not None and back_end == "local":
-        yield "transport.initial_window: has no effect on 'local', where no route is ours"
-    if scenario.background and back_end == "local":
-        yield "background: has no effect on 'local', for loopback has no WAN"
+    if transport.initial_window is not None and back_end in UNSHAPED:
+        yield f"transport.initial_window: has no effect on '{back_end}', where no route is ours"
+    if scenario.background and back_end in UNSHAPED:
+        yield f"background: has no effect on '{back_end}', whose links are not emulated"
 
 
 def _measured(nodes: tuple[NodePlan, ...]) -> Iterator[str]:

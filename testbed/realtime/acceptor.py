@@ -14,10 +14,8 @@ import socket
 from collections import Counter
 from typing import Protocol
 
-from testbed.plan.model import Plan
 from testbed.realtime.auth import (
     DATA,
-    Credentials,
     HandshakeRefused,
     HandshakeResult,
     Hello,
@@ -25,7 +23,8 @@ from testbed.realtime.auth import (
     accept,
     handshake_limit_s,
 )
-from testbed.realtime.shared_memory import shares_memory, take
+from testbed.realtime.setup import NodeSetup
+from testbed.realtime.shared_memory import take
 from testbed.realtime.sockets import Address, address_text, configure
 from testbed.realtime.stream import ByteStream, SocketStream
 from testbed.realtime.tasks import BackgroundTasks
@@ -43,14 +42,12 @@ class AcceptorOwner(Protocol):
 
 
 class Acceptor:
-    """Accepts connections at ``listener``, which becomes its own, from ``start`` until ``close``."""
+    """Accepts connections at the node's listener, which becomes its own, from ``start`` until ``close``."""
 
-    def __init__(
-        self, plan: Plan, listener: socket.socket, credentials: Credentials, places: int, owner: AcceptorOwner,
-        tasks: BackgroundTasks,
-    ) -> None:  # fmt: skip
-        self._plan, self._credentials, self._places, self._owner, self._tasks = plan, credentials, places, owner, tasks
-        self.listener = listener
+    def __init__(self, setup: NodeSetup, owner: AcceptorOwner, tasks: BackgroundTasks) -> None:
+        self._setup, self._plan, self._credentials = setup, setup.plan, setup.credentials
+        self._places, self._owner, self._tasks = setup.limits.handshakes, owner, tasks
+        self.listener = setup.listener
         self._loop = asyncio.get_running_loop()
         self._under_way: dict[asyncio.Task[None], tuple[float, Address]] = {}  # since when and from where; oldest first
         self._refused: Counter[str] = Counter()
@@ -101,7 +98,7 @@ class Acceptor:
                 on_failure.callback(sock.close)
                 hello, keys = await accept(sock, self._credentials, self._owner.authorize, limit_s=limit_s)
                 stream: ByteStream = SocketStream(sock)
-                if hello.purpose == DATA and shares_memory(self._plan, hello.initiator, hello.target):
+                if hello.purpose == DATA and self._setup.shares_memory(hello.initiator):
                     async with asyncio.timeout(limit_s):
                         stream = await take(sock, keys)
                     if isinstance(stream, SocketStream):

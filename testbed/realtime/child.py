@@ -20,10 +20,12 @@ import torch
 from testbed.errors import Interrupted, TestbedError, WaitTimeout
 from testbed.plan.fault_clock import FaultClock
 from testbed.plan.model import NodePlan, Plan
+from testbed.realtime.auth import Credentials
+from testbed.realtime.endpoints import Endpoints
 from testbed.realtime.faults import LEAVE_SIGNAL, OnFault
 from testbed.realtime.heartbeat import PeerLost
-from testbed.realtime.network import ConnectionLimits
-from testbed.realtime.node import AnyRole, NodeSetup, run_node
+from testbed.realtime.node import AnyRole, run_node
+from testbed.realtime.setup import ConnectionLimits, NodeSetup
 from testbed.realtime.world import RealWorld
 from testbed.results.events import EventLog
 from testbed.results.failures import FailureFiles
@@ -51,6 +53,8 @@ class Launch:
         on_fault: Called for each fault when it happens.
         failures: What failed scripts leave behind; None in a run without scripts.
         new_loop: Makes the event loop of a node; None means asyncio's own.
+        endpoints: Where nodes listen and reach each other; default: as ``enter`` says.
+        credentials: Of the run; default: new ones, which only these nodes have.
     """
 
     make_role: Callable[[Plan, NodePlan], AnyRole]
@@ -63,6 +67,8 @@ class Launch:
     on_fault: OnFault = lambda due, now_s: None
     failures: FailureFiles | None = None
     new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+    endpoints: Endpoints | None = None
+    credentials: Credentials | None = field(default=None, repr=False)
 
 
 def run_child(

@@ -21,11 +21,13 @@ from testbed.realtime.auth import Keys
 from testbed.realtime.frame_codes import frame_code
 from testbed.realtime.frames import CLOSE, PIECE_BYTES, Arrival, BadFrame, FrameReader, frame_pieces
 from testbed.realtime.send_queue import SendQueue
+from testbed.realtime.sockets import TcpInfo
 from testbed.realtime.stream import ByteStream
 from testbed.realtime.tls import WOULD_BLOCK
 
 READ_BUDGET_BYTES = 4 * PIECE_BYTES  # per turn of the event loop
 _PIECES_AT_ONCE = 4  # written per turn of the event loop
+_DELAY_KEPT_S = 1.0
 _MAX_PIECES = 256  # of one sendmsg; the kernel's limit (IOV_MAX) is 1024
 
 
@@ -51,6 +53,8 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self.began_at_s = self.heard_at_s = self._loop.time()
         self.frames_received = 0
+        self._delay_s, self._delay_at_s = 0.0, -math.inf
+        self._last_info: TcpInfo | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._out: deque[memoryview] = deque()
         self._pieces: Iterator[memoryview] = iter(())
@@ -67,6 +71,18 @@ class Connection:
     def fileno(self) -> int:
         """The socket's descriptor."""
         return self._stream.fileno()
+
+    def least_delay_s(self) -> float:
+        """Half of the least round-trip time that this end has seen lately."""
+        now_s = self._loop.time()
+        if now_s - self._delay_at_s > _DELAY_KEPT_S:
+            info = self.tcp_info()
+            self._delay_at_s, self._delay_s = now_s, info.min_rtt_s / 2 if info else 0.0
+        return self._delay_s
+
+    def tcp_info(self) -> TcpInfo | None:
+        """What the kernel knows of it, or knew at its end; ``None`` if it goes through memory."""
+        return self._last_info if self.closed.done() else self._stream.tcp_info()
 
     def start(self, keys: Keys, mac: str, max_body_bytes: int) -> None:
         """Begin to read, and to write what is queued already."""
@@ -107,7 +123,7 @@ class Connection:
                 return self._end("closed the connection unexpectedly")
             self.heard_at_s = self._loop.time()
             budget -= count
-            for frame in self._reader.received(count):
+            for frame in self._reader.received(count, self.heard_at_s):
                 self._take(frame)
                 if self.closed.done():
                     return None
@@ -215,6 +231,7 @@ class Connection:
     def close(self) -> None:
         """Drop everything now, without a word to the peer or the handler."""
         if not self.closed.done():
+            self._last_info = self.tcp_info()
             self._stream.close()
             self.queue.clear()
             self.closed.set_result(None)

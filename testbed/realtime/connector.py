@@ -11,10 +11,10 @@ import contextlib
 from collections.abc import Callable
 
 from testbed.errors import RunFailed
-from testbed.plan.model import Plan
-from testbed.realtime.auth import DATA, Credentials, HandshakeRefused, Keys, handshake_limit_s, initiate
-from testbed.realtime.shared_memory import offer, shares_memory
-from testbed.realtime.sockets import Address, address_text, configure, new_socket
+from testbed.realtime.auth import DATA, HandshakeRefused, Keys, handshake_limit_s, initiate
+from testbed.realtime.setup import NodeSetup
+from testbed.realtime.shared_memory import offer
+from testbed.realtime.sockets import address_text, configure, new_socket
 from testbed.realtime.stream import ByteStream, SocketStream
 from testbed.realtime.tls import start_tls
 
@@ -23,10 +23,11 @@ _CONNECT_LIMIT_S = 5.0  # enough for two lost SYNs (1 s and 2 s later); then ano
 
 
 class Connector:
-    """Opens connections from ``node`` to the other nodes of the plan, at ``addresses``."""
+    """Opens connections from a node to the others of its plan."""
 
-    def __init__(self, plan: Plan, node: str, addresses: dict[str, Address], credentials: Credentials) -> None:
-        self._plan, self._node, self._addresses, self._credentials = plan, node, addresses, credentials
+    def __init__(self, setup: NodeSetup) -> None:
+        self._setup, self._plan, self._node = setup, setup.plan, setup.name
+        self._addresses, self._credentials = setup.addresses, setup.credentials
 
     async def connect(
         self, to: str, purpose: str, is_gone: Callable[[], bool] = lambda: False
@@ -55,7 +56,7 @@ class Connector:
     async def _attempt(self, to: str, purpose: str) -> tuple[ByteStream, Keys]:
         limit_s = handshake_limit_s(self._plan.timeouts)
         with contextlib.ExitStack() as on_failure:
-            plain = new_socket(self._addresses[self._node][0])
+            plain = new_socket(self._setup.bound[0])
             on_failure.callback(plain.close)
             configure(plain, self._plan)
             async with asyncio.timeout(_CONNECT_LIMIT_S):
@@ -64,7 +65,7 @@ class Connector:
             on_failure.callback(sock.close)
             keys = await initiate(sock, self._credentials, self._node, to, purpose, limit_s=limit_s)
             stream: ByteStream = SocketStream(sock)
-            if purpose == DATA and shares_memory(self._plan, self._node, to):
+            if purpose == DATA and self._setup.shares_memory(to):
                 async with asyncio.timeout(limit_s):
                     stream = await offer(sock, keys)
             on_failure.pop_all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from testbed.plan.model import Plan
 from testbed.realtime.sockets import Address, listen
@@ -16,6 +16,9 @@ class Endpoints:
     Otherwise all are ports of 127.0.0.1 that the kernel chooses. The parent binds those before it forks: a port that
     were only looked up could be taken by another process in between.
     """
+
+    source = ""  # IP address that nodes connect from; empty: where they are reached
+    beside: frozenset[str] | None = None  # the nodes of this machine; None: all
 
     def __init__(self, plan: Plan, *, in_namespaces: bool) -> None:
         self._in_namespaces = in_namespaces
@@ -49,3 +52,31 @@ class Endpoints:
         for sock in self._listeners.values():
             sock.close()
         self._listeners.clear()
+
+
+class MachineEndpoints(Endpoints):
+    """Those of the nodes of one machine of several. The others are reached where ``meet`` says.
+
+    ``ports``: of each node here; 0: the kernel chooses. A node may be reached at other addresses than it is bound to.
+    """
+
+    def __init__(self, bind: str, ports: Mapping[str, int]) -> None:
+        self._in_namespaces = False
+        self._listeners = {node: listen((bind, port)) for node, port in ports.items()}
+        self._own = {node: self._bound(node) for node in ports}
+        self.addresses = {}
+        self.source, self.beside = bind, frozenset(ports)
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The port of each node here."""
+        return {node: port for node, (_, port) in self._own.items()}
+
+    def meet(self, addresses: Mapping[str, Address]) -> None:
+        """Take the addresses at which this machine reaches all nodes of the run."""
+        self.addresses.update(addresses)
+
+    def open(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            if node not in self._listeners:
+                self._listeners[node] = listen(self._own[node])

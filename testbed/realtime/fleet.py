@@ -22,12 +22,13 @@ from testbed.realtime.faults import FaultInjector
 from testbed.realtime.fleet_status import FleetStatus, NodeExit, first_cause
 from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.node import STATUS_INTERVAL_S
-from testbed.realtime.node_processes import Line, NodeProcesses, ProcessEnd
+from testbed.realtime.node_processes import Line, NodeProcesses, ProcessEnd, Processes
 from testbed.results.events import STOPPED
-from testbed.results.failures import STACKS_SIGNAL, Cause, FailureFiles, oom_kills
 from testbed.results.progress import Progress
 
 __all__ = ["Fleet", "Launch"]
+
+StartProcesses = Callable[[Plan, Launch, int, int], Processes]
 
 # A failing node takes others with it within milliseconds. Their exits are collected for this long after the first, as
 # one of them may explain it better: that a peer was lost is rarely the cause.
@@ -57,18 +58,19 @@ def _signals_call(stop: Callable[[str], None]) -> Iterator[None]:
 class Fleet:
     """One run. ``exits``, in order of ending, fills up while ``run`` runs; ``wait_graph`` is set at its end.
 
-    To be used in the main thread of a process that has no event loop running and no threads (see ``node_processes``).
+    ``start_processes`` says where the nodes' processes are: by default they are children of this one, which then must
+    have no event loop running and no threads (see ``node_processes``).
     """
 
-    def __init__(self, plan: Plan, launch: Launch) -> None:
-        self._plan, self._launch = plan, launch
+    def __init__(self, plan: Plan, launch: Launch, start_processes: StartProcesses = NodeProcesses) -> None:
+        self._plan, self._launch, self._start_processes = plan, launch, start_processes
         self.exits: list[NodeExit] = []
         self.wait_graph = ""
         self._abort: TestbedError | None = None  # why all were ended, if not because of a node's own failure
         self._ending = False  # all have been sent SIGTERM
         self._returning: set[str] = set()  # those that are to start again as soon as their killed process has ended
         self._silent: dict[str, str] = {}  # scripts' nodes that others have lost, and how
-        self._oom_kills = oom_kills()
+        self._hung: dict[str, str] = {}  # what held them up
         self._errors: dict[str, Line] = {}  # by node: errors recorded before all were told to end
         self._stop_at_s = self._kill_at_s = float("inf")
         self._continues, self._monitor = plan.recovery.on_failure == "continue", monitor_of(plan)
@@ -89,12 +91,14 @@ class Fleet:
         try:
             with (
                 _signals_call(self.stop),
-                NodeProcesses(self._plan, self._launch, self._epoch_ns, self._wake) as self._processes,
+                self._start_processes(self._plan, self._launch, self._epoch_ns, self._wake) as self._processes,
             ):
                 present = [node.name for node in self._plan.nodes if node.name not in late]
                 self._processes.start(present, self._faults.training_since_s)
                 while self._processes:
                     self._turn()
+                if (cause := first_cause(self.exits)) and cause.cause == PeerLost.__name__:
+                    self._hung = {node: self._processes.hung(node, why) for node, why in self._silent.items()}
         finally:
             os.close(self._wake)
         return self._outcome()
@@ -115,19 +119,11 @@ class Fleet:
         error = self._abort or (cause and cause.error())
         if not error:
             return self.exits
-        files = self._launch.failures
-        if files and cause and cause.cause == PeerLost.__name__ and self._silent:
-            error = self._hung(files, *next(iter(self._silent.items())))
+        if self._hung:
+            error = NodeLost(": ".join(next(iter(self._hung.items()))))
         if isinstance(error, WaitTimeout) and self.wait_graph:
             error.add_note(self.wait_graph)
         raise error
-
-    @staticmethod
-    def _hung(files: FailureFiles, node: str, why: str) -> TestbedError:
-        """Return the error for a node whose script holds its whole process up, as code outside Python can."""
-        cause = Cause(files.stands(node), f"NodeLost: {why}", files.dump(node))
-        files.keep(node, cause)
-        return NodeLost(f"{node}: {cause}")
 
     # ---- one turn -----------------------------------------------------------------------------------------------
 
@@ -167,29 +163,19 @@ class Fleet:
         report = end.report or self._errors.get(end.node, {})
         stopped = (self._ending and not failed) or self._is_dispensable(end)
         wait, fault = report.get("wait"), end.node in self._faults.killed
+        told = bool(report) or stopped or fault
         exit_ = NodeExit(
             end.node, report.get("code", 1) if report and end.code < 0 else end.code, stopped,
             **{name: report.get(name, "") for name in ("cause", "message", "traceback")},
-            explained="" if report or stopped or fault or end.code == 0 else self._explained(end),
+            explained="" if told or end.code == 0 else self._processes.explain(end.node, end.code),
             wait=tuple(wait) if wait else None, fault=fault, at_s=self._errors.get(end.node, {}).get("t", math.inf),
         )  # fmt: skip
-        if (peer := end.report.get("peer")) and not stopped:
-            self._ask_for_stacks(peer, exit_.message)
+        if (peer := end.report.get("peer")) and not stopped and self._processes.ask_for_stacks(peer):
+            self._silent.setdefault(peer, exit_.message)
         self.exits.append(exit_)
         self._status.end(exit_)
         if exit_.failed or (self._continues and end.node == self._monitor):
             self._end_all(_CAUSE_GRACE_S)  # without the monitor, a node that still runs would wait for ever
-
-    def _explained(self, end: ProcessEnd) -> str:
-        """Return why a process ended that has not said so: what its script did, if it runs one."""
-        files = self._launch.failures
-        return files.explain(end.node, end.code, self._oom_kills)[1] if files else ""
-
-    def _ask_for_stacks(self, node: str, why: str) -> None:
-        """Let a node that has fallen silent write down where its script stands, whatever holds it up."""
-        files = self._launch.failures
-        if files and files.hidden(node, "dump").exists() and self._processes.send_signal(node, STACKS_SIGNAL):
-            self._silent.setdefault(node, why)
 
     def _is_dispensable(self, end: ProcessEnd) -> bool:
         """Whether the run continues without that node, which was killed or has lost its peers."""

@@ -84,10 +84,14 @@ def _pieces(memories: list[memoryview]) -> Iterator[memoryview]:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A complete message; ``overhead_bytes``: what it took on the wire beside its payload."""
+    """A complete message; ``overhead_bytes``: what it took on the wire beside its payload.
+
+    ``began_s``: when its first bytes were read, by the reader's clock.
+    """
 
     message: Message
     overhead_bytes: int
+    began_s: float = 0.0
 
 
 class FrameReader:
@@ -103,6 +107,7 @@ class FrameReader:
         self._memory = memoryview(bytearray(BUFFER_BYTES))
         self._start = self._end = 0  # of the bytes in ``_memory`` that belong to no frame yet
         self._large: _LargeFrame | None = None
+        self._began_s = 0.0  # of the next frame
 
     def buffer(self) -> memoryview:
         """The memory for the next bytes; never empty, at most ``PIECE_BYTES`` or what one header takes."""
@@ -110,8 +115,8 @@ class FrameReader:
             return self._large.pieces[0]
         return self._memory[self._end :]
 
-    def received(self, count: int) -> Iterator[Arrival | bytes]:
-        """Account for ``count`` bytes written to ``buffer()``, and yield the frames that are complete with them.
+    def received(self, count: int, now_s: float = 0.0) -> Iterator[Arrival | bytes]:
+        """Account for ``count`` bytes written to ``buffer()`` at ``now_s``, and yield the frames that are complete.
 
         A frame is an ``Arrival``, or the header of a control frame. Raises ``BadFrame`` after the good frames before;
         the connection must then be closed. To be exhausted before ``buffer`` is called again.
@@ -119,9 +124,12 @@ class FrameReader:
         if self._large is not None and self._large.pieces:
             self._large.received(count)
             return
+        if self._start == self._end and self._large is None:
+            self._began_s = now_s
         self._end += count
         while (frame := self._next()) is not None:
             self._sequence += 1
+            self._began_s = now_s
             yield frame
         if self._start:
             rest = self._end - self._start
@@ -159,7 +167,7 @@ class FrameReader:
             message = decode_message(header, memory[body:stop])
         except MalformedMessage as error:
             raise BadFrame(str(error)) from error
-        return Arrival(message, body - start + FRAME_MAC_BYTES)
+        return Arrival(message, body - start + FRAME_MAC_BYTES, self._began_s)
 
     def _begin_large(self, start: int, body: int, body_bytes: int) -> _LargeFrame:
         mac = self._code.begin(self._sequence)
@@ -169,7 +177,7 @@ class FrameReader:
         except MalformedMessage as error:
             raise BadFrame(str(error)) from error
         pieces = deque(_pieces([memory_of(part) for part in parts if part.numel()]))
-        large = _LargeFrame(Arrival(message, body - start + FRAME_MAC_BYTES), mac, pieces)
+        large = _LargeFrame(Arrival(message, body - start + FRAME_MAC_BYTES, self._began_s), mac, pieces)
         self._start = body + large.copy(self._memory[body : self._end])
         return large
 

@@ -7,21 +7,20 @@ which nodes start does not matter. One heartbeat connection per node, to the mon
 from __future__ import annotations
 
 import asyncio
-import socket
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from testbed.ids import data_center_of, link_name
 from testbed.messages import Message, encode_header
 from testbed.plan.fault_clock import expendable, late_comers
-from testbed.plan.model import Plan, monitor_of
+from testbed.plan.model import UNSHAPED, monitor_of
 from testbed.realtime.acceptor import Acceptor
-from testbed.realtime.auth import BEAT, DATA, Credentials, HandshakeResult, Hello, Keys
+from testbed.realtime.auth import BEAT, DATA, HandshakeResult, Hello, Keys
 from testbed.realtime.connection import Connection
 from testbed.realtime.connector import Connector
 from testbed.realtime.frames import HEARTBEAT, Arrival
 from testbed.realtime.heartbeat import Heartbeats, PeerLost
 from testbed.realtime.send_queue import SendQueue
-from testbed.realtime.sockets import Address
+from testbed.realtime.setup import NodeSetup
 from testbed.realtime.stream import ByteStream
 from testbed.realtime.tasks import BackgroundTasks
 from testbed.realtime.udp import Udp
@@ -29,44 +28,27 @@ from testbed.realtime.udp import Udp
 _CONTROL_QUEUE_BYTES = 1 << 16  # of a connection that carries control frames only
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
-    """Bounds on memory and on strangers.
-
-    Attributes:
-        max_body_bytes: Of one message.
-        queue_bytes: Queued for one peer before ``send`` waits.
-        inbox_bytes: Received and not yet taken by the role, before this node stops reading from its sockets.
-        handshakes: Under way at one time.
-    """
-
-    max_body_bytes: int = 1 << 30
-    queue_bytes: int = 64 << 20
-    inbox_bytes: int = 1 << 30
-    handshakes: int = 256
-
-
 class NetworkOwner(Protocol):
     """The world that a network belongs to: it gets messages, losses, warnings and errors."""
 
-    def deliver(self, message: Message, overhead_bytes: int) -> None: ...
+    def deliver(self, message: Message, overhead_bytes: int, began_s: float) -> None: ...
     def on_peer_lost(self, peer: str, why: str) -> None: ...
     def warn(self, message: str) -> None: ...
+    def record(self, kind: str, **fields: Any) -> None: ...
     def fail(self, error: BaseException) -> None: ...
 
 
 class Network:
-    """See the module's docstring. Made inside the event loop; takes ownership of ``listener``."""
+    """See the module's docstring. Made inside the event loop; takes ownership of the listener."""
 
-    def __init__(
-        self, plan: Plan, node: str, listener: socket.socket, addresses: dict[str, Address],
-        credentials: Credentials, owner: NetworkOwner, limits: ConnectionLimits,
-    ) -> None:  # fmt: skip
-        self._plan, self.node, self._addresses, self._owner, self._limits = plan, node, addresses, owner, limits
+    def __init__(self, setup: NodeSetup, owner: NetworkOwner) -> None:
+        plan, node = setup.plan, setup.name
+        self._plan, self.node, self._addresses, self._limits = plan, node, setup.addresses, setup.limits
+        self._bound, self._owner = setup.bound, owner
         self._loop = asyncio.get_running_loop()
         self._tasks = BackgroundTasks(owner.fail)
-        self._connector = Connector(plan, node, addresses, credentials)
-        self._acceptor = Acceptor(plan, listener, credentials, limits.handshakes, self, self._tasks)
+        self._connector = Connector(setup)
+        self._acceptor = Acceptor(setup, self, self._tasks)
         self._opening: set[asyncio.Task[None]] = set()
         self._queues: dict[str, SendQueue] = {}
         self._outgoing: dict[str, Connection] = {}  # data connections that this node opened
@@ -84,8 +66,7 @@ class Network:
         """Accept connections, and begin to send heartbeats."""
         self._acceptor.start()
         if self._plan.transport.best_effort_channels:
-            place = self._addresses[self.node]
-            self._udp = Udp(self._plan, self.node, place, self.on_datagrams, self._owner.fail)
+            self._udp = Udp(self._plan, self.node, self._bound, self.on_datagrams, self._owner.fail)
         self._rendezvous_at_s = self._loop.time() + self._plan.timeouts.rendezvous_s
         if len(self._plan.nodes) > 1:
             self._tasks.spawn(self._watch_peers())
@@ -186,12 +167,12 @@ class Network:
             connection.close()
             self._lose(connection.peer, f"sent a message in the name of {arrival.message.sender!r}")
         elif not self._finishing:
-            self._owner.deliver(arrival.message, arrival.overhead_bytes)
+            self._owner.deliver(arrival.message, arrival.overhead_bytes, arrival.began_s - connection.least_delay_s())
 
     def on_datagrams(self, arrival: Arrival) -> None:
         """A best-effort message is complete; its sender has been verified."""
         if not self._finishing:
-            self._owner.deliver(arrival.message, arrival.overhead_bytes)
+            self._owner.deliver(arrival.message, arrival.overhead_bytes, self._loop.time())
 
     def on_end(self, connection: Connection, cause: str | None) -> None:
         """A connection is closed; ``cause`` is None after an orderly end."""
@@ -274,6 +255,7 @@ class Network:
         while opening := [task for task in self._opening if not task.done()]:
             await asyncio.wait(opening)
         self._finishing = True
+        self._record_paths()
         for problem in self._udp.problems() if self._udp is not None else ():
             self._owner.warn(problem)
         connections = self._connections()
@@ -281,6 +263,19 @@ class Network:
             connection.finish()
         if connections:
             await asyncio.wait([connection.closed for connection in connections])
+
+    def _record_paths(self) -> None:
+        """Record what the connections to other data centres have found on their way, where no back end has made it."""
+        if self._plan.back_end not in UNSHAPED or not self._plan.has_wan:
+            return
+        here = data_center_of(self.node)
+        for peer, connection in self._outgoing.items():
+            there, info = data_center_of(peer), connection.tcp_info()
+            if there != here and info is not None:
+                self._owner.record(
+                    "path", path=link_name(here, there), when="during", rtt_s=info.rtt_s, min_rtt_s=info.min_rtt_s,
+                    loss=info.loss, packets=info.packets,
+                )  # fmt: skip
 
     def _connections(self) -> list[Connection]:
         return [*self._outgoing.values(), *self._incoming.values(), *self._heartbeats.connections.values()]

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-from testbed.plan.model import Plan
 from testbed.plan.pace import Pacer
-from testbed.realtime.auth import Credentials
-from testbed.realtime.network import ConnectionLimits, Network
-from testbed.realtime.processor import Processor, Tokens
+from testbed.realtime.network import Network
+from testbed.realtime.processor import Processor
 from testbed.realtime.recorder import EventRecorder
-from testbed.realtime.sockets import Address
+from testbed.realtime.setup import NodeSetup
 from testbed.realtime.world import RealWorld
 from testbed.results.events import STOPPED, EventLog
 from testbed.results.progress import Progress
@@ -23,33 +19,6 @@ STATUS_INTERVAL_S = 0.5
 
 AnyRole = Callable[[RealWorld], Awaitable[Any]]
 OnMade = Callable[[RealWorld], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSetup:
-    """What a node needs to start.
-
-    Attributes:
-        plan: The run.
-        name: The node.
-        addresses: Of every node of the run, this one included.
-        listener: The node's listening socket.
-        credentials: Of the run.
-        epoch_ns: The run's start on CLOCK_MONOTONIC.
-        tokens: Shared with all nodes of the machine.
-        limits: Bounds on connections.
-        since_s: When training began in seconds of the run, if it did before this node was started.
-    """
-
-    plan: Plan
-    name: str
-    addresses: dict[str, Address]
-    listener: socket.socket
-    credentials: Credentials
-    epoch_ns: int
-    tokens: Tokens
-    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
-    since_s: float | None = None
 
 
 async def run_node(
@@ -66,9 +35,7 @@ async def run_node(
     recorder = EventRecorder(setup.name, log, progress)
     world = RealWorld(setup.plan, setup.name, setup.epoch_ns, recorder, processor, setup.limits.inbox_bytes)
     world.pacer = Pacer(setup.plan.node(setup.name).device, setup.plan.seed, setup.name, setup.since_s)
-    world.network = network = Network(
-        setup.plan, setup.name, setup.listener, setup.addresses, setup.credentials, world, setup.limits
-    )
+    world.network = network = Network(setup, world)
     reporter = asyncio.create_task(_report(world))
     on_made(world)
     try:

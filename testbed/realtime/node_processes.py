@@ -26,15 +26,16 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from testbed.garbage import frozen_garbage
 from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.auth import new_credentials
 from testbed.realtime.child import HELD_SIGNALS, Launch, run_child
 from testbed.realtime.endpoints import Endpoints
-from testbed.realtime.node import NodeSetup
 from testbed.realtime.processor import Tokens
+from testbed.realtime.setup import NodeSetup
+from testbed.results.failures import STACKS_SIGNAL, Cause, oom_kills
 
 Line = dict[str, Any]
 
@@ -60,13 +61,30 @@ class _Process:
     report: Line = field(default_factory=dict)
 
 
+class Processes(Protocol):
+    """The running nodes of a run, wherever they are: what ``NodeProcesses`` does for those of this machine."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+    def __contains__(self, node: str) -> bool: ...
+    def __len__(self) -> int: ...
+    def start(self, nodes: Iterable[str], training_since_s: float | None = None) -> None: ...
+    def wait(self, timeout_s: float) -> Iterator[Line | ProcessEnd]: ...
+    def send_signal(self, node: str, number: signal.Signals) -> bool: ...
+    def send_signal_to_all(self, number: signal.Signals) -> None: ...
+    def explain(self, node: str, code: int) -> str: ...
+    def ask_for_stacks(self, node: str) -> bool: ...
+    def hung(self, node: str, why: str) -> str: ...
+
+
 class NodeProcesses:
     """The running children, by node; leaving the context ends them. ``wake``: an eventfd that ends ``wait`` early."""
 
     def __init__(self, plan: Plan, launch: Launch, epoch_ns: int, wake: int) -> None:
         self._plan, self._launch, self._epoch_ns, self._wake = plan, launch, epoch_ns, wake
-        self._credentials = new_credentials(plan.transport.tls)
-        self._endpoints = Endpoints(plan, in_namespaces=launch.enter is not None)
+        self._credentials = launch.credentials or new_credentials(plan.transport.tls)
+        self._endpoints = launch.endpoints or Endpoints(plan, in_namespaces=launch.enter is not None)
+        self._oom_kills = oom_kills()
         self._number = {node.name: number for number, node in enumerate(plan.nodes)}
         self._tokens = Tokens.make(launch.cores, len(plan.nodes))
         self._lifeline = os.pipe()  # children watch the read end, which ends when this process does
@@ -136,6 +154,7 @@ class NodeProcesses:
             plan=self._plan, name=node.name, addresses=self._endpoints.addresses,
             listener=self._endpoints.listener(node.name), credentials=self._credentials, epoch_ns=self._epoch_ns,
             tokens=self._tokens.of(self._number[node.name]), limits=self._launch.limits, since_s=since_s,
+            source=self._endpoints.source, beside=self._endpoints.beside,
         )  # fmt: skip
 
     def _not_for(self, node: NodePlan) -> list[int]:
@@ -167,6 +186,32 @@ class NodeProcesses:
         """Send a signal to all children."""
         for node in self._running:
             self.send_signal(node, number)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when ``wait`` has something."""
+        return self._selector.fileno()
+
+    # ---- scripts ------------------------------------------------------------------------------------------------
+
+    def explain(self, node: str, code: int) -> str:
+        """Return why a node ended that has not said so: what its script did, if it runs one."""
+        files = self._launch.failures
+        return files.explain(node, code, self._oom_kills)[1] if files else ""
+
+    def ask_for_stacks(self, node: str) -> bool:
+        """Let a running node write down where its script stands, whatever holds it up. Return whether it runs one."""
+        files = self._launch.failures
+        asked = files is not None and files.hidden(node, "dump").exists()
+        return asked and self.send_signal(node, STACKS_SIGNAL)
+
+    def hung(self, node: str, why: str) -> str:
+        """Return why a node had fallen silent that was asked for its stacks, and keep it."""
+        files = self._launch.failures
+        if files is None:
+            return ""
+        cause = Cause(files.stands(node), f"NodeLost: {why}", files.dump(node))
+        files.keep(node, cause)
+        return str(cause)
 
     def _read(self, process: _Process) -> Iterator[Line]:
         """Read once. Raise ``BlockingIOError`` if the pipe is empty and still open."""

@@ -28,8 +28,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from testbed.ids import data_center_of
-from testbed.plan.model import EMULATED_LAN_CEILING_BPS, Plan
+from testbed.plan.model import EMULATED_LAN_CEILING_BPS, UNSHAPED, Plan
 from testbed.realtime.auth import Keys
+from testbed.realtime.sockets import TcpInfo
 from testbed.realtime.stream import ByteStream, SocketStream
 from testbed.realtime.tls import receive, send_all
 
@@ -55,7 +56,7 @@ def shares_memory(plan: Plan, one: str, other: str) -> bool:
     if plan.back_end == "emulate":
         lan = plan.site(site)
         return lan.lan_rate_bps > EMULATED_LAN_CEILING_BPS and lan.lan_delay_s == 0
-    return plan.back_end == "local"
+    return plan.back_end in UNSHAPED
 
 
 @dataclass(slots=True)
@@ -166,6 +167,9 @@ class SharedStream:
             raise BlockingIOError
         self._bell.wake_peer()
         return count
+
+    def tcp_info(self) -> TcpInfo | None:
+        return None
 
     def on_readable(self, call: Callable[[], None] | None) -> None:
         self._read = call

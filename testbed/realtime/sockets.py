@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import socket
+import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.best_effort import type_of_service
 from testbed.errors import CapabilityError, RunFailed
-from testbed.plan.model import Plan, TransportPlan
+from testbed.plan.model import UNSHAPED, Plan, TransportPlan
 
 Address = tuple[str, int]
 
 _TCP_NOTSENT_LOWAT = 25  # linux/tcp.h; Python names it from 3.13 on
 _IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: the port is chosen at connect, so that source ports do not run out
 _BACKLOG = 256
+_TCP_INFO_BYTES, _UNKNOWN = 256, 2**32 - 1
 # Probes start after 15 s of silence and come every 5 s; TCP_USER_TIMEOUT decides when the connection is lost.
 _KEEPALIVE_IDLE_S = 15
 _KEEPALIVE_INTERVAL_S = 5
@@ -60,7 +63,7 @@ def configure(sock: socket.socket, plan: Plan) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_S)
-    if plan.back_end == "local":  # an emulated node's network namespace has the limits (``emulation.settings``)
+    if plan.back_end in UNSHAPED:  # an emulated node's network namespace has the limits (``emulation.settings``)
         _limit_buffers(sock, transport)
 
 
@@ -89,6 +92,31 @@ def _set_congestion_control(sock: socket.socket, name: str) -> None:
             f"transport.congestion_control: this kernel does not allow {name!r} ({error.strerror}); "
             f"available: {', '.join(available)}; cure: `modprobe tcp_{name}` as root, or choose another"
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class TcpInfo:
+    """What the kernel knows of a connection: smoothed and least round-trip time, packets sent, and sent again."""
+
+    rtt_s: float
+    min_rtt_s: float
+    packets: int
+    repeated: int
+    rate_bps: float  # of the latest delivery
+
+    @classmethod
+    def of(cls, sock: socket.socket) -> TcpInfo:
+        """Return what is known now (``struct tcp_info``, linux/tcp.h)."""
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        rtt_us, repeated, min_rtt_us, packets = (struct.unpack_from("=I", info, at)[0] for at in (68, 100, 148, 156))
+        (rate,) = struct.unpack_from("=Q", info, 160)
+        known_us = 0 if min_rtt_us == _UNKNOWN else min_rtt_us
+        return cls(rtt_us / 1e6, known_us / 1e6, packets, repeated, 8.0 * rate)
+
+    @property
+    def loss(self) -> float:
+        """Share of the packets that were sent again: those lost, and those thought to be."""
+        return self.repeated / self.packets if self.packets else 0.0
 
 
 def address_text(address: Address) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+from testbed.realtime.sockets import TcpInfo
 from testbed.realtime.tls import WOULD_BLOCK, TlsSocket
 
 
@@ -25,6 +26,9 @@ class ByteStream(Protocol):
 
     def fileno(self) -> int:
         """Return the descriptor of the socket."""
+
+    def tcp_info(self) -> TcpInfo | None:
+        """Return what the kernel knows of the connection; ``None`` where there is no network."""
 
     def on_readable(self, call: Callable[[], None] | None) -> None:
         """Call this in turns of the event loop while there are bytes to be read; ``None``: no more."""
@@ -44,6 +48,9 @@ class SocketStream:
         self._read: Callable[[], None] | None = None
         self.sendmsg, self.fileno = sock.sendmsg, sock.fileno
         self.recv_into = partial(_read_records, sock) if isinstance(sock, TlsSocket) else sock.recv_into
+
+    def tcp_info(self) -> TcpInfo | None:
+        return TcpInfo.of(self._sock)
 
     def on_readable(self, call: Callable[[], None] | None) -> None:
         self._read = call

@@ -59,7 +59,25 @@ class Tls:
 
 
 def new_tls() -> Tls:
-    """A fresh key and certificate for one run.
+    """Settings with a fresh key and certificate. Raise what ``new_pem`` raises."""
+    return tls_of(new_pem())
+
+
+def tls_of(pem: str) -> Tls:
+    """Settings with the key and the certificate of a run, in PEM."""
+    with _private_directory() as name:
+        path = Path(name) / "run.pem"
+        path.touch(0o600)
+        path.write_text(pem)
+        return Tls(_context(ssl.PROTOCOL_TLS_SERVER, path), _context(ssl.PROTOCOL_TLS_CLIENT, path))
+
+
+def _private_directory() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="testbed-tls-", dir=runtime_directory())
+
+
+def new_pem() -> str:
+    """A fresh key and certificate for one run, in PEM: what its machines share.
 
     Raise ``CapabilityError`` where the command ``openssl`` is missing, or there is no safe directory for it.
     """
@@ -69,12 +87,10 @@ def new_tls() -> Tls:
             "transport.tls: the command `openssl`, which makes a run's certificate, is missing; "
             "cure: `apt-get install openssl`, or write tls: false"
         )
-    with tempfile.TemporaryDirectory(prefix="testbed-tls-", dir=runtime_directory()) as name:
+    with _private_directory() as name:
         key, certificate = Path(name) / "key.pem", Path(name) / "certificate.pem"
         _make(tool, key, certificate)
-        return Tls(
-            _context(ssl.PROTOCOL_TLS_SERVER, key, certificate), _context(ssl.PROTOCOL_TLS_CLIENT, key, certificate)
-        )
+        return key.read_text() + certificate.read_text()
 
 
 def _make(tool: str, key: Path, certificate: Path) -> None:
@@ -92,14 +108,14 @@ def _make(tool: str, key: Path, certificate: Path) -> None:
         raise CapabilityError(f"transport.tls: `openssl req` made no certificate: {reason[-1]}") from error
 
 
-def _context(protocol: int, key: Path, certificate: Path) -> ssl.SSLContext:
+def _context(protocol: int, pem: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.sslsocket_class = TlsSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # the certificate is the run's, not a host's
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_cert_chain(certificate, key)
-    context.load_verify_locations(certificate)
+    context.load_cert_chain(pem)
+    context.load_verify_locations(pem)
     if protocol == ssl.PROTOCOL_TLS_SERVER:
         context.num_tickets = 0  # no session is ever resumed
     return context

@@ -133,8 +133,9 @@ class RealWorld:
             if not handle(self._take()):  # all that has come since this task was woken, without a turn of the loop
                 return
 
-    def deliver(self, message: Message, overhead_bytes: int) -> None:
-        """Called by the network: a message is complete."""
+    def deliver(self, message: Message, overhead_bytes: int, began_s: float) -> None:
+        """Called by the network: a message is complete. ``began_s``: when its transfer began, on the loop's clock."""
+        message.began_s = max(0.0, began_s - self._epoch_ns / 1e9)
         self._recorder.arrived(message, overhead_bytes, self.now())
         self._inbox.append(message)
         self._count_inbox(message.payload_bytes)

@@ -146,6 +146,17 @@ TABLES: dict[str, Table] = {
         Column("tolerance", "tolerance", FLOAT, "as what", "allowed difference, up or down"),
         Column("ok", "ok", FLAG, "", "within tolerance"),
     )),
+    "paths": Table(("path",), (
+        _NODE, _T,
+        Column("path", "path", TEXT, "", "pair of data centres of a deployment"),
+        Column("when", "when", TEXT, "", "before, during or after training; during: one connection, at its end"),
+        Column("rtt_s", "rtt_s", FLOAT, "s", "round-trip time: median, or smoothed by TCP"),
+        Column("min_rtt_s", "min_rtt_s", FLOAT, "s", "the least one"),
+        Column("rate_bps", "rate_bps", FLOAT, "bit/s", "payload that a measuring connection carried; null: during"),
+        Column("loss", "loss", FLOAT, "1", "share of packets that were sent again"),
+        Column("packets", "packets", INTEGER, "", "sent"),
+        Column("failed", "failed", TEXT, "", "why nothing was measured"),
+    )),
     "replay": Table(("replay",), (
         _T,
         Column("link", "link", TEXT, "", "directed WAN link"),

@@ -2,13 +2,15 @@
 
 ``degraded`` means: do not publish these times without reading the reasons. Reasons are links off their planned rate or
 round trip before training, links off their configured rate during it, training steps slower than their device model,
-late trace changes, a saturated processor, and a run that has failed or was interrupted. Warnings of the Plan and of the
-nodes are listed, and are no reasons. In the virtual world nothing is measured: times are predictions, exact for their
-model.
+late trace changes, a saturated processor, clocks of a deployment's machines that are not known well enough, and a run
+that has failed or was interrupted. The network of a deployment is reported as it was found. Warnings of the Plan and
+of the nodes are listed, and are no reasons. In the virtual world nothing is measured: times are predictions, exact for
+their model.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,7 @@ LATE_S = 0.1  # 99th percentile of the trace changes
 BUSY_SHARE = 0.95  # of all cores, in more than ``SATURATED_SHARE`` of the samples
 SATURATED_SHARE = 0.10
 STEAL_SHARE = 0.05
+CLOCK_ERROR_S = 1e-3  # of a machine of a deployment
 
 
 def assess(
@@ -51,6 +54,7 @@ def assess(
         *(row["problem"] for row in [*measured, *links] if row["problem"]),
         *(_compute_reasons(compute) + _replay_reasons(replay) if real else []),
         *(_machine_reasons(machine) if real else []),
+        *_clock_reasons(capabilities),
     ]
     warnings = [*reasons, *plan["warnings"], *_node_warnings(frames["warnings"], measured)]
     return {
@@ -61,6 +65,7 @@ def assess(
         "measured_before_training": measured,
         "links_while_running": links,
         "compute": compute,
+        "paths": _paths(frames["paths"]),
         "replay": replay,
         "machine": machine,
         "capabilities": dict(capabilities),
@@ -116,6 +121,41 @@ def _link_problem(row: Mapping[str, Any]) -> str:
     if share is not None and row["busy_s"] >= BUSY_LINK_S and share < 1 - RATE_SHORTFALL:
         return f"{row['link']}: reached {share:.0%} of its configured rate while packets were queued"
     return ""
+
+
+def _paths(paths: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return what was found between data centres of a deployment, by path: before, during and after training."""
+    order = {"before": 0, "during": 1, "after": 2}
+    rows = []
+    for (path, when), group in paths.groupby(["path", "when"], sort=True):
+        packets = int(group["packets"].fillna(0).sum())
+        repeated = float((group["loss"].fillna(0.0) * group["packets"].fillna(0)).sum())
+        failed = [text for text in group["failed"] if isinstance(text, str)]
+        row = {
+            "path": path, "when": when, "rtt_s": _number(group["rtt_s"].median()),
+            "min_rtt_s": _number(group["min_rtt_s"].min()), "rate_bps": _number(group["rate_bps"].median()),
+            "loss": round(repeated / packets, 6) if packets else None, "packets": packets,
+        }  # fmt: skip
+        rows.append(row | ({"failed": failed[0]} if failed else {}))
+    return sorted(rows, key=lambda row: (row["path"], order[row["when"]]))
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _clock_reasons(capabilities: Mapping[str, Any]) -> list[str]:
+    reasons = []
+    for machine in capabilities.get("cluster", {}).get("machines", ()):
+        error_s = machine["clock"]["error_s"]
+        if error_s is None:
+            reasons.append(f"{machine['name']}: its clock was never compared with the driver's")
+        elif error_s > CLOCK_ERROR_S:
+            reasons.append(
+                f"{machine['name']}: its clock is known to {error_s * 1e3:.1f} ms only, half of the round trip to it; "
+                "times of transfers between machines are no better, durations on one machine are exact"
+            )
+    return reasons
 
 
 def _compute(computes: pd.DataFrame) -> dict[str, Any]:

@@ -75,13 +75,18 @@ def describe(
         "seed": seed,
         "testbed": {"version": VERSION, **git_state()},
         "python": platform.python_version(),
-        "packages": {name: version_of(name) for name in _PACKAGES},
-        "machine": _machine(),
+        "packages": packages(),
+        "machine": machine(),
         "environment": environment(os.environ),
         "congestion_controls": _congestion_controls(),
         "capabilities": dict(capabilities),
         "code": [asdict(file) for file in code],
     }
+
+
+def packages() -> dict[str, str | None]:
+    """Return the versions of the packages that results depend on."""
+    return {name: version_of(name) for name in _PACKAGES}
 
 
 def version_of(package: str) -> str | None:
@@ -97,7 +102,8 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in sorted(variables.items()) if name.startswith(_ENVIRONMENT_PREFIXES)}
 
 
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
+    """Return what this machine is."""
     return {
         "system": platform.system(),
         "kernel": platform.release(),

@@ -161,5 +161,5 @@ class EventTail:
 
 def tail_of(run: Path, plan: Mapping[str, Any]) -> EventTail:
     """Return the tail that ``Scalars`` needs for a run of this Plan."""
-    kinds = (*_KINDS, "transfer") if plan["back_end"] == "local" else _KINDS
+    kinds = (*_KINDS, "transfer") if plan["back_end"] in ("local", "cluster") else _KINDS
     return EventTail(run / "events", kinds, 0.0 if plan["back_end"] == "simulate" else _LAG_S)

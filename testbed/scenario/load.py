@@ -123,8 +123,11 @@ def _replace(data: Any, path: tuple[Any, ...], remove: bool) -> None:
 
 @cache
 def _sections() -> dict[str, tuple[str, ...]]:
-    """Return the keys of each section, for paths that leave the section out."""
-    return {key: keys_at(Scenario, (key,)) for key in keys_of(Scenario)}
+    """Return the keys of each section, for paths that leave the section out.
+
+    ``cluster`` is written out always: ``data_centers`` are those of the topology.
+    """
+    return {key: keys_at(Scenario, (key,)) for key in keys_of(Scenario) if key != "cluster"}
 
 
 class _Origin:

@@ -22,6 +22,7 @@ from testbed.scenario.reading.document import Where
 from testbed.scenario.reading.quantities import NAME, exactly, integer
 from testbed.scenario.reading.section import NULLABLE, Section
 from testbed.scenario.sections.background import Background
+from testbed.scenario.sections.cluster import ClusterSection
 from testbed.scenario.sections.devices import Device
 from testbed.scenario.sections.faults import Fault
 from testbed.scenario.sections.program import with_program, without_sections
@@ -78,6 +79,8 @@ class Scenario(Section):
     """How the virtual world runs."""
     exact: ExactSection = ExactSection()
     """The kernel of an exact run."""
+    cluster: ClusterSection = ClusterSection()
+    """Where a deployment runs."""
     paradigm: Annotated[Technique, axis("paradigm", PARADIGMS)] = short("hips")
     """hips: hierarchical parameter server, two tiers (GeoMX). ps: parameter server, one tier (ps-lite)."""
     sync: Annotated[PerTier, per_tier("sync", SYNC)] = short("fsa")

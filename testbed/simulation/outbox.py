@@ -57,7 +57,8 @@ class SimulatedOutbox:
         node = self._node
         if message.sender:  # sent before: that object belongs to its first receiver
             message = replace(message, meta=dict(message.meta))
-        message.sender, message.sent_at_s, message.copies = node.name, self._clock.now, node.copies
+        message.sender, message.copies = node.name, node.copies
+        message.sent_at_s = message.began_s = self._clock.now
         for part in message.parts:
             if not part.is_meta:  # the receiver gets tensors of its own
                 message.parts = tuple(part if part.is_meta else part.detach().clone() for part in message.parts)

@@ -12,9 +12,9 @@ from testbed.messages import Message, MessageKind
 from testbed.world import World
 
 
-def arrived(sender: str, sent_at_s: float, elements: int) -> Message:
+def arrived(sender: str, began_s: float, elements: int) -> Message:
     message = Message(MessageKind.MERGE, 0, 0, parts=(torch.zeros(elements),))
-    message.sender, message.sent_at_s = sender, sent_at_s
+    message.sender, message.began_s, message.sent_at_s = sender, began_s, began_s + 50.0  # its own clock
     return message
 
 

@@ -145,9 +145,9 @@ MUTATIONS: dict[str, Mutation] = {
         (f"{REALTIME}_frames.py::test_frames_arrive_whole_in_whatever_portions",),
     ),
     "freed memory goes back to the system at once": Mutation(
-        "testbed.execution.environment:_own_tunables",
+        "testbed.environment:_own_tunables",
         always(""),
-        ("tests/execution/test_environment.py::test_freed_memory_is_used_again_without_page_faults",),
+        ("tests/units/test_environment.py::test_freed_memory_is_used_again_without_page_faults",),
     ),
     "frames come in any order": Mutation(
         "testbed.realtime.frames:FrameReader._check_prefix",

@@ -9,9 +9,9 @@ from typing import Any
 
 from testbed.plan.model import Plan
 from testbed.realtime.auth import Credentials, new_credentials
-from testbed.realtime.network import ConnectionLimits
-from testbed.realtime.node import AnyRole, NodeSetup, run_node
+from testbed.realtime.node import AnyRole, run_node
 from testbed.realtime.processor import Tokens
+from testbed.realtime.setup import ConnectionLimits, NodeSetup
 from testbed.realtime.sockets import listen
 from tests.contract.tiny import tiny_plan
 

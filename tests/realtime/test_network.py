@@ -22,7 +22,8 @@ from testbed.realtime.auth import Credentials, new_credentials
 from testbed.realtime.frame_codes import frame_code
 from testbed.realtime.frames import PIECE_BYTES
 from testbed.realtime.heartbeat import PeerLost
-from testbed.realtime.network import BEAT, DATA, ConnectionLimits
+from testbed.realtime.network import BEAT, DATA
+from testbed.realtime.setup import ConnectionLimits
 from testbed.realtime.world import RealWorld
 from testbed.world import Work
 from tests.contract.programs import idle, receiving, sending

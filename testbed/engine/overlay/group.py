@@ -197,8 +197,8 @@ class OverlayMail:
 class ThroughputMeter:
     """Measures the throughput of transfers that arrive at this node: payload bytes over seconds.
 
-    A transfer begins when it was sent or, if others from that sender were still arriving then, at the end of those:
-    the time in the sender's queue is no property of the link.
+    A transfer begins when it was sent, as far as this end knows, or, if others from that sender were still arriving
+    then, at the end of those: the time in the sender's queue is no property of the link.
     """
 
     def __init__(self, world: World) -> None:
@@ -208,6 +208,6 @@ class ThroughputMeter:
     def bytes_per_s(self, message: Message) -> float:
         """Return the throughput of a transfer that has arrived just now; to be called once for each."""
         now_s = self._world.now()
-        begin_s = max(message.sent_at_s, self._last_s.get(message.sender, 0.0))
+        begin_s = max(message.began_s, self._last_s.get(message.sender, 0.0))
         self._last_s[message.sender] = now_s
         return round(message.payload_bytes / max(now_s - begin_s, 1e-6), 1)

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.environment import program_environment
 from testbed.errors import CapabilityError
-from testbed.execution.environment import program_environment
 from testbed.execution.programs.metrics import STDOUT
 from testbed.placeholders import fill
 from testbed.plan.model import NodePlan, Plan, ProgramPlan

@@ -105,9 +105,10 @@ def nan_skips_whole_gradients(scenario: Scenario) -> Found:
 
 
 def link_faults_need_links(scenario: Scenario) -> Found:
-    if scenario.run.on == "local" and any(fault.hits_links for fault in scenario.faults):
+    reasons = {"local": "loopback has none", "cluster": "those of a cluster are not the run's to change"}
+    if scenario.run.on in reasons and any(fault.hits_links for fault in scenario.faults):
         cure = "write 'on: emulate' or 'simulate', or let nodes fail"
-        yield Violation(("faults",), "hit links, and loopback has none", cure)
+        yield Violation(("faults",), f"hit links, and {reasons[scenario.run.on]}", cure)
 
 
 def membership_changes_need_continue(scenario: Scenario) -> Found:

@@ -9,7 +9,7 @@ from testbed.scenario.reading.quantities import BOOLEAN, DELAY, DURATION, INSTAN
 from testbed.scenario.reading.section import NULLABLE, Section
 from testbed.scenario.sections.costs import COSTS
 
-BACK_ENDS = ("emulate", "simulate", "local", "exact")
+BACK_ENDS = ("emulate", "simulate", "local", "exact", "cluster")
 
 
 class RunSection(Section):
@@ -17,7 +17,8 @@ class RunSection(Section):
 
     on: Annotated[str, one_of(*BACK_ENDS)] = "emulate"
     """emulate: Mininet, real processes. simulate: virtual time. local: real processes on loopback, without a WAN.
-    exact: as emulate, in a kernel of its own in virtual time, so that results do not depend on the machine's load."""
+    exact: as emulate, in a kernel of its own in virtual time, so that results do not depend on the machine's load.
+    cluster: deployed on machines, one or more for each data centre (`cluster`), over their own network."""
 
 
 class Transport(Section):
@@ -40,8 +41,8 @@ class Transport(Section):
     initial_window: Annotated[int | None, integer(1, 1000)] = None
     """Packets that TCP sends before the first acknowledgement (the kernel's own default is 10)."""
     shared_memory: Annotated[bool, BOOLEAN] = True
-    """Whether nodes of a data centre exchange bytes through memory, on `local`, and on `emulate` if `lan` is unshaped
-    (above 2 Gbit/s, delay 0)."""
+    """Whether nodes of a data centre exchange bytes through memory, on `local`, on one machine of a `cluster`, and
+    on `emulate` if `lan` is unshaped (above 2 Gbit/s, delay 0)."""
     parallel_streams: Annotated[int, integer(1, 64)] = 1
     """Connections that bulk background traffic and measuring tools open between two data centres."""
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from testbed.execution import environment
+from testbed import environment
 
 _FILL = """
 import ctypes, resource

@@ -1,0 +1,145 @@
+"""How the clock of another machine differs from this one's, from round trips of a question; and events corrected by it.
+
+A question leaves here at t1, arrives there at t2, is answered at t3, and the answer is here at t4. As in NTP, the
+offset of the other clock is ((t2 − t1) + (t3 − t4)) / 2, and it is wrong by at most half of the round trip
+(t4 − t1) − (t3 − t2), whatever the two directions took. Between two questions clocks drift apart by at most ``WANDER``.
+So a question is of use only if no other near it bounds the offset more tightly; between useful ones the offset is
+interpolated, which removes a steady drift.
+"""
+
+from __future__ import annotations
+
+import gzip
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from testbed.results import atomic
+from testbed.results.events import PartReader
+
+WANDER = 500e-6  # s per s: as fast as Linux lets a clock be corrected
+_LEVEL = 3
+
+Seconds = Callable[[float], float]
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSample:
+    """At ``at_ns`` of this clock the other one was ahead by ``offset_ns``, give or take ``error_ns``."""
+
+    at_ns: int
+    offset_ns: int
+    error_ns: int
+
+
+def sample_of(asked_ns: int, arrived_ns: int, answered_ns: int, heard_ns: int) -> ClockSample:
+    """Return what one question shows: the first and the last time are of this clock, the others of the other."""
+    offset_ns = ((arrived_ns - asked_ns) + (answered_ns - heard_ns)) // 2
+    round_trip_ns = (heard_ns - asked_ns) - (answered_ns - arrived_ns)
+    return ClockSample((asked_ns + heard_ns) // 2, offset_ns, max(1, round_trip_ns // 2))
+
+
+class ClockComparison:
+    """The other clock, from all questions so far. ``same``: both machines have one clock, as containers of one host."""
+
+    def __init__(self, same: bool = False) -> None:
+        self._same = same
+        self._samples: list[ClockSample] = []
+
+    def add(self, sample: ClockSample) -> None:
+        """Take a sample; they come in the order of time."""
+        self._samples.append(sample)
+
+    def useful(self) -> list[ClockSample]:
+        """Return the samples that no other bounds more tightly."""
+        if self._same:
+            return [ClockSample(sample.at_ns, 0, 0) for sample in self._samples[:1]]
+        before = _least(self._samples)
+        after = _least(self._samples[::-1])[::-1]
+        bounds = zip(self._samples, before, after, strict=True)
+        return [sample for sample, *others in bounds if sample.error_ns <= min(others)]
+
+    def offset_ns(self, at_ns: int) -> float:
+        """Return how far the other clock was ahead at ``at_ns`` of this one."""
+        return _interpolated(self.useful(), at_ns)
+
+    def correction(self, epoch_ns: int, offset_at_epoch_ns: float) -> Seconds:
+        """Return the function from seconds of the run by the other clock to those by this one.
+
+        The run began at ``epoch_ns`` of this clock, and at ``epoch_ns + offset_at_epoch_ns`` of the other one, as was
+        thought at the start.
+        """
+        knots = self.useful()
+
+        def corrected(t: float) -> float:
+            return t + (offset_at_epoch_ns - _interpolated(knots, epoch_ns + round(t * 1e9))) / 1e9
+
+        return corrected
+
+    def report(self) -> dict[str, Any]:
+        """Return what the manifest says of this clock."""
+        knots = self.useful()
+        if not knots:
+            return {"offset_s": None, "drift_ppm": None, "error_s": None, "samples": 0}
+        first, last = knots[0], knots[-1]
+        span_ns = last.at_ns - first.at_ns
+        return {
+            "offset_s": first.offset_ns / 1e9,
+            "drift_ppm": round((last.offset_ns - first.offset_ns) / span_ns * 1e6, 3) if span_ns > 10**9 else None,
+            "error_s": max(knot.error_ns for knot in knots) / 1e9,
+            "samples": len(self._samples),
+        }
+
+
+def _least(samples: list[ClockSample]) -> list[float]:
+    """Return for each sample the tightest bound by it and those before it in the list, widened by the time between."""
+
+    def widened(before: tuple[float, int], sample: tuple[float, int]) -> tuple[float, int]:
+        bound, at_ns = before
+        return min(sample[0], bound + WANDER * abs(sample[1] - at_ns)), sample[1]
+
+    own = [(float(sample.error_ns), sample.at_ns) for sample in samples]
+    return [bound for bound, _ in accumulate(own, widened)]
+
+
+def _interpolated(knots: list[ClockSample], at_ns: int) -> float:
+    if not knots:
+        return 0.0
+    place = bisect_right(knots, at_ns, key=lambda knot: knot.at_ns)
+    if place in (0, len(knots)):
+        return float(knots[min(place, len(knots) - 1)].offset_ns)
+    before, after = knots[place - 1], knots[place]
+    share = (at_ns - before.at_ns) / (after.at_ns - before.at_ns)
+    return before.offset_ns + share * (after.offset_ns - before.offset_ns)
+
+
+_OWN = ("t", "t0", "snapshot_t")  # fields of events that are times by the writer's clock
+
+
+def correct_file(path: Path, own: Seconds, of_node: Mapping[str, Seconds]) -> None:
+    """Write a file of events anew, with all its times by this machine's clock.
+
+    own      corrects times by the writer's clock
+    of_node  those by a sender's, who has stamped its message: the begin of a transfer
+    """
+    with atomic.replacing(path) as temporary, gzip.open(temporary, "wb", _LEVEL) as out:
+        for event in _events(path):
+            for field in _OWN:
+                if isinstance(event.get(field), int | float):
+                    sent = field == "t0" and event["kind"] == "transfer"
+                    clock = of_node.get(event["source"], own) if sent else own
+                    event[field] = round(max(0.0, clock(event[field])), 6)
+            out.write(msgspec.json.encode(event) + b"\n")
+
+
+def _events(path: Path) -> Iterator[dict[str, Any]]:
+    for line in PartReader(path).lines().splitlines():
+        try:
+            yield msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue

@@ -1,0 +1,171 @@
+"""Files that come home: an agent sends what its nodes write, and the driver puts it into the run directory.
+
+Files of events grow, and are sent as they do. Checkpoints and the files of failures are sent whole, once they are
+complete. Of a checkpoint every machine has a part; it counts when the manifest and all files that it names are here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+
+from testbed.cluster.control import PIECE_BYTES, Content
+from testbed.engine.checkpoint import complete
+from testbed.results.failures import FOLDER as FAILURES
+
+EVENTS, CHECKPOINTS = "events", "checkpoints"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PART = re.compile(r"(?P<writer>.+)\.\d{4}\.jsonl\.gz")
+_MANIFEST = "manifest.json"
+
+
+class SentFiles:
+    """The agent's side. ``directory``: where its nodes write."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._sent_bytes: dict[Path, int] = {}
+        self._whole: dict[Path, tuple[int, int]] = {}
+
+    def leave_out(self) -> None:
+        """Do not send the whole files that are there: they came from the driver."""
+        self._whole = {path: _version(path) for path in self._complete()}
+
+    def send_new(self, send: Callable[[Content], None]) -> None:
+        """Send what has been written since the last call."""
+        for path in sorted((self._directory / EVENTS).glob("*.jsonl.gz")):
+            self._sent_bytes[path] = self._send_from(path, self._sent_bytes.get(path, 0), send)
+        for path in self._complete():
+            try:
+                if self._whole.get(path) != (version := _version(path)):
+                    send({"file": self._name(path), "last": self._send_from(path, 0, send)})
+                    self._whole[path] = version
+                    if path.suffix == ".pt":  # the driver has it; a checkpoint of another machine is of no use here
+                        path.unlink()
+            except FileNotFoundError:  # its directory has just got its final name
+                continue
+
+    def _complete(self) -> Iterator[Path]:
+        """Yield the files that are sent whole: they got their names when they were complete."""
+        yield from sorted((self._directory / FAILURES).glob("[!.]*.txt"))
+        folders = sorted((self._directory / CHECKPOINTS).glob("*ckpt-*"))
+        for folder in folders:
+            yield from sorted(path for path in folder.glob("[!.]*"))
+
+    def _send_from(self, path: Path, at: int, send: Callable[[Content], None]) -> int:
+        with path.open("rb") as file:
+            file.seek(at)
+            while data := file.read(PIECE_BYTES):
+                send({"file": self._name(path), "at": at, "data": data})
+                at += len(data)
+        return at
+
+    def _name(self, path: Path) -> str:
+        """Return its name in the run directory: of a checkpoint, the number says which."""
+        folder, *rest = path.relative_to(self._directory).parts
+        if folder == CHECKPOINTS:
+            rest[0] = rest[0].lstrip(".").removesuffix(".tmp")
+        return str(PurePosixPath(folder, *rest))
+
+
+def _version(path: Path) -> tuple[int, int]:
+    about = path.stat()
+    return about.st_mtime_ns, about.st_size
+
+
+class ReceivedFiles:
+    """The driver's side, of one agent. ``events``: the files of events in the run directory that came from it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._paths: dict[str, Path] = {}
+        self.events: list[Path] = []
+
+    def take(self, message: Content) -> None:
+        """Take a message of ``SentFiles``. Raise ``ValueError`` if it names what is no file of a run."""
+        path = self._paths.get(message["file"])
+        if path is None:
+            path = self._paths[message["file"]] = self._new(message["file"])
+        grows = path.parent.name == EVENTS
+        coming = path if grows else path.with_name(f".{path.name}.part")
+        if "data" in message:
+            with coming.open("ab" if message["at"] else "wb") as file:
+                file.write(message["data"])
+        elif not grows:
+            coming.rename(path)
+            del self._paths[message["file"]]
+            if path.parent.parent.name == CHECKPOINTS:
+                _settle(path)
+
+    def _new(self, name: str) -> Path:
+        folder, *rest = PurePosixPath(name).parts
+        wanted = {EVENTS: 1, FAILURES: 1, CHECKPOINTS: 2}.get(folder)
+        if wanted != len(rest) or not all(map(_NAME.fullmatch, rest)):
+            raise ValueError(f"{name!r} is no file of a run")
+        if folder == EVENTS:
+            return self._new_part(rest[0])
+        if folder == CHECKPOINTS:
+            rest = [f".{rest[0]}.tmp", rest[1]]
+        path = self._directory.joinpath(folder, *rest)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _new_part(self, name: str) -> Path:
+        """Return the next part of a writer: an agent that took another's place numbers its own from 0 again."""
+        match = _PART.fullmatch(name)
+        if match is None:
+            raise ValueError(f"{name!r} is no file of events")
+        folder = self._directory / EVENTS
+        folder.mkdir(parents=True, exist_ok=True)
+        number = len(list(folder.glob(f"{match['writer']}.[0-9][0-9][0-9][0-9].jsonl.gz")))
+        path = folder / f"{match['writer']}.{number:04}.jsonl.gz"
+        path.touch(exist_ok=False)
+        self.events.append(path)
+        return path
+
+
+def _settle(path: Path) -> None:
+    """Make a checkpoint of its files if ``path`` was the last that was missing."""
+    folder = path.parent
+    manifest = folder / _MANIFEST
+    if manifest.is_file() and all((folder / name).is_file() for name in json.loads(manifest.read_text())["files"]):
+        complete(folder, folder.parent / folder.name.removeprefix(".").removesuffix(".tmp"))
+
+
+def newest_checkpoint(directory: Path) -> Path | None:
+    """Return the newest checkpoint of a run."""
+    return max((directory / CHECKPOINTS).glob("ckpt-*"), default=None)
+
+
+def resumed_round(checkpoint: Path) -> int:
+    """Return the last round that all nodes had finished."""
+    return int(json.loads((checkpoint / _MANIFEST).read_text())["round"])
+
+
+def checkpoint_parts(checkpoint: Path, nodes: frozenset[str]) -> Iterator[Content]:
+    """Yield messages with those parts of a checkpoint that ``nodes`` need."""
+    about = json.loads((checkpoint / _MANIFEST).read_text())
+    own = {name for name, node in about["nodes"].items() if node in nodes}
+    about |= {key: {name: value for name, value in about[key].items() if name in own} for key in ("files", "nodes")}
+    place = f"{CHECKPOINTS}/{checkpoint.name}"
+    for name in sorted(own):
+        data = (checkpoint / name).read_bytes()
+        for at in range(0, max(1, len(data)), PIECE_BYTES):
+            yield {"file": f"{place}/{name}", "at": at, "data": data[at : at + PIECE_BYTES]}
+    yield {"file": f"{place}/{_MANIFEST}", "at": 0, "data": json.dumps(about).encode()}
+
+
+def put(directory: Path, message: Content) -> None:
+    """Write a part of a checkpoint that the driver has sent."""
+    path = directory / message["file"]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab" if message["at"] else "wb") as file:
+        file.write(message["data"])
+
+
+def clear_checkpoints(directory: Path) -> None:
+    """Remove what another attempt of the run has left."""
+    shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)

@@ -1,0 +1,103 @@
+"""What the real network between two machines does: round trips, rate and losses of one TCP connection.
+
+One agent serves, in a process of its own, the other one measures: it sends the token that the driver has given to both,
+then bytes that come back one by one, then as much as goes in ``SECONDS``, at most ``MOST_BYTES``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import signal
+import socket
+import statistics
+import struct
+import time
+from typing import Any
+
+from testbed.cluster.control import Content
+from testbed.realtime.sockets import TcpInfo
+
+SECONDS, MOST_BYTES, ROUND_TRIPS = 0.5, 4 << 20, 10
+TOKEN_BYTES = 16
+_LIMIT_S = 20.0
+_PIECE_BYTES = 1 << 16
+_COUNT = struct.Struct("!Q")
+
+
+def new_token() -> bytes:
+    """Return a token for one measurement."""
+    return secrets.token_bytes(TOKEN_BYTES)
+
+
+def serve(asked: Content, *, bind: str) -> int:
+    """Start a process that serves one measurement, at most for ``_LIMIT_S``. Return its port."""
+    listener = socket.create_server((bind, asked.get("port", 0)))
+    port: int = listener.getsockname()[1]
+    if os.fork() == 0:
+        try:
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(int(_LIMIT_S))
+            _serve(listener, asked["token"])
+        finally:
+            os._exit(0)
+    listener.close()
+    return port
+
+
+def _serve(listener: socket.socket, token: bytes) -> None:
+    while True:
+        sock, _ = listener.accept()
+        sock.settimeout(_LIMIT_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if _exactly(sock, TOKEN_BYTES) == token:
+            break
+        sock.close()
+    for _ in range(ROUND_TRIPS):
+        sock.sendall(_exactly(sock, 1))
+    count = 0
+    while data := sock.recv(_PIECE_BYTES):
+        count += len(data)
+    sock.sendall(_COUNT.pack(count))
+
+
+def measure(asked: Content) -> dict[str, Any]:
+    """Return round-trip time (s), rate (bit/s) and share of packets sent again, or why there are none."""
+    host, port = asked["to"]
+    try:
+        with socket.create_connection((host, port), timeout=_LIMIT_S, source_address=(asked["source"], 0)) as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.sendall(asked["token"])
+            times_s = [_round_trip_s(sock) for _ in range(ROUND_TRIPS)]
+            begin_s, data, sent = time.monotonic(), bytes(_PIECE_BYTES), 0
+            while sent < MOST_BYTES and time.monotonic() - begin_s < SECONDS:
+                sent += sock.send(data)
+            sock.shutdown(socket.SHUT_WR)
+            (count,) = _COUNT.unpack(_exactly(sock, _COUNT.size))
+            took_s = time.monotonic() - begin_s
+            info = TcpInfo.of(sock)
+    except OSError as error:
+        return {"failed": str(error)}
+    return {
+        "rtt_s": statistics.median(times_s), "min_rtt_s": min(times_s), "rate_bps": 8 * count / took_s,
+        "loss": info.loss, "packets": info.packets,
+    }  # fmt: skip
+
+
+def _round_trip_s(sock: socket.socket) -> float:
+    begin_s = time.monotonic()
+    sock.sendall(b"\0")
+    _exactly(sock, 1)
+    return time.monotonic() - begin_s
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = sock.recv(size - len(data))
+        if not piece:
+            raise ConnectionError("the other end has closed the connection")
+        data += piece
+    return data

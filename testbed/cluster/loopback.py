@@ -1,0 +1,95 @@
+"""Agents as processes of this machine, each with an address of its own on loopback: a deployment without a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from testbed.cluster.agents import StartedAgent, Ticket, line_of
+from testbed.cluster.directories import remove_directories
+from testbed.cluster.machines import Machine, Placement, cluster_of
+from testbed.environment import host_environment
+from testbed.plan.model import Plan
+
+NOTHING: Mapping[str, str] = {}
+AGENT = ("-m", "testbed.execution.agent")
+_FIRST = 2  # 127.0.0.2; others use 127.0.0.1
+_STOP_S = 5.0
+_MOST_OUTPUT_BYTES = 1 << 20
+
+
+class AgentProcess:
+    """An agent that is a child of this process."""
+
+    def __init__(self, ticket: Ticket, python: Sequence[str], variables: Mapping[str, str] = NOTHING) -> None:
+        self._log = tempfile.TemporaryFile("w+b")
+        self.process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "TERM", sys.executable, *python], stdin=subprocess.PIPE, stdout=self._log,
+            stderr=self._log, start_new_session=True, env={**host_environment(), **variables},
+        )  # fmt: skip
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended: ``lost`` says how
+            self.process.stdin.write(line_of(ticket))
+            self.process.stdin.flush()
+
+    def lost(self) -> str:
+        code = self.process.poll()
+        if code is None:
+            return ""
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        return f"its agent has ended with {how}"
+
+    def output(self) -> str:
+        return os.pread(self._log.fileno(), _MOST_OUTPUT_BYTES, 0).decode(errors="replace")
+
+    def stop(self) -> None:
+        if self.process.stdin is not None and not self.process.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()  # it ends, and removes its directory
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_STOP_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        remove_directories(self.process.pid)
+        self._log.close()
+
+
+class LoopbackAgents:
+    """See ``AgentStarter``. ``python``: what the interpreter of an agent is given."""
+
+    address = "loopback"
+
+    def __init__(self, python: Sequence[str] = AGENT) -> None:
+        self._python = python
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def machines(self, plan: Plan) -> dict[str, list[Machine]]:
+        found, number = {}, _FIRST
+        for name, wanted in cluster_of(plan).data_centers.items():
+            count = wanted.machines or 1
+            found[name] = [Machine(f"loopback{at}", address(at)) for at in range(number, number + count)]
+            number += count
+        return found
+
+    def driver_address(self) -> str:
+        return "127.0.0.1"
+
+    def start(self, placement: Placement, ticket: Ticket) -> StartedAgent:
+        return AgentProcess(ticket, self._python)
+
+
+def address(number: int) -> str:
+    """Return the address of a machine on loopback."""
+    return f"127.0.{number // 256}.{number % 256}"

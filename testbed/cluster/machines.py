@@ -1,0 +1,83 @@
+"""Machines, and which node of a Plan runs on which. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from testbed.errors import CapabilityError
+from testbed.plan.model import ClusterPlan, MachinesPlan, Plan
+
+ANY_ADDRESS = "0.0.0.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine of a cluster. ``id``: what the cluster knows it by; ``address``: its own, in the cluster's network."""
+
+    id: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A machine of a data centre in a run, and its nodes, each with the port at which it listens (0: any).
+
+    name       ``tokyo/machine0``
+    bind       IP address at which its nodes listen
+    inside     at which nodes of the same data centre reach them
+    advertise  at which the nodes of other data centres do
+    """
+
+    name: str
+    data_center: str
+    machine: Machine
+    ports: Mapping[str, int]
+    bind: str
+    inside: str
+    advertise: str
+
+    def seen_from(self, data_center: str) -> str:
+        """Return the IP address at which nodes of ``data_center`` reach the nodes here."""
+        return self.inside if data_center == self.data_center else self.advertise
+
+
+def cluster_of(plan: Plan) -> ClusterPlan:
+    """Return where the run is deployed."""
+    assert plan.cluster is not None, "a Plan for clusters says where"
+    return plan.cluster
+
+
+def place(plan: Plan, found: Mapping[str, Sequence[Machine]]) -> tuple[Placement, ...]:
+    """Return the machines of a run. A data centre's nodes go to its machines in turn, in the order of the Plan.
+
+    found  machines by data centre. Raise ``CapabilityError`` if there are fewer than the scenario asks for.
+    """
+    placements: list[Placement] = []
+    for name, wanted in cluster_of(plan).data_centers.items():
+        machines = list(found[name])
+        if not machines or len(machines) < wanted.machines:
+            raise CapabilityError(
+                f"cluster.data_centers.{name}: {wanted.machines or 'any number of'} machines with the label "
+                f"{wanted.label} are wanted, the cluster has {len(machines)}; cure: `ray start --labels "
+                f"{wanted.label}` on them, or another label or number"
+            )
+        placements += _placed(plan, name, wanted, machines[: wanted.machines or None])
+    return tuple(placements)
+
+
+def _placed(plan: Plan, name: str, wanted: MachinesPlan, machines: Sequence[Machine]) -> Iterator[Placement]:
+    nodes = [node.name for node in plan.nodes if node.data_center == name]
+    ports = {node: wanted.first_port + number if wanted.first_port else 0 for number, node in enumerate(nodes)}
+    for number, machine in enumerate(machines[: len(nodes)]):
+        own = {node: ports[node] for node in nodes[number :: len(machines)]}
+        yield placed_on(machine, wanted, f"{name}/machine{number}", name, own)
+
+
+def placed_on(
+    machine: Machine, wanted: MachinesPlan, name: str, data_center: str, ports: Mapping[str, int]
+) -> Placement:
+    """Return a machine with the nodes that have ``ports``, and where they are reached."""
+    bind = wanted.bind or machine.address
+    inside = machine.address if bind == ANY_ADDRESS else bind
+    return Placement(name, data_center, machine, ports, bind, inside, wanted.advertise or inside)

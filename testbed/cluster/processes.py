@@ -1,0 +1,140 @@
+"""The nodes of a run on several machines, as ``testbed.realtime.fleet`` wants them: started and watched by agents."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+from testbed.cluster.agents import AgentHandle, Agents
+from testbed.cluster.control import Content
+from testbed.cluster.files import checkpoint_parts
+from testbed.errors import NodeLost
+from testbed.plan.model import Plan
+from testbed.realtime.node_processes import Line, ProcessEnd
+from testbed.realtime.sockets import Address
+
+_END_LIMIT_S = 30.0  # that an agent has to end its nodes and to send what they have written
+_TIMES = ("t", "t0")
+
+
+class AgentProcesses:
+    """See ``testbed.realtime.node_processes.Processes``. One attempt of a run; ``number`` tells it from the others.
+
+    ``checkpoint``: that it begins with.
+    """
+
+    def __init__(self, plan: Plan, agents: Agents, number: int, wake: int, checkpoint: Path | None) -> None:
+        self._plan, self._agents, self._number, self._wake = plan, agents, number, wake
+        self._running: dict[str, AgentHandle] = {}
+        self._why_lost: dict[str, str] = {}  # by node
+        agents.start_missing()
+        agents.events.clear()
+        agents.watch(wake)
+        ports = agents.ask_all({each.name: {"do": "listen", "ports": dict(each.placement.ports)} for each in agents})
+        if checkpoint is not None:
+            self._put(checkpoint)
+        agents.ask_all({each.name: self._begin(each, ports) for each in agents})
+
+    def _put(self, checkpoint: Path) -> None:
+        for agent in self._agents:
+            for part in checkpoint_parts(checkpoint, frozenset(agent.placement.ports)):
+                self._agents.ask(agent.name, do="put", part=part)
+
+    def _begin(self, agent: AgentHandle, ports: dict[str, dict[str, int]]) -> Content:
+        return {
+            "do": "begin", "attempt": self._number, "epoch_ns": self._agents.epoch_ns(agent),
+            "addresses": self._addresses(agent, ports),
+        }  # fmt: skip
+
+    def _addresses(self, agent: AgentHandle, ports: dict[str, dict[str, int]]) -> dict[str, Address]:
+        """Return where the nodes of one machine reach all nodes."""
+        data_center = agent.placement.data_center
+        return {
+            node: (other.placement.seen_from(data_center), port)
+            for other in self._agents
+            for node, port in ports[other.name].items()
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._agents.unwatch(self._wake)
+        there = [agent for agent in self._agents if not agent.lost]
+        with suppress(NodeLost):  # one more is lost: what it has sent is here
+            self._agents.ask_all({agent.name: {"do": "end"} for agent in there}, _END_LIMIT_S)
+        self._running.clear()
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._running
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(self, nodes: Iterable[str], training_since_s: float | None = None) -> None:
+        """See ``NodeProcesses``."""
+        by_agent: dict[str, list[str]] = {}
+        for node in nodes:
+            agent = self._agents.of_node(node)
+            by_agent.setdefault(agent.name, []).append(node)
+            self._running[node] = agent
+        self._agents.ask_all(
+            {name: {"do": "start", "nodes": names, "since_s": training_since_s} for name, names in by_agent.items()}
+        )
+
+    def wait(self, timeout_s: float) -> Iterator[Line | ProcessEnd]:
+        """See ``NodeProcesses``."""
+        if not self._agents.events:
+            self._agents.turn(timeout_s)
+        while self._agents.events:
+            agent, message = self._agents.events.popleft()
+            if "line" in message:
+                yield self._timed(agent, message["line"])
+            elif "ended" in message and message["ended"] in self._running:
+                del self._running[message["ended"]]
+                yield ProcessEnd(message["ended"], message["code"], message["report"])
+            elif "lost" in message:
+                for node in [node for node, at in self._running.items() if at is agent]:
+                    del self._running[node]
+                    self._why_lost[node] = message["lost"]
+                    yield ProcessEnd(node, -signal.SIGKILL, {})
+
+    def _timed(self, agent: AgentHandle, line: Line) -> Line:
+        return {**line, **{name: self._agents.now(agent, line[name]) for name in _TIMES if name in line}}
+
+    def send_signal(self, node: str, number: signal.Signals) -> bool:
+        """See ``NodeProcesses``."""
+        agent = self._running.get(node)
+        if agent is not None:
+            self._agents.send(agent, {"do": "signal", "nodes": [node], "number": int(number)})
+        return agent is not None
+
+    def send_signal_to_all(self, number: signal.Signals) -> None:
+        """See ``NodeProcesses``."""
+        for agent in self._agents:
+            nodes = [node for node, at in self._running.items() if at is agent]
+            if nodes:
+                self._agents.send(agent, {"do": "signal", "nodes": nodes, "number": int(number)})
+
+    def explain(self, node: str, code: int) -> str:
+        """See ``NodeProcesses``."""
+        if node in self._why_lost:
+            return self._why_lost[node]
+        return str(self._asked(node, do="explain", node=node, code=code) or "")
+
+    def ask_for_stacks(self, node: str) -> bool:
+        """See ``NodeProcesses``."""
+        return node in self._running and bool(self._asked(node, do="ask_for_stacks", node=node))
+
+    def hung(self, node: str, why: str) -> str:
+        """See ``NodeProcesses``."""
+        return str(self._asked(node, do="hung", node=node, why=why) or "")
+
+    def _asked(self, at: str, **question: Any) -> Any:
+        try:
+            return self._agents.ask(self._agents.of_node(at).name, **question)
+        except NodeLost:
+            return None

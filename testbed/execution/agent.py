@@ -1,0 +1,253 @@
+"""The agent of a run on one machine: starts the nodes that are placed there, and does what the driver asks.
+
+``python -m testbed.execution.agent`` reads a ticket, a line of JSON, from standard input (``testbed.cluster.agents``
+makes it), connects to the driver, and ends when that connection or standard input does: then nothing of the run is
+left on the machine. It has one thread and no event loop, as nodes are forked from it.
+
+The driver asks, by the key ``do``, and each question but the last three is answered by ``reply`` or ``error``:
+
+prepare   import and read what nodes need       listen   bind the ports of the nodes here; answers with them
+put       write a part of a checkpoint          begin    an attempt: addresses of all nodes, the run's epoch
+start     start nodes                           explain, ask_for_stacks, hung, end: as ``Processes``
+measure   round trips and rate to another agent serve    be the other end of that
+signal    send a signal to nodes (no answer)    ping     tell the clock (answered by ``pong``)    quit
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hmac
+import json
+import os
+import platform
+import select
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from testbed.cluster import files, links
+from testbed.cluster.agents import Ticket, clock_of_machine
+from testbed.cluster.control import Content, ControlConnection, ControlLost, connect
+from testbed.cluster.directories import new_directory
+from testbed.errors import TestbedError
+from testbed.execution.compiler import leave_out_compiler
+from testbed.execution.scripts import failure_files, is_scripted
+from testbed.execution.sweep_points import code_version
+from testbed.plan.code import check_code
+from testbed.plan.model import Plan, from_json
+from testbed.realtime.auth import Credentials
+from testbed.realtime.child import Launch
+from testbed.realtime.endpoints import MachineEndpoints
+from testbed.realtime.node_processes import NodeProcesses, ProcessEnd
+from testbed.realtime.tls import Tls, tls_of
+from testbed.results import manifest
+
+CONNECT_LIMIT_S = 30.0
+DRIVER_SILENCE_S = 60.0  # it asks for the time four times a second, whatever else it does
+_TICK_S = 0.1
+_FILES_INTERVAL_S = 0.25
+_GONE = 9  # exit status when the driver has ended
+
+
+class Agent:
+    """See the module's docstring. ``directory``: for the files of its nodes; ``clock``: the machine's, in ns."""
+
+    def __init__(
+        self, ticket: Ticket, directory: Path, connection: ControlConnection, clock: Callable[[], int]
+    ) -> None:
+        self._ticket, self._connection, self._clock = ticket, connection, clock
+        self._plan: Plan = from_json(ticket.plan.encode())
+        self._directory = directory
+        self._tls = tls_of(ticket.pem) if ticket.pem else None
+        self._sent_files = files.SentFiles(self._directory)
+        self._files_due_s = 0.0
+        self._endpoints: MachineEndpoints | None = None
+        self._processes: NodeProcesses | None = None
+        self._attempt = contextlib.ExitStack()
+        self._quit = False
+        self._heard_s = clock() / 1e9
+        self._questions: dict[str, Callable[[Content], Any]] = {
+            "prepare": self._prepare, "listen": self._listen, "put": self._put, "begin": self._begin,
+            "start": self._start, "end": self._end, "measure": links.measure,
+            "serve": partial(links.serve, bind=ticket.bind),
+            "explain": lambda asked: self._running().explain(asked["node"], asked["code"]),
+            "ask_for_stacks": lambda asked: self._running().ask_for_stacks(asked["node"]),
+            "hung": lambda asked: self._running().hung(asked["node"], asked["why"]),
+        }  # fmt: skip
+
+    def run(self) -> None:
+        """Serve until the driver has said ``quit``. Raise ``ControlLost`` if it is gone."""
+        try:
+            while not self._quit:
+                self._turn()
+        finally:
+            self._attempt.close()
+
+    def _turn(self) -> None:
+        watched: list[Any] = [self._connection, 0, *([self._processes] if self._processes else [])]
+        ready, _, _ = select.select(watched, [], [], _TICK_S)
+        now_ns = self._clock()
+        if self._connection in ready:
+            self._heard_s = now_ns / 1e9
+        elif now_ns / 1e9 - self._heard_s > DRIVER_SILENCE_S:
+            raise ControlLost(f"the driver has been silent for {DRIVER_SILENCE_S:g} s")
+        if 0 in ready and not os.read(0, 4096):
+            raise ControlLost("what has started this agent is gone")
+        for message in self._connection.receive():
+            self._do(message, now_ns)
+        if self._processes is not None:
+            self._send_events(self._processes)
+        if time.monotonic() >= self._files_due_s:
+            self._send_files()
+
+    def _send_events(self, processes: NodeProcesses) -> None:
+        for event in processes.wait(0.0):
+            if isinstance(event, ProcessEnd):
+                self._send_files()  # what it has written is there before its end is known
+                self._connection.send({"ended": event.node, "code": event.code, "report": event.report})
+            else:
+                self._connection.send({"line": event})
+
+    def _send_files(self) -> None:
+        self._sent_files.send_new(self._connection.send)
+        self._files_due_s = time.monotonic() + _FILES_INTERVAL_S
+
+    # ---- questions ----------------------------------------------------------------------------------------------
+
+    def _do(self, message: Content, now_ns: int) -> None:
+        kind = message["do"]
+        if kind == "ping":
+            self._connection.send({"pong": message["t1"], "t2": now_ns, "t3": self._clock()})
+        elif kind == "signal":
+            for node in message["nodes"]:
+                self._running().send_signal(node, signal.Signals(message["number"]))
+        elif kind == "quit":
+            self._quit = True
+        else:
+            self._answer(message)
+
+    def _answer(self, message: Content) -> None:
+        try:
+            value = self._questions[message["do"]](message)
+        except TestbedError as error:
+            notes = list(getattr(error, "__notes__", ()))
+            answer = {"error": str(error), "of": type(error).__name__, "notes": notes}
+        except Exception as error:
+            text = f"{type(error).__name__}: {error} (an error in testbed itself; see host.log)"
+            traceback.print_exc()
+            answer = {"error": text, "of": "RunFailed", "notes": []}
+        else:
+            answer = {"reply": value}
+        self._connection.send(answer | {"number": message["number"]})
+
+    def _running(self) -> NodeProcesses:
+        assert self._processes is not None, "no attempt has begun"
+        return self._processes
+
+    def _prepare(self, _: Content) -> None:
+        from testbed.engine.learner import warm_up
+        from testbed.execution.roles import require_machine
+
+        check_code(self._plan)
+        if not is_scripted(self._plan):  # a user's script may compile its model
+            leave_out_compiler()
+        require_machine(self._plan)
+        warm_up(self._plan)
+
+    def _listen(self, asked: Content) -> dict[str, int]:
+        self._endpoints = MachineEndpoints(self._ticket.bind, asked["ports"])
+        return self._endpoints.ports
+
+    def _put(self, asked: Content) -> None:
+        files.put(self._directory, asked["part"])
+        self._sent_files.leave_out()
+
+    def _begin(self, asked: Content) -> None:
+        from testbed.execution.resume import checkpoint_files
+        from testbed.execution.roles import role_maker
+
+        assert self._endpoints is not None, "ports are bound before an attempt begins"
+        self._endpoints.meet({node: (host, port) for node, (host, port) in asked["addresses"].items()})
+        failures = failure_files(self._plan, self._directory)
+        checkpoints = checkpoint_files(self._plan, self._directory, self._warn)
+        launch = Launch(
+            make_role=role_maker(self._plan, checkpoints, failures), event_directory=self._directory / files.EVENTS,
+            epoch_ns=asked["epoch_ns"], failures=failures, endpoints=self._endpoints,
+            credentials=credentials(self._ticket, asked["attempt"], self._tls),
+        )  # fmt: skip
+        wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._attempt.callback(os.close, wake)
+        processes = NodeProcesses(self._plan, launch, asked["epoch_ns"], wake)
+        if failures is not None:
+            self._attempt.callback(failures.close)
+        self._processes = self._attempt.enter_context(processes)
+
+    def _warn(self, line: dict[str, Any]) -> None:
+        if line["kind"] == "warning":  # in what stage the run is, the driver says for all
+            self._connection.send({"line": line})
+
+    def _start(self, asked: Content) -> None:
+        self._running().start(asked["nodes"], asked["since_s"])
+
+    def _end(self, _: Content) -> None:
+        """End the attempt: all its nodes, after which everything that they have written is sent."""
+        self._attempt.close()
+        self._processes, self._endpoints = None, None
+        self._send_files()
+        files.clear_checkpoints(self._directory)
+
+
+def credentials(ticket: Ticket, attempt: int, tls: Tls | None) -> Credentials:
+    """Return the credentials of an attempt, which all agents derive alike: what is left of another is a stranger."""
+    derived = hmac.digest(bytes.fromhex(ticket.secret), f"attempt {attempt}".encode(), "sha256")
+    return Credentials(f"{ticket.run_id}-{attempt}", derived, tls)
+
+
+def about_machine() -> dict[str, Any]:
+    """Return what the manifest says of this machine, and whether its clock is that of another."""
+    return {
+        **manifest.machine(), "hostname": platform.node(), "python": platform.python_version(),
+        "packages": manifest.packages(), "testbed": manifest.git_state(), "sources_sha256": code_version("cluster"),
+        "clock_of": clock_of_machine(),
+    }  # fmt: skip
+
+
+def main(clock: Callable[[], int] = time.monotonic_ns) -> int:
+    """Run the agent to its end; return the exit status."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: beside the end of standard input
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
+    ticket = Ticket(**json.loads(sys.stdin.buffer.readline()))
+    os.umask(0o077)
+    directory = new_directory()
+    with contextlib.suppress(OSError):
+        os.chdir(ticket.working_directory)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_GONE))
+    connection = None
+    try:
+        tls = tls_of(ticket.pem) if ticket.pem else None
+        driver = (ticket.driver[0], int(ticket.driver[1]))
+        connection = connect(driver, ticket.name, bytes.fromhex(ticket.key), tls, CONNECT_LIMIT_S)
+        os.register_at_fork(after_in_child=partial(os.close, connection.fileno()))
+        connection.send({"hello": about_machine()})
+        Agent(ticket, directory, connection, clock).run()
+    except ControlLost as error:
+        sys.stderr.write(f"{ticket.name}: {error}\n")
+        return _GONE
+    finally:
+        if connection is not None:
+            connection.close()
+        shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # a script's threads may still run

@@ -1,0 +1,112 @@
+"""Deployment: every node a real process, on the machine of a cluster that its data centre is, over real networks.
+
+This process is the driver. It starts an agent on each machine (``testbed.cluster``) and does for all of them what the
+host process of other back ends does: deadlines, faults, restarts, the wait graph, and the run directory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.cluster import links
+from testbed.execution.processes import attempt_until_done, timed
+from testbed.execution.recovery import Attempts
+from testbed.ids import data_center_of, link_name
+from testbed.plan.model import Plan
+from testbed.results.events import EventLog
+from testbed.results.progress import Progress
+
+if TYPE_CHECKING:
+    from testbed.cluster.agents import AgentHandle, Agents, AgentStarter
+    from testbed.realtime.fleet import Fleet
+
+LOOPBACK = "loopback"
+MOST_PATHS = 32  # that are measured; a path takes half a second
+
+
+def run(plan: Plan, directory: Path, report: Progress) -> None:
+    """Run all nodes to their end. Raise the first cause if one fails, ``CapabilityError`` if a machine is missing."""
+    run_with(_starter(plan), plan, directory, report)
+
+
+def _starter(plan: Plan) -> AgentStarter:
+    assert plan.cluster is not None
+    if plan.cluster.address == LOOPBACK:
+        from testbed.cluster.loopback import LoopbackAgents
+
+        return LoopbackAgents()
+    from testbed.cluster.ray_agents import RayAgents
+
+    return RayAgents(plan.cluster.address)
+
+
+def run_with(starter: AgentStarter, plan: Plan, directory: Path, report: Progress) -> None:
+    """Run all nodes by agents that ``starter`` starts."""
+    from testbed.cluster.agents import Agents
+
+    epoch_ns = time.monotonic_ns()
+    report = timed(report, epoch_ns)
+    report({"kind": "stage", "name": "starting agents"})
+    log = EventLog(directory / "events", "network")
+    with starter, Agents(plan, directory, starter, epoch_ns) as agents:
+        try:
+            report({"kind": "stage", "name": "measuring the links"})
+            _measure(plan, agents, log, epoch_ns, "before")
+            report({"kind": "stage", "name": "starting nodes"})
+            _attempts(plan, directory, report, epoch_ns, agents)
+            _measure(plan, agents, log, epoch_ns, "after")
+        finally:
+            log.close()
+            agents.correct_events()
+            report({"kind": "capabilities", "cluster": {"address": starter.address, "machines": agents.report()}})
+
+
+def _attempts(plan: Plan, directory: Path, report: Progress, epoch_ns: int, agents: Agents) -> None:
+    from testbed.cluster.files import newest_checkpoint, resumed_round
+    from testbed.cluster.processes import AgentProcesses
+    from testbed.realtime.fleet import Fleet, Launch
+
+    numbers = itertools.count(1)
+
+    def start(plan: Plan, launch: Launch, epoch_ns: int, wake: int) -> AgentProcesses:
+        checkpoint = newest_checkpoint(directory)
+        if checkpoint is not None:
+            report({"kind": "stage", "name": f"resuming after round {resumed_round(checkpoint)}"})
+        return AgentProcesses(plan, agents, next(numbers), wake, checkpoint)
+
+    def fleet(attempts: Attempts) -> Fleet:
+        launch = Launch(
+            make_role=_elsewhere, event_directory=directory / "events", epoch_ns=epoch_ns, due=attempts.clock,
+            on_fault=attempts.on_fault,
+        )  # fmt: skip
+        return Fleet(plan, launch, start)
+
+    attempt_until_done(plan, directory, report, epoch_ns, fleet, agents.wait_s)
+
+
+def _elsewhere(*_: Any) -> Any:
+    raise AssertionError("roles are made by agents")
+
+
+def _measure(plan: Plan, agents: Agents, log: EventLog, epoch_ns: int, when: str) -> None:
+    """Measure the paths between data centres, one after the other, and record what they do."""
+    for source, target in itertools.islice(_paths(plan, agents), MOST_PATHS):
+        token = links.new_token()
+        port = agents.ask(target.name, do="serve", token=token)
+        to = (target.placement.seen_from(source.placement.data_center), port)
+        found = agents.ask(source.name, do="measure", to=to, token=token, source=source.placement.bind)
+        path = link_name(source.placement.data_center, target.placement.data_center)
+        log.write("path", (time.monotonic_ns() - epoch_ns) / 1e9, path=path, when=when, **found)
+
+
+def _paths(plan: Plan, agents: Agents) -> Iterator[tuple[AgentHandle, AgentHandle]]:
+    """Yield the first machines of data centres between which nodes push and pull; without servers, of all pairs."""
+    first = {agent.placement.data_center: agent for agent in reversed(list(agents))}
+    pairs = {(node.data_center, data_center_of(parent)) for node in plan.nodes for parent in node.parents}
+    wanted = {pair for one, other in pairs for pair in ((one, other), (other, one)) if one != other}
+    for pair in itertools.permutations(first, 2) if not pairs else sorted(wanted):
+        yield first[pair[0]], first[pair[1]]

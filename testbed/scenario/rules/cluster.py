@@ -1,0 +1,35 @@
+"""Rules of deployments on a cluster."""
+
+from __future__ import annotations
+
+from testbed.scenario.reading.suggest import suggestion
+from testbed.scenario.reading.violations import Violation
+from testbed.scenario.rules.facts import Found
+from testbed.scenario.schema import Scenario
+
+
+def machines_are_of_data_centers(scenario: Scenario) -> Found:
+    """The names of a generator's data centres are known only in the Plan."""
+    if scenario.topology.generator is not None:
+        return
+    known = [site.name for site in scenario.topology.data_centers]
+    for name in scenario.cluster.data_centers:
+        if name not in known:
+            place = ("cluster", "data_centers", name)
+            yield Violation(
+                place, f"there is no data centre '{name}'", suggestion(name, known) or f"one of {', '.join(known)}"
+            )
+
+
+def advertised_nodes_have_ports(scenario: Scenario) -> Found:
+    """What translates addresses has to know the ports."""
+    for name, site in scenario.cluster.data_centers.items():
+        if site.advertise and site.advertise != site.bind and not site.ports:
+            place = ("cluster", "data_centers", name, "advertise")
+            yield Violation(place, "names an address that is translated, and the ports are not known", "write 'ports'")
+
+
+def programs_stay_on_one_machine(scenario: Scenario) -> Found:
+    if scenario.is_program and scenario.run.on == "cluster":
+        problem = "starts a program, and on a cluster only the testbed's own nodes are started"
+        yield Violation(("workload",), problem, "write 'on: emulate' or 'local', or start the program by the cluster")

@@ -1,0 +1,318 @@
+"""Deployments on three machines that are processes with an address of their own on loopback."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+
+from testbed.cluster import control
+from testbed.cluster.control import ControlLost
+from testbed.errors import NodeLost, WaitTimeout
+from testbed.execution import cluster, host
+from testbed.plan.build import build_plan
+from testbed.plan.model import Plan, to_json
+from testbed.results import tables
+from testbed.results.events import STOPPED
+from testbed.results.fidelity import assess
+from testbed.results.progress import Progress
+from testbed.scenario.load import load
+from tests.cluster.forked import ForkedAgents, Skew
+from tests.end_to_end.runs import QUICKSTART, Finished, read_events, run_scenario
+from tests.faults import runs as fault_runs
+from tests.faults.runs import RESTART, faults
+from tests.kvstore.failing import assert_named, run_failing
+
+STEADY = "device.step_time=20 ms"
+SHORT = ("training.rounds=4", "training.evaluate_every=4")
+
+
+def deploy(
+    directory: Path, *overrides: str, starter: ForkedAgents | None = None, report: Any = lambda line: None,
+    scenario: Path = QUICKSTART,
+) -> Finished:  # fmt: skip
+    """Run a scenario on forked agents to its end."""
+    plan = build_plan(load(scenario, ("cluster.address=loopback", *overrides)), "cluster")
+    directory.mkdir(parents=True)
+    (directory / "plan.json").write_bytes(to_json(plan))
+    agents = starter or ForkedAgents()
+    before = host.BACK_ENDS["cluster"]
+    host.BACK_ENDS["cluster"] = lambda *run: cluster.run_with(agents, *run)
+    try:
+        outcome = host.attempt(plan, directory, report)
+    finally:
+        host.BACK_ENDS["cluster"] = before
+    return Finished(plan, outcome, directory, read_events(directory))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    """Neither processes nor files of agents."""
+    folder = Path(tempfile.gettempdir())
+    before = psutil.Process().children(recursive=True), set(folder.glob("testbed-agent-*"))
+    yield
+    assert [child for child in psutil.Process().children(recursive=True) if child not in before[0]] == []
+    assert set(folder.glob("testbed-agent-*")) == before[1]
+
+
+@pytest.fixture(scope="module")
+def simulated_hash(tmp_path_factory: pytest.TempPathFactory) -> str:
+    (value,) = run_scenario(tmp_path_factory.mktemp("simulated") / "run", "simulate", *SHORT).hashes("worker")
+    return value
+
+
+def test_it_ends_with_the_bits_of_the_simulator(tmp_path: Path, simulated_hash: str) -> None:
+    run = deploy(tmp_path / "run", *SHORT)
+    assert run.outcome.status == "done", run.outcome.message
+    for role in ("worker", "server", "global_server"):
+        assert run.hashes(role) == {simulated_hash}
+    assert {event["path"] for event in run.of_kind("path") if event["when"] == "before"} == {
+        "frankfurt>virginia", "tokyo>virginia", "virginia>frankfurt", "virginia>tokyo",
+    }  # fmt: skip
+
+
+@pytest.fixture
+def agents(monkeypatch: pytest.MonkeyPatch) -> ForkedAgents:
+    """Let runs of ``tests.faults`` and of scripts that fail be deployed, too."""
+    starter = ForkedAgents()
+
+    def run(plan: Plan, directory: Path, report: Progress) -> None:
+        cluster.run_with(starter, plan, directory, report)
+
+    monkeypatch.setitem(host.BACK_ENDS, "cluster", run)
+    monkeypatch.setitem(fault_runs.BACK_ENDS, "cluster", run)
+    return starter
+
+
+@pytest.mark.usefixtures("agents")
+def test_a_killed_node_ends_the_run_and_is_named(tmp_path: Path) -> None:
+    ended = fault_runs.run(tmp_path, STEADY, faults("kind: kill, node: east/server0, round: 2"), on="cluster")
+    assert str(ended.error) == "east/server0 was killed by signal 9, SIGKILL (a fault of the scenario)"
+
+
+@pytest.mark.usefixtures("agents")
+def test_a_restart_from_a_checkpoint_whose_parts_are_on_several_machines(tmp_path: Path) -> None:
+    calm = fault_runs.run(tmp_path / "calm", STEADY)
+    kill = faults("kind: kill, node: hub/global0, round: 7")
+    ended = fault_runs.run(tmp_path / "hit", STEADY, "checkpoint.every=3", RESTART, kill, on="cluster")
+    assert ended.error is None and ended.hashes() == calm.hashes()
+    assert [event["begins_t"] > event["t"] for event in ended.events("restart")] == [True]
+    (resumed,) = [line["name"] for line in ended.told if line["kind"] == "stage" and "resum" in line["name"]]
+    assert resumed == "resuming after round 5"
+    assert sorted(path.name for path in (tmp_path / "hit" / "checkpoints").iterdir()) == ["ckpt-000009", "ckpt-000012"]
+
+
+def test_a_lost_machine_is_replaced_at_the_restart(tmp_path: Path, agents: ForkedAgents) -> None:
+    calm = fault_runs.run(tmp_path / "calm", STEADY)
+    plan = fault_runs.plan_of(STEADY, "checkpoint.every=3", RESTART, on="cluster")
+
+    def report(line: dict[str, Any]) -> None:
+        if line["kind"] == "round" and line["round"] == 6 and len(agents.started) == 3:
+            os.kill(agents.started[1].pid, signal.SIGKILL)
+
+    cluster.run_with(agents, plan, tmp_path / "hit", report)
+    assert len(agents.started) == 4
+    events = read_events(tmp_path / "hit")
+    assert {event["parameters_sha256"] for event in events if event.get("parameters_sha256")} == calm.hashes()
+    (restart,) = [event for event in events if event["kind"] == "restart"]
+    assert restart["message"].startswith("east/") and "machine east/machine0 (127.0.0.3) is lost" in restart["message"]
+
+
+def test_without_a_restart_a_lost_machine_is_named(tmp_path: Path, agents: ForkedAgents) -> None:
+    plan = fault_runs.plan_of(STEADY, on="cluster")
+
+    def report(line: dict[str, Any]) -> None:
+        if line["kind"] == "round" and line["round"] == 2:
+            with suppress(ProcessLookupError):
+                os.kill(agents.started[1].pid, signal.SIGKILL)
+
+    with pytest.raises(NodeLost, match=r"^east/\w+: its machine east/machine0 \(127.0.0.3\) is lost: its agent has"):
+        cluster.run_with(agents, plan, tmp_path, report)
+
+
+@pytest.mark.usefixtures("agents")
+@pytest.mark.parametrize(("kind", "place"), [("exit with a text", "end"), ("segmentation fault", "connected")])
+def test_why_a_script_failed_is_named(kind: str, place: str, tmp_path: Path) -> None:
+    assert_named(tmp_path / "a", kind, run_failing(tmp_path / "a", "cluster", kind, place))
+
+
+def test_an_interrupt_ends_all_nodes_in_good_order(tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = []
+
+    def report(line: dict[str, Any]) -> None:
+        if line["kind"] == "round" and line["round"] == 2 and not told:
+            told.append(line)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    run = deploy(tmp_path / "run", "training.rounds=200", report=report)
+    assert run.outcome.status == "interrupted"
+    stopped = {event["node"] for event in run.of_kind("error") if event["cause"] == STOPPED}
+    assert {node.name for node in run.plan.nodes} == stopped
+
+
+@pytest.mark.usefixtures("agents")
+def test_a_run_that_stands_still_ends_with_the_waits_of_all_machines(tmp_path: Path) -> None:
+    deadlines = (
+        "timeouts={heartbeat: 0.2 s, suspect: 0.5 s, dead_after: 1 s, tcp_user_timeout: 1 s, step_deadline: 2 s}"
+    )
+    ended = fault_runs.run(tmp_path, "device.step_time=1 min", deadlines, on="cluster")
+    assert isinstance(ended.error, WaitTimeout)
+    graph = "\n".join(ended.error.__notes__)
+    for node in ("east/server0", "west/server0", "hub/global0"):
+        assert re.search(f"{node} waits for .* since t = ", graph), graph
+    assert "west/worker0 waits for nothing: it computes, or does not run" in graph
+
+
+def free_ports(count: int) -> int:
+    """The first of some ports in a row that are free at all addresses of loopback."""
+    for first in range(21_000, 29_000, count):
+        with suppress(OSError), ExitStack() as bound:
+            for port in range(first, first + count):
+                bound.enter_context(socket.create_server(("0.0.0.0", port)))
+            return first
+    raise AssertionError("no free ports")
+
+
+@contextmanager
+def forwarding(outside: str, inside: str, ports: Iterable[int]) -> Iterator[list[int]]:
+    """Forward connections to one address to another, as a router does; yield the ports of those that came."""
+    came: list[int] = []
+    listeners = [socket.create_server((outside, port)) for port in ports]
+
+    def pump(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    def serve(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                caller, _ = listener.accept()
+                port = listener.getsockname()[1]
+                called = socket.create_connection((inside, port))
+                came.append(port)
+                for pair in ((caller, called), (called, caller)):
+                    threading.Thread(target=pump, args=pair, daemon=True).start()
+
+    for listener in listeners:
+        threading.Thread(target=serve, args=[listener], daemon=True).start()
+    try:
+        yield came
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+def least_transfer_s(run: Finished, source: str, target: str) -> float:
+    """The shortest transfer between two data centres."""
+    return min(
+        event["t"] - event["t0"] for event in run.of_kind("transfer")
+        if (event["source"].split("/")[0], event["target"].split("/")[0]) == (source, target)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("questions", [20, 0])
+def test_events_are_by_one_clock_though_each_machine_has_its_own(
+    tmp_path: Path, simulated_hash: str, questions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the clocks are not known when the run begins: all that is learned later counts for all events."""
+    monkeypatch.setattr("testbed.cluster.agents._FIRST_PINGS", questions)
+    skews = {"tokyo/machine0": Skew(0.05), "frankfurt/machine0": Skew(-0.05, drift_ppm=500)}
+    told: list[dict[str, Any]] = []
+    run = deploy(tmp_path / "run", *SHORT, starter=ForkedAgents(skews), report=told.append)
+    assert run.hashes("worker") == {simulated_hash}
+    for site in ("tokyo", "frankfurt"):
+        there, back = least_transfer_s(run, "virginia", site), least_transfer_s(run, site, "virginia")
+        assert -1e-3 < there < 2e-2 and -1e-3 < back < 2e-2 and abs(there - back) < 2e-2
+    (about,) = [line["cluster"]["machines"] for line in told if line["kind"] == "capabilities"]
+    clocks = {each["name"]: each["clock"] for each in about}
+    assert clocks["virginia/machine0"]["error_s"] == 0, "that machine has the driver's clock"
+    assert abs(clocks["tokyo/machine0"]["offset_s"] - 0.05) < clocks["tokyo/machine0"]["error_s"] < 1e-2
+    assert abs(clocks["frankfurt/machine0"]["drift_ppm"] - 500) < 400
+
+
+def test_the_report_says_what_links_and_clocks_were(tmp_path: Path) -> None:
+    """A clock that is known to 3 ms is a reason to distrust times; one of half a millisecond is none."""
+    told: list[dict[str, Any]] = []
+    run = deploy(tmp_path / "run", *SHORT, report=told.append)
+    frames = {name: tables.frame(table) for name, table in tables.build(run.directory / "events").items()}
+    plan = msgspec.json.decode(to_json(run.plan))
+    capabilities = {"cluster": told[-1]["cluster"]}
+    report = assess(frames, plan, capabilities)
+    assert [(row["path"], row["when"]) for row in report["paths"]] == [
+        (path, when)
+        for path in ("frankfurt>virginia", "tokyo>virginia", "virginia>frankfurt", "virginia>tokyo")
+        for when in ("before", "during", "after")
+    ]
+    for row in report["paths"]:
+        assert 0 < row["min_rtt_s"] <= row["rtt_s"] < 0.1 and row["packets"] > 0 and 0 <= row["loss"] < 0.5
+        assert (row["rate_bps"] is None) == (row["when"] == "during")
+    capabilities["cluster"]["machines"][2]["clock"]["error_s"] = 0.003
+    (reason,) = set(assess(frames, plan, capabilities)["reasons"]) - set(report["reasons"])
+    assert reason.startswith("tokyo/machine0: its clock is known to 3.0 ms only")
+    capabilities["cluster"]["machines"][2]["clock"]["error_s"] = 0.0005
+    assert assess(frames, plan, capabilities)["reasons"] == report["reasons"]
+
+
+@pytest.mark.usefixtures("agents")
+def test_everything_between_machines_can_be_encrypted(tmp_path: Path) -> None:
+    """That includes the connection between driver and agents; a restart uses the certificate again."""
+    calm = fault_runs.run(tmp_path / "calm", STEADY)
+    kill = faults("kind: kill, node: east/worker0, round: 4")
+    ended = fault_runs.run(tmp_path / "hit", STEADY, "transport.tls=true", RESTART, kill, on="cluster")
+    assert ended.error is None and ended.hashes() == calm.hashes()
+
+
+@pytest.mark.usefixtures("agents")
+def test_nodes_behind_address_translation_are_reached_where_they_say(tmp_path: Path) -> None:
+    """Nodes of east listen at 127.0.0.33 and say 127.0.0.77, which forwards; west listens at every address."""
+    first = free_ports(4)
+    sites = (
+        f"cluster.data_centers={{east: {{bind: 127.0.0.33, advertise: 127.0.0.77, ports: {first}-{first + 3}}}, "
+        "west: {bind: 0.0.0.0}}"
+    )
+    with forwarding("127.0.0.77", "127.0.0.33", range(first, first + 4)) as count:
+        ended = fault_runs.run(tmp_path / "hit", STEADY, sites, on="cluster")
+    assert ended.error is None and ended.hashes() == fault_runs.run(tmp_path / "calm", STEADY).hashes()
+    assert len(count) >= 2, "the others reach the server and the workers of east through the translation"
+
+
+def test_a_stranger_is_no_agent() -> None:
+    """Without the key of the ticket, with another name, and with an altered message."""
+    for key, name, spoils in ((b"x" * 32, "a", False), (b"k" * 32, "b", False), (b"k" * 32, "a", True)):
+        listener = socket.create_server(("127.0.0.1", 0))
+        with ThreadPoolExecutor() as pool:
+            ours = pool.submit(lambda: control.accept(listener.accept()[0], {"a": b"k" * 32}, None, 5.0))  # noqa: B023
+            try:
+                theirs = control.connect(listener.getsockname(), name, key, None, 5.0)
+            except ControlLost:
+                assert name == "b"
+            else:
+                theirs.send({"hello": {}})
+                if spoils:
+                    theirs._sent += 1
+                    theirs.send({"do": "quit"})
+            if name == "b":
+                with pytest.raises(ControlLost, match="no agent 'b' is awaited"):
+                    ours.result()
+                continue
+            driver = ours.result()[1]
+            with pytest.raises(ControlLost, match="wrong code"):
+                for _ in range(100):
+                    assert all(message == {"hello": {}} and spoils for message in driver.receive())
+                    time.sleep(0.01)

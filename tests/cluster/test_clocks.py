@@ -1,0 +1,80 @@
+"""Clocks of machines: compared by questions, and events corrected by what is known of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from testbed.cluster.clocks import ClockComparison, ClockSample, correct_file, sample_of
+
+S = 10**9
+
+
+def asked(at_s: float, offset_s: float, there_s: float, back_s: float) -> ClockSample:
+    """A question to a clock that is ahead by ``offset_s``, and the times that both directions took."""
+    t1 = round(at_s * S)
+    t2 = t1 + round((there_s + offset_s) * S)
+    t3 = t2 + 1000
+    return sample_of(t1, t2, t3, t3 + round((back_s - offset_s) * S))
+
+
+@pytest.mark.parametrize(("there_s", "back_s"), [(0.001, 0.001), (0.003, 0.0), (0.0, 0.010)])
+def test_one_question_bounds_the_offset(there_s: float, back_s: float) -> None:
+    sample = asked(5.0, 0.05, there_s, back_s)
+    assert abs(sample.offset_ns - 0.05 * S) <= sample.error_ns + 1
+    assert sample.error_ns == pytest.approx((there_s + back_s) / 2 * S, abs=2)
+
+
+def test_slow_answers_do_not_count_beside_quick_ones() -> None:
+    clock = ClockComparison()
+    for number in range(100):
+        slow = number % 10 != 0
+        clock.add(asked(number * 0.25, -0.02, 0.02 if slow else 0.0001, 0.0001))
+    assert abs(clock.offset_ns(10 * S) + 0.02 * S) < 2e-4 * S
+    assert clock.report()["error_s"] < 2e-4
+
+
+def test_a_drift_is_followed_all_the_time() -> None:
+    """50 ms ahead and 80 ppm fast, asked over links that are slow now and then, for an hour: right to 1 ms."""
+    rng, clock = random.Random(1), ClockComparison()
+
+    def offset_s(at_s: float) -> float:
+        return 0.05 + 80e-6 * at_s
+
+    for number in range(3600 * 2):
+        at_s = number * 0.5
+        delays = [rng.expovariate(1 / 0.0004) + (rng.random() < 0.2) * rng.uniform(0, 0.1) for _ in range(2)]
+        clock.add(asked(at_s, offset_s(at_s), *delays))
+    corrected = clock.correction(0, offset_s(0) * S)
+    worst = 0.0
+    for at_s in range(0, 3600, 7):
+        by_that_clock = at_s + offset_s(at_s) - offset_s(0)  # seconds since the epoch as that machine was told it
+        worst = max(worst, abs(corrected(by_that_clock) - at_s))
+    assert worst < 1e-3
+    assert clock.report()["drift_ppm"] == pytest.approx(80, abs=1)
+
+
+def test_machines_with_one_clock_are_not_corrected() -> None:
+    clock = ClockComparison(same=True)
+    clock.add(asked(0.0, 0.0, 0.004, 0.001))
+    assert clock.offset_ns(0) == 0 and clock.report()["error_s"] == 0
+    assert clock.correction(0, 0)(1.5) == 1.5
+
+
+def test_events_of_two_clocks_come_to_be_of_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.0000.jsonl.gz"
+    events = [
+        {"t": 2.0, "kind": "transfer", "node": "a", "t0": 1.0, "source": "b"},
+        {"t": 3.0, "kind": "compute", "node": "a", "t0": 2.5},
+        {"t": 4.0, "kind": "evaluate", "node": "a", "snapshot_t": 3.5, "loss": None},
+    ]
+    path.write_bytes(gzip.compress(b"".join(json.dumps(event).encode() + b"\n" for event in events) + b'{"t": 5'))
+    correct_file(path, lambda t: t - 0.25, {"b": lambda t: t + 0.5})
+    assert [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()] == [
+        events[0] | {"t": 1.75, "t0": 1.5}, events[1] | {"t": 2.75, "t0": 2.25},
+        events[2] | {"t": 3.75, "snapshot_t": 3.25},
+    ]  # fmt: skip

@@ -1,0 +1,61 @@
+"""Files of nodes come home as they grow, and a checkpoint when all of it is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.cluster.files import ReceivedFiles, SentFiles, checkpoint_parts, newest_checkpoint, put, resumed_round
+
+
+def write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def test_events_come_home_as_they_grow_and_parts_of_a_second_agent_follow(tmp_path: Path) -> None:
+    sent, home = SentFiles(tmp_path / "agent"), ReceivedFiles(tmp_path / "run")
+    for data in (b"one", b"two"):
+        write(tmp_path / "agent/events/a.worker0.0000.jsonl.gz", data)
+        sent.send_new(home.take)
+        sent.send_new(home.take)
+    second, home_again = SentFiles(tmp_path / "other"), ReceivedFiles(tmp_path / "run")
+    write(tmp_path / "other/events/a.worker0.0000.jsonl.gz", b"three")
+    second.send_new(home_again.take)
+    assert (tmp_path / "run/events/a.worker0.0000.jsonl.gz").read_bytes() == b"onetwo"
+    assert (tmp_path / "run/events/a.worker0.0001.jsonl.gz").read_bytes() == b"three"
+    assert home_again.events == [tmp_path / "run/events/a.worker0.0001.jsonl.gz"]
+
+
+def test_a_checkpoint_counts_when_all_its_parts_are_home(tmp_path: Path) -> None:
+    about = {"round": 4, "files": {"a.pt": "1", "b.pt": "2"}, "nodes": {"a.pt": "east/a", "b.pt": "west/b"}}
+    east, west = tmp_path / "east", tmp_path / "west"
+    home = ReceivedFiles(tmp_path / "run"), ReceivedFiles(tmp_path / "run")
+    senders = SentFiles(east), SentFiles(west)
+    write(east / "checkpoints/.ckpt-000005.tmp/a.pt", b"state of a")
+    senders[0].send_new(home[0].take)
+    write(east / "checkpoints/ckpt-000005/manifest.json", json.dumps(about).encode())
+    senders[0].send_new(home[0].take)
+    assert newest_checkpoint(tmp_path / "run") is None
+    write(west / "checkpoints/.ckpt-000005.tmp/b.pt", b"state of b")
+    senders[1].send_new(home[1].take)
+    newest = newest_checkpoint(tmp_path / "run")
+    assert newest is not None and resumed_round(newest) == 4
+    for part in checkpoint_parts(newest, frozenset({"west/b"})):
+        put(tmp_path / "again", part)
+    again = tmp_path / "again/checkpoints/ckpt-000005"
+    assert sorted(path.name for path in again.iterdir()) == ["b.pt", "manifest.json"]
+    assert (again / "b.pt").read_bytes() == b"state of b"
+    assert json.loads((again / "manifest.json").read_text())["files"] == {"b.pt": "2"}
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "events/../x", "events/a/b", "result.json", "checkpoints/x", "failures/.hidden", "events/a"]
+)
+def test_an_agent_writes_files_of_the_run_only(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError):
+        ReceivedFiles(tmp_path / "run").take({"file": name, "at": 0, "data": b"x"})
+    assert list(tmp_path.rglob("*")) in ([], [tmp_path / "run"], [tmp_path / "run", tmp_path / "run/events"])
