@@ -8,6 +8,8 @@ burst    after idle time a connection sends its whole flight at rate A. Q / (1 -
          the queue drains meanwhile, and first what others had queued before. The rest is lost, by the bursts of one
          instant in proportion to what each has queued: connections that are answered together send together
 
+A path has such a queue before every link that is narrower than all before it. What one drops does not reach the next.
+
 A connection learns of its loss a round trip later, and sends again what was lost (``CongestionWindow.lost``).
 """
 

@@ -40,11 +40,10 @@ from typing import Any
 
 from testbed.simulation.clock import Clock
 from testbed.simulation.congestion_window import BurstRepair, CongestionWindow, repair_of
-from testbed.simulation.drop_tail import DropTailQueue
 from testbed.simulation.emulated_link import EmulatedLink
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.pacing import Pacing, Pipe
-from testbed.simulation.paths import SitePath
+from testbed.simulation.paths import SitePath, WanLink
 from testbed.simulation.tcp_model import TcpModel, retransmission_s
 
 OnStart = Callable[[], None]
@@ -67,6 +66,33 @@ class ConnectionGroup:
 SINGLE = ConnectionGroup()
 
 
+class BurstQueue:
+    """A connection at the queue before one of its links, which is narrower than all links before that.
+
+    capacity          C, of the link (payload bytes per second)
+    burst_room_bytes  of an unpaced burst: what the queue takes while it drains, Q / (1 - C / A)
+    late_share        C / A: what gets into the full queue
+    """
+
+    __slots__ = ("_connection", "burst_room_bytes", "capacity", "drop_tail", "late_share")
+
+    def __init__(
+        self, connection: TcpConnection, link: WanLink, capacity: float, access: float, goodput: float
+    ) -> None:
+        assert link.drop_tail is not None, "of a loss-based connection"
+        self._connection, self.drop_tail, self.capacity = connection, link.drop_tail, capacity
+        self.late_share = capacity / access
+        self.burst_room_bytes = link.plan.queue_bytes * goodput / (1 - self.late_share)
+
+    def queued_flight_bytes(self) -> float:
+        """Return what it has in the queue at most."""
+        return self._connection.queued_flight_bytes()
+
+    def lose(self, share: float) -> None:
+        """Lose this share of what is queued."""
+        self._connection.lose(share, self)
+
+
 class TcpConnection:
     """One direction between two nodes. ``deliver(item)`` is called when a message has arrived.
 
@@ -75,10 +101,10 @@ class TcpConnection:
 
     __slots__ = (
         "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_burst_window", "_bursts", "_clock", "_copies",
-        "_deliver", "_drop_tail", "_emulated", "_idle_since_s", "_item", "_limit", "_links", "_loss", "_model",
-        "_network", "_on_sent_callback", "_pacing", "_path", "_pipe", "_private_capacity", "_queue", "_ready",
-        "_recovering", "_sending", "_sent_bytes", "_sequence", "_stalled_since_s", "_window", "burst_room_bytes",
-        "flow", "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "rtt_s", "unlimited", "weight",
+        "_deliver", "_emulated", "_entered", "_idle_since_s", "_item", "_limit", "_links", "_loss", "_lost_s", "_model",
+        "_network", "_on_sent_callback", "_pacing", "_path", "_pipe", "_private_capacity", "_queue", "_queues",
+        "_ready", "_recovering", "_sending", "_sent_bytes", "_sequence", "_stalled_since_s", "_window", "flow",
+        "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "rtt_s", "unlimited", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -105,10 +131,12 @@ class TcpConnection:
         self._pacing = None if model.loss_based else Pacing(model.segment_bytes)
         # without a congestion window it is a flow and no more
         self.unlimited = not model.slow_start or (not path.links and 2 * path.delay_s <= _SHORT_RTT_S)
-        self._pipe = Pipe(0.0, 0.0, 0.0)  # set by ``path_changed``, as are ``rtt_s`` and ``burst_room_bytes``
+        self._pipe = Pipe(0.0, 0.0, 0.0)  # set by ``path_changed``, as is ``rtt_s``
         self._window = CongestionWindow(model, self._pacing, self._pipe)
         self._loss = path.loss  # share of packets lost at random
-        self._drop_tail: DropTailQueue | None = None  # which this burst has entered
+        self._queues: tuple[BurstQueue, ...] = ()  # in which its bursts wait
+        self._entered: tuple[BurstQueue, ...] = ()  # those that this burst has entered
+        self._lost_s = -math.inf  # when a queue last dropped packets of it
         self._emulated: EmulatedLink | None = None  # which the message being sent has entered
         self._recovering = False  # BBR waits for what a burst has lost
         self._stalled_since_s = math.inf  # when it sent the first segment that an outage has lost
@@ -149,8 +177,8 @@ class TcpConnection:
         if self._ready and not self._window.open and not self._window.network_limited:
             self._window.more_to_send(self._clock.now)
             self._update_cap()
-        if self._drop_tail is not None and self._clock.now < self._burst_begin_s + self.rtt_s:
-            self._drop_tail.burst(self)  # it sends more in its first round
+        if self._entered and self._clock.now < self._burst_begin_s + self.rtt_s:
+            self._enter_queues()  # it sends more in its first round
 
     def path_changed(self) -> None:
         """Take note of a changed link of the path. While it is down, the sender does not notice."""
@@ -161,7 +189,7 @@ class TcpConnection:
         capacity = min(map(self._network.capacity, self._links), default=math.inf)
         capacity = min(capacity, self._private_capacity)
         self._pipe = Pipe(capacity, self.rtt_s, path.queue_bytes * self._model.goodput)
-        self.burst_room_bytes = self._burst_room()
+        self._queues = self._burst_queues()
         if path.loss != self._loss:
             self._loss_changed(path.loss)
         self._limit = self._rate_limit()
@@ -186,7 +214,7 @@ class TcpConnection:
 
     def state_changed(self) -> None:
         """Take note that a link of the path has gone down or come up."""
-        self.burst_room_bytes = self._burst_room()
+        self._queues = self._burst_queues()
         if not self._path.up:
             if self._sending:
                 # what is on the path now is lost: the first lost segment left one delay ago
@@ -263,14 +291,25 @@ class TcpConnection:
 
     def _begin_burst(self, now: float) -> None:
         """Begin a burst after idle time, or go on with one after a gap of less than a round trip."""
-        idle_s, link = now - self._idle_since_s, self._path.narrowest
+        idle_s = now - self._idle_since_s
         if 0 < self.rtt_s <= idle_s:
             self._burst_begin_s, self._burst_base = now, self._delivered_bytes()
             self._window.after_idle(now, idle_s, self._timeout_s(), self._burst_base)
             self._burst_window = self._window.size_bytes
-        if link is not None and link.drop_tail is not None and now < self._burst_begin_s + self.rtt_s:
-            self._drop_tail = link.drop_tail
-            self._drop_tail.burst(self)
+        if now < self._burst_begin_s + self.rtt_s:
+            self._enter_queues()
+
+    def _enter_queues(self) -> None:
+        if self._entered is not self._queues:  # else it stays where it is among the senders
+            self._leave_queues()
+            self._entered = self._queues
+        for queue in self._entered:
+            queue.drop_tail.burst(queue)
+
+    def _leave_queues(self) -> None:
+        entered, self._entered = self._entered, ()
+        for queue in entered:
+            queue.drop_tail.leave(queue)
 
     def queued_flight_bytes(self) -> float:
         """Return what it has in the queue at most; see ``drop_tail``."""
@@ -286,17 +325,23 @@ class TcpConnection:
             return in_burst
         return min(in_burst, self._network.rate(self.flow) * self.rtt_s)
 
-    def lose(self, share: float) -> None:
-        """The queue has no room for this share of what is queued, of which only what it drains meanwhile gets in."""
+    def lose(self, share: float, at: BurstQueue) -> None:
+        """The queue has no room for this share of what is queued, of which only what it drains meanwhile gets in.
+
+        What the first queue of the path has dropped is not in the others.
+        """
+        if self._lost_s == self._clock.now:
+            return
+        self._lost_s = self._clock.now
         segment_bytes, left_bytes = float(self._model.segment_bytes), self.queued_bytes
         left_bytes += self._network.left_bytes(self.flow)
         queued_bytes = self.queued_flight_bytes() / self._copies
-        late_bytes = share * queued_bytes * (1 - self._pipe.queue_bytes / self.burst_room_bytes)
+        late_bytes = share * queued_bytes * at.late_share
         passed_bytes = max((1 - share) * queued_bytes + late_bytes, segment_bytes)
         if left_bytes > queued_bytes + segment_bytes:  # what follows is acknowledged, too
             after = BurstRepair(self.rtt_s, 2 * passed_bytes)
         else:
-            drain_s = self.burst_room_bytes / self._pipe.capacity
+            drain_s = at.burst_room_bytes / at.capacity
             after = repair_of(self.rtt_s, drain_s, late_bytes, self._model)
         self._window.lost(self._clock.now, passed_bytes, after, self._delivered_bytes())
         self._update_cap()
@@ -339,9 +384,7 @@ class TcpConnection:
             window = self._window
             if window.burst_ended(now, self._delivered_bytes()):
                 self._opened()
-            if self._drop_tail is not None:
-                self._drop_tail.leave(self)
-                self._drop_tail = None
+            self._leave_queues()
             if self._pacing is not None and not self.unlimited:
                 self._pacing.ended(now, self._burst_bytes)
                 self._pacing.filled(self._burst_bytes, self._pipe)
@@ -352,15 +395,16 @@ class TcpConnection:
 
     # ---- the window ---------------------------------------------------------------------------------------------
 
-    def _burst_room(self) -> float:
-        """Bytes of an unpaced burst that the queue takes while it drains: Q / (1 - C / A)."""
-        capacity, network, links = self._pipe.capacity, self._network, self._links
-        access = self._private_capacity if self._private_capacity < math.inf else network.capacity(links[0])
-        for link in links:
-            if network.capacity(link) <= capacity:
-                break
-            access = min(access, network.capacity(link))
-        return self._pipe.queue_bytes / (1 - capacity / access) if capacity < access else math.inf
+    def _burst_queues(self) -> tuple[BurstQueue, ...]:
+        """Return the queues in which bursts wait, in the order of the path."""
+        access = self._private_capacity if self._private_capacity < math.inf else self._network.capacity(self._links[0])
+        found = []
+        for link in self._path.links if not self.unlimited else ():
+            capacity = self._network.capacity(link.number)
+            if link.drop_tail is not None and capacity < access:
+                found.append(BurstQueue(self, link, capacity, access, self._model.goodput))
+            access = min(access, capacity)
+        return tuple(found)
 
     def _delivered_bytes(self) -> float:
         return self._network.delivered_bytes(self.flow) / self._copies

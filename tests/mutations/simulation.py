@@ -104,6 +104,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("left_bytes, window_bytes - self._lately_bytes()", "left_bytes + self._lately_bytes(), window_bytes"),
         DROP_TAIL,
     ),
+    "bursts wait before the narrowest link alone": Mutation(
+        "testbed.simulation.tcp:TcpConnection._burst_queues",
+        edit("return tuple(found)", "return tuple(found[-1:])"),
+        DROP_TAIL,
+    ),
     "lost ends of messages are found at once": Mutation(
         "testbed.simulation.congestion_window:repair_of",
         edit("wait_s = rtt_s + drain_s + (", "wait_s = rtt_s + 0 * ("),

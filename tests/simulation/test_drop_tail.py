@@ -32,8 +32,8 @@ class Bottleneck:
         self.model = TcpModel(setup_round_trips=0, congestion_control=control, window_after_loss=beta, goodput=goodput)
         self.arrived: dict[object, float] = {}
 
-    def connect(self, window_bytes: float) -> TcpConnection:
-        connection = TcpConnection(self.clock, self.network, self.path, (0, 1), self.model, self._on_arrival)
+    def connect(self, window_bytes: float, links: tuple[int, ...] = (0, 1)) -> TcpConnection:
+        connection = TcpConnection(self.clock, self.network, self.path, links, self.model, self._on_arrival)
         connection._window.size_bytes = window_bytes
         return connection
 
@@ -166,3 +166,20 @@ def test_what_has_left_the_queue_makes_room_for_the_burst_of_another_connection(
     crowded.send(crowded.connect(9e4), 3e5, "long")
     crowded.send(crowded.connect(3e5), 3e4, "short", at_s=1.001)
     assert crowded.run()["short"] > 2 * RTT_S, "89 of its 90 kB are still there"
+
+
+@pytest.mark.parametrize(("size_bytes", "loses"), [(4.5e4, False), (8e4, True)])
+def test_bursts_overflow_the_queue_of_a_wider_link_before_the_narrowest(size_bytes: float, loses: bool) -> None:
+    """50 kB wait before the first link, of 20 MB/s, and 100 kB before the second, of half of that."""
+    net = Bottleneck()
+    net.network = FlowNetwork(net.clock, [ACCESS, 2 * RATE, RATE], 4)
+    links = []
+    for number, (rate_bps, queue_bytes) in enumerate(((1.6e8, QUEUE // 2), (8e7, QUEUE)), start=1):
+        plan = LinkPlan(name=f"{number}", source="a", target="b", rate_bps=rate_bps, delay_s=RTT_S / 4,
+                        queue_bytes=queue_bytes)  # fmt: skip
+        links.append(WanLink(number=number, plan=plan, rate_bps=rate_bps, delay_s=RTT_S / 4,
+                             drop_tail=DropTailQueue(net.clock)))  # fmt: skip
+    net.path = SitePath("wan", tuple(links), 0.0)
+    net.path.refresh()
+    net.send(net.connect(3e5, (0, 1, 2)), size_bytes, "m")
+    assert (net.run()["m"] > RTT_S / 2 + size_bytes / RATE + RTT_S / 2) is loses
