@@ -20,9 +20,10 @@ from typing import Any, Protocol, Self
 from testbed import errors
 from testbed.cluster import control
 from testbed.cluster.clocks import ClockComparison, correct_file, sample_of
+from testbed.cluster.connection import ClusterMachine
 from testbed.cluster.control import Content, ControlConnection, ControlLost
 from testbed.cluster.files import ReceivedFiles
-from testbed.cluster.machines import Machine, Placement, cluster_of, place, placed_on
+from testbed.cluster.machines import Placement, cluster_of, place, placed_on
 from testbed.errors import CapabilityError, NodeLost, RunFailed, TestbedError
 from testbed.plan.model import Plan, to_json
 from testbed.process_id import boot_id
@@ -80,7 +81,7 @@ class AgentStarter(Protocol):
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
 
-    def machines(self, plan: Plan) -> dict[str, list[Machine]]:
+    def machines(self, plan: Plan) -> dict[str, list[ClusterMachine]]:
         """Return the machines for each data centre, in a fixed order."""
 
     def driver_address(self) -> str:

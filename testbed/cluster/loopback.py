@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 from testbed.cluster.agents import StartedAgent, Ticket, line_of
+from testbed.cluster.connection import ClusterMachine
 from testbed.cluster.directories import remove_directories
-from testbed.cluster.machines import Machine, Placement, cluster_of
+from testbed.cluster.machines import Placement, cluster_of
 from testbed.environment import host_environment
 from testbed.plan.model import Plan
 
@@ -75,11 +76,11 @@ class LoopbackAgents:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def machines(self, plan: Plan) -> dict[str, list[Machine]]:
+    def machines(self, plan: Plan) -> dict[str, list[ClusterMachine]]:
         found, number = {}, _FIRST
         for name, wanted in cluster_of(plan).data_centers.items():
             count = wanted.machines or 1
-            found[name] = [Machine(f"loopback{at}", address(at)) for at in range(number, number + count)]
+            found[name] = [ClusterMachine(f"loopback{at}", address(at)) for at in range(number, number + count)]
             number += count
         return found
 

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from testbed.cluster.connection import ClusterMachine
 from testbed.errors import CapabilityError
 from testbed.plan.model import ClusterPlan, MachinesPlan, Plan
 
 ANY_ADDRESS = "0.0.0.0"
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A machine of a cluster. ``id``: what the cluster knows it by; ``address``: its own, in the cluster's network."""
-
-    id: str
-    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +24,7 @@ class Placement:
 
     name: str
     data_center: str
-    machine: Machine
+    machine: ClusterMachine
     ports: Mapping[str, int]
     bind: str
     inside: str
@@ -48,7 +41,7 @@ def cluster_of(plan: Plan) -> ClusterPlan:
     return plan.cluster
 
 
-def place(plan: Plan, found: Mapping[str, Sequence[Machine]]) -> tuple[Placement, ...]:
+def place(plan: Plan, found: Mapping[str, Sequence[ClusterMachine]]) -> tuple[Placement, ...]:
     """Return the machines of a run. A data centre's nodes go to its machines in turn, in the order of the Plan.
 
     found  machines by data centre. Raise ``CapabilityError`` if there are fewer than the scenario asks for.
@@ -66,7 +59,7 @@ def place(plan: Plan, found: Mapping[str, Sequence[Machine]]) -> tuple[Placement
     return tuple(placements)
 
 
-def _placed(plan: Plan, name: str, wanted: MachinesPlan, machines: Sequence[Machine]) -> Iterator[Placement]:
+def _placed(plan: Plan, name: str, wanted: MachinesPlan, machines: Sequence[ClusterMachine]) -> Iterator[Placement]:
     nodes = [node.name for node in plan.nodes if node.data_center == name]
     ports = {node: wanted.first_port + number if wanted.first_port else 0 for number, node in enumerate(nodes)}
     for number, machine in enumerate(machines[: len(nodes)]):
@@ -75,7 +68,7 @@ def _placed(plan: Plan, name: str, wanted: MachinesPlan, machines: Sequence[Mach
 
 
 def placed_on(
-    machine: Machine, wanted: MachinesPlan, name: str, data_center: str, ports: Mapping[str, int]
+    machine: ClusterMachine, wanted: MachinesPlan, name: str, data_center: str, ports: Mapping[str, int]
 ) -> Placement:
     """Return a machine with the nodes that have ``ports``, and where they are reached."""
     bind = wanted.bind or machine.address

@@ -14,8 +14,9 @@ from typing import Any, Self
 
 from testbed.cluster import connection
 from testbed.cluster.agents import StartedAgent, Ticket
+from testbed.cluster.connection import ClusterMachine
 from testbed.cluster.loopback import AGENT, AgentProcess
-from testbed.cluster.machines import Machine, Placement, cluster_of
+from testbed.cluster.machines import Placement, cluster_of
 from testbed.plan.model import Plan
 
 _STOP_S = 5.0
@@ -92,14 +93,11 @@ class RayAgents:
     def __exit__(self, *_: object) -> None:
         connection.disconnect()
 
-    def machines(self, plan: Plan) -> dict[str, list[Machine]]:
-        self._gpus = {each.id: each.gpus for each in connection.machines()}
-        found = {}
+    def machines(self, plan: Plan) -> dict[str, list[ClusterMachine]]:
+        there, found = connection.machines(), {}
         for name, wanted in cluster_of(plan).data_centers.items():
             key, _, value = wanted.label.partition("=")
-            found[name] = [
-                Machine(each.id, each.address) for each in connection.machines() if each.labels.get(key) == value
-            ]
+            found[name] = [machine for machine in there if machine.labels.get(key) == value]
         self._wanted_gpus = {node.name for node in plan.nodes if node.device.kind == "cuda"}
         return found
 
@@ -109,7 +107,7 @@ class RayAgents:
     def start(self, placement: Placement, ticket: Ticket) -> StartedAgent:
         ray = connection.import_ray()
         where = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(placement.machine.id, soft=False)
-        gpus = min(len(self._wanted_gpus & placement.ports.keys()), self._gpus[placement.machine.id])
+        gpus = min(len(self._wanted_gpus & placement.ports.keys()), placement.machine.gpus)
         made = ray.remote(AgentActor).options(
             num_cpus=1, num_gpus=gpus, scheduling_strategy=where, max_concurrency=4, max_restarts=0
         )

@@ -23,6 +23,7 @@ from testbed.realtime.auth import (
     accept,
     handshake_limit_s,
 )
+from testbed.realtime.overload import load_per_core
 from testbed.realtime.setup import NodeSetup
 from testbed.realtime.shared_memory import take
 from testbed.realtime.sockets import Address, address_text, configure
@@ -89,7 +90,7 @@ class Acceptor:
         return True
 
     async def _admit(self, plain: socket.socket, address: Address) -> None:
-        limit_s = handshake_limit_s(self._plan.timeouts)
+        limit_s = handshake_limit_s(self._plan.timeouts, load_per_core())
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(plain.close)
             try:

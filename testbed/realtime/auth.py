@@ -83,13 +83,15 @@ def new_credentials(tls: bool = False) -> Credentials:
     return Credentials(secrets.token_hex(8), secrets.token_bytes(SECRET_BYTES), new_tls() if tls else None)
 
 
-def handshake_limit_s(timeouts: Timeouts) -> float:
+def handshake_limit_s(timeouts: Timeouts, load: float = 0.0) -> float:
     """How long one handshake (of TLS, or the one here) may take, on both ends.
 
-    On a busy host a node may get no processor for seconds, so the limit follows the plan's rendezvous deadline: four
-    attempts fit into it. Strangers cannot use that up, see ``testbed.realtime.acceptor``.
+    On a busy host a node may get no processor for seconds, so the limit follows the plan's rendezvous deadline: a
+    quarter, which grows to all of it with ``load``, the number of processes that want to run by core. Strangers cannot
+    use that up, see ``testbed.realtime.acceptor``.
     """
-    return max(_LEAST_LIMIT_S, timeouts.rendezvous_s / _ATTEMPTS)
+    usual_s = max(_LEAST_LIMIT_S, timeouts.rendezvous_s / _ATTEMPTS)
+    return max(usual_s, min(timeouts.rendezvous_s, usual_s * load))
 
 
 @dataclass(frozen=True, slots=True)

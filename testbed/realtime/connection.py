@@ -6,6 +6,9 @@ fewer than TCP_NOTSENT_LOWAT (the plan's ``unsent_limit_bytes``) wait there unse
 all that is queued here, and waits for at most that many bytes and the rest of the frame under way.
 
 An orderly end takes a CLOSE frame from each side. Any other end of a connection is the loss of the peer.
+
+All of this happens on the event loop, except ``beat``: a thread of its own sends heartbeats, so that a node whose loop
+is held up is not taken for lost. A lock keeps the two apart.
 """
 
 from __future__ import annotations
@@ -13,13 +16,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import threading
 from collections import deque
 from collections.abc import Iterator
 from typing import Protocol
 
 from testbed.realtime.auth import Keys
 from testbed.realtime.frame_codes import frame_code
-from testbed.realtime.frames import CLOSE, PIECE_BYTES, Arrival, BadFrame, FrameReader, frame_pieces
+from testbed.realtime.frames import CLOSE, HEARTBEAT, PIECE_BYTES, Arrival, BadFrame, FrameReader, frame_pieces
 from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.sockets import TcpInfo
 from testbed.realtime.stream import ByteStream
@@ -56,6 +60,7 @@ class Connection:
         self._delay_s, self._delay_at_s = 0.0, -math.inf
         self._last_info: TcpInfo | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
+        self._lock = threading.RLock()  # of the stream, and of what is about to be written
         self._out: deque[memoryview] = deque()
         self._pieces: Iterator[memoryview] = iter(())
         self._sequence = 0
@@ -108,7 +113,8 @@ class Connection:
         if self.closed.done() or not self._reading:
             return
         try:
-            self._read()
+            with self._lock:
+                self._read()
         except WOULD_BLOCK:
             pass
         except (OSError, BadFrame) as error:
@@ -159,7 +165,8 @@ class Connection:
         if self.closed.done():
             return
         try:
-            self._write()
+            with self._lock:
+                self._write()
         except WOULD_BLOCK:
             self._poll_writable(True)
         except OSError as error:
@@ -177,6 +184,22 @@ class Connection:
         self._writing = False
         self._poll_writable(False)
         return self._close_if_done()
+
+    def beat(self) -> None:
+        """Send a heartbeat, from any thread. What the kernel does not take now, the event loop writes later."""
+        with self._lock:
+            if self.closed.done() or self._close_sent or self.queue:
+                return
+            self._out.extend(self._pieces)
+            self._out.extend(frame_pieces(HEARTBEAT, (), self._sequence, self._code))
+            self._sequence += 1
+            try:
+                while self._out:
+                    self._advance(self._stream.sendmsg(self._out))
+            except WOULD_BLOCK:
+                self._loop.call_soon_threadsafe(self.wake)
+            except OSError:
+                pass  # the event loop finds out when it reads
 
     def _poll_writable(self, on: bool) -> None:
         """Write on when the kernel reports that it can, or no more."""
@@ -221,17 +244,19 @@ class Connection:
 
     def leave(self) -> None:
         """Close now: drop what is queued and wait for no answer. Send CLOSE first, unless that would cut a frame."""
-        if not self.closed.done() and not self._out and next(self._pieces, None) is None:
-            self.queue.clear()
-            self.finish()
-            with contextlib.suppress(OSError):
-                self._write()
-        self.close()
+        with self._lock:
+            if not self.closed.done() and not self._out and next(self._pieces, None) is None:
+                self.queue.clear()
+                self.finish()
+                with contextlib.suppress(OSError):
+                    self._write()
+            self.close()
 
     def close(self) -> None:
         """Drop everything now, without a word to the peer or the handler."""
-        if not self.closed.done():
-            self._last_info = self.tcp_info()
-            self._stream.close()
-            self.queue.clear()
-            self.closed.set_result(None)
+        with self._lock:
+            if not self.closed.done():
+                self._last_info = self.tcp_info()
+                self._stream.close()
+                self.queue.clear()
+                self.closed.set_result(None)

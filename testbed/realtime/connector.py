@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from testbed.errors import RunFailed
 from testbed.realtime.auth import DATA, HandshakeRefused, Keys, handshake_limit_s, initiate
+from testbed.realtime.overload import load_per_core
 from testbed.realtime.setup import NodeSetup
 from testbed.realtime.shared_memory import offer
 from testbed.realtime.sockets import address_text, configure, new_socket
@@ -54,7 +55,7 @@ class Connector:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _attempt(self, to: str, purpose: str) -> tuple[ByteStream, Keys]:
-        limit_s = handshake_limit_s(self._plan.timeouts)
+        limit_s = handshake_limit_s(self._plan.timeouts, load_per_core())
         with contextlib.ExitStack() as on_failure:
             plain = new_socket(self._setup.bound[0])
             on_failure.callback(plain.close)

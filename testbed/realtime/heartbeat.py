@@ -1,20 +1,21 @@
 """Which peers are alive, and what the loss of one means.
 
 Every node keeps one heartbeat connection to the run's *monitor* (the scheduler's node), on which both ends send a frame
-every ``heartbeat_s``. So n nodes need n connections and not n², and bulk data between two nodes cannot delay a sign of
-life behind megabytes of its own. A crash is detected sooner, by the end of a connection. What neither shows, a failing
-path between two other nodes, ends in TCP_USER_TIMEOUT or at the deadline of the wait that it holds up.
+every ``heartbeat_s``, from a thread of its own: a node whose event loop is held up lives. So n nodes need n connections
+and not n², and bulk data between two nodes cannot delay a sign of life behind megabytes of its own. A crash is detected
+sooner, by the end of a connection. What neither shows, a failing path between two other nodes, ends in TCP_USER_TIMEOUT
+or at the deadline of the wait that it holds up.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from testbed.errors import NodeLost
 from testbed.plan.model import Timeouts
 from testbed.realtime.connection import Connection
-from testbed.realtime.frames import HEARTBEAT
 
 
 class PeerLost(NodeLost):
@@ -50,18 +51,26 @@ class Liveness:
 
 
 class Heartbeats:
-    """The heartbeat connections of one node, by peer, opened by either side."""
+    """The heartbeat connections of one node, by peer, opened by either side. Heartbeats are sent until ``stop``."""
 
     def __init__(self, timeouts: Timeouts) -> None:
         self.connections: dict[str, Connection] = {}
+        self._interval_s = timeouts.heartbeat_s
         self._liveness = Liveness(timeouts.heartbeat_s, timeouts.dead_after_s)
+        self._stopped = threading.Event()
 
-    def send(self) -> None:
-        """Queue a heartbeat on every open connection."""
-        for connection in self.connections.values():
-            if not connection.closed.done():
-                connection.queue.post(HEARTBEAT)
-                connection.wake()
+    def start(self) -> None:
+        """Begin to send a heartbeat on every open connection, again and again."""
+        threading.Thread(target=self._send, name="heartbeats", daemon=True).start()
+
+    def stop(self) -> None:
+        """Send no more."""
+        self._stopped.set()
+
+    def _send(self) -> None:
+        while not self._stopped.wait(self._interval_s):
+            for connection in list(self.connections.values()):
+                connection.beat()
 
     def silent(self, others: Iterable[Connection], now_s: float) -> list[str]:
         """Peers from which nothing came for ``dead_after_s``, neither a heartbeat nor anything on ``others``."""

@@ -19,6 +19,7 @@ from testbed.realtime.connection import Connection
 from testbed.realtime.connector import Connector
 from testbed.realtime.frames import HEARTBEAT, Arrival
 from testbed.realtime.heartbeat import Heartbeats, PeerLost
+from testbed.realtime.overload import overload
 from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.setup import NodeSetup
 from testbed.realtime.stream import ByteStream
@@ -60,7 +61,8 @@ class Network:
         self._peer_left = asyncio.Event()
         self._expendable = expendable(plan)
         self._udp: Udp | None = None
-        self._finishing = False
+        self._role_has_ended = self._finishing = False
+        self._reported_silent: set[str] = set()
 
     def start(self) -> None:
         """Accept connections, and begin to send heartbeats."""
@@ -69,6 +71,7 @@ class Network:
             self._udp = Udp(self._plan, self.node, self._bound, self.on_datagrams, self._owner.fail)
         self._rendezvous_at_s = self._loop.time() + self._plan.timeouts.rendezvous_s
         if len(self._plan.nodes) > 1:
+            self._heartbeats.start()
             self._tasks.spawn(self._watch_peers())
             if not self._is_monitor:
                 self._opening.add(self._tasks.spawn(self._open_heartbeat()))
@@ -187,15 +190,22 @@ class Network:
         """``peer`` is lost. A node whose own role has ended in good order no longer needs its peers."""
         if self._finishing:
             return
-        if peer in self._expendable:
+        if self._role_has_ended:
+            self._owner.warn(f"{peer}: {cause}, after the end of this node's part")
+            self._forget(peer)
+        elif peer in self._expendable:
             self._continue_without(peer, cause)
         else:
             self._owner.fail(PeerLost(self.node, peer, cause))
 
     def _continue_without(self, peer: str, cause: str) -> None:
         """Forget the peer; the monitor's role, the scheduler, is notified."""
-        if peer in self._left:
-            return
+        if peer not in self._left:
+            self._forget(peer)
+            if self._is_monitor:
+                self._owner.on_peer_lost(peer, f"{peer}: {cause}")
+
+    def _forget(self, peer: str) -> None:
         self._left.add(peer)
         self._peer_left.set()
         for connection in self._connections():
@@ -206,8 +216,6 @@ class Network:
         queue = self._queues.pop(peer, None)
         if queue is not None:
             queue.clear()
-        if self._is_monitor:
-            self._owner.on_peer_lost(peer, f"{peer}: {cause}")
 
     def forget(self, peer: str, before_s: float) -> None:
         """See ``testbed.world.World.forget``; ``before_s`` is on the loop's clock."""
@@ -229,13 +237,20 @@ class Network:
         timeouts = self._plan.timeouts
         while True:
             await asyncio.sleep(timeouts.heartbeat_s)
-            self._heartbeats.send()
             for peer in self._heartbeats.silent(self._incoming.values(), self._loop.time()):
                 if peer not in self._left:
-                    self._lose(peer, f"no sign of life for {timeouts.dead_after_s:g} s")
+                    self._on_silent(peer, f"no sign of life for {timeouts.dead_after_s:g} s{overload()}")
             if self._is_monitor and self._loop.time() > self._rendezvous_at_s:
                 for peer in self._absent():
                     self._lose(peer, f"did not connect within {timeouts.rendezvous_s:g} s")
+
+    def _on_silent(self, peer: str, cause: str) -> None:
+        """After the end of its role, a node waits for silent peers: they may be busy. The kernel closes dead paths."""
+        if not self._role_has_ended:
+            self._lose(peer, cause)
+        elif peer not in self._reported_silent:
+            self._reported_silent.add(peer)
+            self._owner.warn(f"{peer}: {cause}; its end is waited for")
 
     def _absent(self) -> list[str]:
         present = {self.node, *self._heartbeats.connections, *self._left}
@@ -248,6 +263,7 @@ class Network:
 
         The caller bounds the time. Afterwards ``close`` is still to be called.
         """
+        self._role_has_ended = True
         if self._is_monitor:
             while not self._left.issuperset(self._addresses.keys() - {self.node}):
                 self._peer_left.clear()
@@ -289,6 +305,7 @@ class Network:
     def close(self) -> None:
         """Drop everything now. Peers that got no CLOSE frame take it for a crash."""
         self._finishing = True
+        self._heartbeats.stop()
         self._acceptor.close()
         if self._udp is not None:
             self._udp.close()

@@ -21,33 +21,26 @@ from tests.cluster.forked import ForkedAgents
 from tests.faults import runs
 
 GONE_WITHIN_S = 5.0
-AGENTS = "testbed-agent-*"
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
-    folder = Path(tempfile.gettempdir())
-    before = psutil.pids(), set(folder.glob(AGENTS))
-    yield
-    deadline_s = time.monotonic() + GONE_WITHIN_S
-    while (
-        left := [*of_this_session(set(psutil.pids()) - set(before[0])), *(set(folder.glob(AGENTS)) - before[1])]
-    ) and (time.monotonic() < deadline_s):
-        time.sleep(0.02)
-    assert left == []
+class Family:
+    """A driver and all that it has started, now."""
 
+    def __init__(self, driver: int) -> None:
+        self._driver = psutil.Process(driver)
+        self._started = self._driver.children(recursive=True)
 
-def of_this_session(pids: set[int]) -> list[str]:
-    """Processes that were forked from the tests' own: they have its command line."""
-    mine, found = psutil.Process().cmdline(), []
-    for pid in pids:
-        try:
-            process = psutil.Process(pid)
-            if process.cmdline() == mine and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(f"{pid} of {process.ppid()}")
-        except psutil.NoSuchProcess:
-            continue
-    return found
+    def kill(self, pid: int) -> None:
+        """kill -9 of one of them."""
+        os.kill(pid, signal.SIGKILL)
+
+    def assert_gone(self) -> None:
+        """All have ended, the driver included, and the directories of the agents are gone."""
+        os.waitpid(self._driver.pid, 0)
+        _, alive = psutil.wait_procs(self._started, GONE_WITHIN_S)
+        assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+        directories_ = [Path(tempfile.gettempdir()).glob(f"testbed-agent-{each.pid}-*") for each in self._started]
+        assert [path for found in directories_ for path in found] == []
 
 
 def start_driver(directory: Path) -> tuple[int, Iterator[dict[str, Any]]]:
@@ -80,27 +73,35 @@ def until(told: Iterator[dict[str, Any]], what: str) -> dict[str, Any]:
 def test_of_the_driver(tmp_path: Path, moment: str) -> None:
     driver, told = start_driver(tmp_path)
     until(told, moment)
-    os.kill(driver, signal.SIGKILL)
-    os.waitpid(driver, 0)
+    family = Family(driver)
+    family.kill(driver)
+    family.assert_gone()
 
 
 @pytest.mark.slow  # 60 s
-@pytest.mark.parametrize("after_s", [random.Random(seed).uniform(0, 3) for seed in range(20)])
-def test_of_the_driver_at_many_moments(tmp_path: Path, after_s: float) -> None:
-    driver, _ = start_driver(tmp_path)
+@pytest.mark.parametrize("after_s", [random.Random(seed).uniform(0.01, 3) for seed in range(20)])
+def test_of_the_driver_or_an_agent_at_many_moments(tmp_path: Path, after_s: float) -> None:
+    """Of the driver if the moment says so, or there are no agents yet."""
+    driver, told = start_driver(tmp_path)
     time.sleep(after_s)
-    os.kill(driver, signal.SIGKILL)
-    os.waitpid(driver, 0)
+    family = Family(driver)
+    agents = psutil.Process(driver).children()
+    family.kill(agents[0].pid if agents and int(after_s * 100) % 2 else driver)
+    for _ in told:
+        pass
+    family.assert_gone()
 
 
 @pytest.mark.parametrize("moment", ["starting nodes", "round"])
 def test_of_an_agent(tmp_path: Path, moment: str) -> None:
     """The driver then ends the run."""
     driver, told = start_driver(tmp_path)
-    os.kill(until(told, moment)["agents"][-1], signal.SIGKILL)
+    agents = until(told, moment)["agents"]
+    family = Family(driver)
+    family.kill(agents[-1])
     for _ in told:
         pass
-    os.waitpid(driver, 0)
+    family.assert_gone()
 
 
 def test_a_directory_whose_agent_was_killed_with_its_parent_goes_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from testbed.engine.membership import Membership
 from testbed.realtime.auth import HandshakeResult, Hello
+from testbed.realtime.frames import HEARTBEAT
 from tests.mutations.mutation import Mutation, always, edit, instead
 
 
@@ -221,6 +222,16 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.realtime.network:Network.authorize",
         always(HandshakeResult.ACCEPTED),
         (f"{REALTIME}_network.py::test_a_second_node_of_the_same_name_is_refused",),
+    ),
+    "the event loop sends heartbeats": Mutation(
+        "testbed.realtime.connection:Connection.beat",
+        instead(lambda self: self._loop.call_soon_threadsafe(lambda: (self.queue.post(HEARTBEAT), self.wake()))),
+        (f"{REALTIME}_fleet.py::test_a_node_whose_event_loop_stands_still_lives",),
+    ),
+    "a run that has ended is lost to a silent peer": Mutation(
+        "testbed.realtime.network:Network._on_silent",
+        edit("if not self._role_has_ended:", "if True:"),
+        (f"{REALTIME}_network.py::test_a_node_whose_part_has_ended_waits_for_silent_peers",),
     ),
     "nobody listens for heartbeats": Mutation(
         "testbed.realtime.heartbeat:Liveness.silent",

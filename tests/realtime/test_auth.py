@@ -174,6 +174,11 @@ def test_the_limit_follows_the_plan() -> None:
     assert auth.handshake_limit_s(dataclasses.replace(timeouts, rendezvous_s=1.0)) == 2.0
 
 
+def test_the_limit_grows_with_the_load_of_the_machine() -> None:
+    timeouts = dataclasses.replace(tiny_plan([]).timeouts, rendezvous_s=120.0)
+    assert [auth.handshake_limit_s(timeouts, load) for load in (0.5, 2.0, 50.0)] == [30.0, 60.0, 120.0]
+
+
 def test_the_secret_shows_nowhere() -> None:
     credentials = new_credentials()
     assert credentials.secret != new_credentials().secret

@@ -234,6 +234,22 @@ def test_a_stopped_node_is_found_dead(tmp_path: Path) -> None:
         fleet(tmp_path, {REMOTE: wait_long, WORKER: freeze}, dead_after_s=0.6).run()
 
 
+@pytest.mark.parametrize("blocked", [WORKER, REMOTE])
+def test_a_node_whose_event_loop_stands_still_lives(tmp_path: Path, blocked: str) -> None:
+    """Either end of the heartbeat connection: a thread sends the heartbeats, whatever holds up the loop."""
+
+    async def stand_still(world: RealWorld) -> None:
+        await world.sleep(0.3)
+        time.sleep(1.5)  # holds it up
+
+    async def waiting(world: RealWorld) -> None:
+        await world.sleep(2.2)
+
+    programs = {name: stand_still if name == blocked else waiting for name in (REMOTE, WORKER)}
+    exits = fleet(tmp_path, programs, dead_after_s=0.6).run()
+    assert not any(end.failed for end in exits)
+
+
 def test_enter_is_called_first_in_the_child_and_addresses_are_the_plans(tmp_path: Path) -> None:
     def enter(node: NodePlan) -> None:
         (tmp_path / f"{node.rank}.pid").write_text(str(os.getpid()))

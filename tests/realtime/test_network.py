@@ -17,6 +17,7 @@ import torch
 from testbed.costs import Cost
 from testbed.errors import CapabilityError, RunFailed
 from testbed.messages import Message, MessageKind, encode_header
+from testbed.plan.model import monitor_of
 from testbed.realtime import acceptor
 from testbed.realtime.auth import Credentials, new_credentials
 from testbed.realtime.frame_codes import frame_code
@@ -205,7 +206,7 @@ def test_a_peer_that_gives_no_sign_of_life_is_noticed() -> None:
     async def mute(world: RealWorld) -> None:
         await world.sleep(0.3)
         for connection in world.network._heartbeats.connections.values():
-            connection.wake = lambda: None  # type: ignore[method-assign]
+            connection.beat = lambda: None  # type: ignore[method-assign]
         await world.sleep(30)
 
     async def listening(world: RealWorld) -> None:
@@ -213,6 +214,26 @@ def test_a_peer_that_gives_no_sign_of_life_is_noticed() -> None:
 
     with pytest.raises(PeerLost, match=f"lost ({WORKER}|{REMOTE}): no sign of life for 0.5 s"):
         InProcess()({REMOTE: listening, WORKER: mute}, plan)
+
+
+def test_a_node_whose_part_has_ended_waits_for_silent_peers() -> None:
+    plan = tiny_plan([REMOTE, WORKER], dead_after_s=0.5)
+
+    async def silent(world: RealWorld) -> str:
+        world.network._heartbeats.stop()
+        await world.sleep(2.0)
+        return "done"
+
+    async def ended(world: RealWorld) -> str:
+        await world.sleep(0.1)
+        return "done"
+
+    for last in (REMOTE, WORKER):
+        worlds = InProcess()
+        ends = worlds({node: silent if node == last else ended for node in (REMOTE, WORKER)}, plan)
+        assert ends == {REMOTE: "done", WORKER: "done"}
+        told = [text for text in warnings(worlds, monitor_of(plan)) if "its end is waited for" in text]
+        assert len(told) == (last != monitor_of(plan)), "the monitor leaves after all others"
 
 
 def test_heartbeats_have_a_connection_of_their_own() -> None:
