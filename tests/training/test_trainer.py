@@ -19,7 +19,7 @@ from testbed.training.models import build_model, shape_of_model
 from testbed.training.optimizers import ModelOptimizer
 from testbed.training.shape_trainer import ShapeTrainer
 from testbed.training.shapes import ModelShape, SegmentShape
-from testbed.training.trainer import Trainer, torch_device
+from testbed.training.trainer import Trainer
 from tests.training.jobs import JOBS, same_bits, trainer_for
 
 ROOT = Path(__file__).parents[2]
