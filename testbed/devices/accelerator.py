@@ -66,34 +66,28 @@ class Accelerator:
 
     def to_host(self, parts: Parts) -> Parts:
         """Return the payload in page-locked memory, by one copy."""
-        here = [part for part in parts if part.device == self.device and part.numel()]
-        if not here:
+        there = [part for part in parts if not part.is_cpu]
+        if not there:
             return parts
-        packed = here[0].contiguous() if len(here) == 1 else _packed(here)
+        packed = _packed(there)
         copy = self.locked(packed.numel(), packed.dtype)
-        copy.copy_(packed.reshape(-1), non_blocking=True)
+        copy.copy_(packed, non_blocking=True)
         self._wait()
-        found = iter(_unpacked(copy, here))
-        return tuple(
-            part if part.device == CPU else next(found) if part.numel() else torch.empty(part.shape, dtype=part.dtype)
-            for part in parts
-        )
+        found = iter(_unpacked(copy, there))
+        return tuple(part if part.is_cpu else next(found) for part in parts)
 
     def to_device(self, parts: Parts) -> Parts:
         """Return the payload on the GPU, by one copy."""
-        there = [part for part in parts if part.device == CPU and part.numel()]
-        if not there:
-            return tuple(part.to(self.device) if part.device == CPU else part for part in parts)
-        packed = there[0].contiguous() if len(there) == 1 else _packed(there)
+        here = [part for part in parts if part.is_cpu]
+        if not here:
+            return parts
+        packed = _packed(here)
         staged = self.locked(packed.numel(), packed.dtype)
-        staged.copy_(packed.reshape(-1))
+        staged.copy_(packed)
         copy = staged.to(self.device, non_blocking=True)
         self._wait()  # until then the page-locked memory is read
-        found = iter(_unpacked(copy, there))
-        return tuple(
-            part if part.device == self.device else next(found) if part.numel() else part.to(self.device)
-            for part in parts
-        )
+        found = iter(_unpacked(copy, here))
+        return tuple(next(found) if part.is_cpu else part for part in parts)
 
     def _wait(self) -> None:
         copied = self.event()
@@ -102,7 +96,9 @@ class Accelerator:
 
 
 def _packed(parts: Sequence[Tensor]) -> Tensor:
-    """Return the bytes of all parts in one tensor, each at a multiple of ``_ALIGNMENT``."""
+    """Return one part flat, or the bytes of several in one tensor, each at a multiple of ``_ALIGNMENT``."""
+    if len(parts) == 1:
+        return parts[0].contiguous().reshape(-1)
     pieces: list[Tensor] = []
     for part in parts:
         data = part.contiguous().reshape(-1).view(torch.uint8)
