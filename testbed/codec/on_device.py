@@ -7,13 +7,15 @@ payload to the GPU, which decodes it. Whatever the codec, no tensor crosses that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.costs import Cost, cost_of
 from testbed.devices.accelerator import CODING, CPU, Accelerator
+
+T = TypeVar("T")
 
 ON_GPU = "cuda"  # rows of a table of costs for codecs on a GPU begin with it; copies are part of them
 _ASSUMED_ELEMENT_S = 2e-11  # two readings and a writing at less than 1 TB/s, until a table says what it is
@@ -39,7 +41,7 @@ class OnDevice(Codec):
         return Cost(f"{ON_GPU} {cost.row}", _ASSUMED_ELEMENT_S)
 
     def begin(self, wire_key: int, value: Tensor) -> None:
-        self._codec.begin(wire_key, self._here(value))
+        self._complete(lambda: self._codec.begin(wire_key, self._here(value)))
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         return self._sent(lambda: self._codec.encode(wire_key, self._here(tensor)))
@@ -66,8 +68,11 @@ class OnDevice(Codec):
         return {name: each.to(CPU) if isinstance(each, Tensor) else each for name, each in self._codec.state().items()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        here = {name: self._here(each) if isinstance(each, Tensor) else each for name, each in state.items()}
-        self._codec.load_state(here)
+        def load() -> None:
+            here = {name: self._here(each) if isinstance(each, Tensor) else each for name, each in state.items()}
+            self._codec.load_state(here)
+
+        self._complete(load)
 
     def _here(self, tensor: Tensor) -> Tensor:
         if self._accelerator is None or tensor.is_meta:
@@ -86,5 +91,11 @@ class OnDevice(Codec):
         accelerator = self._accelerator
         if accelerator is None:
             return decode(parts)
-        with accelerator.on(CODING):
-            return accelerator.timed(lambda: decode(accelerator.to_device(parts)))[0]
+        return self._complete(lambda: decode(accelerator.to_device(parts)))
+
+    def _complete(self, function: Callable[[], T]) -> T:
+        """Return what ``function`` returns, complete, by the stream of codecs."""
+        if self._accelerator is None:
+            return function()
+        with self._accelerator.on(CODING):
+            return self._accelerator.timed(function)[0]

@@ -24,6 +24,7 @@ Parts = tuple[Tensor, ...]
 
 CPU = torch.device("cpu")
 CODING, EVALUATION = "coding", "evaluation"
+_cuda: Any = torch.cuda  # its stubs are incomplete
 _ALIGNMENT = 16  # bytes: of each part in a packed payload
 
 
@@ -38,14 +39,14 @@ class Accelerator:
 
     def event(self) -> Any:
         """Return a new event that notes its time. Threads that wait for it sleep."""
-        return torch.cuda.Event(enable_timing=True, blocking=True)
+        return _cuda.Event(enable_timing=True, blocking=True)
 
     @contextmanager
     def on(self, stream: str) -> Iterator[None]:
         """Let the calls of this thread run on the stream of that name."""
         if stream not in self._streams:
-            self._streams[stream] = torch.cuda.Stream(self.device)
-        with torch.cuda.stream(self._streams[stream]):
+            self._streams[stream] = _cuda.Stream(self.device)
+        with _cuda.stream(self._streams[stream]):
             yield
 
     def locked(self, size: int, dtype: torch.dtype) -> Tensor:
@@ -56,7 +57,7 @@ class Accelerator:
 
     def timed(self, function: Callable[[], T]) -> tuple[T, float]:
         """Return the value of ``function``, complete, and the seconds between two events around it."""
-        with torch.cuda.device(self.device) if self.device.type == "cuda" else _nothing():
+        with _cuda.device(self.device) if self.device.type == "cuda" else _nothing():
             begin, end = self.event(), self.event()
             begin.record()
             value = function()

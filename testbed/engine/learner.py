@@ -107,7 +107,8 @@ _shapes: dict[str, ModelShape] = {}  # of the last job
 def warm_up(plan: Plan) -> None:
     """Load what every worker needs into this process, so that workers forked from it, or run in it, start at once.
 
-    Nothing of it touches a GPU: a CUDA context does not survive a fork.
+    Nothing of it touches a GPU: a CUDA context does not survive a fork. Nor do the threads of autograd, which the first
+    backward pass starts where torch finds a GPU; so there is none here.
     """
     takes = MODELS[plan.training.model.kind].takes
     if takes == PROGRAM:
@@ -117,5 +118,5 @@ def warm_up(plan: Plan) -> None:
     if takes == SCRIPT:
         return
     learner = make_learner(plan, plan.with_role("worker")[0], CPU)
-    if overlaps(plan):
+    if overlaps(plan) and all(node.device.kind == CPU.type for node in plan.nodes):
         shape_of(plan, learner)  # the counting of operations takes seconds to import

@@ -57,8 +57,8 @@ def _none_here(node: str) -> str:
     cuda = described()["cuda"]
     torch = f"torch is built for CUDA {cuda}" if cuda else "the installed torch is built without CUDA, too"
     return (
-        f"device.kind: {node} is to compute on a GPU, and 'nvidia-smi' finds none here ({torch}); write 'kind: cpu', or "
-        "predict a GPU's times with 'on: simulate' and 'training.compute: modelled'"
+        f"device.kind: {node} is to compute on a GPU, and 'nvidia-smi' finds none here ({torch}); write 'kind: cpu', "
+        "or predict a GPU's times with 'on: simulate' and 'training.compute: modelled'"
     )
 
 

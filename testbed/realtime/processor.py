@@ -1,8 +1,8 @@
 """A node's computation: in threads beside the event loop, so that messages keep moving, and in the order of the calls.
 
 All nodes of a machine share its cores, so training steps take turns: while it really computes, a step holds one of as
-many tokens as there are cores, or on a GPU its share of a hundred. Without tokens, steps that run at the same time would
-slow each other down by amounts that depend on the host and that no model of the device contains.
+many tokens as there are cores, or on a GPU its share of a hundred. Without tokens, steps that run at the same time
+would slow each other down by amounts that depend on the host and that no model of the device contains.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Tokens:
         return replace(self, holder=holder, need=need)
 
     def acquire(self, deadline_s: float) -> None:
-        """Block this thread until enough tokens are free, and take them. Raise ``TimeoutError`` after ``deadline_s``."""
+        """Block this thread until enough are free, and take them. Raise ``TimeoutError`` after ``deadline_s``."""
         end_s, mine = time.monotonic() + deadline_s, 2 * self.holder
         try:
             if self.need > 1:
@@ -77,14 +77,16 @@ class Tokens:
             self._end_turn(mine + 1)
 
     def release(self) -> None:
-        """Give back all that this holder has."""
-        count, self.holding[2 * self.holder] = self.holding[2 * self.holder], 0
+        """Give the tokens back."""
+        self._give(min(self.need, self.holding[2 * self.holder]))
+
+    def _give(self, count: int) -> None:
+        self.holding[2 * self.holder] -= count
         os.eventfd_write(self.descriptor, count)
 
     def give_back(self, holder: int) -> None:
         """Release what ``holder``, which has died, may have had."""
-        if self.holding[2 * holder]:
-            self.of(holder).release()
+        self.of(holder)._give(self.holding[2 * holder])
         if self.holding[2 * holder + 1]:
             self._end_turn(2 * holder + 1)
 

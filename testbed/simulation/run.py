@@ -206,7 +206,7 @@ class Simulation:
         )
         accelerator = accelerator_of(place_of(self._plan, plan))
         if accelerator is not None:
-            world.compute = completed_on(accelerator, world.compute)
+            world.compute = cast(Any, completed_on(accelerator, world.compute))
         world.on_failure = partial(self._on_failure, name)
         world.on_settle = self._settle
         if name == monitor_of(self._plan):

@@ -206,8 +206,9 @@ class Trainer:
         """Compute a step and a score whose results nobody sees: kernels are loaded, chosen and compiled by then."""
         inputs, labels = self._samples(self._batches.indices(0))
         if by_segments:
-            count, step = len(self._segments), TorchStep(
-                self._segments, inputs, labels, partial(self._computing.autocast, self._device)
+            count, step = (
+                len(self._segments),
+                TorchStep(self._segments, inputs, labels, partial(self._computing.autocast, self._device)),
             )
             for index in range(count):
                 step.forward_segment(index)
