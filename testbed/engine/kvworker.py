@@ -23,10 +23,10 @@ from testbed.devices.accelerator import CPU, accelerator_of
 from testbed.engine import coding, sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.inbox import Mail
-from testbed.engine.placing import place_of
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
 from testbed.engine.slicing import Slicer
 from testbed.messages import Message, MessageKind
+from testbed.placing import place_of
 from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
 from testbed.policy.shard.slices import Slice, by_rows

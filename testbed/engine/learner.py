@@ -6,8 +6,8 @@ import torch
 
 from testbed.devices.accelerator import CPU
 from testbed.engine.loading.trainer import LoadingTrainer
-from testbed.engine.placing import place_of
 from testbed.engine.slicing import overlaps
+from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.batches import Batches
 from testbed.training.datasets import load_dataset

@@ -17,7 +17,6 @@ from testbed.engine.local_kinds import local_work_of
 from testbed.engine.overlay.wiring import NodeOverlays
 from testbed.engine.paradigms import WITHOUT_SERVERS
 from testbed.engine.pipeline import PipelinedWorker
-from testbed.engine.placing import place_of
 from testbed.engine.replica import ReplicaMail, ReplicatedRootStore
 from testbed.engine.root_store import RootStore, parameter_state_maker
 from testbed.engine.scheduler import Scheduler
@@ -29,6 +28,7 @@ from testbed.engine.session import Session
 from testbed.engine.slicing import order_of, overlaps, slicer_of
 from testbed.engine.upstream import ParentServers, Upstream
 from testbed.engine.worker import Departure, Worker, WorkerParts
+from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.sync import SYNC
 from testbed.state import Stateful, joined, take_over

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from testbed.devices.accelerator import accelerator_of, timed_on_host
-from testbed.engine.placing import place_of
+from testbed.placing import place_of
 from testbed.plan.pace import Pacer
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor

@@ -14,10 +14,10 @@ from simpy.core import EmptySchedule
 
 from testbed.compute_model import ComputeModel
 from testbed.devices.accelerator import accelerator_of
-from testbed.engine.placing import place_of
 from testbed.errors import Interrupted, NodeLost, RunFailed
 from testbed.garbage import pass_over_present_objects, relaxed_garbage_collection
 from testbed.messages import Message, MessageKind
+from testbed.placing import place_of
 from testbed.plan.fault_clock import FaultClock, expendable, late_comers
 from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.plan.pace import Pacer

@@ -203,7 +203,7 @@ class Trainer:
         return TorchStep(self._segments, *self._batch(step), autocast, self._computing.on_host)
 
     def warm_up(self, *, by_segments: bool) -> None:
-        """Compute a step and a score whose results nobody sees: kernels are loaded, chosen and compiled by then."""
+        """Compute a step and a score for no one: kernels are loaded, chosen and compiled by then."""
         inputs, labels = self._samples(self._batches.indices(0))
         if by_segments:
             count, step = (

@@ -75,7 +75,10 @@ def test_payloads_are_those_of_the_processor(kind: str, options: dict[str, Any])
 
 @pytest.mark.parametrize("kind", [kind for kind in CODECS if CODECS[kind].sparse])
 def test_of_a_sparse_payload_one_copy_is_made_each_way(kind: str) -> None:
-    child, server = ends(kind, {"ratio": 0.01, "pull": "difference", "pull_ratio": 0.01}, on_device=True)
+    options: dict[str, Any] = {"ratio": 0.01, "pull": "difference", "pull_ratio": 0.01}
+    if "warmup_stages" in getattr(CODECS[kind], "__dataclass_fields__", {}):
+        options["warmup_stages"] = 0
+    child, server = ends(kind, options, on_device=True)
     device = torch_device("cuda")
     gradient, value, later = (complete(tensors(seed)[0], device) for seed in range(3))
     for end in (child, server):
@@ -89,7 +92,9 @@ def test_of_a_sparse_payload_one_copy_is_made_each_way(kind: str) -> None:
     replied = server.encode_value(0, later)
     child.decode_value(0, replied, SIZE)
     assert max(stand_in.copies("to host") + stand_in.copies("to device")) < 4 * SIZE / 10
-    assert len(stand_in.copies("to host", 64)) == 2 and len(stand_in.copies("to device", 64)) == 2
+    drawn = kind == "randomk"  # on the host: where they are is brought to the GPU
+    assert len(stand_in.copies("to host", 64)) == 2
+    assert len(stand_in.copies("to device", 64)) == 2 + drawn
 
 
 def test_changes_of_models_are_the_same() -> None:
