@@ -7,6 +7,7 @@ import torch
 from testbed.devices.accelerator import CPU
 from testbed.engine.loading.trainer import LoadingTrainer
 from testbed.engine.slicing import overlaps
+from testbed.errors import ScenarioError
 from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.batches import Batches
@@ -99,6 +100,23 @@ def shape_of(plan: Plan, learner: SegmentedLearner) -> ModelShape:
         _shapes.clear()
         _shapes[job] = learner.shape
     return _shapes[job]
+
+
+def step_shares(node: NodePlan, shape: ModelShape) -> tuple[tuple[float, float], ...]:
+    """Return each segment's (forward, backward) share of a step's time: as measured, or by operations; the sum is 1.
+
+    Raise ``ScenarioError`` if another model was measured.
+    """
+    layers = node.device.layers
+    if not layers:
+        return shape.time_shares()
+    if len(layers) != len(shape.segments):
+        raise ScenarioError(
+            f"device.profile: has {len(layers)} segments, and the model '{shape.name}' has {len(shape.segments)}; "
+            "measure this model with 'testbed profile'"
+        )
+    total = sum(map(sum, layers))
+    return tuple((forward / total, backward / total) for forward, backward in layers)
 
 
 _shapes: dict[str, ModelShape] = {}  # of the last job

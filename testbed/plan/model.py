@@ -54,6 +54,7 @@ class DevicePlan:
     variation    coefficient of variation of single steps, which are drawn from a lognormal distribution
     slowdown     how many times slower the device is, by seconds since this worker's first step
     codec_speed  how many times faster codecs are here than the table of costs says; in virtual time
+    layers       measured seconds of each segment of the model, forward and backward, at speed 1; empty: by operations
     kind         ``cpu`` | ``cuda``
     index        number of the GPU; ``ANY_GPU``: chosen by load when the run starts
     share        part of the GPU that a step occupies while it computes
@@ -67,6 +68,7 @@ class DevicePlan:
     variation: float = 0.0
     slowdown: Series | None = None
     codec_speed: float = 1.0
+    layers: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,7 @@ def _site_nodes(site: DataCenter, scenario: Scenario, tops: _Tops) -> Iterator[N
     for number, name in enumerate(workers):
         changes = site.worker_devices.get(f"worker{number}")
         measured_s = times.get(name, times.get(site.name))
-        base = device if measured_s is None else device.model_copy(update={"step_time": measured_s})
+        base = device if measured_s is None else device.model_copy(update={"step_time": measured_s, "profile": ()})
         own = plan_of(base, site.device, changes) if changes or base is not device else default
         yield node(name=name, role="worker", parents=parents, trains=site.workers > 0, device=own)
     if tops.tiers == 2:
@@ -114,8 +114,9 @@ def _device_plan(on: str, device: Device, *changes: Section | None) -> DevicePla
     pace = device.pace
     if pace == "auto":
         pace = "measured" if device.kind != "cpu" and on not in IN_VIRTUAL_TIME else "paced"
+    step_time = sum(map(sum, device.profile)) or device.step_time
     return DevicePlan(
-        pace=pace, step_time_s=device.step_time / device.speed, kind=device.kind, index=device.index,
+        pace=pace, step_time_s=step_time / device.speed, layers=device.profile, kind=device.kind, index=device.index,
         share=device.share, variation=device.variation, slowdown=_slowdown(device.slowdown),
         codec_speed=device.codec_speed,
     )  # fmt: skip

@@ -154,6 +154,16 @@ class Trainer:
         self.sizes = tuple(parameter.numel() for parameter in self._parameters)
 
     @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self._device
+
+    @property
+    def model(self) -> nn.Module:
+        """What it trains."""
+        return self._model
+
+    @property
     def shape(self) -> ModelShape:
         """Segments with their sizes and their work."""
         sample = as_model_input(self._dataset.train_inputs[:1]).to("meta")

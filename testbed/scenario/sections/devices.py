@@ -20,6 +20,7 @@ from testbed.scenario.reading.quantities import (
 )
 from testbed.scenario.reading.section import ReadAs, Section, changes_of
 from testbed.scenario.reading.violations import Violation, series_violations
+from testbed.scenario.sections.profile import PROFILE
 from testbed.scenario.sections.step_times import STEP_TIMES
 
 AUTO = -1  # ``index``: the GPU with the least load
@@ -82,12 +83,14 @@ class Device(Section):
     """Times at which it is slower: a list of {at: 10 s, factor: 5}."""
     codec_speed: Annotated[float, number(0.001, 1000)] = 1.0
     """How many times faster codecs are than the table of costs says (`simulation.costs`); in virtual time only."""
+    profile: PROFILE = ()
+    """{file: NAME.csv}: times of the model's layers, as `testbed profile` measures them; instead of step_time."""
     step_times: STEP_TIMES = None
     """Step times of single workers instead of step_time: {file: NAME.csv} with the columns worker,step_time_ms. A row's
     worker is DATA_CENTER/workerN, or DATA_CENTER for all of its workers."""
 
 
-_CHANGED = tuple(name for name in Device.model_fields if name != "step_times")
+_CHANGED = tuple(name for name in Device.model_fields if name not in ("step_times", "profile"))
 DEVICE_CHANGES = ReadAs(
     changes_of(
         Device,
