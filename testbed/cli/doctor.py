@@ -24,8 +24,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     emulate = not any(gap.needed for gap in found.gaps())
     if arguments.json:
         gaps = [{"name": gap.name, "why": gap.why, "cure": gap.cure, "needed": gap.needed} for gap in found.gaps()]
-        return {"kind": "doctor", "emulate": emulate, "simulate": True, "local": True, "gaps": gaps,
-                "exact": exact["there"], "capabilities": found.to_dict(), **gpus, "libraries": {"MPI": mpi}}  # fmt: skip
+        return {"kind": "doctor", "emulate": emulate, "simulate": True, "local": True, "gaps": gaps, **gpus,
+                "exact": exact["there"], "capabilities": found.to_dict(), "libraries": {"MPI": mpi}}  # fmt: skip
     console = look.console()
     console.print(*_tables(found), sep="\n")
     how = f"yes, delays by {found.delay_method()}" if emulate else "no: see what is needed above"

@@ -30,20 +30,8 @@ def scenario(tmp_path: Path) -> Path:
 def test_a_simulation_takes_the_times_of_a_profile(
     scenario: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = [
-        str(scenario),
-        "--on",
-        "local",
-        "--set",
-        "training.model=cnn",
-        "--out",
-        str(tmp_path),
-        "--repeats",
-        "2",
-        "--no-costs",
-        "--json",
-    ]
-    assert main(["profile", *where]) == 0
+    what = [str(scenario), "--on", "local", "--set", "training.model=cnn", "--repeats", "2", "--no-costs"]
+    assert main(["profile", *what, "--out", str(tmp_path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     rows = [line.split(",") for line in (tmp_path / "profile.csv").read_text().splitlines() if line[0] != "#"]
     assert [row[0] for row in rows[1:]] == SEGMENTS
