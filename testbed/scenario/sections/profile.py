@@ -13,7 +13,8 @@ from testbed.scenario.reading.document import Scalar
 from testbed.scenario.reading.files import beside
 from testbed.scenario.reading.quantities import is_null, refuse
 from testbed.scenario.reading.section import ReadAs
-from topologies.traces.model import TextFile, parse_float
+from testbed.units import parse_float
+from topologies.traces.model import TextFile
 
 HEADER = "segment,forward_us,backward_us"
 _LONGEST_US = 3600e6
