@@ -319,7 +319,7 @@ def test_clean_buries_the_dead_only(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_place_that_cannot_be_written_is_the_user_s_mistake(
     verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("testbed.execution.sweep.execute", lambda job, told: job.directory.mkdir(parents=True))
+    monkeypatch.setattr("testbed.execution.sweep.execute", lambda job, *told: job.directory.mkdir(parents=True))
     (tmp_path / "file").write_text("")
     given = [str(QUICKSTART), "--on", "local"] if verb in ("run", "sweep") else [str(make_run(tmp_path / "run"))]
     assert command.main([verb, *given, "--out", str(tmp_path / "file" / "below")]) == 2
