@@ -17,9 +17,11 @@ from torch import Tensor
 
 from testbed.codec import fourbit
 from testbed.codec.base import Codec
+from testbed.codec.on_device import OnDevice
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
 from testbed.costs import DECODE, DECODE_VALUE, ENCODE, ENCODE_VALUE, Row
+from testbed.devices.accelerator import CPU, accelerator_of
 from testbed.policy.order.fifo import AUTO_BYTES
 from testbed.policy.shard.slices import ELEMENT_BYTES
 from testbed.training.optimizers import KeyOptimizer
@@ -30,8 +32,10 @@ _RATIOS = (0.01, 0.1)
 Seconds = dict[str, tuple[float, int]]  # by row: of one call, and its payload's bytes
 
 
-def measure(large: int = LARGE, repeats: int = 3) -> dict[str, Row]:
-    """Return the rows of everything that the testbed ships."""
+def measure(large: int = LARGE, repeats: int = 3, device: torch.device = CPU) -> dict[str, Row]:
+    """Return the rows of everything that the testbed ships; on a GPU, those of codecs there, copies included."""
+    if device.type != CPU.type:
+        return _on_gpu(large, repeats, device)
     rows: dict[str, Row] = {}
     for kind, variant in _variants():
         # what may be cut is cut
@@ -46,6 +50,16 @@ def measure(large: int = LARGE, repeats: int = 3) -> dict[str, Row]:
     for row, (small_s, large_s) in _optimizers(large, repeats).items():
         rows[row] = Row(small_s, max(0.0, large_s - small_s) / large, 0.0)
     rows |= _blocks(large, repeats)
+    return rows
+
+
+def _on_gpu(large: int, repeats: int, device: torch.device) -> dict[str, Row]:
+    rows: dict[str, Row] = {}
+    for kind, variant in _variants():
+        small = _codec(kind, variant, SMALL, repeats * 10, device=device)
+        big = _codec(kind, variant, large, repeats, device=device)
+        for row in big:
+            rows.setdefault(row, _row(small[row], big[row], None, large))
     return rows
 
 
@@ -66,15 +80,22 @@ def _option_names(kind: str) -> set[str]:
     return {field.name for field in fields(CODECS[kind])}  # type: ignore[arg-type]
 
 
-def _codec(kind: str, options: Mapping[str, Any], size: int, repeats: int, keys: int = 1) -> Seconds:
+def _codec(
+    kind: str, options: Mapping[str, Any], size: int, repeats: int, keys: int = 1, device: torch.device = CPU
+) -> Seconds:
     """Return what each operation of a codec takes that costs anything, as both of its ends do it round by round.
 
     With several keys each of them is cold when its turn comes, as tensors are that come from elsewhere.
     """
-    child, server = (make_codec(kind, dict(options), 2, 2) for _ in range(2))
+    accelerator = accelerator_of(device)
+    made = [make_codec(kind, dict(options), 2, 2) for _ in range(2)]
+    child, server = (OnDevice(each, accelerator) if accelerator else each for each in made)
     generator = torch.Generator().manual_seed(0)
     gradients = [torch.split(torch.randn(size * keys, generator=generator) * 1e-2, size) for _ in range(2)]
     values = torch.split(torch.randn(size * keys, generator=generator), size)
+    if accelerator:
+        gradients = [accelerator.to_device(each) for each in gradients]
+        values = accelerator.to_device(values)
     for end in (child, server):
         for key, value in enumerate(values):
             end.begin(key, value)
@@ -85,6 +106,8 @@ def _codec(kind: str, options: Mapping[str, Any], size: int, repeats: int, keys:
         contributions = _timed(found, server, DECODE, size, payloads)
         # a value is a dense model, or the sum of sparse contributions
         dense = [(key, values[key] + gradient) for key, gradient in pushed]
+        if accelerator:
+            accelerator.timed(lambda: None)
         payloads = _timed(
             found, server, ENCODE_VALUE, size, contributions if options.get("pull") == "sparse-sum" else dense
         )
@@ -98,9 +121,11 @@ def _timed(
     """Return what ``operation`` makes of the tensors, or of the payloads, of keys."""
     decodes = operation in (DECODE, DECODE_VALUE)
     method = getattr(codec, operation)
-    begin_s = time.thread_time()
+    # of a GPU the wall-clock time until all is done counts, of a core its own time
+    clock = time.perf_counter if isinstance(codec, OnDevice) else time.thread_time
+    begin_s = clock()
     results = [(key, method(key, content, size) if decodes else method(key, content)) for key, content in contents]
-    spent_s = (time.thread_time() - begin_s) / len(contents)
+    spent_s = (clock() - begin_s) / len(contents)
     cost = codec.cost(operation, size)
     if cost is not None:
         payload = sum(part.nbytes for part in (contents if decodes else results)[0][1])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.display.progress import Display, Logged
 from testbed.errors import CapabilityError, TestbedError
-from testbed.execution import record, session
+from testbed.execution import devices, record, session
 from testbed.execution.follower import Follower
 from testbed.execution.session import SessionResult
 from testbed.plan.model import Plan
@@ -39,6 +39,10 @@ def prepare(
     ``CapabilityError`` if the machine cannot run it, ``AlreadyDone`` if ``out`` holds the finished run of this Plan,
     and ``ScenarioError`` if it holds another one.
     """
+    try:
+        devices.require(plan)
+    except CapabilityError as error:
+        raise CapabilityError(f"{scenario.place_of('device', 'kind')}: {error}") from error
     resolved = scenario.to_yaml()
     return record.prepare(
         out or new_path(plan.name, datetime.now(), secrets.token_hex(2)),
@@ -51,6 +55,10 @@ def prepare(
 
 
 def _capabilities(plan: Plan) -> dict[str, Any]:
+    return {**_of_back_end(plan), **devices.about(plan)}
+
+
+def _of_back_end(plan: Plan) -> dict[str, Any]:
     if plan.back_end == "exact":
         from testbed.execution import exact
 

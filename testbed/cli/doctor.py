@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from testbed.cli.options import Outcome
+from testbed.devices.inventory import described
 from testbed.display import look
 from testbed.errors import CapabilityError
 
@@ -18,18 +20,32 @@ HELP = "report what this machine can do, and how to get the rest"
 def execute(arguments: argparse.Namespace) -> Outcome:
     from emulation.probe import probe
 
-    found, mpi, exact = probe(), _mpi(), _exact()
+    found, mpi, exact, gpus = probe(), _mpi(), _exact(), described()
     emulate = not any(gap.needed for gap in found.gaps())
     if arguments.json:
         gaps = [{"name": gap.name, "why": gap.why, "cure": gap.cure, "needed": gap.needed} for gap in found.gaps()]
-        return {"kind": "doctor", "emulate": emulate, "simulate": True, "local": True, "gaps": gaps,
+        return {"kind": "doctor", "emulate": emulate, "simulate": True, "local": True, "gaps": gaps, **gpus,
                 "exact": exact["there"], "capabilities": found.to_dict(), "libraries": {"MPI": mpi}}  # fmt: skip
     console = look.console()
     console.print(*_tables(found), sep="\n")
     how = f"yes, delays by {found.delay_method()}" if emulate else "no: see what is needed above"
     console.print(f"emulate: {how}\nsimulate: yes\nlocal: yes\nexact: {exact['told']}", soft_wrap=True)
     console.print(f"paradigm: mpi: {mpi['told']}", markup=False, soft_wrap=True)
+    console.print(f"device.kind: cuda: {_gpus(gpus)}", markup=False, soft_wrap=True)
     return 0
+
+
+def _gpus(found: Mapping[str, Any]) -> str:
+    """Return which GPUs there are, and whether torch can use them; or the cure."""
+    named = ", ".join(
+        f"GPU {gpu['index']}: {gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB, driver {gpu['driver']}"
+        for gpu in found["gpus"]
+    )
+    if not named:
+        return "no: nvidia-smi finds no GPU; install NVIDIA's driver, or write device.kind: cpu"
+    if found["cuda"] is None:
+        return f"no: {named}, but torch is built without CUDA; install another build (pip install torch)"
+    return f"yes, {named}; torch is built for CUDA {found['cuda']}"
 
 
 def _exact() -> dict[str, Any]:

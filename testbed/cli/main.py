@@ -24,6 +24,7 @@ from testbed.cli import (
     matrix,
     new,
     plan,
+    profile,
     report,
     run,
     scenarios,
@@ -40,8 +41,8 @@ from testbed.errors import TestbedError
 from testbed.version import VERSION
 
 VERBS = (
-    run, sweep, shell, validate, check, plan, show, events, compare, report, figure, export, calibrate, validate_sim,
-    bench, doctor,
+    run, sweep, shell, validate, check, plan, show, events, compare, report, figure, export, calibrate, profile,
+    validate_sim, bench, doctor,
     clean, exact,
     topology, trace, schema, matrix, new, scenarios,
 )  # fmt: skip

@@ -13,6 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from testbed.codec.selectors import on_device
+from testbed.codec.selectors.bisection import RandomK
+from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sources import Drawing, Feedback, Floats, Indices, Momentum, ValueSource
 
 Select = Callable[[ValueSource, int], Indices]
@@ -22,13 +25,13 @@ class ResidualMemory(Protocol):
     """Of one key."""
 
     def take(self, gradient: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """At most k indices (ascending) and their values, on the CPU; both new."""
+        """At most k indices (ascending) and their values, where the gradient is; both new."""
 
     def unsent(self) -> Tensor:
         """Return what has not been sent yet; for tests and analysis."""
 
     def state(self) -> dict[str, Tensor]:
-        """Return a copy of what the next choice depends on, on the CPU, by name."""
+        """Return a copy of what the next choice depends on, by name."""
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Inverse of ``state``."""
@@ -69,21 +72,26 @@ class HostMemory:
 
 
 class Memories:
-    """Makes the memory of each key: on the CPU or, where the selection is ``exact``, where the gradients are.
+    """Makes the memory of each key, where its gradients are.
 
     ``momentum``: of the momentum correction; ``None``: plain error feedback.
     """
 
-    def __init__(self, select: Select, momentum: float | None = None, *, exact: bool = True) -> None:
-        self._select, self._momentum, self._exact = select, momentum, exact
+    def __init__(self, select: Select, momentum: float | None = None) -> None:
+        self._select, self._momentum = select, momentum
 
     def __call__(self, size: int, device: torch.device) -> ResidualMemory:
         """Return an empty memory."""
-        if device.type != "cuda" or not self._exact:
+        if device.type in ("cpu", "meta"):
             return HostMemory(size, self._select, self._momentum)
-        from testbed.codec.selectors.cuda import CudaMemory  # only where there is a GPU
+        return on_device.DeviceMemory(size, device, self._momentum, self._adding(size, device))
 
-        return CudaMemory(size, device, self._momentum)
+    def _adding(self, size: int, device: torch.device) -> on_device.Add:
+        if isinstance(self._select, RandomK):
+            return on_device.random_positions(self._select)
+        if isinstance(self._select, PublishedMsTopk):
+            return on_device.published_mstopk(self._select)
+        return on_device.TritonSweep(size, device) if device.type == "cuda" else on_device.exact
 
     def state(self) -> dict[str, Any]:
         """Return where the stream of random numbers is that all keys share, if the selection draws any."""

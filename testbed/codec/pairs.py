@@ -27,7 +27,11 @@ def words(size: int, ratio: float) -> int:
 def pack(indices: Tensor, values: Tensor, words: int | None = None) -> tuple[Tensor, ...]:
     """Payload of ``values`` at ``indices`` (ascending)."""
     parts = (values, indices.to(torch.int32))
-    return parts if words is None else (*parts, torch.zeros(words - 2 * values.numel(), dtype=torch.int32))
+    return (
+        parts
+        if words is None
+        else (*parts, torch.zeros(words - 2 * values.numel(), dtype=torch.int32, device=values.device))
+    )
 
 
 def shapes(count: int, words: int | None = None) -> tuple[Tensor, ...]:

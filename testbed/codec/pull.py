@@ -17,6 +17,7 @@ from testbed.codec.errors import NonFiniteNumbers, check_finite
 from testbed.codec.memory import Select, numbers_of
 from testbed.codec.options import SparseOptions
 from testbed.codec.pairs import entries, words
+from testbed.codec.selectors import on_device
 from testbed.codec.selectors.sources import Difference, NonFinite
 from testbed.codec.selectors.sweep import SampleAndSweep
 from testbed.costs import Cost, cost_of
@@ -76,12 +77,11 @@ class SparseSumPull(DensePull):
         size = value.numel()
         if value.is_meta:
             return super().encode_value(wire_key, value) if self._dense_at_most(size) else self._shapes(size)
-        indices = np.flatnonzero(numbers_of(value))
+        positions = torch.from_numpy(np.flatnonzero(numbers_of(value))) if value.is_cpu else value.nonzero().view(-1)
         room = self._words(size)
-        if 2 * indices.size >= size or (room is not None and 2 * indices.size > room):
+        if 2 * positions.numel() >= size or (room is not None and 2 * positions.numel() > room):
             return super().encode_value(wire_key, value)
-        positions = torch.from_numpy(indices)
-        return pairs.pack(positions, value.cpu()[positions], room)
+        return pairs.pack(positions, value[positions], room)
 
     def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         if len(parts) == 1:
@@ -138,13 +138,17 @@ class DifferencePull(DensePull):
         check_finite(wire_key, value, "value")
         mirror = self._mirrors[wire_key]
         try:
-            chosen = self._select(Difference(numbers_of(value), numbers_of(mirror)), count)
+            indices = self._chosen(value, mirror, count)
         except NonFinite as error:
             raise NonFiniteNumbers(wire_key, error.count, size, "change of the value") from error
-        indices = torch.from_numpy(chosen)
-        values = value.cpu()[indices]
-        mirror[indices] = values.to(mirror.device)
+        values = value[indices]
+        mirror[indices] = values
         return pairs.pack(indices, values, room)
+
+    def _chosen(self, value: Tensor, mirror: Tensor, count: int) -> Tensor:
+        if value.is_cpu:
+            return torch.from_numpy(self._select(Difference(numbers_of(value), numbers_of(mirror)), count))
+        return on_device.exact(-mirror, value, count)
 
     def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         """Raises ``ValueError`` too if this key has no first value yet."""

@@ -235,13 +235,13 @@ def topk(options: TopKOptions, at: CodecContext) -> BySize:
 
 
 def randomk(options: RandomKOptions, at: CodecContext) -> BySize:
-    return _with_exact_small_keys(options, LargeKeys(options, at, Memories(RandomK(at.seed), exact=False)))
+    return _with_exact_small_keys(options, LargeKeys(options, at, Memories(RandomK(at.seed))))
 
 
 def mstopk(options: MsTopKOptions, at: CodecContext) -> BySize:
     if options.selector != "published":
         return _with_exact_small_keys(options, LargeKeys(options, at, Memories(SampleAndSweep(at.seed))))
-    large = LargeKeys(options, at, Memories(PublishedMsTopk(at.seed, options.samplings), exact=False))
+    large = LargeKeys(options, at, Memories(PublishedMsTopk(at.seed, options.samplings)))
     large.cost_name = "mstopk published"  # another search, which takes another time
     return _with_exact_small_keys(options, large)
 

@@ -46,6 +46,8 @@ class TwoBitCodec(Codec):
         if tensor.is_meta:
             return (torch.empty(self.encoded_bytes(tensor.numel()), dtype=torch.uint8, device="meta"),)
         check_finite(wire_key, tensor)
+        if not tensor.is_cpu:
+            return (self._encode_on_device(wire_key, tensor),)
         residual = self._residuals.get(wire_key)
         gradient = None if residual is None else tensor
         if residual is None:
@@ -55,6 +57,26 @@ class TwoBitCodec(Codec):
             own = residual[block] if gradient is None else residual[block].add_(gradient[block])
             self._encode_block(own, packed.numpy()[block.start // 4 : -(-block.stop // 16) * 4])
         return (packed,)
+
+    def _encode_on_device(self, wire_key: int, tensor: Tensor) -> Tensor:
+        """Return the same codes, by operations that any device has."""
+        residual = self._residuals.get(wire_key)
+        residual = self._residuals[wire_key] = tensor.clone() if residual is None else residual.add_(tensor)
+        sent = torch.nn.functional.hardshrink(residual, float(self._below)).sgn_()
+        residual.sub_(sent, alpha=self._threshold)
+        codes = torch.zeros(4 * self.encoded_bytes(sent.numel()), dtype=torch.uint8, device=tensor.device)
+        codes[: sent.numel()] = (sent != 0).to(torch.uint8) * 2 + (sent > 0).to(torch.uint8)
+        quads = codes.view(-1, 4)
+        return quads[:, 0] << 6 | quads[:, 1] << 4 | quads[:, 2] << 2 | quads[:, 3]
+
+    def _decode_on_device(self, packed: Tensor, size: int) -> Tensor:
+        codes = torch.stack([packed >> shift & 3 for shift in SHIFTS], dim=1).view(-1)
+        numbers = torch.tensor([0.0, 0.0, -self._threshold, self._threshold], device=packed.device)
+        if bool((codes == 1).any()):
+            raise ValueError("a two-bit code is 01, which is never sent")
+        if bool(codes[size:].any()):
+            raise ValueError(f"there are codes behind the last of {size} elements")
+        return numbers[codes[:size].long()]
 
     def _encode_block(self, residual: Tensor, packed: np.ndarray) -> None:
         """Write the codes of a block, and take off of its residual what they stand for."""
@@ -70,6 +92,8 @@ class TwoBitCodec(Codec):
         packed = part(parts, torch.uint8, self.encoded_bytes(size))
         if packed.is_meta:
             return torch.empty(size, device="meta")
+        if not packed.is_cpu:
+            return self._decode_on_device(packed, size)
         codes = packed.numpy()
         _check_codes(codes, size)
         quads = np.empty((codes.size, 4), np.float32)

@@ -29,6 +29,7 @@ from typing import Any
 
 import msgspec
 import torch
+from torch import Tensor
 
 from testbed.engine.membership import CHECKPOINT, SAVED, Membership
 from testbed.errors import RunFailed, ScenarioError
@@ -182,6 +183,11 @@ def _folder_name(round_: int) -> str:
     return f"ckpt-{round_ + 1:06d}"
 
 
+def in_main_memory(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state without tensors on a GPU, to be read where there is none."""
+    return {name: each.cpu() if isinstance(each, Tensor) else each for name, each in state.items()}
+
+
 def _file_name(node: str) -> str:
     return node.replace("/", ".") + ".pt"
 
@@ -233,7 +239,7 @@ class Checkpointer:
         try:
             self._check_disk(round_)
             content = {**state, **under("pacer", self._world.pacer.state())}
-            writing = self._world.aside(lambda: files.write(round_, node, content))
+            writing = self._world.aside(lambda: files.write(round_, node, in_main_memory(content)))
             digest = await self._world.wait(writing, "its checkpoint to be written", self._deadline_s)
         except OSError as error:
             self._world.record("warning", message=f"no checkpoint of round {round_}: {error}")

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.costs import DECODE, DECODE_VALUE, ENCODE, ENCODE_VALUE
+from testbed.devices.accelerator import accelerator_of
 from testbed.messages import Message
 from testbed.world import Work, World
 
@@ -44,6 +45,16 @@ async def decode_value(world: World, codec: Codec, message: Message, size: int) 
     if work is None:
         return codec.decode_value(message.key, message.parts, size)
     return await world.compute(work, lambda: codec.decode_value(message.key, message.parts, size))
+
+
+async def exact(world: World, tensor: Tensor) -> Tensor:
+    """Return a tensor as it is, in main memory: what travels without a codec."""
+    accelerator = accelerator_of(tensor.device)
+    if accelerator is None:
+        return tensor
+    work = Work("copy", size_bytes=tensor.nbytes)
+    (copy,) = await world.compute(work, lambda: accelerator.to_host((tensor,)))
+    return copy
 
 
 def codec_work(codec: Codec, operation: str, size: int, round_: int, parts: Parts = ()) -> Work | None:

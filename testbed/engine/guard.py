@@ -59,7 +59,9 @@ class Guarded:
             self._poisoned.discard(round_)
             gradients[0].view(-1)[0] = math.nan
             self.record("fault", fault="nan", targets=self._node, begins=True)
-        for number, gradient in enumerate(gradients if self._on_nan != "ignore" else ()):
+        if self._on_nan == "ignore" or (gradients and not gradients[0].is_cpu and _all_finite(gradients)):
+            return gradients
+        for number, gradient in enumerate(gradients):
             if not _finite(gradient):
                 return self._left_out(step, number, gradients)
         return gradients
@@ -85,6 +87,11 @@ class _GuardedStep:
 
     def backward_segment(self, index: int) -> list[Tensor]:
         return self._guard.checked(self._step, self._inner.backward_segment(index))
+
+
+def _all_finite(gradients: list[Tensor]) -> bool:
+    """Return whether all norms are finite, with one wait for the GPU. Of large finite numbers they may be infinite."""
+    return math.isfinite(float(torch.stack(torch._foreach_norm(gradients)).sum()))
 
 
 def _finite(tensor: Tensor) -> bool:

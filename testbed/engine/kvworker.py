@@ -14,16 +14,19 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.codec.changes import ChangesCodec
+from testbed.codec.on_device import OnDevice
 from testbed.codec.options import CODECS
 from testbed.codec.rows import TableCodec
 from testbed.codec.table import make_codec
 from testbed.costs import DECODE, DECODE_VALUE
+from testbed.devices.accelerator import CPU, accelerator_of
 from testbed.engine import coding, sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.inbox import Mail
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
 from testbed.engine.slicing import Slicer
 from testbed.messages import Message, MessageKind
+from testbed.placing import place_of
 from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
 from testbed.policy.shard.slices import Slice, by_rows
@@ -36,8 +39,11 @@ CodecMaker = Callable[..., Codec]
 
 
 def codec_maker(plan: Plan, server: str, child: str = "") -> CodecMaker:
-    """Return what makes one end of a connection of ``server`` to a child; a script chooses over the WAN only."""
-    node = plan.node(server)
+    """Return what makes one end of a connection of ``server`` to a child; a script chooses over the WAN only.
+
+    ``child``: whose end it is; none: the server's.
+    """
+    node, here = plan.node(server), plan.node(child or server)
     tier = 1 if node.role == "server" else 2
     planned = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
     members = len(sync_setup.contributors(plan, node))
@@ -47,7 +53,9 @@ def codec_maker(plan: Plan, server: str, child: str = "") -> CodecMaker:
         kind, options = choice if choice and tier == 2 else (planned.kind, planned.options)
         changes = models and CODECS[kind].has_memory and child != ""
         codec = make_codec(kind, options, tier, members, plan.seed, changes)
-        return ChangesCodec(codec, contribution_weight(plan, plan.node(child))) if changes else codec
+        if changes:
+            codec = ChangesCodec(codec, contribution_weight(plan, plan.node(child)))
+        return codec if here.device.kind == CPU.type else OnDevice(codec, accelerator_of(place_of(plan, here)))
 
     return make
 
@@ -149,7 +157,7 @@ class KVWorker:
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
         """Set the first value of a key. Exactly one node of a run does this; ``notes`` may name the optimizer."""
         for piece in self._slices[key]:
-            part = tensor[piece.start : piece.stop]
+            part = await coding.exact(self._world, tensor[piece.start : piece.stop])
             await self._world.send(
                 self._servers[piece.server],
                 Message(MessageKind.INIT, piece.wire_key, PULL_ROUND, dict(notes or {}), (part,)),

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import torch
+
+from testbed.devices.accelerator import CPU
 from testbed.engine.loading.trainer import LoadingTrainer
 from testbed.engine.slicing import overlaps
+from testbed.errors import ScenarioError
+from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.batches import Batches
 from testbed.training.datasets import load_dataset
 from testbed.training.learner import SegmentedLearner
-from testbed.training.models import build_model, shape_of_model
+from testbed.training.models import assemble, build_model, shape_of_model
 from testbed.training.options import DATASETS, LOADINGS, MODELS
 from testbed.training.options.declarations import NOTHING, PROGRAM, SCRIPT
 from testbed.training.seeds import seed_for
 from testbed.training.shape_trainer import ShapeTrainer
 from testbed.training.shapes import ModelShape
 from testbed.training.splits import share_of, shares_of
-from testbed.training.trainer import Trainer, torch_device
+from testbed.training.trainer import Computing, Trainer, configure
 
 
-def make_learner(plan: Plan, node: NodePlan) -> SegmentedLearner:
-    """Return model and share of the data for ``node``. Each draws first parameters; the master's replace them."""
+def make_learner(plan: Plan, node: NodePlan, device: torch.device | None = None) -> SegmentedLearner:
+    """Return model and share of the data for ``node``. Each draws first parameters; the master's replace them.
+
+    ``device``: on which it computes, instead of the node's own.
+    """
     if plan.training.compute == "modelled":
         return _shape_only(plan)
     training = plan.training
@@ -31,10 +39,32 @@ def make_learner(plan: Plan, node: NodePlan) -> SegmentedLearner:
     split = training.split
     share = share_of(dataset.train_labels, split.kind, split.options, plan.seed, rank, len(workers))
     batches = Batches(share, training.batch_size, plan.seed, rank)
-    device = torch_device(node.device.kind, node.rank)
+    is_own = device is None
+    device = place_of(plan, node) if device is None else device
+    configure(training.precision, training.deterministic, device)
     if LOADINGS[training.loading.kind].loads:
         return LoadingTrainer(model, dataset, batches, device, plan, node)
-    return Trainer(model, dataset, batches, device)
+    trainer = Trainer(model, dataset, batches, device, _computing(plan))
+    if is_own and (device.type != CPU.type or training.compile):
+        trainer.warm_up(by_segments=overlaps(plan))  # before the clock starts
+    return trainer
+
+
+def _computing(plan: Plan) -> Computing:
+    training = plan.training
+    without_servers = not plan.with_role("global_server")  # messages are cut from what they have
+    return Computing(training.precision, training.accumulate, training.compile, on_host=without_servers)
+
+
+def parameter_bytes(plan: Plan) -> int:
+    """Return the bytes of the model's parameters; 0 where a user's script brings the model."""
+    model, data = plan.training.model, plan.training.data
+    if MODELS[model.kind].takes in (PROGRAM, SCRIPT):
+        return 0
+    dataset = load_dataset(data.kind, data.options, plan.seed)
+    with torch.device("meta"):
+        made = assemble(model.kind, model.options, dataset.input_shape, dataset.classes)
+    return sum(parameter.nbytes for parameter in made.parameters())
 
 
 def samples_of(plan: Plan) -> list[int]:
@@ -72,11 +102,32 @@ def shape_of(plan: Plan, learner: SegmentedLearner) -> ModelShape:
     return _shapes[job]
 
 
+def step_shares(node: NodePlan, shape: ModelShape) -> tuple[tuple[float, float], ...]:
+    """Return each segment's (forward, backward) share of a step's time: as measured, or by operations; the sum is 1.
+
+    Raise ``ScenarioError`` if another model was measured.
+    """
+    layers = node.device.layers
+    if not layers:
+        return shape.time_shares()
+    if len(layers) != len(shape.segments):
+        raise ScenarioError(
+            f"device.profile: has {len(layers)} segments, and the model '{shape.name}' has {len(shape.segments)}; "
+            "measure this model with 'testbed profile'"
+        )
+    total = sum(map(sum, layers))
+    return tuple((forward / total, backward / total) for forward, backward in layers)
+
+
 _shapes: dict[str, ModelShape] = {}  # of the last job
 
 
 def warm_up(plan: Plan) -> None:
-    """Load what every worker needs into this process, so that workers forked from it, or run in it, start at once."""
+    """Load what every worker needs into this process, so that workers forked from it, or run in it, start at once.
+
+    Nothing of it touches a GPU: a CUDA context does not survive a fork. Nor do the threads of autograd, which the first
+    backward pass starts where torch finds a GPU; so there is none here.
+    """
     takes = MODELS[plan.training.model.kind].takes
     if takes == PROGRAM:
         return
@@ -84,6 +135,6 @@ def warm_up(plan: Plan) -> None:
         import torch._dynamo  # noqa: F401 - else the first update imports it: 1.5 s in every node, while all others wait
     if takes == SCRIPT:
         return
-    learner = make_learner(plan, plan.with_role("worker")[0])
-    if overlaps(plan):
+    learner = make_learner(plan, plan.with_role("worker")[0], CPU)
+    if overlaps(plan) and all(node.device.kind == CPU.type for node in plan.nodes):
         shape_of(plan, learner)  # the counting of operations takes seconds to import

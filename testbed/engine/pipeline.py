@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from testbed.engine.learner import step_shares
 from testbed.engine.local_work import copying
 from testbed.engine.reply import merge_controls
 from testbed.engine.worker import Worker, WorkerParts
@@ -42,7 +43,7 @@ class PipelinedWorker(Worker):
 
     def __init__(self, world: World, plan: Plan, node: NodePlan, parts: WorkerParts, shape: ModelShape) -> None:
         super().__init__(world, plan, node, parts)
-        self._keys, self._shares = shape.keys, shape.time_shares()
+        self._keys, self._shares = shape.keys, step_shares(node, shape)
 
     async def _train(self) -> int:
         before: _PipelinedRound | None = None

@@ -17,9 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from testbed.codec.base import Codec
+from testbed.devices.accelerator import CPU
 from testbed.engine import coding
 from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.inbox import Handler, Inbox
@@ -35,9 +37,10 @@ class ReplicatedRootStore(RootStore):
     """The store of a server that has a replica: ``apply`` returns when the replica has the update as well."""
 
     def __init__(
-        self, world: World, inbox: Inbox, make_state: Callable[[Tensor], ParameterState], replica: str
-    ) -> None:
-        super().__init__(world, make_state)
+        self, world: World, inbox: Inbox, make_state: Callable[[Tensor], ParameterState], replica: str,
+        device: torch.device = CPU,
+    ) -> None:  # fmt: skip
+        super().__init__(world, make_state, device)
         self._replica = replica
         self._replica_lost = False
         self._joined_members = 0
@@ -51,7 +54,8 @@ class ReplicatedRootStore(RootStore):
     async def apply(self, total: AggregatedPush) -> Value:
         value = await super().apply(total)
         meta = {"members": list(total.members), "notes": total.notes}
-        await self._copy(Message(MessageKind.COPY, total.key, total.round, meta, (total.tensor,)))
+        copied = await coding.exact(self._world, total.tensor)
+        await self._copy(Message(MessageKind.COPY, total.key, total.round, meta, (copied,)))
         return value
 
     def on_joined(self, member: str, begin: int) -> Coroutine[Any, Any, None]:

@@ -28,6 +28,7 @@ from testbed.engine.session import Session
 from testbed.engine.slicing import order_of, overlaps, slicer_of
 from testbed.engine.upstream import ParentServers, Upstream
 from testbed.engine.worker import Departure, Worker, WorkerParts
+from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.sync import SYNC
 from testbed.state import Stateful, joined, take_over
@@ -140,7 +141,8 @@ def _replica(plan: Plan, node: NodePlan) -> Role:
 
     async def run(world: World) -> None:
         session = Session(plan, node, world)
-        top, make_codec = RootStore(world, parameter_state_maker(plan)), codec_maker(plan, followed.name)
+        top = RootStore(world, parameter_state_maker(plan), place_of(plan, node))
+        make_codec = codec_maker(plan, followed.name)
         mail, policy = ReplicaMail(world, session.inbox, top, make_codec), sync_setup.sync_policy(plan, followed)
         server = Server(world, mail, policy, make_codec, top, aggregation_weights(plan, followed), world.send)
         mail.on_updated, mail.on_joined = lambda round_: server.begin_at(round_ + 1), server.resume_member
@@ -161,8 +163,8 @@ def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: 
         return ParentServers(world, store, contribution_weight(plan, node), counts_rounds, may_join_late)
     make_state, replicas = parameter_state_maker(plan), plan.with_role("replica")
     if replicas:
-        return ReplicatedRootStore(world, inbox, make_state, replicas[0].name)
-    return RootStore(world, make_state)
+        return ReplicatedRootStore(world, inbox, make_state, replicas[0].name, place_of(plan, node))
+    return RootStore(world, make_state, place_of(plan, node))
 
 
 def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: NodeOverlays) -> KVWorker:

@@ -6,9 +6,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from testbed.costs import Cost
+from testbed.devices.accelerator import CPU
 from testbed.engine import sync_setup
 from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.local_work import optimizer_work
@@ -70,8 +72,11 @@ class RootStore(Upstream):
 
     is_top = True
 
-    def __init__(self, world: World, make_state: Callable[[Tensor], ParameterState]) -> None:
-        self._world, self._make_state = world, make_state
+    def __init__(
+        self, world: World, make_state: Callable[[Tensor], ParameterState], device: torch.device = CPU
+    ) -> None:
+        """``device``: where values and optimizers are."""
+        self._world, self._make_state, self._device = world, make_state, device
         self._keys: dict[int, ParameterState] = {}
         self._chosen: dict[int, Any] = {}  # by key: kind and options of the optimizer that a script names
         self._initialised: dict[int, Future[None]] = {}
@@ -92,6 +97,8 @@ class RootStore(Upstream):
 
     def _made(self, key: int, value: Tensor) -> ParameterState:
         """Return the state of a key: of the optimizer that a script has chosen for it, or as the Plan says."""
+        if not value.is_meta:
+            value = value.to(self._device)
         if key not in self._chosen:
             return self._make_state(value)
         kind, options = self._chosen[key]

@@ -161,6 +161,7 @@ class Server:
 
     async def _send_first_values(self, key: int, members: list[str]) -> None:
         value, first = self._values[key].tensor, self._upstream.first_control
+        sent = await coding.exact(self._world, value)
         for member in members:
             if member in self._join_copies:
                 await self._world.wait(self._join_copies.pop(member), f"the replica to know that {member} has joined")
@@ -168,7 +169,7 @@ class Server:
             self._upstream.on_value_sent(key, value, member)
             begin = max(self._membership.first_round(member), first.begin)
             meta = ReplyControl(last=self._ending or first.last, begin=begin).to_meta() if begin else {}
-            await self._send(member, Message(MessageKind.VALUE, key, PULL_ROUND, meta, (value,)))
+            await self._send(member, Message(MessageKind.VALUE, key, PULL_ROUND, meta, (sent,)))
 
     # ---- rounds -------------------------------------------------------------------------------------------------
 

@@ -153,12 +153,13 @@ class Agent:
 
     def _prepare(self, _: Content) -> None:
         from testbed.engine.learner import warm_up
-        from testbed.execution.roles import require_machine
+        from testbed.execution.roles import fitted
 
         check_code(self._plan)
-        if not is_scripted(self._plan):  # a user's script may compile its model
+        # a user's script may compile its model
+        if not is_scripted(self._plan) and not self._plan.training.compile:
             leave_out_compiler()
-        require_machine(self._plan)
+        self._plan = fitted(self._plan)
         warm_up(self._plan)
 
     def _listen(self, asked: Content) -> dict[str, int]:

@@ -24,11 +24,11 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
 
     Raise the first cause if a node fails, ``NetworkMismatch`` if a link is far from the plan.
     """
-    from testbed.execution.roles import require_machine
+    from testbed.execution.roles import fitted
 
     epoch_ns = time.monotonic_ns()
     report = timed(report, epoch_ns)
-    require_machine(plan)
+    plan = fitted(plan)
     preparation = threading.Thread(target=prepare, args=[plan])  # takes 3 s, while the network comes up
     preparation.start()
     from emulation.network import Emulation

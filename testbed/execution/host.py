@@ -46,7 +46,8 @@ def main(directory: Path) -> int:
     report = _reporter()
     _listen_to_launcher()
     plan = from_json((directory / "plan.json").read_bytes())
-    if not is_scripted(plan) and plan.program is None:  # a user's script may compile its model
+    # a user's script may compile its model
+    if not is_scripted(plan) and plan.program is None and not plan.training.compile:
         leave_out_compiler()
     outcome = attempt(plan, directory, report)
     report({"kind": "outcome", **asdict(outcome)})

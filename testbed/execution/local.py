@@ -23,9 +23,9 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
         return run_programs(plan, directory, report, epoch_ns, _hosts(plan))
     report({"kind": "stage", "name": "starting nodes"})
     from testbed.engine.learner import warm_up
-    from testbed.execution.roles import require_machine
+    from testbed.execution.roles import fitted
 
-    require_machine(plan)
+    plan = fitted(plan)
     warm_up(plan)
     return run_nodes(plan, directory, report, epoch_ns)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.roles import make_role
+from testbed.execution.devices import placed
 from testbed.execution.scripts import watch_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import LIBRARIES
@@ -13,12 +14,16 @@ from testbed.realtime.node import AnyRole
 from testbed.results.failures import FailureFiles
 
 
-def require_machine(plan: Plan) -> None:
-    """Raise ``CapabilityError`` if this machine cannot run the plan; to be called before anything starts."""
+def fitted(plan: Plan) -> Plan:
+    """Return the plan with the GPUs of this machine given to its nodes; to be called before anything starts.
+
+    Raise ``CapabilityError`` if this machine cannot run it.
+    """
     if plan.technique.paradigm.kind in LIBRARIES:
         from testbed.execution.distributed.role import require
 
         require(plan)
+    return placed(plan)
 
 
 def role_maker(

@@ -29,6 +29,7 @@ from testbed.results.failures import oom_kills
 from testbed.results.progress import Progress
 
 STOP_GRACE_S = 10.0
+HOST = "testbed.execution.host"  # the module that is the host process
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def run(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
 def _start(plan: Plan, directory: Path) -> HostProcess:
     if plan.back_end == "exact":
         return exact.start(plan, directory)
-    command = [sys.executable, "-m", "testbed.execution.host", str(directory)]
+    command = [sys.executable, "-m", HOST, str(directory)]
     if plan.back_end == "emulate":
         from emulation.sandbox import sandbox_command
 

@@ -20,9 +20,11 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
     report({"kind": "stage", "name": "starting nodes"})
     import torch
 
+    from testbed.execution.devices import placed
     from testbed.execution.scripts import SIMULATION, failure_files, point_to_traceback, watch_of
 
     torch.set_num_threads(1)
+    plan = placed(plan)
     failures = failure_files(plan, directory)
     watch = watch_of(failures, SIMULATION, own=False)
     try:

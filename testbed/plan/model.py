@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from topologies.paths import Paths
 
 PLAN_VERSION = 1
+ANY_GPU = -1
 EMULATED = ("emulate", "exact")  # back ends in which nodes are processes behind emulated links
 IN_VIRTUAL_TIME = ("simulate", "exact")
 UNSHAPED = ("local", "cluster")  # back ends that send over the machine's own network, as it is
@@ -53,14 +54,21 @@ class DevicePlan:
     variation    coefficient of variation of single steps, which are drawn from a lognormal distribution
     slowdown     how many times slower the device is, by seconds since this worker's first step
     codec_speed  how many times faster codecs are here than the table of costs says; in virtual time
+    layers       measured seconds of each segment of the model, forward and backward, at speed 1; empty: by operations
+    kind         ``cpu`` | ``cuda``
+    index        number of the GPU; ``ANY_GPU``: chosen by load when the run starts
+    share        part of the GPU that a step occupies while it computes
     """
 
     pace: str = "paced"
     step_time_s: float = 0.05
     kind: str = "cpu"
+    index: int = ANY_GPU
+    share: float = 1.0
     variation: float = 0.0
     slowdown: Series | None = None
     codec_speed: float = 1.0
+    layers: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,6 +294,10 @@ class TrainingPlan:
     target_accuracy: float | None = None
     compute: str = "real"  # or "modelled": shapes only, virtual world only
     loading: Choice = Choice(kind="in_memory")
+    precision: str = "float32"  # | "tf32" | "bf16"
+    accumulate: int = 1  # parts of a batch, whose gradients are added
+    compile: bool = False
+    deterministic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

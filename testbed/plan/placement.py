@@ -16,7 +16,7 @@ from functools import partial
 
 from testbed.errors import ScenarioError
 from testbed.ids import node_name
-from testbed.plan.model import EMULATED, DevicePlan, NodePlan, Series
+from testbed.plan.model import ANY_GPU, EMULATED, IN_VIRTUAL_TIME, DevicePlan, NodePlan, Series
 from testbed.scenario import Scenario
 from testbed.scenario.reading.section import Section
 from testbed.scenario.sections.devices import Device, Slowdown
@@ -38,7 +38,7 @@ def build_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePlan, ...]:
     ranks: Counter[str] = Counter()
     tops = _Tops(_global_servers(topology) if tiers else (), _below_the_top(topology, tiers), tiers, replicas)
     for index, site in enumerate(topology.data_centers):
-        for host, node in enumerate(_site_nodes(site, scenario.device, tops)):
+        for host, node in enumerate(_site_nodes(site, scenario, tops)):
             rank = ranks[node.role]
             ranks[node.role] += 1
             nodes.append(addressed(replace(node, rank=rank), index, host, scenario.run.on))
@@ -72,19 +72,20 @@ def _global_servers(topology: Topology) -> tuple[str, ...]:
     return tuple(node_name(central.name, "global", number) for number in range(central.global_servers or 1))
 
 
-def _site_nodes(site: DataCenter, device: Device, tops: _Tops) -> Iterator[NodePlan]:
+def _site_nodes(site: DataCenter, scenario: Scenario, tops: _Tops) -> Iterator[NodePlan]:
     """Yield the nodes of one site, without ranks and addresses."""
+    device, plan_of = scenario.device, partial(_device_plan, scenario.run.on)
     node = partial(NodePlan, data_center=site.name, rank=0)
     workers = _worker_names(site)
     server = node_name(site.name, "server", 0)
-    default, times = _device_plan(device, site.device), device.step_times or {}
-    plain = DevicePlan(kind=default.kind, codec_speed=default.codec_speed)
+    default, times = plan_of(device, site.device), device.step_times or {}
+    plain = _of_server(device, site.device, default.codec_speed)
     parents = (server,) if tops.tiers == 2 else tops.names
     for number, name in enumerate(workers):
         changes = site.worker_devices.get(f"worker{number}")
         measured_s = times.get(name, times.get(site.name))
-        base = device if measured_s is None else device.model_copy(update={"step_time": measured_s})
-        own = _device_plan(base, site.device, changes) if changes or base is not device else default
+        base = device if measured_s is None else device.model_copy(update={"step_time": measured_s, "profile": ()})
+        own = plan_of(base, site.device, changes) if changes or base is not device else default
         yield node(name=name, role="worker", parents=parents, trains=site.workers > 0, device=own)
     if tops.tiers == 2:
         yield node(name=server, role="server", parents=tops.names, children=workers, device=plain)
@@ -107,15 +108,32 @@ def _check_step_times(scenario: Scenario, topology: Topology) -> None:
         raise ScenarioError(f"{where}: no worker or data centre '{strangers[0]}' (write e.g. {sites[0].name}/worker0)")
 
 
-def _device_plan(device: Device, *changes: Section | None) -> DevicePlan:
+def _device_plan(on: str, device: Device, *changes: Section | None) -> DevicePlan:
     """Return the device after the changes of data centre and worker; ``speed`` is already divided in."""
+    device = _changed(device, *changes)
+    pace = device.pace
+    if pace == "auto":
+        pace = "measured" if device.kind != "cpu" and on not in IN_VIRTUAL_TIME else "paced"
+    step_time = sum(map(sum, device.profile)) or device.step_time
+    return DevicePlan(
+        pace=pace, step_time_s=step_time / device.speed, layers=device.profile, kind=device.kind, index=device.index,
+        share=device.share, variation=device.variation, slowdown=_slowdown(device.slowdown),
+        codec_speed=device.codec_speed,
+    )  # fmt: skip
+
+
+def _changed(device: Device, *changes: Section | None) -> Device:
     for change in changes:
         if change is not None:
             device = device.model_copy(update={key: value for key, value in change if value is not None})
-    return DevicePlan(
-        pace=device.pace, step_time_s=device.step_time / device.speed, kind=device.kind, variation=device.variation,
-        slowdown=_slowdown(device.slowdown), codec_speed=device.codec_speed,
-    )  # fmt: skip
+    return device
+
+
+def _of_server(device: Device, change: Section | None, codec_speed: float) -> DevicePlan:
+    """Return what a server of a data centre aggregates on."""
+    device = _changed(device, change)
+    index = device.index if device.server_device == device.kind else ANY_GPU
+    return DevicePlan(kind=device.server_device, index=index, share=device.share, codec_speed=codec_speed)
 
 
 def _slowdown(slowdown: Slowdown | None) -> Series | None:

@@ -33,6 +33,7 @@ PACKET_BITS = 1500 * 8
 MARGIN = 20
 RUN_MARGIN = 5
 RENDEZVOUS_S = 60.0
+_GPU_START_S, _COMPILATION_S = 60.0, 600.0  # of nodes that share a GPU, or the cores: before they meet
 PATIENCE_S = 30.0
 _ROUNDS_LOOKED_AT = 10_000  # for the longest one; a schedule that grows later than this has deadlines of its own
 _ORDER = ("heartbeat", "suspect", "dead_after", "tcp_user_timeout", "step_deadline", "run_deadline")
@@ -54,6 +55,7 @@ class Pace:
     apart_s: float  # of a data centre's between two exchanges with the others
     size_bytes: int  # of one model, at most
     worst: LinkPlan | None
+    start_s: float  # until nodes can meet: contexts, and compiled models
 
 
 def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], model: Choice) -> Timeouts:
@@ -116,7 +118,12 @@ def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...],
     rtt = 2 * (sum(_seconds(links[name]) for name in longest) + 2 * max(site.lan_delay_s for site in network.sites))
     transfer = size_bytes * 8 * max(1 / slowest, sharers / lan_rate)
     step = max((longest_step_s(node.device) for node in nodes if node.role == "worker"), default=0.0)
-    return Pace(rtt, slowest, transfer, step, *_work(scenario, step), size_bytes, worst)
+    return Pace(rtt, slowest, transfer, step, *_work(scenario, step), size_bytes, worst, _start_s(scenario, nodes))
+
+
+def _start_s(scenario: Scenario, nodes: tuple[NodePlan, ...]) -> float:
+    on_gpus = any(node.device.kind != "cpu" for node in nodes)
+    return _GPU_START_S * on_gpus + _COMPILATION_S * scenario.training.compile
 
 
 def _work(scenario: Scenario, step_s: float) -> tuple[float, float]:
@@ -144,7 +151,7 @@ def _derive(pace: Pace, rounds: int, patience_s: float | None = None) -> Timeout
     return Timeouts(
         heartbeat_s=heartbeat, suspect_s=3 * heartbeat, dead_after_s=dead_after, tcp_user_timeout_s=user_timeout,
         step_deadline_s=step_deadline, run_deadline_s=max(RUN_STEPS * step_deadline, RUN_MARGIN * rounds * expected),
-        rendezvous_s=RENDEZVOUS_S + 10 * pace.rtt_s,
+        rendezvous_s=RENDEZVOUS_S + pace.start_s + 10 * pace.rtt_s,
     )  # fmt: skip
 
 

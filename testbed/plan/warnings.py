@@ -29,6 +29,7 @@ def warnings_for(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan
         *_transport(scenario, back_end),
         *_detours(network),
         *_momentum(scenario),
+        *_precision(scenario, nodes),
     )
 
 
@@ -126,6 +127,12 @@ def _momentum(scenario: Scenario) -> Iterator[str]:
                 "it in the rounds after; such runs have missed their target or diverged: write 0 for the momentum in "
                 f"'{place}'{also}"
             )
+
+
+def _precision(scenario: Scenario, nodes: tuple[NodePlan, ...]) -> Iterator[str]:
+    """Yield what has no effect without a GPU."""
+    if scenario.training.precision == "tf32" and all(node.device.kind == "cpu" for node in nodes):
+        yield "training.precision: 'tf32' has no effect on a processor; matrices are multiplied in float32"
 
 
 def _detours(network: NetworkPlan) -> Iterator[str]:

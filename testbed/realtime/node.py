@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from testbed.devices.accelerator import accelerator_of, timed_on_host
+from testbed.placing import place_of
 from testbed.plan.pace import Pacer
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor
@@ -31,7 +33,9 @@ async def run_node(
     that its peers see that it has left.
     """
     timeouts = setup.plan.timeouts
-    processor = Processor(setup.tokens, timeouts.step_deadline_s)
+    accelerator = accelerator_of(place_of(setup.plan, setup.plan.node(setup.name)))
+    timed = accelerator.timed if accelerator else timed_on_host
+    processor = Processor(setup.tokens, timeouts.step_deadline_s, timed)
     recorder = EventRecorder(setup.name, log, progress)
     world = RealWorld(setup.plan, setup.name, setup.epoch_ns, recorder, processor, setup.limits.inbox_bytes)
     world.pacer = Pacer(setup.plan.node(setup.name).device, setup.plan.seed, setup.name, setup.since_s)

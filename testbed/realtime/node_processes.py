@@ -33,7 +33,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.auth import new_credentials
 from testbed.realtime.child import HELD_SIGNALS, Launch, run_child
 from testbed.realtime.endpoints import Endpoints
-from testbed.realtime.processor import Tokens
+from testbed.realtime.processor import GPU_TOKENS, Tokens
 from testbed.realtime.setup import NodeSetup
 from testbed.results.failures import STACKS_SIGNAL, Cause, oom_kills
 
@@ -59,6 +59,10 @@ class _Process:
     progress: int  # read end of the pipe for its lines
     text: bytearray = field(default_factory=bytearray)
     report: Line = field(default_factory=dict)
+
+
+def _is_on_gpu(node: NodePlan) -> bool:
+    return node.role == "worker" and node.device.kind != "cpu"
 
 
 class Processes(Protocol):
@@ -87,6 +91,8 @@ class NodeProcesses:
         self._oom_kills = oom_kills()
         self._number = {node.name: number for number, node in enumerate(plan.nodes)}
         self._tokens = Tokens.make(launch.cores, len(plan.nodes))
+        used = {node.device.index for node in plan.nodes if _is_on_gpu(node)}
+        self._gpu_tokens = {index: Tokens.make(GPU_TOKENS, len(plan.nodes)) for index in sorted(used)}
         self._lifeline = os.pipe()  # children watch the read end, which ends when this process does
         self._running: dict[str, _Process] = {}
         self._selector = selectors.DefaultSelector()
@@ -110,7 +116,8 @@ class NodeProcesses:
         self._running.clear()
         self._selector.close()
         self._endpoints.close()
-        self._tokens.close()
+        for tokens in (self._tokens, *self._gpu_tokens.values()):
+            tokens.close()
         for descriptor in self._lifeline:
             os.close(descriptor)
 
@@ -153,9 +160,16 @@ class NodeProcesses:
         return NodeSetup(
             plan=self._plan, name=node.name, addresses=self._endpoints.addresses,
             listener=self._endpoints.listener(node.name), credentials=self._credentials, epoch_ns=self._epoch_ns,
-            tokens=self._tokens.of(self._number[node.name]), limits=self._launch.limits, since_s=since_s,
+            tokens=self._tokens_of(node), limits=self._launch.limits, since_s=since_s,
             source=self._endpoints.source, beside=self._endpoints.beside,
         )  # fmt: skip
+
+    def _tokens_of(self, node: NodePlan) -> Tokens:
+        """The view of those that steps of ``node`` take: one for a core, or its share of a GPU."""
+        number, device = self._number[node.name], node.device
+        if not _is_on_gpu(node):
+            return self._tokens.of(number)
+        return self._gpu_tokens[device.index].of(number, max(1, round(device.share * GPU_TOKENS)))
 
     def _not_for(self, node: NodePlan) -> list[int]:
         """The parent's descriptors that the child does not need."""
@@ -239,5 +253,5 @@ class NodeProcesses:
         os.close(process.pidfd)
         os.close(process.progress)
         del self._running[process.node]
-        self._tokens.give_back(self._number[process.node])
+        self._tokens_of(self._plan.node(process.node)).give_back(self._number[process.node])
         yield ProcessEnd(process.node, os.waitstatus_to_exitcode(status), process.report)

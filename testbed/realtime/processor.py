@@ -1,8 +1,8 @@
 """A node's computation: in threads beside the event loop, so that messages keep moving, and in the order of the calls.
 
 All nodes of a machine share its cores, so training steps take turns: while it really computes, a step holds one of as
-many tokens as there are cores. Without tokens, steps that run at the same time would slow each other down by amounts
-that depend on the host and that no model of the device contains.
+many tokens as there are cores, or on a GPU its share of a hundred. Without tokens, steps that run at the same time
+would slow each other down by amounts that depend on the host and that no model of the device contains.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
+from testbed.devices.accelerator import timed_on_host
+
 T = TypeVar("T")
+Timed = Callable[[Callable[[], Any]], tuple[Any, float]]
+
+GPU_TOKENS = 100  # of each GPU: a step takes its share of them
 
 _LOWEST_PRIORITY = 19
 INLINE_S = 50e-6  # handing work to a thread, and its result back, costs about as much
@@ -32,53 +37,85 @@ _NEWEST = 0.3  # weight of the newest measurement
 class Tokens:
     """A counting semaphore (an eventfd) that forked processes share. ``holder``: the process that uses this view.
 
-    A byte of shared memory per holder says whether it has a token now, so that the parent can ``give_back`` the token
-    of a process that was killed.
+    Two bytes of shared memory per holder say how many tokens it has now, and whether it is its turn to take several, so
+    that the parent can ``give_back`` what a process had that was killed.
+
+    need  tokens that this holder takes at a time; who takes several waits for its turn first, so that no two wait with
+          a part of what they need
     """
 
     descriptor: int
+    turn: int
     holding: mmap.mmap
     holder: int = 0
+    need: int = 1
 
     @classmethod
     def make(cls, count: int, holders: int = 1) -> Tokens:
         """``count`` tokens for the processes 0 to ``holders`` - 1."""
-        return cls(os.eventfd(count, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC), mmap.mmap(-1, holders))
+        flags = os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC
+        return cls(os.eventfd(count, flags), os.eventfd(1, flags), mmap.mmap(-1, 2 * holders))
 
-    def of(self, holder: int) -> Tokens:
-        """The view of ``holder``, which takes one token at a time."""
-        return replace(self, holder=holder)
+    def of(self, holder: int, need: int = 1) -> Tokens:
+        """The view of ``holder``, which takes ``need`` tokens at a time."""
+        return replace(self, holder=holder, need=need)
 
     def acquire(self, deadline_s: float) -> None:
-        """Block this thread until a token is free, and take it. Raise ``TimeoutError`` after ``deadline_s``."""
-        poll = select.poll()
-        poll.register(self.descriptor, select.POLLIN)
-        end_s = time.monotonic() + deadline_s
-        while True:
-            try:
-                os.eventfd_read(self.descriptor)
-                self.holding[self.holder] = 1
-                return
-            except BlockingIOError:
-                left_s = end_s - time.monotonic()
-                if left_s <= 0:
-                    raise TimeoutError(f"no core became free within {deadline_s:g} s") from None
-                poll.poll(left_s * 1000)
+        """Block this thread until enough are free, and take them. Raise ``TimeoutError`` after ``deadline_s``."""
+        end_s, mine = time.monotonic() + deadline_s, 2 * self.holder
+        try:
+            if self.need > 1:
+                _take(self.turn, end_s)
+                self.holding[mine + 1] = 1
+            for _ in range(self.need):
+                _take(self.descriptor, end_s)
+                self.holding[mine] += 1
+        except TimeoutError:
+            self.give_back(self.holder)
+            raise TimeoutError(f"no core or GPU became free within {deadline_s:g} s") from None
+        if self.need > 1:
+            self._end_turn(mine + 1)
 
     def release(self) -> None:
-        """Give the token back."""
-        self.holding[self.holder] = 0
-        os.eventfd_write(self.descriptor, 1)
+        """Give the tokens back."""
+        self._give(min(self.need, self.holding[2 * self.holder]))
+
+    def _give(self, count: int) -> None:
+        self.holding[2 * self.holder] -= count
+        os.eventfd_write(self.descriptor, count)
 
     def give_back(self, holder: int) -> None:
-        """Release the token that ``holder``, which has died, may have had."""
-        if self.holding[holder]:
-            self.of(holder).release()
+        """Release what ``holder``, which has died, may have had."""
+        self.of(holder)._give(self.holding[2 * holder])
+        if self.holding[2 * holder + 1]:
+            self._end_turn(2 * holder + 1)
+
+    def _end_turn(self, place: int) -> None:
+        self.holding[place] = 0
+        os.eventfd_write(self.turn, 1)
 
     def close(self) -> None:
         """Close the descriptors of this process."""
         os.close(self.descriptor)
+        os.close(self.turn)
         self.holding.close()
+
+
+def _take(descriptor: int, end_s: float) -> None:
+    """Take one from an eventfd. Raise ``TimeoutError`` at ``end_s`` of the monotonic clock."""
+    poll = None
+    while True:
+        try:
+            os.eventfd_read(descriptor)
+            return
+        except BlockingIOError:
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError from None
+            if poll is None:
+                poll = select.poll()
+                poll.register(descriptor, select.POLLIN)
+            poll.poll(left_s * 1000)
 
 
 class Processor:
@@ -86,8 +123,9 @@ class Processor:
     checkpoints.
     """
 
-    def __init__(self, tokens: Tokens, deadline_s: float) -> None:
-        self._tokens, self._deadline_s = tokens, deadline_s
+    def __init__(self, tokens: Tokens, deadline_s: float, timed: Timed = timed_on_host) -> None:
+        """``timed``: returns what a function returns, complete, and the seconds that it took."""
+        self._tokens, self._deadline_s, self.timed = tokens, deadline_s, timed
         self._timed_path = ThreadPoolExecutor(1, "compute", lambda: torch.set_num_threads(1))
         self._codecs = ThreadPoolExecutor(1, "codecs", lambda: torch.set_num_threads(1))
         self._coding = 0  # pieces of work that the thread of codecs has yet to do
@@ -100,7 +138,7 @@ class Processor:
 
     async def run(self, function: Callable[[], T]) -> tuple[T, float]:
         """Run in the thread of the timed path without a token; returns the value and the seconds that it took."""
-        return await asyncio.get_running_loop().run_in_executor(self._timed_path, timed, function)
+        return await asyncio.get_running_loop().run_in_executor(self._timed_path, self.timed, function)
 
     async def code(self, row: str, elements: int, function: Callable[[], T]) -> tuple[T, float]:
         """Run a codec in the thread of codecs, or here if that is idle and it takes less than handing it over would.
@@ -108,11 +146,11 @@ class Processor:
         ``row``: what it is, for the measured duration of an element.
         """
         if not self._coding and self._element_s.get(row, _ASSUMED_ELEMENT_S) * elements < INLINE_S:
-            value, real_s = timed(function)
+            value, real_s = timed_on_host(function)
         else:
             self._coding += 1
             try:
-                value, real_s = await asyncio.get_running_loop().run_in_executor(self._codecs, timed, function)
+                value, real_s = await asyncio.get_running_loop().run_in_executor(self._codecs, timed_on_host, function)
             finally:
                 self._coding -= 1
         if elements:
@@ -133,15 +171,9 @@ class Processor:
     def _with_token(self, function: Callable[[], T]) -> tuple[T, float]:
         self._tokens.acquire(self._deadline_s)
         try:
-            return timed(function)
+            return self.timed(function)
         finally:
             self._tokens.release()
-
-
-def timed(function: Callable[[], T]) -> tuple[T, float]:
-    """The value of ``function``, and the wall-clock seconds that it took."""
-    start_s = time.perf_counter()
-    return function(), time.perf_counter() - start_s
 
 
 def _lower_priority() -> None:

@@ -17,7 +17,7 @@ from testbed.plan.model import Plan
 from testbed.plan.pace import Pacer
 from testbed.realtime.cores import ModelledCores
 from testbed.realtime.network import Network
-from testbed.realtime.processor import Processor, timed
+from testbed.realtime.processor import Processor
 from testbed.realtime.recorder import EventRecorder
 from testbed.world import Future, Instant, Work, World
 
@@ -244,7 +244,7 @@ class RealWorld:
             value, real_s = await self._processor.code(work.cost.row, work.elements, function)
         else:
             inline = work.size_bytes <= INLINE_BYTES
-            value, real_s = timed(function) if inline else await self._processor.run(function)
+            value, real_s = self._processor.timed(function) if inline else await self._processor.run(function)
             if work.kind == "copy":
                 return value
         modelled_s = await self._cores.spend(work, self.pacer) if self._cores is not None else 0.0

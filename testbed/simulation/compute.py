@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from testbed.compute_model import ComputeModel
 from testbed.costs import CODING, USER_CODE
+from testbed.devices.accelerator import Accelerator
 from testbed.results.events import microseconds
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.host import Thread
@@ -15,6 +16,14 @@ from testbed.simulation.recorder import VirtualRecorder
 from testbed.world import Work
 
 T = TypeVar("T")
+
+
+Compute = Callable[[Work, Callable[[], Any]], Coroutine[Any, Any, Any]]
+
+
+def completed_on(accelerator: Accelerator, compute: Compute) -> Compute:
+    """Return ``compute`` with functions whose results are complete on a GPU when they return."""
+    return lambda work, function: compute(work, lambda: accelerator.timed(function)[0])
 
 
 class SimulatedProcessor:

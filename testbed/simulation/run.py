@@ -13,15 +13,18 @@ from typing import Any, cast
 from simpy.core import EmptySchedule
 
 from testbed.compute_model import ComputeModel
+from testbed.devices.accelerator import accelerator_of
 from testbed.errors import Interrupted, NodeLost, RunFailed
 from testbed.garbage import pass_over_present_objects, relaxed_garbage_collection
 from testbed.messages import Message, MessageKind
+from testbed.placing import place_of
 from testbed.plan.fault_clock import FaultClock, expendable, late_comers
 from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.plan.pace import Pacer
 from testbed.results.events import EventLog, flushed
 from testbed.results.progress import Progress
 from testbed.simulation.clock import Clock
+from testbed.simulation.compute import completed_on
 from testbed.simulation.connections import SimulatedNetwork
 from testbed.simulation.failure_notifier import FailureNotifier
 from testbed.simulation.faults import OnFault, SimulatedFaults
@@ -201,6 +204,9 @@ class Simulation:
         world = SimulatedWorld(
             node, self.clock, self._waits, recorder, self._compute, self._plan.timeouts.step_deadline_s, self._connect
         )
+        accelerator = accelerator_of(place_of(self._plan, plan))
+        if accelerator is not None:
+            world.compute = cast(Any, completed_on(accelerator, world.compute))
         world.on_failure = partial(self._on_failure, name)
         world.on_settle = self._settle
         if name == monitor_of(self._plan):

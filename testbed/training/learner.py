@@ -16,7 +16,7 @@ State = dict[str, Tensor | int | float]  # content of a checkpoint, flat, by nam
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Mean loss over ``samples``, and its gradient: one new flat float32 tensor per key."""
+    """Mean loss over ``samples``, and its gradient: one new flat float32 tensor per key, where it was computed."""
 
     loss: float
     samples: int

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from functools import cached_property
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from testbed.errors import CapabilityError, ScenarioError
+from testbed.devices.accelerator import CPU, EVALUATION, accelerator_of
+from testbed.errors import ScenarioError
 from testbed.training.batches import Batches
 from testbed.training.datasets import Dataset, as_model_input, digest_of
 from testbed.training.learner import Score, SegmentedStep, State, StepResult
@@ -19,29 +24,45 @@ from testbed.training.shapes import ModelShape
 from testbed.training.tables import EmbeddingTables
 
 TEST_BATCH = 1000
-CPU = torch.device("cpu")
+_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"  # without it, cuBLAS may give other bits every time
 
 
-def torch_device(kind: str, rank: int = 0) -> torch.device:
-    """Return the device for the worker or server of that rank; ranks are distributed over the GPUs round robin.
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """How gradients are computed.
 
-    Raise ``CapabilityError`` for ``cuda`` if torch finds no GPU. Results on a GPU differ in bits from the processor's.
+    precision   ``float32`` | ``tf32`` | ``bf16``: automatic mixed precision; parameters and gradients stay float32
+    accumulate  parts of a batch, whose gradients are averaged
+    compiled    whether the model goes through torch.compile
+    on_host     whether gradients and values are returned in main memory, and not where they were computed
     """
-    assert kind in ("cpu", "cuda"), kind
-    if kind == "cpu":
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        cuda = torch.version.cuda
-        reason = f"for CUDA {cuda}, but finds no GPU: check its driver" if cuda else "without CUDA: install another"
-        raise CapabilityError(
-            f"device: cuda is not available here: torch {torch.__version__} was built {reason}, or write device: cpu"
-        )
-    return torch.device("cuda", rank % torch.cuda.device_count())
+
+    precision: str = "float32"
+    accumulate: int = 1
+    compiled: bool = False
+    on_host: bool = False
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
+        """Return the context of forward passes."""
+        return torch.autocast(device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
+
+
+def configure(precision: str, deterministic: bool, device: torch.device) -> None:
+    """Set what holds for all of torch in this process. Initialises no GPU."""
+    if torch.are_deterministic_algorithms_enabled() != deterministic:
+        torch.use_deterministic_algorithms(deterministic)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    if device.type == "cpu":
+        return
+    if deterministic:
+        os.environ.setdefault(_CUBLAS, ":4096:8")
+    torch.backends.cudnn.benchmark = not deterministic
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
 
 def mean_loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean cross-entropy of logits [..., classes] for labels [...]."""
-    return functional.cross_entropy(outputs.flatten(0, -2), labels.flatten())
+    """Return the mean cross-entropy, in float32, of logits [..., classes] for labels [...]."""
+    return functional.cross_entropy(outputs.flatten(0, -2).float(), labels.flatten())
 
 
 class TorchStep:
@@ -52,8 +73,11 @@ class TorchStep:
     So these are the same operations as the whole step, hence the same bits.
     """
 
-    def __init__(self, segments: tuple[Segment, ...], inputs: Tensor, labels: Tensor) -> None:
-        self._segments, self._labels = segments, labels
+    def __init__(
+        self, segments: tuple[Segment, ...], inputs: Tensor, labels: Tensor,
+        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext, on_host: bool = False,
+    ) -> None:  # fmt: skip
+        self._segments, self._labels, self._autocast, self._on_host = segments, labels, autocast, on_host
         self.samples = len(inputs)
         self._activation = inputs  # input of the next segment's forward pass
         self._inputs: list[Tensor] = []
@@ -72,7 +96,8 @@ class TorchStep:
         assert index == len(self._outputs), f"segment {index} comes after {len(self._outputs) - 1}"
         inputs = self._activation.detach()
         inputs.requires_grad_(index > 0)
-        outputs = self._segments[index].module(inputs)
+        with self._autocast():
+            outputs = self._segments[index].module(inputs)
         self._inputs.append(inputs)
         self._outputs.append(outputs)
         self._activation = outputs
@@ -86,7 +111,7 @@ class TorchStep:
         self._loss = loss.detach()
 
     def backward_segment(self, index: int) -> list[Tensor]:
-        """Return flat float32 gradients of the segment's keys, on the host."""
+        """Return flat float32 gradients of the segment's keys."""
         assert self._incoming is not None, "backward begins when all segments have run forward"
         assert index == len(self._outputs) - 1, f"segment {len(self._outputs) - 1} comes before {index}"
         inputs, outputs = self._inputs.pop(), self._outputs.pop()
@@ -96,28 +121,47 @@ class TorchStep:
         gradients = list(torch.autograd.grad(outputs, wanted, self._incoming))
         if index > 0:
             self._incoming = gradients.pop()
-        return [to_host(gradient) for gradient in gradients]
+        return returned(gradients, self._on_host)
 
 
-def to_host(gradient: Tensor) -> Tensor:
-    """Return the gradient flat and in main memory, as messages need it."""
-    return gradient.reshape(-1).cpu()
+def returned(gradients: Sequence[Tensor], on_host: bool) -> list[Tensor]:
+    """Return gradients flat, where they are or, in one copy, in main memory."""
+    flat = [gradient.reshape(-1) for gradient in gradients]
+    accelerator = accelerator_of(flat[0].device) if on_host and flat else None
+    return list(accelerator.to_host(tuple(flat))) if accelerator else flat
 
 
 class Trainer:
-    """A model and its data. Tensors are flat float32 on the host, one per parameter, in the model's order.
+    """A model and its data on ``device``. Tensors are flat float32, one per parameter, in the model's order.
 
-    The model computes on ``device``; gradients and values are copied between device and host when they are read or set.
+    Gradients and values stay on the device, unless ``computing`` wants them in main memory; values may come from both.
     """
 
-    def __init__(self, model: nn.Module, dataset: Dataset, batches: Batches, device: torch.device = CPU) -> None:
+    def __init__(
+        self, model: nn.Module, dataset: Dataset, batches: Batches, device: torch.device = CPU,
+        computing: Computing = Computing(),
+    ) -> None:  # fmt: skip
         assert not list(model.buffers()), "buffers would differ between workers; see testbed/training/models"
         self._model, self._dataset, self._batches, self._device = model.to(device), dataset, batches, device
+        self._computing, self._accelerator = computing, accelerator_of(device)
         self._scored_model: nn.Module | None = None
         self.epoch = 0
         self._parameters = list(self._model.parameters())
+        if computing.compiled:
+            for module in (self._model, *(segment.module for segment in segments(self._model))):
+                module.compile()
         self._segments = segments(self._model)
         self.sizes = tuple(parameter.numel() for parameter in self._parameters)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self._device
+
+    @property
+    def model(self) -> nn.Module:
+        """What it trains."""
+        return self._model
 
     @property
     def shape(self) -> ModelShape:
@@ -142,22 +186,66 @@ class Trainer:
     def gradient(self, step: int) -> StepResult:
         """Return loss and gradients of the batch of ``step`` at the current values."""
         inputs, labels = self._batch(step)
-        loss = mean_loss(self._model(inputs), labels)
-        gradients = torch.autograd.grad(loss, self._parameters)
-        return StepResult(loss.item(), len(inputs), [to_host(gradient) for gradient in gradients])
+        loss, gradients = self._gradient(inputs, labels)
+        return StepResult(loss.item(), len(inputs), returned(gradients, self._computing.on_host))
+
+    def _gradient(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
+        if self._computing.accumulate == 1:
+            return self._of_part(inputs, labels)
+        parts = zip(*(each.tensor_split(self._computing.accumulate) for each in (inputs, labels)), strict=True)
+        total, gradients = torch.zeros((), device=inputs.device), [torch.zeros_like(each) for each in self._parameters]
+        for some_inputs, some_labels in parts:
+            loss, more = self._of_part(some_inputs, some_labels)
+            share = len(some_inputs) / len(inputs)
+            total += loss * share
+            torch._foreach_add_(gradients, list(more), alpha=share)
+        return total, gradients
+
+    def _of_part(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
+        with self._computing.autocast(self._device):
+            outputs = self._model(inputs)
+        loss = mean_loss(outputs, labels)
+        return loss.detach(), torch.autograd.grad(loss, self._parameters)
 
     def begin(self, step: int) -> SegmentedStep:
         """Begin the same step segment by segment; its gradients have the same bits."""
-        return TorchStep(self._segments, *self._batch(step))
+        autocast = partial(self._computing.autocast, self._device)
+        return TorchStep(self._segments, *self._batch(step), autocast, self._computing.on_host)
+
+    def warm_up(self, *, by_segments: bool) -> None:
+        """Compute a step and a score for no one: kernels are loaded, chosen and compiled by then."""
+        inputs, labels = self._samples(self._batches.indices(0))
+        if by_segments:
+            count, step = (
+                len(self._segments),
+                TorchStep(self._segments, inputs, labels, partial(self._computing.autocast, self._device)),
+            )
+            for index in range(count):
+                step.forward_segment(index)
+            for index in reversed(range(count)):
+                step.backward_segment(index)
+        else:
+            self._gradient(inputs, labels)[0].item()
+        with torch.no_grad():
+            self._model(inputs)
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         indices, self.epoch = self._batches.indices(step), self._batches.epoch(step)
+        return self._samples(indices)
+
+    def _samples(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         inputs, labels = self._dataset.train_inputs[indices], self._dataset.train_labels[indices]
         return as_model_input(inputs.to(self._device)), labels.to(self._device)
 
     def values(self) -> list[Tensor]:
-        """Return a copy of the current values."""
-        return [parameter.detach().reshape(-1).to(CPU, copy=True) for parameter in self._parameters]
+        """Return a copy of the current values, complete."""
+        if self._accelerator is None:
+            return self._copies()
+        copies, _ = self._accelerator.timed(self._copies)
+        return list(self._accelerator.to_host(tuple(copies))) if self._computing.on_host else copies
+
+    def _copies(self) -> list[Tensor]:
+        return [parameter.detach().reshape(-1).clone() for parameter in self._parameters]
 
     @torch.no_grad()
     def load(self, values: list[Tensor]) -> None:
@@ -172,6 +260,10 @@ class Trainer:
     @torch.no_grad()
     def evaluate(self, values: list[Tensor]) -> Score:
         """Return accuracy and loss on the test set at ``values``. It has a copy of the model, for concurrent use."""
+        with self._accelerator.on(EVALUATION) if self._accelerator else nullcontext():
+            return self._score(values)
+
+    def _score(self, values: list[Tensor]) -> Score:
         if self._scored_model is None:
             self._scored_model = copy.deepcopy(self._model)
         _set(list(self._scored_model.parameters()), values)

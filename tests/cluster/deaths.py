@@ -55,7 +55,8 @@ def main() -> None:
         command = [*sweep(scenario, out), "--seeds", str(SEEDS)]
         process, finished = begin(cluster, command), dict[str, int]()
         while sum(struck.values()) < arguments.moments and len(done(out)) < 4 * SEEDS:
-            time.sleep(draw.uniform(0, 6))
+            _wait_for_more(out, finished, process)
+            time.sleep(draw.uniform(0, 3))
             victim = draw.choice(list(VICTIMS))
             machine = strike(cluster, victim, draw)
             if machine is None:
@@ -81,6 +82,11 @@ def main() -> None:
             "another table than on one machine"
         )
     print(f"killed {dict(struck)}; nothing was left, no finished point was run again, and the table is the same")
+
+
+def _wait_for_more(out: Path, finished: dict[str, int], process: subprocess.Popen[str]) -> None:
+    """The next blow should fall while points run."""
+    wait_until(lambda: len(done(out)) > len(finished) or process.poll() is not None, 300)
 
 
 def _kept(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:

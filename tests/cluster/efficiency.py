@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.cluster.sweeping import SMALL, begin, places, sweep
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _ROUNDS = "training.rounds=40"
+KINDS = {"points": "sweep_machine", "workers of Ray": "ray::testbed", "command": "testbed.cli.main"}
 
 
 class Meter:
@@ -29,17 +31,21 @@ class Meter:
 
     def __init__(self, cluster: Raylets) -> None:
         self._machines, self._before, self._now = cluster.machines, dict[int, float](), dict[int, float]()
+        self._kinds: dict[int, str] = {}
         self._look()
         self._before = dict(self._now)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
 
-    def stop(self) -> float:
-        """Return the seconds."""
+    def stop(self) -> Counter[str]:
+        """Return the seconds by kind of process."""
         self._over.set()
         self._thread.join()
-        return sum(used_s - self._before.get(pid, 0.0) for pid, used_s in self._now.items())
+        used = Counter[str]()
+        for pid, used_s in self._now.items():
+            used[self._kinds[pid]] += used_s - self._before.get(pid, 0.0)
+        return used
 
     def _watch(self) -> None:
         while not self._over.wait(0.2):
@@ -47,7 +53,9 @@ class Meter:
 
     def _look(self) -> None:
         for machine in self._machines:
-            for pid in machine.processes():
+            for pid, text in machine.processes().items():
+                kinds = [kind for kind, word in KINDS.items() if word in text]
+                self._kinds[pid] = kinds[0] if kinds else "raylets"
                 with suppress(OSError):
                     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                     self._now[pid] = sum(map(int, fields[11:15])) * _TICK_S  # with children that were waited for
@@ -70,13 +78,14 @@ def main() -> None:
         with raylets(workers=arguments.machines) as cluster:
             meter, begin_s = Meter(cluster), time.monotonic()
             output, _ = (process := begin(cluster, [*sweep(scenario, there), *more])).communicate()
-            wall_s, used_s = time.monotonic() - begin_s, meter.stop()
+            wall_s, used = time.monotonic() - begin_s, meter.stop()
             assert process.returncode == 0, output
         same = (here / "sweep.csv").read_bytes() == (there / "sweep.csv").read_bytes()
         print(f"{arguments.points} points, {len(set(places(there).values()))} machines, the same table: {same}")
         print(f"one machine: {own_s:.1f} s of processors in {own_wall_s:.1f} s")
-        print(f"cluster:     {used_s:.1f} s of processors in {wall_s:.1f} s")
-        print(f"efficiency by processor time {own_s / used_s:.2f}, by wall time {own_wall_s / wall_s:.2f}")
+        print(f"cluster:     {used.total():.1f} s of processors in {wall_s:.1f} s:")
+        print(", ".join(f"{kind} {used_s:.1f} s" for kind, used_s in used.most_common()))
+        print(f"efficiency by processor time {own_s / used.total():.2f}, by wall time {own_wall_s / wall_s:.2f}")
 
 
 if __name__ == "__main__":

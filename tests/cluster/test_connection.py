@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import testbed
 from testbed.cluster import connection
 from testbed.errors import CapabilityError, ScenarioError, TestbedError
 from tests.cli.forked import command
@@ -114,3 +116,9 @@ def test_machines_are_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> N
     (machine,) = connection.machines()
     assert (machine.id, machine.address, machine.cores, machine.gpus) == ("b1", "10.0.0.2", 4.0, 1.0)
     assert machine.slots == {"emulate": 1} and machine.labels == {"dc": "tokyo"} and machine.memory_bytes == 8e9
+
+
+@pytest.mark.slow  # 5 s
+def test_from_python_the_errors_are_those_of_the_command(tmp_path: Path) -> None:
+    with pytest.raises(CapabilityError, match=r"--cluster 127.0.0.1:1: (nothing answers there|.*needs Ray)"):
+        testbed.sweep("quickstart", {"codec": ["none"]}, on="simulate", out=tmp_path / "out", cluster="127.0.0.1:1")

@@ -6,15 +6,16 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.raylets import ROOT, Raylets, needs_raylets, raylets
-from tests.cluster.sweeping import POINTS, SMALL, begin, done, end, left_on, places, sweep, wait_until
+from tests.cluster.sweeping import CODE, MINE, POINTS, SMALL, begin, done, end, left_on, places, sweep, wait_until
 
-pytestmark = [needs_raylets, pytest.mark.slow, pytest.mark.timeout(600)]  # 170 s in all
+pytestmark = [needs_raylets, pytest.mark.slow, pytest.mark.timeout(600)]  # 30 to 60 s each
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +110,42 @@ def test_workers_of_ray_are_killed(cluster: Raylets, scenario: Path, table: byte
     assert "lost with its process or machine (WorkerCrashedError); it is run again (2 of 4 attempts)" in text
     assert (out / "sweep.csv").read_bytes() == table
     wait_until(lambda: not any(left_on(machine) for machine in cluster.workers), 30)
+
+
+# Where the testbed is, found without the working directory.
+WHERE = "import sys; sys.path.remove(''); import testbed; print(testbed.__path__[0].rpartition('/')[0])"
+
+
+def test_files_and_code_go_to_machines_that_have_none(tmp_path: Path) -> None:
+    """One machine without the testbed; the user's code and data are on the head's disk alone."""
+    (tmp_path / "mine.py").write_text(CODE)
+    (tmp_path / "mine.txt").write_text("to be or not to be, that is the question " * 40)
+    model, data = "{kind: transformer, layers: 1, heads: 1}", f"{{kind: text, file: {tmp_path}/mine.txt, context: 8}}"
+    scenario = tmp_path / "own.yaml"
+    own = SMALL.replace("model: {kind: mlp, hidden: 8}, data: digits", f"model: {model}, data: {data}")
+    scenario.write_text(own + MINE)
+    words = [*sweep(scenario, tmp_path / "here")[:6], "--seeds", "2", "--allow-code"]
+    subprocess.run(words, check=True, capture_output=True, cwd=ROOT)
+    with raylets(workers=0) as cluster:
+        machine = cluster.add(env={"PYTHONPATH": ""})
+        installed = machine.run([sys.executable, "-c", WHERE], env={"PYTHONPATH": ""}).strip()
+        for package in ("testbed", "emulation", "topologies", "analysis", "scenarios"):
+            for root in {str(ROOT), installed}:
+                machine.run(["mount", "-t", "tmpfs", "tmpfs", f"{root}/{package}"])
+        with pytest.raises(AssertionError, match="No module named 'testbed"):
+            machine.run([sys.executable, "-c", "import testbed.plan"])
+        words[words.index(str(tmp_path / "here"))] = str(tmp_path / "there")
+        end(begin(cluster, words))
+        assert set(places(tmp_path / "there").values()) == {machine.address}
+        assert not [path for path in machine.disk() if "mine" in path]
+    assert (tmp_path / "there" / "sweep.csv").read_bytes() == (tmp_path / "here" / "sweep.csv").read_bytes()
+
+
+def test_a_machine_with_other_packages_gets_no_points(scenario: Path, table: bytes, tmp_path: Path) -> None:
+    with raylets(workers=1) as cluster:
+        other = cluster.add(env={"PYTHONPATH": f"/tmp/old:{ROOT}"})
+        package = "/tmp/old/simpy-1.0.dist-info"
+        other.run(["sh", "-c", f"mkdir -p {package}; printf 'Name: simpy\\nVersion: 1.0\\n' > {package}/METADATA"])
+        text = end(begin(cluster, sweep(scenario, tmp_path / "out")))
+    assert f"machine {other.address} gets no points: it has simpy 1.0 instead of" in text
+    assert (tmp_path / "out" / "sweep.csv").read_bytes() == table

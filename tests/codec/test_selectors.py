@@ -206,17 +206,3 @@ def test_the_sweep_is_several_times_faster_than_torch_topk() -> None:
         times[0].append(middle - start)
         times[1].append(time.perf_counter() - middle)
     assert min(times[1]) > 3 * min(times[0])
-
-
-# ---- the GPU form, in Triton's interpreter ------------------------------------------------------------------------
-
-
-def test_the_gpu_form_chooses_the_same() -> None:
-    pytest.importorskip("triton", reason="Triton comes with the CUDA builds of PyTorch only")
-    import os
-    import subprocess
-    import sys
-
-    command = [sys.executable, "-m", "tests.codec.triton_interpreter"]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    subprocess.run(command, check=True, timeout=240, env=environment)

@@ -88,4 +88,8 @@ class RandomK(Drawing):
         check_k(k, source.size)
         for part in blocks(source.size):
             check_finite(magnitude_bits(source.update(part)))
-        return np.sort(self._random.choice(source.size, k, replace=False, shuffle=False))
+        return self.draw(source.size, k)
+
+    def draw(self, size: int, k: int) -> Indices:
+        """Draw k of ``size`` positions; ascending."""
+        return np.sort(self._random.choice(size, k, replace=False, shuffle=False))

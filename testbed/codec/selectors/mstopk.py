@@ -7,6 +7,7 @@ returns a random run for up to all of k, and for a constant tensor everything. T
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ SAMPLINGS = 30  # of the paper
 
 
 @dataclass(slots=True)
-class _Thresholds:
+class Thresholds:
     """The best threshold from above (too few elements reach it) and from below (too many do)."""
 
     upper: float = 0.0
@@ -42,28 +43,41 @@ class PublishedMsTopk(Drawing):
         found = self._search(magnitudes, k)
         sure = np.flatnonzero(magnitudes >= found.upper)
         between = np.flatnonzero((magnitudes >= found.lower) & (magnitudes < found.upper))
-        missing = max(0, k - found.upper_count)
-        start = int(self._random.integers(0, max(0, between.size - missing) + 1))
+        start, missing = self.run(between.size, k, found.upper_count)
         return np.sort(np.concatenate([sure, between[start : start + missing]]))
 
-    def _search(self, magnitudes: Floats, k: int) -> _Thresholds:
-        best = _Thresholds(lower_count=magnitudes.size)
-        mean, largest = float(magnitudes.mean()), float(magnitudes.max(initial=0.0))
-        left, right = 0.0, 1.0
+    def run(self, between: int, k: int, sure: int) -> tuple[int, int]:
+        """Draw where the run among ``between`` candidates begins; return that and its length."""
+        missing = max(0, k - sure)
+        return int(self._random.integers(0, max(0, between - missing) + 1)), missing
+
+    def _search(self, magnitudes: Floats, k: int) -> Thresholds:
         counted = magnitudes  # those that may reach one of the thresholds that follow
+
+        def count(threshold: float) -> int:
+            nonlocal counted
+            reached = counted >= threshold
+            found = int(np.count_nonzero(reached))
+            if found > k and 4 * found < counted.size:
+                counted = counted[np.flatnonzero(reached)]
+            return found
+
+        mean, largest = float(magnitudes.mean()), float(magnitudes.max(initial=0.0))
+        return self.search(mean, largest, count, k, magnitudes.size)
+
+    def search(self, mean: float, largest: float, count: Callable[[float], int], k: int, size: int) -> Thresholds:
+        """Bisect between mean and largest magnitude; ``count`` returns how many of ``size`` reach a threshold."""
+        best, left, right = Thresholds(lower_count=size), 0.0, 1.0
         for _ in range(self._samplings):
             share = (left + right) / 2
             threshold = mean + share * (largest - mean)
-            reached = counted >= threshold
-            count = int(np.count_nonzero(reached))
-            if count <= k:
+            reached = count(threshold)
+            if reached <= k:
                 right = share
-                if count > best.upper_count:
-                    best.upper, best.upper_count = threshold, count
+                if reached > best.upper_count:
+                    best.upper, best.upper_count = threshold, reached
             else:
                 left = share
-                if count < best.lower_count:
-                    best.lower, best.lower_count = threshold, count
-                if 4 * count < counted.size:
-                    counted = counted[np.flatnonzero(reached)]
+                if reached < best.lower_count:
+                    best.lower, best.lower_count = threshold, reached
         return best

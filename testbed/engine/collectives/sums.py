@@ -41,7 +41,7 @@ class Chooser(Stateful, Protocol):
 def _memories(selector: str, seed: int) -> Memories:
     if selector == "exact":
         return Memories(SampleAndSweep(seed))
-    return Memories(PublishedMsTopk(seed) if selector == "published" else RandomK(seed), exact=False)
+    return Memories(PublishedMsTopk(seed) if selector == "published" else RandomK(seed))
 
 
 class OwnChoice:

@@ -32,6 +32,7 @@ from testbed.engine.collectives.step import OptimizerStep
 from testbed.engine.collectives.sums import BucketSum
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.guard import Guarded
+from testbed.engine.learner import step_shares
 from testbed.engine.local_kinds import serverless_work
 from testbed.engine.local_work import LocalResult, LocalWork, copying, load_batch
 from testbed.engine.membership import MembershipChanged
@@ -385,7 +386,7 @@ class OverlappingWorker(AllReduceWorker):
     async def _compute(self, round_: int) -> tuple[LocalResult, bool, Tasks]:
         await load_batch(self._learner, round_, round_)
         step, shape = self._learner.begin(round_), self._learner.shape
-        shares = shape.time_shares()
+        shares = step_shares(self._plan.node(self._world.node), shape)
         for segment, (share, _) in enumerate(shares):
             work = Work("step", round_, steps=share, part=f"forward {segment}")
             await self._world.compute(work, partial(step.forward_segment, segment))

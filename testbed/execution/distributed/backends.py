@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-import torch
-
 from testbed.engine.collectives.collectives import Collectives
-from testbed.errors import CapabilityError
+from testbed.execution.devices import require_per_worker
 from testbed.execution.distributed.meeting import ProcessGroup
 from testbed.execution.distributed.mpi.group import mpi_group
 from testbed.execution.distributed.mpi.library import load_mpi
@@ -28,17 +26,8 @@ class Backend:
     require: Callable[[int], object]
 
 
-def _gpus(workers: int) -> None:
-    there = torch.cuda.device_count()
-    if there < workers:
-        raise CapabilityError(
-            f"paradigm.backend: nccl needs a GPU for each of {workers} workers, and this machine has {there}; "
-            "write 'backend: gloo', or train on as many workers as there are GPUs"
-        )
-
-
 BACKENDS = {
     "gloo": Backend(gloo_group, lambda workers: None),
-    "nccl": Backend(nccl_group, _gpus),
+    "nccl": Backend(nccl_group, require_per_worker),
     "mpi": Backend(mpi_group, lambda workers: load_mpi()),
 }

@@ -104,6 +104,16 @@ def number(low: float, high: float, above: bool = False) -> FieldType:
     return FieldType(read, {"type": "number", "minimum": low, "maximum": high}, sample=high)
 
 
+def or_auto(whole: FieldType, auto: int = -1) -> FieldType:
+    """A whole number, or the word ``auto``, which is read as ``auto``."""
+    schema = {"anyOf": [{"enum": ["auto"]}, whole.json_schema]}
+
+    def read(value: Any) -> Any:
+        return auto if value == auto or text_of(value) == "auto" else whole.read(value)
+
+    return FieldType(read, schema, lambda value: "auto" if value == auto else value, sample=auto)
+
+
 def exactly(wanted: int, hint: str) -> FieldType:
     """One number and no other."""
 
@@ -213,5 +223,6 @@ DURATION = quantity(units.parse_duration, units.format_duration, "1 us", "720 h"
 INSTANT = quantity(units.parse_duration, units.format_duration, "0 s", "720 h", "10 s")
 SIZE = quantity(units.parse_size, units.format_size, "1 bytes", "16 GiB", "256 KiB")
 LOSS = quantity(units.parse_share, units.format_share, "0 %", "50 %", "0.1 %")
+PART = quantity(units.parse_share, units.format_share, "1 %", "100 %", "50 %")
 SHARE = quantity(units.parse_share, units.format_share, "0 %", "100 %", "95 %")
 ACCURACY = quantity(units.parse_share, units.format_share, "0.1 %", "100 %", "95 %")

@@ -8,6 +8,7 @@ from testbed.scenario.rules.facts import (
     Found,
     is_scripted,
     overlaps,
+    pulls_rows,
     techniques_of,
     tiers_of,
     with_servers,
@@ -67,6 +68,41 @@ def measured_pace_needs_real_time(scenario: Scenario) -> Found:
             "'measured' steps take no time in an exact run, where only what waits takes time",
             "write 'paced' and a device.step_time",
         )
+
+
+def gpus_are_outside_of_exact_runs(scenario: Scenario) -> Found:
+    if scenario.run.on == "exact" and _on_gpus(scenario):
+        yield Violation(
+            ("device", "kind"),
+            "'cuda' needs a GPU's driver, and the kernel of an exact run has none",
+            "write 'kind: cpu', or 'on: emulate'",
+        )
+
+
+def tables_by_rows_are_on_the_host(scenario: Scenario) -> Found:
+    if pulls_rows(scenario) and _on_gpus(scenario):
+        yield Violation(
+            ("device", "kind"),
+            "'pull: rows' finds and gathers rows in main memory",
+            "write 'kind: cpu' (and 'server_device: cpu'), or 'paradigm.pull: all'",
+        )
+
+
+def layers_are_computed_whole(scenario: Scenario) -> Found:
+    if overlaps(scenario) and scenario.training.accumulate > 1:
+        yield Violation(
+            ("training", "accumulate"),
+            "'overlap: layers' sends a layer's gradient before the batch's other parts have theirs",
+            "write 1, or 'overlap: none'",
+        )
+
+
+def _on_gpus(scenario: Scenario) -> bool:
+    sites = scenario.topology.data_centers
+    of_workers = (device for site in sites for device in site.worker_devices.values())
+    given = [scenario.device, *(site.device for site in sites), *of_workers]
+    kinds = [getattr(device, key, None) for device in given for key in ("kind", "server_device")]
+    return any(kind not in (None, "cpu") for kind in kinds)
 
 
 def real_compute_needs_values(scenario: Scenario) -> Found:

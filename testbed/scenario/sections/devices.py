@@ -7,10 +7,23 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from testbed.scenario.reading.quantities import DURATION, INSTANT, SHARE, is_null, number, one_of
+from testbed.scenario.reading.quantities import (
+    DURATION,
+    INSTANT,
+    PART,
+    SHARE,
+    integer,
+    is_null,
+    number,
+    one_of,
+    or_auto,
+)
 from testbed.scenario.reading.section import ReadAs, Section, changes_of
 from testbed.scenario.reading.violations import Violation, series_violations
+from testbed.scenario.sections.profile import PROFILE
 from testbed.scenario.sections.step_times import STEP_TIMES
+
+AUTO = -1  # ``index``: the GPU with the least load
 
 
 class SlowdownPoint(Section):
@@ -49,9 +62,17 @@ class Device(Section):
     """What a worker computes on, and how long one training step takes there."""
 
     kind: Annotated[str, one_of("cpu", "cuda")] = "cpu"
-    """Where the real mathematics runs."""
-    pace: Annotated[str, one_of("paced", "measured")] = "paced"
-    """paced: a step computes, then waits until its step time has passed. measured: it takes as long as it computes."""
+    """Where workers compute."""
+    share: Annotated[float, PART] = 1.0
+    """Part of a GPU that a worker's step occupies while it computes: at 50 %, steps of two workers run at one time; at
+    100 %, workers of one GPU take turns."""
+    index: Annotated[int, or_auto(integer(0, 1023))] = AUTO
+    """Number of the GPU; auto: the one with the least load."""
+    server_device: Annotated[str, one_of("cpu", "cuda")] = "cpu"
+    """Where servers aggregate and optimize."""
+    pace: Annotated[str, one_of("auto", "paced", "measured")] = "auto"
+    """paced: a step computes, then waits until its step time has passed. measured: it takes as long as it computes.
+    auto: measured on a GPU of a real run, else paced."""
     step_time: Annotated[float, DURATION] = 0.05
     """Time of one training step at speed 1."""
     speed: Annotated[float, number(0.001, 1000)] = 1.0
@@ -62,12 +83,14 @@ class Device(Section):
     """Times at which it is slower: a list of {at: 10 s, factor: 5}."""
     codec_speed: Annotated[float, number(0.001, 1000)] = 1.0
     """How many times faster codecs are than the table of costs says (`simulation.costs`); in virtual time only."""
+    profile: PROFILE = ()
+    """{file: NAME.csv}: times of the model's layers, as `testbed profile` measures them; instead of step_time."""
     step_times: STEP_TIMES = None
     """Step times of single workers instead of step_time: {file: NAME.csv} with the columns worker,step_time_ms. A row's
     worker is DATA_CENTER/workerN, or DATA_CENTER for all of its workers."""
 
 
-_CHANGED = tuple(name for name in Device.model_fields if name != "step_times")
+_CHANGED = tuple(name for name in Device.model_fields if name not in ("step_times", "profile"))
 DEVICE_CHANGES = ReadAs(
     changes_of(
         Device,

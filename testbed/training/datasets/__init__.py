@@ -15,6 +15,7 @@ from testbed.training.datasets.mnist import load_mnist
 from testbed.training.datasets.movielens import load_movielens
 from testbed.training.datasets.teacher import load_teacher
 from testbed.training.datasets.text import load_text
+from testbed.training.datasets.tokens import load_tokens
 from testbed.training.options import DATASETS
 
 
@@ -29,6 +30,7 @@ _LOADERS: dict[str, Callable[[Any, int], Dataset]] = {
     "cifar10": load_cifar10,
     "text": load_text,
     "teacher": load_teacher,
+    "tokens": load_tokens,
     "clicks": load_clicks,
     "movielens": load_movielens,
     "none": _no_data,

@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from testbed.errors import ScenarioError
 from testbed.training.declared import declared_shape
+from testbed.training.models.large import resnet50, vision_transformer
 from testbed.training.models.recommender import recommender
 from testbed.training.models.resnet import resnet
 from testbed.training.models.small import cnn, lenet, mlp
@@ -74,6 +75,8 @@ _BUILDERS: dict[str, Callable[[Any, tuple[int, ...], int], nn.Module]] = {
     "lenet": lenet,
     "mlp": mlp,
     "resnet": resnet,
+    "resnet50": resnet50,
+    "vit": vision_transformer,
     "transformer": transformer,
     "recommender": recommender,
 }

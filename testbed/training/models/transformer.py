@@ -30,11 +30,14 @@ class Embedding(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Causal self-attention and a feed-forward network, each added to its input [batch, tokens, width]."""
+    """Self-attention and a feed-forward network, each added to its input [batch, tokens, width].
 
-    def __init__(self, width: int, heads: int) -> None:
+    ``causal``: no token attends to later ones.
+    """
+
+    def __init__(self, width: int, heads: int, causal: bool = True) -> None:
         super().__init__()
-        self._heads = heads
+        self._heads, self._causal = heads, causal
         self.norm1 = nn.LayerNorm(width)
         self.query_key_value = nn.Linear(width, 3 * width)
         self.projection = nn.Linear(width, width)
@@ -51,7 +54,7 @@ class TransformerBlock(nn.Module):
         batch, tokens, width = inputs.shape
         split = self.query_key_value(inputs).view(batch, tokens, 3, self._heads, width // self._heads)
         query, key, value = split.permute(2, 0, 3, 1, 4)
-        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=self._causal)
         return attended.transpose(1, 2).reshape(batch, tokens, width)
 
 

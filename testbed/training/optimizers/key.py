@@ -212,7 +212,7 @@ class KeyOptimizer:
         self.value.copy_(value)
         self.updates = int(state["updates"])
         self._optimizer.state[self.value] = {
-            name: content.clone() if isinstance(content, Tensor) else content
+            name: _beside(self.value, content) if isinstance(content, Tensor) else content
             for name, content in below("optimizer", state).items()
         }
         if self._compensation is not None:
@@ -232,34 +232,76 @@ class KeyOptimizer:
         return gradient.clamp(-clip, clip) if clip > 0 else gradient
 
 
+def _beside(value: Tensor, content: Tensor) -> Tensor:
+    """Return a copy of an optimizer's state: moments where the value is; counters of steps stay on the host."""
+    return content.to(value.device, copy=True) if content.numel() == value.numel() else content.clone()
+
+
 class ModelOptimizer:
-    """One ``KeyOptimizer`` per key, for local steps (HFA, ESync, DiLoCo) and for single-process training."""
+    """One ``KeyOptimizer`` per key, for local steps (HFA, ESync, DiLoCo) and for single-process training.
+
+    On a GPU all keys are one, unless the optimizer needs each whole tensor: the same numbers, by a few large kernels
+    instead of many small ones.
+    """
 
     def __init__(self, kind: str, options: dict[str, Any], values: Sequence[Tensor]) -> None:
-        self.keys = [KeyOptimizer(kind, options, value) for value in values]
+        on_host = not values or values[0].is_cpu or values[0].is_meta
+        self._joined = None if on_host or OPTIMIZERS[kind].whole_tensors else [value.numel() for value in values]
+        self.keys = [KeyOptimizer(kind, options, value) for value in self._as_keys(values)]
+
+    def _as_keys(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        return tensors if self._joined is None else [torch.cat(list(tensors))]
 
     def step(self, gradients: Sequence[Tensor]) -> None:
         """Update every key by one step."""
-        for key, gradient in zip(self.keys, gradients, strict=True):
+        for key, gradient in zip(self.keys, self._as_keys(gradients), strict=True):
             key.step(gradient)
 
     def values(self) -> list[Tensor]:
         """Return the current values; the next step changes them in place."""
-        return [key.value for key in self.keys]
+        values = [key.value for key in self.keys]
+        return values if self._joined is None else list(torch.split(values[0], self._joined))
 
     def load(self, values: Sequence[Tensor]) -> None:
         """Set the values after a synchronisation; keep momentum and moments."""
-        for key, value in zip(self.keys, values, strict=True):
-            key.value.copy_(value)
+        for mine, value in zip(self.values(), values, strict=True):
+            mine.copy_(value)
 
     def state(self) -> State:
         """Return the states of all keys, by ``<key>/<name>``."""
+        states = [key.state() for key in self.keys]
+        if self._joined is not None:
+            states = _split(states[0], self._joined)
         state: State = {}
-        for number, key in enumerate(self.keys):
-            state |= under(str(number), key.state())
+        for number, each in enumerate(states):
+            state |= under(str(number), each)
         return state
 
     def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
         """Restore ``state``."""
-        for number, key in enumerate(self.keys):
-            key.load_state(below(str(number), state))
+        states: list[State] = [below(str(number), state) for number in range(len(self._joined or self.keys))]
+        if self._joined is not None:
+            states = [_merged(states, self._joined)]
+        for key, each in zip(self.keys, states, strict=True):
+            key.load_state(each)
+
+
+def _split(state: State, sizes: Sequence[int]) -> list[State]:
+    """Return the states of keys from that of all of them in one."""
+    states: list[State] = [{} for _ in sizes]
+    for name, content in state.items():
+        whole = isinstance(content, Tensor) and content.numel() == sum(sizes)
+        parts = torch.split(content, list(sizes)) if whole else [content] * len(sizes)  # type: ignore[arg-type]
+        for each, part in zip(states, parts, strict=True):
+            each[name] = part.clone() if isinstance(part, Tensor) else part
+    return states
+
+
+def _merged(states: Sequence[State], sizes: Sequence[int]) -> State:
+    """Inverse of ``_split``."""
+    merged: State = {}
+    for name, content in states[0].items():
+        each = [state[name] for state in states]
+        whole = isinstance(content, Tensor) and content.numel() == sizes[0] and content.dim() > 0
+        merged[name] = torch.cat(each) if whole else content  # type: ignore[arg-type]
+    return merged

@@ -20,6 +20,7 @@ from testbed.training.options.datasets import (
     ScriptData,
     Teacher,
     Text,
+    Tokens,
     UserProgramData,
 )
 from testbed.training.options.loading import LOADINGS
@@ -30,9 +31,11 @@ from testbed.training.options.models import (
     Mlp,
     Recommender,
     ResNet,
+    ResNet50,
     Script,
     Transformer,
     UserProgram,
+    VisionTransformer,
 )
 from testbed.training.options.optimizers import Adam, AdamW, DcAsgd, LarsOptions, Nesterov, Sgd
 from testbed.training.options.splits import ByClass, ByCount, Contiguous, Dirichlet, Iid
@@ -44,6 +47,8 @@ MODELS: Axis[Any] = Axis(
         "lenet": LeNet,
         "mlp": Mlp,
         "resnet": ResNet,
+        "resnet50": ResNet50,
+        "vit": VisionTransformer,
         "transformer": Transformer,
         "recommender": Recommender,
         "declared": Declared,
@@ -61,6 +66,7 @@ DATASETS: Axis[Any] = Axis(
         "cifar10": Cifar10,
         "text": Text,
         "teacher": Teacher,
+        "tokens": Tokens,
         "clicks": Clicks,
         "movielens": MovieLens,
         "none": NoData,

@@ -71,6 +71,21 @@ class Teacher(DataDeclarations):
 
 
 @dataclass(frozen=True, slots=True)
+class Tokens(DataDeclarations):
+    """Synthetic text: each token follows from the one before by a fixed table, or is drawn at random.
+
+    By default of the size of GPT-2's text; its smallest model is {layers: 12, heads: 12, head_width: 64}.
+    """
+
+    gives: ClassVar[str] = TEXT
+    train_samples: int = option(1024, "training windows", min=1, max=1_000_000)
+    test_samples: int = option(64, "test windows", min=1, max=1_000_000)
+    context: int = option(1024, "tokens of a window", min=1, max=8192)
+    vocabulary: int = option(50_257, "number of tokens", min=2, max=1_000_000)
+    noise: float = option(0.1, "share of tokens drawn at random", min=0, max=1)
+
+
+@dataclass(frozen=True, slots=True)
 class Clicks(DataDeclarations):
     """Synthetic: records of one category per field, clicked or not, by hidden factors drawn from the run's seed.
 

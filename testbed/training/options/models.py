@@ -57,6 +57,30 @@ class ResNet(ModelDeclarations):
 
 
 @dataclass(frozen=True, slots=True)
+class ResNet50(ModelDeclarations):
+    """ResNet-50, 101 or 152 (He et al., 2016, table 1) for large images, with group normalisation (Wu and He, 2018)."""
+
+    depth: str = option("50", "number of layers", choices=("50", "101", "152"))
+
+    @classmethod
+    def size_bound_bytes(cls, options: ResNet50) -> int:
+        """Outputs are at most 2300."""
+        return 4 * {"50": 29, "101": 48, "152": 64}[options.depth] * 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class VisionTransformer(ModelDeclarations):
+    """A vision transformer (Dosovitskiy et al., ICLR 2021), whose head reads the mean of all patches."""
+
+    size: str = option("base", "tiny, small or base: width 192, 384 or 768", choices=("tiny", "small", "base"))
+    patch: int = option(16, "side of a patch, of which the image's side is a multiple", min=1, max=64)
+
+    @classmethod
+    def size_bound_bytes(cls, options: VisionTransformer) -> int:
+        return 4 * {"tiny": 9, "small": 28, "base": 95}[options.size] * 10**6
+
+
+@dataclass(frozen=True, slots=True)
 class Transformer(ModelDeclarations):
     """A decoder-only transformer over characters (Radford et al., 2019, in small)."""
 
@@ -65,6 +89,12 @@ class Transformer(ModelDeclarations):
     layers: int = option(2, "number of blocks", min=1, max=96)
     heads: int = option(4, "attention heads of a block", min=1, max=128)
     head_width: int = option(16, "width of one head; the model is heads times wider", min=1, max=512)
+
+    @classmethod
+    def size_bound_bytes(cls, options: Transformer) -> int:
+        """Up to GPT-2's vocabulary and context."""
+        width = options.heads * options.head_width
+        return max(UNKNOWN_MODEL_BYTES, 4 * (options.layers * 13 * width**2 + (2 * 50_304 + 4096) * width))
 
 
 @dataclass(frozen=True, slots=True)

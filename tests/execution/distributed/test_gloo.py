@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from testbed.devices.inventory import Gpu
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.guard import Guarded
 from testbed.errors import CapabilityError, ScenarioError
+from testbed.execution import devices
 from testbed.execution.distributed import role as role_module
 from testbed.execution.distributed import torch_group
 from testbed.execution.distributed.role import require
@@ -93,7 +95,8 @@ def test_all_stop_together_at_the_target(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gpus", [0, 2])
 def test_nccl_needs_a_gpu_for_each_worker(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(role_module.torch.cuda, "device_count", lambda: gpus)
+    there = [Gpu(index, f"GPU-{index}", "H200", "570", 1 << 37, 1 << 37, "9.0") for index in range(gpus)]
+    monkeypatch.setattr(devices, "gpus", lambda: there)
     with pytest.raises(CapabilityError, match=f"each of 3 workers, and this machine has {gpus}"):
         require(gloo_plan([2, 1], backend="nccl"))
     require(gloo_plan([2, 1]))

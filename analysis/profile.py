@@ -1,0 +1,85 @@
+"""What the layers of a model take on a device: forward and backward, by segment; and the whole step.
+
+The median of some steps: on a GPU between events, on a core of its own time, so that other work on the machine has no
+effect. What a whole step takes beyond its layers (the batch, reading the loss) is the first layer's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any
+
+import torch
+
+from testbed.devices.accelerator import accelerator_of
+from testbed.engine.learner import make_learner
+from testbed.plan.model import Plan
+from testbed.training.learner import SegmentedLearner
+from testbed.training.models import segments
+from testbed.training.trainer import Trainer
+
+WARM_UP = 3
+Timed = Callable[[Callable[[], Any]], tuple[Any, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTime:
+    """Of one segment, in seconds."""
+
+    name: str
+    forward_s: float
+    backward_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProfile:
+    """``step_s``: of a whole step, the sum of its layers' times."""
+
+    layers: tuple[LayerTime, ...]
+    step_s: float
+
+    def text(self, about: str) -> str:
+        """Return the file that ``device.profile`` reads."""
+        rows = [f"{each.name},{each.forward_s * 1e6:.6g},{each.backward_s * 1e6:.6g}" for each in self.layers]
+        return "\n".join([f"# {about}", "segment,forward_us,backward_us", *rows]) + "\n"
+
+
+def profile(plan: Plan, repeats: int = 20) -> ModelProfile:
+    """Measure the first worker's model on its device."""
+    torch.set_num_threads(1)
+    trainer = make_learner(plan, plan.with_role("worker")[0])
+    assert isinstance(trainer, Trainer), "samples are in memory"
+    accelerator = accelerator_of(trainer.device)
+    timed = accelerator.timed if accelerator else _timed_on_core
+    names = [segment.name for segment in segments(trainer.model)]
+    wholes: list[float] = []
+    steps: list[list[tuple[float, float]]] = []
+    for number in range(WARM_UP + repeats):  # in turns, as other work on the machine comes and goes
+        wholes.append(timed(partial(trainer.gradient, number))[1])
+        steps.append(_step(trainer, number, len(names), timed))
+    forward = [median(step[index][0] for step in steps[WARM_UP:]) for index in range(len(names))]
+    backward = [median(step[index][1] for step in steps[WARM_UP:]) for index in range(len(names))]
+    step_s = median(wholes[WARM_UP:])
+    measured_s = sum(forward) + sum(backward)
+    if step_s >= measured_s:
+        forward[0] += step_s - measured_s
+    else:  # small layers: what is measured one by one costs more than the whole
+        forward, backward = ([each * step_s / measured_s for each in times] for times in (forward, backward))
+    layers = tuple(LayerTime(*each) for each in zip(names, forward, backward, strict=True))
+    return ModelProfile(layers, step_s)
+
+
+def _step(trainer: SegmentedLearner, number: int, count: int, timed: Timed) -> list[tuple[float, float]]:
+    step = trainer.begin(number)
+    forward = [timed(partial(step.forward_segment, index))[1] for index in range(count)]
+    backward = [timed(partial(step.backward_segment, index))[1] for index in reversed(range(count))]
+    return list(zip(forward, reversed(backward), strict=True))
+
+
+def _timed_on_core(function: Callable[[], Any]) -> tuple[Any, float]:
+    begin_s = time.thread_time()
+    return function(), time.thread_time() - begin_s

@@ -1,0 +1,101 @@
+"""One end of a connection whose tensors are on a GPU: encoded and decoded there, and only payloads are copied.
+
+Up, a gradient is encoded where it was computed, and one copy brings the payload to the host; down, one copy brings the
+payload to the GPU, which decodes it. Whatever the codec, no tensor crosses that its payload does not contain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from testbed.codec.base import Codec
+from testbed.costs import Cost, cost_of
+from testbed.devices.accelerator import CODING, CPU, Accelerator
+
+T = TypeVar("T")
+
+ON_GPU = "cuda"  # rows of a table of costs for codecs on a GPU begin with it; copies are part of them
+_ASSUMED_ELEMENT_S = 2e-11  # two readings and a writing at less than 1 TB/s, until a table says what it is
+
+
+class OnDevice(Codec):
+    """``codec`` on ``accelerator``; ``None``: of sizes without numbers, which cost what they would cost on a GPU."""
+
+    has_memory = True
+
+    def __init__(self, codec: Codec, accelerator: Accelerator | None) -> None:
+        self._codec, self._accelerator = codec, accelerator
+
+    @property
+    def cost_name(self) -> str:  # type: ignore[override]
+        return self._codec.cost_name
+
+    def cost(self, operation: str, size: int) -> Cost:
+        """Never nothing: what travels as it is must be copied as well."""
+        cost = self._codec.cost(operation, size)
+        if cost is None:
+            return cost_of(f"{ON_GPU} none", operation, _ASSUMED_ELEMENT_S)
+        return Cost(f"{ON_GPU} {cost.row}", _ASSUMED_ELEMENT_S)
+
+    def begin(self, wire_key: int, value: Tensor) -> None:
+        self._complete(lambda: self._codec.begin(wire_key, self._here(value)))
+
+    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
+        return self._sent(lambda: self._codec.encode(wire_key, self._here(tensor)))
+
+    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
+        return self._sent(lambda: self._codec.encode_value(wire_key, self._here(value)))
+
+    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        return self._received(parts, lambda here: self._codec.decode(wire_key, here, size))
+
+    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        return self._received(parts, lambda here: self._codec.decode_value(wire_key, here, size))
+
+    def shares_values(self, size: int) -> bool:
+        return self._codec.shares_values(size)
+
+    def encoded_bytes(self, size: int) -> int:
+        return self._codec.encoded_bytes(size)
+
+    def value_bytes(self, size: int) -> int:
+        return self._codec.value_bytes(size)
+
+    def state(self) -> dict[str, Any]:
+        return {name: each.to(CPU) if isinstance(each, Tensor) else each for name, each in self._codec.state().items()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        def load() -> None:
+            here = {name: self._here(each) if isinstance(each, Tensor) else each for name, each in state.items()}
+            self._codec.load_state(here)
+
+        self._complete(load)
+
+    def _here(self, tensor: Tensor) -> Tensor:
+        if self._accelerator is None or tensor.is_meta:
+            return tensor
+        (here,) = self._accelerator.to_device((tensor,))
+        return here
+
+    def _sent(self, encode: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        accelerator = self._accelerator
+        if accelerator is None:
+            return encode()
+        with accelerator.on(CODING):
+            return accelerator.to_host(encode())
+
+    def _received(self, parts: tuple[Tensor, ...], decode: Callable[[tuple[Tensor, ...]], Tensor]) -> Tensor:
+        accelerator = self._accelerator
+        if accelerator is None:
+            return decode(parts)
+        return self._complete(lambda: decode(accelerator.to_device(parts)))
+
+    def _complete(self, function: Callable[[], T]) -> T:
+        """Return what ``function`` returns, complete, by the stream of codecs."""
+        if self._accelerator is None:
+            return function()
+        with self._accelerator.on(CODING):
+            return self._accelerator.timed(function)[0]

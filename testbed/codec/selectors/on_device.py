@@ -1,0 +1,148 @@
+"""Residual memories on a GPU: exact top-k with error feedback or momentum correction, and the published approximations.
+
+Exact: the algorithm of ``sweep`` in torch and, where there is CUDA, two Triton kernels, at 12.6 bytes an element; one
+wait for the GPU a call. Positions and values are those that the processor's form finds, bit by bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from testbed.codec.selectors.bisection import RandomK
+from testbed.codec.selectors.mstopk import PublishedMsTopk
+from testbed.codec.selectors.sources import INFINITY_BITS, NonFinite, check_k
+from testbed.codec.selectors.sweep import SAFETY, sample_of
+
+WITHOUT_SIGN = 0x7FFFFFFF
+
+Add = Callable[[Tensor, Tensor, int], Tensor]  # what is unsent, what is added to it, k: positions, ascending
+
+
+class DeviceMemory:
+    """What is unsent of one key, on a GPU. See ``testbed.codec.memory``.
+
+    momentum  None: plain error feedback
+    add       adds, and chooses positions
+    """
+
+    def __init__(self, size: int, device: torch.device, momentum: float | None, add: Add) -> None:
+        self._unsent = torch.zeros(size, device=device)
+        self._velocity = None if momentum is None else torch.zeros(size, device=device)
+        self._momentum, self._add = momentum or 0.0, add
+
+    def take(self, gradient: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        check_k(k, gradient.numel())
+        added = gradient
+        if self._velocity is not None:
+            added = self._velocity.mul_(self._momentum).add_(gradient)
+        # some published selectors may give more than k; the message has room for k, the rest stays here
+        indices = self._add(self._unsent, added, k)[:k]
+        values = self._unsent[indices]
+        self._unsent[indices] = 0
+        if self._velocity is not None:
+            self._velocity[indices] = 0
+        return indices, values
+
+    def unsent(self) -> Tensor:
+        return self._unsent
+
+    def state(self) -> dict[str, Tensor]:
+        kept = {"unsent": self._unsent} | ({} if self._velocity is None else {"velocity": self._velocity})
+        return {name: tensor.clone() for name, tensor in kept.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self._unsent.copy_(state["unsent"])
+        if self._velocity is not None:
+            self._velocity.copy_(state["velocity"])
+
+
+def exact(unsent: Tensor, added: Tensor, k: int) -> Tensor:
+    """Add, and return the positions of the k largest; anywhere."""
+    unsent.add_(added)
+    _check_finite(unsent)
+    return largest(unsent, k)
+
+
+class TritonSweep:
+    """The same by two kernels. ``seed`` places the sample, which decides the time only."""
+
+    def __init__(self, size: int, device: torch.device, seed: int = 0) -> None:
+        self._sample = torch.from_numpy(sample_of(size, seed).copy()).to(device)
+
+    def __call__(self, unsent: Tensor, added: Tensor, k: int) -> Tensor:
+        # here, for it needs Triton, which comes with the CUDA builds of PyTorch
+        from testbed.codec.selectors.triton_kernels import collect, compact, cumulative_blocks
+
+        bound, most = self._bound(unsent, added, k)
+        found = collect(unsent, added, bound)
+        ends = cumulative_blocks(found)
+        count, bad = torch.stack([ends[-1], found.bad[0].long()]).tolist()  # the one wait for the GPU
+        if bad:
+            raise NonFinite(bad)
+        if count < k or count > most:  # the sample misled (or fewer than k are not zero): look at everything
+            return largest(unsent, k)
+        indices, values = compact(unsent, bound, found, ends, count)
+        return indices[largest(values, k)]
+
+    def _bound(self, unsent: Tensor, added: Tensor, k: int) -> tuple[Tensor, int]:
+        """As in ``sweep``: a magnitude (bits, on the GPU) that more than k should reach, and how many may."""
+        sample, size = self._sample, unsent.numel()
+        bits = magnitudes(unsent[sample] + added[sample])
+        expected = k / size * sample.numel()
+        rank = min(sample.numel(), int(expected + SAFETY * math.sqrt(expected) + SAFETY))
+        bound = torch.topk(bits, rank, sorted=False).values.min().clamp(1, INFINITY_BITS)
+        return bound.view(1), 4 * rank * (size // sample.numel() + 1)
+
+
+def magnitudes(numbers: Tensor) -> Tensor:
+    """|numbers| as int32 in the same order."""
+    return numbers.view(torch.int32) & WITHOUT_SIGN
+
+
+def largest(values: Tensor, k: int) -> Tensor:
+    """Positions, ascending, of the k largest that are not zero; equal ones from the lowest position."""
+    bits = magnitudes(values)
+    if not k:
+        return torch.empty(0, dtype=torch.int64, device=values.device)
+    smallest = torch.topk(bits, min(k, bits.numel()), sorted=False).values.min().clamp(min=1)
+    above, equal = bits > smallest, bits == smallest
+    take = above | (equal & (torch.cumsum(equal, 0) <= k - above.sum()))
+    return take.nonzero().view(-1)
+
+
+def _check_finite(values: Tensor) -> None:
+    bad = int((magnitudes(values) >= INFINITY_BITS).sum())
+    if bad:
+        raise NonFinite(bad)
+
+
+def random_positions(select: RandomK) -> Add:
+    """Draw on the host, as it is done there: only positions travel."""
+
+    def add(unsent: Tensor, added: Tensor, k: int) -> Tensor:
+        unsent.add_(added)
+        _check_finite(unsent)
+        return torch.from_numpy(select.draw(unsent.numel(), k)).to(unsent.device)
+
+    return add
+
+
+def published_mstopk(select: PublishedMsTopk) -> Add:
+    """The published search, with sums in the GPU's order: a mean that differs in its last bits moves thresholds."""
+
+    def add(unsent: Tensor, added: Tensor, k: int) -> Tensor:
+        unsent.add_(added)
+        _check_finite(unsent)
+        sizes = unsent.abs()
+        mean, most = sizes.mean().item(), sizes.max().item()
+        found = select.search(mean, most, lambda threshold: int((sizes >= threshold).sum()), k, sizes.numel())
+        sure = (sizes >= found.upper).nonzero().view(-1)
+        between = ((sizes >= found.lower) & (sizes < found.upper)).nonzero().view(-1)
+        start, missing = select.run(between.numel(), k, found.upper_count)
+        return torch.cat([sure, between[start : start + missing]]).sort().values
+
+    return add

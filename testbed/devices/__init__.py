@@ -1,0 +1,1 @@
+"""GPUs: which there are, who computes on which, and how tensors reach them and come back."""

@@ -1,0 +1,92 @@
+"""The GPUs of this machine, as the driver's library NVML reports them. Free of torch.
+
+Asked by ``nvidia-smi``, which comes with the driver and makes no CUDA context: a context does not survive a fork, and
+the process that asks is the one that forks all nodes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+COMMAND = "nvidia-smi"
+_FIELDS = ("index", "uuid", "name", "driver_version", "memory.total", "memory.free", "compute_cap")
+_LIMIT_S = 30.0
+_MIB = 1 << 20
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU. ``index``: its number in this process, which counts the visible ones only; memory in bytes."""
+
+    index: int
+    uuid: str
+    name: str
+    driver: str
+    memory_bytes: int
+    free_bytes: int
+    compute_capability: str
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """Return the GPUs that processes started here see, in the order of their numbers; none without a driver."""
+    try:
+        query = [COMMAND, f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
+        text = subprocess.run(query, capture_output=True, text=True, timeout=_LIMIT_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    there = [_gpu([cell.strip() for cell in line.split(",")]) for line in text.splitlines() if line.strip()]
+    return _visible(there, os.environ.get(VISIBLE))
+
+
+def _gpu(cells: list[str]) -> Gpu:
+    index, uuid, name, driver, total, free, capability = cells
+    return Gpu(int(index), uuid, name, driver, _bytes(total), _bytes(free), capability)
+
+
+def _bytes(mebibytes: str) -> int:
+    return int(mebibytes) * _MIB if mebibytes.isdecimal() else 0  # "[N/A]" on machines with shared memory
+
+
+def _visible(there: list[Gpu], chosen: str | None) -> tuple[Gpu, ...]:
+    """Return those that ``CUDA_VISIBLE_DEVICES`` names, numbered as CUDA numbers them: up to the first unknown one."""
+    if chosen is None:
+        return tuple(there)
+    found: list[Gpu] = []
+    for word in filter(None, map(str.strip, chosen.split(","))):
+        match = [gpu for gpu in there if word == str(gpu.index) or (len(word) > 4 and gpu.uuid.startswith(word))]
+        if len(match) != 1:
+            break
+        (gpu,) = match
+        found.append(Gpu(len(found), gpu.uuid, gpu.name, gpu.driver, gpu.memory_bytes, gpu.free_bytes,
+                         gpu.compute_capability))  # fmt: skip
+    return tuple(found)
+
+
+@cache
+def cuda_of_torch() -> str | None:
+    """Return the version of CUDA that the installed torch was built for, without importing it; ``None``: without."""
+    found = util.find_spec("torch")
+    if found is None or found.origin is None:
+        return None
+    lines = (Path(found.origin).parent / "version.py").read_text(encoding="utf-8").splitlines()
+    version = next((line.partition("=")[2].strip(" '\"") for line in lines if line.startswith("cuda")), "None")
+    return None if version == "None" else version
+
+
+def described() -> dict[str, Any]:
+    """Return, for the manifest and ``testbed doctor``: every GPU, and the version of CUDA that torch is built for."""
+    return {
+        "cuda": cuda_of_torch(),
+        "gpus": [
+            {"index": gpu.index, "name": gpu.name, "uuid": gpu.uuid, "driver": gpu.driver,
+             "memory_bytes": gpu.memory_bytes, "compute_capability": gpu.compute_capability}
+            for gpu in gpus()
+        ],
+    }  # fmt: skip

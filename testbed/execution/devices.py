@@ -1,0 +1,72 @@
+"""The GPUs of a run: refused before anything starts if this machine lacks them, and given to nodes by load."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from testbed.devices.inventory import Gpu, described, gpus
+from testbed.devices.placement import Demand, memory_for, place
+from testbed.errors import CapabilityError
+from testbed.plan.model import NodePlan, Plan
+
+_WITHOUT_PARAMETERS = "scheduler"
+
+
+def uses_gpus(plan: Plan) -> bool:
+    """Return whether any node computes on a GPU; sizes alone are computed nowhere."""
+    return any(map(_on_gpu, plan.nodes)) and plan.training.compute == "real" and plan.program is None
+
+
+def require(plan: Plan) -> None:
+    """Raise ``CapabilityError`` if the run needs a GPU and this machine has none."""
+    if uses_gpus(plan) and not gpus():
+        raise CapabilityError(_none_here(next(node.name for node in plan.nodes if _on_gpu(node))))
+
+
+def placed(plan: Plan) -> Plan:
+    """Return the Plan with a GPU for each node that asks for one. Raise ``CapabilityError`` if this machine cannot.
+
+    To be called once, in the process that starts the nodes: what is free is seen before any of them takes memory.
+    """
+    if not uses_gpus(plan):
+        return plan
+    require(plan)
+    from testbed.engine.learner import parameter_bytes
+
+    need, there = memory_for(parameter_bytes(plan)), gpus()
+    demands = [Demand(node.name, node.device.index, node.device.share, need) for node in plan.nodes if _on_gpu(node)]
+    found = place(demands, there)
+    nodes = tuple(
+        replace(node, device=replace(node.device, index=found[node.name])) if node.name in found else node
+        for node in plan.nodes
+    )
+    return replace(plan, nodes=nodes)
+
+
+def about(plan: Plan) -> dict[str, Any]:
+    """Return what the manifest says of GPUs, where the run uses any."""
+    return described() if uses_gpus(plan) else {}
+
+
+def _on_gpu(node: NodePlan) -> bool:
+    return node.device.kind != "cpu" and node.role != _WITHOUT_PARAMETERS
+
+
+def _none_here(node: str) -> str:
+    cuda = described()["cuda"]
+    torch = f"torch is built for CUDA {cuda}" if cuda else "the installed torch is built without CUDA, too"
+    return (
+        f"device.kind: {node} is to compute on a GPU, and 'nvidia-smi' finds none here ({torch}); write 'kind: cpu', "
+        "or predict a GPU's times with 'on: simulate' and 'training.compute: modelled'"
+    )
+
+
+def require_per_worker(workers: int) -> None:
+    """Raise ``CapabilityError`` unless each of so many workers can have a GPU of its own, as NCCL needs."""
+    there: tuple[Gpu, ...] = gpus()
+    if len(there) < workers:
+        raise CapabilityError(
+            f"paradigm.backend: nccl needs a GPU for each of {workers} workers, and this machine has {len(there)}; "
+            "write 'backend: gloo', or train on as many workers as there are GPUs"
+        )

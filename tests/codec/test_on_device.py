@@ -1,0 +1,47 @@
+"""The GPU's form of selection chooses what the processor's does: in torch, and by kernels in Triton's interpreter.
+
+Whole codecs on a GPU: ``tests/devices/stand_in_cases/codecs.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from testbed.codec.memory import HostMemory
+from testbed.codec.selectors.on_device import DeviceMemory, exact
+from testbed.codec.selectors.sources import NonFinite
+from testbed.codec.selectors.sweep import SampleAndSweep
+from tests.codec import inputs
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", inputs.FINITE)
+@pytest.mark.parametrize("momentum", [None, 0.9])
+def test_the_choice_is_that_of_the_processor(name: str, momentum: float | None) -> None:
+    size, k = 3001, 31
+    there = DeviceMemory(size, torch.device("cpu"), momentum, exact)
+    here = HostMemory(size, SampleAndSweep(), momentum)
+    for round_ in range(2):
+        gradient = torch.from_numpy(inputs.make(name, size, round_))
+        assert all(torch.equal(a, b) for a, b in zip(there.take(gradient, k), here.take(gradient, k), strict=True))
+        assert torch.equal(there.unsent(), here.unsent())
+
+
+def test_numbers_that_are_not_finite_are_counted() -> None:
+    with pytest.raises(NonFinite) as caught:
+        DeviceMemory(5000, torch.device("cpu"), None, exact).take(torch.from_numpy(inputs.make("one NaN", 5000)), 50)
+    assert caught.value.count == 1
+
+
+def test_triton_kernels_choose_the_same() -> None:
+    pytest.importorskip("triton", reason="a development dependency on Linux")
+    command = [sys.executable, "-m", "tests.codec.triton_interpreter"]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run(command, cwd=ROOT, env=environment, timeout=250, check=True)

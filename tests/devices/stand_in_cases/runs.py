@@ -1,0 +1,154 @@
+"""Runs on a GPU, for which the processor stands in.
+
+No process inherits a context, only payloads are copied, streams are in order, and bits are those of the processor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import launch
+from testbed.plan.build import build_plan
+from testbed.plan.model import to_json
+from testbed.scenario.load import load
+from tests.devices import stand_in
+from tests.end_to_end.runs import QUICKSTART, Finished, read_events, run_scenario
+
+ROOT = Path(__file__).parents[3]
+FEW = ("training.model=mlp", "training.rounds=4", "training.evaluate_every=2", "training.target_accuracy=null")
+DENSE = 16_384  # bytes of the model's one large tensor: 64 inputs, 64 units
+AT_WORKERS = "optimizer={kind: adam, at: worker}"
+SPARSE = "codec={kind: topk, bound: 100, ratio: 0.01}"
+
+
+def simulated(folder: Path, *overrides: str) -> Finished:
+    run = run_scenario(folder, "simulate", *FEW, *overrides)
+    assert run.outcome.status == "done", run.outcome.message
+    return run
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    "technique",
+    [
+        ("device.server_device=cuda",),
+        (SPARSE, "device.server_device=cuda"),
+        ("codec={kind: bisparse, bound: 100}",),
+        ("codec=twobit",),
+        ("sync={kind: hfa, k1: 2}", AT_WORKERS),
+        pytest.param(("codec=fp16",), marks=pytest.mark.slow),  # 4 s each, with many others at once
+        pytest.param(("codec=mpq",), marks=pytest.mark.slow),
+        pytest.param(("codec={kind: randomk, bound: 100}",), marks=pytest.mark.slow),
+        pytest.param(("codec={kind: dgc, bound: 100}",), marks=pytest.mark.slow),
+        pytest.param(("sync={kind: diloco, h: 2}", AT_WORKERS), marks=pytest.mark.slow),
+        pytest.param(("sync=esync", AT_WORKERS), marks=pytest.mark.slow),
+        pytest.param(("order={kind: p3, overlap: layers}",), marks=pytest.mark.slow),
+        pytest.param(("overlay=tsengine",), marks=pytest.mark.slow),
+        pytest.param(("order=dgt",), marks=pytest.mark.slow),
+        pytest.param(("paradigm=allreduce",), marks=pytest.mark.slow),
+        pytest.param(("paradigm=gossip",), marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
+def test_a_gpu_changes_no_bits(technique: tuple[str, ...], tmp_path: Path) -> None:
+    on_host = [each for each in technique if not each.startswith("device.")]
+    expected = simulated(tmp_path / "cpu", *on_host).hashes("worker")
+    assert simulated(tmp_path / "gpu", *technique, "device.kind=cuda").hashes("worker") == expected
+
+
+def dense_copies(folder: Path, rounds: int, *technique: str) -> tuple[int, int]:
+    """Return how many copies of a large tensor, or of more, a run makes to the host and to the device."""
+    stand_in.forget()
+    never = f"training.evaluate_every={rounds}"
+    simulated(folder, *technique, "device.kind=cuda", f"training.rounds={rounds}", never, "training.batch=8")
+    return len(stand_in.copies("to host", DENSE)), len(stand_in.copies("to device", DENSE))
+
+
+@pytest.mark.usefixtures("gpu")
+def test_under_a_sparse_codec_no_round_copies_a_dense_tensor(tmp_path: Path) -> None:
+    """Before the first round first values are, and after the last one those that the run ends with."""
+    assert dense_copies(tmp_path / "two", 2, SPARSE) == dense_copies(tmp_path / "four", 4, SPARSE)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_dense_codec_copies_each_tensor_once_a_round(tmp_path: Path) -> None:
+    """Six workers, one large tensor, both ways: the count sees copies, where there are any."""
+    two, four = dense_copies(tmp_path / "two", 2), dense_copies(tmp_path / "four", 4)
+    assert (four[0] - two[0], four[1] - two[1]) == (2 * 6, 2 * 6)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_local_steps_copy_nothing(tmp_path: Path) -> None:
+    few, many = ("sync={kind: hfa, k1: 1}", AT_WORKERS), ("sync={kind: hfa, k1: 6}", AT_WORKERS)
+    assert dense_copies(tmp_path / "few", 2, *few) == dense_copies(tmp_path / "many", 2, *many)
+
+
+def command(tmp_path: Path, *arguments: str) -> str:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    call = [sys.executable, "-m", "tests.devices.command", *arguments]
+    result = subprocess.run(call, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250, check=False)
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    return result.stdout
+
+
+def settings(*more: str) -> list[str]:
+    overrides = (*FEW, "device.kind=cuda", SPARSE, *more)
+    return [word for override in overrides for word in ("--set", override)]
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    return found
+
+
+@pytest.mark.usefixtures("gpu")
+def test_nodes_inherit_no_context(tmp_path: Path) -> None:
+    """Real processes, on a GPU that they share. This process has computed on it; so a fresh one forks them."""
+    out, plan = tmp_path / "local", build_plan(load(QUICKSTART, (*FEW, SPARSE, "device.kind=cuda")), "local")
+    out.mkdir()
+    (out / "plan.json").write_bytes(to_json(plan))
+    call = [sys.executable, "-m", "tests.devices.host", str(out)]
+    with (tmp_path / "log").open("w+") as log:
+        process = subprocess.Popen(
+            call, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, stdout=log, stderr=log
+        )
+        code = process.wait(250)  # its launcher has ended when standard input does
+    assert code == 0, (tmp_path / "log").read_text()[-3000:]
+    finals = [event for event in read_events(out) if event["kind"] == "final" and event["role"] == "worker"]
+    assert {event["parameters_sha256"] for event in finals} == simulated(tmp_path / "cpu", SPARSE).hashes("worker")
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_manifest_names_the_gpu(tmp_path: Path) -> None:
+    scenario = load(QUICKSTART, (*FEW, "device.kind=cuda"))
+    launch.prepare(scenario, build_plan(scenario, "local"), out=tmp_path / "run")
+    (gpu,) = json.loads((tmp_path / "run" / "manifest.json").read_text())["capabilities"]["gpus"]
+    assert (gpu["name"], gpu["driver"], gpu["memory_bytes"]) == ("NVIDIA H200", "570.86.15", 143_771 << 20)
+
+
+@pytest.mark.slow  # 25 s
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("back_end", ["local", pytest.param("emulate", marks=pytest.mark.emulation)])
+def test_a_resumed_run_makes_contexts_of_its_own(back_end: str, tmp_path: Path) -> None:
+    base = ["run", str(QUICKSTART), "--on", back_end, "--quiet", *settings("checkpoint.every=2")]
+    command(tmp_path, *base, "--out", str(tmp_path / "first"))
+    command(tmp_path, *base, "--out", str(tmp_path / "again"), "--resume", str(tmp_path / "first"))
+    first, again = result_of(tmp_path / "first"), result_of(tmp_path / "again")
+    assert first["parameters_sha256"] == again["parameters_sha256"] is not None
+
+
+@pytest.mark.slow  # 20 s
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("back_end", ["simulate", "local"])
+def test_points_of_a_sweep_make_contexts_of_their_own(back_end: str, tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    command(tmp_path, "sweep", str(QUICKSTART), "--on", back_end, "--out", str(out), "--seeds", "2", *settings())
+    rows = (out / "sweep.csv").read_text().splitlines()
+    assert len(rows) == 3 and all(",done," in row for row in rows[1:]), rows

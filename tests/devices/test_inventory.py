@@ -1,0 +1,78 @@
+"""The GPUs of a machine, as the driver's command reports them, and which node gets which."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.devices.inventory import Gpu, described, gpus
+from testbed.devices.placement import Demand, memory_for, place
+from testbed.errors import CapabilityError
+from tests.devices.conftest import Machine
+
+GIB = 1 << 30
+
+
+def test_each_gpu_is_known_by_name_driver_and_memory(machine: Machine) -> None:
+    machine(140_000, 90_000)
+    first, second = gpus()
+    assert (first.index, first.name, first.driver, first.compute_capability) == (0, "NVIDIA H200", "570.86.15", "9.0")
+    assert (first.memory_bytes, first.free_bytes) == (143_771 << 20, 140_000 << 20)
+    assert second.free_bytes == 90_000 << 20
+    assert [gpu["name"] for gpu in described()["gpus"]] == ["NVIDIA H200"] * 2
+
+
+@pytest.mark.parametrize(
+    ("visible", "found"), [("1", [1]), ("1,0", [1, 0]), ("GPU-20000", [2]), ("", []), ("0,7,1", [0]), ("-1", [])]
+)
+def test_only_visible_gpus_count_and_are_numbered_as_cuda_does(
+    visible: str, found: list[int], machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(1000, 2000, 3000)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [gpu.index for gpu in gpus()] == list(range(len(found)))
+    assert [gpu.free_bytes for gpu in gpus()] == [(1000 * (number + 1)) << 20 for number in found]
+
+
+def test_without_a_driver_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert gpus() == ()
+
+
+def there(*free: int) -> list[Gpu]:
+    return [Gpu(index, f"GPU-{index}", "H200", "570", 141 * GIB, size, "9.0") for index, size in enumerate(free)]
+
+
+def asked(*shares: float, index: int = -1, memory: int = GIB) -> list[Demand]:
+    return [Demand(f"a/worker{number}", index, share, memory) for number, share in enumerate(shares)]
+
+
+def test_gpus_are_filled_by_load_and_not_by_rank() -> None:
+    found = place(asked(1.0, 0.25, 0.25, 0.25, 0.5), there(100 * GIB, 100 * GIB))
+    assert list(found.values()) == [0, 1, 1, 1, 1]
+
+
+def test_workers_share_a_gpu_beyond_its_whole() -> None:
+    assert set(place(asked(*[1.0] * 6), there(100 * GIB)).values()) == {0}
+
+
+def test_who_names_a_gpu_gets_it_and_the_others_see_its_load() -> None:
+    demands = [*asked(0.5, 0.5), Demand("b/worker0", 0, 1.0, GIB)]
+    assert place(demands, there(100 * GIB, 100 * GIB)) == {"b/worker0": 0, "a/worker0": 1, "a/worker1": 1}
+
+
+def test_a_full_gpu_is_passed_over() -> None:
+    assert list(place(asked(1.0, 1.0, memory=3 * GIB), there(4 * GIB, 7 * GIB)).values()) == [0, 1]
+
+
+def test_too_little_memory_is_refused_with_sizes_and_cure() -> None:
+    with pytest.raises(CapabilityError, match=r"too little GPU memory for a/worker1.*6\.0 GiB.*4\.0 GiB.*kind: cpu"):
+        place(asked(1.0, 1.0, memory=3 * GIB), there(4 * GIB))
+
+
+def test_an_unknown_number_is_refused_with_those_that_are_here() -> None:
+    with pytest.raises(CapabilityError, match=r"device.index: a/worker0 asks for GPU 3.*GPU 0 \(H200\).*index: auto"):
+        place(asked(1.0, index=3), there(GIB))
+
+
+def test_memory_grows_with_the_model() -> None:
+    assert memory_for(4 * 10**9) > 4 * 4 * 10**9 > memory_for(0) > 0
