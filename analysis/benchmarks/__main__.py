@@ -24,6 +24,7 @@ BENCHMARKS = {
     "codecs": "encode and decode of each codec, beside a clone and a bare sum",
     "stalls": "how long codecs hold up a node's event loop",
     "sparsification": "selectors of sparse codecs against torch.topk",
+    "gpu": "first contact with a GPU: bits, kernels, copies, whole runs; --device cpu rehearses it",
 }
 """Modules of this package by name. Only the chosen one is imported, as some bring torch and others must start fast."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations import (
     cluster,
     codec,
+    devices,
     engine,
     exact,
     faults,
@@ -17,6 +18,6 @@ from tests.mutations import (
 )
 from tests.mutations.mutation import Mutation
 
-TABLES = (policy, codec, training, scenario, engine, simulation, faults, files, programs, exact, cluster)
+TABLES = (policy, codec, training, scenario, engine, simulation, faults, files, programs, exact, cluster, devices)
 MUTATIONS: dict[str, Mutation] = {name: mutation for table in TABLES for name, mutation in table.MUTATIONS.items()}
 assert len(MUTATIONS) == sum(len(table.MUTATIONS) for table in TABLES), "two mutations of one name"

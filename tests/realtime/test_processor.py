@@ -51,6 +51,25 @@ class TestTokens:
         tokens.release()
         tokens.close()
 
+    def test_shares_of_a_gpu_add_up_to_its_whole(self) -> None:
+        """Three of 40 in 100: two at a time; one of 60 waits for both, and nobody keeps a part of what it needs."""
+        tokens = Tokens.make(100, holders=4)
+        small, large = [tokens.of(holder, 40) for holder in range(3)], tokens.of(3, 60)
+        small[0].acquire(0.02)
+        small[1].acquire(0.02)
+        for late in (small[2], large):
+            with pytest.raises(TimeoutError, match="no core or GPU"):
+                late.acquire(0.02)
+        small[0].release()
+        small[1].release()
+        large.acquire(0.02)
+        small[2].acquire(0.02)
+        with pytest.raises(TimeoutError):
+            small[0].acquire(0.02)
+        tokens.give_back(3)  # killed
+        small[0].acquire(0.02)
+        tokens.close()
+
     def test_the_wait_for_one_has_a_deadline(self) -> None:
         tokens = Tokens.make(0)
         with pytest.raises(TimeoutError, match="no core"):
