@@ -326,7 +326,7 @@ class _Bench:
     def large(self, name: str, overrides: tuple[str, ...]) -> Row:
         if (absent := self._only_on_gpu(name)) is not None:
             return absent
-        return self._told(name, _run(EIGHT, "emulate", f"device.kind={self.kind}", *overrides), "done")
+        return self._told(name, _run(QUICKSTART, "emulate", f"device.kind={self.kind}", *overrides), "done")
 
     def _told(self, name: str, result: dict[str, Any], ok: str) -> Row:
         fidelity = result.get("fidelity", {}).get("status", "")
@@ -462,8 +462,13 @@ topology:
 training: {{model: cnn, data: digits, rounds: 20, evaluate_every: 20}}
 device: {{kind: {kind}}}
 """
-EIGHT = ROOT / "scenarios" / "quickstart.yaml"
-_EIGHT_WORKERS = ("training.rounds=6", "training.evaluate_every=6", "training.target_accuracy=null", SPARSE)
+_EIGHT_WORKERS = (
+    "topology.data_centers[0].workers=4",
+    "training.rounds=6",
+    "training.evaluate_every=6",
+    "training.target_accuracy=null",
+    SPARSE,
+)
 RESNET50 = (
     *_EIGHT_WORKERS, "training.model=resnet50", "training.batch=16", "training.precision=bf16",
     "training.data={kind: teacher, side: 224, channels: 3, classes: 1000, train_samples: 512, test_samples: 16}",

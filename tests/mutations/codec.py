@@ -74,7 +74,7 @@ MUTATIONS: dict[str, Mutation] = {
         SELECTORS,
     ),
     "random-k draws the same each time": Mutation(
-        "testbed.codec.selectors.bisection:RandomK.__call__",
+        "testbed.codec.selectors.bisection:RandomK.draw",
         edit("self._random.choice(", "np.random.default_rng(0).choice("),
         SELECTORS,
     ),
@@ -88,7 +88,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "differences: the mirror is not updated": Mutation(
         "testbed.codec.pull:DifferencePull.encode_value",
-        edit("mirror[indices] = values.to(mirror.device)", "pass"),
+        edit("mirror[indices] = values", "pass"),
         GEOMX,
     ),
     "sparse sums are cut": Mutation(

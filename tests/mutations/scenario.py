@@ -62,7 +62,7 @@ MUTATIONS: dict[str, Mutation] = {
         BUILD,
     ),
     "devices ignore their site": Mutation(
-        "testbed.plan.placement:_site_nodes", edit("_device_plan(device, site.device)", "_device_plan(device)"), BUILD
+        "testbed.plan.placement:_site_nodes", edit("plan_of(device, site.device)", "plan_of(device)"), BUILD
     ),
     "step times do not vary": Mutation("testbed.plan.pace:Pacer._factor", always(1.0), PACE),
     "slow-downs are over at once": Mutation(
