@@ -8,6 +8,7 @@ launcher has ended, and ends the host too.
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
 import signal
@@ -45,10 +46,12 @@ def main(directory: Path) -> int:
     """Run to the end; return the exit code."""
     report = _reporter()
     _listen_to_launcher()
+    gc.disable()  # nothing is garbage yet
     plan = from_json((directory / "plan.json").read_bytes())
     # a user's script may compile its model
     if not is_scripted(plan) and plan.program is None and not plan.training.compile:
         leave_out_compiler()
+    gc.enable()
     outcome = attempt(plan, directory, report)
     report({"kind": "outcome", **asdict(outcome)})
     return outcome.exit_code

@@ -51,7 +51,7 @@ import re
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,7 @@ import msgspec
 PART_BYTES = 4 << 20  # of lines, before compression
 FLUSH_INTERVAL_S = 0.4
 _BUFFER_BYTES = 1 << 16
+_TOGETHER = 256  # events, which are some 60 KB of lines
 _LEVEL = 3  # 300 MB of lines in a second
 _GZIP = zlib.MAX_WBITS | 16
 _PART = re.compile(r"(?P<writer>.+)\.(?P<part>\d+)\.jsonl\.gz")
@@ -83,13 +84,17 @@ class EventLog:
     """Appends the events of one writer to a file of events; threads may share it.
 
     ``beside``: another log of this process, into whose file the events go. Events are in the file when they are
-    ``FLUSH_INTERVAL_S`` old and another one comes, at ``flush``, and at ``close``.
+    ``FLUSH_INTERVAL_S`` old and another one comes, at ``flush``, and at ``close``. With ``many``, for a writer of
+    millions of events that uses ``flushed``, they are encoded together, and no event looks at the time.
     """
 
-    def __init__(self, directory: Path, name: str, beside: EventLog | None = None) -> None:
+    def __init__(self, directory: Path, name: str, beside: EventLog | None = None, many: bool = False) -> None:
         self.node = name
         self._file: _EventFile = _EventFile(directory, name) if beside is None else beside._file
-        self.append = self._file.append  # no method, which would cost a call for each of millions of events
+        # no methods, which would cost a call for each of millions of events
+        self.append: Callable[[Any], None] = self._file.append_later if many else self._file.append
+        if beside is not None:
+            self.append = beside.append
 
     def write(self, kind: str, t: float, **fields: Any) -> None:
         """Append one event. NaN becomes ``null``."""
@@ -130,6 +135,7 @@ class _EventFile:
         self._directory, self._name = directory, name.replace("/", ".")
         self._lock = threading.Lock()
         self._lines = bytearray()
+        self._events: list[Any] = []  # yet to be encoded
         self._part = 0  # the next number
         self._path: Path | None = None  # of the part that is being written: it is made with its first lines
         self._bytes = 0  # of its lines
@@ -145,6 +151,17 @@ class _EventFile:
             if len(lines) >= _BUFFER_BYTES or time.monotonic() >= self._due_s:
                 self._flush()
 
+    def append_later(self, event: Any) -> None:
+        """As ``append``. The event, a dictionary or a Struct with these fields, is encoded with others: it must not
+        change any more."""
+        events = self._events
+        events.append(event)
+        if len(events) >= _TOGETHER:
+            with self._lock:
+                self._encode()
+                if len(self._lines) >= _BUFFER_BYTES:
+                    self._flush()
+
     def flush(self) -> None:
         with self._lock:
             self._flush()
@@ -154,7 +171,15 @@ class _EventFile:
             self._flush()
             self._end_part()
 
+    def _encode(self) -> None:
+        events = self._events  # to which another thread may append meanwhile
+        number = len(events)
+        self._lines += _encode_lines(events[:number])
+        del events[:number]
+
     def _flush(self) -> None:
+        if self._events:
+            self._encode()
         self._due_s = time.monotonic() + FLUSH_INTERVAL_S
         if not self._lines:
             return
@@ -258,4 +283,5 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be part of an event")
 
 
-_encode_into = msgspec.json.Encoder(enc_hook=_plain).encode_into
+_encoder = msgspec.json.Encoder(enc_hook=_plain)
+_encode_into, _encode_lines = _encoder.encode_into, _encoder.encode_lines

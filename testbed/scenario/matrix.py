@@ -8,6 +8,7 @@ they go with defaults only.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -141,8 +142,13 @@ def filled(combination: Combination, rng: random.Random, wanted: Callable[[Combi
 
 def _with(texts: Mapping[str, Any]) -> Scenario:
     """Return the scenario of the matrix with techniques as a scenario would write them."""
-    written = {axis: _adapter(axis).validate_python(value) for axis, value in texts.items()}
-    return _base().model_copy(update=written)
+    return _base().model_copy(update={axis: _section(axis, json.dumps(value)) for axis, value in texts.items()})
+
+
+@cache
+def _section(axis: str, value: str) -> Any:
+    """Return a section, which cannot be changed, from its JSON: thousands of combinations have the same few."""
+    return _adapter(axis).validate_python(json.loads(value))
 
 
 @cache

@@ -24,8 +24,22 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from testbed.simulation import layout as k
 from testbed.simulation.clock import Clock
+from testbed.simulation.layout import (
+    CAP,
+    CAPACITY,
+    CLASS_FLOATS,
+    FLOWS,
+    HOPS,
+    LINK_FLOATS,
+    RATE,
+    SAME,
+    SERVED,
+    SOLVED_FLOWS,
+    TOP,
+    UPDATED,
+    WEIGHT,
+)
 from testbed.simulation.solver_state import SolverState
 
 Done = Callable[[], None]
@@ -57,7 +71,7 @@ class FlowClass:
 
     def __init__(self, number: int, path: tuple[int, ...]) -> None:
         self.number, self.path = number, path
-        self.base = number * k.CLASS_FLOATS
+        self.base = number * CLASS_FLOATS
         self.flows = 0  # active ones
         self.tags: list[tuple[float, int, float, int, Done]] = []  # tag, sequence, size, how many flows, done
         self.idle = True  # has had no flow since its last end was solved
@@ -88,7 +102,7 @@ class FlowNetwork:
         if compiled:
             self._solver.compile()
         for link, capacity in enumerate(capacities):
-            self._solver.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
+            self._solver.LF[link * LINK_FLOATS + CAPACITY] = float(capacity)
         self._classes: list[FlowClass] = []
         self._reservable: dict[int, ReservableLink] = {}
         self._isolated: dict[tuple[float, float, float, int], SolverState] = {}  # reused: empty between simulations
@@ -104,7 +118,7 @@ class FlowNetwork:
     def flow_class(self, path: Sequence[int], weight: float = 1.0, cap: float = math.inf) -> FlowClass:
         """Add a class of flows over these links (all different). ``cap`` limits each flow, in bytes per second."""
         assert weight > 0 and cap >= 0 and (path or cap < math.inf), (path, weight, cap)
-        assert len(set(path)) == len(path) <= k.HOPS, path
+        assert len(set(path)) == len(path) <= HOPS, path
         if len(path) > self._solver.width:
             self._solver.widen(len(path))
         new = FlowClass(len(self._classes), tuple(path))
@@ -127,12 +141,12 @@ class FlowNetwork:
         """Return the state of a network of the one link of ``flow_class`` and ``flows`` classes like it, for
         ``SolverState.simulate_flows``."""
         (link,), solver = flow_class.path, self._solver
-        weight, cap = (solver.F[flow_class.base + at] for at in (k.WEIGHT, k.CAP))
+        weight, cap = (solver.F[flow_class.base + at] for at in (WEIGHT, CAP))
         key = (self.capacity(link), weight, cap, flows)
         isolated = self._isolated.get(key)
         if isolated is None:
             isolated = self._isolated[key] = SolverState(1, 1)
-            isolated.LF[k.CAPACITY] = key[0]
+            isolated.LF[CAPACITY] = key[0]
             for _ in range(flows):
                 isolated.add_class((0,), weight, cap)
         if solver.compiled and not isolated.compiled:
@@ -155,10 +169,10 @@ class FlowNetwork:
             self._begin(flow_class)
         else:
             F, base, now = self._solver.F, flow_class.base, self._clock.now  # noqa: N806
-            served = F[base + k.SERVED]
-            if F[base + k.UPDATED] < now:
-                served = F[base + k.SERVED] = self._served(flow_class)
-                F[base + k.UPDATED] = now
+            served = F[base + SERVED]
+            if F[base + UPDATED] < now:
+                served = F[base + SERVED] = self._served(flow_class)
+                F[base + UPDATED] = now
         served -= passed_bytes  # as if they had started that many bytes of service earlier
         self._sequence += 1
         flow_class.flows += flows
@@ -173,7 +187,7 @@ class FlowNetwork:
         """The class becomes active; other classes that are parked on its links leave the solver's lists."""
         flow_class.idle = False
         F, base = self._solver.F, flow_class.base  # noqa: N806
-        F[base + k.SERVED], F[base + k.UPDATED] = 0.0, self._clock.now
+        F[base + SERVED], F[base + UPDATED] = 0.0, self._clock.now
         if flow_class.parked:
             flow_class.parked = False
             return
@@ -196,14 +210,14 @@ class FlowNetwork:
 
     def set_cap(self, flow_class: FlowClass, cap: float) -> None:
         """Limit each flow of the class to ``cap`` (bytes per second) from now on."""
-        F, at = self._solver.F, flow_class.base + k.CAP  # noqa: N806
+        F, at = self._solver.F, flow_class.base + CAP  # noqa: N806
         if F[at] != cap:
             F[at] = cap
             self._touch(flow_class)
 
     def set_capacity(self, link: int, capacity: float) -> None:
         """Set a link's capacity (bytes per second) from now on."""
-        self._solver.LF[link * k.LINK_FLOATS + k.CAPACITY] = float(capacity)
+        self._solver.LF[link * LINK_FLOATS + CAPACITY] = float(capacity)
         latest = self._latest[link]
         if latest is not None and latest.parked:
             self._unpark(latest)
@@ -215,7 +229,7 @@ class FlowNetwork:
 
     def capacity(self, link: int) -> float:
         """Return a link's present capacity, in bytes per second."""
-        capacity: float = self._solver.LF[link * k.LINK_FLOATS + k.CAPACITY]
+        capacity: float = self._solver.LF[link * LINK_FLOATS + CAPACITY]
         return capacity
 
     def delivered_bytes(self, flow_class: FlowClass) -> float:
@@ -231,7 +245,7 @@ class FlowNetwork:
 
     def rate(self, flow_class: FlowClass) -> float:
         """Return the rate of each flow of the class, as last solved (bytes per second)."""
-        rate: float = self._solver.F[flow_class.base + k.RATE]
+        rate: float = self._solver.F[flow_class.base + RATE]
         return rate if flow_class.flows else 0.0
 
     def left_bytes(self, flow_class: FlowClass) -> float:
@@ -240,9 +254,9 @@ class FlowNetwork:
 
     def _served(self, flow_class: FlowClass) -> float:
         F, base = self._solver.F, flow_class.base  # noqa: N806
-        served: float = F[base + k.SERVED]
-        elapsed_s = self._clock.now - F[base + k.UPDATED]
-        return served + F[base + k.RATE] * elapsed_s if elapsed_s > 0 else served
+        served: float = F[base + SERVED]
+        elapsed_s = self._clock.now - F[base + UPDATED]
+        return served + F[base + RATE] * elapsed_s if elapsed_s > 0 else served
 
     def _touch(self, flow_class: FlowClass) -> None:
         if not flow_class.dirty:
@@ -274,11 +288,12 @@ class FlowNetwork:
                 touched.dirty = False
                 base, tags = touched.base, touched.tags
                 if tags:
-                    F[base + k.FLOWS], F[base + k.TOP] = float(touched.flows), tags[0][0]
+                    F[base + FLOWS], F[base + TOP] = float(touched.flows), tags[0][0]
                 else:
                     touched.idle, touched.parked = True, False
-                    F[base + k.FLOWS], F[base + k.TOP] = 0.0, math.inf
-        self._dirty_links.clear()
+                    F[base + FLOWS], F[base + TOP] = 0.0, math.inf
+        if self._dirty_links:
+            self._dirty_links.clear()
         next_s = solver.flush(self._clock.now, dirty)
         if not solver.compiled:
             self._compile_after -= self.active
@@ -292,7 +307,7 @@ class FlowNetwork:
         for number in dirty:
             touched = classes[number]
             touched.idle, touched.parked, touched.dirty = True, True, False
-            solver.F[touched.base + k.SOLVED_FLOWS] = 0.0  # no number of flows: forces a solve when it continues
+            solver.F[touched.base + SOLVED_FLOWS] = 0.0  # no number of flows: forces a solve when it continues
         return solver.next_s()
 
     def _wake(self, _: Any) -> None:
@@ -302,8 +317,9 @@ class FlowNetwork:
         self._wake_s = math.inf
         solver = self._solver
         ended: list[Done] = []
+        classes, due = self._classes, solver.due
         for i in range(solver.take_due(now)):
-            self._collect(self._classes[solver.due[i]], ended)
+            self._collect(classes[due[i]], ended)
         for done in ended:
             done()
         if not self._dirty:  # nothing ended, by rounding: arm the wake-up for the next completion
@@ -312,7 +328,7 @@ class FlowNetwork:
     def _collect(self, flow_class: FlowClass, ended: list[Done]) -> None:
         """Remove the flows of the class that end at this instant, and add their callbacks to ``ended``."""
         tags = flow_class.tags
-        until = self._solver.F[flow_class.base + k.SERVED] * (1 + k.SAME) + _TAG_TOLERANCE_BYTES
+        until = self._solver.F[flow_class.base + SERVED] * (1 + SAME) + _TAG_TOLERANCE_BYTES
         while tags and tags[0][0] <= until:
             tag, _, size_bytes, flows, done = heappop(tags)
             flow_class.flows -= flows

@@ -16,6 +16,7 @@ import functools
 import inspect
 import zlib
 from collections.abc import Callable
+from ctypes import PYFUNCTYPE, c_double, c_long, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -275,8 +276,10 @@ def _remove_flows(now: float, started: int, flows: FlowArrivals, dirty: Array, w
     flush(now, dirty, n_dirty, width, state)
 
 
-# Before the integers stand the offsets of all arrays (State's, ``dirty`` and ``due``), and the end of each kind.
-OFFSETS = len(State._fields) + 2 + 2
+# Before the integers stand the offsets of all arrays (State's, ``dirty`` and ``due``), the end of each kind, and the
+# width of paths.
+WIDTH = len(State._fields) + 2 + 2
+HEADER = WIDTH + 1
 
 
 def _unpacked(floats: Array, ints: Array) -> State:
@@ -293,28 +296,37 @@ _CALLED: tuple[Callable[..., Any], ...] = (
 )  # fmt: skip
 
 
+_COMPILED: list[Any] = []  # what owns the code behind the addresses
+
+
 @functools.cache
 def compiled() -> tuple[Callable[..., float], Callable[..., int], Callable[..., int]]:
     """Return ``flush``, ``take_due`` and ``simulate_flows`` compiled. Raise ``ImportError`` without numba.
 
-    They take two arrays, all floats and all integers with ``dirty`` and ``due`` among them (see ``solver_state``),
-    because every further argument costs time in each call.
+    The first two are C functions of (now, n_dirty, floats, integers) and of (now, floats, integers), where the last two
+    are the addresses of two arrays, ``dirty`` and ``due`` among them (see ``solver_state``). numba's own way to call a
+    function, which ``simulate_flows`` takes, looks into every array for 3 us: a simulated message has three calls.
     """
     import numba
+    from numba import carray, types
     from numba.extending import register_jitable
 
     for helper in _CALLED:
         register_jitable(helper)
     sources = _fingerprint()
 
-    def flush_packed(now: float, n_dirty: int, width: int, floats: Array, ints: Array) -> float:
+    def flush_at(now: float, n_dirty: int, float_address: Any, int_address: Any) -> float:
         if sources < 0:  # never true; makes the fingerprint part of what numba caches the code under
             return INFINITE
-        return flush(now, ints[ints[12] : ints[13]], n_dirty, width, _unpacked(floats, ints))
+        header = carray(int_address, HEADER)
+        floats, ints = carray(float_address, header[5]), carray(int_address, header[14])
+        return flush(now, ints[ints[12] : ints[13]], n_dirty, header[WIDTH], _unpacked(floats, ints))
 
-    def take_due_packed(now: float, floats: Array, ints: Array) -> int:
+    def take_due_at(now: float, float_address: Any, int_address: Any) -> int:
         if sources < 0:
             return 0
+        header = carray(int_address, HEADER)
+        floats, ints = carray(float_address, header[5]), carray(int_address, header[14])
         return take_due(now, ints[ints[13] : ints[14]], _unpacked(floats, ints))
 
     def simulate_packed(
@@ -326,10 +338,15 @@ def compiled() -> tuple[Callable[..., float], Callable[..., int], Callable[..., 
         dirty, due = ints[ints[12] : ints[13]], ints[ints[13] : ints[14]]
         return simulate_flows(until, flows, dirty, due, width, _unpacked(floats, ints))
 
-    flush_compiled, take_due_compiled, simulate_compiled = (
-        numba.njit(cache=True)(each) for each in (flush_packed, take_due_packed, simulate_packed)
+    arrays = types.CPointer(types.float64), types.CPointer(types.int64)
+    flush_compiled = numba.cfunc(types.float64(types.float64, types.int64, *arrays), cache=True)(flush_at)
+    take_due_compiled = numba.cfunc(types.int64(types.float64, *arrays), cache=True)(take_due_at)
+    _COMPILED.extend((flush_compiled, take_due_compiled))
+    return (
+        PYFUNCTYPE(c_double, c_double, c_long, c_void_p, c_void_p)(flush_compiled.address),
+        PYFUNCTYPE(c_long, c_double, c_void_p, c_void_p)(take_due_compiled.address),
+        numba.njit(cache=True)(simulate_packed),
     )
-    return flush_compiled, take_due_compiled, simulate_compiled
 
 
 def _fingerprint() -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from testbed.messages import Message
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog, microseconds
@@ -25,6 +27,23 @@ def left_out(plan: Plan) -> frozenset[str]:
     limit = _BRIEF_NODES if plan.with_role("global_server") else _BRIEF_RANKS
     brief = events == "brief" or (events == "auto" and len(plan.nodes) >= limit)
     return BRIEF if brief else frozenset()
+
+
+class Transfer(msgspec.Struct, gc=False):
+    """A ``transfer`` event, which is made and written in half the time of a dictionary: a run has millions of them."""
+
+    t: float
+    kind: str
+    node: str
+    t0: float
+    source: str
+    target: str
+    message: str
+    key: int
+    round: int
+    payload_bytes: int
+    header_bytes: int
+    tier: str
 
 
 class VirtualRecorder(NodeProgress):
@@ -69,10 +88,10 @@ class VirtualRecorder(NodeProgress):
         self.activity += 1
         if message.channel or (self._leaves_out_lan and tier == "lan"):
             return
+        node = self.node
         self._log.append(
-            {
-                "t": microseconds(t), "kind": "transfer", "node": self.node, "t0": microseconds(message.sent_at_s),
-                "source": message.sender, "target": self.node, "message": message.kind._value_, "key": message.key,
-                "round": message.round, "payload_bytes": payload_bytes, "header_bytes": header_bytes, "tier": tier,
-            }
+            Transfer(
+                microseconds(t), "transfer", node, microseconds(message.sent_at_s), message.sender, node,
+                message.kind._value_, message.key, message.round, payload_bytes, header_bytes, tier,
+            )
         )  # fmt: skip

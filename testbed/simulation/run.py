@@ -118,7 +118,7 @@ class Simulation:
         )
         self._waits = Waits(self.clock)
         self._directory = run_directory / "events"
-        self.events = EventLog(self._directory, "simulation")  # of all nodes
+        self.events = EventLog(self._directory, "simulation", many=True)  # of all nodes
         self._log = EventLog(self._directory, "links", beside=self.events)
         self._links = self._network.monitor(self._log)
         self._host = HostModel(self.clock, plan.simulation.host) if plan.simulation.host is not None else None

@@ -70,7 +70,7 @@ class SolverState:
             view[0] = dirty[0]
         else:
             view[:n_dirty] = array("l", dirty)
-        next_s: float = self._flush(now, n_dirty, self.width, self._floats, self._ints)
+        next_s: float = self._flush(now, n_dirty, self._float_address, self._int_address)
         return next_s
 
     def next_s(self) -> float:
@@ -95,7 +95,7 @@ class SolverState:
         """See ``completions.take_due``; the classes are in ``self.due``."""
         if not self.compiled:
             return take_due(now, self.due, self._state)
-        count: int = self._take_due(now, self._floats, self._ints)
+        count: int = self._take_due(now, self._float_address, self._int_address)
         return count
 
     def simulate_flows(self, flows: k.FlowArrivals, until_s: float) -> tuple[k.FlowArrivals, int]:
@@ -150,12 +150,13 @@ class SolverState:
         import numpy as np
 
         names = ([*_NAMES[: k.FLOATS]], [*_NAMES[k.FLOATS :], *_IN_OUT])
-        begins = [0], [kernels.OFFSETS]
+        begins = [0], [kernels.HEADER]
         for each, at in zip(names, begins, strict=True):
             for name in each:
                 at.append(at[-1] + len(arrays[name]))
         self._floats, self._ints = np.zeros(begins[0][-1], np.float64), np.zeros(begins[1][-1], np.int64)
-        self._ints[: kernels.OFFSETS] = [*begins[0], *begins[1]]
+        self._ints[: kernels.HEADER] = [*begins[0], *begins[1], self.width]
+        self._float_address, self._int_address = self._floats.ctypes.data, self._ints.ctypes.data
         views: dict[str, Any] = {}
         for each, at, values in zip(names, begins, (self._floats, self._ints), strict=True):
             view: Any = memoryview(values)  # type: ignore[arg-type]

@@ -381,17 +381,23 @@ class TcpConnection:
         else:
             self._bursts += 1
             self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
-            window = self._window
-            if window.burst_ended(now, self._delivered_bytes()):
-                self._opened()
-            self._leave_queues()
-            if self._pacing is not None and not self.unlimited:
-                self._pacing.ended(now, self._burst_bytes)
-                self._pacing.filled(self._burst_bytes, self._pipe)
+            if not self.unlimited:
+                self._end_burst(now)
             self._burst_bytes = 0.0
-            window.network_limited = False
             if self.on_idle is not None:
                 self.on_idle()
+
+    def _end_burst(self, now: float) -> None:
+        """Let the window grow, and leave the queue, as nothing is left to send."""
+        window = self._window
+        if window.burst_ended(now, self._delivered_bytes()):
+            self._opened()
+        if self._entered:
+            self._leave_queues()
+        if self._pacing is not None:
+            self._pacing.ended(now, self._burst_bytes)
+            self._pacing.filled(self._burst_bytes, self._pipe)
+        window.network_limited = False
 
     # ---- the window ---------------------------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class Case:
 def techniques() -> tuple[tuple[Combination, ...], tuple[Combination, ...]]:
     """Rows in which any two axes meet in every way; and those that differ from the defaults on one axis only."""
     single = [{axis: kind} for axis, kinds in AXES.items() for kind in kinds]
-    return tuple(covering(1)), tuple({**DEFAULTS, **one} for one in single if not refusals(one))
+    return covering(1), tuple({**DEFAULTS, **one} for one in single if not refusals(one))
 
 
 def is_exact(row: Combination) -> bool:

@@ -103,6 +103,9 @@ MUTATIONS: dict[str, Mutation] = {
     "a log is written only at its end": Mutation(
         "testbed.results.events:_EventFile.append", edit(">= self._due_s", ">= 1e9"), EVENTS
     ),
+    "the last events of a simulation are not encoded": Mutation(
+        "testbed.results.events:_EventFile._flush", edit("if self._events:", "if False:"), EVENTS
+    ),
     "a new process of a node writes on in the part of the one before": Mutation(
         "testbed.results.events:_EventFile._new_part", edit("exist_ok=False", "exist_ok=True"), EVENTS
     ),

@@ -57,8 +57,9 @@ def test_another_process_of_a_node_begins_another_part(tmp_path: Path) -> None:
     assert list(read(tmp_path, "a/worker1")) == []
 
 
-def test_logs_beside_each_other_share_a_file_and_threads_a_log(tmp_path: Path) -> None:
-    shared = EventLog(tmp_path, "simulation")
+@pytest.mark.parametrize("many", [False, True])
+def test_logs_beside_each_other_share_a_file_and_threads_a_log(tmp_path: Path, many: bool) -> None:
+    shared = EventLog(tmp_path, "simulation", many=many)
     logs = [EventLog(tmp_path, f"a/worker{number}", beside=shared) for number in range(4)]
 
     def write(log: EventLog) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 from itertools import combinations
 
 from testbed.scenario.matrix import Combination, cells, filled
@@ -13,7 +14,8 @@ def pairs_of(combination: Combination) -> set[tuple[tuple[str, str], tuple[str, 
     return {((one, combination[one]), (other, combination[other])) for one, other in combinations(combination, 2)}
 
 
-def covering(seed: int) -> list[Combination]:
+@cache
+def covering(seed: int) -> tuple[Combination, ...]:
     """Return full combinations in which every cell that works occurs: pairwise testing, chosen greedily."""
     rng = random.Random(seed)
     left = {pair for cell in cells() if cell.refused is None for pair in pairs_of(cell.combination)}
@@ -25,4 +27,4 @@ def covering(seed: int) -> list[Combination]:
     while left:
         rows.append(filled(dict(rng.choice(sorted(left))), rng, uncovered))
         left -= pairs_of(rows[-1])
-    return rows
+    return tuple(rows)

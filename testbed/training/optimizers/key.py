@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from inspect import unwrap
 from typing import Any, NamedTuple
 
 import torch
@@ -164,6 +165,17 @@ class KeyOptimizer:
         made: torch.optim.Optimizer = make(self._options, self.value)
         return made
 
+    @cached_property
+    def _step_in_place(self) -> Callable[[], object]:
+        """torch's step itself: its profiler's records and hooks, around it, take as long as a step of 10 000 elements.
+
+        An optimizer from outside has its own ``step``, with all that is around it.
+        """
+        optimizer = self._optimizer
+        if type(optimizer).__module__.startswith("torch.optim."):
+            return partial(unwrap(type(optimizer).step), optimizer)
+        return optimizer.step
+
     def pulled(self, member: str, value: Tensor) -> None:
         """Record that ``member`` was sent ``value``, an immutable copy, at which it computes its next gradient."""
         if self._compensation is not None and not value.is_meta:
@@ -182,7 +194,8 @@ class KeyOptimizer:
             return
         self._set(lr=rate, norms=norms)
         self.value.grad = self._prepared(gradient.to(self.value.device), member)
-        self._optimizer.step()
+        with torch.no_grad():
+            self._step_in_place()
         self.value.grad = None
 
     def norms(self, gradient: Tensor, start: int = 0) -> Norms:
