@@ -124,7 +124,7 @@ def test_files_and_code_go_to_machines_that_have_none(tmp_path: Path) -> None:
     scenario = tmp_path / "own.yaml"
     own = SMALL.replace("model: {kind: mlp, hidden: 8}, data: digits", f"model: {model}, data: {data}")
     scenario.write_text(own + MINE)
-    words = [*sweep(scenario, tmp_path / "here")[:6], "--seeds", "2", "--allow-code"]
+    words = [*sweep(scenario, tmp_path / "here")[:7], "--seeds", "2", "--allow-code"]
     subprocess.run(words, check=True, capture_output=True, cwd=ROOT)
     with raylets(workers=0) as cluster:
         machine = cluster.add(env={"PYTHONPATH": ""})

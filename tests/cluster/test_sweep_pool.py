@@ -405,17 +405,26 @@ def _kill_child(pid: int) -> int:
 
 
 def test_the_process_ends_with_the_point_when_the_other_end_closes(
-    points: list[SweepPoint], processes: Processes, tmp_path: Path
+    scenario: Path, processes: Processes, tmp_path: Path
 ) -> None:
-    pool = Watch(tmp_path / "runs", processes).pool
+    (long,) = points_of(scenario, from_options(["training.rounds=20000"], [], None), None)  # half an hour
     process = processes.processes["0"]
-    process.send(pool._task(points[0]), lambda digest: b"")
+    process.send(Watch(tmp_path / "runs", processes).pool._task(long), lambda digest: b"")
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     while not (found := children.read_text().split()):
         time.sleep(0.001)
+    begin_s = time.monotonic()
     process.close()
-    assert not Path(f"/proc/{found[0]}").exists()
+    assert not Path(f"/proc/{found[0]}").exists() and time.monotonic() - begin_s < 60
     processes.processes["0"] = ForkedProcess()  # for the fixture to close
+
+
+def test_the_status_is_no_part_of_what_comes_home(tmp_path: Path) -> None:
+    """A command that dies while it unpacks must not leave a run that is called done."""
+    for name in ("host.log", "status.json", "tables"):
+        (tmp_path / name).write_text("")
+    with tarfile.open(fileobj=io.BytesIO(sweep_machine._packed(tmp_path))) as archive:
+        assert archive.getnames() == ["host.log", "tables"]
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
