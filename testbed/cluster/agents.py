@@ -56,6 +56,7 @@ class Ticket:
     run_id: str
     plan: str
     bind: str
+    nodes: tuple[str, ...]
     working_directory: str
     pem: str = field(default="", repr=False)
 
@@ -199,7 +200,7 @@ class Agents:
         self._keys[placement.name] = key
         ticket = Ticket(
             name=placement.name, driver=(self._starter.driver_address(), port), key=key.hex(), secret=self._secret,
-            run_id=self._run_id, plan=to_json(self._plan).decode(), bind=placement.bind,
+            run_id=self._run_id, plan=to_json(self._plan).decode(), bind=placement.bind, nodes=tuple(placement.ports),
             working_directory=str(Path.cwd()), pem=self._pem,
         )  # fmt: skip
         files = ReceivedFiles(self._directory)
@@ -321,7 +322,7 @@ class Agents:
             name, connection = self._waiting.popleft()
             agent = self._by_name[name]
             if agent.connection is None and not agent.lost:
-                agent.connection = connection
+                agent.connection, agent.heard_s = connection, time.monotonic()
                 self._selector.register(connection, selectors.EVENT_READ, agent)
             else:
                 connection.close()

@@ -62,7 +62,7 @@ class RayAgent:
                 try:
                     self._reason = ray.get(self.ended)
                 except ray.exceptions.RayError as error:
-                    self._reason = f"Ray has lost it ({str(error).strip().splitlines()[0]})"
+                    self._reason = f"Ray has lost it ({str(error).strip().splitlines()[-1].strip()})"
         return self._reason
 
     def output(self) -> str:
@@ -98,7 +98,7 @@ class RayAgents:
         for name, wanted in cluster_of(plan).data_centers.items():
             key, _, value = wanted.label.partition("=")
             found[name] = [machine for machine in there if machine.labels.get(key) == value]
-        self._wanted_gpus = {node.name for node in plan.nodes if node.device.kind == "cuda"}
+        self._wanted_gpus = {node.name for node in plan.nodes if node.device.kind != "cpu"}
         return found
 
     def driver_address(self) -> str:

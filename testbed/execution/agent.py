@@ -159,7 +159,7 @@ class Agent:
         # a user's script may compile its model
         if not is_scripted(self._plan) and not self._plan.training.compile:
             leave_out_compiler()
-        self._plan = fitted(self._plan)
+        self._plan = fitted(self._plan, self._ticket.nodes)
         warm_up(self._plan)
 
     def _listen(self, asked: Content) -> dict[str, int]:

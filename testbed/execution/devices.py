@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -24,18 +25,21 @@ def require(plan: Plan) -> None:
         raise CapabilityError(_none_here(next(node.name for node in plan.nodes if _on_gpu(node))))
 
 
-def placed(plan: Plan) -> Plan:
+def placed(plan: Plan, names: Collection[str] | None = None) -> Plan:
     """Return the Plan with a GPU for each node that asks for one. Raise ``CapabilityError`` if this machine cannot.
+
+    ``names``: the nodes of this machine, by default all.
 
     To be called once, in the process that starts the nodes: what is free is seen before any of them takes memory.
     """
-    if not uses_gpus(plan):
+    here = replace(plan, nodes=tuple(node for node in plan.nodes if names is None or node.name in names))
+    if not uses_gpus(here):
         return plan
-    require(plan)
+    require(here)
     from testbed.engine.learner import parameter_bytes
 
     need, there = memory_for(parameter_bytes(plan)), gpus()
-    demands = [Demand(node.name, node.device.index, node.device.share, need) for node in plan.nodes if _on_gpu(node)]
+    demands = [Demand(node.name, node.device.index, node.device.share, need) for node in here.nodes if _on_gpu(node)]
     found = place(demands, there)
     nodes = tuple(
         replace(node, device=replace(node.device, index=found[node.name])) if node.name in found else node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.roles import make_role
@@ -14,16 +14,16 @@ from testbed.realtime.node import AnyRole
 from testbed.results.failures import FailureFiles
 
 
-def fitted(plan: Plan) -> Plan:
+def fitted(plan: Plan, nodes: Collection[str] | None = None) -> Plan:
     """Return the plan with the GPUs of this machine given to its nodes; to be called before anything starts.
 
-    Raise ``CapabilityError`` if this machine cannot run it.
+    ``nodes``: those of this machine, by default all. Raise ``CapabilityError`` if this machine cannot run it.
     """
     if plan.technique.paradigm.kind in LIBRARIES:
         from testbed.execution.distributed.role import require
 
-        require(plan)
-    return placed(plan)
+        require(plan, nodes)
+    return placed(plan, nodes)
 
 
 def role_maker(

@@ -45,7 +45,7 @@ class Network:
     def __init__(self, setup: NodeSetup, owner: NetworkOwner) -> None:
         plan, node = setup.plan, setup.name
         self._plan, self.node, self._addresses, self._limits = plan, node, setup.addresses, setup.limits
-        self._bound, self._owner = setup.bound, owner
+        self._bound, self._beside, self._owner = setup.bound, setup.beside, owner
         self._loop = asyncio.get_running_loop()
         self._tasks = BackgroundTasks(owner.fail)
         self._connector = Connector(setup)
@@ -79,6 +79,14 @@ class Network:
     @property
     def _is_monitor(self) -> bool:
         return self.node == monitor_of(self._plan)
+
+    def host_of(self, node: str) -> str:
+        """Return the IP address at which this node reaches ``node``, or others reach this one, for a library."""
+        return self._addresses[node][0]
+
+    def is_beside(self, node: str) -> bool:
+        """Return whether ``node`` is on this machine."""
+        return self._beside is None or node in self._beside
 
     # ---- sending ------------------------------------------------------------------------------------------------
 

@@ -317,3 +317,18 @@ def test_a_stranger_is_no_agent() -> None:
                 for _ in range(100):
                     assert all(message == {"hello": {}} and spoils for message in driver.receive())
                     time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("agents")
+def test_a_librarys_group_spans_machines(tmp_path: Path) -> None:
+    gloo = ("run.on=local", "paradigm={kind: gloo}", "training.rounds=3")
+    deployed = fault_runs.run(tmp_path / "deployed", STEADY, *gloo, on="cluster")
+    assert deployed.error is None and len(deployed.hashes()) == 1
+    assert deployed.hashes() == fault_runs.run(tmp_path / "local", STEADY, *gloo, on="local").hashes()
+    ends = [(event["source"], event["node"]) for event in deployed.events("transfer") if event["message"] == "gloo"]
+    assert {"east", "west", "hub"} == {one for one, other in map(sites, ends) if one != other}
+
+
+def sites(ends: tuple[str, str]) -> list[str]:
+    """The data centres of two nodes."""
+    return [node.split("/")[0] for node in ends]

@@ -13,8 +13,6 @@ from testbed.engine.collectives.collectives import Collectives
 from testbed.execution.distributed import sockets
 from testbed.execution.distributed.sockets import Ends, Place
 
-LOOPBACK = "127.0.0.1"
-
 
 class ProcessGroup(Protocol):
     """The workers that sum together. All start the same sums in the same order."""

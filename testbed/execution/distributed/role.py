@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor
 
@@ -31,9 +33,10 @@ def _options(plan: Plan) -> GlooOptions | MpiOptions:
     return LIBRARIES[paradigm.kind](**paradigm.options)
 
 
-def require(plan: Plan) -> None:
-    """Raise ``CapabilityError`` if this machine cannot run what the plan asks for."""
-    BACKENDS[_options(plan).backend].require(sum(worker.trains for worker in plan.with_role("worker")))
+def require(plan: Plan, nodes: Collection[str] | None = None) -> None:
+    """Raise ``CapabilityError`` if this machine cannot run what the plan asks of ``nodes``, by default of all."""
+    here = [worker for worker in plan.training_workers if nodes is None or worker.name in nodes]
+    BACKENDS[_options(plan).backend].require(len(here))
 
 
 def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> AnyRole:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
 from testbed.execution.distributed import sockets
-from testbed.execution.distributed.meeting import LOOPBACK, ProcessGroup, peers_of_connections
+from testbed.execution.distributed.meeting import ProcessGroup, peers_of_connections
 from testbed.execution.distributed.sockets import Meter
 from testbed.plan.model import Plan
 from testbed.realtime.world import RealWorld
@@ -24,11 +24,10 @@ _LIBRARY: Any = torch.distributed  # its stubs are incomplete
 
 async def gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> ProcessGroup:
     """Gloo over TCP between the workers' own addresses, each connected to each."""
-    address = plan.node(world.node).address or LOOPBACK
     before = sockets.listening()
-    device = _LIBRARY.ProcessGroupGloo.create_device(hostname=address)
+    device = _LIBRARY.ProcessGroupGloo.create_device(hostname=world.network.host_of(world.node))
     (listener,) = sockets.listening() - before
-    store = await _store(plan, peers)
+    store = await _store(world, plan, peers)
     timeout = timedelta(seconds=plan.timeouts.step_deadline_s)
 
     def make() -> Any:
@@ -41,15 +40,16 @@ async def gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Proces
 
 
 async def nccl_group(world: RealWorld, plan: Plan, peers: Collectives) -> ProcessGroup:
-    """NCCL, one GPU per worker, by rank."""
-    store, device = await _store(plan, peers), torch.device("cuda", peers.rank)
+    """NCCL, one GPU per worker, by rank among those of its machine."""
+    here = [name for name in peers.ranks if world.network.is_beside(name)]
+    store, device = await _store(world, plan, peers), torch.device("cuda", here.index(world.node))
     make, options = _LIBRARY.ProcessGroupNCCL, _LIBRARY.ProcessGroupNCCL.Options()
     return _Nccl(await asyncio.to_thread(make, store, peers.rank, peers.size, options), store, device)
 
 
-async def _store(plan: Plan, peers: Collectives) -> Any:
+async def _store(world: RealWorld, plan: Plan, peers: Collectives) -> Any:
     """The store of the rendezvous: at the first worker, on a port that the kernel chooses and a broadcast announces."""
-    host = plan.node(peers.ranks[0]).address or LOOPBACK
+    host = world.network.host_of(peers.ranks[0])
     timeout = timedelta(seconds=plan.timeouts.rendezvous_s)
 
     def make(port: int, first: bool) -> Any:

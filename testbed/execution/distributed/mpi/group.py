@@ -14,7 +14,7 @@ from torch import Tensor
 from testbed.engine.collectives.collectives import Collectives
 from testbed.errors import RunFailed
 from testbed.execution.distributed import sockets
-from testbed.execution.distributed.meeting import LOOPBACK, ProcessGroup, exchange, peers_of_connections
+from testbed.execution.distributed.meeting import ProcessGroup, exchange, peers_of_connections
 from testbed.execution.distributed.mpi.library import environment, forget_shared_memory, load_mpi, start
 from testbed.execution.distributed.mpi.pmi import ProcessManager
 from testbed.execution.distributed.mpi.progress import MpiProgress
@@ -59,7 +59,7 @@ async def _set_environment(world: RealWorld, plan: Plan, peers: Collectives) -> 
     reader, writer = await asyncio.open_unix_connection(sock=ours)
     world.spawn(ProcessManager(peers.size, name, exchange_keys).serve(reader, writer), "MPI's process manager")
     options = MpiOptions(**plan.technique.paradigm.options) if plan.technique.paradigm.kind == "mpi" else MpiOptions()
-    address = plan.node(world.node).address or LOOPBACK
+    address = world.network.host_of(world.node)
     for variable in [variable for variable in os.environ if variable.startswith(("PMI_", "PMIX_"))]:
         del os.environ[variable]  # from an mpirun or a batch system around this run
     algorithm = options.mpich_algorithm.value
