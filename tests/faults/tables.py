@@ -1,6 +1,6 @@
 """The table of faults in the documents, made from the tests that passed.
 
-``python -m tests.faults.tables`` runs all tests that ``tests/faults/test_rows.py`` names, slow ones included. If all have
+``python -m tests.faults.tables`` runs all tests that ``tests/faults/test_rows.py`` names, also slow ones. If all have
 passed, it writes the table into ``scenarios/faults/README.md``. ``--portion 1/4`` runs a quarter of the rows, and keeps
 what the table says of the others.
 """
