@@ -19,7 +19,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from testbed.plan.fault_clock import Due, needed_with
 from testbed.plan.model import FaultPlan, Plan, Series
@@ -106,11 +105,12 @@ class NodeEffects:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._absent: defaultdict[str, set[Any]] = defaultdict(set)  # by node: why, each a fault's number or a kind
+        # by node: why it is absent, each a fault's number or a kind, and whether that has an end
+        self._absent: defaultdict[str, dict[int | str, bool]] = defaultdict(dict)
         self._stopped: defaultdict[str, set[int]] = defaultdict(set)  # by node: the pauses of its present process
         for fault in plan.faults:
             for node in fault.targets if fault.kind == "join" else ():
-                self._absent[node].add("join")
+                self._absent[node]["join"] = True
 
     def apply(self, due: Due) -> list[tuple[str, str]]:
         """Return what is to be done, in order of the targets."""
@@ -120,19 +120,23 @@ class NodeEffects:
     def _action(self, due: Due, node: str) -> str:
         absent, stopped, kind = self._absent[node], self._stopped[node], due.fault.kind
         if kind == "kill" and due.begins:
-            absent.add(due.number)
+            absent[due.number] = math.isfinite(due.fault.for_s)
             stopped.clear()
             return "kill"
         if kind == "leave":
-            absent.add("leave")
+            absent["leave"] = False
             return "leave"
         if kind in ("kill", "join"):
-            absent.discard("join" if kind == "join" else due.number)
+            absent.pop("join" if kind == "join" else due.number, None)
             return "" if absent else "start"
         if kind != "pause" or (not due.begins and due.number not in stopped):
             return ""
         (stopped.add if due.begins else stopped.discard)(due.number)
         return "stop" if due.begins else "" if stopped else "continue"
+
+    def returns(self, node: str) -> bool:
+        """Return whether faults that have an end are all that keeps the node away."""
+        return all(self._absent[node].values())
 
     def starting(self, node: str) -> tuple[str, ...]:
         """Return the nodes to start when ``node`` comes back: see ``needed_with``, without those that are absent.

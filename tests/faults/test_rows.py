@@ -138,11 +138,25 @@ ROWS: dict[int, Row] = {
              "training/test_datasets::test_a_torn_gzip")),
     24: Row("a node registers twice", "the second is refused",
             real=(f"{NETWORK}::test_a_second_node_of_the_same_name_is_refused",)),
+    25: Row("faults of one target that overlap", "as if written otherwise, whatever their order",
+            ("faults/test_overlaps::test_losses_inside_and_across_the_ends_of_an_outage",
+             "faults/test_overlaps::test_any_other_fault_across_an_outage",
+             "faults/test_overlaps::test_short_pauses_that_overlap_are_a_long_one",
+             "faults/test_overlaps::test_a_node_that_two_faults_have_killed_returns_with_the_later_end",
+             "faults/test_overlaps::test_the_same_faults_written_otherwise"),
+            (), ("plan/test_effects::test_the_order_of_faults_does_not_matter",
+                 "plan/test_effects::test_a_further_fault_never_makes_a_link_better",
+                 "plan/test_effects::test_what_is_done_to_a_node")),
+    26: Row("overloaded machine", "T: a node whose event loop is held up lives; overload is reported as such",
+            real=(f"{FLEET}::test_a_node_whose_event_loop_stands_still_lives",
+                  f"{NETWORK}::test_a_node_whose_part_has_ended_waits_for_silent_peers"),
+            alone=("realtime/test_overload::test_a_busy_machine_is_told_with_a_cure",
+                   f"{AUTH}::test_the_limit_grows_with_the_load_of_the_machine")),
 }  # fmt: skip
 
 
 def test_every_row_is_here() -> None:
-    assert list(ROWS) == list(range(1, 25))
+    assert list(ROWS) == list(range(1, 27))
     both = {row for row, entry in ROWS.items() if entry.simulated and (entry.real or entry.alone)}
     assert both >= {1, 2, 3, 4, 5, 6, 7, 8, 9, 12}, "what happens to a run is shown in virtual time and for real"
 

@@ -153,7 +153,7 @@ def _quantity(schema: Any, chance: Random) -> str:
     example = str(chance.choice(schema.get("examples", ["1 s"])))
     factor = chance.choice((0, 1e-9, 1e-3, 0.1, 0.5, *(1,) * 6, 2, 3, 10, 1e3, 1e6, 1e18, -1))
     number, _, unit = example.partition(" ")
-    return f"{float(number) * factor:g} {unit}".strip() if re.fullmatch(r"[0-9.]+", number) else example
+    return f"{float(number) * factor:g} {unit}".strip() if re.fullmatch(r"[0-9]+(\.[0-9]+)?", number) else example
 
 
 _NAMES = ("east", "west", "hub", "tokyo", "a", "b", "worker0", "east/worker0", "hub>east", "hub<>east", "*",

@@ -183,6 +183,20 @@ def test_what_is_done_to_a_node(texts: tuple[str, ...], expected: list[tuple[flo
     assert actions(*texts) == actions(*texts[::-1]) == expected
 
 
+def test_who_is_killed_for_good_does_not_return() -> None:
+    for texts, returns in (
+        ((f"kind: kill, {ONE}, at: 1 s, for: 4 s",), True),
+        ((f"kind: kill, {ONE}, at: 1 s, for: 4 s", f"kind: kill, {ONE}, at: 2 s"), False),
+        ((f"kind: kill, {ONE}, at: 1 s, for: 4 s", f"kind: leave, {ONE}, at: 2 s"), False),
+    ):
+        plan = plan_of(CONTINUE, faults(*texts))
+        clock, effects = FaultClock(plan), NodeEffects(plan)
+        clock.started(0.0)
+        for due in clock.take(3.0):
+            effects.apply(due)
+        assert effects.returns("east/worker1") == returns
+
+
 def test_who_starts_with_a_server_that_returns() -> None:
     server = "kind: kill, node: east/server0, at: 1 s, for: 2 s"
     for text, starting in (

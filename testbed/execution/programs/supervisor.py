@@ -134,7 +134,7 @@ class Supervisor:
 
     def _start_again(self, node: str) -> None:
         """Start a process again that a fault has killed."""
-        if node not in self._faults.killed or self._stopping:
+        if node not in self._faults.killed or self._stopping or not self._faults.effects.starting(node):
             return
         if node in self._running:
             self._returning.add(node)
@@ -209,8 +209,7 @@ class Supervisor:
 
     def _coming_back(self) -> set[str]:
         """Return the nodes that a fault has killed for a while."""
-        finite = [fault for fault in self._plan.faults if fault.kind == "kill" and fault.for_s < float("inf")]
-        return {node for fault in finite for node in fault.targets if node in self._faults.killed}
+        return {node for node in self._faults.killed if self._faults.effects.returns(node)}
 
     def _late(self) -> str:
         running = ", ".join(f"{node} ({running.process.argv[0]})" for node, running in self._running.items())

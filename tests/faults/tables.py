@@ -1,0 +1,83 @@
+"""The table of faults in the documents, made from the tests that passed.
+
+``python -m tests.faults.tables`` runs all tests that ``tests/faults/test_rows.py`` names, also slow ones, and writes
+the rows whose tests have all passed into ``scenarios/faults/README.md``. ``--portion 1/4`` runs a quarter of the rows.
+What the table says of the others stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tests.faults.test_rows import ROWS, TESTS, Row
+
+DOCUMENT = TESTS.parent / "scenarios" / "faults" / "README.md"
+BEGIN, END = "<!-- table of faults: python -m tests.faults.tables -->\n", "<!-- end of the table -->\n"
+_HEAD = "| fault | promise | in virtual time | for real | parts by themselves |\n|---|---|---|---|---|\n"
+_LEVELS = "T: only time is lost. R: restored, with the same bits. D: goes on without. F: the run fails and says why."
+Passed = dict[str, bool]  # by test
+
+
+def shown(row: Row, passed: Passed) -> str:
+    """The line of a row; counts are of the test functions that passed."""
+    columns = [_count(tests, passed) for tests in (row.simulated, row.real, row.alone)]
+    return f"| {row.fault} | {row.promise} | {' | '.join(columns)} |\n"
+
+
+def _count(tests: tuple[str, ...], passed: Passed) -> str:
+    return f"{sum(passed.get(test, False) for test in tests)} of {len(tests)}" if tests else ""
+
+
+def table(passed: Passed) -> str:
+    return f"{BEGIN}{_LEVELS}\n\n{_HEAD}{''.join(shown(row, passed) for row in ROWS.values())}{END}"
+
+
+def written() -> str:
+    """The table as it stands in the document."""
+    text = DOCUMENT.read_text()
+    return text[text.index(BEGIN) : text.index(END) + len(END)]
+
+
+def run(tests: list[str]) -> Passed:
+    """Run tests; one has passed if it ran and none of its cases failed."""
+    names = sorted({f"{TESTS.name}/{path}.py::{function}" for path, function in (test.split("::") for test in tests)})
+    with tempfile.TemporaryDirectory() as directory:
+        report = Path(directory) / "report.xml"
+        command = ["-n0", "-q", "-p", "no:cacheprovider", "-m", "slow or not slow", f"--junitxml={report}", *names]
+        subprocess.run([sys.executable, "-m", "pytest", *command], cwd=TESTS.parent, check=False)
+        cases = ElementTree.parse(report).iter("testcase")
+        outcomes: dict[str, set[str]] = {}
+        for case in cases:
+            path = case.attrib["classname"].removeprefix(f"{TESTS.name}.").replace(".", "/")
+            tags = {child.tag for child in case} & {"failure", "error", "skipped"}
+            outcomes.setdefault(f"{path}::{case.attrib['name'].split('[')[0]}", set()).update(tags or {"passed"})
+    return {name: "passed" in found and found <= {"passed", "skipped"} for name, found in outcomes.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--portion", default="1/1", metavar="I/N", help="rows whose number leaves I - 1 over N")
+    given = parser.parse_args()
+    index, parts = map(int, given.portion.split("/"))
+    chosen = [row for number, row in ROWS.items() if number % parts == index - 1]
+    tests = [test for row in chosen for test in row.tests]
+    passed = run(tests)
+    missing = sorted(test for test in tests if not passed.get(test))
+    shown_to_hold = [row for row in chosen if not set(missing).intersection(row.tests)]
+    before = DOCUMENT.read_text()
+    lines = dict(zip(ROWS, written().splitlines(keepends=True)[-len(ROWS) - 1 : -1], strict=True))
+    lines.update({number: shown(row, passed) for number, row in ROWS.items() if row in shown_to_hold})
+    after = f"{BEGIN}{_LEVELS}\n\n{_HEAD}{''.join(lines.values())}{END}"
+    DOCUMENT.write_text(before.replace(written(), after))
+    sys.stdout.write(f"{len(shown_to_hold)} of {len(chosen)} faults: all of their tests passed\n")
+    if missing:
+        sys.exit("not passed:\n" + "\n".join(missing))
+
+
+if __name__ == "__main__":
+    main()
