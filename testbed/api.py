@@ -29,6 +29,7 @@ from testbed.callbacks import Callback, Callbacks, LiveLog, StopRun, live_logs
 from testbed.display import choice as displays
 from testbed.display.notebook import as_output, html_of
 from testbed.errors import CapabilityError, ScenarioError
+from testbed.execution.record import final_status
 from testbed.execution.scripts import is_scripted
 from testbed.execution.session import SessionResult
 from testbed.plan.build import build_plan
@@ -170,8 +171,9 @@ def run(
     display = displays.choose(plan, as_json=False, quiet=not progress, clock=time.monotonic)
     here = plan.back_end == "simulate" and not is_scripted(plan)
     execute = launch.in_this_process if here else launch.in_processes
-    outcome = launch.train(plan, directory, display, execute, followers)
-    outcome, _ = launch.finish(directory, plan, outcome, **launch.since(begin_s), followers=followers)
+    with final_status(directory):
+        outcome = launch.train(plan, directory, display, execute, followers)
+        outcome, _ = launch.finish(directory, plan, outcome, **launch.since(begin_s), followers=followers)
     _raise_if_failed(outcome, directory.path, called.error)
     return open_run(directory.path)
 

@@ -16,6 +16,13 @@ Asserts are for our own mistakes; these classes are for the user's and the machi
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
+_WRONG_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG,
+                errno.ELOOP)  # fmt: skip
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 class TestbedError(Exception):
     """Base class. ``str(error)`` is one complete message: what, where, and how to cure it."""
@@ -38,6 +45,23 @@ class CapabilityError(TestbedError):
     """The machine lacks something that the run needs."""
 
     exit_code = 3
+
+
+def of_os(error: OSError, directory: Path | None = None) -> TestbedError | None:
+    """Return the error of a path that cannot be used, in words for a user; ``None`` if it is of another kind.
+
+    ``directory``: of the run, which has such an error if it is no longer there, or if the error names no path.
+    """
+    if directory is not None and not directory.is_dir():
+        return RunFailed(f"{directory}: the run directory has gone while the run was under way")
+    if directory is not None and error.filename is None:
+        error.filename = str(directory)
+    if error.filename is None or error.errno not in (*_WRONG_PLACE, *FULL):
+        return None
+    problem = f"{error.filename}: {(error.strerror or str(error)).lower()}"
+    if error.errno in FULL:
+        return CapabilityError(f"{problem}; make room")
+    return ScenarioError(f"{problem}; give another place")
 
 
 class RunFailed(TestbedError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.display.progress import Display, Logged
-from testbed.errors import CapabilityError, TestbedError
+from testbed.errors import CapabilityError, TestbedError, of_os
 from testbed.execution import devices, record, session
 from testbed.execution.follower import Follower
 from testbed.execution.session import SessionResult
@@ -126,6 +126,11 @@ def train(
         pass
     except TestbedError as error:
         outcome = SessionResult("failed", str(error), error.exit_code)
+    except OSError as error:  # a full disk, or a directory that has gone
+        ours = of_os(error, run.path)
+        if ours is None:
+            raise
+        outcome = SessionResult("failed", str(ours), ours.exit_code)
     for follower in followers:
         outcome = follower.outcome(outcome)
     return outcome
@@ -139,7 +144,16 @@ def finish(
 
     ``started``: UTC in ISO 8601. If ``hurry()``, leave the figure out: ``testbed show RUN --figure`` draws it. Return
     the outcome, which is ``diverged`` if the training has, and the run, whose status is still that of one in progress.
+    Raise ``TestbedError`` if a file cannot be written; the run has a final status then, too.
     """
+    with record.final_status(run, outcome.message):
+        return _finish(run, plan, outcome, started, duration_s, hurry, followers)
+
+
+def _finish(
+    run: RunDirectory, plan: Plan, outcome: SessionResult, started: str, duration_s: float, hurry: Callable[[], bool],
+    followers: Sequence[Follower],
+) -> tuple[SessionResult, StoredRun]:  # fmt: skip
     concluded = record.conclude(run, plan, outcome, started, duration_s)
     outcome, result = concluded.outcome, concluded.result
     from analysis.load import stored_run

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import json
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from testbed.cli import (
     bench,
@@ -37,7 +35,7 @@ from testbed.cli import (
     validate,
     validate_sim,
 )
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, of_os
 from testbed.garbage import relaxed_garbage_collection
 from testbed.version import VERSION
 
@@ -49,8 +47,6 @@ VERBS = (
 )  # fmt: skip
 
 DESCRIPTION = "Train neural networks across data centres: emulated, simulated or local, from one scenario file."
-_WRONG_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 EXIT_CODES = """\
 exit codes:
     0  done
@@ -114,12 +110,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 def unforeseen(error: Exception) -> tuple[str, int]:
     """Return message and exit code of an unforeseen error: an unusable path, or a defect of the testbed."""
-    if not isinstance(error, OSError) or error.errno not in (*_WRONG_PLACE, *_FULL):
-        return f"{type(error).__name__}: {error} (an error of testbed itself; --debug shows where)", 1
-    path = Path(str(error.filename or "output"))
-    place = path.parent if path.name.startswith(".") and path.suffix == ".tmp" else path  # see results.atomic
-    problem = f"{place}: {(error.strerror or str(error)).lower()}"
-    return (f"{problem}; make room", 3) if error.errno in _FULL else (f"{problem}; give another place", 2)
+    if isinstance(error, OSError):
+        error.filename = error.filename or "output"
+        if (ours := of_os(error)) is not None:
+            return str(ours), ours.exit_code
+    return f"{type(error).__name__}: {error} (an error of testbed itself; --debug shows where)", 1
 
 
 def _report(arguments: argparse.Namespace, message: str, code: int, error: BaseException) -> int:

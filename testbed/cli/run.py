@@ -49,6 +49,7 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     from testbed import launch
     from testbed.callbacks import LiveLog
     from testbed.display.choice import choose
+    from testbed.execution.record import final_status
     from testbed.results.rundir import AlreadyDone
     from testbed.scenario.shipped import path_of
 
@@ -61,16 +62,17 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
         run = launch.prepare(scenario, plan, out=arguments.out, text=text, again=arguments.again)
     except AlreadyDone as done:
         return _already_done(Path(str(done)), arguments.json)
-    if arguments.resume is not None:
-        from testbed.execution.resume import take_over
+    with final_status(run):
+        if arguments.resume is not None:
+            from testbed.execution.resume import take_over
 
-        take_over(arguments.resume, run.path)
-    display = choose(plan, as_json=arguments.json, quiet=arguments.quiet, clock=time.monotonic)
-    outcome = launch.train(plan, run, display, followers=followers)
-    interrupts.deferred = True
-    outcome, stored = launch.finish(
-        run, plan, outcome, **launch.since(begin_s), hurry=lambda: interrupts.count > 1, followers=followers
-    )
+            take_over(arguments.resume, run.path)
+        display = choose(plan, as_json=arguments.json, quiet=arguments.quiet, clock=time.monotonic)
+        outcome = launch.train(plan, run, display, followers=followers)
+        interrupts.deferred = True
+        outcome, stored = launch.finish(
+            run, plan, outcome, **launch.since(begin_s), hurry=lambda: interrupts.count > 1, followers=followers
+        )
     if outcome.status not in ("done", "degraded"):
         print(f"testbed: {outcome.message}", file=sys.stderr)
     code = 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code

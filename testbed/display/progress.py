@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
@@ -154,12 +155,17 @@ class Logged(Display):
 
     def __exit__(self, *error: object) -> None:
         self._inner.__exit__(*error)
-        self._file.close()
+        with suppress(OSError):  # of a full disk, which ``show`` has raised
+            self._file.close()
 
     def show(self, event: Event) -> None:
         self._run_clock.take(event)
         if event["kind"] not in ("status", "round"):
-            print(self._run_clock.line(describe(event)), file=self._file)
+            try:
+                print(self._run_clock.line(describe(event)), file=self._file)
+            except OSError as error:
+                error.filename = self._file.name
+                raise
         self._inner.show(event)
 
 

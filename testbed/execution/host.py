@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import Diverged, Interrupted, ScenarioError, TestbedError
+from testbed.errors import Diverged, Interrupted, ScenarioError, TestbedError, of_os
 from testbed.execution import cluster, emulate, exact, local, simulate
 from testbed.execution.compiler import leave_out_compiler
 from testbed.execution.resume import FOLDER
@@ -81,6 +81,8 @@ def attempt(plan: Plan, directory: Path, report: Progress) -> SessionResult:
         )
         return SessionResult(status, f"{where}{error}\n{notes}".strip(), error.exit_code)
     except Exception as error:
+        if isinstance(error, OSError) and (ours := of_os(error, directory)) is not None:
+            return SessionResult("failed", str(ours), ours.exit_code)
         traceback.print_exc()
         return SessionResult("failed", _unforeseen(error, resumed), 1)
     if lost:

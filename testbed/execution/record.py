@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from emulation.exact.command import GUEST_START
-from testbed.errors import Diverged
+from testbed.errors import Diverged, TestbedError, of_os
 from testbed.execution.session import SessionResult
 from testbed.plan.model import Plan, to_json
 from testbed.results import atomic, manifest, rundir, summary
@@ -35,14 +36,40 @@ def prepare(
     text = to_json(plan)
     sha256 = summary.sha256_of(msgspec.json.decode(text))
     run = rundir.claim(path, sha256, again)
+    with final_status(run):
+        _describe(run, plan, text, scenario, resolved, capabilities)
+        run.set_status("running", sha256)
+    return run
+
+
+@contextmanager
+def final_status(run: RunDirectory, cause: str = "") -> Iterator[None]:
+    """Give the run a final status if the block ends by an error, with its words; see ``rundir.end_unforeseen``.
+
+    An ``OSError`` of a path that cannot be used becomes a ``TestbedError``. ``cause``: why the run had failed before.
+    """
+    try:
+        yield
+    except BaseException as error:
+        ours = (of_os(error, run.path) if isinstance(error, OSError) else None) or error
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        message = str(ours) if isinstance(ours, TestbedError) else f"{type(ours).__name__}: {ours}"
+        with suppress(OSError, TestbedError):  # the directory has gone, or is read-only: the caller says the cause
+            rundir.end_unforeseen(run, status, "\n".join(filter(None, dict.fromkeys((cause, message)))))
+        if ours is not error:
+            raise ours from error
+        raise
+
+
+def _describe(
+    run: RunDirectory, plan: Plan, text: bytes, scenario: bytes, resolved: str, capabilities: Mapping[str, Any]
+) -> None:
     atomic.write_bytes(run.file("scenario.yaml"), scenario)
     atomic.write_text(run.file("resolved.yaml"), resolved)
     atomic.write_bytes(run.file("plan.json"), text)
     now = GUEST_START if plan.back_end == "exact" else datetime.now(UTC)
     about = manifest.describe(seed=plan.seed, argv=sys.argv, capabilities=capabilities, now=now, code=plan.code)
     atomic.write_json(run.file("manifest.json"), about)
-    run.set_status("running", sha256)
-    return run
 
 
 def add_capabilities(run: RunDirectory, event: Mapping[str, Any]) -> None:

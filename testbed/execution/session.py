@@ -25,7 +25,7 @@ from testbed.execution import exact
 from testbed.execution.host_process import HostProcess
 from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.plan.model import Plan
-from testbed.results.failures import oom_kills
+from testbed.results.failures import OomKills
 from testbed.results.progress import Progress
 
 STOP_GRACE_S = 10.0
@@ -93,7 +93,7 @@ def _start(plan: Plan, directory: Path) -> HostProcess:
 
 
 def _follow(host: HostProcess, plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
-    outcome, before = None, oom_kills()
+    outcome, before = None, OomKills.now()
     for event in _events(host.lines()):
         if event["kind"] == "outcome":
             outcome = SessionResult(event["status"], event["message"], event["exit_code"])
@@ -113,15 +113,16 @@ def _events(lines: Iterable[str]) -> Any:
             continue  # a library's output
 
 
-def _reason(plan: Plan, directory: Path, code: int, oom_kills_before: int | None) -> str:
+def _reason(plan: Plan, directory: Path, code: int, kills: OomKills) -> str:
     """Why a host that ended without an outcome may have ended: its script, or its exit code and the end of its log."""
     if (files := failure_files(plan, directory)) is not None:
-        node, cause = files.explain(SIMULATION, code, oom_kills_before)
+        node, cause = files.explain(SIMULATION, code, kills)
         files.close()
         if node:
             return f"{node}: {cause}\n{files.note(node)}"
     text = (directory / "host.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    reason = f"signal {-code}" if code < 0 else f"exit code {code}"
+    killer = kills.killer() if code == -signal.SIGKILL else ""
+    reason = f"signal {-code}{f' ({killer})' if killer else ''}" if code < 0 else f"exit code {code}"
     return f"the host process ended with {reason}: {text[-1] if text else 'no output'} (see host.log)"
 
 

@@ -16,11 +16,12 @@ from typing import Any
 from testbed.errors import TestbedError
 from testbed.execution import session
 from testbed.execution.follower import Event, Follower
-from testbed.execution.record import add_capabilities, conclude, prepare
+from testbed.execution.record import add_capabilities, conclude, final_status, prepare
 from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.execution.session import SessionResult
 from testbed.plan.model import Plan, to_json
 from testbed.results import atomic
+from testbed.results.failures import OomKills
 from testbed.results.manifest import git_state, use_git_state
 from testbed.results.rundir import RunDirectory, read_json
 
@@ -71,6 +72,11 @@ def execute_point(path: Path, point: PointRun) -> None:
         sys.argv = list(point.origin.argv)
         use_git_state(point.origin.git)
     run = prepare(path, point.plan, scenario=point.scenario, resolved=point.resolved, capabilities=point.capabilities)
+    with final_status(run):
+        _execute(run, point, begin_s, started)
+
+
+def _execute(run: RunDirectory, point: PointRun, begin_s: float, started: str) -> None:
     log = os.open(run.file("host.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -81,7 +87,7 @@ def execute_point(path: Path, point: PointRun) -> None:
     ended = conclude(run, plan, outcome, started, time.monotonic() - begin_s)
     run.set_status(ended.outcome.status, ended.result["plan_sha256"], ended.outcome.message)
     for follower in followers:
-        follower.end(path)
+        follower.end(run.path)
 
 
 def _as_sent(run: RunDirectory, outcome: SessionResult, origin: PointOrigin) -> SessionResult:
@@ -102,7 +108,7 @@ def with_paths(text: str, paths: Mapping[str, str]) -> str:
 def close_script(run: RunDirectory, plan: Plan, code: int) -> None:
     """Let a run whose script has ended its process fail with that cause; leave others as they are."""
     files = failure_files(plan, run.path)
-    node, cause = files.explain(SIMULATION, code, None) if files else ("", "")
+    node, cause = files.explain(SIMULATION, code, OomKills(None, None)) if files else ("", "")
     if files and node:
         files.close()
         run.set_status("failed", run.status().plan_sha256, f"{node}: {cause}\n{files.note(node)}")

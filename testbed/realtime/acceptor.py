@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections import Counter
 from typing import Protocol
 
 from testbed.realtime.auth import (
@@ -24,6 +23,7 @@ from testbed.realtime.auth import (
     handshake_limit_s,
 )
 from testbed.realtime.overload import load_per_core
+from testbed.realtime.refusals import RefusalLog
 from testbed.realtime.setup import NodeSetup
 from testbed.realtime.shared_memory import take
 from testbed.realtime.sockets import Address, address_text, configure
@@ -32,6 +32,7 @@ from testbed.realtime.tasks import BackgroundTasks
 from testbed.realtime.tls import start_tls
 
 SECURE_PLACE_S = 2.0
+_LATE = "no complete handshake in time"
 
 
 class AcceptorOwner(Protocol):
@@ -51,7 +52,7 @@ class Acceptor:
         self.listener = setup.listener
         self._loop = asyncio.get_running_loop()
         self._under_way: dict[asyncio.Task[None], tuple[float, Address]] = {}  # since when and from where; oldest first
-        self._refused: Counter[str] = Counter()
+        self._refusals = RefusalLog(owner.warn)
 
     def start(self) -> None:
         """Raise ``CapabilityError`` if the kernel refuses what the plan says of sockets."""
@@ -63,6 +64,7 @@ class Acceptor:
         """Accept no more. Handshakes under way end with the tasks."""
         self._loop.remove_reader(self.listener)
         self.listener.close()
+        self._refusals.close()
 
     def _on_caller(self) -> None:
         try:
@@ -71,7 +73,7 @@ class Acceptor:
             return
         if not self._has_place():
             sock.close()
-            self._note_refusal("too many at a time", address)
+            self._note_refusal("too many at a time", "too many at a time", address)
             return
         sock.setblocking(False)
         task = self._tasks.spawn(self._admit(sock, address))
@@ -86,7 +88,7 @@ class Acceptor:
             return False
         oldest.cancel()
         del self._under_way[oldest]
-        self._note_refusal("no complete handshake in time", address)
+        self._note_refusal(_LATE, _LATE, address)
         return True
 
     async def _admit(self, plain: socket.socket, address: Address) -> None:
@@ -105,12 +107,16 @@ class Acceptor:
                     if isinstance(stream, SocketStream):
                         self._owner.warn(f"{hello.initiator}: its shared memory cannot be opened; its socket is used")
             except (HandshakeRefused, OSError, TimeoutError) as error:
-                return self._note_refusal(str(error) or "no complete handshake in time", address)
+                return self._note_refusal(_kind(error), str(error) or _LATE, address)
             on_failure.pop_all()
         return self._owner.on_accepted(stream, hello, keys)
 
-    def _note_refusal(self, reason: str, address: Address) -> None:
-        self._refused[reason] += 1
-        count = self._refused[reason]
-        if count & (count - 1) == 0:  # the 1st, 2nd, 4th, …: a flood must not fill the log
-            self._owner.warn(f"refused a connection from {address_text(address)}: {reason} (number {count})")
+    def _note_refusal(self, kind: str, reason: str, address: Address) -> None:
+        self._refusals.note(kind, reason, address_text(address), self._loop.time())
+
+
+def _kind(error: Exception) -> str:
+    """Return what went wrong, in words of ours."""
+    if isinstance(error, HandshakeRefused):
+        return error.result.name.lower().replace("_", " ")
+    return _LATE if isinstance(error, TimeoutError) else "no handshake of this project"

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from testbed.errors import Interrupted, TestbedError, WaitTimeout
+from testbed.errors import Interrupted, TestbedError, WaitTimeout, of_os
 from testbed.plan.fault_clock import FaultClock
 from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.auth import Credentials
@@ -177,6 +177,8 @@ def _write_line(descriptor: int, line: dict[str, Any]) -> None:
 
 
 def _exit_line(node: str, error: BaseException) -> dict[str, Any]:
+    if isinstance(error, OSError):
+        error = of_os(error) or error
     code = error.exit_code if isinstance(error, TestbedError) else _UNEXPECTED
     cause, message = type(error).__name__, str(error)
     line: dict[str, Any] = {"kind": "exit", "node": node, "code": code, "cause": cause, "message": message}

@@ -168,7 +168,8 @@ class Fleet:
             end.node, report.get("code", 1) if report and end.code < 0 else end.code, stopped,
             **{name: report.get(name, "") for name in ("cause", "message", "traceback")},
             explained="" if told or end.code == 0 else self._processes.explain(end.node, end.code),
-            wait=tuple(wait) if wait else None, fault=fault, at_s=self._errors.get(end.node, {}).get("t", math.inf),
+            wait=tuple(wait) if wait else None, killer="a fault of the scenario" if fault else end.killer,
+            at_s=self._errors.get(end.node, {}).get("t", math.inf),
         )  # fmt: skip
         if (peer := end.report.get("peer")) and not stopped and self._processes.ask_for_stacks(peer):
             self._silent.setdefault(peer, exit_.message)

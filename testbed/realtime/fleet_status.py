@@ -11,6 +11,7 @@ from testbed import errors
 from testbed.errors import (
     CapabilityError,
     Diverged,
+    Interrupted,
     NetworkMismatch,
     NodeLost,
     RunFailed,
@@ -41,7 +42,7 @@ class NodeExit:
         traceback: Of an unexpected error.
         explained: Why its script has ended its process, or let it hang: ``FILE:LINE: TYPE: TEXT``.
         wait: Node, what it waited for, since when and until when in seconds of the run, if a wait ended it.
-        fault: Whether a fault of the scenario killed it.
+        killer: Who killed it, as far as that is known: a fault of the scenario, or the kernel.
         at_s: When it recorded its error, in seconds of the run; infinite if that is not known.
     """
 
@@ -53,7 +54,7 @@ class NodeExit:
     traceback: str = ""
     explained: str = ""
     wait: tuple[str, str, float, float] | None = None
-    fault: bool = False
+    killer: str = ""
     at_s: float = math.inf
 
     @property
@@ -71,10 +72,13 @@ class NodeExit:
             return kind(f"{self.node}: {self.explained}")
         if self.code < 0:
             name = signal.Signals(-self.code).name
-            hint = "" if name != "SIGKILL" else " (out of memory?)" if not self.fault else " (a fault of the scenario)"
+            hint = f" ({self.killer})" if self.killer else ""
             return kind(f"{self.node} was killed by signal {-self.code}, {name}{hint}")
         if not self.cause:
-            return kind(f"{self.node} ended with exit status {self.code} and without a message")
+            how = f"ended with exit status {self.code} and without a message"
+            if self.code == Interrupted.exit_code:
+                how = "was told to end (SIGTERM), and not by this run"
+            return kind(f"{self.node} {how}")
         if self.cause == PeerLost.__name__:
             return NodeLost(self.message)
         text = self.message if self.cause in _OURS else f"{self.cause}: {self.message}"

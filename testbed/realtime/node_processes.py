@@ -35,7 +35,7 @@ from testbed.realtime.child import HELD_SIGNALS, Launch, run_child
 from testbed.realtime.endpoints import Endpoints
 from testbed.realtime.processor import GPU_TOKENS, Tokens
 from testbed.realtime.setup import NodeSetup
-from testbed.results.failures import STACKS_SIGNAL, Cause, oom_kills
+from testbed.results.failures import STACKS_SIGNAL, Cause, OomKills
 
 Line = dict[str, Any]
 
@@ -44,11 +44,17 @@ _LEAVE_S = 1.0  # that nodes have to end when the context is left
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """A child has ended. ``code``: its exit status, or minus its signal. ``report``: its last line, empty if none."""
+    """A child has ended.
+
+    code    its exit status, or minus its signal
+    report  its last line, empty if none
+    killer  who killed it, as far as its machine's kernel tells
+    """
 
     node: str
     code: int
     report: Line
+    killer: str = ""
 
 
 @dataclass(slots=True)
@@ -88,7 +94,7 @@ class NodeProcesses:
         self._plan, self._launch, self._epoch_ns, self._wake = plan, launch, epoch_ns, wake
         self._credentials = launch.credentials or new_credentials(plan.transport.tls)
         self._endpoints = launch.endpoints or Endpoints(plan, in_namespaces=launch.enter is not None)
-        self._oom_kills = oom_kills()
+        self._kills = OomKills.now()
         self._number = {node.name: number for number, node in enumerate(plan.nodes)}
         self._tokens = Tokens.make(launch.cores, len(plan.nodes))
         used = {node.device.index for node in plan.nodes if _is_on_gpu(node)}
@@ -210,7 +216,7 @@ class NodeProcesses:
     def explain(self, node: str, code: int) -> str:
         """Return why a node ended that has not said so: what its script did, if it runs one."""
         files = self._launch.failures
-        return files.explain(node, code, self._oom_kills)[1] if files else ""
+        return files.explain(node, code, self._kills)[1] if files else ""
 
     def ask_for_stacks(self, node: str) -> bool:
         """Let a running node write down where its script stands, whatever holds it up. Return whether it runs one."""
@@ -254,4 +260,6 @@ class NodeProcesses:
         os.close(process.progress)
         del self._running[process.node]
         self._tokens_of(self._plan.node(process.node)).give_back(self._number[process.node])
-        yield ProcessEnd(process.node, os.waitstatus_to_exitcode(status), process.report)
+        code = os.waitstatus_to_exitcode(status)
+        killer = self._kills.killer() if code == -signal.SIGKILL else ""
+        yield ProcessEnd(process.node, code, process.report, killer)

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,13 @@ def replacing(path: Path) -> Iterator[Path]:
         sync(temporary)
         os.replace(temporary, path)  # noqa: PTH105 - os.replace states that it is atomic
         sync(path.parent)
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(temporary)):
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error  # libraries have words of their own
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the directory may have gone
+            temporary.unlink()
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -206,8 +206,12 @@ class _EventFile:
 
     def _write(self, data: bytes) -> None:
         assert self._path is not None
-        with open(self._path, "ab", buffering=0) as file:
-            file.write(data)
+        try:
+            with open(self._path, "ab", buffering=0) as file:
+                file.write(data)
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
 
     def _new_part(self) -> Path:
         """Make the first part that is not there yet: an earlier process of this node may have written some."""

@@ -123,20 +123,59 @@ def _remote_text(error: BaseException) -> str:
     return str(error.__cause__) if type(error.__cause__).__name__ in _REMOTE else ""
 
 
-def oom_kills() -> int | None:
-    """Return how many processes this kernel has killed for want of memory; None if it does not tell."""
+_MEMORY_GROUPS = {  # by its controllers, where a control group counts such kills: version 2, version 1
+    "": "/sys/fs/cgroup{}/memory.events", "memory": "/sys/fs/cgroup/memory{}/memory.oom_control",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class OomKills:
+    """How many processes the kernel has killed for want of memory: of our control group, of the machine.
+
+    ``None``: it does not tell.
+    """
+
+    group: int | None
+    machine: int | None
+
+    @classmethod
+    def now(cls) -> OomKills:
+        """Return the counts so far."""
+        return cls(_of_our_group(), _oom_kill("/proc/vmstat"))
+
+    def killer(self) -> str:
+        """Return who sent SIGKILL to a process since these counts, as far as the kernel tells; else an empty text."""
+        now = OomKills.now()
+        if _more(now.group, self.group):
+            return "by the kernel, for want of memory"
+        if _more(now.machine, self.machine):
+            return "while the kernel killed for want of memory"
+        return "by itself or another process" if None not in (now.machine, self.machine) else ""
+
+
+def _more(now: int | None, before: int | None) -> bool:
+    return now is not None and before is not None and now > before
+
+
+def _of_our_group() -> int | None:
     try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        file = _MEMORY_GROUPS.get(controllers, "")
+        if file and (count := _oom_kill(file.format(group.rstrip("/")))) is not None:
+            return count
+    return None
+
+
+def _oom_kill(file: str) -> int | None:
+    try:
+        lines = Path(file).read_text().splitlines()
     except OSError:
         return None
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
-
-
-def _killer(oom_kills_before: int | None) -> str:
-    now = oom_kills()
-    if now is None or oom_kills_before is None:
-        return " (out of memory?)"
-    return " by the kernel, for want of memory" if now > oom_kills_before else ", by itself or another process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +212,11 @@ class FailureFiles:
         node, thread, place = (*self._read(self.hidden(process, "place")).split(" ", 2), "0", "")[:3]
         return node, int(thread, 16), place
 
-    def explain(self, process: str, code: int, oom_kills_before: int | None) -> tuple[str, str]:
+    def explain(self, process: str, code: int, kills: OomKills) -> tuple[str, str]:
         """Return the node whose script ended the process, and the cause; keep it. Empty if no script ran there.
 
-        code              its exit status, or minus its signal
-        oom_kills_before  ``oom_kills`` when it started
+        code     its exit status, or minus its signal
+        kills    what the kernel had killed when it started
         """
         node, thread, place = self.last_seen(process)
         if not node:
@@ -189,7 +228,7 @@ class FailureFiles:
         if late := _LATE.search(dump):
             what = f"TimeoutError: no call of the store for {late['time']}, outside Python"
         elif code < 0:
-            killed = "the process was killed" + (_killer(oom_kills_before) if code == -signal.SIGKILL else "")
+            killed = f"the process was killed {kills.killer() if code == -signal.SIGKILL else ''}".rstrip()
             what = f"{signal.Signals(-code).name}: {fatal['what'] if fatal else killed}"
         cause = Cause(
             place_in_dump(dump, self.script, thread if fatal is None else 0) or place,

@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from testbed.errors import ScenarioError, TestbedError
+from testbed.errors import FULL, ScenarioError, TestbedError
 from testbed.process_id import ProcessId
 from testbed.regular_file import read_regular
 from testbed.results import COMPLETED, FINISHED, atomic
@@ -40,6 +40,9 @@ _ENTRIES = (
 )  # fmt: skip
 
 
+_RESERVE = ".status.reserve"
+_RESERVE_BYTES = 8192
+_LONGEST_MESSAGE = 1000  # characters, in a status that is written into the reserve: at most six bytes each
 State = Literal["pending", "running", "crashed", "done", "degraded", "diverged", "failed", "interrupted"]
 _LARGEST_BYTES = 128 << 20  # of a JSON file: thirty times the plan of ten thousand data centres
 
@@ -94,7 +97,28 @@ class RunDirectory:
         assert state in ("pending", "running", *FINISHED), state
         current = None if state in FINISHED else msgspec.to_builtins(ProcessId.current())
         fields = {"state": state, "plan_sha256": plan_sha256, "message": message, "owner": current}
-        atomic.write_json(self.file("status.json"), fields)
+        try:
+            atomic.write_json(self.file("status.json"), fields)
+        except OSError as error:
+            if error.errno not in FULL or state not in FINISHED:
+                raise
+            self._write_into_reserve(fields)
+        if state in FINISHED:
+            (self.path / _RESERVE).unlink(missing_ok=True)
+
+    def reserve(self) -> None:
+        """Take the space that a final status needs on a full disk."""
+        with atomic.replacing(self.path / _RESERVE) as temporary:
+            temporary.write_bytes(b" " * _RESERVE_BYTES)
+
+    def _write_into_reserve(self, fields: dict[str, Any]) -> None:
+        """Write the status where space is taken already, and rename that file."""
+        fields["message"] = fields["message"][:_LONGEST_MESSAGE]
+        with open(self.path / _RESERVE, "r+b") as file:
+            file.write(json.dumps(fields, indent=2).encode())
+            file.truncate()
+            os.fsync(file.fileno())
+        os.replace(self.path / _RESERVE, self.file("status.json"))  # noqa: PTH105 - as in ``atomic``
 
 
 def read_json(path: Path, form: type[Any] = dict) -> dict[str, Any]:
@@ -133,14 +157,15 @@ def claim(path: Path, plan_sha256: str, again: bool = False) -> RunDirectory:
     Plan, or by other files.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ScenarioError(f"{path}: cannot make the run directory ({error.strerror}); give another --out") from error
     run = RunDirectory(path)
     with _locked(path):
         _refuse_if_taken(run, plan_sha256, again)
-        _clear(run)
+        run.reserve()
         run.set_status("pending", plan_sha256)
+        _clear(run)  # after the status: if this process is killed meanwhile, the directory is still that of a run
         run.events.mkdir()
     return run
 
@@ -177,6 +202,19 @@ def close_crashed(run: RunDirectory) -> str | None:
         return state
 
 
+def end_unforeseen(run: RunDirectory, status: str, message: str) -> None:
+    """Set the final status of a run that ends before all its files are written, unless it has one.
+
+    It is that of ``result.json``, if that is there; otherwise ``status``, and no fidelity report stays.
+    """
+    if run.status().state in FINISHED:
+        return
+    state = _state_of_result(run)
+    if state is None:
+        run.file("fidelity.json").unlink(missing_ok=True)
+    run.set_status(state or status, run.status().plan_sha256, message)
+
+
 def _state_of_result(run: RunDirectory) -> str | None:
     try:
         status = read_json(run.file("result.json")).get("status")
@@ -186,7 +224,9 @@ def _state_of_result(run: RunDirectory) -> str | None:
 
 
 def _refuse_if_taken(run: RunDirectory, plan_sha256: str, again: bool) -> None:
-    held = sorted(entry.name for entry in run.path.iterdir() if not atomic.is_temporary(entry.name))
+    held = sorted(
+        entry.name for entry in run.path.iterdir() if not atomic.is_temporary(entry.name) and entry.name != _RESERVE
+    )
     if held and not is_run(run.path):
         raise ScenarioError(
             f"{run.path}: is not empty and not a run directory (it holds {held[0]!r}); give another --out"
@@ -203,8 +243,8 @@ def _refuse_if_taken(run: RunDirectory, plan_sha256: str, again: bool) -> None:
 
 
 def _clear(run: RunDirectory) -> None:
-    """Remove the files that runs write; others stay."""
-    for entry in map(run.file, _ENTRIES):
+    """Remove the files that runs write, but for the status; others stay."""
+    for entry in (run.file(name) for name in _ENTRIES if name != "status.json"):
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         else:

@@ -30,7 +30,7 @@ class Forked:
     """A command under way; as ``subprocess.Popen``, as far as tests need it. ``prepare`` runs in the child first."""
 
     def __init__(self, arguments: Sequence[str], prepare: Callable[[], None] = lambda: None) -> None:
-        _import_what_commands_do()
+        import_what_commands_do()
         self._files: tuple[IO[str], IO[str]] = (tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+"))
         self.returncode: int | None = None
         self.pid = os.fork()
@@ -81,7 +81,7 @@ class Forked:
             os.kill(self.pid, signal.SIGKILL)
 
 
-def _import_what_commands_do() -> None:
+def import_what_commands_do() -> None:
     """Import it before the fork: what a child imports, every child imports again."""
     import pandas  # noqa: F401
     import pyarrow.dataset  # noqa: F401

@@ -13,6 +13,7 @@ import torch
 
 from testbed.errors import NodeLost, RunFailed
 from testbed.realtime.world import RealWorld
+from testbed.results.failures import OomKills
 from tests.contract.tiny import REMOTE, WORKER
 from tests.realtime.test_fleet import fleet, wait_long
 
@@ -39,6 +40,23 @@ def test_an_allocation_that_fails_names_node_and_size(tmp_path: Path) -> None:
     assert f"{WORKER}: RuntimeError" in (text := str(error_of(tmp_path, greedy))) and str(SIZE) in text
 
 
-def test_a_kill_by_the_kernel_is_told_as_what_it_probably_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("after", "killer"),
+    [
+        (OomKills(0, 8), " (by itself or another process)"),
+        (OomKills(1, 9), " (by the kernel, for want of memory)"),
+        (OomKills(0, 9), " (while the kernel killed for want of memory)"),
+        (OomKills(None, None), ""),
+    ],
+)
+def test_who_killed_is_said_as_far_as_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: OomKills, killer: str
+) -> None:
+    counts = iter([OomKills(0, 8)])
+    monkeypatch.setattr(OomKills, "now", lambda: next(counts, after))
     error = error_of(tmp_path, taken_out)
-    assert isinstance(error, NodeLost) and str(error) == f"{WORKER} was killed by signal 9, SIGKILL (out of memory?)"
+    assert isinstance(error, NodeLost) and str(error) == f"{WORKER} was killed by signal 9, SIGKILL{killer}"
+
+
+def test_the_kernel_tells() -> None:
+    assert OomKills.now().machine is not None

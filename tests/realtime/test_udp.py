@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 import random
 import socket
@@ -191,3 +193,43 @@ def test_a_sending_socket_on_the_port_does_not_take_its_datagrams() -> None:
     assert receiver.recv(100) == b"for the receiver"
     for sock in (elsewhere, other, sender, receiver):
         sock.close()
+
+
+def test_a_flood_of_datagrams_is_neither_delivered_nor_answered() -> None:
+    """Whoever sends them: altered, recorded and sent again, of another connection, or of no connection at all."""
+    noise, packer = random.Random(3), Packer(KEYS, "aes-gmac")
+    genuine = [data for number in range(20) for data in wire(packer, block(number, elements=1024))]
+    foreign = wire(Packer(Keys(b"x" * 32, b"y" * 32), "aes-gmac"), block())
+
+    async def besieged() -> tuple[list[Arrival], list[str], int]:
+        arrivals: list[Arrival] = []
+        with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(type=socket.SOCK_DGRAM) as stranger:
+            place = listener.getsockname()
+            node = udp.Udp(
+                tiny_plan([REMOTE, WORKER]), REMOTE, place, arrivals.append, lambda error: pytest.fail(str(error))
+            )
+            node.expect(WORKER, THEIRS)
+            stranger.bind(("127.0.0.1", 0))
+            for at in range(2000):
+                data = bytearray(noise.choice((genuine[at % len(genuine)], *foreign, noise.randbytes(at % 1400))))
+                if data and noise.random() < 0.5:
+                    data[noise.randrange(len(data))] ^= 1 << noise.randrange(8)
+                stranger.sendto(data, place)
+                if at % 20 == 0:
+                    await asyncio.sleep(0)
+            for data in genuine:  # the first time, for those that only came altered
+                stranger.sendto(data, place)
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.05)
+            stranger.setblocking(False)
+            answered = 0
+            with contextlib.suppress(BlockingIOError):
+                answered = len(stranger.recv(65536))
+            told = list(node.problems())
+            node.close()
+        return arrivals, told, answered
+
+    arrivals, told, answered = asyncio.run(besieged())
+    assert sorted(arrival.message.key for arrival in arrivals) == list(range(20))
+    assert answered == 0
+    assert 0 < len(told) <= 6

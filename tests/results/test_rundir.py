@@ -1,16 +1,22 @@
 """Who may have a run directory, and what becomes of crashed ones."""
 
+import errno
 import json
+import os
+import shutil
+import stat
 import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
 from testbed.errors import ScenarioError
 from testbed.results import rundir
-from testbed.results.rundir import AlreadyDone, RunDirectory, claim
+from testbed.results.rundir import AlreadyDone, RunDirectory, claim, end_unforeseen
 
 PLAN, OTHER = "a" * 64, "b" * 64
 
@@ -113,3 +119,79 @@ def test_only_runs_are_opened_and_found(tmp_path: Path) -> None:
     claim(tmp_path / "a", PLAN)
     (tmp_path / "c").mkdir()
     assert [run.path.name for run in rundir.find_runs(tmp_path)] == ["a", "b"]
+
+
+class _Killed(BaseException):
+    pass
+
+
+def _left_by_a_run(path: Path) -> RunDirectory:
+    run = claim(path, PLAN)
+    for name in ("plan.json", "manifest.json", "result.json", "summary.txt"):
+        run.file(name).write_text("{}")
+    (run.events / "a.0000.jsonl.gz").write_bytes(b"x")
+    run.tables.mkdir()
+    run.set_status("failed", PLAN)
+    return run
+
+
+def _claim_and_die(path: Path, at: int, patch: pytest.MonkeyPatch) -> bool:
+    """Claim, and be killed before the step of this number; return whether there was one."""
+    left = iter(range(at))
+
+    def dying(call: Any) -> Any:
+        def step(*arguments: Any, **named: Any) -> Any:
+            if next(left, None) is None:
+                raise _Killed
+            return call(*arguments, **named)
+
+        return step
+
+    for owner, name in ((shutil, "rmtree"), (os, "replace"), (Path, "unlink"), (Path, "mkdir")):
+        patch.setattr(owner, name, dying(getattr(owner, name)))
+    try:
+        claim(path, PLAN)
+    except _Killed:
+        return True
+    return False
+
+
+def test_a_claim_that_is_killed_at_any_step_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a sweep is killed twice: the second time while it clears what the first has left."""
+    for at in range(60):
+        run = _left_by_a_run(tmp_path / str(at))
+        with monkeypatch.context() as patch:
+            killed = _claim_and_die(run.path, at, patch)
+        if not killed:
+            break
+        status = run.file("status.json")
+        status.write_text(status.read_text().replace('"boot_id": "', '"boot_id": "another '))  # its owner is dead
+        assert claim(run.path, PLAN).status().state == "pending"
+        assert sorted(path.name for path in run.path.iterdir()) == [".status.reserve", "events", "status.json"]
+    assert 10 < at < 59
+
+
+def test_a_final_status_needs_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = claim(tmp_path / "run", PLAN)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with monkeypatch.context() as patch:
+        patch.setattr("testbed.results.atomic.write_bytes", mock.Mock(side_effect=full))
+        with pytest.raises(OSError, match="No space left"):
+            run.set_status("running", PLAN)
+        run.set_status("failed", PLAN, "x" * 100_000)
+    assert run.status().state == "failed" and run.status().message == "x" * 1000
+    assert not (run.path / ".status.reserve").exists()
+
+
+def test_a_run_that_ends_unforeseen_has_no_good_fidelity(tmp_path: Path) -> None:
+    run = claim(tmp_path / "run", PLAN)
+    run.file("fidelity.json").write_text('{"status": "ok"}')
+    end_unforeseen(run, "failed", "why")
+    assert (run.status().state, run.status().message) == ("failed", "why")
+    assert not run.file("fidelity.json").exists()
+    end_unforeseen(run, "interrupted", "later")
+    assert run.status().message == "why"
+
+
+def test_a_run_directory_is_the_users_own(tmp_path: Path) -> None:
+    assert stat.S_IMODE(claim(tmp_path / "run", PLAN).path.stat().st_mode) == 0o700

@@ -24,17 +24,23 @@ _CHUNK_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a process ended. ``code``: exit status, or minus its signal. ``expected``: it was stopped, or a fault did."""
+    """How a process ended.
+
+    code      exit status, or minus its signal
+    expected  it was stopped, or a fault did
+    killer    who killed it, as far as the kernel tells
+    """
 
     process: ProgramProcess
     code: int
     expected: bool
+    killer: str = ""
 
     def error(self) -> RunFailed:
         """Return the error of the run: node, cause, and the last lines of the log."""
         node, lines = self.process.node, last_lines(self.process.log)
         if self.code < 0:
-            hint = " (out of memory?)" if self.code == -signal.SIGKILL else ""
+            hint = f" ({self.killer})" if self.killer else ""
             known = -self.code in set(signal.Signals)  # real-time signals have no names
             name = f", {signal.Signals(-self.code).name}" if known else ""
             how = f"was ended by signal {-self.code}{name}{hint}"

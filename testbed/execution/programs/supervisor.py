@@ -25,6 +25,7 @@ from testbed.execution.programs.process import Counters, Ended, RunningProcess
 from testbed.execution.recovery import Attempts
 from testbed.plan.model import Plan
 from testbed.realtime.faults import FaultInjector
+from testbed.results.failures import OomKills
 from testbed.results.progress import Progress
 
 Start = Callable[..., "subprocess.Popen[bytes]"]  # of a node's name, the command, and keywords of Popen
@@ -70,6 +71,7 @@ class Supervisor:
         self._plan, self._program, self._network = plan, plan.program, network
         self._directory, self._report, self._epoch_ns = directory, report, epoch_ns
         self._running: dict[str, RunningProcess] = {}
+        self._kills = OomKills.now()
         self._ended: list[Ended] = []
         self._selector = selectors.DefaultSelector()
         self._lifeline = os.pipe()
@@ -192,7 +194,8 @@ class Supervisor:
         running.close(now_s)
         del self._running[node]
         expected = self._stopping or node in self._faults.killed
-        self._ended.append(Ended(running.process, code, expected))
+        killer = self._kills.killer() if code == -signal.SIGKILL else ""
+        self._ended.append(Ended(running.process, code, expected, killer))
         if code and not expected:
             self._fail_at_s = min(self._fail_at_s, time.monotonic() + _CAUSE_GRACE_S)
 

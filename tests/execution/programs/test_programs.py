@@ -161,7 +161,7 @@ def test_the_first_may_be_the_only_one_and_ends_the_rest(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("shell", "how"),
     [("echo before; echo the cause >&2; exit 3", "exit status 3: the cause"),
-     ("echo before; kill -9 $$", r"signal 9, SIGKILL \(out of memory\?\): before")],
+     ("echo before; kill -9 $$", r"signal 9, SIGKILL \(by itself or another process\): before")],
 )  # fmt: skip
 def test_the_message_names_node_end_and_last_line(folder: Path, shell: str, how: str) -> None:
     with pytest.raises(RunFailed, match=rf"b/worker0 \(rank 1\) (ended with|was ended by) {how}") as caught:
