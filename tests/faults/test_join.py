@@ -66,7 +66,7 @@ def test_two_workers_of_a_data_centre_one_after_the_other(tmp_path: Path) -> Non
 
 
 def test_who_would_have_joined_after_the_end_did_not(tmp_path: Path) -> None:
-    ended = run(tmp_path, CONTINUE, faults("kind: join, data_center: west, at: 600 s"))
+    ended = run(tmp_path, CONTINUE, faults("kind: join, data_center: west, at: 500 s"))
     assert ended.error is None and not ended.events("epoch") and ended.rounds("west/worker0") == []
 
 

@@ -24,7 +24,7 @@ def end_s(ended: Ended) -> float:
 
 @pytest.mark.parametrize("cut", ["data_center: west", "link: west>hub", "link: hub>west"])
 def test_an_outage_costs_its_time_and_the_finding_out(tmp_path: Path, calm: Ended, cut: str) -> None:
-    """One way or both: nobody trains alone meanwhile, and nobody is declared dead."""
+    """One way or both: no node trains alone meanwhile, and nobody is declared dead."""
     ended = run(tmp_path, faults(f"kind: down, {cut}, at: 300 ms, for: 5 s"))
     assert ended.error is None and ended.hashes() == calm.hashes()
     assert 4.5 < end_s(ended) - end_s(calm) < 2 * 5 + 1, "TCP's next retransmission may be as far off as it has waited"

@@ -58,7 +58,7 @@ ROWS: dict[int, Row] = {
            (*WHOEVER, f"{RESTART}::test_versions_go_back_only_at_a_restart", f"{RESTART}::test_under_every_technique"),
            (f"{REAL}::test_a_restart_ends_with_the_bits_of_a_run_without_faults", f"{REAL}::test_whoever_dies")),
     4: Row("scheduler crash", "abort F, restart R", WHOEVER, (f"{REAL}::test_whoever_dies",)),
-    5: Row("link down and up", "T below dead_after, then as a crash; nobody trains alone",
+    5: Row("link down and up", "T below dead_after, then as a crash; no node trains alone",
            (f"{LINKS}::test_an_outage_costs_its_time_and_the_finding_out", f"{LINKS}::test_mixedsync_goes_on_meanwhile",
             f"{LINKS}::test_links_stop_one_by_one_and_come_back_in_any_order",
             f"{RESTART}::test_silence_for_too_long_is_death", f"{RESTART}::test_the_network_goes_on_where_it_was"),

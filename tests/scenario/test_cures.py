@@ -111,8 +111,8 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("paradigm={kind: allreduce, algorithm: ring}",), ("run.on=local",), ("run.on=emulate",)
     ] for library in ("gloo", "mpi")},
 }  # fmt: skip
-OTHER = ("training", "workload", "device.pace", "data_centers", "background", "order={kind: dgt", "faults=[{kind: nan",
-         "faults=[{kind: reorder")  # fmt: skip
+OTHER = ("training", "workload", "cluster", "device.pace", "data_centers", "background", "order={kind: dgt",
+         "faults=[{kind: nan", "faults=[{kind: reorder")  # fmt: skip
 """Examples of compute, data, scripts, sizes and names, whose cures choose no technique, begin with these."""
 
 
