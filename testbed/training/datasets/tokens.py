@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from testbed.training.datasets.base import Dataset
-from testbed.training.options.datasets import Tokens
+from testbed.training.options.datasets import SyntheticTokens
 from testbed.training.seeds import numpy_stream
 
 
-def load_tokens(options: Tokens, seed: int) -> Dataset:
+def load_tokens(options: SyntheticTokens, seed: int) -> Dataset:
     """Return windows of ``context`` tokens, int64, and their successors."""
     count, length = options.train_samples + options.test_samples, options.context + 1
     follows = numpy_stream(seed, "tokens", "follows").permutation(options.vocabulary)

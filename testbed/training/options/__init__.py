@@ -18,9 +18,9 @@ from testbed.training.options.datasets import (
     MovieLens,
     NoData,
     ScriptData,
+    SyntheticTokens,
     Teacher,
     Text,
-    Tokens,
     UserProgramData,
 )
 from testbed.training.options.loading import LOADINGS
@@ -66,7 +66,7 @@ DATASETS: Axis[Any] = Axis(
         "cifar10": Cifar10,
         "text": Text,
         "teacher": Teacher,
-        "tokens": Tokens,
+        "tokens": SyntheticTokens,
         "clicks": Clicks,
         "movielens": MovieLens,
         "none": NoData,

@@ -71,7 +71,7 @@ class Teacher(DataDeclarations):
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens(DataDeclarations):
+class SyntheticTokens(DataDeclarations):
     """Synthetic text: each token follows from the one before by a fixed table, or is drawn at random.
 
     By default of the size of GPT-2's text; its smallest model is {layers: 12, heads: 12, head_width: 64}.
