@@ -353,10 +353,9 @@ class _Bench:
                     None if self.kind == "cpu" else abs(ratio - 1) <= 0.05)  # fmt: skip
 
     def nccl(self, name: str) -> Row:
-        scenario = ROOT / "scenarios" / "paradigms" / "gloo.yaml"
-        told = _testbed("run", str(scenario), "--on", "local", "--set", "paradigm.backend=nccl", "--json")
-        refused = "nccl needs a GPU for each of" in str(told.get("error", ""))
-        return _row(name, str(told.get("error", told))[:120], "refused", refused)
+        result = _run(ROOT / "scenarios" / "paradigms" / "gloo.yaml", "local", "paradigm.backend=nccl")
+        found = str(result.get("message"))
+        return _row(name, found[:120], "refused", "nccl needs a GPU for each of" in found)
 
 
 class HostAccelerator(Accelerator):

@@ -14,6 +14,8 @@ samples_per_worker     samples     [least, most]: in these steps
 accuracy               1           on the test set, last evaluation; null if there was none
 parameters_sha256                  of the final values, if they are identical on all workers that train; else null
 parameters_agree                   whether they are; null if no worker has any
+numerics                           what bits depend on: {devices, precision, deterministic, compile}; absent for float32
+                                   on processors, where they are the same everywhere
 round_time_s           s           mean over the workers of (time covered by rounds / rounds), without evaluation
 training_s             s           start of training to the last round's end, on the run's clock; of a user's program,
                                    to the end of its last process
@@ -177,10 +179,22 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
         "accuracy": float(accuracy["accuracy"].iloc[-1]) if len(accuracy) else None,
         "parameters_sha256": digests[0] if len(digests) == 1 else None,
         "parameters_agree": len(digests) == 1 if digests else None,
+        **numerics(plan),
         "round_time_s": _rounded(covered_round_time_s(rounds)),
         "training_s": _rounded(float(ends["t_s"].max()) - start_s) if len(ends) else None,
         "time_to_target_s": _time_to(accuracy, plan["training"]["target_accuracy"], start_s),
     }
+
+
+def numerics(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the bits of a run's parameters depend on besides its Plan; nothing for float32 on processors."""
+    training = plan["training"]
+    names = ("precision", "deterministic", "compile")
+    chosen = {name: training[name] for name in names if training.get(name, "float32") not in ("float32", False)}
+    kinds = {node["device"]["kind"] for node in plan["nodes"] if node["role"] != "scheduler"}
+    if kinds <= {"cpu"} and not chosen:
+        return {}
+    return {"numerics": {"devices": sorted(kinds), **{name: training.get(name) for name in names}}}
 
 
 def _work(rounds: pd.DataFrame) -> dict[str, list[int]]:

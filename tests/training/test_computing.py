@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 import torch
 
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
+from testbed.results.summary import numerics
 from testbed.scenario.load import load
 from testbed.training.batches import Batches
 from testbed.training.datasets import load_dataset
@@ -109,6 +112,16 @@ def test_a_run_in_bfloat16_by_parts_trains(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused(overrides: tuple[str, ...], problem: str) -> None:
     with pytest.raises(ScenarioError, match=problem):
         load(THREE_SITES, overrides)
+
+
+def test_the_result_records_what_bits_depend_on() -> None:
+    def of(*overrides: str) -> dict[str, Any]:
+        return numerics(msgspec.to_builtins(build_plan(load(THREE_SITES, overrides))))
+
+    assert of() == {}
+    assert of("training.precision=bf16")["numerics"]["precision"] == "bf16"
+    found = of("device.kind=cuda", "training.deterministic=true")["numerics"]
+    assert found == {"devices": ["cpu", "cuda"], "precision": "float32", "deterministic": True, "compile": False}
 
 
 def test_tf32_without_a_gpu_is_warned_of() -> None:
