@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from contextlib import chdir
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from testbed.errors import CapabilityError, ScenarioError
@@ -50,11 +52,13 @@ def connect(address: str) -> None:
     if ray.is_initialized():
         _require_same(ray, place)
         return
+    code = {"py_modules": [str(_ROOT / package) for package in _PACKAGES]}
     try:
-        ray.init(
-            address=place, log_to_driver=False, logging_level="ERROR", configure_logging=False,
-            runtime_env={"py_modules": [str(_ROOT / package) for package in _PACKAGES]},
-        )  # fmt: skip
+        # Ray lets workers import from the working directory first, where a machine may have other code
+        with TemporaryDirectory() as empty, chdir(empty):
+            ray.init(
+                address=place, log_to_driver=False, logging_level="ERROR", configure_logging=False, runtime_env=code
+            )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise _refused(address, error) from error
 

@@ -129,7 +129,8 @@ class MachineProcess:
         ours, its = socketpair()
         with ours, its:
             # In a session of its own and no child of ours: it has to outlive us, to remove its directory.
-            command = ["setsid", "--fork", sys.executable, "-c", _MAIN, str(its.fileno())]
+            # -P: it imports the code that was sent, and not what lies in the working directory.
+            command = ["setsid", "--fork", sys.executable, "-P", "-c", _MAIN, str(its.fileno())]
             subprocess.run(
                 command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, check=True,

@@ -34,6 +34,7 @@ class FakeRay:
 
     def init(self, **options: Any) -> None:
         self.options = options
+        self.cwd = list(Path.cwd().iterdir())
         if self._fails:
             raise self._fails
 
@@ -99,6 +100,7 @@ def test_it_is_joined_once_with_the_code(monkeypatch: pytest.MonkeyPatch, listen
     ray = use(monkeypatch, FakeRay())
     connection.connect(listening)
     assert ray.options["address"] == listening
+    assert ray.cwd == [] and list(Path.cwd().iterdir()), "machines import what lies in the working directory"
     assert [path.rpartition("/")[2] for path in ray.options["runtime_env"]["py_modules"]] == [
         "testbed", "emulation", "topologies", "analysis", "scenarios"
     ]  # fmt: skip

@@ -117,7 +117,7 @@ WHERE = "import sys; sys.path.remove(''); import testbed; print(testbed.__path__
 
 
 def test_files_and_code_go_to_machines_that_have_none(tmp_path: Path) -> None:
-    """One machine without the testbed; the user's code and data are on the head's disk alone."""
+    """One machine with another testbed; the user's code and data are on the head's disk alone."""
     (tmp_path / "mine.py").write_text(CODE)
     (tmp_path / "mine.txt").write_text("to be or not to be, that is the question " * 40)
     model, data = "{kind: transformer, layers: 1, heads: 1}", f"{{kind: text, file: {tmp_path}/mine.txt, context: 8}}"
@@ -132,7 +132,10 @@ def test_files_and_code_go_to_machines_that_have_none(tmp_path: Path) -> None:
         for package in ("testbed", "emulation", "topologies", "analysis", "scenarios"):
             for root in {str(ROOT), installed}:
                 machine.run(["mount", "-t", "tmpfs", "tmpfs", f"{root}/{package}"])
-        with pytest.raises(AssertionError, match="No module named 'testbed"):
+                machine.run(
+                    ["sh", "-c", f"echo 'raise ImportError(\"of this machine\")' > {root}/{package}/__init__.py"]
+                )
+        with pytest.raises(AssertionError, match="ImportError: of this machine"):
             machine.run([sys.executable, "-c", "import testbed.plan"])
         words[words.index(str(tmp_path / "here"))] = str(tmp_path / "there")
         end(begin(cluster, words))
