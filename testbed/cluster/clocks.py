@@ -48,7 +48,7 @@ class ClockComparison:
     """The other clock, from all questions so far. ``same``: both machines have one clock, as containers of one host."""
 
     def __init__(self, same: bool = False) -> None:
-        self._same = same
+        self.same = same
         self._samples: list[ClockSample] = []
 
     def add(self, sample: ClockSample) -> None:
@@ -57,7 +57,7 @@ class ClockComparison:
 
     def useful(self) -> list[ClockSample]:
         """Return the samples that no other bounds more tightly."""
-        if self._same:
+        if self.same:
             return [ClockSample(sample.at_ns, 0, 0) for sample in self._samples[:1]]
         before = _least(self._samples)
         after = _least(self._samples[::-1])[::-1]
