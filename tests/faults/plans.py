@@ -38,7 +38,7 @@ def quick_plan(calm: Texts, faults: Texts, recovery: Recovery, every: int) -> Pl
     if problems:
         raise ScenarioError([str(problem) for problem in problems])
     plan = _calm_plan(calm, recovery.replicas)
-    found = build_faults(scenario, plan.network, plan.nodes)
+    found = build_faults(scenario, plan.network, plan.nodes, plan.timeouts.run_deadline_s)
     return replace(
         plan, nodes=slowed(plan.nodes, found), network=with_faults(plan.network, found), faults=found,
         recovery=recovery_plan_of(scenario), checkpoint_every=every,
