@@ -184,6 +184,6 @@ def _fault(chance: Random, kind: str, whom: str) -> str:
         "leave": f"{node if node.startswith('data') else f'node: {chance.choice(LATE)}'}, {begins}",
         "slow": f"node: '*/worker*', pick: 2, {lasting}, factor: 5",
         "nan": f"node: '*/worker*', pick: 1, round: {chance.randint(0, ROUNDS - 1)}",
-        "disk_full": f"node: '*', pick: 1, round: {chance.randint(0, ROUNDS)}, rounds: 2",
+        "disk_full": f"node: '*', pick: 1, round: {chance.randint(0, ROUNDS - 1)}, rounds: 2",
     }
     return f"kind: {kind}, {texts[kind]}"

@@ -2,7 +2,7 @@
 
 ``python -m tests.faults.tables`` runs all tests that ``tests/faults/test_rows.py`` names, also slow ones, and writes
 the rows whose tests have all passed into ``scenarios/faults/README.md``. ``--portion 1/4`` runs a quarter of the rows.
-What the table says of the others stays.
+What the table says of the others stays. ``--report FILE …`` runs nothing, and reads what a run has reported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.faults.test_rows import ROWS, TESTS, Row
 DOCUMENT = TESTS.parent / "scenarios" / "faults" / "README.md"
 BEGIN, END = "<!-- table of faults: python -m tests.faults.tables -->\n", "<!-- end of the table -->\n"
 _HEAD = "| fault | promise | in virtual time | for real | parts by themselves |\n|---|---|---|---|---|\n"
-_LEVELS = "T: only time is lost. R: restored, with the same bits. D: goes on without. F: the run fails and says why."
+_LEVELS = "Tests that had passed when this was written, of all. T: only time is lost. R: restored, with the same bits. D: goes on without. F: the run fails and says why."
 Passed = dict[str, bool]  # by test
 
 
@@ -44,29 +44,34 @@ def written() -> str:
 
 
 def run(tests: list[str]) -> Passed:
-    """Run tests; one has passed if it ran and none of its cases failed."""
+    """Run tests. Return which of them have passed."""
     names = sorted({f"{TESTS.name}/{path}.py::{function}" for path, function in (test.split("::") for test in tests)})
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
         command = ["-n0", "-q", "-p", "no:cacheprovider", "-m", "slow or not slow", f"--junitxml={report}", *names]
         subprocess.run([sys.executable, "-m", "pytest", *command], cwd=TESTS.parent, check=False)
-        cases = ElementTree.parse(report).iter("testcase")
-        outcomes: dict[str, set[str]] = {}
-        for case in cases:
-            path = case.attrib["classname"].removeprefix(f"{TESTS.name}.").replace(".", "/")
-            tags = {child.tag for child in case} & {"failure", "error", "skipped"}
-            outcomes.setdefault(f"{path}::{case.attrib['name'].split('[')[0]}", set()).update(tags or {"passed"})
-    return {name: "passed" in found and found <= {"passed", "skipped"} for name, found in outcomes.items()}
+        return outcomes(report)
+
+
+def outcomes(*reports: Path) -> Passed:
+    """Read reports of pytest. A test has passed if it ran, and none of its cases failed."""
+    found: dict[str, set[str]] = {}
+    for case in (case for report in reports for case in ElementTree.parse(report).iter("testcase")):
+        path = case.attrib["classname"].removeprefix(f"{TESTS.name}.").replace(".", "/")
+        tags = {child.tag for child in case} & {"failure", "error", "skipped"}
+        found.setdefault(f"{path}::{case.attrib['name'].split('[')[0]}", set()).update(tags or {"passed"})
+    return {name: "passed" in tags and tags <= {"passed", "skipped"} for name, tags in found.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--report", type=Path, nargs="+", help="take outcomes from these files (pytest --junitxml)")
     parser.add_argument("--portion", default="1/1", metavar="I/N", help="rows whose number leaves I - 1 over N")
     given = parser.parse_args()
     index, parts = map(int, given.portion.split("/"))
     chosen = [row for number, row in ROWS.items() if number % parts == index - 1]
     tests = [test for row in chosen for test in row.tests]
-    passed = run(tests)
+    passed = outcomes(*given.report) if given.report else run(tests)
     missing = sorted(test for test in tests if not passed.get(test))
     shown_to_hold = [row for row in chosen if not set(missing).intersection(row.tests)]
     before = DOCUMENT.read_text()

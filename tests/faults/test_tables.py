@@ -1,7 +1,8 @@
-"""The table of faults in the documents is that of the tests, all of which had passed when it was made."""
+"""The table of faults in the documents is that of the tests, with those that had passed when it was made."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,12 @@ import pytest
 from tests.faults import tables
 from tests.faults.test_rows import ROWS, Row
 
+_COUNT = re.compile(r"[0-9]+ of(?= [0-9])")  # how many had passed
 
-def test_the_document_says_what_the_tests_show() -> None:
-    every = {test: True for row in ROWS.values() for test in row.tests}
-    assert tables.written() == tables.table(every), "run python -m tests.faults.tables"
+
+def test_the_document_has_the_rows_and_tests_that_there_are() -> None:
+    every = tables.table({test: True for row in ROWS.values() for test in row.tests})
+    assert _COUNT.sub("of", tables.written()) == _COUNT.sub("of", every), "run python -m tests.faults.tables"
 
 
 def test_a_test_that_did_not_pass_does_not_count() -> None:
