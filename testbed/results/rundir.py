@@ -31,7 +31,7 @@ import msgspec
 from testbed.errors import FULL, ScenarioError, TestbedError
 from testbed.process_id import ProcessId
 from testbed.regular_file import read_regular
-from testbed.results import COMPLETED, FINISHED, atomic
+from testbed.results import COMPLETED, FINISHED, atomic, owner
 
 _ENTRIES = (
     "scenario.yaml", "resolved.yaml", "plan.json", "manifest.json", "status.json", "events", "tables", "checkpoints",
@@ -105,6 +105,7 @@ class RunDirectory:
             self._write_into_reserve(fields)
         if state in FINISHED:
             (self.path / _RESERVE).unlink(missing_ok=True)
+            owner.give_all(self.path)
 
     def reserve(self) -> None:
         """Take the space that a final status needs on a full disk."""
@@ -156,8 +157,10 @@ def claim(path: Path, plan_sha256: str, again: bool = False) -> RunDirectory:
     ``AlreadyDone``, or ``ScenarioError`` if the directory is in use: by another live run, by a finished run of another
     Plan, or by other files.
     """
+    missing = [parent for parent in path.absolute().parents if not parent.exists()]
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owner.give(missing)
     except OSError as error:
         raise ScenarioError(f"{path}: cannot make the run directory ({error.strerror}); give another --out") from error
     run = RunDirectory(path)

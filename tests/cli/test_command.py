@@ -332,11 +332,11 @@ def test_a_full_disk_is_the_machine_s_fault(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: Any) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device", "/data/.result.json.12-34.tmp")
+        raise OSError(errno.ENOSPC, "No space left on device", "/data/result.json")
 
     monkeypatch.setattr("testbed.cli.schema.execute", full)
     assert command.main(["schema"]) == 3
-    assert capsys.readouterr().err == "testbed: /data: no space left on device; make room\n"
+    assert capsys.readouterr().err == "testbed: /data/result.json: no space left on device; make room\n"
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ CLUSTER = ("tests/cluster/test_sweep_pool.py",)
 LINE, SWEEP = ("tests/emulation/test_pure.py",), ("tests/execution/test_sweep_settings.py",)
 MUTATIONS: dict[str, Mutation] = {
     "live logs of a sweep are not closed": Mutation(
-        "testbed.execution.sweep_run:execute_point",
-        edit("follower.end(path)", "pass"),
+        "testbed.execution.sweep_run:_execute",
+        edit("follower.end(run.path)", "pass"),
         ("tests/api/test_callbacks.py::test_each_run_of_a_sweep_has_a_live_log",),
     ),
     "a point is tried again for ever": Mutation(
@@ -238,5 +238,30 @@ MUTATIONS: dict[str, Mutation] = {
         "analysis.load:_plan",
         edit("if sha256 and", "if False and"),
         ("tests/analysis/test_load.py::test_an_exchanged_plan_is_noticed",),
+    ),
+    "a claim removes the status with all else": Mutation(
+        "testbed.results.rundir:_clear",
+        edit('if name != "status.json"', "if name"),
+        ("tests/results/test_rundir.py::test_a_claim_that_is_killed_at_any_step_can_be_repeated",),
+    ),
+    "a final status needs space": Mutation(
+        "testbed.results.rundir:RunDirectory.set_status",
+        edit("if error.errno not in FULL or state not in FINISHED:", "if True:"),
+        ("tests/results/test_rundir.py::test_a_final_status_needs_no_space",),
+    ),
+    "a failed run keeps a good fidelity report": Mutation(
+        "testbed.results.rundir:end_unforeseen",
+        edit("if state is None:", "if False:"),
+        ("tests/results/test_rundir.py::test_a_run_that_ends_unforeseen_has_no_good_fidelity",),
+    ),
+    "every kill is the kernel's": Mutation(
+        "testbed.results.failures:_more",
+        always(True),
+        ("tests/faults/test_memory.py::test_who_killed_is_said_as_far_as_it_is_known",),
+    ),
+    "every stranger gets a line": Mutation(
+        "testbed.realtime.refusals:TOLD_EVERY_S",
+        instead(0.0),
+        ("tests/realtime/test_acceptor.py::test_what_is_not_told_is_counted",),
     ),
 }
