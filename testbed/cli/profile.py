@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import platform
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.cli.options import Outcome, add_scenario, check_data, read_plan
 from testbed.display import look
 from testbed.errors import ScenarioError
-from testbed.plan.model import NodePlan, Plan
+
+if TYPE_CHECKING:
+    from testbed.plan.model import NodePlan, Plan
 
 HELP = "measure a model's layers, codecs and copies on this device, for `simulate`"
 _LARGE = 1 << 22

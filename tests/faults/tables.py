@@ -19,7 +19,10 @@ from tests.faults.test_rows import ROWS, TESTS, Row
 DOCUMENT = TESTS.parent / "scenarios" / "faults" / "README.md"
 BEGIN, END = "<!-- table of faults: python -m tests.faults.tables -->\n", "<!-- end of the table -->\n"
 _HEAD = "| fault | promise | in virtual time | for real | parts by themselves |\n|---|---|---|---|---|\n"
-_LEVELS = "Tests that had passed when this was written, of all. T: only time is lost. R: restored, with the same bits. D: goes on without. F: the run fails and says why."
+_LEVELS = (
+    "Tests that had passed when this was written, of all. T: only time is lost. R: restored, with the same bits. "
+    "D: goes on without. F: the run fails and says why."
+)
 Passed = dict[str, bool]  # by test
 
 
