@@ -1,7 +1,7 @@
 """Deploys every scenario of geomx/ and sync/ over four machines, and compares what its nodes hold with the simulator.
 
 ``python -m tests.cluster.every_scenario`` starts a Ray cluster of real raylets, each in namespaces of its own, and runs
-all of them one after the other, shortened. It takes ten minutes. ``--loopback`` takes agents on loopback instead.
+all of them one after the other, shortened. It takes half an hour. ``--loopback`` takes agents on loopback instead.
 """
 
 from __future__ import annotations

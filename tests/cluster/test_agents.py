@@ -122,7 +122,8 @@ def test_a_lost_machine_is_replaced_at_the_restart(tmp_path: Path, agents: Forke
 
     def report(line: dict[str, Any]) -> None:
         if line["kind"] == "round" and line["round"] == 6 and len(agents.started) == 3:
-            os.kill(agents.started[1].pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # each of six workers says so
+                os.kill(agents.started[1].pid, signal.SIGKILL)
 
     cluster.run_with(agents, plan, tmp_path / "hit", report)
     assert len(agents.started) == 4
