@@ -16,7 +16,7 @@ version: 1
 name: traced
 seed: 3
 run: {on: simulate}
-timeouts: {dead_after: 60 s}
+timeouts: {dead_after: 10 min}
 topology:
   data_centers: [{name: east, central: true, workers: 1}, {name: west, workers: 1}]
   links: [{between: [east, west], rate: 20 Mbit/s, delay: 40 ms, loss: 0.01 %TRACE}]
