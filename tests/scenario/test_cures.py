@@ -79,6 +79,9 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("paradigm={kind: gossip, algorithm: dpsgd}",),
         *((f"sync={sync}",) for sync in ("fsa", "hfa", "diloco", "bsp")),
     ],
+    ("order={kind: p3, overlap: layers}", "training.accumulate=2"): [
+        ("order={kind: p3, overlap: none}",), ("training.accumulate=1",)
+    ],
     ("training.loading=cached", "order={kind: p3, overlap: layers}"): [("order={kind: p3, overlap: none}",)],
     ("paradigm=allreduce", "order={kind: fifo, overlap: layers}"): [
         ("order={kind: fifo, overlap: none}",),
@@ -111,8 +114,8 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("paradigm={kind: allreduce, algorithm: ring}",), ("run.on=local",), ("run.on=emulate",)
     ] for library in ("gloo", "mpi")},
 }  # fmt: skip
-OTHER = ("training", "workload", "cluster", "device.pace", "data_centers", "background", "order={kind: dgt",
-         "faults=[{kind: nan", "faults=[{kind: reorder")  # fmt: skip
+OTHER = ("training", "workload", "cluster", "device.pace", "device.kind", "data_centers", "background",
+         "order={kind: dgt", "faults=[{kind: nan", "faults=[{kind: reorder")  # fmt: skip
 """Examples of compute, data, scripts, sizes and names, whose cures choose no technique, begin with these."""
 
 
