@@ -245,7 +245,8 @@ def test_events_are_by_one_clock_though_each_machine_has_its_own(
     clocks = {each["name"]: each["clock"] for each in about}
     assert clocks["virginia/machine0"]["error_s"] == 0, "that machine has the driver's clock"
     assert abs(clocks["tokyo/machine0"]["offset_s"] - 0.05) < clocks["tokyo/machine0"]["error_s"] < 1e-2
-    assert abs(clocks["frankfurt/machine0"]["drift_ppm"] - 500) < 400
+    drift_ppm = clocks["frankfurt/machine0"]["drift_ppm"]  # of a run of less than a second nothing can be said
+    assert drift_ppm is None or abs(drift_ppm - 500) < 400
 
 
 def test_the_report_says_what_links_and_clocks_were(tmp_path: Path) -> None:

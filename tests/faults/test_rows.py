@@ -121,7 +121,7 @@ ROWS: dict[int, Row] = {
              "faults/test_nan::test_no_algorithm_and_no_codec_meets_it")),
     18: Row("out of memory", "F by name",
             real=("faults/test_memory::test_an_allocation_that_fails_names_node_and_size",
-                  "faults/test_memory::test_a_kill_by_the_kernel_is_told_as_what_it_probably_was")),
+                  "faults/test_memory::test_who_killed_is_said_as_far_as_it_is_known")),
     19: Row("port taken", "F by name",
             real=("realtime/test_sockets::test_an_address_that_is_taken_is_named",
                   "realtime/test_udp::test_a_port_that_is_taken_is_named")),

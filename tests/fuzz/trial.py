@@ -40,7 +40,10 @@ class Input:
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of an input. ``outcome``: accepted | refused, or a defect: one of ``DEFECTS``."""
+    """What came of an input. ``outcome``: accepted | refused, or a defect: one of ``DEFECTS``.
+
+    ``peak_bytes``: what the process took at most while it read, above what it had.
+    """
 
     kind: str
     seed: int
@@ -74,6 +77,7 @@ def _limit(seconds: float) -> Iterator[None]:
 def judge(kind: str, seed: int, made: Input) -> Trial:
     """Read the input, and return what came of it."""
     _forget_peak()
+    before_bytes = _peak_bytes()  # the tests that this process has run before have left something
     begin_s = time.monotonic()
     outcome, text = "accepted", ""
     try:
@@ -90,7 +94,7 @@ def judge(kind: str, seed: int, made: Input) -> Trial:
     except Exception as error:
         frames = "".join(traceback.format_tb(error.__traceback__)[-3:])
         outcome, text = "raised", f"{type(error).__name__}: {str(error)[:300]}\n{frames}"
-    peak_bytes = _peak_bytes()
+    peak_bytes = _peak_bytes() - before_bytes
     if outcome in ("accepted", "refused") and peak_bytes > LIMIT_BYTES:
         outcome = "large"
     return Trial(kind, seed, outcome, time.monotonic() - begin_s, peak_bytes, text)

@@ -12,7 +12,7 @@ import pytest
 
 from testbed.execution import host, session
 from testbed.plan.build import build_plan
-from testbed.results.failures import Cause, FailureFiles, cause_of, is_users, place_in_dump
+from testbed.results.failures import Cause, FailureFiles, OomKills, cause_of, is_users, place_in_dump
 from testbed.scenario.load import load
 from tests.cli.forked import command
 from tests.kvstore.failing import CASES, KINDS, SCENARIO, assert_named, run_failing
@@ -117,11 +117,13 @@ def test_what_a_dead_simulation_has_left_becomes_its_message(tmp_path: Path) -> 
     plan = build_plan(load(tmp_path / "mine.yaml"), "simulate")
     (tmp_path / "failures").mkdir()
     (tmp_path / "host.log").write_text("")
-    assert session._reason(plan, tmp_path, -9, 0) == "the host process ended with signal 9: no output (see host.log)"
+    assert session._reason(plan, tmp_path, -9, OomKills(None, None)) == (
+        "the host process ended with signal 9: no output (see host.log)"
+    )
     (tmp_path / "failures").mkdir()
     (tmp_path / "failures" / ".simulation.place").write_bytes(b"east/worker0 7f00 mine.py:7".ljust(64, b"\0"))
-    first, second = session._reason(plan, tmp_path, -9, 10**9).splitlines()
-    assert first == "east/worker0: mine.py:7: SIGKILL: the process was killed, by itself or another process"
+    first, second = session._reason(plan, tmp_path, -9, OomKills.now()).splitlines()
+    assert first == "east/worker0: mine.py:7: SIGKILL: the process was killed by itself or another process"
     assert (tmp_path / second.removeprefix("traceback: ")).read_text().startswith("mine.py:7: SIGKILL")
     assert [path.name for path in (tmp_path / "failures").iterdir()] == ["east.worker0.txt"]
 

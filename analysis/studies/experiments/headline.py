@@ -40,6 +40,7 @@ training:
   {model: {kind: mlp, hidden: 1000}, data: digits, batch: 32, rounds: 300, target_accuracy: 95 %, evaluate_every: 1}
 device: {pace: paced, step_time: 50 ms}
 optimizer: {kind: adam, learning_rate: 0.003}
+timeouts: {dead_after: 10 min}
 """
 LINK_RATE, STEP, HIDDEN = "links[*].rate", "device.step_time", "training.model.hidden"
 TARGET = 0.95

@@ -170,7 +170,7 @@ def _star(size: ModelSize, rate_gbps: float, replicas: int) -> Plan:
                 "links": [{"between": [name, "hub"], **link} for name in names]}  # fmt: skip
     training = {"model": {"kind": "declared", "name": "resnet18"}, "data": "none", "batch": 1, "rounds": 1,
                 "evaluate_every": 1, "compute": "modelled"}  # fmt: skip
-    patience = {"rendezvous": "24 h", "step_deadline": "700 h", "run_deadline": "720 h"}
+    patience = {"dead_after": "1 h", "rendezvous": "24 h", "step_deadline": "700 h", "run_deadline": "720 h"}
     return programs.plan_of(
         {
             "name": FIGURE,
