@@ -22,16 +22,20 @@ def run(*arguments: str) -> None:
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-2000:]
 
 
-def test_codecs_copy_payloads_only_and_streams_are_in_order() -> None:
-    run(str(CASES / "strictness.py"), str(CASES / "codecs.py"))
-
-
-def test_runs_copy_no_dense_tensor_and_keep_their_bits() -> None:
-    run(str(CASES / "runs.py"), "-k", "sparse_codec or topk or manifest")
-
-
-def test_forked_nodes_inherit_no_context() -> None:
-    run(str(CASES / "runs.py"), "-k", "inherit")
+def test_codecs_and_runs() -> None:
+    """In one process, as PyTorch's start takes longer than any of these."""
+    names = (
+        "under_a_sparse_codec_no_round_copies_a_dense_tensor",
+        "nodes_inherit_no_context",
+        "the_manifest_names_the_gpu",
+    )
+    runs = [f"{CASES / 'runs.py'}::test_{name}" for name in names]
+    run(
+        str(CASES / "strictness.py"),
+        str(CASES / "codecs.py"),
+        *runs,
+        f"{CASES / 'runs.py'}::test_a_gpu_changes_no_bits",
+    )
 
 
 @pytest.mark.slow  # 130 s

@@ -94,12 +94,13 @@ def test_where_nobody_may_join_it_is_refused(overrides: tuple[str, ...], says: s
         plan_of(*overrides)
 
 
-@pytest.mark.parametrize("who", JOINS)
 @pytest.mark.flaky(reruns=2)  # must join before the others have ended, on the wall clock
-def test_a_process_joins_the_others(tmp_path: Path, who: str) -> None:
-    fault, joining = JOINS[who]
+def test_processes_join_the_others(tmp_path: Path) -> None:
+    """A data centre, and a worker of another one."""
+    data_center, joining = JOINS["data centre"]
     # a new process takes seconds on a busy machine: the others have 7 s left when it is started
     long = ("training.rounds=40", "device.variation=0 %", "device.step_time=200 ms")
-    ended = run(tmp_path, *long, CONTINUE, faults(fault), on="local")
-    took_part(ended, joining, "fsa", last=39)
-    assert len(ended.hashes()) == 1 and len(ended.events("epoch")) == len(joining)
+    both = faults(data_center, "kind: join, node: west/worker0, round: 3")
+    ended = run(tmp_path, *long, CONTINUE, both, on="local")
+    took_part(ended, (*joining, "west/worker0", "west/server0"), "fsa", last=39)
+    assert len(ended.hashes()) == 1 and len(ended.events("epoch")) == len(joining) + 2
