@@ -39,7 +39,7 @@ MORE: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "shard": [("multigps", {"rule": "even"}), ("multigps", {"bound": 1}), ("hashed", {"bound": 100})],
     "overlay": [("tree", {"degree": 1}), ("tsengine", {"pairing": "fastest"}),
     ("tsengine", {"ports": 1, "max_greed": 0.0})],
-    "model": [("mlp", {"layers": 0}), ("resnet", {"blocks": 3})],
+    "model": [("mlp", {"layers": 0}), ("resnet", {"blocks": 3}), ("vit", {"size": "tiny"})],
     "data": [("teacher", {"channels": 3, "noise": 0.5}), ("clicks", {"fields": 3, "noise": 0.5})],
     "split": [("dirichlet", {"alpha": 0.05}), ("by_count", {"skew": 1.5})],
     "optimizer": [("sgd", {"momentum": 0.9, "nesterov": True}), ("dcasgd", {"adaptive": True, "compensation": 2.0})],
@@ -49,8 +49,9 @@ WITHOUT_CONTRACT = (  # sizes or files alone
     "movielens",
 )  # fmt: skip
 ON_FILES = ("topology", "trace")
+LARGE = dict.fromkeys(("vit", "resnet50"), pytest.mark.slow)  # 9 s and 8 s: 86 and 26 million parameters
 CASES = [
-    *((axis, kind, {}) for axis, table in AXES.items() for kind in table.shipped
+    *(pytest.param(axis, kind, {}, marks=LARGE.get(kind, ())) for axis, table in AXES.items() for kind in table.shipped
       if axis not in ON_FILES and (axis in ("sync", "codec") or kind not in WITHOUT_CONTRACT)),
     *((axis, kind, values) for axis, cases in MORE.items() for kind, values in cases),
 ]  # fmt: skip

@@ -9,6 +9,7 @@ import io
 import json
 import shutil
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -285,14 +286,14 @@ def change_json(content: Any, chance: Random) -> None:
             holder[key] = chance.choice(_ANYTHING)
 
 
-def _places(content: Any) -> Any:
-    entries = (
-        list(content.items()) if isinstance(content, dict)
-        else list(enumerate(content)) if isinstance(content, list) else []
-    )  # fmt: skip
-    for key, value in entries:
-        yield content, key
-        yield from _places(value)
+def _places(content: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every holder and key; not by recursion, as what was put in may be nested a thousand levels deep."""
+    holders = [content]
+    for holder in holders:
+        entries = holder.items() if isinstance(holder, dict) else enumerate(holder) if isinstance(holder, list) else ()
+        for key, value in entries:
+            holders.append(value)
+            yield holder, key
 
 
 def clear(folder: Path) -> None:
