@@ -64,6 +64,7 @@ class Server:
         self._ended_members: set[str] = set()
         self._join_copies: dict[str, Future[None]] = {}  # by member: the replica is being told of it
         self._lost_in_epoch: dict[str, int] = {}
+        self._joined_in_epoch: dict[str, int] = {}  # of members that have joined a run in progress
         inbox.on(MessageKind.DECLARE, self._on_declare)
         inbox.on(MessageKind.INIT, self._on_init)
         inbox.on(MessageKind.PUSH, self._on_push)
@@ -81,7 +82,11 @@ class Server:
         self._membership.begin_at(round_)
 
     def on_members_lost(self, nodes: Sequence[str], epoch: int = 0) -> None:
-        """Note that these nodes are lost since membership epoch ``epoch``; reply where only they were waited for."""
+        """Note that these nodes are lost since membership epoch ``epoch``; reply where only they were waited for.
+
+        A member whose next process has declared its keys before the scheduler's message came is present.
+        """
+        nodes = [node for node in nodes if self._joined_in_epoch.get(node, 0) <= epoch]
         for member in nodes:
             self._lost_in_epoch[member] = epoch
             effects = self._membership.on_member_lost(member)
@@ -118,8 +123,12 @@ class Server:
 
     def _on_declare(self, message: Message) -> None:
         member = message.sender
-        if message.meta.get("epoch", 0) < self._lost_in_epoch.get(member, 0):
+        epoch = message.meta.get("epoch", 0)
+        if epoch < self._lost_in_epoch.get(member, 0):
             return  # sent by a process that was lost since then: its successor declares the keys anew
+        if epoch > self._joined_in_epoch.get(member, 0) and "since" not in message.meta:
+            self.on_members_lost([member], epoch - 1)  # the scheduler's message of that may still be on a slow link
+            self._joined_in_epoch[member] = epoch
         keys, *columns = (part.tolist() for part in message.parts)
         sizes = dict(zip(keys, columns[0], strict=True))
         widths = {key: width for key, width in zip(keys, columns[1], strict=True) if width} if columns[1:] else {}

@@ -144,3 +144,11 @@ def test_nobody_fills_the_time_of_the_dead(tmp_path: Path, kill: str) -> None:
     finished(ended)
     steps = [event["steps"] for event in ended.events("round", node="hub/worker0")]
     assert min(steps[2:5]) >= 8 and max(steps[-4:]) <= 2
+
+
+def test_a_worker_is_back_before_its_server_has_heard_of_its_loss(tmp_path: Path) -> None:
+    """The scheduler's message waits for a link that is down; the worker's new declaration does not."""
+    down = "kind: down, link: hub<>east, at: 365 ms, for: 711 ms"
+    ended = run(tmp_path, CONTINUE, faults(down, "kind: kill, node: east/worker0, at: 670 ms, for: 434 ms"))
+    assert ended.error is None and len(ended.hashes()) == 1
+    assert ended.rounds("east/worker0")[-1] == LAST
