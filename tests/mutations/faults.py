@@ -114,6 +114,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("while missed := list(self.clock.take(begin_s)):", "while missed := []:"),
         (f"{FAULTS}_overlaps.py::test_a_node_that_two_faults_have_killed_returns_with_the_later_end",),
     ),
+    "a late word of a loss removes the process that is back": Mutation(
+        "testbed.engine.server:Server.on_members_lost",
+        edit("if self._joined_in_epoch.get(node, 0) <= epoch", ""),
+        (f"{FAULTS}_continue.py::test_a_worker_is_back_before_its_server_has_heard_of_its_loss",),
+    ),
     "a sum that is begun anew takes messages of the one before": Mutation(
         "testbed.engine.collectives.operation:CollectiveMail._on_message",
         edit('meta.get("epoch", 0)', "self.epoch"),
