@@ -39,10 +39,11 @@ def prepare(
     ``CapabilityError`` if the machine cannot run it, ``AlreadyDone`` if ``out`` holds the finished run of this Plan,
     and ``ScenarioError`` if it holds another one.
     """
-    try:
-        devices.require(plan)
-    except CapabilityError as error:
-        raise CapabilityError(f"{scenario.place_of('device', 'kind')}: {error}") from error
+    if _computes_here(plan):
+        try:
+            devices.require(plan)
+        except CapabilityError as error:
+            raise CapabilityError(f"{scenario.place_of('device', 'kind')}: {error}") from error
     resolved = scenario.to_yaml()
     return record.prepare(
         out or new_path(plan.name, datetime.now(), secrets.token_hex(2)),
@@ -54,8 +55,13 @@ def prepare(
     )
 
 
+def _computes_here(plan: Plan) -> bool:
+    """Return whether nodes compute on this machine. Those of a cluster look for their GPUs when they start nodes."""
+    return plan.back_end != "cluster"
+
+
 def _capabilities(plan: Plan) -> dict[str, Any]:
-    return {**_of_back_end(plan), **devices.about(plan)}
+    return {**_of_back_end(plan), **(devices.about(plan) if _computes_here(plan) else {})}
 
 
 def _of_back_end(plan: Plan) -> dict[str, Any]:
