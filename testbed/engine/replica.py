@@ -58,10 +58,11 @@ class ReplicatedRootStore(RootStore):
         await self._copy(Message(MessageKind.COPY, total.key, total.round, meta, (copied,)))
         return value
 
-    def on_joined(self, member: str, begin: int) -> Coroutine[Any, Any, None]:
+    def on_joined(self, member: str, begin: int, epoch: int) -> Coroutine[Any, Any, None]:
         """Return the coroutine that ends when the replica knows of ``member``."""
         self._joined_members += 1
-        return self._copy(Message(MessageKind.COPY, NO_KEY - self._joined_members, begin, {"joined": member}))
+        meta = {"joined": member, "epoch": epoch}
+        return self._copy(Message(MessageKind.COPY, NO_KEY - self._joined_members, begin, meta))
 
     def on_members_lost(self, nodes: Iterable[str]) -> None:
         """Continue alone if the replica is among ``nodes``: nothing waits for its confirmation any more."""
@@ -88,13 +89,13 @@ class ReplicaMail:
     """The replica's side: repeats the server's updates, and filters the mail of the ``Server`` that may take over.
 
     on_updated  is called with the round of every update that was repeated
-    on_joined   is called with a member and its first round
+    on_joined   is called with a member, its first round, and the membership epoch in which it has joined
     """
 
     def __init__(self, world: World, inbox: Inbox, top: RootStore, codec: Callable[[], Codec]) -> None:
         self._world, self._inbox, self._top, self._codec = world, inbox, top, codec
         self.on_updated: Callable[[int], None] = lambda round_: None
-        self.on_joined: Callable[[str, int], None] = lambda member, begin: None
+        self.on_joined: Callable[[str, int, int], None] = lambda member, begin, epoch: None
         self._copied_round: dict[int, int] = {}  # by key: the last round that the server has sent
         self._pushed_round: dict[int, int] = {}  # by key: the last round that a child has pushed here
         self._updated: dict[int, Future[None]] = {}  # by key: the update of the last copied round
@@ -114,7 +115,7 @@ class ReplicaMail:
     async def _repeat(self, message: Message) -> None:
         key, round_ = message.key, message.round
         if key <= NO_KEY:
-            self.on_joined(message.meta["joined"], round_)
+            self.on_joined(message.meta["joined"], round_, message.meta["epoch"])
         elif round_ == PULL_ROUND:
             await self._top.init(key, message.parts[0], message.meta["notes"])
         elif round_ <= self._pushed_round.get(key, PULL_ROUND):

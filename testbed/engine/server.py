@@ -98,8 +98,12 @@ class Server:
         """Note who was absent when this server joined; a member that has declared its keys meanwhile is present."""
         self.on_members_lost([node for node in nodes if node not in self._codecs])
 
-    def resume_member(self, member: str, begin: int) -> None:
-        """Note that ``member``, with rounds from ``begin`` on, used the server whose place this one takes."""
+    def resume_member(self, member: str, begin: int, epoch: int) -> None:
+        """Note that ``member``, with rounds from ``begin`` on, used the server whose place this one takes.
+
+        ``epoch``: the membership epoch in which the member has joined.
+        """
+        self._joined_in_epoch[member] = epoch
         self._membership.resume_member(member, begin)
 
     def state(self) -> State:
@@ -136,9 +140,9 @@ class Server:
         codec = self._codecs[member] = self._make_codec(choice, member)
         self._tables |= {(member, key): TableCodec(codec, width) for key, width in widths.items()}
         if "since" in message.meta:
-            self._membership.resume_member(member, message.meta["since"])
+            self.resume_member(member, message.meta["since"], epoch)
         elif self._membership.on_declared(member):
-            copying = self._upstream.on_joined(member, self._membership.first_round(member))
+            copying = self._upstream.on_joined(member, self._membership.first_round(member), epoch)
             if copying is not None:
                 self._join_copies[member] = self._world.spawn(copying, f"copy that {member} has joined")
         self._codecs[member].load_state(below(member, self._resumed_codecs))

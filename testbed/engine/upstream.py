@@ -45,8 +45,11 @@ class Upstream(ABC):
     def on_value_sent(self, key: int, value: Tensor, member: str) -> None:  # noqa: B027 - optional
         """Note that ``member`` computes its next contribution at ``value``."""
 
-    def on_joined(self, member: str, begin: int) -> Coroutine[Any, Any, None] | None:
-        """Return what must end before ``member`` is sent values; it takes part from round ``begin`` on."""
+    def on_joined(self, member: str, begin: int, epoch: int) -> Coroutine[Any, Any, None] | None:
+        """Return what must end before ``member`` is sent values.
+
+        It takes part from round ``begin`` on, and has joined in membership epoch ``epoch``.
+        """
         return None
 
     def on_members_lost(self, nodes: Iterable[str]) -> None:  # noqa: B027 - optional

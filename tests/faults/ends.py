@@ -8,6 +8,7 @@ and nothing is left.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import json
 import multiprocessing
@@ -267,8 +268,11 @@ def memory_group(name: str, megabytes: int) -> Iterator[Path]:
         (group.parent / "cgroup.procs").write_text(str(os.getpid()))
         for pid in (group / "cgroup.procs").read_text().split():
             os.kill(int(pid), signal.SIGKILL)
-        time.sleep(0.2)
-        group.rmdir()
+        for _ in range(100):  # until the kernel has buried the last of them
+            with contextlib.suppress(OSError):
+                group.rmdir()
+                break
+            time.sleep(0.2)
 
 
 def out_of_memory(megabytes: int) -> Ending:

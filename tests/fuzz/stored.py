@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gzip
 import hashlib
 import io
@@ -158,9 +159,9 @@ def forge(path: Path, chance: Random) -> None:
                 torch.zeros(1, dtype=torch.int64), torch.tensor(2.0),
             ))  # fmt: skip
         else:
-            state[key] = chance.choice(_ANYTHING)
+            state[key] = _anything(chance)
     buffer = io.BytesIO()
-    torch.save(state if chance.random() < 0.95 else chance.choice(_ANYTHING), buffer)
+    torch.save(state if chance.random() < 0.95 else _anything(chance), buffer)
     (path / name).write_bytes(buffer.getvalue())
     about["files"][name] = hashlib.sha256(buffer.getvalue()).hexdigest()
     (path / "manifest.json").write_text(json.dumps(about))
@@ -281,9 +282,14 @@ def change_json(content: Any, chance: Random) -> None:
         if chance.random() < 0.25 and isinstance(holder, dict):
             del holder[key]
         elif chance.random() < 0.1 and isinstance(holder, list):
-            holder.append(chance.choice(_ANYTHING))
+            holder.append(_anything(chance))
         else:
-            holder[key] = chance.choice(_ANYTHING)
+            holder[key] = _anything(chance)
+
+
+def _anything(chance: Random) -> Any:
+    """Return a value of its own: one that two inputs shared would change with both."""
+    return copy.deepcopy(chance.choice(_ANYTHING))
 
 
 def _places(content: Any) -> Iterator[tuple[Any, Any]]:
