@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from analysis.compare import latex_text, tabular
@@ -39,7 +40,12 @@ PLACE = ["sweep", "variant", "back_end", "seed"]
 Watch = Callable[[sweeps.SweepJob], AbstractContextManager[Any]]
 
 
-def execute(name: str, study: Study, request: Request, watch: Watch) -> dict[str, Any]:
+def unseen(_: sweeps.SweepJob) -> AbstractContextManager[Any]:
+    """A ``Watch`` that shows nothing."""
+    return nullcontext(SimpleNamespace(take=lambda *_: None, warn=lambda *_: None))
+
+
+def execute(name: str, study: Study, request: Request, watch: Watch = unseen) -> dict[str, Any]:
     """Make everything under ``request.out``; return the verdict. ``watch`` shows the progress of one sweep.
 
     Raises ``ScenarioError`` for a setting that cannot be, ``RunFailed`` where a run fails.
@@ -48,8 +54,7 @@ def execute(name: str, study: Study, request: Request, watch: Watch) -> dict[str
     if study.measure:
         rows, curves, code = _measured(study, request), None, set[str]()
     else:
-        found = [each for job in jobs(study, request) for each in run_job(job, watch)]
-        rows, curves, code = frames(study, found)
+        rows, curves, code = frames(study, run_all(study, request, watch))
     results = results_of(name, study, rows, curves)
     rows = results.runs
     table = rows if curves is None else rows.merge(curves, "left")  # on the columns that both have
@@ -196,7 +201,12 @@ def _points(sweep: StudySweep, scenario: Path, on: str, request: Request) -> Ite
             yield label, point
 
 
-def run_job(study_job: StudyJob, watch: Watch) -> list[StudyRun]:
+def run_all(study: Study, request: Request, watch: Watch = unseen) -> list[StudyRun]:
+    """Return all runs of a study; those that are missing are made. Raises as ``execute``."""
+    return [each for job in jobs(study, request) for each in _run_job(job, watch)]
+
+
+def _run_job(study_job: StudyJob, watch: Watch) -> list[StudyRun]:
     from analysis.load import load_run
 
     job, grid = study_job.job, study_job.sweep.grid
