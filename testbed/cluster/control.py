@@ -125,7 +125,7 @@ def connect(address: tuple[str, int], name: str, key: bytes, tls: Tls | None, li
         sock = tls.client.wrap_socket(sock)
     nonce = secrets.token_bytes(_NONCE_BYTES)
     sock.sendall(_MAGIC + _NAME.pack(len(name.encode())) + name.encode() + nonce)
-    theirs = _exactly(sock, _NONCE_BYTES)
+    theirs = exactly(sock, _NONCE_BYTES)
     return ControlConnection(sock, hmac.digest(key, nonce + theirs, "sha256"), b"agent", b"driver")
 
 
@@ -149,10 +149,10 @@ def _accepted(
     sock.settimeout(limit_s)
     if tls is not None:
         sock = tls.server.wrap_socket(sock, server_side=True)
-    if _exactly(sock, len(_MAGIC)) != _MAGIC:
+    if exactly(sock, len(_MAGIC)) != _MAGIC:
         raise ControlLost("no agent of this project")
-    name = _exactly(sock, _NAME.unpack(_exactly(sock, 1))[0]).decode(errors="replace")
-    nonce = _exactly(sock, _NONCE_BYTES)
+    name = exactly(sock, _NAME.unpack(exactly(sock, 1))[0]).decode(errors="replace")
+    nonce = exactly(sock, _NONCE_BYTES)
     if name not in keys:
         raise ControlLost(f"no agent {name!r} is awaited")
     ours = secrets.token_bytes(_NONCE_BYTES)
@@ -160,11 +160,12 @@ def _accepted(
     return name, ControlConnection(sock, hmac.digest(keys[name], nonce + ours, "sha256"), b"driver", b"agent")
 
 
-def _exactly(sock: socket.socket, size: int) -> bytes:
+def exactly(sock: socket.socket, size: int) -> bytes:
+    """Return the next ``size`` bytes of a socket. Raise ``ControlLost`` if the connection ends before."""
     data = b""
     while len(data) < size:
         piece = sock.recv(size - len(data))
         if not piece:
-            raise ControlLost("the connection has ended during its handshake")
+            raise ControlLost("the other end has closed the connection")
         data += piece
     return data

@@ -16,7 +16,6 @@ signal    send a signal to nodes (no answer)    ping     tell the clock (answere
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hmac
 import json
 import os
@@ -42,6 +41,7 @@ from testbed.execution.scripts import failure_files, is_scripted
 from testbed.execution.sweep_points import code_version
 from testbed.plan.code import check_code
 from testbed.plan.model import Plan, from_json
+from testbed.process_id import die_with_parent
 from testbed.realtime.auth import Credentials
 from testbed.realtime.child import Launch
 from testbed.realtime.endpoints import MachineEndpoints
@@ -222,7 +222,7 @@ def about_machine() -> dict[str, Any]:
 
 def main(clock: Callable[[], int] = time.monotonic_ns) -> int:
     """Run the agent to its end; return the exit status."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: beside the end of standard input
+    die_with_parent(signal.SIGTERM)  # beside the end of standard input
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
     ticket = Ticket(**json.loads(sys.stdin.buffer.readline()))
     os.umask(0o077)

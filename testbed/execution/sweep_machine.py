@@ -40,7 +40,7 @@ from testbed.execution.sweep_run import (
     PointOrigin,
     PointRun,
     close_script,
-    die_with_parent,
+    die_with,
     execute_point,
     warm_up,
     with_paths,
@@ -252,7 +252,7 @@ class _Machine:
 
 def _child(path: Path, point: PointRun, parent: int, variables: Mapping[str, str | None]) -> int:
     try:
-        die_with_parent(parent)
+        die_with(parent)
         for name, value in variables.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
         if point.plan.back_end in _PACED:  # Ray's workers are less urgent than others: steps would be late

@@ -25,7 +25,7 @@ from testbed.execution.sweep_run import (
     Followers,
     PointRun,
     close_script,
-    die_with_parent,
+    die_with,
     execute_point,
     warm_up,
 )
@@ -121,7 +121,7 @@ class Pool:
 
     def _child(self, point: SweepPoint, parent: int) -> int:
         try:
-            die_with_parent(parent)
+            die_with(parent)
             execute_point(self.directory(point), PointRun(point.plan, self.scenario, point.resolved, self.followers))
             return 0
         except AlreadyDone:
