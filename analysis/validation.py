@@ -118,12 +118,7 @@ def write_table(points: Sequence[ValidationPoint], path: Path) -> None:
     pd.DataFrame(rows).to_csv(path, index=False)
 
 
-def error_map(points: Sequence[ValidationPoint], path: Path) -> None:
-    """Draws ``error_figure`` into a file."""
-    error_figure(points).savefig(path, dpi=150)
-
-
-def error_figure(points: Sequence[ValidationPoint]) -> Figure:
+def error_map(points: Sequence[ValidationPoint]) -> Figure:
     """One panel per technique: error in per cent over rate and delay; bracketed where the model claims nothing."""
     techniques = list(dict.fromkeys(point.technique for point in points))
     columns = min(3, len(techniques))

@@ -42,9 +42,9 @@ class NetlinkSocket:
         self.socket.bind((0, 0))
         self.socket.settimeout(5.0)
 
-    def request(self, kind: int, body: bytes, flags: int = 0) -> None:
+    def request(self, kind: int, body: bytes) -> None:
         """Send one message and wait for its acknowledgement. Raise ``OSError`` with the kernel's reason."""
-        self.socket.send(_HEADER.pack(16 + len(body), kind, REQUEST | ACK | flags, 1, 0) + body)
+        self.socket.send(_HEADER.pack(16 + len(body), kind, REQUEST | ACK, 1, 0) + body)
         error: int = struct.unpack_from("=i", self.socket.recv(_RECEIVE_BYTES), 16)[0]
         if error:
             raise OSError(-error, os.strerror(-error))

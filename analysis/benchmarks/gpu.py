@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor
 
 from analysis.benchmarks.harness import ROOT, Benchmark, Row
+from analysis.profile import timed_on_core
 from testbed.codec.memory import HostMemory
 from testbed.codec.on_device import OnDevice
 from testbed.codec.options import CODECS
@@ -288,7 +290,7 @@ class _Bench:
 
     def local_step(self, name: str) -> Row:
         """The step of an HFA worker against the same with PyTorch alone: model, loss, backward, Adam."""
-        timed = self.accelerator.timed if self.accelerator else _timed_on_core
+        timed = self.accelerator.timed if self.accelerator else timed_on_core
         one, plain = self._trainer(self.device), self._trainer(self.device)
         mine = ModelOptimizer("adam", {"learning_rate": 1e-3}, one.values())
         model = plain.model
@@ -368,7 +370,7 @@ class HostAccelerator(Accelerator):
         return function(), time.perf_counter() - begin_s
 
     def on(self, stream: str) -> Any:
-        return _Nothing()
+        return nullcontext()
 
     def to_host(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         self.copied_bytes += sum(part.nbytes for part in parts)
@@ -376,11 +378,6 @@ class HostAccelerator(Accelerator):
 
     def to_device(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return parts
-
-
-class _Nothing:
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
 
 
 def _same_payloads(kind: str, accelerator: Accelerator, size: int = 20_011) -> bool:
@@ -411,11 +408,6 @@ def _has_triton() -> bool:
 
 def _interprets() -> bool:
     return _has_triton() and os.environ.get("TRITON_INTERPRET") == "1"
-
-
-def _timed_on_core(function: Callable[[], Any]) -> tuple[Any, float]:
-    begin_s = time.thread_time()
-    return function(), time.thread_time() - begin_s
 
 
 def _to_host(profiled: Any) -> list[Any]:

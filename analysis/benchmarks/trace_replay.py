@@ -42,13 +42,13 @@ _BEHIND_S = 0.05  # a sender that was late catches up with at most this much of 
 _PORT = 19_800
 
 
-def series_of(path: Path, step_s: float = STEP_S, mean_bps: float = MEAN_BPS) -> Series:
-    """The trace at steps of ``step_s`` seconds, repeated, scaled to a mean rate in bit/s."""
-    trace = resampled(read_trace(path), step_s)
+def series_of(path: Path) -> Series:
+    """The trace at steps of ``STEP_S`` seconds, repeated, scaled to a mean rate of ``MEAN_BPS``."""
+    trace = resampled(read_trace(path), STEP_S)
     mean = sum(trace.values) / len(trace.values)
-    values = scaled(trace, mean_bps / mean).values
-    times_s = tuple(round(number * step_s, 6) for number in range(len(values)))
-    return Series(times_s=times_s, values=values, period_s=len(values) * step_s, source=path.name)
+    values = scaled(trace, MEAN_BPS / mean).values
+    times_s = tuple(round(number * STEP_S, 6) for number in range(len(values)))
+    return Series(times_s=times_s, values=values, period_s=len(values) * STEP_S, source=path.name)
 
 
 def rotated(series: Series, steps: int) -> Series:

@@ -142,7 +142,7 @@ def _of_run(run: StoredRun, several: bool) -> Iterator[str]:
 
 def _time_of_rounds(run: StoredRun, label: str) -> Iterator[str]:
     yield from _waited(run, label)
-    every = charts.nodes_of(run)
+    every = run.time_split
     nodes = every.head(charts.NODES_SHOWN)
     few = f" The first {len(nodes)} of {len(every)} nodes." if len(nodes) < len(every) else ""
     draw = partial(charts.time_split, split=nodes, names=nodes["node"].tolist())
