@@ -21,9 +21,8 @@ BENCHMARKS = {
     "simgrid": "the flow network against SimGrid: the end of every transfer, and speed",
     "combinations": "random combinations of techniques: each is refused with a cure, or trains",
     "divergence": "which trainings are called diverged, in virtual time",
-    "codecs": "encode and decode of each codec, beside a clone and a bare sum",
+    "codecs": "encode and decode of each codec, beside a clone, a bare sum and torch.topk",
     "stalls": "how long codecs hold up a node's event loop",
-    "sparsification": "selectors of sparse codecs against torch.topk",
     "gpu": "first contact with a GPU: bits, kernels, copies, whole runs; --device cpu rehearses it",
 }
 """Modules of this package by name. Only the chosen one is imported, as some bring torch and others must start fast."""
