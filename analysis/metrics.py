@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.load import StoredRun
+from testbed.results.summary import time_to_target_s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,9 +67,7 @@ def wan_of_training(transfers: pd.DataFrame) -> pd.DataFrame:
 
 def time_to_accuracy(run: StoredRun, target: float) -> float | None:
     """Seconds to the first evaluated snapshot that reached ``target``; ``None`` if none did."""
-    curve = accuracy_curve(run)
-    reached = curve.loc[curve["accuracy"] >= target, "time_s"]
-    return float(reached.iloc[0]) if len(reached) else None
+    return time_to_target_s(run.tables["accuracy"], target, run.start_s)
 
 
 def speed_up(base_s: float | None, other_s: float | None) -> float | None:

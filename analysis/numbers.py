@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 MISSING = "–"
 _TIMES = ((0.9995, 1e-3, "ms"), (999.5, 1.0, "s"), (59_970.0, 60.0, "min"))  # below, unit in seconds, its name
 _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -40,6 +43,12 @@ def share(value: float | None) -> str:
 def span(least: int, most: int) -> str:
     """One number, or two where the workers' differ."""
     return str(least) if least == most else f"{least}–{most}"
+
+
+def per_worker(result: Mapping[str, Any], what: str) -> str:
+    """The ``steps`` or ``samples`` of a worker in a ``result.json``; those of earlier releases do not state them."""
+    ends = result.get(f"{what}_per_worker")
+    return span(*ends) if ends else MISSING
 
 
 def target(share_wanted: float) -> str:

@@ -14,7 +14,7 @@ from analysis.figures.compare import round_split
 from analysis.identity import Identity
 from analysis.load import StoredRun
 from analysis.measures import throughput
-from analysis.numbers import MISSING, seconds, share, short, size, span
+from analysis.numbers import MISSING, per_worker, seconds, share, short, size
 from analysis.report import charts
 from analysis.waits import matrix, pairs
 from testbed.errors import ScenarioError
@@ -81,8 +81,8 @@ def _headline(run: StoredRun) -> str:
         (badge(result["fidelity"]["status"]), "fidelity"),
         (share(result["accuracy"]), "test accuracy"),
         (str(result["rounds"]), "rounds"),
-        (_work(result, "steps"), "steps per worker"),
-        (_work(result, "samples"), "samples per worker"),
+        (per_worker(result, "steps"), "steps per worker"),
+        (per_worker(result, "samples"), "samples per worker"),
         (seconds(result["round_time_s"]), "per round"),
         *([(seconds(result["training_s"]), "run time")] if run.program else []),
         (seconds(result["time_to_target_s"]), f"to {share(target)}" if target else "no target accuracy"),
@@ -91,12 +91,6 @@ def _headline(run: StoredRun) -> str:
     ]
     cause = f"<p class='note'>{escape(result['message'])}</p>" if result["message"] else ""
     return facts(rows) + cause
-
-
-def _work(result: dict[str, Any], what: str) -> str:
-    """Results of earlier releases have no number."""
-    ends = result.get(f"{what}_per_worker")
-    return span(*ends) if ends else MISSING
 
 
 def _comparison(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
@@ -221,18 +215,12 @@ def _provenance(runs: Sequence[StoredRun]) -> Iterator[str]:
 
 
 def _ran_on(run: StoredRun) -> tuple[str, ...]:
-    about: dict[str, Any] = run.manifest
     technique = run.plan["technique"]
     named = ", ".join(f"{axis.replace('_', ' ')} {value['kind']}" for axis, value in technique.items())
     if run.program:
         named = " ".join(run.program["command"] or run.program["first"])
-    if not about.get("packages"):
-        return named, "–", "–", str(run.plan["seed"]), "–"
-    own, machine = about["testbed"], about["machine"]
-    software = f"Python {about['python']}, torch {about['packages']['torch']}, {machine['system']} {machine['kernel']}"
-    hardware = f"{machine['cpu']}, {machine['usable_cores']} of {machine['cores']} cores"
-    commit = (own["git_commit"] or "no checkout")[:12] + (" with changes" if own["git_dirty_sha256"] else "")
-    return named, software, hardware, str(run.plan["seed"]), f"{own['version']} ({commit})"
+    software, machine, testbed = (run.provenance.get(name, MISSING) for name in ("software", "machine", "testbed"))
+    return named, software, machine, str(run.plan["seed"]), testbed
 
 
 # ---- pieces of HTML: what is given as ``html`` is markup already; everything else is escaped ------------------------
