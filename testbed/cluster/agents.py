@@ -1,4 +1,4 @@
-"""The agents of a run, as the driver sees them: started, connected, asked, and their clocks compared all the time."""
+"""The driver's side of the agents of a run: it starts them, asks them, and compares their clocks throughout."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class AgentHandle:
 
 
 class Agents:
-    """All agents of a run, from the first connection to the end. ``events``: what nodes have told, with its agent."""
+    """All agents of a run, from the first connection to the end. ``events``: messages about nodes, and their agents."""
 
     def __init__(self, plan: Plan, directory: Path, starter: AgentStarter, epoch_ns: int) -> None:
         self._plan, self._directory, self._starter, self._epoch_ns = plan, directory, starter, epoch_ns
@@ -288,7 +288,7 @@ class Agents:
         self._selector.unregister(descriptor)
 
     def turn(self, timeout_s: float) -> None:
-        """Take what has come, or comes within ``timeout_s``; ask for the time where that is due."""
+        """Handle messages that have arrived, or arrive within ``timeout_s``, and compare clocks when that is due."""
         self._admit()
         now_s = time.monotonic()
         if now_s >= self._ping_due_s:
@@ -312,7 +312,7 @@ class Agents:
             self._lose(agent, f"no sign of life for {self._silence_s:g} s")
 
     def wait_s(self, duration_s: float) -> None:
-        """Return after that time. Agents hear of the driver meanwhile."""
+        """Wait for that time, and serve the agents meanwhile."""
         end_s = time.monotonic() + duration_s
         while (left_s := end_s - time.monotonic()) > 0:
             self.turn(left_s)
@@ -394,7 +394,7 @@ class Agents:
         self._selector.close()
 
     def correct_events(self) -> None:
-        """Let all times in the run's files of events be by this machine's clock."""
+        """Convert all times in the run's files of events to this machine's clock."""
         if all(agent.clock.same for agent in self._all):
             return
         of_node: dict[str, Callable[[float], float]] = {}

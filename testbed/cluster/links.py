@@ -1,7 +1,7 @@
-"""What the real network between two machines does: round trips, rate and losses of one TCP connection.
+"""Measurement of the real network between two machines: round trips, rate and losses of one TCP connection.
 
-One agent serves, in a process of its own, the other one measures: it sends the token that the driver has given to both,
-then bytes that come back one by one, then as much as goes in ``SECONDS``, at most ``MOST_BYTES``.
+One agent serves, in a process of its own, and the other one measures. It sends the token that the driver has given to
+both, then single bytes that are echoed, then as much as it can in ``SECONDS``, at most ``MOST_BYTES``.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class Agent:
 
 
 def credentials(ticket: Ticket, attempt: int, tls: Tls | None) -> Credentials:
-    """Return the credentials of an attempt, which all agents derive alike: what is left of another is a stranger."""
+    """Return the credentials of an attempt. All agents derive the same; nodes left of other attempts are rejected."""
     derived = hmac.digest(bytes.fromhex(ticket.secret), f"attempt {attempt}".encode(), "sha256")
     return Credentials(f"{ticket.run_id}-{attempt}", derived, tls)
 

@@ -1,4 +1,4 @@
-"""Deployment: every node a real process, on the machine of a cluster that its data centre is, over real networks.
+"""Deployment: every node is a real process on a machine of its data centre, and messages cross real networks.
 
 This process is the driver. It starts an agent on each machine (``testbed.cluster``) and does for all of them what the
 host process of other back ends does: deadlines, faults, restarts, the wait graph, and the run directory.

@@ -1,7 +1,7 @@
 """Runs several points at once, each in a process forked from this warm one, so that a small run has no start-up cost.
 
-A child owns its run directory (process id, start time, boot id) and dies with its parent, by whatever signal. A sweep
-that was killed thus leaves directories that the next one recognises as crashed, and runs again.
+A child owns its run directory (process id, start time, boot id) and dies with its parent, whatever signal ends that. A
+sweep that is killed therefore leaves directories that the next one recognises as crashed and runs again.
 ``concurrent.futures.ProcessPoolExecutor`` would not do: its workers outlive one point (and with it torch's state and
 open files) or cannot be forked, and a killed worker breaks the whole pool.
 """

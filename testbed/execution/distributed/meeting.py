@@ -1,4 +1,4 @@
-"""A library's group of workers, and what they exchange about its connections: who is at the other end of each."""
+"""A library's process group, and how workers find out which worker is at the other end of each of its connections."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""All processes of a program's run, from the first start to the last end: what ends it, and with which error.
+"""Supervision of all processes of a program's run: when the run ends, and with which error.
 
 Each program runs below a guard (``testbed.execution.programs.guard``). When a process fails, the others are ended, and
-the error names the first that failed, with the end of its log. Faults of the Plan are injected; what the rest makes of
-a killed process is the program's part.
+the error names the first that failed, with the end of its log. Faults of the Plan are injected; how the other processes
+react to a killed one is up to the program.
 """
 
 from __future__ import annotations
