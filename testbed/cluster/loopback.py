@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Mapping
 from typing import Self
 
-from testbed.cluster.agents import StartedAgent, Ticket, line_of
 from testbed.cluster.connection import ClusterMachine
 from testbed.cluster.directories import remove_directories
 from testbed.cluster.machines import Placement, cluster_of
+from testbed.cluster.starting import StartedAgent, Ticket, line_of
 from testbed.environment import host_environment
 from testbed.plan.model import Plan
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from testbed.cluster import connection
-from testbed.cluster.agents import StartedAgent, Ticket
 from testbed.cluster.connection import ClusterMachine
 from testbed.cluster.loopback import AgentProcess
 from testbed.cluster.machines import Placement, cluster_of
+from testbed.cluster.starting import StartedAgent, Ticket
 from testbed.plan.model import Plan
 
 _STOP_S = 5.0

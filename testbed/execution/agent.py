@@ -1,6 +1,6 @@
 """The agent of a run on one machine: starts the nodes that are placed there, and does what the driver asks.
 
-``python -m testbed.execution.agent`` reads a ticket, a line of JSON, from standard input (``testbed.cluster.agents``
+``python -m testbed.execution.agent`` reads a ticket, a line of JSON, from standard input (``testbed.cluster.starting``
 makes it), connects to the driver, and ends when that connection or standard input does: then nothing of the run is
 left on the machine. It has one thread and no event loop, as nodes are forked from it.
 
@@ -32,9 +32,10 @@ from pathlib import Path
 from typing import Any
 
 from testbed.cluster import files, links
-from testbed.cluster.agents import Ticket, clock_of_machine
+from testbed.cluster.clocks import clock_of_machine
 from testbed.cluster.control import Content, ControlConnection, ControlLost, connect
 from testbed.cluster.directories import new_directory
+from testbed.cluster.starting import Ticket
 from testbed.errors import TestbedError
 from testbed.execution.compiler import leave_out_compiler
 from testbed.execution.scripts import failure_files, is_scripted

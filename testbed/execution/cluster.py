@@ -21,7 +21,8 @@ from testbed.results.events import EventLog
 from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
-    from testbed.cluster.agents import AgentHandle, Agents, AgentStarter
+    from testbed.cluster.agents import AgentHandle, Agents
+    from testbed.cluster.starting import AgentStarter
     from testbed.realtime.fleet import Fleet
 
 LOOPBACK = "loopback"

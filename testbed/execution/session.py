@@ -25,7 +25,7 @@ from testbed.execution import exact
 from testbed.execution.host_process import HostProcess
 from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.plan.model import Plan
-from testbed.results.failures import OomKills
+from testbed.results.oom_kills import OomKills
 from testbed.results.progress import Progress
 
 STOP_GRACE_S = 10.0

@@ -20,8 +20,8 @@ from testbed.execution.session import SessionResult
 from testbed.plan.model import Plan, to_json
 from testbed.process_id import die_with_parent
 from testbed.results import atomic
-from testbed.results.failures import OomKills
 from testbed.results.manifest import git_state, use_git_state
+from testbed.results.oom_kills import OomKills
 from testbed.results.rundir import RunDirectory, read_json
 
 UNEXPECTED = 70  # exit code: an error in testbed itself

@@ -255,7 +255,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/results/test_rundir.py::test_a_run_that_ends_unforeseen_has_no_good_fidelity",),
     ),
     "every kill is the kernel's": Mutation(
-        "testbed.results.failures:_more",
+        "testbed.results.oom_kills:_more",
         always(True),
         ("tests/faults/test_memory.py::test_who_killed_is_said_as_far_as_it_is_known",),
     ),

@@ -25,7 +25,7 @@ from testbed.execution.programs.process import Counters, Ended, RunningProcess
 from testbed.execution.recovery import Attempts
 from testbed.plan.model import Plan
 from testbed.realtime.faults import FaultInjector
-from testbed.results.failures import OomKills
+from testbed.results.oom_kills import OomKills
 from testbed.results.progress import Progress
 
 Start = Callable[..., "subprocess.Popen[bytes]"]  # of a node's name, the command, and keywords of Popen
