@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import RunFailed
-from testbed.process_id import die_with_parent
 
 READY_DEADLINE_S = 10.0
 MEASURE_PRIORITY = 20  # below the delay line and the replay
 STOP_DEADLINE_S = 5.0
-_PR_SET_TIMERSLACK = 29
+_PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -89,8 +88,9 @@ def prepare_child(priority: int | None = None) -> None:
 
     A timer slack of 1 ns instead of 50 µs: the kernel may otherwise delay a wake-up by that much.
     """
-    die_with_parent()
-    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if priority is not None:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
