@@ -71,7 +71,7 @@ class Agreement:
 
 
 def verdict(points: Sequence[ValidationPoint]) -> Agreement:
-    """All points together. ``ScenarioError`` without any."""
+    """Return the agreement over all points. Raise ``ScenarioError`` without any."""
     if not points:
         raise ScenarioError("nothing to compare: no point was run in both worlds")
     errors = np.abs([point.error for point in points])

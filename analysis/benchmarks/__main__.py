@@ -29,7 +29,7 @@ BENCHMARKS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 1 if a result is outside its tolerance, 2 for an unknown name."""
+    """Return the exit status: 1 if a result is outside its tolerance, 2 for an unknown name."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if not given or given[0] not in BENCHMARKS:
         known = "".join(f"  {name:16} {summary}\n" for name, summary in BENCHMARKS.items())

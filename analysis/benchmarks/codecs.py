@@ -104,7 +104,7 @@ def bare_steps(gradient: Tensor) -> dict[str, Step]:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """One row per size and codec."""
+    """Yield one row per size and codec."""
     torch.set_num_threads(1)
     for size in map(int, options.elements):
         inputs = gradients(size, options.seed)

@@ -48,7 +48,7 @@ SPARSE = "codec={kind: topk, ratio: 0.01, bound: 100}"
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """One row per line of the list."""
+    """Yield one row per line of the list."""
     begin_s = time.monotonic()
     bench = _Bench(options.device)
     for name, check in bench.checks().items():
@@ -120,7 +120,7 @@ class _Bench:
         return _row(name, f"{gpus}; torch {torch.__version__}, CUDA {about['cuda']}", "", None)
 
     def payloads(self, name: str) -> Row:
-        """Every codec, both ways, three rounds."""
+        """Compare the payloads of every codec, in both directions, over three rounds."""
         accelerator = self.accelerator or HostAccelerator(self.device)
         different = [kind for kind in CODECS if not _same_payloads(kind, accelerator)]
         return _row(name, f"differ: {', '.join(different) or 'none'} of {len(CODECS)}", "none", not different)
@@ -286,7 +286,7 @@ class _Bench:
         return _row(name, f"{len(losses)} settings, loss within {worst:.1%}", "5 %", worst < 0.05)
 
     def local_step(self, name: str) -> Row:
-        """The step of an HFA worker against the same with PyTorch alone: model, loss, backward, Adam."""
+        """Compare the step of an HFA worker with the same in plain PyTorch: model, loss, backward, Adam."""
         timed = self.accelerator.timed if self.accelerator else timed_on_core
         one, plain = self._trainer(self.device), self._trainer(self.device)
         mine = ModelOptimizer("adam", {"learning_rate": 1e-3}, one.values())
@@ -337,7 +337,7 @@ class _Bench:
         )
 
     def predicted(self, name: str) -> Row:
-        """The round of a measured run on loopback against its simulation from a profile."""
+        """Compare the round of a measured run on loopback with its simulation from a profile."""
         with tempfile.TemporaryDirectory() as folder:
             scenario = Path(folder) / "scenario.yaml"
             scenario.write_text(PREDICTED.format(kind=self.kind))

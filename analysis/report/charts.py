@@ -94,7 +94,7 @@ def links(figure: Figure, run: StoredRun, names: list[str]) -> None:
 
 
 def most_waiting(table: pd.DataFrame) -> pd.DataFrame:
-    """The data centres that waited or were waited for most, in their order, as far as a picture has room."""
+    """Return the data centres that waited or were waited for most, in their order, as far as a picture has room."""
     if len(table) <= SITES_SHOWN:
         return table
     sums = table.sum(axis=0) + table.sum(axis=1)
@@ -165,7 +165,7 @@ def topology(figure: Figure, run: StoredRun) -> None:
 
 
 def rows_in(count: int, each_in: float, around_in: float) -> float:
-    """Height of a figure with ``count`` rows."""
+    """Return the height of a figure with ``count`` rows."""
     return around_in + each_in * math.ceil(count)
 
 

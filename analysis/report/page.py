@@ -24,7 +24,7 @@ WARNINGS_SHOWN = 12
 
 
 def page(runs: Sequence[StoredRun]) -> str:
-    """The whole document. Raises ``ScenarioError`` for a run that has completed no round."""
+    """Return the whole document. Raises ``ScenarioError`` for a run that has completed no round."""
     empty = [run for run in runs if run.result is None or (run.tables["rounds"].empty and run.program is None)]
     if empty:
         raise ScenarioError([f"{run.path}: has no result with a completed round" for run in empty])
@@ -110,7 +110,7 @@ def _comparison(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
 
 
 def _states(row: Mapping[str, Any]) -> str:
-    """The fidelity, and before it what is wrong with the run itself."""
+    """Return the fidelity, and before it what is wrong with the run itself."""
     wrong = "" if row["status"] == "done" else badge(row["status"]) + " "
     return wrong + badge(row["fidelity"])
 
@@ -227,19 +227,19 @@ def _ran_on(run: StoredRun) -> tuple[str, ...]:
 
 
 def card(title: str, note: str, html: str, *, wide: bool = False) -> str:
-    """A figure with its title; ``note`` may hold markup."""
+    """Return a figure with its title; ``note`` may hold markup."""
     caption = f"<figcaption>{note}</figcaption>" if note else ""
     return f"<figure class='card{' wide' if wide else ''}'><h3>{escape(title)}</h3>{caption}{html}</figure>"
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
-    """Large values (markup) over what they mean."""
+    """Return large values (markup), each above its meaning."""
     shown = "".join(f"<div class='fact'><b>{value}</b><span>{escape(name)}</span></div>" for value, name in rows)
     return f"<div class='facts'>{shown}</div>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Cells are markup; a column whose name starts with ``>`` is set to the right."""
+    """Return a table. Cells are markup; a column whose name starts with ``>`` is aligned to the right."""
     sides = [" class='n'" if name.startswith(">") else "" for name in head]
     top = "".join(f"<th{side}>{escape(name.lstrip('>'))}</th>" for side, name in zip(sides, head, strict=True))
     lines = ["".join(f"<td{side}>{cell}</td>" for side, cell in zip(sides, row, strict=True)) for row in rows]

@@ -20,7 +20,7 @@ def errors(found: Results, variant: str, column: str = "round_time_s") -> list[f
 
 
 def same_bits(found: Results, variant: str) -> Claim:
-    """Whether every emulated run ended with the parameters of its simulation."""
+    """Decide whether every emulated run ended with the parameters of its simulation."""
     emulated = found.rows(variant=variant, back_end=REAL)["parameters_sha256"].dropna()
     pairs = found.pairs("parameters_sha256", REAL, VIRTUAL, by="back_end", variant=variant)
     same = sum(real == virtual for real, virtual in pairs)
@@ -29,7 +29,7 @@ def same_bits(found: Results, variant: str) -> Claim:
 
 
 def accuracies(found: Results, variants: Iterable[str]) -> Claims:
-    """Whether final accuracies agree within two points."""
+    """Decide whether final accuracies agree within two points."""
     for variant in variants:
         pairs = found.pairs("accuracy", VIRTUAL, REAL, by="back_end", variant=variant)
         claim = f"{variant}: final accuracy, simulated less emulated, within 2 points"

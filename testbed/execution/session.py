@@ -114,7 +114,7 @@ def _events(lines: Iterable[str]) -> Any:
 
 
 def _reason(plan: Plan, directory: Path, code: int, kills: OomKills) -> str:
-    """Why a host that ended without an outcome may have ended: its script, or its exit code and the end of its log."""
+    """Return why a host may have ended without an outcome: its script, or its exit code and the end of its log."""
     if (files := failure_files(plan, directory)) is not None:
         node, cause = files.explain(SIMULATION, code, kills)
         files.close()

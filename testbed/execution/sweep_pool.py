@@ -133,7 +133,7 @@ class Pool:
             return UNEXPECTED
 
     def _refused(self, point: SweepPoint, error: ScenarioError) -> int:
-        """The directory could not be claimed: another process has it, or it can never be claimed."""
+        """Return the exit code for a directory that cannot be claimed, now or at any time."""
         if is_run(self.directory(point)):
             return TAKEN
         print(error, file=sys.stderr, flush=True)  # noqa: T201 - os._exit drops what is buffered

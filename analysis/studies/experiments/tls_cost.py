@@ -32,7 +32,7 @@ TOPOLOGY = {"data_centers": [{"name": name, "workers": 1, "central": name == "he
 
 
 def _stream(messages: int) -> programs.Program:
-    """The second worker sends, the first records arrivals; both record the processor time they took."""
+    """Return a program: the second worker sends, the first records arrivals, both record their processor time."""
 
     def program(world: RealWorld, plan: Plan, node: NodePlan, inbox: Inbox) -> Callable[[], Awaitable[object]]:
         first, second = (worker.name for worker in plan.training_workers)
@@ -73,7 +73,7 @@ def _throughput(tls: str, mac: str, messages: int) -> dict[str, float]:
 
 
 def measure(request: Request, parameters: Mapping[str, tuple[str, ...]]) -> pd.DataFrame:
-    """One row per combination of ``tls`` and ``mac``."""
+    """Return one row per combination of ``tls`` and ``mac``."""
     torch.set_num_threads(1)
     messages, rounds = int(parameters["messages"][0]), parameters["rounds"][0]
     codes = parameters["mac"]

@@ -63,7 +63,7 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _closed_form(elements: dict[tuple[str, str, int], int], ratio: float) -> float:
-    """A value and an index for each element that is kept; pulls hold those of all parties. As coded in GeoMX."""
+    """Return the bytes of values and indices of the elements kept; pulls hold those of all parties, as in GeoMX."""
     if pd.isna(ratio):
         return float(4 * sum(elements.values()))
     return float(sum(4 * int(2 * ratio * count * (1 if place[1] == "push" else PARTIES) + 1e-9)

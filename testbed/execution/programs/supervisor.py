@@ -200,7 +200,7 @@ class Supervisor:
             self._fail_at_s = min(self._fail_at_s, time.monotonic() + _CAUSE_GRACE_S)
 
     def _is_over(self) -> bool:
-        """Whether all that the run waits for has ended, or it has failed. Raise ``RunFailed`` after the timeout."""
+        """Return whether the run has failed, or nothing is left to wait for. Raise ``RunFailed`` after the timeout."""
         if time.monotonic() >= self._fail_at_s:
             return True
         due = [node for node, process in self._by_node.items() if process.ends_run]
@@ -255,7 +255,7 @@ class Supervisor:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Whether something listens on a TCP port in the network namespace of a process. No packet is sent for it."""
+    """Return whether something listens on a TCP port in the network namespace of a process. Send no packet."""
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
