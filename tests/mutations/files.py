@@ -195,7 +195,15 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/execution/test_sweep.py",),
     ),
     "time to accuracy takes the last evaluation": Mutation(
-        "analysis.metrics:time_to_accuracy", edit("reached.iloc[0]", "reached.iloc[-1] + 1"), METRICS
+        "testbed.results.summary:time_to_target_s", edit("reached.min()", "reached.max() + 1"), METRICS
+    ),
+    "top-k of the benchmark of codecs forgets what it did not send": Mutation(
+        "analysis.benchmarks.codecs:torch_topk",
+        edit("unsent[indices] = 0", "unsent.zero_()"),
+        ("tests/analysis/benchmarks/test_codecs.py",),
+    ),
+    "a file of the user's hides no trace of the library": Mutation(
+        "topologies.library:find_trace", edit(" and not Path(name).exists()", ""), ("tests/topologies/test_traces.py",)
     ),
     "confidence intervals are of one standard deviation": Mutation(
         "analysis.metrics:mean_of", edit("t.ppf(0.975, len(array) - 1)", "1.0"), METRICS
