@@ -63,7 +63,7 @@ class _Index:
 
 
 def per_round(frames: Frames) -> pd.DataFrame:
-    """One row per worker and round: ``node, data_center, round, t0_s, t_s`` and ``<part>_s`` for each of ``PARTS``."""
+    """Return a row per worker and round: ``node, data_center, round, t0_s, t_s``, and ``<part>_s`` for each part."""
     import pandas as pd
 
     index = _index(frames)
@@ -75,7 +75,7 @@ def per_round(frames: Frames) -> pd.DataFrame:
 
 
 def per_node(frames: Frames) -> pd.DataFrame:
-    """One row per worker and server: ``node, data_center, role, rounds`` and the mean ``<part>_s`` per round."""
+    """Return one row per worker and server: ``node, data_center, role, rounds`` and the mean ``<part>_s`` per round."""
     import pandas as pd
 
     columns = [f"{part}_s" for part in PARTS]
@@ -90,7 +90,7 @@ def per_node(frames: Frames) -> pd.DataFrame:
 
 
 def in_plan_order(split: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
-    """Rows of ``per_node`` by data centre as in the Plan, and in each global servers, servers, workers."""
+    """Return the rows of ``per_node`` by data centre as in the Plan, and in each global servers, servers, workers."""
     sites = [site["name"] for site in plan["network"]["sites"]]
     roles = ["global_server", "server", "worker"]
     ranks = {"data_center": sites.index, "role": roles.index, "node": str}
@@ -98,7 +98,7 @@ def in_plan_order(split: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def critical_path(index: _Index, worker: str, round_: int) -> tuple[list[Hop], list[Hop]]:
-    """The pushes from the worker upwards, and the values back down to it, each in the order of time."""
+    """Return the pushes from the worker upwards, and the values back down to it, each in the order of time."""
     up: list[Hop] = []
     down: list[Hop] = []
     node = worker
@@ -112,7 +112,7 @@ def critical_path(index: _Index, worker: str, round_: int) -> tuple[list[Hop], l
 
 
 def _value_before(index: _Index, node: str, round_: int, sent: Hop | None) -> Hop | None:
-    """The value at ``node`` that made it send ``sent``; the last one of the round if nothing follows."""
+    """Return the value at ``node`` that made it send ``sent``; the last one of the round if nothing follows."""
     arrived = index.values.get((node, round_), [])
     if sent is None:
         return arrived[-1] if arrived else None
@@ -145,7 +145,7 @@ def _split(index: _Index, worker: str, round_: int, begin: float, end: float) ->
 
 
 def _segments(up: list[Hop], down: list[Hop]) -> Iterator[Segment]:
-    """The path; between two hops the data lie at the node that they reached."""
+    """Yield the path; between two hops the data lie at the node that they reached."""
     path = [*up, *down]
     for hop, following in zip_longest(path, path[1:]):
         yield hop.tier, "", hop.begin, hop.end
@@ -182,7 +182,7 @@ def _index(frames: Frames) -> _Index:
 
 
 def _computing_and_coding(computes: pd.DataFrame) -> tuple[dict[str, Intervals], dict[str, Intervals]]:
-    """When each node computed, and when its codecs worked and it did not compute."""
+    """Return when each node computed, and when its codecs worked while it did not compute."""
     by_codec = computes["work"].isin(CODING)
     computing, coding = _computing(computes[~by_codec]), _computing(computes[by_codec])
     return computing, {node: each.minus(computing.get(node, _NEVER)) for node, each in coding.items()}
@@ -215,7 +215,7 @@ def _servers(frames: Frames) -> pd.DataFrame:
 
 
 def _moving(transfers: pd.DataFrame) -> dict[tuple[str, str], Intervals]:
-    """When transfers to or from a node were under way, by node and tier."""
+    """Return when transfers to or from a node were in progress, by node and tier."""
     import pandas as pd
 
     ends = pd.concat([transfers[[end, "tier", "t0_s", "t_s"]].set_axis(["node", "tier", "t0_s", "t_s"], axis=1)

@@ -60,7 +60,7 @@ class Calibration:
     links: dict[str, dict[str, float]]
 
     def setting(self) -> str:
-        """As a value of ``simulation.host`` in a scenario."""
+        """Return the constants as a value of ``simulation.host`` in a scenario."""
         packet = f", packet: {self.packet_s * 1e6:.1f} us" if self.packet_s >= 1e-6 else ""
         return (
             f"{{cores: {self.cores}, message: {self.message_s * 1e6:.1f} us, stream: {8e-6 / self.byte_s:.0f} Mbit/s, "
@@ -90,7 +90,7 @@ def calibrate(runs: Sequence[StoredRun], byte_s: float | None = None) -> Calibra
 
 
 def _fit(nodes: pd.DataFrame, byte_s: float) -> tuple[list[float], float]:
-    """Share of a core in idleness, seconds per message, step and segment; and the residual."""
+    """Return the share of a core in idleness, seconds per message, step and segment; and the residual."""
     from scipy.optimize import nnls
 
     causes = nodes[["window_s", "messages", "steps", "segments"]].to_numpy(dtype=float)
@@ -109,7 +109,7 @@ def write(run: Path, calibration: Calibration) -> Path:
 
 
 def stream_byte_s(code: str, repeats: int = 3) -> float:
-    """Seconds of a core for a byte at one end of a stream with this ``transport.mac``; the least of some repeats."""
+    """Return a core's seconds per byte at one end of a stream with this ``transport.mac``: the least of repeats."""
     return min(_stream_once(code) for _ in range(repeats))
 
 
@@ -138,7 +138,7 @@ def _digest(code: FrameCode, number: int, data: bytes | bytearray) -> None:
 
 
 def _memory_s(runs: Sequence[StoredRun]) -> float:
-    """Seconds per byte of sums: by server and round, over the bytes that it was pushed."""
+    """Return the seconds per byte of sums: by server and round, over the bytes that it was pushed."""
     rates = []
     for run in runs:
         computes, transfers = run.tables["computes"], run.tables["transfers"]
@@ -178,7 +178,7 @@ def window_of(run: StoredRun) -> tuple[float, float] | None:
 
 
 def spent(run: StoredRun) -> pd.DataFrame:
-    """One row per node that told its processor time all through the window, none without a window.
+    """Return one row per node that recorded its processor time throughout the window; none without a window.
 
     Messages, bytes and segments (on the WAN) are those sent and received; ``computed_s``: really, but for training
     steps.
@@ -218,7 +218,7 @@ def beside_s(run: StoredRun) -> float | None:
 
 
 def cores_of(run: StoredRun) -> int:
-    """Those that the run could use."""
+    """Return the number of cores that the run could use."""
     machine = run.manifest["machine"]
     return int(machine.get("usable_cores") or machine["cores"])
 

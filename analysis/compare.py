@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def comparison(runs: list[StoredRun], target: float | None = None) -> list[dict[str, Any]]:
-    """One row per run, in the order given. ``speed_up``: in time to the target against the first run.
+    """Return one row per run, in the order given. ``speed_up``: in time to the target against the first run.
 
     Where either run never reached the target (or there is none), it is the speed-up in round time, and of programs that
     report no rounds in run time; ``speed_up_of`` says so. Raises ``ScenarioError`` for a run without a result.
@@ -52,17 +52,17 @@ STARRED = "of the time of a round, as one of the two runs never reached the targ
 
 
 def starred(row: dict[str, Any]) -> bool:
-    """Whether the speed-up is not the one in time to the target, although there is a target."""
+    """Return whether the speed-up is not the one in time to the target, although there is a target."""
     return row["target"] is not None and row["speed_up_of"] == "round_time_s"
 
 
 def latex_text(text: str) -> str:
-    """With what LaTeX would take for a command written out."""
+    """Return the text with LaTeX's special characters escaped."""
     return text.translate(_LATEX)
 
 
 def tabular(columns: str, head: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> str:
-    """A ``tabular`` for the package booktabs."""
+    """Return a ``tabular`` for the package booktabs."""
     top, *body = [" & ".join(cells) + r" \\" for cells in (head, *rows)]
     notes = [f"% {note}"] if note else []
     lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", top, r"\midrule", *body, r"\bottomrule", *notes,
@@ -71,7 +71,7 @@ def tabular(columns: str, head: Sequence[str], rows: Iterable[Sequence[str]], no
 
 
 def as_latex(rows: list[dict[str, Any]]) -> str:
-    """The rows as a ``tabular``; what is not known is a dash."""
+    """Return the rows as a ``tabular``; what is not known is a dash."""
     cells = [[latex_text(str(row["label"])), *(_cell(row, *column) for column in _COLUMNS)] for row in rows]
     note = f"* speed-up {STARRED}" if any(map(starred, rows)) else ""
     return tabular("l" + "r" * len(_COLUMNS), ["", *(heading for heading, *_ in _COLUMNS)], cells, note)
@@ -84,7 +84,7 @@ def _cell(row: dict[str, Any], _: str, name: str, factor: float, form: str) -> s
 
 
 def write(runs: list[StoredRun], rows: list[dict[str, Any]], folder: Path, columns: int = 2) -> list[Path]:
-    """``comparison.csv``, ``.tex``, ``.png`` and ``.pdf`` in ``folder``; returns their paths.
+    """Write ``comparison.csv``, ``.tex``, ``.png`` and ``.pdf`` into ``folder``; return their paths.
 
     ``columns``: how many columns of a paper the figure fills, 1 or 2.
     """

@@ -190,9 +190,9 @@ def _least(repeats: int, function: Callable[[], object]) -> float:
     return least_s
 
 
-def sum_byte_s(large: int = LARGE, repeats: int = 3) -> float:
+def sum_byte_s() -> float:
     """Return seconds per byte of contributions that are added up."""
     from testbed.engine.aggregation import sum_in_order
 
-    tensors: list[Tensor] = [torch.randn(large) for _ in range(3)]
-    return _least(repeats, lambda: sum_in_order(tensors)) / (3 * tensors[0].nbytes)
+    tensors: list[Tensor] = [torch.randn(LARGE) for _ in range(3)]
+    return _least(3, lambda: sum_in_order(tensors)) / (3 * tensors[0].nbytes)

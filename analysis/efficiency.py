@@ -66,7 +66,7 @@ class Efficiency:
     seen: tuple[Observed, ...]
 
     def predict(self, batch: float, staleness: float = 0.0, local_steps: float = 1.0) -> Predicted:
-        """Rounds to the target of the runs that were fitted."""
+        """Return the rounds to the target of the runs that were fitted."""
         constants = (self.rounds, self.critical_batch, self.staleness_penalty, self.drift_penalty)
         asked = (batch, staleness, local_steps)
         rounds, factor = float(_rounds(constants, np.array([asked]))[0]), math.exp(self.residual)
@@ -84,7 +84,7 @@ class Efficiency:
 
 
 def fit(runs: Sequence[Observed]) -> Efficiency:
-    """Least squares of the logarithm of rounds. ``ScenarioError`` with too few settings to leave one out."""
+    """Fit the logarithm of rounds by least squares. Raise ``ScenarioError`` with too few settings to leave one out."""
     settings = list(dict.fromkeys(run.setting for run in runs))
     if len(settings) < PARAMETERS + 2:
         raise ScenarioError(

@@ -15,7 +15,7 @@ from testbed.results.columns import TABLES
 
 
 def perfetto(runs: list[StoredRun], out: Path) -> list[Path]:
-    """``<out>/trace.json``: all runs side by side, for ui.perfetto.dev."""
+    """Write ``<out>/trace.json`` with all runs side by side, for ui.perfetto.dev."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / "trace.json"
     atomic.write_text(path, json.dumps(trace(runs), separators=(",", ":"), allow_nan=False))
@@ -23,7 +23,7 @@ def perfetto(runs: list[StoredRun], out: Path) -> list[Path]:
 
 
 def tables_as_csv(runs: list[StoredRun], out: Path) -> list[Path]:
-    """``<out>/<run>/<table>.csv`` for every table, and ``columns.csv`` with each column's unit and meaning."""
+    """Write ``<out>/<run>/<table>.csv`` for every table, and ``columns.csv`` with each column's unit and meaning."""
     import pandas as pd
 
     about = [(name, each.name, each.type, each.unit, each.meaning)

@@ -106,7 +106,7 @@ def technique(name: str) -> Identity:
 
 
 def look_of(name: str, label: str | None = None) -> Identity:
-    """The identity of one technique, under another label where a paper calls it so.
+    """Return the identity of one technique, under another label where a paper calls it so.
 
     A technique from elsewhere (``package.module:Class`` or ``path/file.py:Class``) is labelled by its class; colour and
     marker follow from the class name alone, so that they are the same in every figure.
@@ -121,7 +121,7 @@ def _from_elsewhere(name: str) -> Identity:
 
 
 def series(number: int, label: str = "") -> Identity:
-    """The look of the ``number``-th of several like things: data centres, links, seeds."""
+    """Return the look of the ``number``-th of several objects of one kind: data centres, links, seeds."""
     return Identity(label or str(number), _SERIES[number % len(_SERIES)], _MARKERS[number % len(_MARKERS)])
 
 

@@ -66,6 +66,21 @@ class StoredRun:
         return found
 
     @property
+    def provenance(self) -> dict[str, str]:
+        """The ``testbed``, ``software`` and ``machine`` of the run, in words; empty without a complete manifest."""
+        about = self.manifest
+        if not about.get("packages"):
+            return {}
+        own, machine = about["testbed"], about["machine"]
+        commit = (own["git_commit"] or "no checkout")[:12] + (" with changes" if own["git_dirty_sha256"] else "")
+        packages = ", ".join(f"{name} {about['packages'][name]}" for name in ("torch", "numpy"))
+        return {
+            "testbed": f"{own['version']} ({commit})",
+            "software": f"Python {about['python']}, {packages}, {machine['system']} {machine['kernel']}",
+            "machine": f"{machine['cpu']}, {machine['usable_cores']} of {machine['cores']} cores",
+        }
+
+    @property
     def start_s(self) -> float:
         """When training started, on the run's clock."""
         return summary.training_start_s(self.tables["training"])

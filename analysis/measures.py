@@ -34,7 +34,7 @@ class Measure:
 
 
 def throughput(run: StoredRun) -> Value:
-    """Training samples per second while all workers train: the sum of each one's own rate; evaluation left out.
+    """Return training samples per second while all workers train: the sum of each one's own rate; evaluation left out.
 
     Where workers do not wait for each other, the quick ones are done with their rounds long before the slow ones; what
     the slow ones then do alone must not count as the speed of all.
@@ -47,13 +47,13 @@ def throughput(run: StoredRun) -> Value:
 
 
 def stands_for(run: StoredRun) -> dict[str, int]:
-    """How many like nodes each one speaks for: more than itself where a simulation has folded workers."""
+    """Return how many equal nodes each node represents: more than one where a simulation has folded workers."""
     nodes = run.tables["nodes"]
     return {str(node): int(count) for node, count in zip(nodes["node"], nodes["stands_for"].fillna(1), strict=True)}
 
 
 def wan_rate(run: StoredRun) -> Value:
-    """WAN payload per second while all workers train: until the first of them has done its rounds."""
+    """Return the WAN payload in B/s while all workers train, until the first of them has completed its rounds."""
     rounds = run.tables["rounds"]
     if rounds.empty:
         return None
@@ -63,7 +63,7 @@ def wan_rate(run: StoredRun) -> Value:
 
 
 def wan_bytes(run: StoredRun) -> Value:
-    """Tensors that crossed the WAN in training rounds; each counted once, however many links it took."""
+    """Return the bytes of tensors that crossed the WAN in training rounds; each counts once."""
     return float(wan_of_training(run.tables["transfers"])["payload_bytes"].sum())
 
 
@@ -75,7 +75,7 @@ def wan_bytes_per_round(run: StoredRun) -> Value:
 
 
 def busiest_link(run: StoredRun) -> Value:
-    """Mean utilisation of the WAN link that was used most."""
+    """Return the mean utilisation of the WAN link that was used most."""
     links = utilisation(run.tables["links"])
     return float(links["utilisation"].max()) if len(links) else None
 
@@ -102,7 +102,7 @@ def staleness(run: StoredRun) -> Value:
 
 
 def of_pushes(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """One row per push that reached a server which updates: its transfer, and ``staleness``.
+    """Return one row per push that reached a server which updates: its transfer, and ``staleness``.
 
     ``staleness``: updates of the key between the value that the pusher held and the push's arrival; the synchronous
     algorithms have 0. A pusher that never got a value has held the first one (version 0).
@@ -121,7 +121,7 @@ def of_pushes(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 def _version(rows: pd.DataFrame, at_s: pd.Series[float], known: pd.DataFrame, by: list[str],
              before: bool = False) -> pd.Series[float]:  # fmt: skip
-    """The last ``version`` that was ``known`` at ``at_s``, or just before it; 0 if there was none."""
+    """Return the last ``version`` that was ``known`` at ``at_s``, or just before it; 0 if there was none."""
     import pandas as pd
 
     asked = rows[by].assign(at_s=at_s).sort_values("at_s").reset_index().astype({"key": float})
@@ -131,7 +131,7 @@ def _version(rows: pd.DataFrame, at_s: pd.Series[float], known: pd.DataFrame, by
 
 
 def critical(part: str) -> Callable[[StoredRun], Value]:
-    """Mean seconds per round that ``part`` has on the critical path of the slowest worker of each round."""
+    """Return the mean seconds per round that ``part`` has on the critical path of the slowest worker of each round."""
 
     def of(run: StoredRun) -> Value:
         rounds = per_round(run.tables)
@@ -167,7 +167,7 @@ MEASURES: dict[str, Measure] = {
 def measured(
     runs: Iterable[StoredRun], target: float | None = None, names: Sequence[str] = tuple(MEASURES)
 ) -> pd.DataFrame:
-    """One row per run; with a ``target``, also ``time_to_accuracy_s`` (missing where it was never reached)."""
+    """Return one row per run; with a ``target``, also ``time_to_accuracy_s`` (missing where it was never reached)."""
     import pandas as pd
 
     rows: list[dict[str, Any]] = []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.load import StoredRun
+from testbed.results.summary import time_to_target_s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +27,7 @@ class Mean:
 
 
 def mean_of(values: Sequence[float]) -> Mean:
-    """Mean and confidence interval of independent values, such as one per seed. ``ValueError`` if there are none."""
+    """Return mean and confidence interval of independent values, e.g. one per seed. Raise ``ValueError`` if empty."""
     if not values:
         raise ValueError("no values")
     array = np.asarray(values, dtype=float)
@@ -53,31 +54,29 @@ def accuracy_curve(run: StoredRun) -> pd.DataFrame:
 
 
 def wan_bytes_until(transfers: pd.DataFrame, moments: Any) -> Any:
-    """WAN payload of training rounds that had arrived by each of the moments (run's clock); array in, array out."""
+    """Return the WAN payload of training rounds that had arrived by each of ``moments`` (array, run's clock)."""
     wan = wan_of_training(transfers).sort_values("t_s")
     sums = np.append(0, wan["payload_bytes"].to_numpy(dtype=np.int64).cumsum())
     return sums[np.searchsorted(wan["t_s"].to_numpy(), moments, side="right")]
 
 
 def wan_of_training(transfers: pd.DataFrame) -> pd.DataFrame:
-    """Tensors of training rounds that crossed the WAN; the scheduler's messages are about no key."""
+    """Return the transfers of tensors over the WAN in training rounds; messages of the scheduler have no key."""
     return transfers[(transfers["tier"] == "wan") & (transfers["round"] >= 0) & (transfers["key"] >= 0)]
 
 
 def time_to_accuracy(run: StoredRun, target: float) -> float | None:
-    """Seconds to the first evaluated snapshot that reached ``target``; ``None`` if none did."""
-    curve = accuracy_curve(run)
-    reached = curve.loc[curve["accuracy"] >= target, "time_s"]
-    return float(reached.iloc[0]) if len(reached) else None
+    """Return the seconds to the first evaluated snapshot that reached ``target``; ``None`` if none did."""
+    return time_to_target_s(run.tables["accuracy"], target, run.start_s)
 
 
 def speed_up(base_s: float | None, other_s: float | None) -> float | None:
-    """How many times faster than the base; ``None`` where either never arrived."""
+    """Return how many times faster than the base; ``None`` if either did not reach the target."""
     return base_s / other_s if base_s and other_s else None
 
 
 def relative_error(predicted: float, observed: float) -> float:
-    """(predicted - observed) / observed; positive: the prediction is too slow."""
+    """Return (predicted - observed) / observed; positive if the prediction is too slow."""
     return (predicted - observed) / observed
 
 
@@ -90,7 +89,7 @@ def utilisation(links: pd.DataFrame) -> pd.DataFrame:
 
 
 def simulation_errors(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
-    """For each scenario given both simulated and emulated: round times in seconds, and the relative error."""
+    """Return round times in s and the relative error of each scenario that was both simulated and emulated."""
     times: dict[str, dict[str, list[float]]] = {}
     for run in runs:
         if run.result and run.result["round_time_s"]:

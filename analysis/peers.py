@@ -58,7 +58,7 @@ class PeerIndex:
 
 
 def hops(transfers: pd.DataFrame) -> Iterator[tuple[int, Hop]]:
-    """(round, transfer), in order of arrival."""
+    """Yield (round, transfer), in order of arrival."""
     ordered = transfers.sort_values("t_s")
     columns = ["round", "t0_s", "t_s", "source", "target", "key", "tier", "message"]
     for round_, *hop in zip(*(ordered[name].tolist() for name in columns), strict=True):
@@ -66,7 +66,7 @@ def hops(transfers: pd.DataFrame) -> Iterator[tuple[int, Hop]]:
 
 
 def index_peers(transfers: pd.DataFrame, computes: pd.DataFrame) -> PeerIndex:
-    """From the tables of a run; empty when no worker sent anything to another."""
+    """Index the tables of a run; the index is empty if no worker sent anything to another."""
     moved = transfers[transfers["message"].isin(PEER_MESSAGES) & (transfers["round"] >= 0)]
     arrivals = defaultdict(list)
     for round_, hop in hops(_as_one_hop(moved[moved["payload_bytes"] > 0])):
@@ -76,7 +76,7 @@ def index_peers(transfers: pd.DataFrame, computes: pd.DataFrame) -> PeerIndex:
 
 
 def _as_one_hop(moved: pd.DataFrame) -> pd.DataFrame:
-    """A library's sum begins when the last worker calls it, and is as far as its farthest message."""
+    """Merge a library's messages into one hop per sum: from the last worker's call on, over the farthest distance."""
     theirs = moved["message"].isin(_OF_LIBRARIES)
     if not theirs.any():
         return moved
@@ -86,7 +86,7 @@ def _as_one_hop(moved: pd.DataFrame) -> pd.DataFrame:
 
 
 def segments(index: PeerIndex, worker: str, round_: int, begin: float, end: float) -> list[Segment]:
-    """The chain that ends at ``worker`` at ``end``, in the order of time. At a node: part ``waiting``."""
+    """Return the chain that ends at ``worker`` at ``end``, in the order of time. At a node: part ``waiting``."""
     return list(_back(index, worker, round_, begin, end))[::-1]
 
 
@@ -105,13 +105,13 @@ def _back(index: PeerIndex, node: str, round_: int, begin: float, cursor: float)
 
 
 def _last(arrived: list[Hop], cursor: float) -> Hop | None:
-    """The last that had arrived by then."""
+    """Return the last hop that had arrived at the time ``cursor``."""
     place = bisect_right(arrived, cursor, key=lambda hop: hop.end)
     return arrived[place - 1] if place else None
 
 
 def _stepped(index: PeerIndex, node: str, after: float, until: float) -> bool:
-    """Whether a step of ``node`` ended in between: then that is what its next message waited for."""
+    """Return whether a step of ``node`` ended in between: then that is what its next message waited for."""
     ends = index.steps.get(node, [])
     place = bisect_right(ends, until)
     return bool(place) and ends[place - 1] > after

@@ -54,7 +54,7 @@ def profile(plan: Plan, repeats: int = 20) -> ModelProfile:
     trainer = make_learner(plan, plan.with_role("worker")[0])
     assert isinstance(trainer, Trainer), "samples are in memory"
     accelerator = accelerator_of(trainer.device)
-    timed = accelerator.timed if accelerator else _timed_on_core
+    timed = accelerator.timed if accelerator else timed_on_core
     names = [segment.name for segment in segments(trainer.model)]
     wholes: list[float] = []
     steps: list[list[tuple[float, float]]] = []
@@ -80,6 +80,7 @@ def _step(trainer: SegmentedLearner, number: int, count: int, timed: Timed) -> l
     return list(zip(forward, reversed(backward), strict=True))
 
 
-def _timed_on_core(function: Callable[[], Any]) -> tuple[Any, float]:
+def timed_on_core(function: Callable[[], Any]) -> tuple[Any, float]:
+    """Return what the function returns, and the processor time of this thread that it took, in s."""
     begin_s = time.thread_time()
     return function(), time.thread_time() - begin_s

@@ -65,7 +65,7 @@ class _Threads:
 
 
 def trace(runs: Iterable[StoredRun]) -> dict[str, Any]:
-    """The JSON object of the trace of one run, or of several side by side."""
+    """Return the JSON object of the trace of one run, or of several side by side."""
     runs = list(runs)
     latest_s = max(run.start_s for run in runs)
     events: list[Event] = []
@@ -106,7 +106,7 @@ def _of_run(run: StoredRun, threads: _Threads, shift_us: float, first_id: int) -
 
 def _track(kind: str, table: pd.DataFrame, threads: _Threads, name: Callable[[Event], str],
            about: Sequence[str]) -> Iterator[Event]:  # fmt: skip
-    """A slice for every row, and of transfers one end of the arrow; ``about``: columns that a click shows."""
+    """Yield a slice for every row, and of transfers one end of the arrow; ``about``: columns that a click shows."""
     for row in _laid_out(table):
         node, begin_us, end_us = row["node"], row["t0_s"] * 1e6, row["t_s"] * 1e6
         place = {"pid": threads.pid(data_center_of(node)), "tid": threads.tid(node, kind, row["track"])}
@@ -135,7 +135,7 @@ def _counters(links: pd.DataFrame, threads: _Threads) -> Iterator[Event]:
 
 
 def _laid_out(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Rows by node and time, each with a ``track`` in which nothing before it is still going on."""
+    """Yield the rows by node and time, each with a ``track`` in which nothing before it is still going on."""
     ordered = table.sort_values(["node", "t0_s", "t_s"])
     rows: list[Any] = ordered.astype(object).where(ordered.notna(), None).to_dict("records")
     free: list[tuple[float, int]] = []

@@ -71,7 +71,7 @@ class Agreement:
 
 
 def verdict(points: Sequence[ValidationPoint]) -> Agreement:
-    """All points together. ``ScenarioError`` without any."""
+    """Return the agreement over all points. Raise ``ScenarioError`` without any."""
     if not points:
         raise ScenarioError("nothing to compare: no point was run in both worlds")
     errors = np.abs([point.error for point in points])
@@ -118,12 +118,7 @@ def write_table(points: Sequence[ValidationPoint], path: Path) -> None:
     pd.DataFrame(rows).to_csv(path, index=False)
 
 
-def error_map(points: Sequence[ValidationPoint], path: Path) -> None:
-    """Draws ``error_figure`` into a file."""
-    error_figure(points).savefig(path, dpi=150)
-
-
-def error_figure(points: Sequence[ValidationPoint]) -> Figure:
+def error_map(points: Sequence[ValidationPoint]) -> Figure:
     """One panel per technique: error in per cent over rate and delay; bracketed where the model claims nothing."""
     techniques = list(dict.fromkeys(point.technique for point in points))
     columns = min(3, len(techniques))

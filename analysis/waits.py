@@ -61,7 +61,7 @@ def _for_the_last(ready: pd.DataFrame) -> pd.DataFrame:
 
 
 def _arrivals(transfers: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
-    """When the last push of each round of each child was at its server; a server with one child makes no node wait."""
+    """Return when the last push of each child arrived in each round; a server with one child makes no node wait."""
     technique = plan["technique"]
     tiers = {"server": technique["sync_tier1"]["kind"], "global_server": technique["sync_tier2"]["kind"]}
     with_many = [node for node in plan["nodes"] if len(node["children"]) > 1]
@@ -72,7 +72,7 @@ def _arrivals(transfers: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _waits(kind: str) -> bool:
-    """Whether a synchronisation algorithm waits for all members; False where its code is no longer there."""
+    """Return whether a synchronisation algorithm waits for all members; ``False`` if its code is not there any more."""
     try:
         return SYNC[kind].waits
     except AxisError:
@@ -86,7 +86,7 @@ def _step_ends(frames: Frames) -> pd.DataFrame:
 
 
 def _for_neighbours(frames: Frames) -> pd.DataFrame:
-    """From the end of a worker's own step until the last neighbour's model came."""
+    """Return the waits from the end of a worker's own step until the last neighbour's model arrived."""
     transfers = frames["transfers"]
     models = transfers[transfers["message"].isin(MODELS) & (transfers["payload_bytes"] > 0)]
     last = models.loc[models.groupby(["round", "target"])["t_s"].idxmax(), ["round", "target", "source", "t_s"]]

@@ -32,12 +32,12 @@ class BulkTransfer:
 
     @classmethod
     def between(cls, network: BuiltNetwork, source: str, target: str, congestion_control: str | None = None) -> Self:
-        """From node ``source`` to node ``target`` of a network that is up."""
+        """Return the transfer from node ``source`` to node ``target`` of a network that is up."""
         paths = network.namespace_path(source), network.namespace_path(target)
         return cls(f"{source} to {target}", *paths, network.address(target), congestion_control)
 
     def goodput_bps(self, skip_s: float) -> float:
-        """Mean payload rate in bit/s after the first ``skip_s`` seconds; 0 if nothing arrived."""
+        """Return the mean payload rate in bit/s after the first ``skip_s`` seconds; 0 if nothing arrived."""
         kept = [sample for sample in self.received if sample[0] >= self.received[0][0] + skip_s]
         if len(kept) < 2:
             return 0.0
@@ -102,7 +102,7 @@ def _send(link: socket.socket, payload: bytes) -> None:
 
 
 def _receive(link: socket.socket) -> int:
-    """The number of bytes read."""
+    """Return the number of bytes read."""
     total = 0
     while True:
         try:

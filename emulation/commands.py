@@ -27,7 +27,7 @@ def cable_lines(layout: Layout, pids: Mapping[str, int]) -> list[str]:
 
 
 def address_lines(layout: Layout, vertex: str, route_options: str) -> list[str]:
-    """The lines of one namespace: loopback, bridges, addresses, interfaces, routes.
+    """Return the lines of one namespace: loopback, bridges, addresses, interfaces, routes.
 
     ``route_options``: TCP options of every route, for those that no sysctl of a namespace can set.
     """

@@ -37,11 +37,11 @@ class Flood:
     sent: int = 0
 
     def duration_s(self, at_least_s: float) -> float:
-        """``at_least_s``, or the time of the burst and 16 more frames if that is longer."""
+        """Return ``at_least_s``, or the time of the burst and 16 more frames if that is longer."""
         return max(at_least_s, (burst_bytes(self.rate_bps) + 16 * FRAME_BYTES) * 8 / self.rate_bps)
 
     def measured_bps(self) -> float | None:
-        """Rate in bit/s of Ethernet frames; None if too few arrived."""
+        """Return the rate in bit/s of Ethernet frames; None if too few arrived."""
         skip = max(burst_bytes(self.rate_bps) // FRAME_BYTES + 2, len(self.stamps_s) // 5)
         kept = self.stamps_s[skip:]
         if len(kept) < _MIN_PACKETS or kept[-1] <= kept[0]:

@@ -42,7 +42,7 @@ def as_node(node: str) -> list[str]:
 
 
 def host_name(node: str) -> str:
-    """``worker0.tokyo`` for node ``tokyo/worker0``."""
+    """Return the host name of a node: ``worker0.tokyo`` for ``tokyo/worker0``."""
     return ".".join(reversed(node.split("/")))
 
 

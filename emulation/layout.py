@@ -107,12 +107,12 @@ class Layout:
         return (*self.hosts, *self.gateways, *self.routers, *self.switches)
 
     def ports_of(self, vertex: str) -> list[SwitchPort]:
-        """The vertex' ends of cables, in creation order."""
+        """Return the vertex' ends of cables, in creation order."""
         return [end for cable in self.cables for end in (cable.a, cable.b) if end.vertex == vertex]
 
 
 def lay_out(plan: Plan, *, wires: bool) -> Layout:
-    """The layout of ``plan``. ``wires``: put a switch into every WAN cable, for netem.
+    """Return the layout of ``plan``. ``wires``: put a switch into every WAN cable, for netem.
 
     Raise ``ScenarioError`` if a link has no opposite direction, a node has no address, or a subnet is full.
     """
@@ -192,7 +192,7 @@ def _lan_shaping(site: SitePlan, cables: list[Cable]) -> list[LanPort]:
 
 
 def _delayed(cable: Cable, delay_s: float, number: int, wires: bool) -> tuple[LanDelay, list[Cable]]:
-    """A delay before the cable's first end, and the cable, for netem with a switch in it."""
+    """Return a delay before the cable's first end, and the cable, for netem with a switch in it."""
     if not wires:
         return LanDelay(cable.a, None, delay_s), [cable]
     near, far = SwitchPort(WIRES, f"near{number}"), SwitchPort(WIRES, f"far{number}")
@@ -245,7 +245,7 @@ def _host_routes(hosts: dict[str, SwitchPort], gateways: dict[str, SwitchPort]) 
 
 
 def _wan_routes(network: NetworkPlan, wan: list[EmulatedWanLink], subnets: dict[str, str]) -> list[Route]:
-    """One route per vertex and destination; where the paths of sources diverge, one per source.
+    """Return one route per vertex and destination; where the paths of sources diverge, one per source.
 
     The next hop that most sources use becomes the plain route, and the others get a rule for their source's subnet.
     """

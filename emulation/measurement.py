@@ -48,7 +48,7 @@ class Measurement:
 
 
 def describe(each: Measurement) -> str:
-    """The measurement as a sentence."""
+    """Return the measurement as a sentence."""
     scale, unit = (1e3, "ms") if each.what == "rtt" else (1e-6, "Mbit/s")
     measured = "nothing" if each.measured is None else f"{each.measured * scale:.2f} {unit}"
     name = {"rtt": "round-trip time", "rate": "rate"}[each.what]

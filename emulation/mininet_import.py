@@ -20,7 +20,7 @@ APT_LINE = "sudo apt-get install --no-install-recommends mininet bridge-utils ne
 
 
 def import_mininet(module: str = "net") -> ModuleType:
-    """The module ``mininet.<module>``. Raise ``CapabilityError`` if Mininet, mnexec or distutils is missing."""
+    """Return the module ``mininet.<module>``. Raise ``CapabilityError`` if Mininet, mnexec or distutils is missing."""
     if importlib.util.find_spec("mininet") is None:
         _load_from_apt()
     if shutil.which("mnexec") is None:

@@ -66,7 +66,7 @@ def _classes() -> SimpleNamespace:
 
 
 def build_network(layout: Layout) -> Any:
-    """A ``mininet.net.Mininet`` with a node for every vertex and a link for every cable of the layout."""
+    """Return a ``mininet.net.Mininet`` with a node for every vertex and a link for every cable of the layout."""
     classes = _classes()
     classes.Mininet.inited = True  # fixLimits must not run
     net = classes.Mininet(

@@ -58,7 +58,7 @@ class BusyTime:
             total[index] += amount
 
     def so_far(self, name: str) -> dict[str, float]:
-        """Cumulative seconds, bytes sent, and bytes that the configured rate allowed."""
+        """Return the seconds, the bytes sent, and the bytes that the configured rate allowed, all cumulative."""
         busy_s, sent, possible = self._busy.get(name, (0.0, 0.0, 0.0))
         return {"busy_s": round(busy_s, 3), "busy_bytes": int(sent), "busy_possible_bytes": int(possible)}
 

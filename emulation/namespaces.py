@@ -45,7 +45,7 @@ def inside(path: str) -> Iterator[None]:
 
 
 def socket_in(path: str, kind: socket.SocketKind, protocol: int = 0) -> socket.socket:
-    """A non-blocking IPv4 socket of the network namespace at ``path``; it stays there wherever it is used."""
+    """Return a non-blocking IPv4 socket of the network namespace at ``path``; it stays there wherever it is used."""
     with inside(path):
         made = socket.socket(socket.AF_INET, kind, protocol)
     made.setblocking(False)
@@ -53,12 +53,12 @@ def socket_in(path: str, kind: socket.SocketKind, protocol: int = 0) -> socket.s
 
 
 def enlarge_receive_buffer(sock: socket.socket, size_bytes: int) -> None:
-    """Beyond the kernel's limit for ordinary sockets where that is allowed; in a user namespace, up to that limit."""
+    """Set a receive buffer beyond the kernel's limit where that is allowed; in a user namespace, up to the limit."""
     _enlarge(sock, _SO_RCVBUFFORCE, socket.SO_RCVBUF, size_bytes)
 
 
 def enlarge_send_buffer(sock: socket.socket, size_bytes: int) -> None:
-    """As ``enlarge_receive_buffer``."""
+    """Set a send buffer; see ``enlarge_receive_buffer``."""
     _enlarge(sock, _SO_SNDBUFFORCE, socket.SO_SNDBUF, size_bytes)
 
 
@@ -95,7 +95,7 @@ def set_sysctl(name: str, value: str) -> None:
 
 
 def get_sysctl(name: str) -> str:
-    """The value of a sysctl in the caller's namespace."""
+    """Return the value of a sysctl in the caller's namespace."""
     return Path("/proc/sys", *name.split(".")).read_text().strip()
 
 

@@ -18,12 +18,12 @@ _RECEIVE_BYTES = 1 << 18
 
 
 def attribute(kind: int, data: bytes) -> bytes:
-    """One netlink attribute, padded to four bytes."""
+    """Return one netlink attribute, padded to four bytes."""
     return struct.pack("=HH", 4 + len(data), kind) + data + b"\0" * (-len(data) % 4)
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """The payloads of the attributes in ``data``, by kind."""
+    """Return the payloads of the attributes in ``data``, by kind."""
     found, at = {}, 0
     while at + 4 <= len(data):
         length, kind = struct.unpack_from("=HH", data, at)
@@ -42,15 +42,15 @@ class NetlinkSocket:
         self.socket.bind((0, 0))
         self.socket.settimeout(5.0)
 
-    def request(self, kind: int, body: bytes, flags: int = 0) -> None:
+    def request(self, kind: int, body: bytes) -> None:
         """Send one message and wait for its acknowledgement. Raise ``OSError`` with the kernel's reason."""
-        self.socket.send(_HEADER.pack(16 + len(body), kind, REQUEST | ACK | flags, 1, 0) + body)
+        self.socket.send(_HEADER.pack(16 + len(body), kind, REQUEST | ACK, 1, 0) + body)
         error: int = struct.unpack_from("=i", self.socket.recv(_RECEIVE_BYTES), 16)[0]
         if error:
             raise OSError(-error, os.strerror(-error))
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
-        """The bodies of all messages of a dump, read to its end. Raise ``OSError`` with the kernel's reason."""
+        """Return the bodies of all messages of a dump, read to its end. Raise ``OSError`` with the kernel's reason."""
         bodies: list[bytes] = []
         self.socket.send(_HEADER.pack(16 + len(body), kind, REQUEST | DUMP, 1, 0) + body)
         while True:

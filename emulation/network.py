@@ -165,7 +165,7 @@ class Emulation:
     # -- nodes --------------------------------------------------------------------------------------------------
 
     def namespace_path(self, node_name: str) -> str:
-        """Path of the network namespace of a node, gateway (its site's name), router or switch (``<site>/lan``)."""
+        """Return the network namespace of a node, gateway (its site's name), router or switch (``<site>/lan``)."""
         return f"/proc/{self._pids[node_name]}/ns/net"
 
     def enter(self, node_name: str) -> None:
@@ -178,7 +178,7 @@ class Emulation:
             return subprocess.Popen(list(argv), **popen)
 
     def address(self, node_name: str) -> str:
-        """A node's address."""
+        """Return a node's address."""
         return self.layout.hosts[node_name].ip
 
     def interface_bytes(self, node_name: str) -> tuple[int, int]:
@@ -218,7 +218,7 @@ class Emulation:
         return self._helpers
 
     def follows_trace(self, link: str) -> bool:
-        """Whether a trace, jitter or outage of the plan changes a link."""
+        """Return whether a trace, jitter or outage of the plan changes a link."""
         return any(timeline["link"] == link for timeline in timelines_of(self.plan))
 
     def counters(self) -> dict[str, LinkCounters]:

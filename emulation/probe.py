@@ -60,20 +60,20 @@ class Capabilities:
     congestion_controls: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, for the manifest."""
+        """Return the fields as JSON-ready values, for the manifest."""
         return asdict(self)
 
     def delay_method(self) -> DelayMethod:
-        """netem where the kernel has it, else the NFQUEUE delay line. Raise ``CapabilityError`` without either."""
+        """Return ``netem`` if the kernel has it, else ``nfqueue``. Raise ``CapabilityError`` without either."""
         self.require_emulation()
         return "netem" if self.netem else "nfqueue"
 
     def iptables_restore(self) -> str:
-        """The command that loads packet filter rules here."""
+        """Return the command that loads packet filter rules here."""
         return f"{self.iptables[0]}-restore"
 
     def gaps(self) -> list[Gap]:
-        """Missing capabilities, those that are needed first."""
+        """Return the missing capabilities; those that are needed come first."""
         return sorted((gap for present, gap in _gap_table(self) if not present), key=lambda gap: not gap.needed)
 
     def require_emulation(self) -> None:
@@ -119,7 +119,7 @@ def _realtime_cure() -> str:
 
 
 def module_cure(name: str) -> str:
-    """How to get a kernel module."""
+    """Return how to get a kernel module."""
     return f"sudo modprobe {name}; in WSL2 or Docker Desktop a kernel that has it, or a virtual machine (Vagrantfile)"
 
 
@@ -165,7 +165,7 @@ def _path() -> str:
 
 
 def _try_in_namespace(user: list[str]) -> dict[str, Any] | None:
-    """The result of ``emulation.probe_child`` in namespaces of its own; None if they cannot be made."""
+    """Return the result of ``emulation.probe_child`` in namespaces of its own; None if they cannot be made."""
     namespaces = ["unshare", *user, "--fork", "--pid", "--mount", "--net", "--mount-proc", "--kill-child"]
     child = [sys.executable, "-S", "-E", "-m", "emulation.probe_child"]
     try:

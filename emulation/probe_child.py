@@ -67,7 +67,7 @@ def _realtime() -> None:
 
 
 def _congestion_controls() -> list[str]:
-    """The congestion controls that a socket of this namespace may use."""
+    """Return the congestion controls that a socket of this namespace may use."""
     known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
     try:
         names = set(known.read_text().split()) if known.exists() else set()

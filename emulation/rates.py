@@ -18,7 +18,7 @@ FLOOD_CEILING_BPS = 150e6  # of the links flooded at one time: a faster flood me
 
 
 def measure_rates(net: BuiltNetwork, budget_s: float) -> list[Measurement]:
-    """As many links as fit into ``budget_s`` seconds, one link of each rate first."""
+    """Measure as many links as fit into ``budget_s`` seconds, one link of each rate first."""
     deadline = time.monotonic() + budget_s
     results: list[Measurement] = []
     for group in _groups(net):
@@ -41,7 +41,7 @@ def _floods(net: BuiltNetwork, names: set[str] | None) -> list[Flood]:
 
 
 def _groups(net: BuiltNetwork) -> list[list[Flood]]:
-    """Links to be flooded together, within ``FLOOD_CEILING_BPS``; one link of each rate comes first."""
+    """Return the links to flood together, within ``FLOOD_CEILING_BPS``; one link of each rate comes first."""
     seen: set[float] = set()
     firsts: list[Flood] = []
     others: list[Flood] = []

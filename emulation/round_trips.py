@@ -23,7 +23,7 @@ _ECHO_FRAME_BYTES = 90  # Ethernet 14, IP 20, ICMP 8, payload 48
 
 
 def rtt_tolerance_s(planned_s: float) -> float:
-    """1 ms + 2 % of the plan."""
+    """Return the tolerance: 1 ms + 2 % of the plan."""
     return 1e-3 + 0.02 * planned_s
 
 
@@ -43,7 +43,7 @@ def first_contact(net: BuiltNetwork) -> None:
 
 
 def measure_rtts(net: BuiltNetwork) -> list[Measurement]:
-    """All links, all paths between sites, and one node of each LAN."""
+    """Measure all links, all paths between sites, and one node of each LAN."""
     planned_s = _link_rtts_s(net) | _path_rtts_s(net) | _lan_rtts_s(net)
     return repeated(lambda chosen: _measure(net, planned_s, chosen))
 
@@ -66,7 +66,7 @@ def _rtt(pair: Pair, planned_s: float) -> Measurement:
 
 
 def _one_way_s(links: Sequence[LinkPlan]) -> float:
-    """Propagation and serialisation of one small frame over ``links``."""
+    """Return the time of propagation and serialisation of one small frame over ``links``."""
     return sum(link.delay_s + _ECHO_FRAME_BYTES * 8 / link.rate_bps for link in links)
 
 
@@ -92,7 +92,7 @@ def _path_rtts_s(net: BuiltNetwork) -> dict[str, float]:
 
 
 def _first_nodes(net: BuiltNetwork) -> dict[str, tuple[str, SwitchPort]]:
-    """By site."""
+    """Return the first node of each site, and its port."""
     return {name.split("/")[0]: (name, port) for name, port in reversed(net.layout.hosts.items())}
 
 

@@ -20,7 +20,7 @@ _INIT = Path(__file__).with_name("sandbox_init.py")
 
 
 def is_inside() -> bool:
-    """Whether the calling process is in a sandbox made by this module."""
+    """Return whether the calling process is in a sandbox made by this module."""
     try:
         return MARKER.exists()
     except PermissionError:  # outside, that directory is root's own
@@ -28,7 +28,7 @@ def is_inside() -> bool:
 
 
 def sandbox_command(argv: Sequence[str], *, lifeline: int | None = None, rootless: bool | None = None) -> list[str]:
-    """The command that runs ``argv`` in a sandbox. Root makes namespaces directly, others by a user namespace.
+    """Return the command that runs ``argv`` in a sandbox. Root makes namespaces directly, others by a user namespace.
 
     ``lifeline``: an inherited read end of a pipe; its end of file ends the sandbox. The command must be started by a
     thread that lives as long as the launcher (the kernel's parent-death signal follows the thread).

@@ -30,7 +30,7 @@ def buffer_bytes(links: Sequence[LinkSpec]) -> int:
 
 
 def settings(transport: TransportPlan, links: Sequence[LinkSpec], *, router: bool) -> dict[str, str]:
-    """Values of all sysctls by name; the same in each namespace, but for forwarding."""
+    """Return the values of all sysctls by name; they are equal in all namespaces, except for forwarding."""
     largest = buffer_bytes(links)
     receive = int((transport.receive_buffer_bytes or 0) / window_share(os.uname().release)) or largest
     send = transport.send_buffer_bytes or largest  # data count once; one large packet may exceed it
@@ -49,7 +49,7 @@ def settings(transport: TransportPlan, links: Sequence[LinkSpec], *, router: boo
 
 
 def window_share(kernel: str) -> float:
-    """The share of a receive buffer that TCP announces as its window, for full packets without receive offload.
+    """Return the share of a receive buffer that TCP announces as its window, for full packets without receive offload.
 
     Linux 6.6 and later: data over memory of a packet, 1448 of 2304 bytes in 256ths; before, half of it.
     """

@@ -74,7 +74,7 @@ class DatagramTraffic:
                 self.sent_bytes += FRAME_BYTES
 
     def readers(self) -> Sequence[socket.socket]:
-        """Sockets to poll for reading."""
+        """Return the sockets to poll for reading."""
         return [self.receiver]
 
     def read(self, link: socket.socket) -> None:
@@ -113,7 +113,7 @@ class Streams:
                 self.sent_bytes += link.send(_CHUNK)
 
     def readers(self) -> Sequence[socket.socket]:
-        """Sockets to poll for reading."""
+        """Return the sockets to poll for reading."""
         return [self._listener, *self._accepted]
 
     def read(self, link: socket.socket) -> None:
@@ -131,7 +131,7 @@ class Streams:
 
 
 def flow_settings(plan: Plan, layout: Layout, namespace_path: Any) -> list[dict[str, Any]]:
-    """The settings of each flow for ``main``, as JSON-ready dictionaries."""
+    """Return the settings of each flow for ``main``, as JSON-ready dictionaries."""
     found = []
     for number, traffic in enumerate(plan.background):
         source, target = f"{traffic.source}/background", f"{traffic.target}/background"

@@ -325,9 +325,8 @@ def topology(name: str, set: Settings | None = None) -> NetworkDescription:  # n
 
 def trace(name: str) -> Trace:
     """Return a trace of the library, or of a file, whose format is detected. Files of several quantities give rates."""
-    from topologies.library import LIBRARY, library_path, trace_about
+    from topologies.library import find_trace
     from topologies.traces import Reading, read_trace
 
-    if name in LIBRARY and not Path(name).exists():
-        return read_trace(library_path(name), Reading(what=trace_about(name)[0]))
-    return read_trace(Path(name), Reading(what="rate"))
+    path, what = find_trace(name)
+    return read_trace(path, Reading(what=what))

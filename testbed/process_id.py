@@ -1,13 +1,19 @@
-"""A process of this machine, told apart from a later one with the same number: the owner of a run, file or network."""
+"""Processes of this machine: an identity that no later process with the same number has, and ends that follow others.
+
+A ``ProcessId`` is the owner of a run, a file or a network.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
+
+_PR_SET_PDEATHSIG = 1
 
 
 class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,6 +64,15 @@ class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             pass
         finally:
             os.close(descriptor)
+
+
+def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Let the kernel send the calling process a signal when the thread that has started it ends.
+
+    Raise ``OSError`` where the kernel refuses. A parent that has ended before the call is not noticed.
+    """
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
 
 
 def _users(pid: int) -> set[int]:

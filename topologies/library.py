@@ -19,6 +19,13 @@ def library_path(name: str) -> Path:
     return DATA / "traces" / f"{name}.csv"
 
 
+def find_trace(name: str) -> tuple[Path, str]:
+    """Return the file and the quantity of a trace: a shipped one by its name, or a file, which is read as rates."""
+    if name in LIBRARY and not Path(name).exists():
+        return library_path(name), trace_about(name)[0]
+    return Path(name), "rate"
+
+
 def trace_about(name: str) -> tuple[str, str]:
     """Return quantity (``rate``, ``delay`` or ``loss``) and description of a shipped trace, as its file states them."""
     lines = library_path(name).read_text(encoding="utf-8").splitlines()

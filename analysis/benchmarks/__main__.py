@@ -21,16 +21,15 @@ BENCHMARKS = {
     "simgrid": "the flow network against SimGrid: the end of every transfer, and speed",
     "combinations": "random combinations of techniques: each is refused with a cure, or trains",
     "divergence": "which trainings are called diverged, in virtual time",
-    "codecs": "encode and decode of each codec, beside a clone and a bare sum",
+    "codecs": "encode and decode of each codec, beside a clone, a bare sum and torch.topk",
     "stalls": "how long codecs hold up a node's event loop",
-    "sparsification": "selectors of sparse codecs against torch.topk",
     "gpu": "first contact with a GPU: bits, kernels, copies, whole runs; --device cpu rehearses it",
 }
 """Modules of this package by name. Only the chosen one is imported, as some bring torch and others must start fast."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 1 if a result is outside its tolerance, 2 for an unknown name."""
+    """Return the exit status: 1 if a result is outside its tolerance, 2 for an unknown name."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if not given or given[0] not in BENCHMARKS:
         known = "".join(f"  {name:16} {summary}\n" for name, summary in BENCHMARKS.items())

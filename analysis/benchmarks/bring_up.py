@@ -13,7 +13,7 @@ from emulation.probe import probe
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """One row, printed when the monitor runs and the network is about to end."""
+    """Yield one row, when the monitor runs and before the network ends."""
     with Emulation(ring(options.sites, options.workers), probe(), no_record) as network:
         network.helpers.start_monitor(time.monotonic())
         yield {"sites": options.sites, "workers": options.workers, "bring_up_s": network.bring_up_s}

@@ -21,7 +21,7 @@ ATTEMPTS = 2  # the better one counts: a busy moment is not a ceiling
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """Every step, then a row with the ceiling."""
+    """Yield a row for every step, then one with the ceiling."""
     found = probe()
     method = found.delay_method()
     declared_bps = CEILING_BPS_PER_CORE[method] * (os.cpu_count() or 1)

@@ -215,7 +215,7 @@ def examine(case: DrawnCase, back_end: str = "simulate") -> Row:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """One row per combination."""
+    """Yield one row per combination."""
     done = 0
     number = options.first
     while done < options.count:

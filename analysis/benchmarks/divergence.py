@@ -97,7 +97,7 @@ def classify(case: TrainingCase, rounds: int) -> Row | None:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """One row per case."""
+    """Yield one row per case."""
     for case in cases():
         if options.only in case.name and (row := classify(case, options.rounds)) is not None:
             yield row

@@ -63,7 +63,7 @@ def endure(starts: int, kills: int, sites: int, workers: int, seed: int = 1) -> 
 
 
 def _bring_up(token: str, sites: int, workers: int, kill_after_s: float | None) -> float | None:
-    """One network up and down, in a launcher process of its own; its bring-up time, None if it was killed."""
+    """Bring a network up and down in a launcher process; return its bring-up time in s, ``None`` if it was killed."""
     command = ["bring_up", "--sites", str(sites), "--workers", str(workers), "--json"]
     launcher = subprocess.Popen(
         [sys.executable, "-m", "analysis.benchmarks", *command],
@@ -130,7 +130,7 @@ def _kernel_mb() -> float:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """One row over all starts."""
+    """Yield one row over all starts."""
     report = endure(options.starts, options.kills, options.sites, options.workers)
     (fds, fds_after), (spaces, spaces_after), (memory, memory_after) = (
         report.descriptors, report.namespaces, report.kernel_mb

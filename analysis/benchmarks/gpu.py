@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from analysis.benchmarks.codecs import torch_topk
 from analysis.benchmarks.harness import ROOT, Benchmark, Row
+from analysis.profile import timed_on_core
 from testbed.codec.memory import HostMemory
 from testbed.codec.on_device import OnDevice
 from testbed.codec.options import CODECS
@@ -45,7 +48,7 @@ SPARSE = "codec={kind: topk, ratio: 0.01, bound: 100}"
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """One row per line of the list."""
+    """Yield one row per line of the list."""
     begin_s = time.monotonic()
     bench = _Bench(options.device)
     for name, check in bench.checks().items():
@@ -117,7 +120,7 @@ class _Bench:
         return _row(name, f"{gpus}; torch {torch.__version__}, CUDA {about['cuda']}", "", None)
 
     def payloads(self, name: str) -> Row:
-        """Every codec, both ways, three rounds."""
+        """Compare the payloads of every codec, in both directions, over three rounds."""
         accelerator = self.accelerator or HostAccelerator(self.device)
         different = [kind for kind in CODECS if not _same_payloads(kind, accelerator)]
         return _row(name, f"differ: {', '.join(different) or 'none'} of {len(CODECS)}", "none", not different)
@@ -172,15 +175,11 @@ class _Bench:
             return absent
         size, k = 100_000_000, 1_000_000
         gradient, unsent = torch.randn(size, device=self.device), torch.zeros(size, device=self.device)
-
-        def topk() -> Tensor:
-            indices = torch.topk(unsent.add_(gradient).abs(), k, sorted=False).indices
-            values = unsent[indices]
-            unsent[indices] = 0
-            return values
-
         memory = DeviceMemory(size, self.device, None, TritonSweep(size, self.device))
-        theirs_ms, ours_ms = self._ms(topk), self._ms(lambda: memory.take(gradient, k))
+        theirs_ms, ours_ms = (
+            self._ms(lambda: torch_topk(gradient, unsent, k)),
+            self._ms(lambda: memory.take(gradient, k)),
+        )
         found = f"{theirs_ms:.2f} ms against {ours_ms:.2f} ms, {theirs_ms / ours_ms:.1f}x"
         return _row(name, found, "5x", theirs_ms / ours_ms >= 5)
 
@@ -287,8 +286,8 @@ class _Bench:
         return _row(name, f"{len(losses)} settings, loss within {worst:.1%}", "5 %", worst < 0.05)
 
     def local_step(self, name: str) -> Row:
-        """The step of an HFA worker against the same with PyTorch alone: model, loss, backward, Adam."""
-        timed = self.accelerator.timed if self.accelerator else _timed_on_core
+        """Compare the step of an HFA worker with the same in plain PyTorch: model, loss, backward, Adam."""
+        timed = self.accelerator.timed if self.accelerator else timed_on_core
         one, plain = self._trainer(self.device), self._trainer(self.device)
         mine = ModelOptimizer("adam", {"learning_rate": 1e-3}, one.values())
         model = plain.model
@@ -338,7 +337,7 @@ class _Bench:
         )
 
     def predicted(self, name: str) -> Row:
-        """The round of a measured run on loopback against its simulation from a profile."""
+        """Compare the round of a measured run on loopback with its simulation from a profile."""
         with tempfile.TemporaryDirectory() as folder:
             scenario = Path(folder) / "scenario.yaml"
             scenario.write_text(PREDICTED.format(kind=self.kind))
@@ -368,7 +367,7 @@ class HostAccelerator(Accelerator):
         return function(), time.perf_counter() - begin_s
 
     def on(self, stream: str) -> Any:
-        return _Nothing()
+        return nullcontext()
 
     def to_host(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         self.copied_bytes += sum(part.nbytes for part in parts)
@@ -376,11 +375,6 @@ class HostAccelerator(Accelerator):
 
     def to_device(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return parts
-
-
-class _Nothing:
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
 
 
 def _same_payloads(kind: str, accelerator: Accelerator, size: int = 20_011) -> bool:
@@ -411,11 +405,6 @@ def _has_triton() -> bool:
 
 def _interprets() -> bool:
     return _has_triton() and os.environ.get("TRITON_INTERPRET") == "1"
-
-
-def _timed_on_core(function: Callable[[], Any]) -> tuple[Any, float]:
-    begin_s = time.thread_time()
-    return function(), time.thread_time() - begin_s
 
 
 def _to_host(profiled: Any) -> list[Any]:

@@ -43,14 +43,14 @@ class Benchmark:
 
 
 def listed(convert: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
-    """A type for ``add_argument``: values separated by commas."""
+    """Return a type for ``add_argument``: values separated by commas."""
     return lambda text: tuple(convert(word) for word in text.split(",") if word)
 
 
 def alternate(
     steps: Mapping[str, Callable[[int], object]], repeats: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, list[float]]:
-    """Seconds of each step in each repeat, by default on the wall clock.
+    """Return the seconds of each step in each repeat, by default on the wall clock.
 
     Steps alternate (A B A B), so that a slow moment of the machine meets all of them. A step gets the repeat's number.
     """

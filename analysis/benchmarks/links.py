@@ -44,7 +44,7 @@ def row(what: str, setting: str, planned: float, measured: float, error: float, 
 
 
 def rate_row(found: Capabilities, rate_bps: float, control: str, links: int, seconds: float) -> Row:
-    """The link whose goodput is furthest from the plan, in Mbit/s, of ``links`` that are used at once.
+    """Return the link whose goodput is furthest from the plan, in Mbit/s, of ``links`` that are used at once.
 
     Round-trip time 20 ms; the queue holds one bandwidth-delay product and 20 ms more. The first third of each transfer
     (slow start, the burst of an idle HTB class) does not count.
@@ -86,7 +86,7 @@ def rtt_rows(found: Capabilities, rtt_s: float, links: int, count: int = 400) ->
 
 
 def loss_row(found: Capabilities, loss: float, packets: int) -> Row:
-    """Share of small datagrams lost on a fast link, and whether every datagram is accounted for."""
+    """Return the share of small datagrams lost on a fast link, and whether every datagram is accounted for."""
     settings = pairs_of_sites(1, rate_bps=200e6, delay_s=0.005, queue_bytes=2_000_000, loss=loss)
     with Emulation(settings, found, no_record) as net:
         before = net.counters()["dc0>dc1"]
@@ -139,7 +139,7 @@ def _drain(receiver: socket.socket) -> int:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """All settings; those that would exceed ``LAST_TOTAL_BPS`` are left out."""
+    """Yield a row for every setting, except for those that would exceed ``LAST_TOTAL_BPS``."""
     found = probe()
     for links in options.links:
         for control in options.congestion_control:

@@ -19,7 +19,7 @@ WARM_UP = 3  # TCP's windows and the allocator's memory grow meanwhile
 
 
 def servers_cpu_s(folder: Path) -> float:
-    """Processor seconds so far of all nodes that are no workers: the server, and the scheduler, which does little."""
+    """Return the processor time so far, in s, of the server and the scheduler; the latter uses little."""
     host = os.getppid()
     children = Path(f"/proc/{host}/task/{host}/children").read_text(encoding="ascii").split()
     others = [child for child in children if not (folder / f"worker-{child}").exists()]

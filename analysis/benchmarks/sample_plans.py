@@ -25,7 +25,7 @@ NONE = Choice(kind="none")
 
 
 def links(pairs: dict[tuple[str, str], dict[str, Any]]) -> tuple[LinkPlan, ...]:
-    """Both directions of each pair, with the same values."""
+    """Return both directions of each pair, with the same values."""
     found = []
     for (a, b), values in pairs.items():
         settings = {"rate_bps": 20e6, "delay_s": 0.01} | values
@@ -44,7 +44,7 @@ def plan(
     transport: TransportPlan | None = None,
     lan_rate_bps: float = 1e9,
 ) -> Plan:
-    """Sites ``dc0``…; routes default to the direct link, or by way of the only router."""
+    """Return a Plan of sites ``dc0``, …. Routes default to the direct link, or lead through the only router."""
     names = [f"dc{number}" for number in range(sites)]
     site_plans = tuple(
         SitePlan(name=name, index=number, lan_rate_bps=lan_rate_bps, lan_delay_s=1e-4, subnet=f"10.0.{number}.0/24")
@@ -71,7 +71,7 @@ def plan(
 
 
 def _names(kind: type[Any]) -> list[str]:
-    """Fields that have to be given."""
+    """Return the fields without a default."""
     return [each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING]
 
 
@@ -80,20 +80,20 @@ def _path(a: str, b: str, routers: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def with_link(base: Plan, name: str, **values: Any) -> Plan:
-    """``base`` with one directed link changed."""
+    """Return ``base`` with one directed link changed."""
     changed = tuple(replace(link, **values) if link.name == name else link for link in base.network.links)
     return replace(base, network=replace(base.network, links=changed))
 
 
 def pairs_of_sites(count: int, transport: TransportPlan | None = None, **link: Any) -> Plan:
-    """``count`` pairs of sites (dc0 and dc1, dc2 and dc3, …), each pair with a link of its own and no other."""
+    """Return ``count`` pairs of sites (dc0 and dc1, dc2 and dc3, …), each with one link of its own."""
     pairs = {(f"dc{2 * number}", f"dc{2 * number + 1}"): link for number in range(count)}
     routes: dict[str, tuple[str, ...]] = {f"{a}>{b}": (f"{a}>{b}",) for pair in pairs for a, b in (pair, pair[::-1])}
     return plan(pairs, sites=2 * count, routes=routes, transport=transport)
 
 
 def ring(sites: int, workers: int) -> Plan:
-    """``sites`` data centres in a ring; paths go the shorter way round."""
+    """Return a Plan of ``sites`` data centres in a ring, whose routes take the shorter way round."""
     graph = nx.relabel_nodes(nx.cycle_graph(sites), {number: f"dc{number}" for number in range(sites)})
     routes = {f"{a}>{b}": tuple(f"{x}>{y}" for x, y in pairwise(path))
               for a, paths in nx.all_pairs_shortest_path(graph) for b, path in paths.items() if a != b}  # fmt: skip

@@ -38,7 +38,7 @@ WORKLOADS: dict[str, Callable[[], Graph]] = {
 
 
 def installed() -> bool:
-    """Whether SimGrid and a compiler are installed."""
+    """Return whether SimGrid and a compiler are installed."""
     return shutil.which("g++") is not None and Path("/usr/include/simgrid/s4u.hpp").is_file()
 
 
@@ -66,7 +66,7 @@ def worst_difference(ours: list[float], theirs: list[float]) -> float:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """One row per workload."""
+    """Yield one row per workload."""
     if not installed():
         raise SystemExit("SimGrid or g++ is not installed: apt-get install libsimgrid-dev g++")
     replay(two_tier(2, 2), compiled=True)  # numba compiles

@@ -131,7 +131,7 @@ def two_tier(sites: int, workers: int, rounds: int = 1, size_bytes: int = 50_000
 
 
 def _site(graph: Graph, draw: random.Random, workers: int) -> tuple[int, int, list[int]]:
-    """The local server as its workers reach it, as the WAN reaches it, and its workers."""
+    """Return the local server as its workers reach it, as the WAN reaches it, and its workers."""
     rate, latency = draw.choice((100e6, 200e6, 500e6, 1000e6)) / 8, draw.uniform(0.005, 0.1)
     inside = graph.host((graph.link(1.25e9, 5e-5),), (graph.link(1.25e9, 5e-5),))
     outside = graph.host((graph.link(rate, latency),), (graph.link(rate, latency),))
@@ -154,7 +154,7 @@ def ring(ranks: int, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
 
 
 def random_traffic(sites: int, transfers: int, seed: int = 1) -> Graph:
-    """Transfers between random pairs at random times; every site has one uplink and one downlink."""
+    """Return transfers between random pairs at random times; every site has one uplink and one downlink."""
     draw, graph = random.Random(f"random/{seed}"), Graph()
 
     def link() -> int:
@@ -168,7 +168,7 @@ def random_traffic(sites: int, transfers: int, seed: int = 1) -> Graph:
 
 
 def star(sites: int, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
-    """All to one, at the same time."""
+    """Return transfers from all sites to one, at the same time."""
     draw, graph = random.Random(f"star/{seed}"), Graph()
     hub = graph.host((), (graph.link(1.25e8, 1e-5),))
     for _ in range(sites):

@@ -107,7 +107,7 @@ def _rounds(text: str, rounds: int) -> Measured:
 
 
 def ring_by_recurrence(ranks: int = 1000) -> Measured:
-    """One all-reduce over uneven links."""
+    """Measure one all-reduce over uneven links."""
     import numpy as np
 
     from testbed.simulation.ring import RingLinks, ring_times_s
@@ -121,7 +121,7 @@ def ring_by_recurrence(ranks: int = 1000) -> Measured:
 
 
 def flows(sites: int = 100, each: int = 160) -> Measured:
-    """The flow network alone: flows of ``sites`` classes of different rates into one shared port."""
+    """Measure the flow network alone: flows of ``sites`` classes of different rates into one shared port."""
     from testbed.simulation.clock import Clock
     from testbed.simulation.flows import FlowClass, FlowNetwork
 
@@ -144,7 +144,7 @@ def flows(sites: int = 100, each: int = 160) -> Measured:
 
 
 def star_1000() -> Measured:
-    """The command and all of its processes."""
+    """Measure the command and all of its processes."""
     from testbed.results.summary import read_result
 
     with tempfile.TemporaryDirectory() as folder:
@@ -159,9 +159,9 @@ def star_1000() -> Measured:
     return Measured(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, prepared_s, round_s)
 
 
-def _messages(workers: int, keys: int = 1, sites: int = 1000) -> int:
-    """Return the pushes and values of one round of FSA."""
-    return 2 * sites * (workers + 1) * keys
+def _messages(workers: int, keys: int = 1) -> int:
+    """Return the pushes and values of one round of FSA over a thousand data centres."""
+    return 2 * 1000 * (workers + 1) * keys
 
 
 RING = "{kind: allreduce, algorithm: ring, segments: 1}"  # by default each chunk would be up to eight messages
@@ -198,7 +198,7 @@ def run_case(name: str) -> Row:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """One row per case."""
+    """Yield one row per case."""
     unknown = set(options.cases) - set(CASES)
     if unknown:
         raise SystemExit(f"unknown case {', '.join(sorted(unknown))}; known: {', '.join(CASES)}")

@@ -29,7 +29,7 @@ _KEY = 0
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """One row per codec."""
+    """Yield one row per codec."""
     torch.set_num_threads(1)
     for kind in (IDLE, *options.codec):
         found = _idle() if kind == IDLE else _watched(kind, options.elements, options.repeats)

@@ -27,12 +27,12 @@ TOLERANCE = 0.1
 
 
 def law_bps(streams: int) -> float:
-    """min(n W / RTT, C), as payload in bit/s."""
+    """Return min(n W / RTT, C), as payload in bit/s."""
     return min(streams * WINDOW_BYTES * 8 / RTT_S, CAPACITY_BPS * GOODPUT_SHARE)
 
 
 def throughput_bps(found: Capabilities, streams: int, window_bytes: int | None, seconds: float) -> float:
-    """Payload of ``streams`` connections together, after three seconds (or half of a shorter transfer)."""
+    """Return the payload of ``streams`` connections together, after three seconds (or half of a shorter transfer)."""
     link = {"rate_bps": CAPACITY_BPS, "delay_s": RTT_S / 2, "queue_bytes": int(CAPACITY_BPS / 8 * RTT_S)}
     settings = plan({("dc0", "dc1"): link}, transport=TransportPlan(receive_buffer_bytes=window_bytes))
     with Emulation(settings, found, no_record) as network:
@@ -42,7 +42,7 @@ def throughput_bps(found: Capabilities, streams: int, window_bytes: int | None, 
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """One row per number of streams; the plot is written at the end."""
+    """Yield one row per number of streams; the plot is written at the end."""
     found, rows = probe(), []
     for streams in STREAMS:
         capped_bps = throughput_bps(found, streams, WINDOW_BYTES, options.seconds)

@@ -36,7 +36,7 @@ def _plan(name: str, scale: float) -> Plan:
 
 
 def check(name: str) -> Row:
-    """One topology. ``note`` lists the values outside their tolerance."""
+    """Measure one topology. ``note`` lists the values outside their tolerance."""
     plan = scaled_plan(name)
     with Emulation(plan, probe(), no_record) as net:
         pairs = ping_all(net)
@@ -58,7 +58,7 @@ def check(name: str) -> Row:
 
 
 def ping_all(net: Emulation) -> list[Pair]:
-    """Every host to every other, ``ECHOES`` times."""
+    """Ping from every host to every other, ``ECHOES`` times each."""
     ports = net.layout.hosts
     pairs = [Pair(f"{a}>{b}", net.namespace_path(a), ports[b].ip) for a in ports for b in ports if a != b]
     slowest_s = max(link.delay_s for link in net.plan.network.links)

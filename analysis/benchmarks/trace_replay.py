@@ -42,23 +42,23 @@ _BEHIND_S = 0.05  # a sender that was late catches up with at most this much of 
 _PORT = 19_800
 
 
-def series_of(path: Path, step_s: float = STEP_S, mean_bps: float = MEAN_BPS) -> Series:
-    """The trace at steps of ``step_s`` seconds, repeated, scaled to a mean rate in bit/s."""
-    trace = resampled(read_trace(path), step_s)
+def series_of(path: Path) -> Series:
+    """Return the trace at steps of ``STEP_S`` seconds, repeated, scaled to a mean rate of ``MEAN_BPS``."""
+    trace = resampled(read_trace(path), STEP_S)
     mean = sum(trace.values) / len(trace.values)
-    values = scaled(trace, mean_bps / mean).values
-    times_s = tuple(round(number * step_s, 6) for number in range(len(values)))
-    return Series(times_s=times_s, values=values, period_s=len(values) * step_s, source=path.name)
+    values = scaled(trace, MEAN_BPS / mean).values
+    times_s = tuple(round(number * STEP_S, 6) for number in range(len(values)))
+    return Series(times_s=times_s, values=values, period_s=len(values) * STEP_S, source=path.name)
 
 
 def rotated(series: Series, steps: int) -> Series:
-    """The same series, begun ``steps`` later."""
+    """Return the same series, begun ``steps`` later."""
     steps %= len(series.values)
     return replace(series, values=series.values[steps:] + series.values[:steps])
 
 
 def traced_star(series: Series, links: int) -> Plan:
-    """Pairs of sites; each pair's link follows the series from another place in it."""
+    """Return pairs of sites whose links follow the series, each from another position in it."""
     made = pairs_of_sites(links, rate_bps=MEAN_BPS, queue_bytes=60_000)
     for number in range(links):
         part = rotated(series, number * len(series.values) // links)
@@ -67,7 +67,7 @@ def traced_star(series: Series, links: int) -> Plan:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """One row over all links."""
+    """Yield one row over all links."""
     with Emulation(traced_star(series_of(options.trace), options.links), probe(), no_record) as network:
         network.helpers.start_monitor(time.monotonic())
         with network.measuring():
@@ -105,7 +105,7 @@ class Integral:
         self._sums = np.concatenate([[0.0], np.cumsum(spans_s * np.array(series.values))])
 
     def until(self, at_s: float) -> float:
-        """The integral from 0 to ``at_s`` seconds."""
+        """Return the integral from 0 to ``at_s`` seconds."""
         laps, rest_s = divmod(at_s, self._lap_s) if math.isfinite(self._lap_s) else (0.0, at_s)
         index = max(0, int(np.searchsorted(self._series.times_s, rest_s, side="right")) - 1)
         part = (rest_s - self._series.times_s[index]) * self._series.values[index]
@@ -143,7 +143,7 @@ class TrackingScore:
 
 
 def score(windows: Sequence[tuple[float, float]]) -> TrackingScore:
-    """The score over (planned, delivered) windows. A constant series has correlation 1 by definition here."""
+    """Return the score over (planned, delivered) windows. A constant series has correlation 1 by definition here."""
     planned, delivered = np.array(windows).T
     constant = planned.std() * delivered.std() == 0
     correlation = 1.0 if constant else float(np.corrcoef(planned, delivered)[0, 1])

@@ -45,7 +45,7 @@ OVER_TCP = ":tcp"
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """One row per size, number of keys and code."""
+    """Yield one row per size, number of keys and code."""
     missing = [name for name, there in ((MPICH, mpich()), (PS_LITE, options.ps_lite)) if not there]
     codes = [code for code in options.code if code not in missing]
     for size_bytes, keys in product(options.size_bytes, options.keys):

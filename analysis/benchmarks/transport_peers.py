@@ -45,7 +45,7 @@ def mpich() -> str | None:
 
 
 def measure_gloo(job: Job) -> Found:
-    """All-reduce of Gloo."""
+    """Measure the all-reduce of Gloo."""
     from torch.multiprocessing.spawn import spawn
 
     spawn(_gloo_worker, (job,), nprocs=job.workers)  # type: ignore[no-untyped-call]
@@ -70,7 +70,7 @@ def _gloo_worker(rank: int, job: Job) -> None:
 
 
 def measure_mpich(job: Job) -> Found:
-    """All-reduce of MPICH."""
+    """Measure the all-reduce of MPICH."""
     launcher = mpich()
     assert launcher is not None
     numbers = [str(each) for each in (job.workers, job.size_bytes, job.keys, job.repeats)]
@@ -114,7 +114,7 @@ def _faults() -> int:
 
 
 def measure_socket(job: Job) -> Found:
-    """A server without protocol, authentication or events: bytes in, sum, bytes out, over TCP."""
+    """Measure a server without protocol, authentication or events: bytes in, sum, bytes out, over TCP."""
     fork = multiprocessing.get_context("fork")
     listener = socket.create_server(("127.0.0.1", 0), backlog=job.workers)
     address, barrier = listener.getsockname(), fork.Barrier(job.workers)

@@ -74,7 +74,7 @@ def _time(axes: Axes, runs: list[StoredRun], looks: list[Identity], columns: int
 
 
 def round_split(runs: list[StoredRun]) -> pd.DataFrame:
-    """One row per run: mean seconds per round of all its workers, by part."""
+    """Return one row per run: mean seconds per round of all its workers, by part."""
     import pandas as pd
 
     columns = [f"{part}_s" for part in PARTS]

@@ -129,18 +129,18 @@ def time_axis(axes: Axes, end_s: float) -> None:
 
 
 def time_unit(end_s: float) -> tuple[str, float]:
-    """The unit of an axis of training time, and its seconds."""
+    """Return the unit of an axis of training time, and its seconds."""
     return ("min", 60.0) if end_s > 600 else ("s", 1.0)
 
 
 def end_of_training_s(run: StoredRun) -> float:
-    """When the last round ended, since the start of training; of a user's program, its last process."""
+    """Return when the last round ended, in s since the start of training; of a user's program, its last process."""
     ends = run.tables["rounds" if run.program is None else "finals"]
     return max(float(ends["t_s"].max()) - run.start_s, 1e-3)
 
 
 def links_by_traffic(run: StoredRun) -> list[str]:
-    """Names of the links that were sampled; those that carried most come first."""
+    """Return the names of the links that were sampled; those that carried most come first."""
     return [str(name) for name in run.tables["links"].groupby("link")["bytes"].max().sort_values(ascending=False).index]
 
 

@@ -25,7 +25,7 @@ _VERDICT = {"ok": "#00795A", "degraded": "#B34700"}
 
 
 def draw(run: StoredRun) -> Figure:
-    """The figure of a run that has completed at least one round."""
+    """Return the figure of a run that has completed at least one round."""
     with panels.style():
         links = _busiest(run)
         rows = max(1, math.ceil(len(links) / _columns(len(links))))

@@ -64,7 +64,7 @@ def _both(values: tuple[float, float], write: Any) -> str:
 
 
 def draw(graph: nx.DiGraph[str], title: str, subtitle: str = "") -> Figure:
-    """A figure of an annotated graph (``topologies.graph``)."""
+    """Return a figure of an annotated graph (``topologies.graph``)."""
     with panels.style():
         links = _links(graph)
         rates = [min(link.rates_bps) for link in links] or [1.0]
@@ -83,7 +83,7 @@ def draw(graph: nx.DiGraph[str], title: str, subtitle: str = "") -> Figure:
 
 
 def _in_common(links: list[LinkLook]) -> str:
-    """What all links have in common, and their labels therefore need not say."""
+    """Return what all links have in common, so that their labels need not state it."""
     texts = {link.text for link in links}
     rates = {text.split("\n")[0] for text in texts}
     same = texts if len(texts) == 1 else rates if len(rates) == 1 and len(links) > LABELLED_LINKS else set()
@@ -141,12 +141,12 @@ def _map(axes: Axes, graph: nx.DiGraph[str], links: list[LinkLook], norm: Normal
 
 
 def _aspect(bottom: float, top: float) -> float:
-    """How much longer a degree of latitude is drawn than one of longitude."""
+    """Return the ratio of the lengths at which a degree of latitude and one of longitude are drawn."""
     return float(np.clip(1 / math.cos(math.radians((bottom + top) / 2)), 1.0, 2.0))
 
 
 def _height(graph: nx.DiGraph[str]) -> float:
-    """Of a figure that the map fills."""
+    """Return the height of a figure that the map fills."""
     left, right, bottom, top = _extent([(data["longitude"], data["latitude"]) for _, data in graph.nodes(data=True)])
     shown = 0.86 * _WIDTH_IN * (top - bottom) * _aspect(bottom, top) / (right - left)
     return min(8.0, max(3.2, shown + _FRAME_IN))
@@ -234,7 +234,7 @@ def _labels(axes: Axes, links: list[LinkLook], lines: list[Any]) -> None:
 
 
 def _apart(a: Any, b: Any, scale: Any) -> float:
-    """Distance in shares of the picture, beyond which more does not count."""
+    """Return the distance as a share of the picture, at most 0.2: beyond that, more does not count."""
     return min(0.2, float(np.hypot(*((a - b) * scale * (1.0, 1.6)))))
 
 

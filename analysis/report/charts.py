@@ -46,11 +46,6 @@ def time_split(figure: Figure, split: pd.DataFrame, names: list[str]) -> None:
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=4, handlelength=1)
 
 
-def nodes_of(run: StoredRun) -> pd.DataFrame:
-    """The rows of ``time_split`` for the nodes of a run; pictures have room for the first ``NODES_SHOWN``."""
-    return run.time_split
-
-
 def timeline(figure: Figure, run: StoredRun) -> None:
     """What every node did in a few rounds from the middle of the run."""
     rounds = run.tables["rounds"]
@@ -58,7 +53,7 @@ def timeline(figure: Figure, run: StoredRun) -> None:
     middle = numbers[max(0, len(numbers) // 2 - 1) :][:ROUNDS_SHOWN]
     shown = rounds[rounds["round"].isin(middle)]
     begin, end = float(shown["t0_s"].min()), float(shown["t_s"].max())
-    nodes = nodes_of(run)["node"].head(NODES_SHOWN).tolist()
+    nodes = run.time_split["node"].head(NODES_SHOWN).tolist()
     axes = figure.subplots()
     factor, unit = (1000.0, "ms") if end - begin < 5 else (1.0, "s")
     for place, node in enumerate(nodes):
@@ -99,7 +94,7 @@ def links(figure: Figure, run: StoredRun, names: list[str]) -> None:
 
 
 def most_waiting(table: pd.DataFrame) -> pd.DataFrame:
-    """The data centres that waited or were waited for most, in their order, as far as a picture has room."""
+    """Return the data centres that waited or were waited for most, in their order, as far as a picture has room."""
     if len(table) <= SITES_SHOWN:
         return table
     sums = table.sum(axis=0) + table.sum(axis=1)
@@ -170,7 +165,7 @@ def topology(figure: Figure, run: StoredRun) -> None:
 
 
 def rows_in(count: int, each_in: float, around_in: float) -> float:
-    """Height of a figure with ``count`` rows."""
+    """Return the height of a figure with ``count`` rows."""
     return around_in + each_in * math.ceil(count)
 
 

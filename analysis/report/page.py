@@ -14,7 +14,7 @@ from analysis.figures.compare import round_split
 from analysis.identity import Identity
 from analysis.load import StoredRun
 from analysis.measures import throughput
-from analysis.numbers import MISSING, seconds, share, short, size, span
+from analysis.numbers import MISSING, per_worker, seconds, share, short, size
 from analysis.report import charts
 from analysis.waits import matrix, pairs
 from testbed.errors import ScenarioError
@@ -24,7 +24,7 @@ WARNINGS_SHOWN = 12
 
 
 def page(runs: Sequence[StoredRun]) -> str:
-    """The whole document. Raises ``ScenarioError`` for a run that has completed no round."""
+    """Return the whole document. Raises ``ScenarioError`` for a run that has completed no round."""
     empty = [run for run in runs if run.result is None or (run.tables["rounds"].empty and run.program is None)]
     if empty:
         raise ScenarioError([f"{run.path}: has no result with a completed round" for run in empty])
@@ -81,8 +81,8 @@ def _headline(run: StoredRun) -> str:
         (badge(result["fidelity"]["status"]), "fidelity"),
         (share(result["accuracy"]), "test accuracy"),
         (str(result["rounds"]), "rounds"),
-        (_work(result, "steps"), "steps per worker"),
-        (_work(result, "samples"), "samples per worker"),
+        (per_worker(result, "steps"), "steps per worker"),
+        (per_worker(result, "samples"), "samples per worker"),
         (seconds(result["round_time_s"]), "per round"),
         *([(seconds(result["training_s"]), "run time")] if run.program else []),
         (seconds(result["time_to_target_s"]), f"to {share(target)}" if target else "no target accuracy"),
@@ -91,12 +91,6 @@ def _headline(run: StoredRun) -> str:
     ]
     cause = f"<p class='note'>{escape(result['message'])}</p>" if result["message"] else ""
     return facts(rows) + cause
-
-
-def _work(result: dict[str, Any], what: str) -> str:
-    """Results of earlier releases have no number."""
-    ends = result.get(f"{what}_per_worker")
-    return span(*ends) if ends else MISSING
 
 
 def _comparison(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
@@ -116,7 +110,7 @@ def _comparison(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
 
 
 def _states(row: Mapping[str, Any]) -> str:
-    """The fidelity, and before it what is wrong with the run itself."""
+    """Return the fidelity, and before it what is wrong with the run itself."""
     wrong = "" if row["status"] == "done" else badge(row["status"]) + " "
     return wrong + badge(row["fidelity"])
 
@@ -142,7 +136,7 @@ def _of_run(run: StoredRun, several: bool) -> Iterator[str]:
 
 def _time_of_rounds(run: StoredRun, label: str) -> Iterator[str]:
     yield from _waited(run, label)
-    every = charts.nodes_of(run)
+    every = run.time_split
     nodes = every.head(charts.NODES_SHOWN)
     few = f" The first {len(nodes)} of {len(every)} nodes." if len(nodes) < len(every) else ""
     draw = partial(charts.time_split, split=nodes, names=nodes["node"].tolist())
@@ -221,37 +215,31 @@ def _provenance(runs: Sequence[StoredRun]) -> Iterator[str]:
 
 
 def _ran_on(run: StoredRun) -> tuple[str, ...]:
-    about: dict[str, Any] = run.manifest
     technique = run.plan["technique"]
     named = ", ".join(f"{axis.replace('_', ' ')} {value['kind']}" for axis, value in technique.items())
     if run.program:
         named = " ".join(run.program["command"] or run.program["first"])
-    if not about.get("packages"):
-        return named, "–", "–", str(run.plan["seed"]), "–"
-    own, machine = about["testbed"], about["machine"]
-    software = f"Python {about['python']}, torch {about['packages']['torch']}, {machine['system']} {machine['kernel']}"
-    hardware = f"{machine['cpu']}, {machine['usable_cores']} of {machine['cores']} cores"
-    commit = (own["git_commit"] or "no checkout")[:12] + (" with changes" if own["git_dirty_sha256"] else "")
-    return named, software, hardware, str(run.plan["seed"]), f"{own['version']} ({commit})"
+    software, machine, testbed = (run.provenance.get(name, MISSING) for name in ("software", "machine", "testbed"))
+    return named, software, machine, str(run.plan["seed"]), testbed
 
 
 # ---- pieces of HTML: what is given as ``html`` is markup already; everything else is escaped ------------------------
 
 
 def card(title: str, note: str, html: str, *, wide: bool = False) -> str:
-    """A figure with its title; ``note`` may hold markup."""
+    """Return a figure with its title; ``note`` may hold markup."""
     caption = f"<figcaption>{note}</figcaption>" if note else ""
     return f"<figure class='card{' wide' if wide else ''}'><h3>{escape(title)}</h3>{caption}{html}</figure>"
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
-    """Large values (markup) over what they mean."""
+    """Return large values (markup), each above its meaning."""
     shown = "".join(f"<div class='fact'><b>{value}</b><span>{escape(name)}</span></div>" for value, name in rows)
     return f"<div class='facts'>{shown}</div>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Cells are markup; a column whose name starts with ``>`` is set to the right."""
+    """Return a table. Cells are markup; a column whose name starts with ``>`` is aligned to the right."""
     sides = [" class='n'" if name.startswith(">") else "" for name in head]
     top = "".join(f"<th{side}>{escape(name.lstrip('>'))}</th>" for side, name in zip(sides, head, strict=True))
     lines = ["".join(f"<td{side}>{cell}</td>" for side, cell in zip(sides, row, strict=True)) for row in rows]

@@ -21,12 +21,12 @@ _TIMEOUT_S = 120
 
 
 def browser() -> str | None:
-    """The first of ``BROWSERS`` that is installed."""
+    """Return the first of ``BROWSERS`` that is installed."""
     return next((found for name in BROWSERS if (found := shutil.which(name))), None)
 
 
 def printed(page: Path) -> Path:
-    """``page`` printed beside itself. ``CapabilityError`` without a browser, or where it fails."""
+    """Print ``page`` into the same folder; return the PDF. Raise ``CapabilityError`` without a working browser."""
     program = browser()
     if program is None:
         raise CapabilityError(f"a PDF needs a browser: install one of {', '.join(BROWSERS)}, or print {page} by hand")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 PAPERS = ("netstorm-tta", "geomx-ladder", "esync", "allreduce-ab", "diloco-util", "hier-k1k2", "sparsity", "dgt",
           "p3-bandwidth", "stale", "geo-granularity", "six-way")  # fmt: skip
-EXPERIMENTS = ("headline", "greed", "cells", "synchronisation", "stragglers",
+EXPERIMENTS = ("headline", "greed", "synchronisation", "stragglers",
                "staleness", "scripts", "paradigms", "data-cache", "shared-optimizer", "data-center-lost", "agreement",
                "extrapolation", "streaming-diloco", "allreduce-times", "transfers", "tls-cost")  # fmt: skip
 VERDICTS = {"verdicts": "everything:STUDY", "verdict-dgt": "rounds:DGT", "verdict-tsengine": "rounds:TSENGINE",

@@ -32,7 +32,7 @@ Claims = Iterator[Claim]
 
 def between(claim: str, values: Sequence[float], low: float = -INFINITY, high: float = INFINITY,
             unit: str = "") -> Claim:  # fmt: skip
-    """Whether the mean over seeds lies in [low, high]: resolved only if its interval crosses neither bound."""
+    """Decide whether the mean over seeds lies in [low, high]: resolved only if its interval crosses neither bound."""
     if not len(values):
         return Claim(claim, "no value", UNRESOLVED, "no run gave a value")
     mean = mean_of(values)
@@ -47,18 +47,18 @@ def between(claim: str, values: Sequence[float], low: float = -INFINITY, high: f
 
 
 def exactly(claim: str, value: float, low: float = -INFINITY, high: float = INFINITY, unit: str = "") -> Claim:
-    """Whether a value that is the same for every seed lies in [low, high]."""
+    """Decide whether a value that is the same for every seed lies in [low, high]."""
     inside = low <= value <= high
     return decided(claim, f"{value:.6g}{unit}", inside, f"wanted {_range(low, high)}")
 
 
 def decided(claim: str, measured: str, holds: bool, why: str = "") -> Claim:
-    """A statement that was checked elsewhere; ``why`` is shown where it does not hold."""
+    """Return a claim that was checked elsewhere; ``why`` is shown where it does not hold."""
     return Claim(claim, measured, PASS if holds else FAIL, "" if holds else why)
 
 
 def unresolved(claim: str, why: str, measured: str = "–") -> Claim:
-    """A claim that these runs cannot decide."""
+    """Return a claim that these runs cannot decide."""
     return Claim(claim, measured, UNRESOLVED, why)
 
 
@@ -86,7 +86,7 @@ def ordered(claim: str, groups: Mapping[str, Sequence[float]], slack: float = 0.
 
 
 def in_order(claim: str, values: Mapping[str, float], slack: float = 0.0) -> Claim:
-    """Whether values that are the same for every seed fall in the order given; ``slack``: share that may be lacking."""
+    """Decide whether values that are the same for every seed fall in the order given, up to the share ``slack``."""
     told = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
     falls = all(below <= above * (1 + slack) for above, below in pairwise(values.values()))
     return decided(claim, told, falls, "the order is another")

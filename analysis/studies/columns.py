@@ -16,7 +16,7 @@ Column = Callable[[StudyRun], Any]
 
 
 def setting(path: str, read: Callable[[str], Any] = float, default: str | None = None) -> Column:
-    """The value of a setting of the grid; ``default`` (or None) where a sweep does not vary it."""
+    """Return the value of a setting of the grid; ``default`` (or None) where a sweep does not vary it."""
 
     def of(each: StudyRun) -> Any:
         text = each.settings.get(path, default)
@@ -26,18 +26,18 @@ def setting(path: str, read: Callable[[str], Any] = float, default: str | None =
 
 
 def accuracy(each: StudyRun) -> Any:
-    """Curve: seconds, WAN bytes, round and accuracy of every evaluation."""
+    """Return a curve: seconds, WAN bytes, round and accuracy of every evaluation."""
     names = {"time_s": "at_s", "wan_bytes": "at_bytes", "round": "at_round", "accuracy": "at_accuracy"}
     return accuracy_curve(each.run).rename(columns=names)
 
 
 def mbps(text: str) -> float:
-    """A rate in Mbit/s."""
+    """Return a rate in Mbit/s."""
     return parse_rate(text) / 1e6
 
 
 def samples(each: StudyRun) -> float:
-    """Training samples of all workers."""
+    """Return the number of training samples of all workers."""
     return float(each.run.tables["rounds"]["samples"].sum())
 
 
@@ -49,21 +49,21 @@ def warm_rounds(each: StudyRun, first: int = 1) -> Any:
 
 
 def periods(each: StudyRun) -> Any:
-    """Seconds from one round's begin to the next's, the first left out, at the worker with most rounds."""
+    """Return the seconds between the starts of rounds, without the first, at the worker with most rounds."""
     rounds = each.run.tables["rounds"]
     begins = max((group["t0_s"].sort_values() for _, group in rounds.groupby("node")), key=len)
     return begins.iloc[1:].diff().dropna()
 
 
 def compute_ratio(each: StudyRun) -> dict[str, float]:
-    """Share of its round time in which each worker computes."""
+    """Return the share of its round time in which each worker computes."""
     rounds = per_round(each.run.tables)
     sums = rounds.assign(span=rounds["t_s"] - rounds["t0_s"]).groupby("node")[["compute_s", "span"]].sum()
     return {str(node): float(row["compute_s"] / row["span"]) for node, row in sums.iterrows()}
 
 
 def ratio_spread(each: StudyRun) -> float:
-    """Largest less smallest of ``compute_ratio``."""
+    """Return the difference of the largest and the smallest value of ``compute_ratio``."""
     ratios = compute_ratio(each).values()
     return max(ratios) - min(ratios)
 
@@ -89,7 +89,7 @@ def wan_by_direction(each: StudyRun) -> dict[tuple[str, str, int], int]:
 
 
 def final_loss(each: StudyRun) -> float:
-    """Loss on the test set at the last evaluation."""
+    """Return the loss on the test set at the last evaluation."""
     return float(each.run.tables["accuracy"].sort_values("snapshot_t_s")["loss"].iloc[-1])
 
 

@@ -28,7 +28,7 @@ _LEGEND_WIDTH = 120  # characters in a row of the shared legend, for a figure of
 
 
 def draw(study: Study, results: Results) -> Figure:
-    """All panels, and below them the series that they share and published numbers that no panel shows."""
+    """Draw all panels, and below them the series that they share and published numbers that no panel shows."""
     figure = panels.PaperFigure(figsize=study.size_in, layout="constrained")
     columns = math.ceil(len(study.panels) / study.rows)
     widths = [panel.width for panel in study.panels[:columns]]
@@ -85,7 +85,7 @@ def _names(rows: pd.DataFrame, panel: Panel, looks: Looks) -> list[str]:
 
 
 def values_of(rows: pd.DataFrame, expression: str) -> pd.Series[float]:
-    """A column, or an expression of columns, as numbers."""
+    """Return a column, or an expression of columns, as numbers."""
     import pandas as pd
 
     return pd.to_numeric(rows[expression] if expression in rows else rows.eval(expression))

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from analysis.compare import latex_text, tabular
@@ -39,7 +40,12 @@ PLACE = ["sweep", "variant", "back_end", "seed"]
 Watch = Callable[[sweeps.SweepJob], AbstractContextManager[Any]]
 
 
-def execute(name: str, study: Study, request: Request, watch: Watch) -> dict[str, Any]:
+def unseen(_: sweeps.SweepJob) -> AbstractContextManager[Any]:
+    """Return a ``Watch`` that shows nothing."""
+    return nullcontext(SimpleNamespace(take=lambda *_: None, warn=lambda *_: None))
+
+
+def execute(name: str, study: Study, request: Request, watch: Watch = unseen) -> dict[str, Any]:
     """Make everything under ``request.out``; return the verdict. ``watch`` shows the progress of one sweep.
 
     Raises ``ScenarioError`` for a setting that cannot be, ``RunFailed`` where a run fails.
@@ -48,8 +54,7 @@ def execute(name: str, study: Study, request: Request, watch: Watch) -> dict[str
     if study.measure:
         rows, curves, code = _measured(study, request), None, set[str]()
     else:
-        found = [each for job in jobs(study, request) for each in run_job(job, watch)]
-        rows, curves, code = frames(study, found)
+        rows, curves, code = frames(study, run_all(study, request, watch))
     results = results_of(name, study, rows, curves)
     rows = results.runs
     table = rows if curves is None else rows.merge(curves, "left")  # on the columns that both have
@@ -115,7 +120,7 @@ def claims_of(study: Study, results: Results, missing: Sequence[str]) -> list[Cl
 
 
 def results_of(name: str, study: Study, rows: pd.DataFrame, curves: pd.DataFrame | None) -> Results:
-    """What claims and panels are made from: with derived columns and published numbers."""
+    """Return what claims and panels are made from, including derived columns and published numbers."""
     rows = study.derive(rows) if study.derive else rows
     return Results(rows, rows if curves is None else curves, tuple(published(name)))
 
@@ -142,7 +147,7 @@ class StudyJob:
 
 
 def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
-    """Every sweep of a study, on every back end that is asked for. Raises ``ScenarioError`` for what cannot run."""
+    """Yield every sweep of a study on every requested back end. Raise ``ScenarioError`` for what cannot run."""
     assert study.sweeps
     with tempfile.TemporaryDirectory() as folder:
         for sweep in study.sweeps(request.quick):
@@ -174,7 +179,7 @@ def _scenarios(given: str, folder: Path) -> list[Path]:
 
 
 def _asked(sweep: StudySweep, request: Request, scenario: Path) -> StudySweep:
-    """The sweep with what the user set: values of the grid are replaced, all else is added to every variant."""
+    """Return the sweep with what the user set: values of the grid are replaced, all else is added to every variant."""
     fixed = {
         path: values[0] for path, values in request.settings.items() if len(values) == 1 and path not in sweep.grid
     }
@@ -196,7 +201,12 @@ def _points(sweep: StudySweep, scenario: Path, on: str, request: Request) -> Ite
             yield label, point
 
 
-def run_job(study_job: StudyJob, watch: Watch) -> list[StudyRun]:
+def run_all(study: Study, request: Request, watch: Watch = unseen) -> list[StudyRun]:
+    """Return all runs of a study; those that are missing are made. Raises as ``execute``."""
+    return [each for job in jobs(study, request) for each in _run_job(job, watch)]
+
+
+def _run_job(study_job: StudyJob, watch: Watch) -> list[StudyRun]:
     from analysis.load import load_run
 
     job, grid = study_job.job, study_job.sweep.grid
@@ -217,7 +227,7 @@ def run_job(study_job: StudyJob, watch: Watch) -> list[StudyRun]:
 
 
 def frames(study: Study, found: list[StudyRun]) -> tuple[pd.DataFrame, pd.DataFrame | None, set[str]]:
-    """One row per run, the rows of all curves if the study shows any, and the commits of the code that ran."""
+    """Return one row per run, the rows of all curves if the study shows any, and the commits of the code that ran."""
     import pandas as pd
 
     rows = [{**usual(each, study.target), **_own(study, each)} for each in found]
@@ -229,7 +239,7 @@ def frames(study: Study, found: list[StudyRun]) -> tuple[pd.DataFrame, pd.DataFr
 
 
 def _own(study: Study, each: StudyRun) -> dict[str, Any]:
-    """The study's own columns; several from a function that gives a mapping, such as one per worker."""
+    """Return the study's own columns; several from a function that gives a mapping, such as one per worker."""
     values: dict[str, Any] = {}
     for name, of in study.columns.items():
         value = of(each)
@@ -243,7 +253,7 @@ def _place(each: StudyRun) -> dict[str, Any]:
 
 
 def usual(each: StudyRun, target: float) -> dict[str, Any]:
-    """What every study's table begins with: place, result, throughput, traffic, time to ``target``."""
+    """Return the first columns of every study's table: place, result, throughput, traffic, time to ``target``."""
     result: Mapping[str, Any] = each.run.result or {}
     known = ("rounds", "accuracy", "round_time_s", "training_s")
     return {
@@ -288,5 +298,5 @@ def _latex_cell(value: Any) -> str:
 
 
 def _metadata(form: str) -> dict[str, Any]:
-    """Nothing that changes from one making to the next."""
+    """Return metadata without anything that changes when a figure is drawn again."""
     return {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[form]

@@ -30,7 +30,7 @@ Events = dict[str, list[dict[str, Any]]]
 
 
 def plan_of(scenario: dict[str, Any], on: str) -> Plan:
-    """The plan of a scenario given as data; what it trains does not matter."""
+    """Return the plan of a scenario given as data; what it trains does not matter."""
     training = {"model": "mlp", "data": "digits", "rounds": 1, "evaluate_every": 1}
     text = json.dumps({"version": 1, "seed": 1, "run": {"on": on}, "training": training, **scenario})
     return build_plan(loads(text), on)

@@ -150,7 +150,7 @@ class Published:
 
 
 def published(figure: str) -> list[Published]:
-    """Numbers of one figure from ``published.csv``, in the order of the file; ``x`` is NaN where there is no place."""
+    """Return the numbers of one figure in ``published.csv``, in the order of the file; ``x`` is NaN without a place."""
     import pandas as pd
 
     table = pd.read_csv(Path(__file__).with_name("published.csv"), keep_default_na=False, na_values={"x": [""]})
@@ -167,16 +167,16 @@ class Results:
     published: tuple[Published, ...] = ()
 
     def rows(self, **where: Any) -> pd.DataFrame:
-        """Rows of ``runs`` whose columns have these values."""
+        """Return the rows of ``runs`` whose columns have these values."""
         return select(self.runs, where)
 
     def of(self, column: str, **where: Any) -> list[float]:
-        """Known values of a column, or of an expression of columns, one per run."""
+        """Return the known values of a column, or of an expression of columns, one per run."""
         rows = self.rows(**where)
         return [float(value) for value in rows.eval(column).dropna()] if len(rows) else []
 
     def mean(self, column: str, **where: Any) -> float:
-        """Mean of ``of``. ``LookupError`` without a value."""
+        """Return the mean of ``of``. Raise ``LookupError`` without a value."""
         values = self.of(column, **where)
         if not values:
             raise LookupError(f"no run with {where} has a {column}")
@@ -190,16 +190,16 @@ class Results:
         return [(one[seed], other[seed]) for seed in one if seed in other]
 
     def ratios(self, column: str, first: Any, second: Any, **where: Any) -> list[float]:
-        """``first`` over ``second``, seed by seed."""
+        """Return ``first`` divided by ``second``, seed by seed."""
         return [a / b for a, b in self.pairs(column, first, second, **where)]
 
     def differences(self, column: str, first: Any, second: Any, **where: Any) -> list[float]:
-        """``first`` less ``second``, seed by seed."""
+        """Return ``first`` minus ``second``, seed by seed."""
         return [a - b for a, b in self.pairs(column, first, second, **where)]
 
 
 def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
-    """Rows whose columns have these values; a tuple stands for any of its values."""
+    """Return the rows whose columns have these values; a tuple stands for any of its values."""
     for column, value in where.items():
         frame = frame[frame[column].isin(value) if isinstance(value, tuple) else frame[column] == value]
     return frame

@@ -55,7 +55,7 @@ class Kernel:
     binary_sha256: str
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, without the path, which differs between users."""
+        """Return the fields as JSON-ready values, without the path, which differs between users."""
         return {name: value for name, value in asdict(self).items() if name != "path"}
 
 

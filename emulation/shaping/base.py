@@ -54,7 +54,7 @@ class LinkSpec:
         return Path(self.delay_s, self.loss, self.loss_burst, self.corruption, self.duplication, self.reordering)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, for a helper process."""
+        """Return the fields as JSON-ready values, for a helper process."""
         return asdict(self)
 
 
@@ -114,7 +114,7 @@ class Shaper:
         self._set_path(link, self._current[link])
 
     def path_of(self, link: str) -> Path:
-        """Delay and impairments now; with netem, as this shaper last set them."""
+        """Return the present delay and impairments; with netem, those that this shaper set last."""
         spec = self.specs[link]
         if spec.method == "netem":
             return self._current[link]
@@ -123,7 +123,7 @@ class Shaper:
         return replace(self._current[link], delay_s=cells[DelayField.DELAY_NS] / 1e9, loss=loss)
 
     def is_up(self, link: str) -> bool:
-        """Whether the link is up, as far as this shaper has set it."""
+        """Return whether the link is up, as far as this shaper has set it."""
         return link not in self._down
 
     def _set_path(self, link: str, path: Path) -> None:
@@ -148,7 +148,7 @@ class Shaper:
             self._set_path(spec.name, spec.path)
 
     def rate_bps(self, link: str) -> float:
-        """The rate that the kernel reports now."""
+        """Return the rate that the kernel reports now."""
         spec = self.specs[link]
         place = self._places[spec.rate_namespace]
         return tc.read_rate_bps(place.link, place.index[spec.rate_interface])

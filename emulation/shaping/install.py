@@ -19,7 +19,7 @@ LAN_QUEUE, FIRST_QUEUE = 0, 1
 def link_specs(
     layout: Layout, plan: Plan, namespace_path: Callable[[str], str], method: DelayMethod
 ) -> tuple[LinkSpec, ...]:
-    """The specification of every directed WAN link, in layout order."""
+    """Return the specification of every directed WAN link, in layout order."""
     return tuple(
         LinkSpec(
             name=link.plan.name,
@@ -72,7 +72,7 @@ def netem_lines(specs: Sequence[LinkSpec], layout: Layout, vertex: str) -> list[
 
 
 def delay_lines(specs: Sequence[LinkSpec]) -> list[tuple[float, dict[str, Any]]]:
-    """Rate and ``LineSpec`` of each WAN link."""
+    """Return the rate and ``LineSpec`` of each WAN link."""
     return [
         (spec.rate_bps, {"namespace": spec.delay_namespace, "queue": spec.queue, "row": spec.row, "seed": spec.seed})
         for spec in specs
@@ -112,5 +112,5 @@ def refuse_unsupported(plan: Plan, method: DelayMethod) -> None:
 
 
 def _most_duplicated(link: LinkPlan) -> float:
-    """The largest share of duplicated packets at any time."""
+    """Return the largest share of duplicated packets at any time."""
     return max((link.duplication, *(link.duplication_trace.values if link.duplication_trace else ())))

@@ -53,7 +53,7 @@ class Line:
         return lost
 
     def release(self, now_ns: int) -> int | None:
-        """Identifier of the last packet that is due, as are all before it; None if none is."""
+        """Return the identifier of the last packet that is due, as are all before it; ``None`` if none is."""
         waiting, last, cells = self.waiting, None, self.cells
         while waiting and waiting[0][0] <= now_ns:
             due, last, count = waiting.popleft()
@@ -65,7 +65,7 @@ class Line:
         return last
 
     def next_due_ns(self) -> int | None:
-        """When the next packet is due; None if none waits."""
+        """Return when the next packet is due; ``None`` if none waits."""
         return self.waiting[0][0] if self.waiting else None
 
     def _lost(self, identities: Sequence[int]) -> list[int]:
@@ -76,7 +76,7 @@ class Line:
         return [identity for identity in identities if self._loss.lost()]
 
     def _drawn(self, model: LossModel, column: DelayField, identities: Sequence[int]) -> list[int]:
-        """A random selection, with the share that ``column`` holds."""
+        """Return a random selection, with the share that ``column`` holds."""
         share = self.cells[column] / PARTS_PER_BILLION
         if share != model.loss:
             model.set(share)

@@ -12,7 +12,7 @@ from random import Random
 
 
 def gilbert(loss: float, burst: float) -> tuple[float, float]:
-    """p (good to bad) and r (bad to good) for a mean share of losses and a mean burst length in packets."""
+    """Return p (good to bad) and r (bad to good) for a mean share of losses and a mean burst length in packets."""
     leave = 1.0 / burst
     return min(1.0, loss * leave / (1 - loss)) if loss < 1 else 1.0, leave
 
@@ -36,7 +36,7 @@ class LossModel:
         self._enter, self._leave = gilbert(loss, max(burst, 1.0))
 
     def lost(self) -> bool:
-        """Whether the next packet is lost."""
+        """Return whether the next packet is lost."""
         if self.loss <= 0:
             self._bad = False
             return False

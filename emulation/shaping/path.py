@@ -36,7 +36,7 @@ class Path:
 
 
 def share32(share: float) -> int:
-    """A share as netem's 32-bit fraction."""
+    """Return a share as netem's 32-bit fraction."""
     return round(min(max(share, 0.0), 1.0) * _WHOLE)
 
 

@@ -39,5 +39,5 @@ def band_lines(interface: str, queue_bytes: int, channels: int) -> list[str]:
 
 
 def default_class(channels: int) -> str:
-    """The class of unmarked traffic."""
+    """Return the class of unmarked traffic."""
     return f"{FIRST_BAND + channels:x}"

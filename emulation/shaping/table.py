@@ -42,13 +42,13 @@ class DelayTable:
 
     @classmethod
     def create(cls, rows: int) -> DelayTable:
-        """A table of zeros."""
+        """Return a table of zeros."""
         descriptor = os.memfd_create("delay-line")
         os.ftruncate(descriptor, max(rows, 1) * _COLUMNS * 8)
         return cls(descriptor, rows)
 
     def row(self, row: int) -> memoryview:
-        """The row's cells, indexed by ``DelayField``."""
+        """Return the row's cells, indexed by ``DelayField``."""
         return self._cells[row * _COLUMNS : (row + 1) * _COLUMNS]
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class QueueStatistics:
     backlog_bytes: int = 0
 
     def plus(self, other: QueueStatistics) -> QueueStatistics:
-        """The sums."""
+        """Return the sum of two statistics, field by field."""
         return QueueStatistics(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
@@ -73,7 +73,7 @@ def netem_line(interface: str, path: Path, limit_packets: int) -> str:
 
 
 def ticks_per_us() -> float:
-    """Ticks of the kernel's packet-scheduler clock per microsecond, from /proc/net/psched."""
+    """Return the ticks of the kernel's packet-scheduler clock per microsecond, from /proc/net/psched."""
     ticks, per_us = FilePath("/proc/net/psched").read_text().split()[:2]
     return int(ticks, 16) / int(per_us, 16)
 
@@ -95,7 +95,7 @@ def change_rate(link: NetlinkSocket, index: int, rate_bps: float) -> None:
 
 
 def read_rate_bps(link: NetlinkSocket, index: int) -> float:
-    """The rate of an interface's HTB class as the kernel reports it. Raise ``LookupError`` without such a class."""
+    """Return the rate of an interface's HTB class in the kernel. Raise ``LookupError`` without such a class."""
     for body in link.dump(_GET_CLASS, _tcmsg.pack(0, 0, 0, index, 0, 0, 0)):
         if _tcmsg.unpack_from(body)[4] == CLASS_HANDLE:
             options = attributes(attributes(body[_tcmsg.size :])[_OPTIONS])
@@ -106,7 +106,7 @@ def read_rate_bps(link: NetlinkSocket, index: int) -> float:
 
 
 def read_queues(link: NetlinkSocket) -> dict[int, QueueStatistics]:
-    """Statistics of the queues below HTB of every interface of a namespace, summed, by interface index."""
+    """Return the statistics of the queues below HTB of each interface in a namespace, summed, by interface index."""
     found: dict[int, QueueStatistics] = {}
     for body in link.dump(_GET_QDISC, _tcmsg.pack(0, 0, 0, 0, 0, 0, 0)):
         _, _, _, index, handle, _, _ = _tcmsg.unpack_from(body)
@@ -128,7 +128,7 @@ def read_netem_drops(link: NetlinkSocket) -> dict[int, int]:
 
 
 def read_queue_limit(link: NetlinkSocket, index: int) -> int:
-    """Limit in bytes of the ``bfifo`` on an interface. Raise ``LookupError`` without one."""
+    """Return the limit in bytes of the ``bfifo`` on an interface. Raise ``LookupError`` without one."""
     for body in link.dump(_GET_QDISC, _tcmsg.pack(0, 0, 0, 0, 0, 0, 0)):
         _, _, _, at, handle, _, _ = _tcmsg.unpack_from(body)
         if at == index and handle == LEAF_HANDLE:

@@ -57,13 +57,13 @@ class ShellSession:
         return self.network.shaper
 
     def node(self, name: str) -> str:
-        """``name`` if it is a node's. Raise ``ScenarioError`` with the known names otherwise."""
+        """Return ``name`` if it is a node's. Raise ``ScenarioError`` with the known names otherwise."""
         if name not in self.network.layout.hosts:
             raise ScenarioError(f"no node '{name}'; nodes: {', '.join(self.network.layout.hosts)}")
         return name
 
     def links(self, text: str) -> list[str]:
-        """The links of ``a>b``, or of both directions ``a<>b``. Raise ``ScenarioError`` for an unknown link."""
+        """Return the links of ``a>b``, or of both directions ``a<>b``. Raise ``ScenarioError`` for an unknown link."""
         a, _, b = text.partition("<>")
         found = [f"{a}>{b}", f"{b}>{a}"] if b else [text]
         for name in found:
@@ -74,13 +74,13 @@ class ShellSession:
     # -- measuring ------------------------------------------------------------------------------------------------
 
     def ping(self, source: str, target: str, count: int = 5) -> Echoes:
-        """Echoes from a node to another, a tenth of a second apart."""
+        """Send echoes from a node to another, a tenth of a second apart."""
         pair = self._pair(source, target)
         ping([pair], count, 0.1, self._patience_s())
         return Echoes(pair.name, count, tuple(pair.rtts_s))
 
     def ping_all(self) -> list[Echoes]:
-        """One echo from each node to each other node."""
+        """Send one echo from each node to each other node."""
         nodes = list(self.network.layout.hosts)
         pairs = [self._pair(a, b) for a in nodes for b in nodes if a != b]
         ping(pairs, 1, 0.0, self._patience_s())
@@ -95,7 +95,7 @@ class ShellSession:
         return 1.0 + 2 * sum(sorted((link.delay_s for link in links), reverse=True)[:4])
 
     def goodput_bps(self, source: str, target: str, seconds: float) -> float:
-        """Goodput in bit/s of TCP from a node to another, with the plan's number of parallel streams."""
+        """Measure the goodput of TCP from a node to another, in bit/s, with the plan's number of parallel streams."""
         source, target = self.node(source), self.node(target)
         streams = self.network.plan.transport.parallel_streams
         flows = [BulkTransfer.between(self.network, source, target) for _ in range(streams)]
@@ -104,7 +104,7 @@ class ShellSession:
         return sum(flow.goodput_bps(seconds / 4) for flow in flows)
 
     def measure(self) -> list[str]:
-        """The measurements that precede a run, as lines of text."""
+        """Return the measurements that precede a run, as lines of text."""
         found = self.network.measure(10.0)
         return [f"{describe(each)}: {'ok' if each.ok else 'OUTSIDE its tolerance'}" for each in found]
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from analysis.studies import drawing, engine
 from analysis.studies.loading import find as find_study
@@ -92,7 +89,7 @@ def a_small_run_draws_and_decides(figure: CheckedFigure) -> None:
         return
     with tempfile.TemporaryDirectory(prefix="testbed-check-") as name:
         out = Path(name)
-        engine.execute("figure", smallest(study), Request(out, on=("simulate",)), _unwatched)
+        engine.execute("figure", smallest(study), Request(out, on=("simulate",)))
         for form in engine.FORMATS:
             size_bytes = (out / f"figure.{form}").stat().st_size
             require(size_bytes > _LEAST_BYTES, f"a drawn figure.{form}", f"{size_bytes} bytes", "draw something")
@@ -103,20 +100,6 @@ def a_small_run_draws_and_decides(figure: CheckedFigure) -> None:
         "none",
         "yield a Claim for each",
     )
-
-
-@contextmanager
-def _unwatched(job: Any) -> Iterator[Any]:
-    yield _Silent()
-
-
-class _Silent:
-    """Takes the progress of a sweep."""
-
-    def take(self, *progress: Any) -> None:
-        """Ignore it."""
-
-    warn = take
 
 
 CHECKS = (the_declaration_is_complete, every_variant_is_a_valid_scenario)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from testbed.check.subject import Subject
-from testbed.check.sync_schedule import Changes, Place, PushSchedule
+from testbed.check.sync_schedule import Changes, PushSchedule, TierCase
 from testbed.check.verdict import require
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
@@ -19,17 +19,17 @@ SEEDS = range(6)
 _ROUNDS = (*range(30), 99, 1000)
 
 
-def places(subject: Subject) -> list[Place]:
-    """Return where the algorithm may stand."""
+def tier_cases(subject: Subject) -> list[TierCase]:
+    """Return the tiers that the algorithm declares, as cases to check."""
     entry: type[SyncPolicy] = subject.entry
     found = []
     if 1 in entry.tiers:
-        found.append(Place("tier 1", number=1, top=False))
+        found.append(TierCase("tier 1", number=1, top=False))
     if 2 in entry.tiers:
-        found.append(Place("tier 2", number=2, top=True, spacing=entry.lan_rounds(subject.options)))
-        found.append(Place("one tier", number=2, top=True))
+        found.append(TierCase("tier 2", number=2, top=True, spacing=entry.lan_rounds(subject.options)))
+        found.append(TierCase("one tier", number=2, top=True))
         if not entry.waits:
-            found.append(Place("tier 2 over workers that do not wait", number=2, top=True, pushes_per_round=2))
+            found.append(TierCase("tier 2 over workers that do not wait", number=2, top=True, pushes_per_round=2))
     return found
 
 
@@ -92,35 +92,35 @@ def declarations_are_valid(subject: Subject) -> None:
 
 
 def every_push_is_aggregated_once_and_answered_once(subject: Subject) -> None:
-    for place in places(subject):
+    for case in tier_cases(subject):
         for seed in SEEDS:
-            PushSchedule(subject, place, seed).run()
-        PushSchedule(subject, place, 0, Changes(slow=True)).run()
+            PushSchedule(subject, case, seed).run()
+        PushSchedule(subject, case, 0, Changes(slow=True)).run()
 
 
 def members_are_lost_and_join_again(subject: Subject) -> None:
-    for place in places(subject):
+    for case in tier_cases(subject):
         for seed in SEEDS:
-            PushSchedule(subject, place, seed, Changes(losses=2)).run()
+            PushSchedule(subject, case, seed, Changes(losses=2)).run()
 
 
 def members_that_leave_are_not_waited_for(subject: Subject) -> None:
     if subject.entry.waits:
-        return  # a round of all members has no members that end earlier
-    for place in places(subject):
+        return  # no member can end before the others
+    for case in tier_cases(subject):
         for seed in SEEDS:
-            PushSchedule(subject, place, seed, Changes(ends=True)).run()
+            PushSchedule(subject, case, seed, Changes(ends=True)).run()
 
 
 def a_resumed_run_begins_at_its_round(subject: Subject) -> None:
-    for place in places(subject):
-        PushSchedule(subject, replace(place, spacing=1, begin=4), 1).run()
+    for case in tier_cases(subject):
+        PushSchedule(subject, replace(case, spacing=1, begin=4), 1).run()
 
 
 def waits_is_declared_as_it_behaves(subject: Subject) -> None:
     if subject.entry.waits:
         return  # every schedule checks it
-    early = [PushSchedule(subject, place, 0, Changes(slow=True)).run().aggregated_early for place in places(subject)]
+    early = [PushSchedule(subject, case, 0, Changes(slow=True)).run().aggregated_early for case in tier_cases(subject)]
     require(
         any(early), "waits = False: an aggregate while members are missing", "every aggregate held all members",
         "declare waits = True",
@@ -129,14 +129,14 @@ def waits_is_declared_as_it_behaves(subject: Subject) -> None:
 
 def assigned_steps_are_declared(subject: Subject) -> None:
     entry: type[SyncPolicy] = subject.entry
-    assigned = [count for place in places(subject) for count in PushSchedule(subject, place, 0).run().assigned]
+    assigned = [count for case in tier_cases(subject) for count in PushSchedule(subject, case, 0).run().assigned]
     require(
         assigned or not entry.assigns_steps or subject.values, "assigns_steps = True: steps in replies",
         "none in any reply",
         "assign steps in Reply, or declare assigns_steps = False",
     )  # fmt: skip
     if 1 in entry.tiers:
-        PushSchedule(subject, Place("tier 1", number=1, top=False, steps_assigned_above=True), 0).run()
+        PushSchedule(subject, TierCase("tier 1", number=1, top=False, steps_assigned_above=True), 0).run()
 
 
 def aggregates_go_up_every_lan_rounds(subject: Subject) -> None:
@@ -144,49 +144,49 @@ def aggregates_go_up_every_lan_rounds(subject: Subject) -> None:
     every = entry.lan_rounds(subject.options)
     if 1 not in entry.tiers:
         return
-    ups = (
-        PushSchedule(subject, Place("tier 1", number=1, top=False, begin=3 * every - 1 if entry.waits else 0), 0)
+    rounds_passed_up = (
+        PushSchedule(subject, TierCase("tier 1", number=1, top=False, begin=3 * every - 1 if entry.waits else 0), 0)
         .run()
-        .ups
+        .rounds_passed_up
     )
-    for key, rounds in ups.items():
+    for key, rounds in rounds_passed_up.items():
         wrong = sorted(round_ for round_ in rounds if (round_ + 1) % every)
         require(
             not wrong, f"up in rounds r with (r + 1) divisible by lan_rounds = {every}",
             f"key {key} goes up in {wrong}",
             "set Aggregate.up from the round alone, as lan_rounds declares it",
         )  # fmt: skip
-    require(ups, f"an aggregate that goes up every {every} rounds", "none went up", "set Aggregate.up")
+    require(rounds_passed_up, f"an aggregate that goes up every {every} rounds", "none went up", "set Aggregate.up")
 
 
 def a_replica_takes_over(subject: Subject) -> None:
     if not subject.entry.supports_failover:
         return
-    schedule = PushSchedule(subject, Place("one tier, on a replica", number=2, top=True), 2)
+    schedule = PushSchedule(subject, TierCase("one tier, on a replica", number=2, top=True), 2)
     schedule.resume_all(3)
     schedule.run()
 
 
 def the_same_pushes_give_the_same_effects(subject: Subject) -> None:
-    for place in places(subject):
-        traces = [PushSchedule(subject, place, 3, Changes(losses=1)).run().trace for _ in range(2)]
+    for case in tier_cases(subject):
+        traces = [PushSchedule(subject, case, 3, Changes(losses=1)).run().trace for _ in range(2)]
         require(
-            traces[0] == traces[1], "equal effects for equal pushes", f"{place.name}: two new instances differ",
+            traces[0] == traces[1], "equal effects for equal pushes", f"{case.name}: two new instances differ",
             "use no random numbers, clocks, sets in iteration order, or state outside the instance",
         )  # fmt: skip
 
 
 def instances_share_no_state(subject: Subject) -> None:
     """Two servers may live in one process: alternate their pushes, and compare with each one alone."""
-    for place in places(subject):
-        alone = [PushSchedule(subject, place, seed).run().trace for seed in (4, 5)]
-        both = [PushSchedule(subject, place, seed) for seed in (4, 5)]
+    for case in tier_cases(subject):
+        alone = [PushSchedule(subject, case, seed).run().trace for seed in (4, 5)]
+        both = [PushSchedule(subject, case, seed) for seed in (4, 5)]
         moved = True
         while moved:
             moved = max([schedule.step() for schedule in both])
         for schedule, trace in zip(both, alone, strict=True):
             require(
                 schedule.trace == trace, "instances that share nothing",
-                f"{place.name}: beside another instance, other effects than alone",
+                f"{case.name}: beside another instance, other effects than alone",
                 "keep state on self, not on the class or the module",
             )  # fmt: skip

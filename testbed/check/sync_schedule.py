@@ -1,7 +1,7 @@
-"""Drive a synchronisation policy as a server does, with a random schedule, and hold every effect to the contract.
+"""Drive a synchronisation policy as a server does, by a random schedule, and check every effect against the contract.
 
-A *place* says where the policy stands. A schedule decides from its seed which member pushes next, who is lost, who
-joins and who leaves; it knows no clock, so every order of arrival can occur.
+A *case* describes the tier that the policy serves. A schedule derives from its seed which member pushes next, which is
+lost, which joins and which leaves. It has no clock, so every order of arrival can occur.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ ROUNDS = 7  # that every member pushes
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a policy stands.
+class TierCase:
+    """A tier on which a policy is checked.
 
-    spacing           of the rounds that reach it: the LAN rounds to one that crosses the WAN
+    number            of the tier, 1 or 2; ``top``: whether its aggregates go to no further tier
+    spacing           the policy sees one round of this many: LAN rounds per round that crosses the WAN
     pushes_per_round  of each member; more than one where its workers do not wait for each other
-    begin             the first round, after a run was resumed
+    begin             the first round; above 0 after a run was resumed
     """
 
     name: str
@@ -57,7 +58,7 @@ class _PushState:
     """A push that was handed to the policy."""
 
     member: str
-    life: int  # of the member, which may be lost and join again
+    incarnation: int  # of the member; it grows by one when the member joins again
     aggregated: bool = False
     answered: bool = False
     orphaned: bool = False  # its member was lost before the answer
@@ -65,11 +66,11 @@ class _PushState:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What happens to members beside their pushes.
+    """What happens to members in addition to their pushes.
 
-    losses  members that are lost and join again, so many times
-    ends    members finish after unequal numbers of rounds, and leave on purpose
-    slow    the first member pushes only when no other can
+    losses  how many times a member is lost and joins again
+    ends    whether members finish after different numbers of rounds and then leave on purpose
+    slow    whether the first member pushes only when no other member can
     """
 
     losses: int = 0
@@ -78,37 +79,37 @@ class Changes:
 
 
 class PushSchedule:
-    """One run of one policy. ``step`` makes one random move; ``run`` makes all, and then looks at the end."""
+    """One run of one policy. ``step`` makes one random move; ``run`` makes all of them and then checks the end."""
 
-    def __init__(self, subject: Subject, place: Place, seed: int, changes: Changes | None = None) -> None:
+    def __init__(self, subject: Subject, case: TierCase, seed: int, changes: Changes | None = None) -> None:
         self._entry: type[SyncPolicy] = subject.entry
-        self.place, self._changes = place, changes or Changes()
-        self.tier = place.tier()
+        self.case, self._changes = case, changes or Changes()
+        self.tier = case.tier()
         self.policy: SyncPolicy = self._entry(self.tier, subject.options)
         self._random = random.Random(seed)
-        self.trace: list[object] = []  # all that was told to the policy, and all that it answered
-        self.ups: dict[int, set[int]] = {}  # by key: rounds whose aggregate was passed on
+        self.trace: list[object] = []  # all events that the policy was given, and all effects that it returned
+        self.rounds_passed_up: dict[int, set[int]] = {}  # by key: rounds whose aggregate went to the next tier
         self.assigned: list[int] = []
-        self.aggregated_early = False  # an aggregate while the push of a member was missing
-        self.held = False  # a push that was aggregated and not answered at once
-        self._lives = dict.fromkeys(self.tier.names, 0)
-        self._since = dict.fromkeys(self.tier.names, 0)  # pushes of the member from here on are expected
-        self._away: set[str] = set()
+        self.aggregated_early = False  # whether a round was aggregated while the push of a member was missing
+        self.held = False  # whether a push was aggregated and not answered at once
+        self._incarnations = dict.fromkeys(self.tier.names, 0)
+        self._since = dict.fromkeys(self.tier.names, 0)  # the first push that is expected of the member
+        self._lost: set[str] = set()
         self._left: set[str] = set()
         self._losses = self._changes.losses
         rounds = [self._random.randint(1, ROUNDS) if self._changes.ends else ROUNDS for _ in self.tier.names]
-        self._ends = {name: n * place.pushes_per_round for name, n in zip(self.tier.names, rounds, strict=True)}
+        self._ends = {name: n * case.pushes_per_round for name, n in zip(self.tier.names, rounds, strict=True)}
         self._next: dict[str, list[int]] = {name: [0] * KEYS for name in self.tier.names}
         self._answered: dict[str, list[int]] = {name: [0] * KEYS for name in self.tier.names}
         self._pushes: dict[tuple[int, int], list[_PushState]] = {}  # by key and round
-        if place.begin:
-            self._begin_at(place.begin)
+        if case.begin:
+            self._begin_at(case.begin)
 
     def run(self) -> PushSchedule:
-        """Make all moves; then every push must have been aggregated, and answered unless its member was lost."""
+        """Make all moves, and require that every push was aggregated, and answered unless its member was lost."""
         while self.step():
             pass
-        self._at_the_end()
+        self._check_end()
         return self
 
     def step(self) -> bool:
@@ -116,30 +117,30 @@ class PushSchedule:
         if self._losses and self._random.random() < 0.04 and len(self._present()) > 1:
             self._losses -= 1
             self._lose(self._random.choice(self._present()))
-        elif self._away and self._random.random() < 0.1:
-            self._join(self._random.choice(sorted(self._away)))
+        elif self._lost and self._random.random() < 0.1:
+            self._join(self._random.choice(sorted(self._lost)))
         elif moves := self._moves():
             member, key = self._random.choice(moves)
             self._push(member, key)
         elif ended := self._ended():
             self._leave(ended[0])
-        elif self._away:
-            self._join(min(self._away))
+        elif self._lost:
+            self._join(min(self._lost))
         else:
             return False
-        self._look_at_waits()
+        self._check_waits()
         return True
 
     # ---- moves --------------------------------------------------------------------------------------------------
 
     def _begin_at(self, round_: int) -> None:
         self.policy.begin_at(round_)
-        begin = round_ * self.place.pushes_per_round
+        begin = round_ * self.case.pushes_per_round
         for name in self.tier.names:
             self._set_begin(name, begin)
 
     def resume_all(self, since: int) -> None:
-        """The policy takes the place of another, and every member goes on with round ``since``."""
+        """Resume every member with round ``since``, as on a replica that takes over from a failed server."""
         for name in self.tier.names:
             self.policy.resume_member(name, since)
             self._set_begin(name, since)
@@ -152,7 +153,7 @@ class PushSchedule:
     def _moves(self) -> list[tuple[str, int]]:
         moves = [
             (name, key) for name in self._present() for key in range(KEYS)
-            if self._next[name][key] < min(self._ends[name], min(self._answered[name]) + self.place.pushes_per_round)
+            if self._next[name][key] < min(self._ends[name], min(self._answered[name]) + self.case.pushes_per_round)
         ]  # fmt: skip
         others = [move for move in moves if move[0] != self.tier.names[0]]
         return others if self._changes.slow and others else moves
@@ -160,8 +161,8 @@ class PushSchedule:
     def _push(self, member: str, key: int) -> None:
         number = self._next[member][key]
         self._next[member][key] += 1
-        push = Push(member, key, self.place.round_of(number), float(len(self.trace)), self._reports(member, key))
-        self._pushes.setdefault((key, push.round), []).append(_PushState(member, self._lives[member]))
+        push = Push(member, key, self.case.round_of(number), float(len(self.trace)), self._reports(member, key))
+        self._pushes.setdefault((key, push.round), []).append(_PushState(member, self._incarnations[member]))
         self._carry_out(self.policy.on_push(push), push)
 
     def _reports(self, member: str, key: int) -> dict[str, WorkerReport]:
@@ -171,7 +172,7 @@ class PushSchedule:
         return {worker.name: WorkerReport(0.01 * (1 + rank), 0.02) for rank, worker in enumerate(workers)}
 
     def _lose(self, member: str) -> None:
-        self._away.add(member)
+        self._lost.add(member)
         for pushes in self._pushes.values():
             for push in pushes:
                 if push.member == member and not push.answered:
@@ -185,9 +186,9 @@ class PushSchedule:
             repr(since), "return the first round that no key has begun",
         )  # fmt: skip
         self.trace.append((member, since))
-        self._away.discard(member)
-        self._lives[member] += 1
-        push = next(number for number in range(since + 1) if self.place.round_of(number) >= since)
+        self._lost.discard(member)
+        self._incarnations[member] += 1
+        push = next(number for number in range(since + 1) if self.case.round_of(number) >= since)
         self._next[member], self._answered[member] = [push] * KEYS, [push] * KEYS
         self._since[member] = push
 
@@ -196,14 +197,14 @@ class PushSchedule:
         self._carry_out(self.policy.on_members_left([member]), f"leave of {member}")
 
     def _present(self) -> list[str]:
-        return [name for name in self.tier.names if name not in self._away and name not in self._left]
+        return [name for name in self.tier.names if name not in self._lost and name not in self._left]
 
     def _ended(self) -> list[str]:
         if not self._changes.ends:
             return []
         return [name for name in self._present() if min(self._answered[name]) >= self._ends[name]]
 
-    # ---- what the policy answers --------------------------------------------------------------------------------
+    # ---- effects of the policy -------------------------------------------------------------------------------------
 
     def _carry_out(self, effects: list[Effect], after: Push | str) -> None:
         self.trace += [after, effects]
@@ -216,10 +217,10 @@ class PushSchedule:
                 self._reply(effect, after)
             else:
                 raise CheckFailed("Aggregate or Reply", repr(effect), "return effects of testbed.policy.events only")
-        self._look_at_holding(aggregated, after)
+        self._check_holding(aggregated, after)
 
     def _aggregate(self, effect: Aggregate, after: Push | str) -> list[_PushState]:
-        where, shown = f"{self.place.name}, after {_name(after)}", f"Aggregate{effect.members} of {_at(effect)}"
+        where, shown = f"{self.case.name}, after {_name(after)}", f"Aggregate{effect.members} of {_at(effect)}"
         ranks = [self.tier.names.index(name) for name in effect.members if name in self.tier.names]
         require(
             ranks and len(ranks) == len(effect.members) and ranks == sorted(set(ranks)),
@@ -242,12 +243,12 @@ class PushSchedule:
             waiting[0].aggregated = True
             found.append(waiting[0])
         if effect.up:
-            self.ups.setdefault(effect.key, set()).add(effect.round)
-        self._look_at_completeness(effect, where, shown)
+            self.rounds_passed_up.setdefault(effect.key, set()).add(effect.round)
+        self._check_completeness(effect, where, shown)
         return found
 
-    def _look_at_completeness(self, effect: Aggregate, where: str, shown: str) -> None:
-        """Of an algorithm that declares ``waits``: the contributions of all members have arrived."""
+    def _check_completeness(self, effect: Aggregate, where: str, shown: str) -> None:
+        """Require the contributions of all members where the algorithm declares ``waits``."""
         arrived = {push.member for push in self._pushes[effect.key, effect.round]}
         missing = [name for name in self._expected(effect.round) if name not in arrived]
         self.aggregated_early |= bool(missing)
@@ -258,19 +259,19 @@ class PushSchedule:
 
     def _expected(self, round_: int) -> list[str]:
         """Return the members that take part in a round."""
-        return [name for name in self._present() if self.place.round_of(self._since[name]) <= round_]
+        return [name for name in self._present() if self.case.round_of(self._since[name]) <= round_]
 
     def _reply(self, effect: Reply, after: Push | str) -> None:
-        where, shown = f"{self.place.name}, after {_name(after)}", f"Reply to {effect.members} of key {effect.key}"
+        where, shown = f"{self.case.name}, after {_name(after)}", f"Reply to {effect.members} of key {effect.key}"
         require(
             len(effect.rounds) == len(effect.members), "as many rounds as members in a reply",
             f"{where}: {shown} with rounds {effect.rounds}", "give the round of each member's own push",
         )  # fmt: skip
         for name, round_ in zip(effect.members, effect.rounds, strict=True):
             self._answer(name, effect.key, round_, f"{where}: {shown}, round {round_}")
-        self._look_at_steps(effect, f"{where}: {shown}")
+        self._check_steps(effect, f"{where}: {shown}")
         require(
-            self.place.top or not effect.last, "last only at the top tier", f"{where}: {shown} with last=True",
+            self.case.top or not effect.last, "last only at the top tier", f"{where}: {shown} with last=True",
             "set last only where tier.top is true",
         )  # fmt: skip
 
@@ -281,7 +282,7 @@ class PushSchedule:
         )
         push = pushes[-1]
         require(
-            name not in self._away, "no reply to a member that is lost", shown,
+            name not in self._lost, "no reply to a member that is lost", shown,
             "leave lost members out of replies; their contribution still counts",
         )  # fmt: skip
         require(not push.answered, "every push answered exactly once", f"{shown}: {name} a second time", "reply once")
@@ -292,7 +293,7 @@ class PushSchedule:
         push.answered = True
         self._answered[name][key] += not push.orphaned  # that one is ignored by a member that has joined again
 
-    def _look_at_steps(self, effect: Reply, shown: str) -> None:
+    def _check_steps(self, effect: Reply, shown: str) -> None:
         if not effect.steps:
             return
         workers = {worker.name for member in self.tier.members for worker in member.workers}
@@ -302,7 +303,7 @@ class PushSchedule:
             "declare assigns_steps = True, or return the steps from local_steps alone",
         )  # fmt: skip
         require(
-            not self.place.steps_assigned_above, "no assignment where tier.steps_assigned_above",
+            not self.case.steps_assigned_above, "no assignment where tier.steps_assigned_above",
             f"{shown} assigns steps",
             "leave steps empty there",
         )  # fmt: skip
@@ -315,24 +316,24 @@ class PushSchedule:
 
     # ---- waits --------------------------------------------------------------------------------------------------
 
-    def _look_at_holding(self, aggregated: Sequence[_PushState], after: Push | str) -> None:
+    def _check_holding(self, aggregated: Sequence[_PushState], after: Push | str) -> None:
         held = [push.member for push in aggregated if not push.answered and not push.orphaned]
         self.held |= bool(held)
         require(
             not held or self._entry.holds, "holds = False: each push is answered with its aggregate",
-            f"{self.place.name}, after {_name(after)}: no reply to {', '.join(held)}",
+            f"{self.case.name}, after {_name(after)}: no reply to {', '.join(held)}",
             "reply together with the aggregate, or declare holds = True",
         )  # fmt: skip
 
-    def _look_at_waits(self) -> None:
+    def _check_waits(self) -> None:
         for (key, round_), pushes in self._pushes.items():
             waiting = [push.member for push in pushes if not push.answered and not push.orphaned]
             named = self.policy.waiting_for(key, round_)
             shown = (
-                f"{self.place.name}: waiting_for({key}, {round_}) is {named}; {', '.join(waiting) or 'no member'} waits"
+                f"{self.case.name}: waiting_for({key}, {round_}) is {named}; {', '.join(waiting) or 'no member'} waits"
             )
             if self._entry.waits:
-                self._names_the_missing(key, round_, named, shown)
+                self._check_missing(key, round_, named, shown)
             elif waiting:
                 require(
                     named and all(self._is_behind(name, key, round_) for name in named),
@@ -340,27 +341,27 @@ class PushSchedule:
                     "name those whose pushes would release it",
                 )  # fmt: skip
 
-    def _names_the_missing(self, key: int, round_: int, named: Sequence[str], shown: str) -> None:
+    def _check_missing(self, key: int, round_: int, named: Sequence[str], shown: str) -> None:
         pushes = self._pushes[key, round_]
         if all(push.orphaned for push in pushes):
             return  # no present member waits
-        pushed = {(push.member, push.life) for push in pushes}
-        missing = tuple(name for name in self._expected(round_) if (name, self._lives[name]) not in pushed)
+        pushed = {(push.member, push.incarnation) for push in pushes}
+        missing = tuple(name for name in self._expected(round_) if (name, self._incarnations[name]) not in pushed)
         require(
             tuple(named) == missing, f"waiting_for to name exactly the missing members, here {missing}", shown,
             "return the members, in rank order, whose push of that key and round has not arrived",
         )  # fmt: skip
 
     def _is_behind(self, name: str, key: int, round_: int) -> bool:
-        """Return whether a member has finished no more rounds than the one whose push of ``round_`` waits."""
-        count = self.place.pushes_per_round
+        """Return whether a member has finished at most as many rounds as the one whose push of ``round_`` waits."""
+        count = self.case.pushes_per_round
         finished = self._next[name][key] // count if name in self._present() else round_ + 1
-        return finished * self.place.spacing <= round_ // count
+        return finished * self.case.spacing <= round_ // count
 
-    def _at_the_end(self) -> None:
+    def _check_end(self) -> None:
         for (key, round_), pushes in sorted(self._pushes.items()):
             for push in pushes:
-                shown = f"{self.place.name}: {push.member}'s push of key {key}, round {round_}"
+                shown = f"{self.case.name}: {push.member}'s push of key {key}, round {round_}"
                 lost = push.orphaned and not self._entry.waits
                 require(
                     push.aggregated or lost, "every push aggregated exactly once", f"{shown} was never aggregated",
@@ -373,7 +374,7 @@ class PushSchedule:
         for name in self._present():
             require(
                 min(self._next[name]) >= self._ends[name] or self._changes.losses, "every member comes to its end",
-                f"{self.place.name}: {name} stopped at push {min(self._next[name])}", "answer every push",
+                f"{self.case.name}: {name} stopped at push {min(self._next[name])}", "answer every push",
             )  # fmt: skip
 
 

@@ -82,7 +82,7 @@ def _request(arguments: argparse.Namespace, name: str) -> Request:
 
 
 def _needs_sandbox(study: Study, request: Request) -> bool:
-    """Whether the study makes emulated networks itself, which only works inside namespaces of its own."""
+    """Return whether the study makes emulated networks itself, which only works inside namespaces of its own."""
     if not study.sandboxed or "emulate" not in (request.on or study.on):
         return False
     from emulation.sandbox import is_inside

@@ -1,4 +1,4 @@
-"""The command ``testbed``: parse the command line, run the verb, and turn every error into one message."""
+"""The command ``testbed``: parses the command line, executes the verb, and reports every error as one message."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ exit codes:
     0  done
     1  an error of this program
     2  the scenario or the command line is wrong; nothing was created
-    3  this machine cannot do what was asked; `testbed doctor` says what would help
+    3  this machine cannot do what was asked; `testbed doctor` names the cures
     4  a node failed; the message names node, step and cause
     5  a wait passed its deadline, or no node could advance any more
     6  the emulated links do not match the plan
@@ -68,12 +68,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(given[:at])
     arguments.command = given[at + 1 :]  # of `testbed shell … --in NODE -- COMMAND`
     try:
-        with relaxed_garbage_collection():  # else a fifth of the time of a large run goes to looking
+        with relaxed_garbage_collection():  # otherwise the collector takes a fifth of the time of a large run
             outcome = arguments.execute(arguments)
         if isinstance(outcome, int):
             return outcome
-        code, told = outcome if isinstance(outcome, tuple) else (0, outcome)
-        print(json.dumps(told))
+        code, output = outcome if isinstance(outcome, tuple) else (0, outcome)
+        print(json.dumps(output))
         return int(code)
     except TestbedError as error:
         return _report(arguments, str(error), error.exit_code, error)
@@ -109,7 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def unforeseen(error: Exception) -> tuple[str, int]:
-    """Return message and exit code of an unforeseen error: an unusable path, or a defect of the testbed."""
+    """Return message and exit code of an error that no verb expects: an unusable path, or a defect of the testbed."""
     if isinstance(error, OSError):
         error.filename = error.filename or "output"
         if (ours := of_os(error)) is not None:

@@ -57,13 +57,8 @@ def _provenance(run: StoredRun) -> list[Any]:
     about = run.manifest
     if not about:
         return []
-    own, machine = about["testbed"], about["machine"]
-    commit = (own["git_commit"] or "no checkout")[:12] + (" with changes" if own["git_dirty_sha256"] else "")
-    packages = ", ".join(f"{name} {about['packages'][name]}" for name in ("torch", "numpy"))
     rows = [
-        ("testbed", f"{own['version']} ({commit})"),
-        ("software", f"Python {about['python']}, {packages}, {machine['system']} {machine['kernel']}"),
-        ("machine", f"{machine['cpu']}, {machine['usable_cores']} of {machine['cores']} cores"),
+        *run.provenance.items(),
         ("seed", str(about["seed"])),
         ("command", " ".join(about["argv"])),
         ("back end", ", ".join(f"{key}: {value}" for key, value in about["capabilities"].items()) or look.NONE),

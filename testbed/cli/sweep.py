@@ -1,6 +1,6 @@
 """Run a scenario many times with different values and seeds, and write the results as one table.
 
-Each run is keyed by the content of its plan and the version of the code, and finished runs are not repeated: to
+A run is identified by the content of its Plan and the version of the code, and finished runs are not repeated. To
 continue an interrupted sweep, start it again.
 """
 
@@ -26,7 +26,7 @@ FAILURES_SHOWN = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "scenario", type=Path, help="scenario, with or without a sweep section; or a file with only the latter"
+        "scenario", type=Path, help="scenario, with or without a section sweep; or a file with that section only"
     )
     parser.add_argument("--on", choices=BACK_ENDS, help="back end, instead of the scenario's own")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=V,V", dest="grid",

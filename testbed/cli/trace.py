@@ -78,18 +78,17 @@ def _list(as_json: bool) -> Outcome:
 
 
 def _read(arguments: argparse.Namespace) -> tuple[str, Trace]:
-    from topologies.library import LIBRARY, library_path, trace_about
+    from topologies.library import find_trace
     from topologies.traces import MAX_POINTS, Reading, read_trace
     from topologies.traces.model import MAX_READ
 
-    name = arguments.trace
-    shipped = name in LIBRARY and not Path(name).exists()
+    path, what = find_trace(arguments.trace)
     reading = Reading(
-        what=arguments.what or (trace_about(name)[0] if shipped else "rate"), format=arguments.format,
+        what=arguments.what or what, format=arguments.format,
         unit=arguments.unit, time_unit=arguments.time_unit, step_s=_time(arguments.step, "--step"),
         source=arguments.source, target=arguments.target, most_steps=MAX_READ if arguments.resample else MAX_POINTS,
     )  # fmt: skip
-    return Path(name).name, read_trace(library_path(name) if shipped else Path(name), reading)
+    return Path(arguments.trace).name, read_trace(path, reading)
 
 
 def _changed(trace: Trace, arguments: argparse.Namespace) -> Trace:

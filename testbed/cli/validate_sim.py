@@ -69,7 +69,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     found = verdict(points)
     itself = reproduced(points)
     write_table(points, arguments.out / "errors.csv")
-    error_map(points, arguments.out / "error-map.png")
+    error_map(points).savefig(arguments.out / "error-map.png", dpi=150)
     if arguments.json:
         rows = [asdict(point) | {"error": point.error, "valid": point.valid} for point in points]
         reproduced_by = asdict(itself) if itself else None

@@ -1,4 +1,4 @@
-"""Runs on several machines: an agent on each of them, which starts nodes there, and the driver, which sees all.
+"""Runs on several machines: an agent on each machine starts and watches the nodes there, on behalf of one driver.
 
 ``connection`` joins a Ray cluster, for these runs and for sweeps. ``machines`` decides which node runs where,
 ``control`` is the connection between driver and agents, ``clocks`` relates the machines' clocks. ``agents`` holds all

@@ -1,9 +1,8 @@
-"""The agents of a run, as the driver sees them: started, connected, asked, and their clocks compared all the time."""
+"""The driver's side of the agents of a run: it starts them, asks them, and compares their clocks throughout."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import secrets
 import selectors
@@ -13,20 +12,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from testbed import errors
 from testbed.cluster import control
-from testbed.cluster.clocks import ClockComparison, correct_file, sample_of
-from testbed.cluster.connection import ClusterMachine
+from testbed.cluster.clocks import ClockComparison, clock_of_machine, correct_file, sample_of
 from testbed.cluster.control import Content, ControlConnection, ControlLost
 from testbed.cluster.files import ReceivedFiles
 from testbed.cluster.machines import Placement, cluster_of, place, placed_on
+from testbed.cluster.starting import AgentStarter, StartedAgent, Ticket
 from testbed.errors import CapabilityError, NodeLost, RunFailed, TestbedError
 from testbed.plan.model import Plan, to_json
-from testbed.process_id import boot_id
 from testbed.realtime.tls import new_pem, tls_of
 
 START_LIMIT_S = 120.0
@@ -38,58 +36,6 @@ _TICK_S = 0.05
 _QUIT_S = 5.0
 _LEAST_SILENCE_S = 10.0
 _REASON_S = 0.3  # after the end of a connection, until it is known how its agent has ended
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ticket:
-    """What an agent needs to know before it can connect; it holds the run's secrets.
-
-    driver     host and port at which the driver listens
-    key        of the control connection, in hexadecimal; ``secret``: of the run
-    pem        key and certificate of the run, if it has TLS
-    """
-
-    name: str
-    driver: tuple[str, int]
-    key: str = field(repr=False)
-    secret: str = field(repr=False)
-    run_id: str
-    plan: str
-    bind: str
-    nodes: tuple[str, ...]
-    working_directory: str
-    pem: str = field(default="", repr=False)
-
-
-class StartedAgent(Protocol):
-    """An agent that has been started somewhere."""
-
-    def lost(self) -> str:
-        """Return why it cannot be running any more; empty while it may be."""
-
-    def output(self) -> str:
-        """Return what it has written to its standard error, as far as that can be known."""
-
-    def stop(self) -> None:
-        """End it, if it still runs, and remove what it leaves."""
-
-
-class AgentStarter(Protocol):
-    """Starts agents: on this machine, or on those of a cluster. ``address``: of the cluster."""
-
-    address: str
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
-
-    def machines(self, plan: Plan) -> dict[str, list[ClusterMachine]]:
-        """Return the machines for each data centre, in a fixed order."""
-
-    def driver_address(self) -> str:
-        """Return the address at which agents reach the driver."""
-
-    def start(self, placement: Placement, ticket: Ticket) -> StartedAgent:
-        """Start an agent; return at once."""
 
 
 @dataclass(slots=True)
@@ -113,7 +59,7 @@ class AgentHandle:
 
 
 class Agents:
-    """All agents of a run, from the first connection to the end. ``events``: what nodes have told, with its agent."""
+    """All agents of a run, from the first connection to the end. ``events``: messages about nodes, and their agents."""
 
     def __init__(self, plan: Plan, directory: Path, starter: AgentStarter, epoch_ns: int) -> None:
         self._plan, self._directory, self._starter, self._epoch_ns = plan, directory, starter, epoch_ns
@@ -288,7 +234,7 @@ class Agents:
         self._selector.unregister(descriptor)
 
     def turn(self, timeout_s: float) -> None:
-        """Take what has come, or comes within ``timeout_s``; ask for the time where that is due."""
+        """Handle messages that have arrived, or arrive within ``timeout_s``, and compare clocks when that is due."""
         self._admit()
         now_s = time.monotonic()
         if now_s >= self._ping_due_s:
@@ -312,7 +258,7 @@ class Agents:
             self._lose(agent, f"no sign of life for {self._silence_s:g} s")
 
     def wait_s(self, duration_s: float) -> None:
-        """Return after that time. Agents hear of the driver meanwhile."""
+        """Wait for that time, and serve the agents meanwhile."""
         end_s = time.monotonic() + duration_s
         while (left_s := end_s - time.monotonic()) > 0:
             self.turn(left_s)
@@ -394,7 +340,7 @@ class Agents:
         self._selector.close()
 
     def correct_events(self) -> None:
-        """Let all times in the run's files of events be by this machine's clock."""
+        """Convert all times in the run's files of events to this machine's clock."""
         if all(agent.clock.same for agent in self._all):
             return
         of_node: dict[str, Callable[[float], float]] = {}
@@ -444,14 +390,3 @@ def _value(answer: Content, agent: str) -> Any:
 def _end_of(agent: AgentHandle) -> str:
     lines = agent.started.output().strip().splitlines()
     return f": {lines[-1]}" if lines else ""
-
-
-def clock_of_machine() -> str:
-    """Return a text that two machines share exactly if they have one clock: of one kernel, in one time namespace."""
-    space = Path("/proc/self/ns/time")
-    return f"{boot_id()} {space.readlink() if space.exists() else ''}"
-
-
-def line_of(ticket: Ticket) -> bytes:
-    """Return a ticket as an agent reads it."""
-    return json.dumps(asdict(ticket)).encode() + b"\n"

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from testbed.process_id import boot_id
 from testbed.results import atomic
 from testbed.results.events import PartReader
 
@@ -116,6 +117,12 @@ def _interpolated(knots: list[ClockSample], at_ns: int) -> float:
     before, after = knots[place - 1], knots[place]
     share = (at_ns - before.at_ns) / (after.at_ns - before.at_ns)
     return before.offset_ns + share * (after.offset_ns - before.offset_ns)
+
+
+def clock_of_machine() -> str:
+    """Return a text that two machines share exactly if they have one clock: of one kernel, in one time namespace."""
+    space = Path("/proc/self/ns/time")
+    return f"{boot_id()} {space.readlink() if space.exists() else ''}"
 
 
 _OWN = ("t", "t0", "snapshot_t")  # fields of events that are times by the writer's clock

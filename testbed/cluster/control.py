@@ -1,4 +1,4 @@
-"""The connection between the driver and an agent: messages that both ends can be sure of, in their order.
+"""The connection between the driver and an agent: authenticated messages, delivered in order.
 
 An agent connects to the driver, names itself and sends a nonce; the driver answers with another. The key of the
 connection is derived from both and from the key in the agent's ticket. Every message is MessagePack and carries its
@@ -23,7 +23,7 @@ import msgspec
 from testbed.realtime.tls import WOULD_BLOCK, Tls
 
 KEY_BYTES = 32
-SEND_LIMIT_S = 30.0  # a peer that takes nothing for so long is lost
+SEND_LIMIT_S = 30.0  # a peer that reads nothing for this long is considered lost
 PIECE_BYTES = 1 << 18  # of a file, in one message
 _MAGIC = b"TBA1"
 _NONCE_BYTES, _CODE_BYTES, _READ_BYTES = 32, 32, 1 << 18
@@ -36,7 +36,7 @@ Content = dict[str, Any]
 
 
 class ControlLost(ConnectionError):
-    """The other end is gone, or sends what it cannot have sent."""
+    """The other end is gone, or a message of it is not authentic."""
 
 
 class ControlConnection:
@@ -125,14 +125,14 @@ def connect(address: tuple[str, int], name: str, key: bytes, tls: Tls | None, li
         sock = tls.client.wrap_socket(sock)
     nonce = secrets.token_bytes(_NONCE_BYTES)
     sock.sendall(_MAGIC + _NAME.pack(len(name.encode())) + name.encode() + nonce)
-    theirs = _exactly(sock, _NONCE_BYTES)
+    theirs = exactly(sock, _NONCE_BYTES)
     return ControlConnection(sock, hmac.digest(key, nonce + theirs, "sha256"), b"agent", b"driver")
 
 
 def accept(
     sock: socket.socket, keys: dict[str, bytes], tls: Tls | None, limit_s: float
 ) -> tuple[str, ControlConnection]:
-    """Return who has connected, and the driver's end. It is that agent only once a message of it has come.
+    """Return the name that a new connection claims, and the driver's end. Its first message proves the claim.
 
     keys  of the agents that are awaited, by name. Close the socket and raise ``OSError`` for others.
     """
@@ -149,10 +149,10 @@ def _accepted(
     sock.settimeout(limit_s)
     if tls is not None:
         sock = tls.server.wrap_socket(sock, server_side=True)
-    if _exactly(sock, len(_MAGIC)) != _MAGIC:
+    if exactly(sock, len(_MAGIC)) != _MAGIC:
         raise ControlLost("no agent of this project")
-    name = _exactly(sock, _NAME.unpack(_exactly(sock, 1))[0]).decode(errors="replace")
-    nonce = _exactly(sock, _NONCE_BYTES)
+    name = exactly(sock, _NAME.unpack(exactly(sock, 1))[0]).decode(errors="replace")
+    nonce = exactly(sock, _NONCE_BYTES)
     if name not in keys:
         raise ControlLost(f"no agent {name!r} is awaited")
     ours = secrets.token_bytes(_NONCE_BYTES)
@@ -160,11 +160,12 @@ def _accepted(
     return name, ControlConnection(sock, hmac.digest(keys[name], nonce + ours, "sha256"), b"driver", b"agent")
 
 
-def _exactly(sock: socket.socket, size: int) -> bytes:
+def exactly(sock: socket.socket, size: int) -> bytes:
+    """Return the next ``size`` bytes of a socket. Raise ``ControlLost`` if the connection ends before."""
     data = b""
     while len(data) < size:
         piece = sock.recv(size - len(data))
         if not piece:
-            raise ControlLost("the connection has ended during its handshake")
+            raise ControlLost("the other end has closed the connection")
         data += piece
     return data

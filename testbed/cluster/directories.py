@@ -1,4 +1,4 @@
-"""Directories of agents: for the files that nodes write until they are sent home. None outlives its agent for long.
+"""Directories of agents, for the files of their nodes until these have been sent to the driver.
 
 An agent holds a lock on its directory, and removes it at its end. If it is killed, what has started it removes it; if
 that is killed as well, the next agent on the machine does.

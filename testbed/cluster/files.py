@@ -1,7 +1,7 @@
-"""Files that come home: an agent sends what its nodes write, and the driver puts it into the run directory.
+"""Transfer of files to the driver: an agent sends what its nodes write, and the driver stores it in the run directory.
 
-Files of events grow, and are sent as they do. Checkpoints and the files of failures are sent whole, once they are
-complete. Of a checkpoint every machine has a part; it counts when the manifest and all files that it names are here.
+Files of events are sent while they grow. Checkpoints and the files of failures are sent once they are complete. Every
+machine has a part of a checkpoint; it is valid when the manifest and all files that it names have arrived.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ReceivedFiles:
         self.events: list[Path] = []
 
     def take(self, message: Content) -> None:
-        """Take a message of ``SentFiles``. Raise ``ValueError`` if it names what is no file of a run."""
+        """Store a message of ``SentFiles``. Raise ``ValueError`` if it does not name a file of a run."""
         path = self._paths.get(message["file"])
         if path is None:
             path = self._paths[message["file"]] = self._new(message["file"])

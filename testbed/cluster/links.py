@@ -1,12 +1,11 @@
-"""What the real network between two machines does: round trips, rate and losses of one TCP connection.
+"""Measurement of the real network between two machines: round trips, rate and losses of one TCP connection.
 
-One agent serves, in a process of its own, the other one measures: it sends the token that the driver has given to both,
-then bytes that come back one by one, then as much as goes in ``SECONDS``, at most ``MOST_BYTES``.
+One agent serves, in a process of its own, and the other one measures. It sends the token that the driver has given to
+both, then single bytes that are echoed, then as much as it can in ``SECONDS``, at most ``MOST_BYTES``.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import secrets
 import signal
@@ -16,7 +15,8 @@ import struct
 import time
 from typing import Any
 
-from testbed.cluster.control import Content
+from testbed.cluster.control import Content, exactly
+from testbed.process_id import die_with_parent
 from testbed.realtime.sockets import TcpInfo
 
 SECONDS, MOST_BYTES, ROUND_TRIPS = 0.5, 4 << 20, 10
@@ -37,7 +37,7 @@ def serve(asked: Content, *, bind: str) -> int:
     port: int = listener.getsockname()[1]
     if os.fork() == 0:
         try:
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+            die_with_parent()
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(int(_LIMIT_S))
             _serve(listener, asked["token"])
@@ -52,11 +52,11 @@ def _serve(listener: socket.socket, token: bytes) -> None:
         sock, _ = listener.accept()
         sock.settimeout(_LIMIT_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if _exactly(sock, TOKEN_BYTES) == token:
+        if exactly(sock, TOKEN_BYTES) == token:
             break
         sock.close()
     for _ in range(ROUND_TRIPS):
-        sock.sendall(_exactly(sock, 1))
+        sock.sendall(exactly(sock, 1))
     count = 0
     while data := sock.recv(_PIECE_BYTES):
         count += len(data)
@@ -75,7 +75,7 @@ def measure(asked: Content) -> dict[str, Any]:
             while sent < MOST_BYTES and time.monotonic() - begin_s < SECONDS:
                 sent += sock.send(data)
             sock.shutdown(socket.SHUT_WR)
-            (count,) = _COUNT.unpack(_exactly(sock, _COUNT.size))
+            (count,) = _COUNT.unpack(exactly(sock, _COUNT.size))
             took_s = time.monotonic() - begin_s
             info = TcpInfo.of(sock)
     except OSError as error:
@@ -89,15 +89,5 @@ def measure(asked: Content) -> dict[str, Any]:
 def _round_trip_s(sock: socket.socket) -> float:
     begin_s = time.monotonic()
     sock.sendall(b"\0")
-    _exactly(sock, 1)
+    exactly(sock, 1)
     return time.monotonic() - begin_s
-
-
-def _exactly(sock: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        piece = sock.recv(size - len(data))
-        if not piece:
-            raise ConnectionError("the other end has closed the connection")
-        data += piece
-    return data

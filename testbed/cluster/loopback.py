@@ -8,30 +8,30 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Self
 
-from testbed.cluster.agents import StartedAgent, Ticket, line_of
 from testbed.cluster.connection import ClusterMachine
 from testbed.cluster.directories import remove_directories
 from testbed.cluster.machines import Placement, cluster_of
+from testbed.cluster.starting import StartedAgent, Ticket, line_of
 from testbed.environment import host_environment
 from testbed.plan.model import Plan
 
-NOTHING: Mapping[str, str] = {}
-AGENT = ("-m", "testbed.execution.agent")
+_NOTHING: Mapping[str, str] = {}
+_AGENT = "testbed.execution.agent"
 _FIRST = 2  # 127.0.0.2; others use 127.0.0.1
 _STOP_S = 5.0
 _MOST_OUTPUT_BYTES = 1 << 20
 
 
 class AgentProcess:
-    """An agent that is a child of this process."""
+    """An agent that is a child of this process. ``variables``: of its environment, beside those of host processes."""
 
-    def __init__(self, ticket: Ticket, python: Sequence[str], variables: Mapping[str, str] = NOTHING) -> None:
+    def __init__(self, ticket: Ticket, variables: Mapping[str, str] = _NOTHING) -> None:
         self._log = tempfile.TemporaryFile("w+b")
         self.process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "TERM", sys.executable, *python], stdin=subprocess.PIPE, stdout=self._log,
+            ["setpriv", "--pdeathsig", "TERM", sys.executable, "-m", _AGENT], stdin=subprocess.PIPE, stdout=self._log,
             stderr=self._log, start_new_session=True, env={**host_environment(), **variables},
         )  # fmt: skip
         assert self.process.stdin is not None
@@ -63,12 +63,9 @@ class AgentProcess:
 
 
 class LoopbackAgents:
-    """See ``AgentStarter``. ``python``: what the interpreter of an agent is given."""
+    """See ``AgentStarter``."""
 
     address = "loopback"
-
-    def __init__(self, python: Sequence[str] = AGENT) -> None:
-        self._python = python
 
     def __enter__(self) -> Self:
         return self
@@ -88,7 +85,7 @@ class LoopbackAgents:
         return "127.0.0.1"
 
     def start(self, placement: Placement, ticket: Ticket) -> StartedAgent:
-        return AgentProcess(ticket, self._python)
+        return AgentProcess(ticket)
 
 
 def address(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Machines, and which node of a Plan runs on which. Pure."""
+"""Placement of the nodes of a Plan on machines. Pure."""
 
 from __future__ import annotations
 

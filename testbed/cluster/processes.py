@@ -1,4 +1,4 @@
-"""The nodes of a run on several machines, as ``testbed.realtime.fleet`` wants them: started and watched by agents."""
+"""The nodes of a run on several machines, for ``testbed.realtime.fleet``: agents start and watch them."""
 
 from __future__ import annotations
 

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from testbed.cluster import connection
-from testbed.cluster.agents import StartedAgent, Ticket
 from testbed.cluster.connection import ClusterMachine
-from testbed.cluster.loopback import AGENT, AgentProcess
+from testbed.cluster.loopback import AgentProcess
 from testbed.cluster.machines import Placement, cluster_of
+from testbed.cluster.starting import StartedAgent, Ticket
 from testbed.plan.model import Plan
 
 _STOP_S = 5.0
-_FINE = "ended"
 
 
 class AgentActor:
@@ -30,7 +29,7 @@ class AgentActor:
         with suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, 0, 0)  # Ray raises the niceness of its workers
         path = os.pathsep.join(place for place in sys.path if place)  # where Ray has unpacked this testbed
-        self._agent = AgentProcess(ticket, AGENT, {"PYTHONPATH": path})
+        self._agent = AgentProcess(ticket, {"PYTHONPATH": path})
 
     def wait(self) -> str:
         """Return how the agent has ended, when it has."""

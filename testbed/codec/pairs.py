@@ -10,7 +10,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-MAX_SIZE = 2**31 - 1
 ROUNDING = 1e-9  # so that 0.29 of 100 elements are 29, although 0.29·100 is a little less in float64
 
 

@@ -1,1 +1,1 @@
-"""What a person sees of runs and sweeps: tables and numbers on a terminal or in a notebook, and progress."""
+"""Output for people: tables and numbers on a terminal or in a notebook, and the progress of runs and sweeps."""

@@ -1,4 +1,4 @@
-"""Which display fits: JSON lines, nothing, a notebook's table, a terminal's table, or plain lines."""
+"""The choice of a display: JSON lines, nothing, a table in a notebook or on a terminal, or plain lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Format tables and numbers for the terminal, once for all verbs."""
+"""Formats of tables and numbers on the terminal, shared by all verbs."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _FORMAT = '<pre style="line-height:1.25;font-family:monospace;white-space:pre;ov
 
 
 def is_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Return whether this process is the kernel of a notebook."""
     shell = sys.modules.get("IPython")
     return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
 

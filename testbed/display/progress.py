@@ -89,7 +89,7 @@ class PlainLines(Display):
             self._print_state(now)
 
     def _is_due(self) -> bool:
-        """Whether another tenth is complete. A program's length is unknown: its state is always due."""
+        """Return whether another tenth is complete. A program's length is unknown: its state is always due."""
         total = self._state.total
         return not total or self._state.completed * 10 // total > self._tenth
 

@@ -1,4 +1,4 @@
-"""How much longer a run, or a sweep, takes."""
+"""An estimate of the remaining time of a run or a sweep."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _MEAN_ROUNDS = 5  # first rounds, whose mean is the estimate
 
 
 class Remaining:
-    """Estimates how much longer a run takes at most, from the times at which its rounds were completed.
+    """Estimates the remaining time of a run, as an upper bound, from the times at which its rounds were completed.
 
     The time of a round is a mean that is exponentially smoothed over about a third of the run,
-    and starts at the mean of the first rounds. Time before training does not count.
+    and starts at the mean of the first rounds. The time before training is not part of it.
     """
 
     def __init__(self, total: int) -> None:
@@ -21,11 +21,11 @@ class Remaining:
         self._round_s: float | None = None
 
     def begin(self, now_s: float) -> None:
-        """Training begins. ``now_s``: on any clock, as in the other methods."""
+        """Start the estimate when training begins. ``now_s``: on any clock, which the other methods use too."""
         self._began_s = self._at_s = now_s
 
     def take(self, completed: int, now_s: float) -> None:
-        """All workers have completed that many rounds."""
+        """Record that all workers have completed this many rounds."""
         if completed <= self._done:
             return
         if self._done < _MEAN_ROUNDS:
@@ -37,9 +37,9 @@ class Remaining:
         self._done, self._at_s = completed, now_s
 
     def at(self, now_s: float) -> float | None:
-        """Return the remaining time, in s; ``None`` before the first round, or if the number of rounds is unknown (0).
+        """Return the remaining time in s; ``None`` before the first round, or if the number of rounds is unknown (0).
 
-        It falls while a round is under way.
+        It decreases while a round is in progress.
         """
         if self._round_s is None or not self._total:
             return None

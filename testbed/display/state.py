@@ -1,4 +1,4 @@
-"""The state of a run in progress: progress events, folded into one row per data centre. Pure."""
+"""The state of a run in progress, from its progress events: one row per data centre. Pure."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class RunState:
         return _ends(work for row in self.rows.values() for work in row.work.values())
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """Fold one progress event in; unknown kinds are ignored."""
+        """Update the state by one progress event; unknown kinds are ignored."""
         self.t = float(event.get("t") or self.t)
         self.simulated_rate = event.get("rate", self.simulated_rate)
         match event["kind"]:
@@ -110,7 +110,7 @@ class RunState:
                         work[1] += int(known.get("samples", 0))
 
     def _move(self, before: int, after: int) -> None:
-        """One data centre has completed other rounds than before. To count all anew costs more than the run."""
+        """Update the counts when a data centre has completed a round. Counting all of them again would be too slow."""
         if before != after:
             self._reached[after] += 1
             self._reached[before] -= 1

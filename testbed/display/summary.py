@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from analysis import numbers
 from testbed.display import look
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def answer(run: StoredRun) -> Table:
     target = run.plan["training"]["target_accuracy"]
     rows = (
         ("rounds", str(result["rounds"]), f"of at most {run.plan['training']['rounds']}"),
-        ("steps", *_work(result, "steps")),
-        ("samples", *_work(result, "samples")),
+        ("steps", numbers.per_worker(result, "steps"), "per worker"),
+        ("samples", numbers.per_worker(result, "samples"), "per worker"),
         ("accuracy", look.number(result["accuracy"]), "test set"),
         ("round time", look.seconds(result["round_time_s"]), "mean, without evaluation"),
         (f"time to {look.share(target)}" if target else "time to target", look.seconds(result["time_to_target_s"]),
@@ -75,12 +76,6 @@ def _of_program(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, st
     if result["accuracy"] is not None:
         rows.append(("accuracy", look.number(result["accuracy"]), "last reported"))
     return [*rows, ("whole command", look.seconds(result["duration_s"]), _clock_of(result))]
-
-
-def _work(result: dict[str, Any], what: str) -> tuple[str, str]:
-    """Return the number and the remark of a row; results of earlier releases have no number."""
-    ends = result.get(f"{what}_per_worker")
-    return (look.span(*ends) if ends else look.NONE), "per worker"
 
 
 def traffic(run: StoredRun) -> Table:

@@ -1,6 +1,6 @@
 """The agent of a run on one machine: starts the nodes that are placed there, and does what the driver asks.
 
-``python -m testbed.execution.agent`` reads a ticket, a line of JSON, from standard input (``testbed.cluster.agents``
+``python -m testbed.execution.agent`` reads a ticket, a line of JSON, from standard input (``testbed.cluster.starting``
 makes it), connects to the driver, and ends when that connection or standard input does: then nothing of the run is
 left on the machine. It has one thread and no event loop, as nodes are forked from it.
 
@@ -16,7 +16,6 @@ signal    send a signal to nodes (no answer)    ping     tell the clock (answere
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hmac
 import json
 import os
@@ -33,15 +32,17 @@ from pathlib import Path
 from typing import Any
 
 from testbed.cluster import files, links
-from testbed.cluster.agents import Ticket, clock_of_machine
+from testbed.cluster.clocks import clock_of_machine
 from testbed.cluster.control import Content, ControlConnection, ControlLost, connect
 from testbed.cluster.directories import new_directory
+from testbed.cluster.starting import Ticket
 from testbed.errors import TestbedError
 from testbed.execution.compiler import leave_out_compiler
 from testbed.execution.scripts import failure_files, is_scripted
 from testbed.execution.sweep_points import code_version
 from testbed.plan.code import check_code
 from testbed.plan.model import Plan, from_json
+from testbed.process_id import die_with_parent
 from testbed.realtime.auth import Credentials
 from testbed.realtime.child import Launch
 from testbed.realtime.endpoints import MachineEndpoints
@@ -206,7 +207,7 @@ class Agent:
 
 
 def credentials(ticket: Ticket, attempt: int, tls: Tls | None) -> Credentials:
-    """Return the credentials of an attempt, which all agents derive alike: what is left of another is a stranger."""
+    """Return the credentials of an attempt. All agents derive the same; nodes left of other attempts are rejected."""
     derived = hmac.digest(bytes.fromhex(ticket.secret), f"attempt {attempt}".encode(), "sha256")
     return Credentials(f"{ticket.run_id}-{attempt}", derived, tls)
 
@@ -222,7 +223,7 @@ def about_machine() -> dict[str, Any]:
 
 def main(clock: Callable[[], int] = time.monotonic_ns) -> int:
     """Run the agent to its end; return the exit status."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: beside the end of standard input
+    die_with_parent(signal.SIGTERM)  # beside the end of standard input
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
     ticket = Ticket(**json.loads(sys.stdin.buffer.readline()))
     os.umask(0o077)

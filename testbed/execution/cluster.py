@@ -1,4 +1,4 @@
-"""Deployment: every node a real process, on the machine of a cluster that its data centre is, over real networks.
+"""Deployment: every node is a real process on a machine of its data centre, and messages cross real networks.
 
 This process is the driver. It starts an agent on each machine (``testbed.cluster``) and does for all of them what the
 host process of other back ends does: deadlines, faults, restarts, the wait graph, and the run directory.
@@ -21,7 +21,8 @@ from testbed.results.events import EventLog
 from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
-    from testbed.cluster.agents import AgentHandle, Agents, AgentStarter
+    from testbed.cluster.agents import AgentHandle, Agents
+    from testbed.cluster.starting import AgentStarter
     from testbed.realtime.fleet import Fleet
 
 LOOPBACK = "loopback"

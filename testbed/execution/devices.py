@@ -1,4 +1,4 @@
-"""The GPUs of a run: refused before anything starts if this machine lacks them, and given to nodes by load."""
+"""The GPUs of a run: a run is refused before it starts if they are missing, and nodes get them by load."""
 
 from __future__ import annotations
 

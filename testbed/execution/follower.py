@@ -1,4 +1,4 @@
-"""What follows a run while it runs, and may end it."""
+"""The interface of objects that follow a run in progress and may end it."""
 
 from __future__ import annotations
 

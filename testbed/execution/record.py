@@ -1,4 +1,4 @@
-"""Before and after a run on any back end: claim the run directory; afterwards, write its tables and its result."""
+"""The run directory before and after a run on any back end: claim it; afterwards, write its tables and its result."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ FOLDER = "checkpoints"
 
 
 def checkpoint_files(plan: Plan, directory: Path, report: Progress) -> CheckpointFiles | None:
-    """The files of a run that keeps checkpoints or has some to resume from; None for other runs.
+    """Return the files of a run that keeps checkpoints or has some to resume from; None for other runs.
 
     Raise ``ScenarioError`` if there are checkpoints and none is intact.
     """
@@ -43,7 +43,7 @@ def take_over(before: Path, directory: Path) -> None:
 
 
 def find(run: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first. Raise ``ScenarioError`` if it has none."""
+    """Return the checkpoints of a run, oldest first. Raise ``ScenarioError`` if it has none."""
     found = sorted((run / FOLDER).glob("ckpt-*"))
     if not found:
         raise ScenarioError(

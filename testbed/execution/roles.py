@@ -29,7 +29,7 @@ def fitted(plan: Plan, nodes: Collection[str] | None = None) -> Plan:
 def role_maker(
     plan: Plan, files: CheckpointFiles | None, failures: FailureFiles | None = None
 ) -> Callable[[Plan, NodePlan], AnyRole]:
-    """A function that makes the role of a node, in the node's own process.
+    """Return a function that makes the role of a node, in the node's own process.
 
     files     the run's checkpoints, if it keeps any
     failures  what failed scripts leave behind, if the run has scripts

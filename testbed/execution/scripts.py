@@ -1,4 +1,4 @@
-"""What runs of users' scripts have besides others: the files of failures, and a watch in each process of scripts."""
+"""What runs of users' scripts need in addition: the files of failures, and a watch in each process of scripts."""
 
 from __future__ import annotations
 

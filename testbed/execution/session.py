@@ -25,7 +25,7 @@ from testbed.execution import exact
 from testbed.execution.host_process import HostProcess
 from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.plan.model import Plan
-from testbed.results.failures import OomKills
+from testbed.results.oom_kills import OomKills
 from testbed.results.progress import Progress
 
 STOP_GRACE_S = 10.0
@@ -114,7 +114,7 @@ def _events(lines: Iterable[str]) -> Any:
 
 
 def _reason(plan: Plan, directory: Path, code: int, kills: OomKills) -> str:
-    """Why a host that ended without an outcome may have ended: its script, or its exit code and the end of its log."""
+    """Return why a host may have ended without an outcome: its script, or its exit code and the end of its log."""
     if (files := failure_files(plan, directory)) is not None:
         node, cause = files.explain(SIMULATION, code, kills)
         files.close()

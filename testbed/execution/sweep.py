@@ -52,7 +52,7 @@ class SweepJob:
     cluster: str = ""
 
     def path(self, point: SweepPoint) -> Path:
-        """The run directory of a point."""
+        """Return the run directory of a point."""
         return self.directory / "runs" / point.id
 
     @property
@@ -93,13 +93,13 @@ def execute(job: SweepJob, on_state: OnState, warn: Warn = _print_warning) -> li
 
 
 def default_jobs(points: list[SweepPoint]) -> int:
-    """As many simulations at once as there are cores; one real run, as real runs would slow each other down."""
+    """Return the runs at once: a simulation per core, but one real run, as real runs would slow each other down."""
     simulated = all(point.plan.back_end == "simulate" for point in points)
     return len(os.sched_getaffinity(0)) if simulated else 1
 
 
 def table(job: SweepJob) -> list[dict[str, Any]]:
-    """One row per point, in order, from the run directories alone. Times in s, traffic in bytes, accuracy as share."""
+    """Return one row per point, in order, from the run directories alone. Times are in s, traffic is in bytes."""
     return [_row(point, job.path(point)) for point in job.points]
 
 
@@ -123,7 +123,7 @@ def _row(point: SweepPoint, path: Path) -> dict[str, Any]:
 
 
 def as_csv(rows: list[dict[str, Any]]) -> str:
-    """The rows as CSV; floats with all digits."""
+    """Return the rows as CSV; floats with all digits."""
     stream = io.StringIO()
     names = dict.fromkeys(name for row in rows for name in row)
     writer = csv.DictWriter(stream, list(names), lineterminator="\n")

@@ -1,7 +1,7 @@
 """The points of a sweep on the machines of a cluster: what each needs, what runs, and what is tried again.
 
-The run directory of a point is claimed here and filled when its results come home; its status is written last. A
-command that was killed thus leaves directories that the next one recognises as crashed, and runs again.
+The run directory of a point is claimed here and filled when its results arrive; its status is written last. A command
+that is killed therefore leaves directories that the next one recognises as crashed and runs again.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class ClusterPool:
         return open_points(points, self.directory, self.on_state, self.retry_failed)
 
     def _look(self) -> None:
-        """Learn which machines there are; tell of those that came and went."""
+        """Update the list of machines, and warn of those that have joined or left."""
         now = self.tasks.machines()
         before, after = ({machine.id: machine for machine in each} for each in (self._machines, now))
         for machine in before.keys() - after.keys():

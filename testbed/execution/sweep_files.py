@@ -1,4 +1,4 @@
-"""Files of the user's that a Plan names, for machines that do not have them: packed, sent by content, and named anew.
+"""Files of the user that a Plan names, for machines that lack them: packed, sent by content, and renamed in the Plan.
 
 Data sets, models and code are files or folders of their own. A script and a command may import what is beside them, so
 the folder of the script, or the working directory, is sent.

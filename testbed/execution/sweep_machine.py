@@ -1,11 +1,10 @@
 """Points of a sweep on a machine of a cluster: a process that has imported everything forks for each of them.
 
-``main`` is that process. Its run directories are in a temporary
-directory of its own; their content goes back through the socket. It ends when the other end of the socket closes, by
-whatever death: with the points that it runs, and its directory. A directory that is left because the process itself was
-killed is removed by the next one on the machine.
+``main`` is that process. Its run directories lie in a temporary directory of its own, and their content is sent back
+through the socket. When the other end of the socket closes, for whatever reason, the process ends the points that it
+runs, removes its directory and ends. If it is killed, the next one on the machine removes the directory.
 
-It is no worker of Ray, because points fork: a process with Ray's threads must not.
+It is not a worker of Ray, because it forks for each point, and a process with Ray's threads must not fork.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from testbed.execution.sweep_run import (
     PointOrigin,
     PointRun,
     close_script,
-    die_with_parent,
+    die_with,
     execute_point,
     warm_up,
     with_paths,
@@ -252,7 +251,7 @@ class _Machine:
 
 def _child(path: Path, point: PointRun, parent: int, variables: Mapping[str, str | None]) -> int:
     try:
-        die_with_parent(parent)
+        die_with(parent)
         for name, value in variables.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
         if point.plan.back_end in _PACED:  # Ray's workers are less urgent than others: steps would be late

@@ -51,7 +51,7 @@ class SweepPoint:
 
 
 def points_of(scenario: Path, sweep: SweepSettings, on: str | None, allow_code: bool = False) -> list[SweepPoint]:
-    """All points, seeds changing fastest. Points that come to the same Plan are one run, given more than once.
+    """Return all points, seeds changing fastest. Points that come to the same Plan are one run, given more than once.
 
     Raise ``ScenarioError`` for the first setting that the scenario refuses, before anything runs.
     """
@@ -72,12 +72,12 @@ def _point(
 
 
 def point_id(plan: Plan, code: str) -> str:
-    """The first 16 hexadecimal digits of the hash of plan and code."""
+    """Return the first 16 hexadecimal digits of the hash of plan and code."""
     return sha256_of({"plan": json.loads(to_json(plan)), "code": code})[:ID_LETTERS]
 
 
 def code_version(back_end: str, root: Path = _ROOT) -> str:
-    """Digest of the sources that decide the results of a run on ``back_end``, and of the packages that they use."""
+    """Return the digest of the sources and packages that determine the results of a run on ``back_end``."""
     digest = hashlib.sha256()
     for place in (*_ALWAYS, *_BACK_END[back_end]):
         path = root / place
@@ -88,6 +88,6 @@ def code_version(back_end: str, root: Path = _ROOT) -> str:
 
 
 def index_of(points: list[SweepPoint], scenario: Path, sweep: SweepSettings) -> dict[str, Any]:
-    """The content of ``sweep.json``: every point in order, with its settings."""
+    """Return the content of ``sweep.json``: every point in order, with its settings."""
     rows = [{"id": point.id, "settings": dict(point.settings), "seed": point.seed} for point in points]
     return {"schema_version": 1, "scenario": scenario.name, "varied": list(sweep.varied()), "points": rows}

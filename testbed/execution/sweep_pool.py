@@ -1,7 +1,7 @@
 """Runs several points at once, each in a process forked from this warm one, so that a small run has no start-up cost.
 
-A child owns its run directory (process id, start time, boot id) and dies with its parent, by whatever signal. A sweep
-that was killed thus leaves directories that the next one recognises as crashed, and runs again.
+A child owns its run directory (process id, start time, boot id) and dies with its parent, whatever signal ends that. A
+sweep that is killed therefore leaves directories that the next one recognises as crashed and runs again.
 ``concurrent.futures.ProcessPoolExecutor`` would not do: its workers outlive one point (and with it torch's state and
 open files) or cannot be forked, and a killed worker breaks the whole pool.
 """
@@ -25,7 +25,7 @@ from testbed.execution.sweep_run import (
     Followers,
     PointRun,
     close_script,
-    die_with_parent,
+    die_with,
     execute_point,
     warm_up,
 )
@@ -121,7 +121,7 @@ class Pool:
 
     def _child(self, point: SweepPoint, parent: int) -> int:
         try:
-            die_with_parent(parent)
+            die_with(parent)
             execute_point(self.directory(point), PointRun(point.plan, self.scenario, point.resolved, self.followers))
             return 0
         except AlreadyDone:
@@ -133,7 +133,7 @@ class Pool:
             return UNEXPECTED
 
     def _refused(self, point: SweepPoint, error: ScenarioError) -> int:
-        """The directory could not be claimed: another process has it, or it can never be claimed."""
+        """Return the exit code for a directory that cannot be claimed, now or at any time."""
         if is_run(self.directory(point)):
             return TAKEN
         print(error, file=sys.stderr, flush=True)  # noqa: T201 - os._exit drops what is buffered

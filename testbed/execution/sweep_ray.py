@@ -1,4 +1,4 @@
-"""Points of a sweep as tasks of Ray. Each yields that it has begun, then its result."""
+"""Points of a sweep as tasks of Ray. Each task reports that it has begun, and later its result."""
 
 from __future__ import annotations
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,13 +18,13 @@ from testbed.execution.record import add_capabilities, conclude, final_status, p
 from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.execution.session import SessionResult
 from testbed.plan.model import Plan, to_json
+from testbed.process_id import die_with_parent
 from testbed.results import atomic
-from testbed.results.failures import OomKills
 from testbed.results.manifest import git_state, use_git_state
+from testbed.results.oom_kills import OomKills
 from testbed.results.rundir import RunDirectory, read_json
 
 UNEXPECTED = 70  # exit code: an error in testbed itself
-_PR_SET_PDEATHSIG = 1
 
 Followers = Callable[[], Sequence[Follower]]
 
@@ -153,9 +151,8 @@ def warm_up(plans: Iterable[Plan]) -> None:
         read_data(plan)
 
 
-def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when its parent has ended. Raise ``OSError`` where it refuses."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+def die_with(parent: int) -> None:
+    """Let the kernel kill this process, just forked, when its parent has ended. Raise ``OSError`` where it refuses."""
+    die_with_parent()
     if os.getppid() != parent:  # it ended between fork and prctl
         os._exit(UNEXPECTED)

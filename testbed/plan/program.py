@@ -1,4 +1,4 @@
-"""A user's program in a Plan: its nodes, and what is started on them."""
+"""A user's program in a Plan: the nodes of its processes, and the commands that start them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testbed.scenario.topology.topology import Topology
 
 
 def build_program_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePlan, ...]:
-    """Return a node per process, in the order of the data centres, which is that of the ranks."""
+    """Return one node per process. Ranks follow the order of the data centres."""
     assert scenario.workload is not None
     nodes: list[NodePlan] = []
     for index, site in enumerate(topology.data_centers):
@@ -26,7 +26,7 @@ def build_program_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePla
 
 
 def program_of(scenario: Scenario, topology: Topology) -> ProgramPlan | None:
-    """Return what is started; ``None`` unless the workload is a command."""
+    """Return the program that the scenario's workload names; ``None`` unless it is a command."""
     workload = scenario.workload
     if workload is None or not workload.is_program:
         return None

@@ -35,7 +35,8 @@ from testbed.realtime.child import HELD_SIGNALS, Launch, run_child
 from testbed.realtime.endpoints import Endpoints
 from testbed.realtime.processor import GPU_TOKENS, Tokens
 from testbed.realtime.setup import NodeSetup
-from testbed.results.failures import STACKS_SIGNAL, Cause, OomKills
+from testbed.results.failures import STACKS_SIGNAL, Cause
+from testbed.results.oom_kills import OomKills
 
 Line = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind, and how it is read again."""
+"""The files of a run directory, and how they are read again."""
 
 COMPLETED = ("done", "degraded", "diverged")
 FINISHED = (*COMPLETED, "failed", "interrupted")  # states of runs; see ``rundir``

@@ -1,7 +1,7 @@
-"""Write files that are absent or whole, whatever happens meanwhile.
+"""Write files atomically: whatever happens, a file is either absent or complete.
 
 The bytes go to ``.<name>.<pid>-<start>.tmp`` in the same directory, are synced, and the file is renamed; the directory
-is synced last. A process that is killed meanwhile leaves its temporary file; ``sweep`` removes those of dead processes.
+is synced last. A process that is killed before leaves its temporary file; ``sweep`` removes those of dead processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno is None or error.filename not in (None, str(temporary)):
             raise
-        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error  # libraries have words of their own
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error  # libraries word it differently
     finally:
         with suppress(OSError):  # the directory may have gone
             temporary.unlink()

@@ -1,4 +1,4 @@
-"""Whether a training has diverged: by its losses and accuracies alone, for any algorithm, model and data set."""
+"""Detection of diverged trainings, from losses and accuracies alone, for any algorithm, model and data set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _SHARE = 0.1  # of all rounds: what counts as the start, and as the end
 _FEW_ROUNDS = 10  # with fewer, neither a rise of the loss nor chance means anything
 _LOSS_RISE = 2.0  # times the first loss
-_NO_PROGRESS = 0.98  # of the loss: at least that much is left where nothing is learned
+_NO_PROGRESS = 0.98  # of the loss: at least this much remains where nothing is learned
 _GUESSING = 1.5  # times chance: the spread of a few hundred test samples
 
 

@@ -19,6 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 
+from testbed.results.oom_kills import OomKills
+
 FOLDER = "failures"
 STACKS_SIGNAL = signal.SIGUSR2  # a process with scripts answers it by dumping its stacks
 
@@ -121,61 +123,6 @@ def _remote_text(error: BaseException) -> str:
     if wrapped := _WRAPPED.match(_text(error)):
         return wrapped["text"]
     return str(error.__cause__) if type(error.__cause__).__name__ in _REMOTE else ""
-
-
-_MEMORY_GROUPS = {  # by its controllers, where a control group counts such kills: version 2, version 1
-    "": "/sys/fs/cgroup{}/memory.events", "memory": "/sys/fs/cgroup/memory{}/memory.oom_control",
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class OomKills:
-    """How many processes the kernel has killed for want of memory: of our control group, of the machine.
-
-    ``None``: it does not tell.
-    """
-
-    group: int | None
-    machine: int | None
-
-    @classmethod
-    def now(cls) -> OomKills:
-        """Return the counts so far."""
-        return cls(_of_our_group(), _oom_kill("/proc/vmstat"))
-
-    def killer(self) -> str:
-        """Return who sent SIGKILL to a process since these counts, as far as the kernel tells; else an empty text."""
-        now = OomKills.now()
-        if _more(now.group, self.group):
-            return "by the kernel, for want of memory"
-        if _more(now.machine, self.machine):
-            return "while the kernel killed for want of memory"
-        return "by itself or another process" if None not in (now.machine, self.machine) else ""
-
-
-def _more(now: int | None, before: int | None) -> bool:
-    return now is not None and before is not None and now > before
-
-
-def _of_our_group() -> int | None:
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
-        file = _MEMORY_GROUPS.get(controllers, "")
-        if file and (count := _oom_kill(file.format(group.rstrip("/")))) is not None:
-            return count
-    return None
-
-
-def _oom_kill(file: str) -> int | None:
-    try:
-        lines = Path(file).read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
 
 
 @dataclass(frozen=True, slots=True)

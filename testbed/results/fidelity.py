@@ -1,11 +1,11 @@
-"""The fidelity report: how far network and compute were as planned, and whether the machine kept up.
+"""The fidelity report: whether network and computation matched the Plan, and whether the machine kept up.
 
-``degraded`` means: do not publish these times without reading the reasons. Reasons are links off their planned rate or
-round trip before training, links off their configured rate during it, training steps slower than their device model,
-late trace changes, a saturated processor, clocks of a deployment's machines that are not known well enough, and a run
-that has failed or was interrupted. The network of a deployment is reported as it was found. Warnings of the Plan and
-of the nodes are listed, and are no reasons. In the virtual world nothing is measured: times are predictions, exact for
-their model.
+``degraded`` means that times should not be published before the reasons have been read. Reasons are links off their
+planned rate or round trip before training, links off their configured rate during it, training steps slower than their
+device model, late trace changes, a saturated processor, clocks of a deployment's machines that are not known precisely
+enough, and a run that has failed or was interrupted. The network of a deployment is reported as it was measured.
+Warnings of the Plan and of the nodes are listed, but are not reasons. In the virtual world nothing is measured: times
+are predictions, exact for their model.
 """
 
 from __future__ import annotations

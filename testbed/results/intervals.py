@@ -1,4 +1,4 @@
-"""Sets of time: sorted, disjoint, half-open intervals as an array of shape (n, 2)."""
+"""Sets of points in time, as sorted, disjoint, half-open intervals in an array of shape (n, 2)."""
 
 from __future__ import annotations
 

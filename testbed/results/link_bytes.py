@@ -1,4 +1,4 @@
-"""Bytes of links by data centre: what is known of the traffic of a program, whose messages are not recorded."""
+"""Bytes of links by data centre: the traffic of a user's program, whose messages are not recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose a run directory is: below ``sudo``, the user's who called it, and no longer root's once the run has ended."""
+"""Owners of run directories: under ``sudo``, a directory is given to the user who called it when its run has ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.units import parse_whole
 
 
 def caller() -> tuple[int, int] | None:
-    """Return user and group that called ``sudo``; ``None`` if this process is not root by it."""
+    """Return the user and group that called ``sudo``; ``None`` if this process did not become root through it."""
     if os.geteuid() != 0:
         return None
     try:
@@ -22,16 +22,16 @@ def caller() -> tuple[int, int] | None:
 
 
 def give(directories: Iterable[Path]) -> None:
-    """Give directories that this process has made, and hold nothing yet, to the user who called ``sudo``."""
+    """Give directories that this process has made, and that are still empty, to the user who called ``sudo``."""
     if (to := caller()) is not None:
         for path in directories:
             os.chown(path, *to, follow_symlinks=False)
 
 
 def give_all(directory: Path) -> None:
-    """Give a directory, and all below it that is root's, to the user who called ``sudo``.
+    """Give a directory, and everything below it that root owns, to the user who called ``sudo``.
 
-    No symbolic link is followed, and no file is given away that has another name elsewhere.
+    Symbolic links are not followed, and files with further hard links keep their owner.
     """
     if (to := caller()) is None:
         return

@@ -1,4 +1,4 @@
-"""What a node tells the watcher of a run, in the real and in the virtual world."""
+"""Progress that nodes report to the process that watches the run, in the real and in the virtual world."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 Progress = Callable[[dict[str, Any]], None]
 
-# Events that are passed on one by one; all others are summed up in ``status``.
+# Events that are passed on one by one; ``status`` summarises the others.
 PASSED_ON = frozenset({"start", "train", "round", "evaluate", "final", "epoch", "warning", "error"})
 
 
 class NodeProgress:
-    """Passes a node's telling events on to ``progress``, and reports its status.
+    """Passes a node's events of the kinds ``PASSED_ON`` to ``progress``, and reports its status.
 
-    activity    grows while the node advances; a watcher compares two values of it
+    activity    increases while the node makes progress; the watcher compares two values of it
     up_bytes    payload that the node has sent across the WAN; ``down_bytes``: received
     """
 

@@ -1,4 +1,4 @@
-"""Rounds as they are completed, from the events of a run in progress or of one that has ended."""
+"""Completed rounds, from the events of a run in progress or of one that has ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CompletedRound:
 
 
 class RoundCounter:
-    """Tells which rounds all workers have completed. ``workers``: those that train; some may stand for others."""
+    """Determines which rounds all workers have completed. ``workers``: those that train; one may represent several."""
 
     def __init__(self, workers: Iterable[str]) -> None:
         self._workers = frozenset(workers)

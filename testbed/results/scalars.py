@@ -1,4 +1,4 @@
-"""A run as series of numbers, for experiment trackers: from the event logs, while the run runs or afterwards."""
+"""Scalar series of a run for experiment trackers, from its event logs, during the run or afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from testbed.results.rounds import RoundCounter
 
 LINKS_FOLLOWED = 100
 _KINDS = ("start", "train", "round", "evaluate", "final", "epoch", "update", "link")
-_LAG_S = 2.0  # after which the real nodes' logs are surely written: they write twice a second
+_LAG_S = 2.0  # after which the logs of real nodes are complete: they are flushed twice a second
 
 
 class SeriesValue(NamedTuple):

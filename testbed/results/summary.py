@@ -182,7 +182,7 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
         **numerics(plan),
         "round_time_s": _rounded(covered_round_time_s(rounds)),
         "training_s": _rounded(float(ends["t_s"].max()) - start_s) if len(ends) else None,
-        "time_to_target_s": _time_to(accuracy, plan["training"]["target_accuracy"], start_s),
+        "time_to_target_s": time_to_target_s(accuracy, plan["training"]["target_accuracy"], start_s),
     }
 
 
@@ -230,7 +230,8 @@ def _completed_rounds(rounds: pd.DataFrame, nodes: pd.DataFrame, plan: Mapping[s
     return min((int(completed.get(worker, 0)) for worker in logged["node"]), default=0)
 
 
-def _time_to(accuracy: pd.DataFrame, target: float | None, start_s: float) -> float | None:
+def time_to_target_s(accuracy: pd.DataFrame, target: float | None, start_s: float) -> float | None:
+    """Return the seconds from ``start_s`` to the first evaluated snapshot that reached ``target``; ``None``: never."""
     if target is None:
         return None
     reached = accuracy.loc[accuracy["accuracy"] >= target, "snapshot_t_s"]

@@ -9,8 +9,7 @@ they go with defaults only.
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
@@ -127,17 +126,6 @@ def needed(combination: Combination) -> tuple[str, ...]:
 def overrides(combination: Combination) -> list[str]:
     """Return ``settings`` as ``--set`` takes it."""
     return [*(f"{axis}={kind}" for axis, kind in combination.items()), *needed(combination)]
-
-
-def filled(combination: Combination, rng: random.Random, wanted: Callable[[Combination], int] = len) -> Combination:
-    """Return ``combination`` with a value on every axis: one that is not refused, and of those the most ``wanted``."""
-    full = dict(combination)
-    for axis in rng.sample(list(AXES), len(AXES)):
-        if axis not in full:
-            kinds = rng.sample(AXES[axis], len(AXES[axis]))
-            options = [full | {axis: kind} for kind in kinds if not refusals(full | {axis: kind})]
-            full = max(options, key=wanted)
-    return {axis: full[axis] for axis in AXES}
 
 
 def _with(texts: Mapping[str, Any]) -> Scenario:

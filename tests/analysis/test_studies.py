@@ -18,7 +18,7 @@ from analysis import identity
 from analysis.load import StoredRun, load_run
 from analysis.studies import EXPERIMENTS, PAPERS, STUDIES, VERDICTS, drawing, engine, worlds
 from analysis.studies.claims import FAIL, PASS, UNRESOLVED, between, exactly, in_order, ordered
-from analysis.studies.experiments import headline
+from analysis.studies.experiments import headline, tls_cost
 from analysis.studies.loading import find
 from analysis.studies.papers import six_way
 from analysis.studies.study import Panel, Request, Results, Study, StudyRun, against, published
@@ -310,6 +310,13 @@ def test_techniques_from_elsewhere_have_a_look_of_their_own() -> None:
     assert one == other and one.label == "SignSgd"
     assert identity.look_of("pkg.mod:Warm") != one
     assert identity.technique("hfa+pkg.mod:SignSgd").label == "HFA + SignSgd"
+
+
+@pytest.mark.slow  # 9 s
+def test_what_tls_costs_is_measured(tmp_path: Path) -> None:
+    found = tls_cost.measure(Request(tmp_path), {"messages": ("5",), "rounds": ("3",), "mac": ("crc32c",)})
+    assert found["tls"].tolist() == ["false", "true"]
+    assert (found[["mb_per_s", "cpu_s_per_gb", "round_ms"]] > 0).all(axis=None), found.to_string()
 
 
 @pytest.mark.slow

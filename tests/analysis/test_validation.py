@@ -9,7 +9,6 @@ import pytest
 
 from analysis.validation import (
     ValidationPoint,
-    error_figure,
     error_map,
     products_of,
     ranking,
@@ -90,7 +89,7 @@ def test_a_prediction_that_doubts_itself_claims_nothing() -> None:
 def test_table_and_map_are_written(tmp_path: Path) -> None:
     both = points(0.1, -0.2) + points(0.0, 0.05, technique="hfa")
     write_table(both, tmp_path / "errors.csv")
-    error_map(both, tmp_path / "map.png")
+    error_map(both).savefig(tmp_path / "map.png")
     rows = list(csv.DictReader((tmp_path / "errors.csv").open()))
     assert [float(row["error"]) for row in rows] == pytest.approx([0.1, -0.2, 0.0, 0.05])
     assert (tmp_path / "map.png").stat().st_size > 5000
@@ -98,7 +97,7 @@ def test_table_and_map_are_written(tmp_path: Path) -> None:
 
 def test_a_map_has_a_panel_per_technique_and_all_have_the_same_places() -> None:
     four = [point for name in ("fsa", "hfa", "esync") for point in points(0.1, -0.2, technique=name)]
-    figure = error_figure([*four, ValidationPoint("ring", 7e6, 0.02, 2.0, 1.5, 100.0)])
+    figure = error_map([*four, ValidationPoint("ring", 7e6, 0.02, 2.0, 1.5, 100.0)])
     shown = [axes for axes in figure.axes if axes.get_visible() and axes.get_title()]
     assert [axes.get_title() for axes in shown] == ["fsa", "hfa", "esync", "ring"]
     assert sum(axes.get_visible() for axes in figure.axes) == 4 + 1, "panels, and the scale of colours"

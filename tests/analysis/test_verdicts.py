@@ -1,9 +1,6 @@
 """Verdicts: a technique beside its twin, each at its best learning rate; what does not arrive has lost."""
 
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -112,11 +109,7 @@ def test_every_claim_is_of_a_case_and_of_variants_that_run() -> None:
 
 def decided(name: str, out: Path, seeds: int | None = None) -> dict[str, str]:
     """Claim to verdict, of all runs of a study."""
-
-    def unseen(job: Any) -> AbstractContextManager[Any]:
-        return nullcontext(SimpleNamespace(take=lambda *_: None, warn=print))
-
-    found = engine.execute(name, find(name)[1], Request(out, jobs=1, seeds=seeds), unseen)
+    found = engine.execute(name, find(name)[1], Request(out, jobs=1, seeds=seeds))
     return {each["claim"]: each["verdict"] for each in found["assertions"]}
 
 

@@ -10,10 +10,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from testbed.cluster.agents import StartedAgent, Ticket, line_of
 from testbed.cluster.directories import remove_directories
 from testbed.cluster.loopback import LoopbackAgents
 from testbed.cluster.machines import Placement
+from testbed.cluster.starting import StartedAgent, Ticket, line_of
 from testbed.execution import agent
 
 

@@ -13,7 +13,7 @@ import torch
 
 from testbed.errors import NodeLost, RunFailed
 from testbed.realtime.world import RealWorld
-from testbed.results.failures import OomKills
+from testbed.results.oom_kills import OomKills
 from tests.contract.tiny import REMOTE, WORKER
 from tests.realtime.test_fleet import fleet, wait_long
 

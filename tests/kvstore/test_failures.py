@@ -12,7 +12,8 @@ import pytest
 
 from testbed.execution import host, session
 from testbed.plan.build import build_plan
-from testbed.results.failures import Cause, FailureFiles, OomKills, cause_of, is_users, place_in_dump
+from testbed.results.failures import Cause, FailureFiles, cause_of, is_users, place_in_dump
+from testbed.results.oom_kills import OomKills
 from testbed.scenario.load import load
 from tests.cli.forked import command
 from tests.kvstore.failing import CASES, KINDS, SCENARIO, assert_named, run_failing

@@ -195,7 +195,15 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/execution/test_sweep.py",),
     ),
     "time to accuracy takes the last evaluation": Mutation(
-        "analysis.metrics:time_to_accuracy", edit("reached.iloc[0]", "reached.iloc[-1] + 1"), METRICS
+        "testbed.results.summary:time_to_target_s", edit("reached.min()", "reached.max() + 1"), METRICS
+    ),
+    "top-k of the benchmark of codecs forgets what it did not send": Mutation(
+        "analysis.benchmarks.codecs:torch_topk",
+        edit("unsent[indices] = 0", "unsent.zero_()"),
+        ("tests/analysis/benchmarks/test_codecs.py",),
+    ),
+    "a file of the user's hides no trace of the library": Mutation(
+        "topologies.library:find_trace", edit(" and not Path(name).exists()", ""), ("tests/topologies/test_traces.py",)
     ),
     "confidence intervals are of one standard deviation": Mutation(
         "analysis.metrics:mean_of", edit("t.ppf(0.975, len(array) - 1)", "1.0"), METRICS
@@ -255,7 +263,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/results/test_rundir.py::test_a_run_that_ends_unforeseen_has_no_good_fidelity",),
     ),
     "every kill is the kernel's": Mutation(
-        "testbed.results.failures:_more",
+        "testbed.results.oom_kills:_more",
         always(True),
         ("tests/faults/test_memory.py::test_who_killed_is_said_as_far_as_it_is_known",),
     ),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import cache
 from itertools import combinations
 
-from testbed.scenario.matrix import Combination, cells, filled
+from testbed.scenario.matrix import AXES, Combination, cells, refusals
 
 
 def pairs_of(combination: Combination) -> set[tuple[tuple[str, str], tuple[str, str]]]:
@@ -28,3 +29,14 @@ def covering(seed: int) -> tuple[Combination, ...]:
         rows.append(filled(dict(rng.choice(sorted(left))), rng, uncovered))
         left -= pairs_of(rows[-1])
     return tuple(rows)
+
+
+def filled(combination: Combination, rng: random.Random, wanted: Callable[[Combination], int] = len) -> Combination:
+    """Return ``combination`` with a value on every axis: one that is not refused, and of those the most ``wanted``."""
+    full = dict(combination)
+    for axis in rng.sample(list(AXES), len(AXES)):
+        if axis not in full:
+            kinds = rng.sample(AXES[axis], len(AXES[axis]))
+            options = [full | {axis: kind} for kind in kinds if not refusals(full | {axis: kind})]
+            full = max(options, key=wanted)
+    return {axis: full[axis] for axis in AXES}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from testbed.errors import ScenarioError
 from tests.topologies.made import RECIPES, library_trace
-from topologies.library import LIBRARY, library_path, trace_about
+from topologies.library import LIBRARY, find_trace, library_path, trace_about
 from topologies.traces import FORMATS, Reading, Trace, parse_trace, read_network_traces, read_trace
 from topologies.traces.change import looped, resampled, scaled, shifted, sped_up, steps_of, summary
 from topologies.traces.write import to_text
@@ -215,3 +215,11 @@ def test_the_library_is_what_its_recipes_make() -> None:
         assert text.startswith("# SYNTHETIC: ") and "Licence: CC0" in text
         assert len(read_trace(library_path(name), Reading(what=RECIPES[name].what)).values) > 1
         assert trace_about(name) == (RECIPES[name].what, RECIPES[name].about)
+
+
+def test_a_file_of_the_users_hides_a_trace_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = next(name for name in LIBRARY if trace_about(name)[0] != "rate")
+    monkeypatch.chdir(tmp_path)
+    assert find_trace(name) == (library_path(name), trace_about(name)[0])
+    (tmp_path / name).write_text("")
+    assert find_trace(name) == (Path(name), "rate")

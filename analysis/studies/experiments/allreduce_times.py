@@ -40,7 +40,7 @@ Parameters = Mapping[str, tuple[str, ...]]
 
 
 def _star(ranks: int, asked: Parameters, on: str) -> Plan:
-    """One router, a data centre with one worker at the end of each link."""
+    """Return the Plan of one router, with a data centre of one worker at the end of each link."""
     names = [f"dc{rank}" for rank in range(ranks)]
     link = {"rate": f"{asked['rate'][0]} Mbit/s", "delay": f"{float(asked['delay'][0]) / 2:g} ms"}
     link |= {"queue": f"{asked['queue'][0]} ms"} if float(asked["queue"][0]) else {}
@@ -53,7 +53,7 @@ def _star(ranks: int, asked: Parameters, on: str) -> Plan:
 
 
 def _timed(asked: Parameters) -> programs.Program:
-    """Every algorithm at every size; records size, algorithm, repeat and start of each."""
+    """Return a program that runs every algorithm at every size, and records size, algorithm, repeat and start."""
     sizes = [int(float(size) * 1e6) for size in asked["sizes_mb"]]
 
     def program(world: RealWorld, plan: Plan, node: NodePlan, inbox: Inbox) -> Callable[[], Awaitable[object]]:
@@ -105,7 +105,7 @@ def measure(request: Request, parameters: Parameters) -> pd.DataFrame:
 
 
 def _link(asked: Parameters) -> LinkCost:
-    """Between two ranks; sums cost nothing that could be seen."""
+    """Return the cost of the link between two ranks; that of sums is negligible."""
     return LinkCost(float(asked["delay"][0]) / 1e3 + 2 * LAN_DELAY_S, 8 / (float(asked["rate"][0]) * 1e6 * GOODPUT))
 
 

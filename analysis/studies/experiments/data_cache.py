@@ -25,7 +25,7 @@ def _loading(loading: str, name: str = "data-cache") -> dict[str, str]:
 
 
 def sweeps(quick: bool) -> tuple[StudySweep, ...]:
-    """The second sweep finds the disk that the first has filled; its other name makes it another run."""
+    """Return two sweeps: the second finds the disk that the first has filled. Its other name makes it another run."""
     disk = f"{{{_CACHE}, prefetch: 2, folder: '{{out}}/disk'}}"
     none = f"{{{_CACHE}, memory: 1 bytes, disk: 1 bytes, prefetch: 0}}"
     first = {"no cache": _loading(none), "cache, cold": _loading(disk), "all in memory": _loading("in_memory")}

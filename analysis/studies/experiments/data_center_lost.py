@@ -49,7 +49,7 @@ VARIANTS: dict[str, dict[str, str]] = {
 
 
 def _accuracy_at(moment_s: float) -> Column:
-    """The last accuracy known at a moment; 0 before the first evaluation."""
+    """Return the last accuracy known at a moment; 0 before the first evaluation."""
 
     def of(each: StudyRun) -> float:
         curve = accuracy_curve(each.run)

@@ -68,7 +68,7 @@ class TrainingSetup:
         return {**changed, "optimizer": f"{{kind: sgd, learning_rate: {RATE / summed}, at: {at}}}"}
 
     def observed(self, updates: float) -> Observed:
-        """As the model sees it."""
+        """Return the setup as the model takes it."""
         batch = self.batch if self.stale else self.batch * self.sites
         return Observed(batch, self.sites - 1.0 if self.stale else 0.0, self.local_steps, updates)
 
@@ -88,7 +88,7 @@ def sweeps(quick: bool) -> tuple[StudySweep, ...]:
 
 
 def fitted(runs: pd.DataFrame) -> Efficiency:
-    """The model of all setups of ``FITTED`` whose every seed reached the target."""
+    """Return the model of all setups of ``FITTED`` whose every seed reached the target."""
     whole = runs.groupby("variant").filter(lambda group: group["updates"].notna().all())
     known = [(SETUPS[name], updates) for name, updates in zip(whole["variant"], whole["updates"], strict=True)]
     return fit([setup.observed(updates) for setup, updates in known if setup in FITTED])

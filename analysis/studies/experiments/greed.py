@@ -36,7 +36,7 @@ def sweeps(quick: bool) -> tuple[StudySweep, ...]:
 
 
 def round_s(each: StudyRun) -> float:
-    """Mean time of a round of all workers, without the first ones."""
+    """Return the mean time of a round of all workers, without the first ones."""
     rounds = each.run.tables["rounds"]
     return float(rounds.loc[rounds["round"] >= WARM, "duration_s"].mean())
 

@@ -82,7 +82,7 @@ def sweeps(quick: bool) -> tuple[StudySweep, ...]:
 
 
 def derive(runs: pd.DataFrame) -> pd.DataFrame:
-    """The ratio of the flat server's rounds at the same place, and how many times sooner a stack is, by seed."""
+    """Return the ratio of the flat server's rounds at the same place, and how many times sooner a stack is, by seed."""
     step_s = {"map": 0.05, "search": 0.05} | {
         name: parse_duration(changed.get(STEP, "50 ms")) for name, changed in OTHER_SIZES.items()
     }

@@ -63,7 +63,7 @@ def optimizer_s(each: StudyRun) -> float:
 
 
 def predicted_s(row: dict[str, object]) -> float | None:
-    """Seconds that the cost model says are saved."""
+    """Return the seconds that the cost model says are saved."""
     if row["variant"] == "alone":
         return None
     rate, delay = NETWORKS[str(row[LAN])]

@@ -41,7 +41,7 @@ def sweeps(quick: bool) -> tuple[StudySweep, ...]:
 
 
 def seen(each: StudyRun) -> float:
-    """Mean staleness of the updates of one key."""
+    """Return the mean staleness of the updates of one key."""
     updates = each.run.tables["updates"]
     return float(updates.loc[updates["key"] == 0, "staleness"].mean())
 

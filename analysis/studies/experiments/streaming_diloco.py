@@ -186,12 +186,12 @@ def _star(size: ModelSize, rate_gbps: float, replicas: int) -> Plan:
 
 @functools.cache
 def reached(size: str, method: str, place: int) -> float:
-    """The utilisation at the paper's rate number ``place``."""
+    """Return the utilisation at the paper's rate number ``place``."""
     return utilisation(SIZES[size], METHODS[method], RATES_GBPS[place])
 
 
 def least_rate(size: str, method: str, target: float) -> int:
-    """The first of the paper's rates at which ``target`` is reached; utilisation never falls with the rate."""
+    """Return the first of the paper's rates at which ``target`` is reached; utilisation never falls with the rate."""
     low, high = 0, len(RATES_GBPS) - 1
     while low < high:
         middle = (low + high) // 2
@@ -212,7 +212,7 @@ def intellect(all_reduce_s: float) -> float:
 
 
 def place_of(rate_gbps: float) -> int:
-    """The number of a rate of the paper's, which are printed with one decimal."""
+    """Return the number of a rate of the paper's, which are printed with one decimal."""
     return min(range(len(RATES_GBPS)), key=lambda place: abs(RATES_GBPS[place] - rate_gbps))
 
 
@@ -238,7 +238,7 @@ def measure(request: Request, parameters: Mapping[str, tuple[str, ...]]) -> pd.D
 
 
 def claims(found: Results) -> Claims:
-    """The size of a difference is counted in the paper's rates; +: ours is more."""
+    """Yield the claims; differences are counted in steps of the paper's rates, positive where ours is higher."""
     for size in (size for size in SIZES if size in set(found.runs["size"])):
         needed = {}
         for method in METHODS:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +32,7 @@ TOPOLOGY = {"data_centers": [{"name": name, "workers": 1, "central": name == "he
 
 
 def _stream(messages: int) -> programs.Program:
-    """The second worker sends, the first records arrivals; both record the processor time they took."""
+    """Return a program: the second worker sends, the first records arrivals, both record their processor time."""
 
     def program(world: RealWorld, plan: Plan, node: NodePlan, inbox: Inbox) -> Callable[[], Awaitable[object]]:
         first, second = (worker.name for worker in plan.training_workers)
@@ -74,7 +73,7 @@ def _throughput(tls: str, mac: str, messages: int) -> dict[str, float]:
 
 
 def measure(request: Request, parameters: Mapping[str, tuple[str, ...]]) -> pd.DataFrame:
-    """One row per combination of ``tls`` and ``mac``."""
+    """Return one row per combination of ``tls`` and ``mac``."""
     torch.set_num_threads(1)
     messages, rounds = int(parameters["messages"][0]), parameters["rounds"][0]
     codes = parameters["mac"]
@@ -85,20 +84,9 @@ def measure(request: Request, parameters: Mapping[str, tuple[str, ...]]) -> pd.D
                                "round_ms": lambda each: 1e3 * periods(each).mean()}  # fmt: skip
     quickstart = Study("", "", scenario="quickstart.yaml", sweeps=lambda quick: (sweep,), columns=columns)
     asked = replace(request, on=("local",), settings={})
-    runs = [
-        each for job in engine.jobs(quickstart, asked) for each in engine.run_job(job, lambda job: nullcontext(_Quiet))
-    ]
-    frame, _, _ = engine.frames(quickstart, runs)
+    frame, _, _ = engine.frames(quickstart, engine.run_all(quickstart, asked))
     rows = frame[["back_end", "mac", "tls", "round_ms"]].to_dict("records")
     return pd.DataFrame([{**row, **_throughput(row["tls"], row["mac"], messages)} for row in rows])
-
-
-class _Quiet:
-    """Shows no progress."""
-
-    @staticmethod
-    def take(point: object, state: str) -> None:
-        """Ignore the state of a point."""
 
 
 STUDY = Study(

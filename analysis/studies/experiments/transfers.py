@@ -39,7 +39,7 @@ def points(asked: Parameters) -> list[tuple[float, float]]:
 
 
 def _hub(asked: Parameters, on: str) -> Plan:
-    """Each point is a data centre that sends over the link in question, and one beside the hub that receives."""
+    """Return a Plan with a data centre per point that sends over its link, and one beside the hub that receives."""
     names, links = [], []
     for number, (rate, delay) in enumerate(points(asked)):
         names += [f"from{number}", f"to{number}"]
@@ -58,7 +58,7 @@ def _hub(asked: Parameters, on: str) -> Plan:
 
 
 def _ping(asked: Parameters) -> programs.Program:
-    """A sender sends, its receiver answers with a word when all is there, so that transfers do not overlap."""
+    """Return a program: senders send, and receivers answer when all has arrived, so that transfers do not overlap."""
 
     def program(world: World, plan: Plan, node: NodePlan, inbox: Inbox) -> Callable[[], Awaitable[object]]:
         site = node.data_center
@@ -90,7 +90,7 @@ def _ping(asked: Parameters) -> programs.Program:
 
 
 def measure(request: Request, parameters: Parameters) -> pd.DataFrame:
-    """One row per point and size: first and warm transfers in both worlds, and the errors of the simulation."""
+    """Return one row per point and size: first and warm transfers in both worlds, and the errors of the simulation."""
     torch.set_num_threads(1)
     times: dict[tuple[str, int, int], list[float]] = {}
     for on in ("emulate", "simulate"):

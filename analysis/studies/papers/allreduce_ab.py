@@ -71,7 +71,7 @@ def warm_round_s(each: StudyRun) -> float:
 
 
 def header_bytes(each: StudyRun) -> float:
-    """Of one message of a tensor, on average."""
+    """Return the mean header bytes of a message that carries a tensor."""
     transfers = each.run.tables["transfers"]
     return float(transfers.loc[transfers["round"] >= 0, "header_bytes"].mean())
 
@@ -94,7 +94,7 @@ def formula_s(row: Mapping[str, Any]) -> float | None:
 
 
 def model_s(algorithm: str, ranks: int, size_bytes: float, link: LinkCost) -> float:
-    """The algorithm's schedule, walked in the model."""
+    """Return the time that the algorithm's schedule takes in the model, in s."""
     schedules = [ALL_REDUCE[algorithm](GroupShape(ranks), rank) for rank in range(ranks)]
     return max(finish_times_s(schedules, size_bytes, lambda source, target: link))
 
@@ -130,7 +130,7 @@ def _crossover(rows: pd.DataFrame, ranks: int) -> Claim:
 
 
 def crossing(times: Any) -> float | None:
-    """The size from which the second of ``RIVALS`` is the faster one, by linear interpolation between sizes."""
+    """Return the size from which the second of ``RIVALS`` is the faster one, by linear interpolation between sizes."""
     small, large = RIVALS
     gap = (times[large] - times[small]).dropna().sort_index()
     for (below, before), (above, after) in pairwise(gap.items()):

@@ -63,7 +63,7 @@ def claims(found: Results) -> Claims:
         yield exactly(claim, closed_form(each.x), each.y - 0.01, each.y + 0.01)
     yield unresolved(
         "streaming DiLoCo needs 20 to 100 times less than data-parallel",
-        "streaming is no technique of scenarios; its schedule: testbed figure streaming-diloco",
+        "decided by a study of its own: testbed figure streaming-diloco",
     )
     yield unresolved("simulation against emulation within 5 points", "needs the emulated runs of a small model")
 

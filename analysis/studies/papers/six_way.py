@@ -65,7 +65,7 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def table(found: Results) -> pd.DataFrame:
-    """One row per network, algorithm and back end: means over seeds, and the prediction's error."""
+    """Return one row per network, algorithm and back end: means over seeds, and the prediction's error."""
     rows = []
     for network in NETWORKS:
         for back_end in found.runs["back_end"].unique():

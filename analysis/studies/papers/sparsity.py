@@ -63,7 +63,7 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _closed_form(elements: dict[tuple[str, str, int], int], ratio: float) -> float:
-    """A value and an index for each element that is kept; pulls hold those of all parties. As coded in GeoMX."""
+    """Return the bytes of values and indices of the elements kept; pulls hold those of all parties, as in GeoMX."""
     if pd.isna(ratio):
         return float(4 * sum(elements.values()))
     return float(sum(4 * int(2 * ratio * count * (1 if place[1] == "push" else PARTIES) + 1e-9)
@@ -93,14 +93,14 @@ def claims(found: Results) -> Claims:
 
 
 def _crossover(found: Results) -> Claim:
-    """In virtual time selecting elements costs what the device model says; the crossover is reported, not demanded."""
+    """In virtual time selecting elements costs what the table of costs states; the crossover is reported only."""
     table = found.rows(sweep="time").pivot_table(index="rate_mbps", columns="variant", values="round_time_s")
     wins = table.index[table["dense"] <= table["Bi-Sparse"]]
     claim = "dense wins above a reported rate"
     told = ", ".join(f"{rate:g} Mbit/s: {row['dense'] / row['Bi-Sparse']:.3g}" for rate, row in table.iterrows())
     if len(wins):
         return decided(claim, f"from {min(wins):g} Mbit/s (dense/Bi-Sparse {told})", True)
-    why = "dense never won at these rates; simulation charges selection by the byte, so measure it emulated"
+    why = "dense never won at these rates"
     return unresolved(claim, why, f"dense/Bi-Sparse: {told}")
 
 

@@ -72,7 +72,7 @@ class TwinComparison:
         return f"{next(iter(self.cases))}, learning rates"
 
     def sweeps(self, quick: bool) -> tuple[StudySweep, ...]:
-        """One for each case, and the search of learning rates."""
+        """Return a sweep for each case, and the search of learning rates."""
         cases = tuple(
             StudySweep(case, self._changed(case), {}, 2 if quick else SEEDS, self.scenario, self.on)
             for case in self.cases
@@ -135,13 +135,13 @@ def round_s(each: StudyRun, first: int = 1) -> float:
 
 
 def to_target_s(each: StudyRun) -> float | None:
-    """Seconds to the scenario's own target accuracy."""
+    """Return the seconds to the scenario's own target accuracy."""
     target = each.run.plan["training"]["target_accuracy"]
     return None if target is None else time_to_accuracy(each.run, target)
 
 
 def claim_of(comparison: TwinComparison, found: Results, expected: Expected, back_end: str) -> Claim:
-    """One claim on one back end, decided."""
+    """Decide one claim on one back end."""
     text = f"{comparison.technique}, {expected.case}: {expected.claim}"
     text += "" if back_end == "simulate" else f" ({BACK_ENDS[back_end].label})"
     values, lost = comparison.values(found, expected, back_end)
@@ -222,13 +222,13 @@ def draw_forest(comparisons: tuple[TwinComparison, ...], axes: Axes, found: Resu
 
 
 def _once(runs: pd.DataFrame) -> pd.DataFrame:
-    """Every run once: comparisons that share a case have some in common."""
+    """Return every run once: comparisons that share a case have some in common."""
     place = [name for name in ("sweep", "variant", "learning_rate", "back_end", "seed") if name in runs]
     return runs.drop_duplicates(place, ignore_index=True)
 
 
 def study_of(comparisons: tuple[TwinComparison, ...], title: str, source: str) -> Study:
-    """The study of one technique, or of several together."""
+    """Return the study of one technique, or of several together."""
     columns: dict[str, Column] = {"learning_rate": setting(RATE), "round_s": round_s, "to_target_s": to_target_s}
     for each in comparisons:
         columns |= each.columns

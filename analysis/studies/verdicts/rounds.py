@@ -43,7 +43,7 @@ MULTI_GPS = TwinComparison(
 
 
 def _wan_bytes(each: StudyRun) -> int:
-    """All bytes over the WAN: first values, the run's messages and headers included."""
+    """Return all bytes over the WAN: first values, the run's messages and headers included."""
     transfers = each.run.tables["transfers"]
     return int(transfers.loc[transfers["tier"] == "wan", ["payload_bytes", "header_bytes"]].to_numpy().sum())
 

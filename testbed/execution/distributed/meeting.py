@@ -1,4 +1,4 @@
-"""A library's group of workers, and what they exchange about its connections: who is at the other end of each."""
+"""A library's process group, and how workers find out which worker is at the other end of each of its connections."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ProcessGroup(Protocol):
         """Begin to sum ``tensor`` in place over all workers; the future is done when the sum is."""
 
     def received_bytes(self) -> dict[str, int]:
-        """Bytes received from each other worker since the last call."""
+        """Return the bytes received from each other worker since the last call."""
 
 
 async def exchange(peers: Collectives, value: Any) -> list[Any]:
-    """The value of every rank, by rank. Values must be JSON; lists come back as tuples."""
+    """Return the value of every rank, by rank. Values must be JSON; lists come back as tuples."""
     text = torch.frombuffer(bytearray(msgspec.json.encode(value)), dtype=torch.uint8)
     return [_tuples(msgspec.json.decode(bytes(part.tolist()))) for part in await peers.all_gather(text)]
 

@@ -40,7 +40,7 @@ def require(plan: Plan, nodes: Collection[str] | None = None) -> None:
 
 
 def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> AnyRole:
-    """The role of ``node``, a worker of a run with paradigm ``gloo`` or ``mpi``."""
+    """Return the role of ``node``, a worker of a run with paradigm ``gloo`` or ``mpi``."""
     learner, options = guarded(plan, node, make_learner(plan, node)), _options(plan)
     buckets = buckets_by_fragment(plan, learner.sizes, options.bucket)
 
@@ -65,7 +65,7 @@ class LibrarySum(Memoryless):
         self._world, self._group, self._library, self._bucket = world, group, library, bucket
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
-        """The sum of all gradients, and whether any worker raised its flag (an element that is appended and summed)."""
+        """Return the sum of all gradients, and whether any worker raised its flag, which is summed as an element."""
         total, began_s = torch.cat([gradient, torch.tensor([float(flag)])]), self._world.now()
         done = self._group.start(total)  # before anything is awaited, so that buckets start in the same order
         await self._world.wait(done, f"{self._library}'s sum of bucket {self._bucket} in round {round_}")

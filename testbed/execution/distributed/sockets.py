@@ -29,7 +29,7 @@ class Counted:
 
 
 def connections() -> dict[int, Counted]:
-    """All TCP sockets over IPv4 of this process, by descriptor."""
+    """Return all TCP sockets over IPv4 of this process, by descriptor."""
     return dict(_each())
 
 
@@ -67,12 +67,12 @@ def _received_bytes(sock: socket.socket) -> int:
 
 
 def listening() -> set[Place]:
-    """The addresses at which this process listens."""
+    """Return the addresses at which this process listens."""
     return {counted.ends[0] for counted in connections().values() if counted.ends[1][1] == 0}
 
 
 def to_listeners(listeners: Sequence[Place]) -> list[Ends]:
-    """The connections that this process has made to any of ``listeners``."""
+    """Return the connections that this process has made to any of ``listeners``."""
     return [c.ends for c in connections().values() if c.ends[1] in listeners]
 
 
@@ -93,7 +93,7 @@ class Meter:
                 self._seen.append(counted.received_bytes)
 
     def since_last(self) -> dict[str, int]:
-        """Bytes received since the last call, by peer; peers that sent nothing are left out."""
+        """Return the bytes received since the last call, by peer; peers that sent nothing are left out."""
         came: dict[str, int] = {}
         for number, (sock, peer) in enumerate(self._sockets):
             received = _received_bytes(sock)

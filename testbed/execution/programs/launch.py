@@ -1,4 +1,4 @@
-"""What is started for each node of a program's run: the command with its placeholders filled in, and its variables.
+"""The processes of a program's run: the command of each node with its placeholders filled in, and its environment.
 
 The variables are those of torchrun, so that a script finds its process group; the rest of the environment is that of
 the command ``testbed``.

@@ -1,4 +1,4 @@
-"""What a program reports of itself: JSON lines on its standard output or in a file, as events of the run."""
+"""Metrics that a program reports, as JSON lines on its standard output or in a file; they become events of the run."""
 
 from __future__ import annotations
 

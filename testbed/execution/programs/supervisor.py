@@ -1,8 +1,8 @@
-"""All processes of a program's run, from the first start to the last end: what ends it, and with which error.
+"""Supervision of all processes of a program's run: when the run ends, and with which error.
 
 Each program runs below a guard (``testbed.execution.programs.guard``). When a process fails, the others are ended, and
-the error names the first that failed, with the end of its log. Faults of the Plan are injected; what the rest makes of
-a killed process is the program's part.
+the error names the first that failed, with the end of its log. Faults of the Plan are injected; how the other processes
+react to a killed one is up to the program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from testbed.execution.programs.process import Counters, Ended, RunningProcess
 from testbed.execution.recovery import Attempts
 from testbed.plan.model import Plan
 from testbed.realtime.faults import FaultInjector
-from testbed.results.failures import OomKills
+from testbed.results.oom_kills import OomKills
 from testbed.results.progress import Progress
 
 Start = Callable[..., "subprocess.Popen[bytes]"]  # of a node's name, the command, and keywords of Popen
@@ -200,7 +200,7 @@ class Supervisor:
             self._fail_at_s = min(self._fail_at_s, time.monotonic() + _CAUSE_GRACE_S)
 
     def _is_over(self) -> bool:
-        """Whether all that the run waits for has ended, or it has failed. Raise ``RunFailed`` after the timeout."""
+        """Return whether the run has failed, or nothing is left to wait for. Raise ``RunFailed`` after the timeout."""
         if time.monotonic() >= self._fail_at_s:
             return True
         due = [node for node, process in self._by_node.items() if process.ends_run]
@@ -255,7 +255,7 @@ class Supervisor:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Whether something listens on a TCP port in the network namespace of a process. No packet is sent for it."""
+    """Return whether something listens on a TCP port in the network namespace of a process. Send no packet."""
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:

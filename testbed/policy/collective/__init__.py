@@ -59,7 +59,7 @@ class AllReduceOptions:
     """Data-parallel training without servers: gradients are summed over the workers, each applies the same step."""
 
     algorithm: str = option("ring", "how gradients are summed", choices=(*ALL_REDUCE, *SPARSE))
-    bucket: int = option(25_000_000, "bytes of gradients that travel together", unit="bytes")
+    bucket: int = option(25_000_000, "bytes of gradients that are summed together", unit="bytes")
     overlap: str = option(AFTERWARDS, **OVERLAP)
     segments: int = option(
         0,

@@ -19,5 +19,5 @@ class GlooOptions:
     """
 
     backend: str = option("gloo", "gloo: on the CPU, over TCP. nccl: one GPU per worker", choices=BACKENDS)
-    bucket: int = option(25_000_000, "bytes of gradients that travel together", unit="bytes")
+    bucket: int = option(25_000_000, "bytes of gradients that are summed together", unit="bytes")
     overlap: str = option(AFTERWARDS, **OVERLAP)

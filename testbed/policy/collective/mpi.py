@@ -1,4 +1,4 @@
-"""MPICH's all-reduce under our data-parallel training, to compare with ours."""
+"""The paradigm ``mpi``: data-parallel training with MPICH's all-reduce, as a reference for this project's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.policy.collective.overlap import AFTERWARDS, OVERLAP
 
 
 class MpichAlgorithm(Enum):
-    """What MPICH calls its algorithms (``MPIR_CVAR_IALLREDUCE_INTRA_ALGORITHM``)."""
+    """MPICH's algorithms, by the values of its variable ``MPIR_CVAR_IALLREDUCE_INTRA_ALGORITHM``."""
 
     AUTO = "auto"
     RING = "tsp_ring"
@@ -26,17 +26,18 @@ CHOICES = tuple(algorithm.name.lower() for algorithm in MpichAlgorithm)
 
 @dataclass(frozen=True, slots=True)
 class MpiOptions:
-    """Data-parallel training on an MPI: the same workers, hosts and links, MPICH's own sockets and all-reduce.
+    """Data-parallel training over MPI: the same workers, hosts and links, with MPICH's sockets and all-reduce.
 
-    Everything but the sum of gradients is as with ``allreduce``. Its bytes are those that its own TCP connections have
-    carried (MPICH's headers included), as the kernel counts them.
+    Everything except the sum of gradients is as with ``allreduce``. The bytes of a run are those that MPICH's TCP
+    connections carried, including MPICH's headers; the kernel counts them.
     """
 
     backend: ClassVar[str] = "mpi"
-    algorithm: str = option("auto", "MPICH's own; auto: as it sees fit", choices=CHOICES)
-    bucket: int = option(25_000_000, "bytes of gradients that travel together", unit="bytes")
+    algorithm: str = option("auto", "of MPICH; auto: MPICH chooses one", choices=CHOICES)
+    bucket: int = option(25_000_000, "bytes of gradients that are summed together", unit="bytes")
     overlap: str = option(AFTERWARDS, **OVERLAP)
 
     @property
     def mpich_algorithm(self) -> MpichAlgorithm:
+        """The algorithm as MPICH names it."""
         return MpichAlgorithm[self.algorithm.upper()]

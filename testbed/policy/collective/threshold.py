@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MAGNITUDE_BITS = 31
-
 
 @dataclass(frozen=True, slots=True)
 class Turn:

@@ -1,4 +1,4 @@
-"""A broken rule, and how a validator reports several of them at once."""
+"""Violations of rules for a scenario, and the one error by which a validator reports several of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from pydantic_core import PydanticCustomError
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken rule; ``at`` is the path below the section that is checked."""
+    """One violated rule.
+
+    at       path of the value, below the section that is checked
+    problem  what is wrong with it
+    hint     how to correct it
+    """
 
     at: tuple[str | int, ...]
     problem: str
@@ -23,14 +28,17 @@ class Violation:
 
 
 def raise_found(found: Iterable[Violation]) -> None:
-    """Raise one error that carries all of ``found``, if there are any."""
+    """Raise a ``PydanticCustomError`` that holds all of ``found``, unless there are none."""
     found = tuple(found)
     if found:
         raise PydanticCustomError("rules", "{text}", {"found": found, "text": "; ".join(map(str, found))})
 
 
 def series_violations(times_s: Sequence[float], repeat_after_s: float | None) -> Iterator[Violation]:
-    """Yield what is wrong with the ``points`` of a series: they must rise from 0 s, and a repetition comes after."""
+    """Yield the violations of a series of ``points``.
+
+    Its times must rise strictly from 0 s, and a repetition must begin after the last of them.
+    """
     if times_s[0] != 0:
         yield Violation(("points", 0, "at"), f"the first time is {times_s[0]:g} s, and must be 0 s")
     for index, (before, after) in enumerate(pairwise(times_s), start=1):

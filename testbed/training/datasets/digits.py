@@ -1,6 +1,6 @@
 """scikit-learn's handwritten digits: 1 797 images of 8×8 pixels in 17 grey levels (UCI, Alpaydin and Kaynak, 1998).
 
-The file is read from scikit-learn's folder without importing scikit-learn, which takes 2 s at the start of every run.
+The file is read from scikit-learn's folder. Importing scikit-learn itself would delay the start of every run by 2 s.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ CLASSES = 10
 
 
 def load_digits(options: Digits, seed: int) -> Dataset:
-    """Return float32 images [count, 1, 8, 8] in [0, 1]; a random share, by ``seed``, is held out for testing."""
+    """Return float32 images of shape [count, 1, 8, 8] with values in [0, 1].
+
+    A random share of them, ``options.test_share``, is held out for testing; ``seed`` determines which.
+    """
     rows = np.loadtxt(_shipped_file(), delimiter=",", dtype=np.float32)
     images = (torch.from_numpy(rows[:, :-1]) / GREY_LEVELS).reshape(-1, 1, SIDE, SIDE)
     labels = torch.from_numpy(rows[:, -1].astype(np.int64))

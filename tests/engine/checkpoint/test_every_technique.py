@@ -15,10 +15,11 @@ from testbed.plan.model import Plan
 from testbed.policy.collective import ALL_REDUCE, SPARSE
 from testbed.policy.gossip import ALGORITHMS
 from testbed.scenario.load import load
-from testbed.scenario.matrix import AXES, Combination, filled, overrides
+from testbed.scenario.matrix import AXES, Combination, overrides
 from testbed.training.options import OPTIMIZERS
 from tests.engine.checkpoint.killed import resumed_at, run_until, story
 from tests.engine.runs import THREE_SITES
+from tests.scenario.covering import filled
 
 SMALL = (
     "training.model={kind: mlp, hidden: 8}", "training.rounds=6", "training.evaluate_every=2", "checkpoint.every=2",

@@ -21,7 +21,7 @@ _THREAD_FUNNELED = 1  # the same in MPICH's ABI since 1.1, and in the standard's
 
 
 def load_mpi() -> Any:
-    """mpi4py's ``MPI``, not initialised. Raise ``CapabilityError`` unless it uses an MPICH over libfabric."""
+    """Return mpi4py's ``MPI``, not initialised. Raise ``CapabilityError`` unless it uses MPICH over libfabric."""
     os.environ.setdefault("UCX_HANDLE_ERRORS", "none")  # else UCX, if it is loaded, installs signal handlers
     try:
         import mpi4py
@@ -41,7 +41,7 @@ def load_mpi() -> Any:
 
 
 def name_of(mpi: Any) -> str:
-    """Name, version and device of the MPI library."""
+    """Return name, version and device of the MPI library."""
     return _name(mpi.Get_library_version())
 
 
@@ -56,7 +56,7 @@ def _name(version: str) -> str:
 
 
 def environment(rank: int, size: int, descriptor: int, address: str, algorithm: str) -> dict[str, str]:
-    """The variables that MPICH reads at its start: its process manager, and TCP between all ranks over ``address``."""
+    """Return the variables that MPICH reads when it starts: process manager, and TCP between ranks over ``address``."""
     return {
         "PMI_FD": str(descriptor), "PMI_RANK": str(rank), "PMI_SIZE": str(size), "MPIR_CVAR_PMI_VERSION": "1",
         "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": interface_of(address),
@@ -68,7 +68,7 @@ def environment(rank: int, size: int, descriptor: int, address: str, algorithm: 
 
 
 def interface_of(address: str) -> str:
-    """The network interface with this IPv4 address. Raise ``RunFailed`` if there is none."""
+    """Return the network interface with this IPv4 address. Raise ``RunFailed`` if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):  # it has none

@@ -44,7 +44,7 @@ class ProcessManager:
             await writer.drain()
 
     async def answer(self, line: str) -> str:
-        """The answer to one request."""
+        """Return the answer to one request."""
         asked = _fields(line)
         match asked.get("cmd"):
             case "put":

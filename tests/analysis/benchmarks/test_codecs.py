@@ -1,0 +1,35 @@
+"""The benchmark of codecs: what a name stands for, the baseline that it compares with, and its rows."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+import torch
+
+from analysis.benchmarks.codecs import TORCH_TOPK, gradients, kind_and_options, measure, torch_topk
+from testbed.codec.memory import HostMemory
+from testbed.codec.selectors.bisection import Bisection
+from testbed.codec.selectors.sweep import SampleAndSweep
+
+
+def test_a_name_has_options() -> None:
+    assert kind_and_options("topk") == ("topk", {})
+    text = "mstopk:selector=published:ratio=0.001"
+    assert kind_and_options(text) == ("mstopk", {"selector": "published", "ratio": 0.001})
+
+
+@pytest.mark.parametrize("selector", [SampleAndSweep, Bisection])
+def test_exact_selectors_take_what_the_baseline_takes(selector: type[SampleAndSweep | Bisection]) -> None:
+    size, k = 20_000, 200
+    memory, unsent = HostMemory(size, selector()), torch.zeros(size)
+    for gradient in gradients(size, 1, 3):
+        ours, theirs = memory.take(gradient, k)[1], torch_topk(gradient, unsent, k)[1]
+        assert torch.equal(ours.sort().values, theirs.sort().values)
+
+
+def test_one_row_per_codec() -> None:
+    codecs = ("topk:ratio=0.1", "4-bit (DGT)", TORCH_TOPK)
+    rows = list(measure(argparse.Namespace(elements=(2000.0,), codecs=codecs, repeats=1, seed=0)))
+    assert [row["codec"].rstrip() for row in rows] == list(codecs)
+    assert all(row["encode_ms"] > 0 and row["decode_ms"] > 0 for row in rows)
