@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element
 
-from testbed.units import parse_float
 from topologies.readers.raw import RawEdge, RawGraph, RawVertex
 from topologies.readers.xml import attribute, line_of, parse_xml, text_of
 from topologies.traces.model import TextFile
@@ -59,7 +58,5 @@ def _edge(file: TextFile, link: Element) -> tuple[RawEdge, bool]:
 def _capacity(file: TextFile, capacity: Element | None) -> float:
     if capacity is None:
         return 0.0
-    try:
-        return parse_float(text_of(capacity))
-    except ValueError:
-        file.refuse(line_of(capacity), f"capacity '{text_of(capacity)[:30]}' is no number", "write e.g. 9920.0")
+    text = text_of(capacity)
+    return file.number(line_of(capacity), text, f"capacity '{text[:30]}' is no number", "write e.g. 9920.0")

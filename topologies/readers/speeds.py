@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
 
-from testbed.units import parse_float
 from topologies.readers.options import RATE_UNITS
 from topologies.readers.raw import RawEdge
 from topologies.traces.model import TextFile
@@ -47,13 +45,9 @@ def _raw(file: TextFile, edge: RawEdge) -> float | None:
     text = edge.data.get("LinkSpeedRaw", "").strip()
     if text in ("", "None", "?"):
         return None
-    try:
-        value = parse_float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        file.refuse(edge.line, f"LinkSpeedRaw '{text[:30]}' is no rate", "write bits per second, or remove it")
-    return value
+    problem, cure = f"LinkSpeedRaw '{text[:30]}' is no rate", "write bits per second, or remove it"
+    value = file.number(edge.line, text, problem, cure)
+    return value if value > 0 else file.refuse(edge.line, problem, cure)
 
 
 def _from_speed(edge: RawEdge) -> float | None:

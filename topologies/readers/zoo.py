@@ -13,7 +13,6 @@ from typing import Any
 
 import networkx as nx
 
-from testbed.units import parse_float
 from topologies.graph import Graph, fibre_delay_s, great_circle_km, new_graph, slug, unique
 from topologies.readers.options import RATE_UNITS, GraphReading
 from topologies.readers.raw import RawGraph, RawVertex
@@ -98,13 +97,7 @@ def _place(file: TextFile, vertex: RawVertex) -> dict[str, Any]:
 def _number(file: TextFile, line: int, name: str, text: str) -> float | None:
     if text in ("", "None", "nan", "NaN", "?"):
         return None
-    try:
-        value = parse_float(text)
-    except ValueError:
-        value = math.inf
-    if not math.isfinite(value):
-        file.refuse(line, f"{name} '{text[:30]}' is no number", "write decimal degrees, or remove it")
-    return value
+    return file.number(line, text, f"{name} '{text[:30]}' is no number", "write decimal degrees, or remove it")
 
 
 def _add_edges(file: TextFile, graph: Graph[str], raw: RawGraph, names: dict[str, str], reading: GraphReading) -> None:

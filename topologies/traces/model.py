@@ -112,6 +112,14 @@ class TextFile:
         where = f"{self.name}:{line}" if line else self.name
         raise ScenarioError(f"{where}: {problem} ({cure})" if cure else f"{where}: {problem}")
 
+    def number(self, line: int, text: str, problem: str, cure: str) -> float:
+        """Return a text as a finite number; refuse any other for ``problem``, with ``cure``."""
+        try:
+            value = parse_float(text)
+        except ValueError:
+            value = math.nan
+        return value if math.isfinite(value) else self.refuse(line, problem, cure)
+
     def numbers(self, columns: int, what: str, cure: str) -> Iterator[tuple[int, list[float]]]:
         """Yield line number and finite numbers of every row, separated by commas or blanks.
 
@@ -120,13 +128,10 @@ class TextFile:
         if not self.rows:
             self.refuse(None, "no rows")
         for line, text in self.rows:
-            cells = text.replace(",", " ").split()
-            try:
-                values = [parse_float(cell) for cell in cells]
-            except ValueError:
-                self.refuse(line, f"expected {what}, got '{text[:40]}'", cure)
-            if len(values) != columns or not all(map(math.isfinite, values)):
-                self.refuse(line, f"expected {what}, got '{text[:40]}'", cure)
+            problem = f"expected {what}, got '{text[:40]}'"
+            values = [self.number(line, cell, problem, cure) for cell in text.replace(",", " ").split()]
+            if len(values) != columns:
+                self.refuse(line, problem, cure)
             yield line, values
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from itertools import pairwise
 from statistics import median
 
-from testbed.units import parse_float
 from topologies.traces.model import Reading, TextFile, Trace, from_durations
 
 FCC_STEP_S = 5.0
@@ -76,7 +75,9 @@ def parse_fcc_raw(file: TextFile, reading: Reading) -> Trace:
             file.refuse(line, f"has {len(cells)} columns, expected at least 7", "unit_id,dtime,target,…,bytes_sec")
         if reading.source in (None, cells[0]) and reading.target in (None, cells[2]):
             pairs[cells[0], cells[2]] = line
-            found.append((line, _number(file, line, cells[6]) * reading.scale("bytes/s")))
+            problem = f"expected a number, got '{cells[6][:40]}'"
+            rate = file.number(line, cells[6], problem, "the seventh column is bytes_sec")
+            found.append((line, rate * reading.scale("bytes/s")))
     if not found:
         file.refuse(None, f"no unit '{reading.source}' with target '{reading.target}'", "look at columns 1 and 3")
     if len(pairs) > 1:
@@ -112,10 +113,3 @@ def parse_hsdpa(file: TextFile, reading: Reading) -> Trace:
 def _steps_of_5_s(file: TextFile, rows: list[tuple[int, float]], reading: Reading) -> Trace:
     step_s = reading.step_s or FCC_STEP_S
     return from_durations(file, [(line, step_s, rate) for line, rate in rows], reading, (f"{step_s:g} s a line",))
-
-
-def _number(file: TextFile, line: int, cell: str) -> float:
-    try:
-        return parse_float(cell)
-    except ValueError:
-        file.refuse(line, f"expected a number, got '{cell[:40]}'", "the seventh column is bytes_sec")

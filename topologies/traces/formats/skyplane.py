@@ -6,7 +6,6 @@ import csv
 import io
 from statistics import median
 
-from testbed.units import parse_float
 from topologies.traces.model import Reading, TextFile, Trace, from_durations
 
 _COLUMNS = {"rate": ("throughput_sent", "throughput_received"), "delay": ("avg_rtt", "min_rtt")}
@@ -44,8 +43,6 @@ def _measured(file: TextFile, header: list[str], column: str, reading: Reading) 
             continue
         if row.get("success", "True").lower() == "false" or not row[column]:
             continue
-        try:
-            found.append((line, parse_float(row[column])))
-        except ValueError:
-            file.refuse(line, f"expected a number in {column}, got '{row[column][:40]}'", "correct or remove the line")
+        problem = f"expected a number in {column}, got '{row[column][:40]}'"
+        found.append((line, file.number(line, row[column], problem, "correct or remove the line")))
     return found
