@@ -11,14 +11,11 @@ _RELAXED_THRESHOLD = 1_000_000  # allocations; hardly anything in a run is garba
 
 @contextmanager
 def frozen_garbage() -> Iterator[None]:
-    """Collect garbage, and let the collector pass over all objects that are left, as before a fork.
-
-    No effect inside ``relaxed_garbage_collection``: to look at all objects costs more than a short run.
-    """
+    """Let the collector pass over all objects of now, as before a fork; look at none of them, which would cost more
+    than a short run. No effect inside ``relaxed_garbage_collection``."""
     if gc.get_threshold()[0] == _RELAXED_THRESHOLD:
         yield
         return
-    gc.collect()
     gc.freeze()
     try:
         yield
@@ -35,6 +32,7 @@ def relaxed_garbage_collection() -> Iterator[None]:
         try:
             yield
         finally:
+            gc.freeze()  # else the next allocation would look at all that the block has left
             gc.set_threshold(*thresholds)
 
 

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from testbed.compute_model import ComputeModel
 from testbed.costs import CODING, USER_CODE
 from testbed.devices.accelerator import Accelerator
-from testbed.results.events import microseconds
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.host import Thread
 from testbed.simulation.node import SimulatedNode
@@ -59,19 +58,11 @@ class SimulatedProcessor:
             duration_s = max(clock.now - start_s, duration_s if work.kind == "step" else 0.0)
             self._busy_until_s = start_s + duration_s
         await Sleep(clock, self._busy_until_s)
-        await self._end(work, start_s, duration_s)
-        return result
-
-    async def _end(self, work: Work, start_s: float, duration_s: float) -> None:
-        """Record work whose time has passed."""
-        if self._node.paused_until_s > self._clock.now:
-            await self._node.resumed(self._clock)
+        if node.paused_until_s > clock.now:
+            await node.resumed(clock)
         if self._records:
-            fields: dict[str, Any] = {
-                "t0": microseconds(start_s), "work": work.kind, "round": work.round,
-                "modelled_s": duration_s, "real_s": duration_s, "overrun": False, **work.noted(),
-            }  # fmt: skip
-            self._recorder.write("compute", self._clock.now, fields)
+            self._recorder.computed(work, start_s, duration_s, clock.now)
+        return result
 
     async def _code(self, work: Work, function: Callable[[], T]) -> T:
         """Run a codec now and return its result when the core of codecs has done it, and what it had to do before."""
@@ -95,7 +86,10 @@ class SimulatedProcessor:
                 end_s = node.coding.take(clock.now, duration_s)
             start_s = max(clock.now, end_s - duration_s)
             await Sleep(clock, end_s)
-        await self._end(work, start_s, clock.now - start_s)
+        duration_s = clock.now - start_s
+        await node.resumed(clock)
+        if self._records:
+            self._recorder.computed(work, start_s, duration_s, clock.now)
         return result
 
     async def _on_a_core(self, thread: Thread, work: Work) -> None:

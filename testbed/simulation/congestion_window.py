@@ -88,14 +88,15 @@ class CongestionWindow:
     """
 
     __slots__ = (
-        "_base_bytes", "_bdp_bytes", "_continues", "_epoch_s", "_least_bytes", "_loss", "_lost_s", "_model", "_pacing",
-        "_passed_bytes",
-        "_peak_bytes", "_pipe_bytes", "_repair_bytes", "_round_base", "_round_begin_s", "_round_bytes", "_rtt_s",
-        "_threshold_bytes", "_timed_round_s", "_trains", "network_limited", "open", "round_end_s", "size_bytes",
+        "_base_bytes", "_bdp_bytes", "_continues", "_epoch_s", "_hystart", "_least_bytes", "_loss", "_loss_based",
+        "_lost_s", "_model", "_pacing", "_passed_bytes", "_peak_bytes", "_pipe_bytes", "_repair_bytes",
+        "_round_base", "_round_begin_s", "_round_bytes", "_rtt_s", "_threshold_bytes", "_timed_round_s", "_trains",
+        "network_limited", "open", "round_end_s", "size_bytes",
     )  # fmt: skip
 
     def __init__(self, model: TcpModel, pacing: Pacing | None, pipe: Pipe) -> None:
         self._model, self._pacing = model, pacing
+        self._loss_based, self._hystart = model.loss_based, model.hystart  # asked for with every burst
         self.size_bytes = self._round_bytes = model.initial_window_bytes
         self.open = self.network_limited = False
         self._threshold_bytes = math.inf  # below it, slow start
@@ -144,7 +145,7 @@ class CongestionWindow:
     def path_changed(self, pipe: Pipe) -> None:
         """Take note of a changed path."""
         self._rtt_s, self._bdp_bytes = pipe.rtt_s, pipe.bdp_bytes
-        self._trains = self._model.hystart and pipe.capacity * _TRAIN_S >= 2 * self._model.segment_bytes
+        self._trains = self._hystart and pipe.capacity * _TRAIN_S >= 2 * self._model.segment_bytes
         self._pipe_bytes = pipe.bdp_bytes + pipe.queue_bytes
         if self._repair_bytes == math.inf and not self._loss:  # else what was lost still has to be sent again
             self.open = self.size_bytes >= pipe.bdp_bytes
@@ -195,14 +196,14 @@ class CongestionWindow:
 
     def after_outage(self, delivered: float) -> None:
         """Begin again with a retransmission."""
-        if self._model.loss_based:
+        if self._loss_based:
             self.size_bytes = min(self.size_bytes, float(self._model.segment_bytes))
             self._threshold_bytes = math.inf
         self.round_end_s, self._round_base, self.network_limited = -math.inf, delivered, False
 
     def lost(self, now: float, passed_bytes: float, after: BurstRepair, delivered: float) -> None:
         """A burst that has just begun overflows the queue: ``passed_bytes`` of it pass, and arrive in this round."""
-        grows = self.slow_start and not self._model.hystart  # which its acknowledgements, in one train, would end
+        grows = self.slow_start and not self._hystart  # which its acknowledgements, in one train, would end
         self._shrink(now, self.size_bytes + (passed_bytes if grows else 0.0))
         self._round_begin_s, self.round_end_s = now, now + after.wait_s
         self._passed_bytes = passed_bytes
@@ -246,7 +247,7 @@ class CongestionWindow:
         opened = self.grow(now, delivered)
         full = sent_bytes >= _FULL * self._round_bytes
         self.network_limited = not full and self.slow_start and self._timed_round_s == self.round_end_s
-        self._continues = full and self._model.loss_based
+        self._continues = full and self._loss_based
         self._round_begin_s, self.round_end_s, self._round_base = now, now + self._rtt_s, delivered
         self._round_bytes = self.size_bytes
         if self._repair_bytes < math.inf:
@@ -260,9 +261,9 @@ class CongestionWindow:
         if not self.open:
             return self.grow(now, delivered)
         sent_bytes, self._round_base = delivered - self._round_base, delivered
-        if self._model.loss_based and self.slow_start:
+        if self._loss_based and self.slow_start:
             self._grow_open(now, sent_bytes)
-        elif self._model.hystart and self._lost_s == -math.inf and sent_bytes >= self.size_bytes:
+        elif self._hystart and self._lost_s == -math.inf and sent_bytes >= self.size_bytes:
             self.size_bytes += sent_bytes / _SLOWEST_GROWTH
         return False
 
@@ -271,7 +272,7 @@ class CongestionWindow:
         model = self._model
         before_bytes = self.size_bytes / 2 if self._continues else 0.0  # the window of the round before
         while left_bytes > 0:
-            if model.hystart and before_bytes > _DELAYS * self._bdp_bytes:
+            if self._hystart and before_bytes > _DELAYS * self._bdp_bytes:
                 self._leave_slow_start(now)
                 return
             sent_bytes = min(self.size_bytes, left_bytes)
@@ -315,7 +316,7 @@ class CongestionWindow:
             if self._trains and sent_bytes > self._bdp_bytes / 2:
                 grown_bytes = min(grown_bytes, sent_bytes + self._bdp_bytes / 2)
             self.size_bytes = max(size_bytes, min(grown_bytes, self._threshold_bytes))
-        if model.loss_based and self.size_bytes > self._pipe_bytes:
+        if self._loss_based and self.size_bytes > self._pipe_bytes:
             self._shrink(now, self._pipe_bytes)
         self.size_bytes = min(self.size_bytes, self._pipe_bytes, model.window_limit_bytes)
         self.open = self.size_bytes >= min(self._bdp_bytes, model.window_limit_bytes)

@@ -15,6 +15,7 @@ A connection learns of its loss a round trip later, and sends again what was los
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 from testbed.simulation.clock import Clock
@@ -51,8 +52,10 @@ class DropTailQueue:
 
     def _settle(self, _: Any) -> None:
         bursts, self._bursts = self._bursts, {}
-        burst_bytes = sum(each.queued_flight_bytes() for each in bursts)
-        room_bytes = min(each.burst_room_bytes for each in bursts)
+        burst_bytes, room_bytes = 0.0, math.inf
+        for each in bursts:
+            burst_bytes += each.queued_flight_bytes()
+            room_bytes = min(room_bytes, each.burst_room_bytes)
         if len(self._senders) > len(bursts):
             room_bytes -= sum(each.queued_flight_bytes() for each in self._senders if each not in bursts)
         if burst_bytes > room_bytes:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from testbed.plan.model import BackgroundPlan, LinkPlan, Plan, Series
-from testbed.results.events import EventLog
+from testbed.results.events import EventLog, microseconds
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowClass, FlowNetwork
 from testbed.simulation.paths import PathTable, WanLink, changes_from
@@ -71,17 +71,18 @@ class LinkMonitor:
     def sample(self) -> None:
         """Write one ``link`` event per WAN link."""
         self._count()
+        at_s = microseconds(self._clock.now)
         for link in self._paths.links:
-            self._write(link)
+            self._write(link, at_s)
 
     def _sample(self, link: WanLink) -> None:
         self._count()
-        self._write(link)
+        self._write(link, microseconds(self._clock.now))
 
-    def _write(self, link: WanLink) -> None:
+    def _write(self, link: WanLink, at_s: float) -> None:
         self._log.append(
             {
-                "t": round(self._clock.now, 6), "kind": "link", "node": self._log.node, "link": link.plan.name,
+                "t": at_s, "kind": "link", "node": self._log.node, "link": link.plan.name,
                 "configured_bps": link.rate_bps, "bytes": round(self._carried[link.number] / self._paths.goodput),
                 "dropped_packets": 0, "backlog_bytes": 0,
             }

@@ -11,6 +11,7 @@ from testbed.messages import Message
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog, microseconds
 from testbed.results.progress import PASSED_ON, NodeProgress, Progress
+from testbed.world import Work
 
 Milestone = Callable[[str, dict[str, Any]], None]  # ``train`` and ``round``, with their fields
 
@@ -46,6 +47,31 @@ class Transfer(msgspec.Struct, gc=False):
     tier: str
 
 
+class Compute(msgspec.Struct, gc=False):
+    """A ``compute`` event; see ``Transfer``. ``part``: of a step, if it was not a whole one."""
+
+    t: float
+    kind: str
+    node: str
+    t0: float
+    work: str
+    round: int
+    modelled_s: float
+    real_s: float
+    overrun: bool
+    part: str | msgspec.UnsetType
+
+
+class Wait(msgspec.Struct, gc=False):
+    """A ``wait`` event; see ``Transfer``."""
+
+    t: float
+    kind: str
+    node: str
+    t0: float
+    waiting_for: str
+
+
 class VirtualRecorder(NodeProgress):
     """Writes events to ``log``, unless their kind is in ``left_out``; ``transfer`` there means those inside a LAN.
 
@@ -74,6 +100,21 @@ class VirtualRecorder(NodeProgress):
             if kind in ("train", "round"):
                 self._on_milestone(kind, fields)
             self.pass_on(kind, t, fields)
+
+    def computed(self, work: Work, start_s: float, duration_s: float, t: float) -> None:
+        """Write the ``compute`` event of work that has taken as long as its model says."""
+        self.activity += 1
+        self._log.append(
+            Compute(
+                microseconds(t), "compute", self.node, microseconds(start_s), work.kind, work.round, duration_s,
+                duration_s, False, work.part or msgspec.UNSET,
+            )
+        )  # fmt: skip
+
+    def waited(self, since_s: float, waiting_for: str, t: float) -> None:
+        """Write the ``wait`` event of a wait that has ended."""
+        self.activity += 1
+        self._log.append(Wait(microseconds(t), "wait", self.node, microseconds(since_s), waiting_for))
 
     def sent(self, tier: str, payload_bytes: int) -> None:
         """Count a message that has been accepted for sending."""

@@ -293,10 +293,10 @@ class TcpConnection:
         """Begin a burst after idle time, or go on with one after a gap of less than a round trip."""
         idle_s = now - self._idle_since_s
         if 0 < self.rtt_s <= idle_s:
-            self._burst_begin_s, self._burst_base = now, self._delivered_bytes()
+            self._burst_begin_s, self._burst_base = now, self.flow.delivered / self._copies
             self._window.after_idle(now, idle_s, self._timeout_s(), self._burst_base)
             self._burst_window = self._window.size_bytes
-        if now < self._burst_begin_s + self.rtt_s:
+        if self._queues and now < self._burst_begin_s + self.rtt_s:
             self._enter_queues()
 
     def _enter_queues(self) -> None:
@@ -373,14 +373,18 @@ class TcpConnection:
             self._emulated.leave(self._clock.now, self._sent_bytes)
         self._burst_bytes += self._sent_bytes
         now = self._idle_since_s = self._clock.now
-        arrival_s = now + self._path.delay_s + self._window.arrival_delay_s(self._sent_bytes)
-        self._arrival_s = max(self._arrival_s, arrival_s)
+        arrival_s = now + self._path.delay_s
+        if self._loss:
+            arrival_s += self._window.arrival_delay_s(self._sent_bytes)
+        if arrival_s > self._arrival_s:
+            self._arrival_s = arrival_s
         self._clock.at(self._arrival_s, self._deliver, item)
         if self._queue:
             self._pump()
         else:
             self._bursts += 1
-            self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
+            if self._burst_bytes > self.largest_burst_bytes:
+                self.largest_burst_bytes = self._burst_bytes
             if not self.unlimited:
                 self._end_burst(now)
             self._burst_bytes = 0.0
@@ -390,7 +394,7 @@ class TcpConnection:
     def _end_burst(self, now: float) -> None:
         """Let the window grow, and leave the queue, as nothing is left to send."""
         window = self._window
-        if window.burst_ended(now, self._delivered_bytes()):
+        if window.burst_ended(now, self.flow.delivered / self._copies):
             self._opened()
         if self._entered:
             self._leave_queues()

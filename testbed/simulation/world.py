@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from testbed.compute_model import ComputeModel
 from testbed.messages import Message
-from testbed.results.events import microseconds
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.compute import SimulatedProcessor
 from testbed.simulation.inbox import SimulatedInbox
@@ -97,7 +96,7 @@ class SimulatedWorld:
             raise self._waits.error(wait)
         now = self._clock.now
         if now > wait.since_s and deadline_s < math.inf and self._records_waits:
-            self._recorder.write("wait", now, {"t0": microseconds(wait.since_s), "waiting_for": waiting_for})
+            self._recorder.waited(wait.since_s, waiting_for, now)
         result: T = future.result()
         return result
 
