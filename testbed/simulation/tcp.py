@@ -376,15 +376,13 @@ class TcpConnection:
         arrival_s = now + self._path.delay_s
         if self._loss:
             arrival_s += self._window.arrival_delay_s(self._sent_bytes)
-        if arrival_s > self._arrival_s:
-            self._arrival_s = arrival_s
+        self._arrival_s = max(self._arrival_s, arrival_s)
         self._clock.at(self._arrival_s, self._deliver, item)
         if self._queue:
             self._pump()
         else:
             self._bursts += 1
-            if self._burst_bytes > self.largest_burst_bytes:
-                self.largest_burst_bytes = self._burst_bytes
+            self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
             if not self.unlimited:
                 self._end_burst(now)
             self._burst_bytes = 0.0
