@@ -47,7 +47,7 @@ class Transfer(msgspec.Struct, gc=False):
     tier: str
 
 
-class Compute(msgspec.Struct, gc=False):
+class ComputeEvent(msgspec.Struct, gc=False):
     """A ``compute`` event; see ``Transfer``. ``part``: of a step, if it was not a whole one."""
 
     t: float
@@ -62,7 +62,7 @@ class Compute(msgspec.Struct, gc=False):
     part: str | msgspec.UnsetType
 
 
-class Wait(msgspec.Struct, gc=False):
+class WaitEvent(msgspec.Struct, gc=False):
     """A ``wait`` event; see ``Transfer``."""
 
     t: float
@@ -105,7 +105,7 @@ class VirtualRecorder(NodeProgress):
         """Write the ``compute`` event of work that has taken as long as its model says."""
         self.activity += 1
         self._log.append(
-            Compute(
+            ComputeEvent(
                 microseconds(t), "compute", self.node, microseconds(start_s), work.kind, work.round, duration_s,
                 duration_s, False, work.part or msgspec.UNSET,
             )
@@ -114,7 +114,7 @@ class VirtualRecorder(NodeProgress):
     def waited(self, since_s: float, waiting_for: str, t: float) -> None:
         """Write the ``wait`` event of a wait that has ended."""
         self.activity += 1
-        self._log.append(Wait(microseconds(t), "wait", self.node, microseconds(since_s), waiting_for))
+        self._log.append(WaitEvent(microseconds(t), "wait", self.node, microseconds(since_s), waiting_for))
 
     def sent(self, tier: str, payload_bytes: int) -> None:
         """Count a message that has been accepted for sending."""

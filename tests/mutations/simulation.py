@@ -114,6 +114,16 @@ MUTATIONS: dict[str, Mutation] = {
         edit("wait_s = rtt_s + drain_s + (", "wait_s = rtt_s + 0 * ("),
         DROP_TAIL,
     ),
+    "events of parts of a step do not name the part": Mutation(
+        "testbed.simulation.recorder:VirtualRecorder.computed",
+        edit("work.part or msgspec.UNSET", "msgspec.UNSET"),
+        ("tests/simulation/test_run.py",),
+    ),
+    "the end of a run looks at all its objects": Mutation(
+        "testbed.garbage:relaxed_garbage_collection",
+        edit("gc.freeze()", "pass"),
+        ("tests/units/test_garbage.py",),
+    ),
     "real mathematics is folded": Mutation("testbed.simulation.fold:foldable", always(True), FOLD),
     "deadlocks are not found": Mutation(
         "testbed.simulation.run:Simulation._look_for_stall", always(None), ("tests/simulation/test_run.py",)

@@ -141,6 +141,21 @@ def test_pieces_of_work_of_one_node_take_turns(tmp_path: Path) -> None:
     assert end == pytest.approx(0.15)
 
 
+def test_work_and_waits_are_recorded_with_all_their_fields(tmp_path: Path) -> None:
+    async def program(world: World) -> None:
+        await world.compute(Work("step"), lambda: None)
+        step = world.spawn(world.compute(Work("step", 7, part="forward 0"), lambda: None), "a step")
+        await world.wait(step, "the step")
+
+    simulate(tiny_plan([WORKER]), lambda plan, node: program, tmp_path, lambda event: None)
+    work = {"node": WORKER, "work": "step", "modelled_s": 0.05, "real_s": 0.05, "overrun": False}
+    assert [event for event in read(tmp_path / "events", WORKER) if event["kind"] in ("compute", "wait")] == [
+        {"t": 0.05, "kind": "compute", "t0": 0.0, "round": 0, **work},
+        {"t": 0.1, "kind": "compute", "t0": 0.05, "round": 7, "part": "forward 0", **work},
+        {"t": 0.1, "kind": "wait", "node": WORKER, "t0": 0.05, "waiting_for": "the step"},
+    ]
+
+
 # ---- traces and samples ---------------------------------------------------------------------------------------------
 
 
