@@ -16,15 +16,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analysis.benchmarks.push_pull import WARM_UP
+from testbed.environment import host_environment
 
 DEADLINE_S = 600.0  # of one run
-Found = dict[str, Any]  # ``times_s``, ``faults_per_mb`` and ``server_cpu_s_per_gb``, where they are known
+OVER_TCP = ":tcp"
+Found = dict[str, Any]  # ``times_s``, and where they are known the other columns of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,17 @@ def _gloo_worker(rank: int, job: Job) -> None:
     distributed.destroy_process_group()
 
 
+def measure_ring(code: str, job: Job) -> Found:
+    """This project's ring all-reduce; ``code`` as in ``analysis.benchmarks.transport``."""
+    numbers = [str(each) for each in (job.workers, job.size_bytes, job.keys, job.repeats)]
+    kind = "tcp" if code.endswith(OVER_TCP) else "shared"
+    command = [sys.executable, "-m", "analysis.benchmarks.all_reduce", *numbers, str(job.folder)]
+    subprocess.run(
+        [*command, code.removesuffix(OVER_TCP), kind], env=host_environment(), check=True, timeout=DEADLINE_S
+    )
+    return dict(json.loads((job.folder / "peer.json").read_text(encoding="utf-8")))
+
+
 def measure_mpich(job: Job) -> Found:
     """Measure the all-reduce of MPICH."""
     launcher = mpich()
@@ -95,18 +108,43 @@ def _mpich_worker(job: Job) -> None:
 
 def _repeat(job: Job, rank: int, barrier: Callable[[], object], step: Callable[[], None]) -> None:
     """Time the steps; rank 0 writes what it has found."""
-    times_s, faults = [], 0
-    for repeat in range(WARM_UP + job.repeats):
-        if repeat == WARM_UP:
-            faults = _faults()
+    meter = Meter(job)
+    for _ in meter.repeats():
         barrier()
         begin_s = time.perf_counter()
         step()
-        times_s.append(time.perf_counter() - begin_s)
+        meter.add(time.perf_counter() - begin_s)
     if rank == 0:
-        faults_per_mb = (_faults() - faults) / (2 * job.size_bytes * job.repeats / 1e6)
-        found = {"times_s": times_s[WARM_UP:], "faults_per_mb": faults_per_mb}
-        (job.folder / "peer.json").write_text(json.dumps(found), encoding="utf-8")
+        meter.write()
+
+
+class Meter:
+    """What one process takes for a job: seconds of each repeat after the warm-up, page faults, processor time."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._times_s = job, list[float]()
+        self._faults, self._cpu_s = 0, 0.0
+
+    def repeats(self) -> Iterator[int]:
+        """Count the repeats, those of the warm-up included."""
+        for repeat in range(WARM_UP + self._job.repeats):
+            if repeat == WARM_UP:
+                self._faults, self._cpu_s = _faults(), time.process_time()
+            yield repeat
+
+    def add(self, time_s: float) -> None:
+        """Take what a repeat has taken."""
+        self._times_s.append(time_s)
+
+    def write(self) -> None:
+        """Write what was found to the job's folder."""
+        moved_bytes = 2 * self._job.size_bytes * self._job.repeats
+        found = {
+            "times_s": self._times_s[WARM_UP:],
+            "faults_per_mb": (_faults() - self._faults) / (moved_bytes / 1e6),
+            "worker_cpu_s_per_gb": (time.process_time() - self._cpu_s) / (moved_bytes / 1e9),
+        }
+        (self._job.folder / "peer.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 def _faults() -> int:
