@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
+import threading
 import time
 import weakref
 from collections import deque
@@ -25,10 +27,10 @@ _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class BufferPool:
-    """Blocks by size class, unused ones in the order in which they came back.
+    """Blocks by size class, unused ones in the order in which they came back. For any thread.
 
-    ``kept_bytes``: of all unused blocks together. ``clock``: in s. Tensors may be freed in any thread, and in the
-    middle of any call here; so what is done then is one step each: to append to a queue, and to remove from a set.
+    ``kept_bytes``: of all unused blocks together. ``clock``: in s. A tensor may be freed in the middle of any call
+    here, so what happens then takes no lock: single operations on a queue and a dictionary.
     """
 
     def __init__(self, kept_bytes: int = KEPT_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
@@ -36,23 +38,32 @@ class BufferPool:
         self._returned: deque[tuple[mmap.mmap, float]] = deque()  # blocks, and since when
         self._unused: dict[int, list[tuple[mmap.mmap, float]]] = {}  # by size class, the latest last
         self._lent: dict[int, weakref.ref[np.ndarray]] = {}
+        self.begin_process()
+
+    def begin_process(self) -> None:
+        """Forget, after a fork, that another thread of the parent may have been inside."""
+        self._lock = threading.Lock()
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return a tensor in main memory, not initialised."""
         size_bytes = math.prod(shape) * dtype.itemsize
         if size_bytes < POOLED_BYTES:
             return torch.empty(tuple(shape), dtype=dtype)
-        self._sort()
         size_class = class_of(size_bytes)
-        fitting = self._unused.get(size_class)
-        block = fitting.pop()[0] if fitting else _new_block(size_class)
+        with self._lock:
+            self._sort()
+            fitting = self._unused.get(size_class)
+            block = fitting.pop()[0] if fitting else None
+        if block is None:
+            block = _new_block(size_class)
         return self._lend(block, size_bytes).view(dtype).view(tuple(shape))
 
     @property
     def unused_bytes(self) -> int:
         """Bytes of blocks that wait for their next use."""
-        self._sort()
-        return sum(size * len(blocks) for size, blocks in self._unused.items())
+        with self._lock:
+            self._sort()
+            return sum(size * len(blocks) for size, blocks in self._unused.items())
 
     def _lend(self, block: mmap.mmap, size_bytes: int) -> Tensor:
         # a tensor's storage holds the array, and ends with the last tensor that shares it
@@ -91,6 +102,7 @@ def _new_block(size_bytes: int) -> mmap.mmap:
 
 
 _pool = BufferPool()
+os.register_at_fork(after_in_child=_pool.begin_process)
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:

@@ -2,8 +2,9 @@
 
 All ranks call the same operations in the same order. A call takes its number at once and returns a coroutine, so that
 operations may overlap (``world.spawn``). Tensors are flat, and what is given to an operation must not change any more:
-other ranks may not have read it when this rank's part is done. Results are in memory of their own. Sums are taken in the order that the algorithm's module
-states, whatever arrives first: equal inputs give equal bits at every rank, in every world, in every run.
+other ranks may not have read it when this rank's part is done. Results are in memory of their own. Sums are taken in
+the order that the algorithm's module states, whatever arrives first: equal inputs give equal bits at every rank, in
+every world, in every run.
 
 ``flag``: one bit that travels in the headers, without a message of its own. A rank that has a result has received,
 directly or not, from every rank that the result depends on, and so knows whether one of them raised its flag.
