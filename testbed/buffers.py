@@ -2,7 +2,7 @@
 
 The kernel clears every page that a process gets for the first time, which costs more than to copy into it. The
 allocator of the C library keeps freed memory, but small objects between large blocks scatter it, and the heap grows.
-Here a block belongs to one size class and goes back to it when the last tensor on it is gone, whoever holds that.
+Here a block belongs to one size class and goes back to it when the last tensor that shares it is freed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 
 POOLED_BYTES = 1 << 20  # smaller tensors are the allocator's
 KEPT_BYTES = 1 << 30  # of unused blocks, by a process
-KEPT_S = 10.0  # of blocks that nobody has wanted since
+KEPT_S = 10.0  # of blocks that were not wanted since
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from analysis.benchmarks.transport_peers import Job, Meter
+from analysis.benchmarks.transport_peers import Job, RepeatTimer
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.inbox import Inbox
@@ -47,16 +47,16 @@ def role_of(plan: Plan, node: NodePlan, job: Job) -> AnyRole:
         inbox = Inbox(world)
         group = Collectives(world, CollectiveMail(world, inbox), names)
         world.spawn(inbox.run(), "inbox")
-        tensors, meter = [torch.ones(job.size_bytes // 4 // job.keys) for _ in range(job.keys)], Meter(job)
-        for _ in meter.repeats():
+        tensors, timer = [torch.ones(job.size_bytes // 4 // job.keys) for _ in range(job.keys)], RepeatTimer(job)
+        for _ in timer.repeats():
             await group.all_reduce(torch.ones(1))
             begin_s = time.perf_counter()
             calls = [world.spawn(group.all_reduce(tensor), "a sum") for tensor in tensors]
             sums = [await world.wait(call, "a sum") for call in calls]
-            meter.add(time.perf_counter() - begin_s)
+            timer.add(time.perf_counter() - begin_s)
         assert all(total[0] == total[-1] == job.workers for total in sums)
         if group.rank == 0:
-            meter.write()
+            timer.write()
         await group.all_reduce(torch.ones(1))
 
     return role

@@ -112,17 +112,17 @@ def _mpich_worker(job: Job) -> None:
 
 def _repeat(job: Job, rank: int, barrier: Callable[[], object], step: Callable[[], None]) -> None:
     """Time the steps; rank 0 writes what it has found."""
-    meter = Meter(job)
-    for _ in meter.repeats():
+    timer = RepeatTimer(job)
+    for _ in timer.repeats():
         barrier()
         begin_s = time.perf_counter()
         step()
-        meter.add(time.perf_counter() - begin_s)
+        timer.add(time.perf_counter() - begin_s)
     if rank == 0:
-        meter.write()
+        timer.write()
 
 
-class Meter:
+class RepeatTimer:
     """What one process takes for a job: seconds of each repeat after the warm-up, page faults, processor time."""
 
     def __init__(self, job: Job) -> None:

@@ -88,10 +88,10 @@ def test_a_full_ring_takes_no_more_until_it_is_read() -> None:
 
 
 def test_the_bell_rings_only_where_the_reader_may_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    rung: list[object] = []
+    rung: list[int] = []
 
     async def use(ours: ByteStream, theirs: ByteStream, _: object) -> None:
-        monkeypatch.setattr(shared_memory._Bell, "wake_peer", lambda bell: rung.append(bell))
+        monkeypatch.setattr(shared_memory._Bell, "wake_peer", lambda bell: rung.append(bell.ring))
         buffer = memoryview(bytearray(100))
         ours.sendmsg([memoryview(b"one")])
         assert len(rung) == 1, "it had nothing to read"
