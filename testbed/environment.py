@@ -16,9 +16,9 @@ def host_environment(around: Mapping[str, str] = os.environ) -> dict[str, str]:
 
     One thread each, as many workers share few cores, and sums must not depend on a number of threads. And glibc's
     allocator keeps freed memory: by default it maps every large tensor anew and unmaps it when it is freed, which costs
-    122 to 244 page faults per MB of messages and sums. So freed memory stays with the process, up to ``_KEPT_BYTES`` at
-    the end of its one heap, which asks for huge pages. A larger tensor than that is still mapped on its own. The
-    user's own tunables come last, and override these.
+    122 to 244 page faults per MB of tensors that ``buffers`` does not hold. So freed memory stays with the process, up
+    to ``_KEPT_BYTES`` at the end of its one heap, which asks for huge pages. A larger tensor than that is still mapped
+    on its own. The user's own tunables come last, and override these.
     """
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     tunables = ":".join(filter(None, [_own_tunables(), around.get(_TUNABLES)]))

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_NODE_THRESHOLD = 10_000  # allocations: a node's messages are garbage of reference counts long before
 _RELAXED_THRESHOLD = 1_000_000  # allocations; hardly anything in a run is garbage that only the collector finds
 
 
@@ -34,6 +35,11 @@ def relaxed_garbage_collection() -> Iterator[None]:
         finally:
             gc.freeze()  # else the next allocation would look at all that the block has left
             gc.set_threshold(*thresholds)
+
+
+def collect_less_often() -> None:
+    """Let the collector of a node's process run less often: what it looks for is rare, and looking costs each time."""
+    gc.set_threshold(_NODE_THRESHOLD, *gc.get_threshold()[1:])
 
 
 def pass_over_present_objects() -> None:

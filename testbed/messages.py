@@ -28,6 +28,7 @@ from typing import Any
 import msgspec
 import torch
 
+from testbed import buffers
 from testbed.errors import RunFailed
 
 MAX_HEADER_BYTES = 1 << 20  # room for the entries of an overlay's message, which may be thousands of slices
@@ -244,7 +245,7 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> tuple[Message, l
     Raise ``MalformedMessage`` unless the declared parts make up exactly ``body_bytes``.
     """
     message, described = _decoded(data, body_bytes)
-    parts = [torch.empty(shape, dtype=dtype) for dtype, shape, _ in described]
+    parts = [buffers.empty(shape, dtype) for dtype, shape, _ in described]
     message.parts = tuple(parts)
     return message, parts
 

@@ -1,7 +1,8 @@
 """Push and pull through one parameter server on one host, beside Gloo, MPICH, a bare socket server and ps-lite.
 
 Workers push a tensor and pull the sum: real processes, frames and authentication, no training. ``--code`` names what is
-measured: an authentication code, through shared memory (``aes-gmac``) or over TCP (``aes-gmac:tcp``), or a peer:
+measured: an authentication code, through shared memory (``aes-gmac``) or over TCP (``aes-gmac:tcp``); the all-reduce of
+a run without servers (``ring:aes-gmac``, ``ring:aes-gmac:tcp``), which moves the same tensors without one; or a peer:
 ``gloo`` and ``mpich`` (all-reduce of the same tensor), ``socket`` (a server without protocol), ``ps-lite``. What counts
 for the throughput is what all workers push and pull; of an all-reduce, the same bytes over its time. All take turns,
 ``--turns`` times; shown are first quartiles over all, as other processes only add time. Processor time is the server's,
@@ -29,11 +30,13 @@ from analysis.benchmarks.harness import ROOT, Benchmark, Row, listed
 from analysis.benchmarks.push_pull import WARM_UP
 from analysis.benchmarks.transport_peers import (
     DEADLINE_S,
+    OVER_TCP,
     Found,
     Job,
     measure_command,
     measure_gloo,
     measure_mpich,
+    measure_ring,
     measure_socket,
     mpich,
 )
@@ -41,7 +44,7 @@ from analysis.benchmarks.transport_peers import (
 SCRIPT = Path(__file__).with_name("push_pull.py")
 PS_LITE, MPICH = "ps-lite", "mpich"
 PEERS = {"gloo": measure_gloo, MPICH: measure_mpich, "socket": measure_socket}
-OVER_TCP = ":tcp"
+RING = "ring:"
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
@@ -62,6 +65,7 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
                 "throughput_bytes_per_s": 2 * options.workers * size_bytes / time_s,
                 "times_the_first": quartile_s[codes[0]] / time_s,
                 "server_cpu_s_per_gb": _median(found[code], "server_cpu_s_per_gb"),
+                "worker_cpu_s_per_gb": _median(found[code], "worker_cpu_s_per_gb"),
                 "faults_per_mb": _median(found[code], "faults_per_mb"),
             }  # fmt: skip
 
@@ -75,6 +79,8 @@ def _median(turns: list[Found], name: str) -> float | None:
 def _measured(code: str, job: Job, ps_lite: str) -> Found:
     if code == PS_LITE:
         return measure_command(ps_lite, job)
+    if code.startswith(RING):
+        return measure_ring(code.removeprefix(RING), job)
     return PEERS[code](job) if code in PEERS else _served(code, job)
 
 

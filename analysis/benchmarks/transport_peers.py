@@ -1,6 +1,7 @@
 """What push and pull are compared with, in the same run: Gloo, MPICH, a bare socket server, and a user's command.
 
-All move a tensor of ones of the same size between the same number of processes, again and again.
+All move a tensor of ones of the same size between the same number of processes, again and again. Workers are as nice to
+other processes as those of a run (``WORKER_NICENESS``): else they would win where a machine is busy.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analysis.benchmarks.push_pull import WARM_UP
+from testbed.environment import host_environment
+from testbed.realtime.child import WORKER_NICENESS
 
 DEADLINE_S = 600.0  # of one run
-Found = dict[str, Any]  # ``times_s``, ``faults_per_mb`` and ``server_cpu_s_per_gb``, where they are known
+OVER_TCP = ":tcp"
+Found = dict[str, Any]  # ``times_s``, and where they are known the other columns of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ def _gloo_worker(rank: int, job: Job) -> None:
     from torch import distributed
 
     torch.set_num_threads(1)
+    os.nice(WORKER_NICENESS)
     store = f"file://{job.folder}/store"
     distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=job.workers)
     tensors = [torch.ones(job.size_bytes // 4 // job.keys) for _ in range(job.keys)]
@@ -67,6 +72,17 @@ def _gloo_worker(rank: int, job: Job) -> None:
 
     _repeat(job, rank, distributed.barrier, step)
     distributed.destroy_process_group()
+
+
+def measure_ring(code: str, job: Job) -> Found:
+    """This project's ring all-reduce; ``code`` as in ``analysis.benchmarks.transport``."""
+    numbers = [str(each) for each in (job.workers, job.size_bytes, job.keys, job.repeats)]
+    kind = "tcp" if code.endswith(OVER_TCP) else "shared"
+    command = [sys.executable, "-m", "analysis.benchmarks.all_reduce", *numbers, str(job.folder)]
+    subprocess.run(
+        [*command, code.removesuffix(OVER_TCP), kind], env=host_environment(), check=True, timeout=DEADLINE_S
+    )
+    return dict(json.loads((job.folder / "peer.json").read_text(encoding="utf-8")))
 
 
 def measure_mpich(job: Job) -> Found:
@@ -83,6 +99,7 @@ def _mpich_worker(job: Job) -> None:
     import numpy as np
     from mpi4py import MPI
 
+    os.nice(WORKER_NICENESS)
     tensors = [np.ones(job.size_bytes // 4 // job.keys, np.float32) for _ in range(job.keys)]
     sums = [np.empty_like(tensor) for tensor in tensors]
 
@@ -95,18 +112,43 @@ def _mpich_worker(job: Job) -> None:
 
 def _repeat(job: Job, rank: int, barrier: Callable[[], object], step: Callable[[], None]) -> None:
     """Time the steps; rank 0 writes what it has found."""
-    times_s, faults = [], 0
-    for repeat in range(WARM_UP + job.repeats):
-        if repeat == WARM_UP:
-            faults = _faults()
+    timer = RepeatTimer(job)
+    for _ in timer.repeats():
         barrier()
         begin_s = time.perf_counter()
         step()
-        times_s.append(time.perf_counter() - begin_s)
+        timer.add(time.perf_counter() - begin_s)
     if rank == 0:
-        faults_per_mb = (_faults() - faults) / (2 * job.size_bytes * job.repeats / 1e6)
-        found = {"times_s": times_s[WARM_UP:], "faults_per_mb": faults_per_mb}
-        (job.folder / "peer.json").write_text(json.dumps(found), encoding="utf-8")
+        timer.write()
+
+
+class RepeatTimer:
+    """What one process takes for a job: seconds of each repeat after the warm-up, page faults, processor time."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._times_s = job, list[float]()
+        self._faults, self._cpu_s = 0, 0.0
+
+    def repeats(self) -> Iterator[int]:
+        """Count the repeats, those of the warm-up included."""
+        for repeat in range(WARM_UP + self._job.repeats):
+            if repeat == WARM_UP:
+                self._faults, self._cpu_s = _faults(), time.process_time()
+            yield repeat
+
+    def add(self, time_s: float) -> None:
+        """Take what a repeat has taken."""
+        self._times_s.append(time_s)
+
+    def write(self) -> None:
+        """Write what was found to the job's folder."""
+        moved_bytes = 2 * self._job.size_bytes * self._job.repeats
+        found = {
+            "times_s": self._times_s[WARM_UP:],
+            "faults_per_mb": (_faults() - self._faults) / (moved_bytes / 1e6),
+            "worker_cpu_s_per_gb": (time.process_time() - self._cpu_s) / (moved_bytes / 1e9),
+        }
+        (self._job.folder / "peer.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 def _faults() -> int:
@@ -134,6 +176,7 @@ def measure_socket(job: Job) -> Found:
 def _socket_worker(rank: int, job: Job, address: tuple[str, int], barrier: Any) -> None:
     import numpy as np
 
+    os.nice(WORKER_NICENESS)
     sock = socket.create_connection(address)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.sendall(bytes([rank]))

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 from torch import Tensor
 
+from testbed import buffers
+
 
 class AggregatedPush(msgspec.Struct):
     """The aggregate of the contributions of ``members`` to (key, round).
@@ -34,7 +36,7 @@ def sum_in_order(tensors: Sequence[Tensor]) -> Tensor:
     """
     if len(tensors) == 1 or tensors[0].is_meta:  # tensors without numbers need no sum
         return tensors[0]
-    total = tensors[0] + tensors[1]
+    total = buffers.added(tensors[0], tensors[1])
     for tensor in tensors[2:]:
         total += tensor
     return total

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from testbed import buffers
 from testbed.codec.base import Codec
 from testbed.codec.changes import ChangesCodec
 from testbed.codec.on_device import OnDevice
@@ -221,7 +222,7 @@ class KVWorker:
         pieces = [await self._arrival(piece, round_) for piece in slices]
         tensors = [piece.tensor for piece in pieces]
         size_bytes = sum(tensor.nbytes for tensor in tensors)
-        tensor = await self._world.compute(Work("copy", size_bytes=size_bytes), lambda: torch.cat(tensors))
+        tensor = await self._world.compute(Work("copy", size_bytes=size_bytes), lambda: buffers.joined(tensors))
         return Value(tensor, merge_controls([piece.control for piece in pieces]))
 
     def _expect(self, wire_key: int, round_: int) -> None:

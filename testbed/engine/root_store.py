@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from testbed import buffers
 from testbed.costs import Cost
 from testbed.devices.accelerator import CPU
 from testbed.engine import sync_setup
@@ -117,7 +118,7 @@ class RootStore(Upstream):
         def step() -> Tensor:
             state.step(total.tensor, member)
             # an optimizer changes its value in place; an overwriting update leaves the one before as it is
-            return state.value if isinstance(state, OverwriteUpdate) else state.value.clone()
+            return state.value if isinstance(state, OverwriteUpdate) else buffers.clone(state.value)
 
         value = await self._world.compute(work, step)
         staleness = max(self._versions[key] - self._sent_versions.get((key, each), 0) for each in total.members)

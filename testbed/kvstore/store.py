@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from testbed import buffers
 from testbed.axes import Axis
 from testbed.errors import ScenarioError
 from testbed.kvstore.checkpoint import generator_states, load_objects, saved_objects
@@ -133,7 +134,7 @@ class KVStore:
     def push(self, key: Hashable, tensor: Tensor, priority: int | None = None) -> Handle:
         """Send a contribution without waiting. Larger priorities overtake smaller ones; default: by the order axis."""
         number = self._number(key)
-        flat = tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True)
+        flat = buffers.empty((tensor.numel(),), torch.float32).copy_(tensor.detach().reshape(-1))
         if flat.numel() != self._first[number].numel():
             raise ScenarioError(f"push({key!r}): {flat.numel()} elements, declared with {self._first[number].numel()}")
         round_ = self._session.ask("push", number, flat, priority)

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import torch
 
 from testbed.errors import Interrupted, TestbedError, WaitTimeout, of_os
+from testbed.garbage import collect_less_often
 from testbed.plan.fault_clock import FaultClock
 from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.auth import Credentials
@@ -31,7 +32,7 @@ from testbed.results.events import EventLog
 from testbed.results.failures import FailureFiles
 
 _PR_SET_PDEATHSIG = 1
-_WORKER_NICENESS = 5  # servers and schedulers must not wait for cores that workers keep busy
+WORKER_NICENESS = 5  # servers and schedulers must not wait for cores that workers keep busy
 _UNEXPECTED = 1
 HELD_SIGNALS = frozenset({signal.SIGTERM, LEAVE_SIGNAL})
 """Blocked while the parent forks: until the child has handlers of its own, the parent's would run in it."""
@@ -111,8 +112,9 @@ def _prepare(node: NodePlan, parent: int) -> None:
     _die_with(parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the run's secret
     torch.set_num_threads(1)
+    collect_less_often()
     if node.role == "worker":
-        os.nice(_WORKER_NICENESS)
+        os.nice(WORKER_NICENESS)
 
 
 def _die_with(parent: int) -> None:

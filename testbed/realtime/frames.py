@@ -34,9 +34,10 @@ from testbed.messages import (
 from testbed.realtime.frame_codes import FrameCode, Mac
 
 MAGIC = b"TBF1"
-# Large enough that the costs of a system call and of a hash call are small per byte; small enough that bytes are hashed
-# while they are in the second-level cache, and that one connection holds the event loop for well under a millisecond.
-PIECE_BYTES = 131_072
+# Large enough that the costs of a system call, of a hash call and of the interpreter are small per byte; small enough
+# that bytes are hashed while they are in the second-level cache, and that one connection holds the event loop for well
+# under a millisecond.
+PIECE_BYTES = 262_144
 SMALL_BYTES = 16_384  # a frame of so many bytes of tensors is copied into one piece
 BUFFER_BYTES = 65_536  # of a reader; a frame that fits is taken from it, a larger one goes to its tensors' memory
 

@@ -5,11 +5,13 @@ the memory: the initiator makes an anonymous file (memfd) with one ring of bytes
 acceptor opens all three in ``/proc/PID/fd``: that works across network namespaces, and for the same user alone. Nothing
 has a name, so nothing stays behind when processes are killed. The socket shows when the peer has ended.
 
-A writer copies bytes into its ring and rings the reader's bell (a byte in a pipe). A writer that finds its ring full
-marks that it waits; the reader then rings when a quarter is free. Frames are those of a socket, codes included.
+A writer copies bytes into its ring. If the reader had taken all that was there before, it may sleep, and the writer
+rings its bell (a byte in a pipe). A writer that finds its ring full marks that it waits; the reader then rings when a
+quarter is free. Frames are those of a socket, codes included.
 
 Counters of a ring are written by one side each, after the bytes that they speak of; that other processors see both in
-that order is a property of x86 processors, so on others nodes stay with their sockets.
+that order is a property of x86 processors, so on others nodes stay with their sockets. Each side publishes what it has
+done before it looks at what the other has done (``_publish``), so never do both take the other for awake.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import platform
 import socket
 import stat
 import struct
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -57,6 +60,15 @@ def shares_memory(plan: Plan, one: str, other: str) -> bool:
         lan = plan.site(site)
         return lan.lan_rate_bps > EMULATED_LAN_CEILING_BPS and lan.lan_delay_s == 0
     return plan.back_end in UNSHAPED
+
+
+_lock = threading.Lock()
+
+
+def _publish() -> None:
+    """Return when other processors see all that this thread has written: taking a lock is a full memory barrier."""
+    with _lock:
+        pass
 
 
 @dataclass(slots=True)
@@ -100,8 +112,8 @@ class _Ring:
     def writer_waits(self, waits: bool) -> None:
         self._counters[_WAITS] = waits
 
-    def write(self, buffers: Sequence[memoryview]) -> int:
-        """Copy as much as there is room for."""
+    def write(self, buffers: Sequence[memoryview]) -> tuple[int, bool]:
+        """Copy as much as there is room for. Return its size, and whether the reader may sleep."""
         written, room = self._counters[_WRITTEN], RING_BYTES - self.filled
         start = written
         for buffer in buffers:
@@ -110,7 +122,8 @@ class _Ring:
             if not room:
                 break
         self._counters[_WRITTEN] = written
-        return written - start
+        _publish()
+        return written - start, self._counters[_READ] == start
 
     def _copied(self, written: int, data: memoryview) -> int:
         at = written % RING_BYTES
@@ -128,6 +141,7 @@ class _Ring:
         buffer[:first] = self._bytes[at : at + first]
         buffer[first:size] = self._bytes[: size - first]
         self._counters[_READ] = read + size
+        _publish()
         return size
 
     def release(self) -> None:
@@ -162,10 +176,11 @@ class SharedStream:
         return count
 
     def sendmsg(self, buffers: Sequence[memoryview], /) -> int:
-        count = self._out.write(buffers)
+        count, reader_sleeps = self._out.write(buffers)
         if not count:
             raise BlockingIOError
-        self._bell.wake_peer()
+        if reader_sleeps:
+            self._bell.wake_peer()
         return count
 
     def tcp_info(self) -> TcpInfo | None:
@@ -208,6 +223,7 @@ class SharedStream:
             return
         if self._write is not None and self._out.filled == RING_BYTES:
             self._out.writer_waits = True
+            _publish()
             if self._retry is None:
                 self._retry = self._loop.call_later(_RETRY_S, self._on_retry)
         if (self._read is not None and (self._in.filled or self._ended)) or (

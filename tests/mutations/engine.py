@@ -101,6 +101,11 @@ MUTATIONS: dict[str, Mutation] = {
         always(1),
         ("tests/engine/collectives/test_training.py",),
     ),
+    "a rank adds to the tensor that it was given": Mutation(
+        "testbed.engine.collectives.buffers:Flat.write",
+        edit("buffers.added(mine, theirs)", "mine.add_(theirs)"),
+        ("tests/engine/collectives/test_collectives.py::test_what_is_given_stays_and_what_is_returned_is_the_callers",),
+    ),
     "buckets are summed after the backward pass": Mutation(
         "testbed.engine.collectives.worker:OverlappingWorker._compute",
         edit("number not in tasks and", "number not in tasks and segment == 0 and"),

@@ -175,6 +175,21 @@ MUTATIONS: dict[str, Mutation] = {
         edit("RING_BYTES - self.filled", "RING_BYTES"),
         (f"{REALTIME}_shared_memory.py::test_a_full_ring_takes_no_more_until_it_is_read",),
     ),
+    "a writer believes that its reader never sleeps": Mutation(
+        "testbed.realtime.shared_memory:_Ring.write",
+        edit("self._counters[_READ] == start", "False"),
+        (f"{REALTIME}_shared_memory.py::test_the_bell_rings_only_where_the_reader_may_sleep",),
+    ),
+    "memory comes back while a tensor is still on it": Mutation(
+        "testbed.buffers:BufferPool._lend",
+        edit("return torch", "give_back(self._lent[number])\n    return torch"),
+        ("tests/units/test_buffers.py::test_memory_comes_back_with_the_last_tensor_that_shares_it",),
+    ),
+    "unused memory grows without bound": Mutation(
+        "testbed.buffers:BufferPool._sort",
+        edit("> self._kept_bytes", "< 0"),
+        ("tests/units/test_buffers.py::test_unused_memory_is_bounded_and_given_back_after_a_while",),
+    ),
     "anybody's offer of memory is taken": Mutation(
         "testbed.realtime.shared_memory:hmac",
         _believing,

@@ -87,6 +87,69 @@ def test_a_full_ring_takes_no_more_until_it_is_read() -> None:
     with_pair(use)
 
 
+def test_the_bell_rings_only_where_the_reader_may_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    rung: list[int] = []
+
+    async def use(ours: ByteStream, theirs: ByteStream, _: object) -> None:
+        monkeypatch.setattr(shared_memory._Bell, "wake_peer", lambda bell: rung.append(bell.ring))
+        buffer = memoryview(bytearray(100))
+        ours.sendmsg([memoryview(b"one")])
+        assert len(rung) == 1, "it had nothing to read"
+        ours.sendmsg([memoryview(b"two")])
+        assert len(rung) == 1, "it has not taken the first yet, and looks again before it sleeps"
+        assert theirs.recv_into(buffer[:4]) == 4
+        ours.sendmsg([memoryview(b"three")])
+        assert len(rung) == 1
+        assert theirs.recv_into(buffer) == 7
+        ours.sendmsg([memoryview(b"four")])
+        assert len(rung) == 2
+
+    with_pair(use)
+
+
+def test_a_reader_that_falls_asleep_again_and_again_misses_nothing() -> None:
+    """Two processes: the writer writes one byte whenever it has got one, so both sleep before every byte."""
+    turns = 3000
+
+    async def play(stream: ByteStream, begins: bool) -> None:
+        done, buffer, left = asyncio.get_running_loop().create_future(), memoryview(bytearray(10)), turns
+
+        def read() -> None:
+            nonlocal left
+            left -= stream.recv_into(buffer)
+            if left >= begins:
+                stream.sendmsg([memoryview(b"x")])
+            if not left and not done.done():
+                done.set_result(None)
+
+        stream.on_readable(read)
+        if begins:
+            stream.sendmsg([memoryview(b"x")])
+        await asyncio.wait_for(done, 20)
+
+    async def one(make: Callable[[socket.socket, Keys], Awaitable[ByteStream]], sock: socket.socket) -> None:
+        sock.setblocking(False)
+        stream = await make(sock, KEYS if make is offer else MIRRORED)
+        assert isinstance(stream, SharedStream)
+        await play(stream, begins=make is offer)
+        if make is offer:
+            stream.close()
+
+    pair = socket.socketpair()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            pair[0].close()
+            asyncio.new_event_loop().run_until_complete(one(take, pair[1]))
+            code = 0
+        finally:
+            os._exit(code)
+    pair[1].close()
+    asyncio.run(one(offer, pair[0]))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_what_was_written_before_the_peer_ended_is_read_first() -> None:
     async def use(ours: ByteStream, theirs: ByteStream, pair: object) -> None:
         ours.sendmsg([memoryview(b"last words")])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Coroutine
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from testbed import buffers
 from testbed.codec.base import Codec
 from testbed.engine import coding
 from testbed.messages import Message, MessageKind
@@ -19,7 +22,10 @@ Parts = tuple[Tensor, ...]
 
 
 class Flat:
-    """A flat tensor, cut at ``bounds`` (``Schedule.bounds``). It is changed in place.
+    """The values of a flat tensor, cut at ``bounds`` (``Schedule.bounds``), and those that take their place.
+
+    No memory is written twice: sums are new tensors, and what a rank has received it sends on. So nothing is copied
+    before the result is put together.
 
     ``codec`` must have no memory and change nothing the second time (fp16, say; None for none): what a rank sends
     through it, it holds itself from then on, so all ranks still end with the same bits.
@@ -30,8 +36,10 @@ class Flat:
     def __init__(
         self, world: World, tensor: Tensor, bounds: tuple[int, ...], codec: Codec | None, round_: int
     ) -> None:  # fmt: skip
-        self._world, self._tensor, self._bounds, self._codec, self._round = world, tensor, bounds, codec, round_
-        self._empty, self._element_bytes = tensor.is_meta, tensor.element_size()
+        self._world, self._bounds, self._codec, self._round = world, bounds, codec, round_
+        self._whole = _Values(tensor, 0)
+        self._replaced: dict[int, _Values] = {}  # by chunk
+        self._empty, self._element_bytes, self._dtype = tensor.is_meta, tensor.element_size(), tensor.dtype
 
     def skips(self, transfer: RankTransfer) -> bool:
         """Return whether there is nothing to move; all ranks agree on that."""
@@ -41,24 +49,23 @@ class Flat:
         """Return the payload of a send, which later writes do not change; None when there is nothing to move."""
         if self.skips(transfer):
             return None
-        mine = self._range(transfer)
-        if self._codec is not None:
-            return await self._through(mine, self._codec)
-        if self._empty:
-            return (mine,)
-        return (await self._world.compute(Work("copy", size_bytes=mine.nbytes), mine.clone),)
+        mine = await self._range(transfer.start, transfer.stop)
+        return (mine,) if self._codec is None else await self._through(transfer, mine, self._codec)
 
-    async def settle(self) -> None:
-        """Pass the whole tensor through the codec, as ranks that sent the result on already have, so that all agree."""
-        if self._codec is not None:
-            await self._through(self._tensor, self._codec)
+    async def result(self, start: int = 0, stop: int | None = None) -> Tensor:
+        """Return the values of chunks ``start`` to ``stop`` (default: all) in memory of their own.
 
-    async def _through(self, mine: Tensor, codec: Codec) -> Parts:
-        """Return the payload of a part of the tensor, which then holds what its receiver decodes."""
+        They have passed through the codec, as those of ranks that have sent them on.
+        """
+        every = RankTransfer(0, start, len(self._bounds) - 1 if stop is None else stop)
+        if self._codec is not None:
+            await self._through(every, await self._range(every.start, every.stop), self._codec)
+        return await self._joined(every.start, every.stop)
+
+    async def _through(self, transfer: RankTransfer, mine: Tensor, codec: Codec) -> Parts:
+        """Return the payload of a range, which then holds what its receiver decodes."""
         parts = await coding.encode(self._world, codec, 0, mine, self._round)
-        decoded = await self._decoded(parts, mine.numel(), codec)
-        if not self._empty:
-            await self._world.compute(Work("copy", size_bytes=mine.nbytes), lambda: mine.copy_(decoded))
+        self._put(transfer, await self._decoded(parts, mine.numel(), codec))
         return parts
 
     def _decoded(self, parts: Parts, size: int, codec: Codec) -> Coroutine[Any, Any, Tensor]:
@@ -70,24 +77,46 @@ class Flat:
         elements = self._bounds[transfer.stop] - self._bounds[transfer.start]
         theirs = parts[0] if self._codec is None else await self._decoded(parts, elements, self._codec)
         assert theirs.numel() == elements, f"{theirs.numel()} elements where {elements} belong"
-        if self._empty and not transfer.reduce:
-            return
-        kind, reads = ("sum", 2) if transfer.reduce else ("copy", 1)
-        work = Work(kind, self._round, reads * elements * self._element_bytes)
-        await self._world.compute(work, lambda: self._put(transfer, theirs))
-
-    def _put(self, transfer: RankTransfer, theirs: Tensor) -> None:
-        if self._empty:
-            return
-        mine = self._range(transfer)
         if transfer.reduce:
-            mine += theirs
-        else:
-            mine.copy_(theirs)
+            mine = await self._range(transfer.start, transfer.stop)
+            work = Work("sum", self._round, 2 * elements * self._element_bytes)
+            theirs = await self._world.compute(work, lambda: theirs if self._empty else buffers.added(mine, theirs))
+        self._put(transfer, theirs)
 
-    def _range(self, transfer: RankTransfer) -> Tensor:
-        start, stop = self._bounds[transfer.start], self._bounds[transfer.stop]
-        return _sized(stop - start, self._tensor.dtype) if self._empty else self._tensor[start:stop]
+    def _put(self, transfer: RankTransfer, tensor: Tensor) -> None:
+        if not self._empty:
+            values = _Values(tensor, self._bounds[transfer.start])
+            self._replaced.update(dict.fromkeys(range(transfer.start, transfer.stop), values))
+
+    async def _range(self, start: int, stop: int) -> Tensor:
+        """Return the values of some chunks, not to be changed: as they lie in memory, if they lie side by side."""
+        if self._empty:
+            return _sized(self._bounds[stop] - self._bounds[start], self._dtype)
+        pieces = self._pieces(start, stop)
+        return pieces[0] if len(pieces) == 1 else await self._joined(start, stop)
+
+    async def _joined(self, start: int, stop: int) -> Tensor:
+        if self._empty:
+            return _sized(self._bounds[stop] - self._bounds[start], self._dtype)
+        work = Work("copy", size_bytes=(self._bounds[stop] - self._bounds[start]) * self._element_bytes)
+        return await self._world.compute(work, lambda: buffers.joined(self._pieces(start, stop)))
+
+    def _pieces(self, start: int, stop: int) -> list[Tensor]:
+        """Return the values of some chunks, those in one piece that lie side by side."""
+        held = [self._replaced.get(chunk, self._whole) for chunk in range(start, stop)]
+        cuts = [start, *(start + at for at in range(1, len(held)) if held[at] is not held[at - 1]), stop]
+        return [held[a - start].between(self._bounds[a], self._bounds[b]) for a, b in pairwise(cuts)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Values of the elements from ``begin`` on."""
+
+    tensor: Tensor
+    begin: int
+
+    def between(self, start: int, stop: int) -> Tensor:
+        return self.tensor[start - self.begin : stop - self.begin]
 
 
 @functools.lru_cache(maxsize=1024)

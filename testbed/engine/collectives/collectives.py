@@ -1,8 +1,10 @@
 """Collective operations among named nodes: what MPI and torch.distributed call by the same names.
 
 All ranks call the same operations in the same order. A call takes its number at once and returns a coroutine, so that
-operations may overlap (``world.spawn``). Tensors are flat. Sums are taken in the order that the algorithm's module
-states, whatever arrives first: equal inputs give equal bits at every rank, in every world, in every run.
+operations may overlap (``world.spawn``). Tensors are flat, and what is given to an operation must not change any more:
+other ranks may not have read it when this rank's part is done. Results are in memory of their own. Sums are taken in
+the order that the algorithm's module states, whatever arrives first: equal inputs give equal bits at every rank, in
+every world, in every run.
 
 ``flag``: one bit that travels in the headers, without a message of its own. A rank that has a result has received,
 directly or not, from every rank that the result depends on, and so knows whether one of them raised its flag.
@@ -22,7 +24,7 @@ from testbed.policy.collective import Algorithm
 from testbed.policy.collective.ring import all_gather, all_gather_direct, reduce_scatter, ring
 from testbed.policy.collective.schedule import GroupShape, Schedule
 from testbed.policy.collective.tree import broadcast
-from testbed.world import Work, World
+from testbed.world import World
 
 T = TypeVar("T")
 Call = Coroutine[Any, Any, T]
@@ -49,7 +51,7 @@ class Collectives:
         self._epoch = mail.epoch
 
     def all_reduce(self, tensor: Tensor, algorithm: Algorithm = ring) -> Call[Tensor]:
-        """The sum of all ranks' tensors, at every rank the same bits. ``tensor`` is left as it is."""
+        """The sum of all ranks' tensors, at every rank the same bits."""
         return _first(self.all_reduce_flagged(tensor, False, algorithm))
 
     def all_reduce_flagged(self, tensor: Tensor, flag: bool, algorithm: Algorithm = ring) -> Call[tuple[Tensor, bool]]:
@@ -60,14 +62,8 @@ class Collectives:
 
     def reduce_scatter(self, tensor: Tensor, flag: bool = False) -> Call[tuple[Tensor, bool]]:
         """Elements ``part_of(n)`` of the sum; and, when there are any, whether a rank raised its flag. Ring order."""
-        summing = self._summed(self._next(flag), tensor, reduce_scatter(self.rank, self.size))
-        start, stop = self.part_of(tensor.numel())
-
-        async def mine() -> tuple[Tensor, bool]:
-            total, raised = await summing
-            return total[start:stop].clone(), raised
-
-        return mine()
+        schedule = reduce_scatter(self.rank, self.size)
+        return self._summed(self._next(flag), tensor, schedule, (self.rank, self.rank + 1))
 
     def part_of(self, elements: int) -> tuple[int, int]:
         """First element and end of this rank's part of a tensor, for ``reduce_scatter``."""
@@ -76,9 +72,14 @@ class Collectives:
     def broadcast(self, tensor: Tensor, root: int = 0) -> Call[Tensor]:
         """The root's tensor, exactly (no codec). Elsewhere ``tensor`` says only how large it is, and of what type."""
         schedule = broadcast(self.rank, self.size, root, self.shape.segments)
-        value = tensor.clone()
-        buffer = Flat(self._world, value, schedule.bounds(value.numel()), None, self.round)
-        return _after(self._next().run(schedule, buffer), value)
+        buffer = Flat(self._world, tensor, schedule.bounds(tensor.numel()), None, self.round)
+        running = self._next().run(schedule, buffer)
+
+        async def value() -> Tensor:
+            await running
+            return await buffer.result()
+
+        return value()
 
     def all_gather(self, tensor: Tensor) -> Call[list[Tensor]]:
         """Every rank's tensor, by rank; they may differ in size and type."""
@@ -109,18 +110,14 @@ class Collectives:
         self._operations += 1
         return Operation(self._world, self._mail, self.ranks, label, flag)
 
-    async def _summed(self, operation: Operation, tensor: Tensor, schedule: Schedule) -> tuple[Tensor, bool]:
-        total = await self._world.compute(Work("copy", size_bytes=tensor.nbytes), tensor.clone)
-        buffer = Flat(self._world, total, schedule.bounds(total.numel()), self._codec, operation.round)
+    async def _summed(
+        self, operation: Operation, tensor: Tensor, schedule: Schedule, wanted: tuple[int, int | None] = (0, None)
+    ) -> tuple[Tensor, bool]:
+        """Return the chunks ``wanted`` of the sum, and whether a rank raised its flag."""
+        buffer = Flat(self._world, tensor, schedule.bounds(tensor.numel()), self._codec, operation.round)
         await operation.run(schedule, buffer)
-        await buffer.settle()
-        return total, operation.flag
+        return await buffer.result(*wanted), operation.flag
 
 
 async def _first(pair: Call[tuple[T, bool]]) -> T:
     return (await pair)[0]
-
-
-async def _after(running: Call[None], value: T) -> T:
-    await running
-    return value

@@ -12,12 +12,14 @@ from typing import Any
 
 from torch import Tensor
 
+from testbed import buffers
 from testbed.codec.options import CODECS
 from testbed.costs import USER_CODE
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.checkpoint import Checkpointer
 from testbed.engine.kvworker import KVWorker
+from testbed.engine.local_work import copying
 from testbed.engine.membership import Membership
 from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.script.thread import ScriptThread
@@ -91,7 +93,11 @@ class ScriptWorker:
             self._world.record("train", rounds=self._job.rounds, workers=self._job.workers)
         self._restart()
         self._round_began_s = self._world.now()
-        return [value.clone() for value in self.values]
+        return await self._copies(self.values)
+
+    async def _copies(self, values: list[Tensor]) -> list[Tensor]:
+        """Return what the script may change."""
+        return await self._world.compute(copying(values), lambda: [buffers.clone(value) for value in values])
 
     async def push(self, key: int, tensor: Tensor, priority: int | None) -> int:
         round_ = self._next_round.get(key, 0)
@@ -106,7 +112,7 @@ class ScriptWorker:
             self.values[key] = (await self._store.value(key, round_)).tensor
             self._on_key(key, round_)
         self._restart()
-        return self.values[key].clone()
+        return (await self._copies([self.values[key]]))[0]
 
     async def exchange(self, tensors: list[Tensor], steps: int) -> tuple[list[Tensor], int]:
         round_, keys = self.rounds, range(len(tensors))
@@ -118,7 +124,8 @@ class ScriptWorker:
         control = merge_controls([reply.control for reply in replies])
         self._end_round(round_, steps, control)
         self._assigned_steps = control.steps.get(self._world.node, self._assigned_steps)
-        return [value.clone() for value in self.values], self._assigned_steps or self._declared_steps(self.rounds)
+        steps = self._assigned_steps or self._declared_steps(self.rounds)
+        return await self._copies(self.values), steps
 
     async def resume(self) -> tuple[int, int, Tensor] | None:
         state = self._checkpointer.state

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.benchmarks.__main__ import main
-from analysis.benchmarks.transport_peers import Job, measure_command, measure_mpich, measure_socket, mpich
+from analysis.benchmarks.transport_peers import Job, measure_command, measure_mpich, measure_ring, measure_socket, mpich
 
 
 @pytest.mark.slow  # 15 s
@@ -32,6 +32,12 @@ def test_a_bare_server_and_a_users_command_are_measured(tmp_path: Path) -> None:
     assert measure_command(command, job) == {"times_s": [0.5, 0.25, 2.0]}
     with pytest.raises(RuntimeError, match="printed no seconds"):
         measure_command("true", job)
+
+
+def test_the_ring_of_real_nodes_is_measured(tmp_path: Path) -> None:
+    found = measure_ring("aes-gmac:tcp", Job(2, 40_000, 2, 3, tmp_path))
+    assert len(found["times_s"]) == 3
+    assert found["worker_cpu_s_per_gb"] > 0
 
 
 @pytest.mark.skipif(mpich() is None, reason="there is no mpiexec")

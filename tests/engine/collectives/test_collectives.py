@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from testbed import buffers
 from testbed.codec.base import Codec
 from testbed.engine.collectives.collectives import Collectives
 from testbed.policy.collective import ALL_REDUCE
@@ -66,6 +67,36 @@ def test_all_reduce_of_uneven_sizes(ranks: int, tmp_path: Path) -> None:
         runs = Virtual(tmp_path / str(size))
         shape = shape_of(groups, segments=1 + number % 3)
         check_sums(run_all(runs, names_of(groups), every_algorithm(size), shape=shape), size)
+
+
+@pytest.mark.parametrize("name", ALL_REDUCE)
+def test_what_is_given_stays_and_what_is_returned_is_the_callers(runs: Runs, name: str) -> None:
+    """Nodes of one process share what they send, so a rank that wrote to it would change what another holds."""
+    ranks, algorithm = names_of([2, 2]), ALL_REDUCE[name]
+
+    async def job(world: World, collectives: Collectives) -> tuple[Tensor, Tensor]:
+        given = tensor_of(collectives.rank, 37)
+        first = await collectives.all_reduce(given, algorithm)
+        kept = first.clone()
+        first.zero_()
+        second = await collectives.all_reduce(given, algorithm)
+        assert torch.equal(given, tensor_of(collectives.rank, 37))
+        return kept, second
+
+    for kept, second in run_all(runs, ranks, job, shape=shape_of([2, 2], segments=2)):
+        assert torch.equal(kept, second)
+
+
+def test_a_ring_copies_nothing_but_its_result(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank puts its sum together once; all that it sends lies in memory already."""
+    joined: list[int] = []
+    monkeypatch.setattr(buffers, "joined", lambda tensors: joined.append(len(tensors)) or torch.cat(list(tensors)))
+
+    async def job(world: World, collectives: Collectives) -> Tensor:
+        return await collectives.all_reduce(tensor_of(collectives.rank, 40))
+
+    run_all(runs, names_of([4]), job)
+    assert joined == [4] * 4
 
 
 @pytest.mark.parametrize("ranks", REAL_RANKS)

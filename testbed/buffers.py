@@ -1,0 +1,133 @@
+"""Memory of large tensors that live for one message or one sum: used again, so that the kernel need not clear it anew.
+
+The kernel clears every page that a process gets for the first time, which costs more than to copy into it. The
+allocator of the C library keeps freed memory, but small objects between large blocks scatter it, and the heap grows.
+Here a block belongs to one size class and goes back to it when the last tensor that shares it is freed.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+POOLED_BYTES = 1 << 20  # smaller tensors are the allocator's
+KEPT_BYTES = 1 << 30  # of unused blocks, by a process
+KEPT_S = 10.0  # of blocks that were not wanted since
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+
+
+class BufferPool:
+    """Blocks by size class, unused ones in the order in which they came back. For any thread.
+
+    ``kept_bytes``: of all unused blocks together. ``clock``: in s. A tensor may be freed in the middle of any call
+    here, so what happens then takes no lock: single operations on a queue and a dictionary.
+    """
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
+        self._kept_bytes, self._clock = kept_bytes, clock
+        self._returned: deque[tuple[mmap.mmap, float]] = deque()  # blocks, and since when
+        self._unused: dict[int, list[tuple[mmap.mmap, float]]] = {}  # by size class, the latest last
+        self._lent: dict[int, weakref.ref[np.ndarray]] = {}
+        self.begin_process()
+
+    def begin_process(self) -> None:
+        """Forget, after a fork, that another thread of the parent may have been inside."""
+        self._lock = threading.Lock()
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return a tensor in main memory, not initialised."""
+        size_bytes = math.prod(shape) * dtype.itemsize
+        if size_bytes < POOLED_BYTES:
+            return torch.empty(tuple(shape), dtype=dtype)
+        size_class = class_of(size_bytes)
+        with self._lock:
+            self._sort()
+            fitting = self._unused.get(size_class)
+            block = fitting.pop()[0] if fitting else None
+        if block is None:
+            block = _new_block(size_class)
+        return self._lend(block, size_bytes).view(dtype).view(tuple(shape))
+
+    @property
+    def unused_bytes(self) -> int:
+        """Bytes of blocks that wait for their next use."""
+        with self._lock:
+            self._sort()
+            return sum(size * len(blocks) for size, blocks in self._unused.items())
+
+    def _lend(self, block: mmap.mmap, size_bytes: int) -> Tensor:
+        # a tensor's storage holds the array, and ends with the last tensor that shares it
+        array = np.frombuffer(block, np.uint8, size_bytes)
+        number = id(array)
+
+        def give_back(_: weakref.ref[np.ndarray]) -> None:
+            self._returned.append((block, self._clock()))
+            self._lent.pop(number, None)
+
+        self._lent[number] = weakref.ref(array, give_back)
+        return torch.from_numpy(array)
+
+    def _sort(self) -> None:
+        """Take what has come back, and give the kernel what is too much or has waited for too long."""
+        while self._returned:
+            block, since_s = self._returned.popleft()
+            self._unused.setdefault(len(block), []).append((block, since_s))
+        kept_bytes, oldest_s = 0, self._clock() - KEPT_S
+        for size_class, blocks in self._unused.items():
+            while blocks and (blocks[0][1] < oldest_s or kept_bytes + size_class * len(blocks) > self._kept_bytes):
+                del blocks[0]  # unmapped when its last array is gone
+            kept_bytes += size_class * len(blocks)
+
+
+def class_of(size_bytes: int) -> int:
+    """Return the size of the block for so many bytes: a quarter of a power of two more than the next smaller one."""
+    step = 1 << max(0, (size_bytes - 1).bit_length() - 3)
+    return -(-size_bytes // step) * step
+
+
+def _new_block(size_bytes: int) -> mmap.mmap:
+    block = mmap.mmap(-1, size_bytes, flags=_PRIVATE)
+    block.madvise(mmap.MADV_HUGEPAGE)
+    return block
+
+
+_pool = BufferPool()
+os.register_at_fork(after_in_child=_pool.begin_process)
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Return a tensor of this process's pool, not initialised."""
+    return _pool.empty(shape, dtype)
+
+
+def empty_like(tensor: Tensor) -> Tensor:
+    """Return memory for a tensor of this kind: of the pool, if it is in main memory."""
+    return _pool.empty(tensor.shape, tensor.dtype) if tensor.device.type == "cpu" else torch.empty_like(tensor)
+
+
+def clone(tensor: Tensor) -> Tensor:
+    """Return a copy of a tensor."""
+    return empty_like(tensor).copy_(tensor)
+
+
+def added(one: Tensor, other: Tensor) -> Tensor:
+    """Return the sum of two tensors of one type and size."""
+    return torch.add(one, other, out=empty_like(one))
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Return flat tensors of one type one after the other, in memory of their own."""
+    if tensors[0].device.type != "cpu":
+        return torch.cat(list(tensors))
+    total = empty((sum(tensor.numel() for tensor in tensors),), tensors[0].dtype)
+    return torch.cat(list(tensors), out=total)

@@ -1,0 +1,106 @@
+"""Large tensors' memory is used again as soon as nobody holds it, never before, and is bounded."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+import torch
+
+from testbed import buffers
+from testbed.buffers import KEPT_S, POOLED_BYTES, BufferPool, class_of
+
+ELEMENTS = POOLED_BYTES  # four bytes each
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_memory_comes_back_with_the_last_tensor_that_shares_it() -> None:
+    pool = BufferPool()
+    tensor = pool.empty((ELEMENTS,), torch.float32)
+    where, view = tensor.data_ptr(), tensor[5:9].view(2, 2)
+    view.fill_(7)
+    del tensor
+    other = pool.empty((ELEMENTS,), torch.float32)
+    assert other.data_ptr() != where, "a view still holds it"
+    other.fill_(1)
+    assert view.tolist() == [[7, 7], [7, 7]]
+    del view
+    assert pool.unused_bytes == 4 * ELEMENTS
+    again = pool.empty((2, ELEMENTS), torch.float16)
+    assert again.data_ptr() == where, "of any type and shape of that size"
+    assert pool.unused_bytes == 0
+
+
+def test_small_tensors_are_the_allocators() -> None:
+    pool = BufferPool()
+    assert pool.empty((POOLED_BYTES - 1,), torch.uint8).shape == (POOLED_BYTES - 1,)
+    assert pool.empty((0, 3), torch.float32).shape == (0, 3)
+    assert pool.unused_bytes == 0
+
+
+def test_unused_memory_is_bounded_and_given_back_after_a_while() -> None:
+    clock = Clock()
+    pool = BufferPool(kept_bytes=3 * 4 * ELEMENTS, clock=clock)
+    tensors = [pool.empty((ELEMENTS,), torch.float32) for _ in range(5)]
+    clock.now_s = 1.0
+    tensors.clear()
+    assert pool.unused_bytes == 3 * 4 * ELEMENTS
+    clock.now_s += KEPT_S / 2
+    again = pool.empty((ELEMENTS,), torch.float32)
+    del again
+    clock.now_s += KEPT_S * 0.6
+    assert pool.unused_bytes == 4 * ELEMENTS, "those that nobody has wanted for so long are the kernel's again"
+    clock.now_s += KEPT_S
+    assert pool.unused_bytes == 0
+
+
+@pytest.mark.parametrize("size", [1 << 20, (1 << 20) + 1, 10_000_000, 41_943_041, 123_456_789])
+def test_blocks_are_at_most_a_quarter_too_large(size: int) -> None:
+    assert size <= class_of(size) <= size * 5 // 4 + 1
+    assert class_of(class_of(size)) == class_of(size)
+
+
+def test_threads_never_share_memory() -> None:
+    pool, wrong = BufferPool(), []
+
+    def work(number: int) -> None:
+        for turn in range(60):
+            tensor = pool.empty((ELEMENTS // 4 + 1,), torch.float32).fill_(number)
+            tensor[turn] = number
+            if not bool((tensor == number).all()):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert pool.unused_bytes <= 2 * 4 * class_of(ELEMENTS + 4), "each thread holds one, and the one before"
+
+
+def test_a_forked_process_writes_to_memory_of_its_own() -> None:
+    tensor = buffers.empty((ELEMENTS,), torch.float32).fill_(1)
+    child = os.fork()
+    if not child:
+        tensor.fill_(2)
+        os._exit(0 if bool((buffers.clone(tensor) == 2).all()) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert bool((tensor == 1).all())
+
+
+def test_sums_copies_and_joined_tensors_have_torchs_bits() -> None:
+    one, other = torch.randn(ELEMENTS), torch.randn(ELEMENTS)
+    assert torch.equal(buffers.added(one, other), one + other)
+    assert torch.equal(buffers.joined([one, other[:3]]), torch.cat([one, other[:3]]))
+    assert torch.equal(buffers.clone(one.view(2, -1)), one.view(2, -1))
+    assert buffers.clone(one).data_ptr() != one.data_ptr()
+    meta = torch.empty(ELEMENTS, device="meta")
+    assert buffers.empty_like(meta).is_meta
