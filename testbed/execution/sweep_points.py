@@ -22,10 +22,10 @@ ID_LETTERS = 16
 _ROOT = Path(__file__).parents[2]
 # What decides a run's results, by back end. Figures and commands are left out: their changes do not invalidate runs.
 _ALWAYS = (
-    "testbed/axes.py", "testbed/best_effort.py", "testbed/codec", "testbed/compute_model.py", "testbed/costs.py",
-    "testbed/devices", "testbed/engine", "testbed/environment.py", "testbed/execution", "testbed/kvstore",
-    "testbed/messages.py", "testbed/placeholders.py", "testbed/plan", "testbed/policy", "testbed/results",
-    "testbed/traffic.py", "testbed/training", "testbed/world.py",
+    "testbed/axes.py", "testbed/best_effort.py", "testbed/buffers.py", "testbed/codec", "testbed/compute_model.py",
+    "testbed/costs.py", "testbed/devices", "testbed/engine", "testbed/environment.py", "testbed/execution",
+    "testbed/kvstore", "testbed/messages.py", "testbed/placeholders.py", "testbed/plan", "testbed/policy",
+    "testbed/results", "testbed/traffic.py", "testbed/training", "testbed/world.py",
 )  # fmt: skip
 _BACK_END = {"simulate": ("testbed/simulation",), "local": ("testbed/realtime",),
              "cluster": ("testbed/realtime", "testbed/cluster"),
