@@ -59,6 +59,8 @@ def start_driver(directory: Path) -> tuple[int, Iterator[dict[str, Any]]]:
 
             plan = runs.plan_of("device.step_time=20 ms", "training.rounds=300", "checkpoint.every=5", on="cluster")
             cluster.run_with(starter, plan, directory, report)
+        except Exception as error:
+            report({"kind": "failed", "message": f"{type(error).__name__}: {error}"})
         finally:
             os._exit(0)
     os.close(write)
@@ -66,7 +68,11 @@ def start_driver(directory: Path) -> tuple[int, Iterator[dict[str, Any]]]:
 
 
 def until(told: Iterator[dict[str, Any]], what: str) -> dict[str, Any]:
-    return next(line for line in told if what in (line["kind"], line.get("name")))
+    for line in told:
+        if what in (line["kind"], line.get("name")):
+            return line
+        assert line["kind"] != "failed", line["message"]
+    raise AssertionError(f"the driver has ended before {what!r}")
 
 
 @pytest.mark.parametrize("moment", ["starting agents", "starting nodes", "train", "round"])
