@@ -91,7 +91,10 @@ class ReceivedFiles:
             path = self._paths[message["file"]] = self._new(message["file"])
         grows = path.parent.name == EVENTS
         coming = path if grows else path.with_name(f".{path.name}.part")
-        if "data" in message:
+        if not (grows or coming.exists() or message.get("at") == 0):
+            # Its checkpoint was completed by other files, as this one is sent a second time, or the run has restarted.
+            self._paths.pop(message["file"])
+        elif "data" in message:
             with coming.open("ab" if message["at"] else "wb") as file:
                 file.write(message["data"])
         elif not grows:
@@ -132,6 +135,8 @@ def _settle(path: Path) -> None:
     folder = path.parent
     manifest = folder / _MANIFEST
     if manifest.is_file() and all((folder / name).is_file() for name in json.loads(manifest.read_text())["files"]):
+        for coming in folder.glob(".*.part"):
+            coming.unlink()
         complete(folder, folder.parent / folder.name.removeprefix(".").removesuffix(".tmp"))
 
 

@@ -37,9 +37,16 @@ def checkpoint_files(plan: Plan, directory: Path, report: Progress) -> Checkpoin
 
 
 def take_over(before: Path, directory: Path) -> None:
-    """Copy the checkpoints of the run ``before`` into the run ``directory``. Raise ``ScenarioError`` without any."""
+    """Copy the checkpoints of the run ``before`` into the run ``directory``.
+
+    Raise ``ScenarioError`` if there are none, or one cannot be read.
+    """
     for path in find(before):
-        shutil.copytree(path, directory / FOLDER / path.name)
+        try:
+            shutil.copytree(path, directory / FOLDER / path.name)
+        except shutil.Error as error:
+            file, _, why = error.args[0][0]
+            raise ScenarioError(f"{file}: cannot be copied: {why} (remove the checkpoint {path})") from error
 
 
 def find(run: Path) -> list[Path]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from testbed.cluster.control import Content
 from testbed.cluster.files import ReceivedFiles, SentFiles, checkpoint_parts, newest_checkpoint, put, resumed_round
 
 
@@ -50,6 +52,25 @@ def test_a_checkpoint_counts_when_all_its_parts_are_home(tmp_path: Path) -> None
     assert sorted(path.name for path in again.iterdir()) == ["b.pt", "manifest.json"]
     assert (again / "b.pt").read_bytes() == b"state of b"
     assert json.loads((again / "manifest.json").read_text())["files"] == {"b.pt": "2"}
+
+
+def test_a_file_that_comes_again_while_its_checkpoint_is_completed_or_given_up_does_no_harm(tmp_path: Path) -> None:
+    about = {"round": 4, "files": {"a.pt": "1"}, "nodes": {"a.pt": "east/a"}}
+    east, west = ReceivedFiles(tmp_path / "run"), ReceivedFiles(tmp_path / "run")
+    part: Content = {"file": "checkpoints/ckpt-000005/a.pt", "at": 0, "data": b"state of a"}
+    end: Content = {"file": "checkpoints/ckpt-000005/a.pt", "last": 10}
+    for message in (part, end, part):
+        east.take(message)
+    manifest = {"file": "checkpoints/ckpt-000005/manifest.json", "at": 0, "data": json.dumps(about).encode()}
+    west.take(manifest)
+    west.take({"file": manifest["file"], "last": 1})
+    east.take(end)
+    newest = newest_checkpoint(tmp_path / "run")
+    assert newest is not None and sorted(path.name for path in newest.iterdir()) == ["a.pt", "manifest.json"]
+    east.take(part | {"file": "checkpoints/ckpt-000010/a.pt"})
+    shutil.rmtree(tmp_path / "run/checkpoints/.ckpt-000010.tmp")
+    east.take(end | {"file": "checkpoints/ckpt-000010/a.pt"})
+    assert newest_checkpoint(tmp_path / "run") == newest
 
 
 @pytest.mark.parametrize(

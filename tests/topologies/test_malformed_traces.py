@@ -111,6 +111,8 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
      "run it again"),
     # Skyplane
     ("skyplane: which pair?", SKYPLANE + "a,P,b,P,5e9,True\n", {}, ":1: holds many pairs", "from: aws:us-east-1"),
+    ("skyplane: no region", "src_region,src_tier,to,dst_tier,throughput_sent,success\n" + "a,P,b,P,5e9,True\n",
+     PAIR | {"format": "skyplane"}, ":1: has no column dst_region", "header"),
     ("skyplane: failed only", SKYPLANE + "a,P,b,P,5e9,False\n", PAIR, ": no successful measurement from 'a' to 'b'",
      "src_region"),
     ("skyplane: shifted", SKYPLANE + "a,P,b,P,5e9\n", PAIR, ":2: has 5 columns, the header 6", "correct or remove"),

@@ -17,6 +17,7 @@ import torch
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.roles import make_role
 from testbed.errors import ScenarioError
+from testbed.execution.resume import take_over
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.results.events import read
@@ -191,3 +192,11 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(tmp_path: Path, monkey
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["ckpt-000003"]
     (warning,) = (event for event in events(tmp_path, "warning") if "checkpoint" in event["message"])
     assert "No space left" in warning["message"]
+
+
+def test_a_checkpoint_that_cannot_be_read_is_not_taken_over(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "before" / "checkpoints" / "ckpt-000003"
+    checkpoint.mkdir(parents=True)
+    os.mkfifo(checkpoint / "virginia.worker0.pt")
+    with pytest.raises(ScenarioError, match=r"virginia\.worker0\.pt: cannot be copied: .* is a named pipe"):
+        take_over(tmp_path / "before", tmp_path / "run")

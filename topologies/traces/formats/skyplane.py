@@ -14,6 +14,9 @@ _COLUMNS = {"rate": ("throughput_sent", "throughput_received"), "delay": ("avg_r
 def parse(file: TextFile, reading: Reading) -> Trace:
     """Return a constant: the median of the measurements from ``source`` to ``target``."""
     header = next(csv.reader([file.rows[0][1]]))
+    missing = [name for name in ("src_region", "dst_region") if name not in header]
+    if missing:
+        file.refuse(file.rows[0][0], f"has no column {missing[0]}", "keep Skyplane's header")
     column = next((name for name in _COLUMNS.get(reading.what, ()) if name in header), None)
     if column is None:
         problem = f"has no column for a {reading.what}"
