@@ -227,10 +227,10 @@ def main(clock: Callable[[], int] = time.monotonic_ns) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
     ticket = Ticket(**json.loads(sys.stdin.buffer.readline()))
     os.umask(0o077)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_GONE))
     directory = new_directory()
     with contextlib.suppress(OSError):
         os.chdir(ticket.working_directory)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_GONE))
     connection = None
     try:
         tls = tls_of(ticket.pem) if ticket.pem else None
@@ -243,6 +243,8 @@ def main(clock: Callable[[], int] = time.monotonic_ns) -> int:
         sys.stderr.write(f"{ticket.name}: {error}\n")
         return _GONE
     finally:
+        # The end of standard input and the signal of the driver's death come one after the other.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if connection is not None:
             connection.close()
         shutil.rmtree(directory, ignore_errors=True)

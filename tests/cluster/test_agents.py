@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -59,14 +58,12 @@ def deploy(
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
+def _nothing_is_left(directory_of_agents: Path) -> Iterator[None]:
     """Neither processes nor files of agents."""
     before = psutil.Process().children(recursive=True)
     yield
     assert [child for child in psutil.Process().children(recursive=True) if child not in before] == []
-    folder = Path(tempfile.gettempdir())
-    left = [path for path in folder.glob("testbed-agent-*") if not psutil.pid_exists(int(path.name.split("-")[2]))]
-    assert left == []
+    assert list(directory_of_agents.glob("testbed-agent-*")) == []
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from testbed.execution import cluster
 from tests.cluster.forked import ForkedAgents
 from tests.faults import runs
 
+pytestmark = pytest.mark.usefixtures("directory_of_agents")
 GONE_WITHIN_S = 5.0
 
 
