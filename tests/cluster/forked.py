@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -52,6 +53,7 @@ class ForkedAgent:
     def _become(self, read: int, skew: Skew | None) -> None:
         status = 99
         try:
+            gc.freeze()  # garbage of the tests' process, found here, would close files that have its descriptors now
             os.setsid()
             os.dup2(read, 0)
             for descriptor in (1, 2):
