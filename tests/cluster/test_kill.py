@@ -113,7 +113,8 @@ def test_of_an_agent(tmp_path: Path, moment: str) -> None:
 
 def test_a_directory_whose_agent_was_killed_with_its_parent_goes_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     left, held = directories.new_directory(), directories.new_directory()
-    for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:  # the lock of the first, as its process would by its end
+    numbers = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
+    for number in numbers:  # the lock of the first, as its process would by its end
         if os.path.realpath(f"/proc/self/fd/{number}") == str(left):
             os.close(number)
     monkeypatch.setattr(directories, "_NEW_S", -1.0)
