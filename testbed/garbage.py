@@ -12,8 +12,11 @@ _RELAXED_THRESHOLD = 1_000_000  # allocations; hardly anything in a run is garba
 
 @contextmanager
 def frozen_garbage() -> Iterator[None]:
-    """Let the collector pass over all objects of now, as before a fork; look at none of them, which would cost more
-    than a short run. No effect inside ``relaxed_garbage_collection``."""
+    """Let the collector pass over all objects of now, as before a fork.
+
+    None of them is looked at before, which would cost more than a short run. No effect inside
+    ``relaxed_garbage_collection``.
+    """
     if gc.get_threshold()[0] == _RELAXED_THRESHOLD:
         yield
         return
@@ -37,8 +40,13 @@ def relaxed_garbage_collection() -> Iterator[None]:
             gc.set_threshold(*thresholds)
 
 
-def collect_less_often() -> None:
-    """Let the collector of a node's process run less often: what it looks for is rare, and looking costs each time."""
+def collect_after_fork() -> None:
+    """Let the collector of a forked process run less often, and never look at what its parent has left.
+
+    What it looks for is rare, and looking costs each time. Garbage of the parent, collected here, would close files
+    whose descriptors belong to other files of this process by then.
+    """
+    gc.freeze()
     gc.set_threshold(_NODE_THRESHOLD, *gc.get_threshold()[1:])
 
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import torch
 
 from testbed.errors import Interrupted, TestbedError, WaitTimeout, of_os
-from testbed.garbage import collect_less_often
+from testbed.garbage import collect_after_fork
 from testbed.plan.fault_clock import FaultClock
 from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.auth import Credentials
@@ -112,7 +112,7 @@ def _prepare(node: NodePlan, parent: int) -> None:
     _die_with(parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the run's secret
     torch.set_num_threads(1)
-    collect_less_often()
+    collect_after_fork()
     if node.role == "worker":
         os.nice(WORKER_NICENESS)
 

@@ -31,6 +31,7 @@ class SimulatedInbox:
         self.reading_until_s = 0.0  # when everything that has arrived has been read
         self.predicted_transfer: PredictedTransfer | None = None  # under way to this node
         self.on_missed: Callable[[Message], None] = lambda message: None  # called for messages after the node's end
+        self._held: deque[Envelope] = deque()  # have arrived while the node was paused
         self._messages: deque[Message] = deque()
         self._receivers: deque[VirtualFuture[Message]] = deque()
         self._handle: Handle | None = None
@@ -85,16 +86,26 @@ class SimulatedInbox:
         return self.reading_until_s
 
     def _hand_over(self, envelope: Envelope, last: bool = True) -> None:
-        """Give the message to the role. ``last``: this event does nothing afterwards."""
-        node, now = self.node, self._clock.now
-        if node.ended:
-            self.on_missed(envelope.message)
-            return
-        if node.paused_until_s > now:
-            self._clock.at(node.paused_until_s, self._hand_over, envelope)
-            return
+        """Give the message to the role as soon as the node is not paused. ``last``: see ``put``."""
+        if not self.node.ended and (self.node.paused_until_s > self._clock.now or self._held):
+            self._held.append(envelope)
+            self._clock.at(self.node.paused_until_s, self._hand_over_held)
+        else:
+            self._give(envelope, last)
+
+    def _hand_over_held(self, _: Any) -> None:
+        """Give the role the first message that is held: the order stays that of arrival when pauses overlap."""
+        if self.node.paused_until_s > self._clock.now:
+            self._clock.at(self.node.paused_until_s, self._hand_over_held)
+        else:
+            self._give(self._held.popleft(), True)
+
+    def _give(self, envelope: Envelope, last: bool) -> None:
         message = envelope.message
-        self._recorder.arrived(message, envelope.payload_bytes, envelope.header_bytes, envelope.tier, now)
+        if self.node.ended:
+            self.on_missed(message)
+            return
+        self._recorder.arrived(message, envelope.payload_bytes, envelope.header_bytes, envelope.tier, self._clock.now)
         self.put(message, last)
 
     def report_lost(self, peer: str, reason: str) -> None:

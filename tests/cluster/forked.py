@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -16,6 +15,7 @@ from testbed.cluster.loopback import LoopbackAgents
 from testbed.cluster.machines import Placement
 from testbed.cluster.starting import StartedAgent, Ticket, line_of
 from testbed.execution import agent
+from testbed.garbage import collect_after_fork
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ForkedAgent:
     def _become(self, read: int, skew: Skew | None) -> None:
         status = 99
         try:
-            gc.freeze()  # garbage of the tests' process, found here, would close files that have its descriptors now
+            collect_after_fork()
             os.setsid()
             os.dup2(read, 0)
             for descriptor in (1, 2):

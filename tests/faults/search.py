@@ -71,8 +71,9 @@ def _may_end_so(tried: Case, error: BaseException) -> bool:
     """The errors that a policy promises."""
     if isinstance(error, NodeLost):
         return tried.policy == "abort"
+    full_disks = ("times in a row",) if sum("kind: disk_full" in fault for fault in tried.faults) > 1 else ()
     promised = {
-        "continue": ("no other training worker is left",),
+        "continue": ("no other training worker is left", *full_disks),
         "restart": ("times in a row",),
         "abort": ("times in a row",),
     }

@@ -64,6 +64,13 @@ FOUND = (
         ("kind: kill, node: hub/global0, at: 85 ms", "kind: kill, node: hub/replica0, at: 886 ms"), exact=True,
         replicas=1,
     ),
+    Case(  # pauses that overlapped handed over the news of its loss after the news of its return
+        ("paradigm=gossip", "sync=diloco", "codec=mstopk", "optimizer.at=worker", "sync.h=2", TWO_KEYS),
+        "continue", 1,
+        ("kind: kill, node: east/worker1, at: 770 ms, for: 57 ms",
+         "kind: pause, data_center: east, at: 402 ms, for: 579 ms",
+         "kind: pause, data_center: east, at: 879 ms, for: 519 ms"), exact=False,
+    ),
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Large tensors' memory is used again as soon as nobody holds it, never before, and is bounded."""
+"""Memory of large tensors is reused once no tensor refers to it, never before, and is bounded."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_unused_memory_is_bounded_and_given_back_after_a_while() -> None:
     again = pool.empty((ELEMENTS,), torch.float32)
     del again
     clock.now_s += KEPT_S * 0.6
-    assert pool.unused_bytes == 4 * ELEMENTS, "those that nobody has wanted for so long are the kernel's again"
+    assert pool.unused_bytes == 4 * ELEMENTS, "blocks unused for that long are returned to the kernel"
     clock.now_s += KEPT_S
     assert pool.unused_bytes == 0
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import tempfile
 
-from testbed.garbage import relaxed_garbage_collection
+from testbed.garbage import collect_after_fork, relaxed_garbage_collection
 
 
 def test_the_end_of_a_run_does_not_look_at_what_it_has_left() -> None:
@@ -28,3 +30,33 @@ def test_the_end_of_a_run_does_not_look_at_what_it_has_left() -> None:
         if frozen:  # by the suite
             gc.freeze()
     assert not looked, f"{len(left) + len(more)} objects were looked at"
+
+
+def test_garbage_of_the_parent_closes_no_file_of_a_forked_process() -> None:
+    with tempfile.TemporaryFile() as other:
+        gc.disable()
+        try:
+            held = os.open(os.devnull, os.O_RDONLY)
+            cycle: list[object] = [os.fdopen(held)]
+            cycle.append(cycle)  # garbage that only the collector finds
+            del cycle
+            child = os.fork()
+            if child == 0:
+                _end_with(other.fileno(), held)
+        finally:
+            gc.enable()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    gc.collect()
+
+
+def _end_with(other: int, descriptor: int) -> None:
+    """Exit with 0 if the collector leaves a descriptor that this process uses for another file."""
+    status = 1
+    try:
+        os.dup2(other, descriptor)
+        collect_after_fork()
+        gc.collect()
+        os.fstat(descriptor)
+        status = 0
+    finally:
+        os._exit(status)
