@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
 # Install everything on a fresh Debian 12 or Ubuntu 24.04 machine, and create .venv/bin/testbed. Idempotent, and quick if
-# everything is installed. Without root (or sudo) everything but emulation is set up. With --exact, build the kernel of
-# exact runs, too (once per user, about 10 minutes of processor time).
+# everything is installed. Without root (or sudo) everything but emulation is set up. With --tests, install Triton, too,
+# in whose interpreter the tests run the kernels of GPUs (300 MB). With --exact, build the kernel of exact runs (once per
+# user, about 10 minutes of processor time).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 exact=
-case "${1:-}" in
-  '') ;;
-  --exact) exact=yes ;;
-  *) printf 'usage: ./setup.sh [--exact]\n' >&2; exit 2 ;;
-esac
+extras=fast,mpi,dev
+elsewhere='^(torch|triton)=='  # constraints of what is not installed with all others
+for option in "$@"; do
+  case "$option" in
+    --exact) exact=yes ;;
+    --tests) extras+=,gpu elsewhere='^torch==' ;;
+    *) printf 'usage: ./setup.sh [--tests] [--exact]\n' >&2; exit 2 ;;
+  esac
+done
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -57,8 +62,8 @@ done
 [ -n "$python" ] || fail "Python 3.11 or newer with venv is needed (apt-get install python3 python3-venv)"
 
 stamp=.venv/.ready
-wanted=$(cat setup.sh pyproject.toml constraints.txt | sha256sum | cut -d' ' -f1)
-if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && .venv/bin/testbed --version >/dev/null 2>&1; then
+wanted="$(cat setup.sh pyproject.toml constraints.txt | sha256sum | cut -d' ' -f1) $extras"
+if [[ "$(cat "$stamp" 2>/dev/null)" = "$wanted"* ]] && .venv/bin/testbed --version >/dev/null 2>&1; then
   say "ready (.venv/bin/testbed)"
   if [ -n "$exact" ]; then .venv/bin/testbed exact build; fi
   exit 0
@@ -91,9 +96,9 @@ if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
 fi
 say "installing the testbed and its Python packages"
 # setuptools builds the testbed, so that no environment is made for that; what cannot be had is told by the last step
-pip install --no-compile --no-deps 'setuptools>=77' -r <(grep -v '^torch==' constraints.txt) || true
+pip install --no-compile --no-deps 'setuptools>=77' -r <(grep -vE "$elsewhere" constraints.txt) || true
 wait
-pip install --no-compile --no-build-isolation -c constraints.txt -e '.[fast,mpi,dev]'
+pip install --no-compile --no-build-isolation -c constraints.txt -e ".[$extras]"
 compile 0 "$packages" testbed emulation topologies analysis scenarios
 
 .venv/bin/testbed --version >/dev/null || fail "the testbed command does not start"
