@@ -1,18 +1,17 @@
 #!/usr/bin/env bash
 # Install everything on a fresh Debian 12 or Ubuntu 24.04 machine, and create .venv/bin/testbed. Idempotent, and quick if
-# everything is installed. Without root (or sudo) everything but emulation is set up. With --tests, install Triton, too,
-# in whose interpreter the tests run the kernels of GPUs (300 MB). With --exact, build the kernel of exact runs (once per
-# user, about 10 minutes of processor time).
+# everything is installed. Without root (or sudo) everything but emulation is set up. With --tests, also get Triton, in
+# whose interpreter the tests run the kernels of GPUs (250 MB). With --exact, also build the kernel of exact runs (once
+# per user, about 10 minutes of processor time).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 exact=
-extras=fast,mpi,dev
-elsewhere='^(torch|triton)=='  # constraints of what is not installed with all others
+tests=
 for option in "$@"; do
   case "$option" in
     --exact) exact=yes ;;
-    --tests) extras+=,gpu elsewhere='^torch==' ;;
+    --tests) tests=" with tests" ;;
     *) printf 'usage: ./setup.sh [--tests] [--exact]\n' >&2; exit 2 ;;
   esac
 done
@@ -62,7 +61,7 @@ done
 [ -n "$python" ] || fail "Python 3.11 or newer with venv is needed (apt-get install python3 python3-venv)"
 
 stamp=.venv/.ready
-wanted="$(cat setup.sh pyproject.toml constraints.txt | sha256sum | cut -d' ' -f1) $extras"
+wanted="$(cat setup.sh pyproject.toml constraints.txt | sha256sum | cut -d' ' -f1)$tests"
 if [[ "$(cat "$stamp" 2>/dev/null)" = "$wanted"* ]] && .venv/bin/testbed --version >/dev/null 2>&1; then
   say "ready (.venv/bin/testbed)"
   if [ -n "$exact" ]; then .venv/bin/testbed exact build; fi
@@ -96,9 +95,11 @@ if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
 fi
 say "installing the testbed and its Python packages"
 # setuptools builds the testbed, so that no environment is made for that; what cannot be had is told by the last step
-pip install --no-compile --no-deps 'setuptools>=77' -r <(grep -vE "$elsewhere" constraints.txt) || true
+pip install --no-compile --no-deps 'setuptools>=77' -r <(grep -vE '^(torch|triton)==' constraints.txt) || true
 wait
-pip install --no-compile --no-build-isolation -c constraints.txt -e ".[$extras]"
+pip install --no-compile --no-build-isolation -c constraints.txt -e '.[fast,mpi,dev]'
+# In a folder of its own: where it is installed, PyTorch imports it, which costs each process a second
+[ -z "$tests" ] || pip install --no-compile --no-deps --upgrade --target .venv/triton "$(grep '^triton==' constraints.txt)"
 compile 0 "$packages" testbed emulation topologies analysis scenarios
 
 .venv/bin/testbed --version >/dev/null || fail "the testbed command does not start"

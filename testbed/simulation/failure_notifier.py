@@ -5,6 +5,7 @@ and takes nothing more from a connection that it has given up. Hence:
 
 * A node that comes back and is lost again before its first message arrives has, for the others, never been back.
 * A node that comes back connects first: what others have sent to it before goes to the process that was lost.
+* Who has heard of the new process takes nothing more of the lost one, whose connection ended before.
 * The scheduler takes no second connection of a name while the first one stands: it hears of the loss before the first
   message of the successor.
 """
@@ -33,9 +34,8 @@ class FailureNotifier:
         self._active = plan.recovery.on_failure == "continue" and bool(plan.faults)
         self._known_lost: set[SimulatedWorld] = set()  # of which the scheduler has heard
         self._pending: dict[str, tuple[SimulatedWorld, str]] = {}  # by node: lost, but the scheduler has yet to hear
-        self._heard_by: dict[
-            SimulatedWorld, set[SimulatedWorld]
-        ] = {}  # of successors: whom their messages have reached
+        self._numbers: dict[SimulatedWorld, int] = {}  # of successors, in the order of their starts
+        self._newest: dict[tuple[str, SimulatedWorld], int] = {}  # by node and listener: the newest process heard
 
     def deliverer(self, source: SimulatedWorld, target: SimulatedWorld) -> Deliver:
         """Return what a connection calls with the envelopes that arrive."""
@@ -48,15 +48,17 @@ class FailureNotifier:
             pending = self._pending.get(source.node)
             if pending is not None and pending[0] is not source:
                 self._notify(*pending)
-        reached = self._heard_by.get(source)
-        if reached is not None and target not in reached:
-            reached.add(target)
+        number, newest = self._numbers.get(source, 0), self._newest.get((source.node, target), 0)
+        if number < newest:
+            return
+        if number > newest:
+            self._newest[source.node, target] = number
             target.outbox.forget(source.node)
         target.inbox.deliver(envelope)
 
     def on_restarted(self, successor: SimulatedWorld) -> None:
         """A lost node is back, as ``successor``."""
-        self._heard_by[successor] = set()
+        self._numbers[successor] = len(self._numbers) + 1
 
     def on_lost(self, lost: SimulatedWorld, reason: str, delay_s: float) -> None:
         """A node is lost: the scheduler hears of it after ``delay_s``, and after what came from that node before."""

@@ -21,6 +21,7 @@ from testbed.codec.selectors.sweep import SampleAndSweep
 from tests.codec import inputs
 
 ROOT = Path(__file__).parents[2]
+TRITON = Path(sys.prefix, "triton")  # where setup.sh puts it
 
 
 @pytest.mark.parametrize("name", inputs.FINITE)
@@ -41,8 +42,12 @@ def test_numbers_that_are_not_finite_are_counted() -> None:
     assert caught.value.count == 1
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton: ./setup.sh --tests")
+@pytest.mark.skipif(not (TRITON.is_dir() or find_spec("triton")), reason="needs Triton: ./setup.sh --tests")
 def test_triton_kernels_choose_the_same() -> None:
     command = [sys.executable, "-m", "tests.codec.triton_interpreter"]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = {
+        **os.environ,
+        "TRITON_INTERPRET": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, (*sys.path, str(TRITON)))),
+    }
     subprocess.run(command, cwd=ROOT, env=environment, timeout=250, check=True)

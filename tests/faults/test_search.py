@@ -64,6 +64,11 @@ FOUND = (
         ("kind: kill, node: hub/global0, at: 85 ms", "kind: kill, node: hub/replica0, at: 886 ms"), exact=True,
         replicas=1,
     ),
+    Case(  # what its lost process had sent over the cut link came after its new process' first words
+        (), "continue", 0,
+        ("kind: kill, node: west/worker0, at: 324 ms, for: 101 ms",
+         "kind: down, link: west>hub, at: 295 ms, for: 294 ms"), exact=True,
+    ),
     Case(  # pauses that overlapped handed over the news of its loss after the news of its return
         ("paradigm=gossip", "sync=diloco", "codec=mstopk", "optimizer.at=worker", "sync.h=2", TWO_KEYS),
         "continue", 1,
