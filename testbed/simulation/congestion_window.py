@@ -194,11 +194,11 @@ class CongestionWindow:
                 self.open = self.size_bytes >= self._bdp_bytes
                 self._round_base = delivered  # the last round no longer counts for growth
 
-    def after_outage(self, delivered: float) -> None:
-        """Begin again with a retransmission."""
+    def after_outage(self, now: float, delivered: float) -> None:
+        """Begin again with a retransmission: in slow start, up to what W is after any loss."""
         if self._loss_based:
+            self._shrink(now, self.size_bytes)
             self.size_bytes = min(self.size_bytes, float(self._model.segment_bytes))
-            self._threshold_bytes = math.inf
         self.round_end_s, self._round_base, self.network_limited = -math.inf, delivered, False
 
     def lost(self, now: float, passed_bytes: float, after: BurstRepair, delivered: float) -> None:

@@ -100,5 +100,5 @@ class SimulatedNetwork:
         group: ConnectionGroup = SINGLE,
     ) -> TcpConnection:  # fmt: skip
         connection = TcpConnection(self._clock, self.flows, path, links, self._tcp, deliver, group)
-        self._monitor.add(connection, links)
+        self._monitor.add(connection, path, links)
         return connection

@@ -11,7 +11,7 @@ from testbed.plan.model import BackgroundPlan, LinkPlan, Plan, Series
 from testbed.results.events import EventLog, microseconds
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowClass, FlowNetwork
-from testbed.simulation.paths import PathTable, WanLink, changes_from
+from testbed.simulation.paths import PathTable, SitePath, WanLink, changes_from
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.validity import validity_warnings
@@ -33,11 +33,13 @@ class LinkMonitor:
         self._clock, self._network, self._paths, self._log = clock, network, paths, log
         self._sampling = False
         self._connections: dict[int, list[TcpConnection]] = {link.number: [] for link in paths.links}
+        self._by_path: dict[SitePath, list[TcpConnection]] = {}
         self._carried = [0.0] * len(paths.links)  # by link: payload of its flows, as last counted
         self._known: dict[FlowClass, float] = {}  # by flow class: likewise
 
-    def add(self, connection: TcpConnection, links: tuple[int, ...]) -> None:
+    def add(self, connection: TcpConnection, path: SitePath, links: tuple[int, ...]) -> None:
         """Add a connection over these links."""
+        self._by_path.setdefault(path, []).append(connection)
         for number in links:
             if number in self._connections:
                 self._connections[number].append(connection)
@@ -121,13 +123,20 @@ class LinkMonitor:
         link.take(what, value)
         if what in ("state", "rate"):
             self._set_capacity(link)
-        for path in self._paths.crossing(link):
+        if link.up != was_up:
+            self._paths.expect_outages()
+        crossing = self._paths.crossing(link)
+        for path in crossing:
             path.refresh()
         for connection in self._connections[link.number]:
             if what != "state":
                 connection.path_changed()
             if link.up != was_up:
                 connection.state_changed()
+        for path in crossing if link.up != was_up else ():
+            if path.reverse is not None and path.reverse not in crossing:
+                for connection in self._by_path.get(path.reverse, ()):
+                    connection.state_changed()
         self._sample(link)
 
     def start_background(self, plan: Plan, start_s: float) -> None:

@@ -30,9 +30,12 @@ class WanLink(LinkState):
     drop_tail: DropTailQueue | None = None  # where connections are loss-based
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SitePath:
-    """What all connections between two sites, or inside one, have in common. ``refresh`` follows the links' state."""
+    """What all connections between two sites, or inside one, have in common. ``refresh`` follows the links' state.
+
+    ``reverse``: the path of acknowledgements, once any link of the network has been down; else None.
+    """
 
     tier: str  # "lan" or "wan"
     links: tuple[WanLink, ...]
@@ -42,6 +45,12 @@ class SitePath:
     queue_bytes: float = math.inf
     up: bool = True
     narrowest: WanLink | None = None
+    reverse: SitePath | None = None
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether acknowledgements get back."""
+        return self.reverse is None or self.reverse.up
 
     def refresh(self) -> None:
         """Recompute delay, loss and state from the links."""
@@ -76,6 +85,7 @@ class PathTable:
         self._sites = {site.name: site for site in plan.network.sites}
         self._place = {node.name: (i, self._sites[node.data_center]) for i, node in enumerate(plan.nodes)}
         self._between: dict[tuple[str, str], SitePath] = {}
+        self._has_outages = False
         self._node_bytes_per_s = node_bytes_per_s
         self.longest = 2 + max((len(route) for route in plan.network.routes.values()), default=0)
 
@@ -105,6 +115,8 @@ class PathTable:
         path = self._between.get(sites)
         if path is None:
             path = self._between[sites] = self._site_path(here, there)
+            if self._has_outages:
+                self._find_reverse(sites)
         wan = len(self.links)
         numbers = (wan + 2 * i, *(link.number for link in path.links), wan + 2 * j + 1)
         return path, numbers
@@ -130,6 +142,22 @@ class PathTable:
     def crossing(self, link: WanLink) -> list[SitePath]:
         """Return the paths over ``link`` that are in use."""
         return [path for path in self._between.values() if link in path.links]
+
+    def expect_outages(self) -> None:
+        """Let every path between sites know its ``reverse`` from now on."""
+        if not self._has_outages:
+            self._has_outages = True
+            for sites in list(self._between):
+                self._find_reverse(sites)
+
+    def _find_reverse(self, sites: tuple[str, str]) -> None:
+        here, there = sites
+        path = self._between[sites]
+        if here != there and path.reverse is None:
+            if (there, here) not in self._between:
+                self._between[there, here] = self._site_path(self._sites[there], self._sites[here])
+            path.reverse = self._between[there, here]
+            path.reverse.reverse = path
 
     def _site_path(self, here: SitePlan, there: SitePlan) -> SitePath:
         if here.name == there.name:

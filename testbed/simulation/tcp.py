@@ -12,9 +12,8 @@ bursts          a burst after idle of a loss-based algorithm comes at the rate A
                 While the queue drains at C it takes Q / (1 - C/A) of it, and loses the rest (``drop_tail``)
 LAN             inside a data centre, up to an RTT of 1 ms, there is no window: it opens within some ms, once
 set-up          the first message waits 3 RTT: TCP's handshake, then hello, challenge, proof and verdict of ours
-outage          a sender into a path that is down finds it up again at its next retransmission, with RTO = RTT + half
-                a burst's queueing + 200 ms, doubled each time (RFC 6298): ``tcp_model.retransmission_s``. W is one
-                segment then; with BBR what it was
+outage          a sender into a path that is down finds it up again at its next probe or retransmission, with RTO =
+                smoothed RTT + 200 ms, doubled each time (``outage``). W is one segment then; with BBR what it was
 loss p          r <= sqrt(3/2)·MSS / (RTT·sqrt(p)) for Reno (Mathis et al. 1997); CUBIC the larger of that and RFC
                 9438's; BBR r <= C·(1 - p): ``tcp_model``
 sharing         a connection's weight is RTT^-γ, γ by algorithm: ``tcp_model``
@@ -42,9 +41,10 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.congestion_window import BurstRepair, CongestionWindow, repair_of
 from testbed.simulation.emulated_link import EmulatedLink
 from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.outage import Outage, Timers, smoothed_queueing_s
 from testbed.simulation.pacing import Pacing, Pipe
 from testbed.simulation.paths import SitePath, WanLink
-from testbed.simulation.tcp_model import TcpModel, retransmission_s
+from testbed.simulation.tcp_model import TcpModel
 
 OnStart = Callable[[], None]
 
@@ -100,11 +100,12 @@ class TcpConnection:
     """
 
     __slots__ = (
-        "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_burst_window", "_bursts", "_clock", "_copies",
-        "_deliver", "_emulated", "_entered", "_idle_since_s", "_item", "_limit", "_links", "_loss", "_lost_s", "_model",
-        "_network", "_on_sent_callback", "_pacing", "_path", "_pipe", "_private_capacity", "_queue", "_queues",
-        "_ready", "_recovering", "_sending", "_sent_bytes", "_sequence", "_stalled_since_s", "_window", "flow",
-        "largest_burst_bytes", "on_idle", "on_room", "queued_bytes", "rtt_s", "unlimited", "weight",
+        "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_burst_window", "_bursts", "_clock",
+        "_copies", "_deliver", "_emulated", "_entered", "_idle_since_s", "_item", "_limit", "_links", "_loss",
+        "_lost_s", "_model", "_network", "_on_sent_callback", "_outage", "_pacing", "_path", "_pipe",
+        "_private_capacity", "_queue", "_queues", "_ready", "_recovering", "_sending", "_sent_bytes", "_sequence",
+        "_smoothed_queueing_s", "_waiting_share", "_window", "flow", "largest_burst_bytes", "on_idle", "on_room",
+        "queued_bytes", "rtt_s", "unlimited", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -134,12 +135,13 @@ class TcpConnection:
         self._pipe = Pipe(0.0, 0.0, 0.0)  # set by ``path_changed``, as is ``rtt_s``
         self._window = CongestionWindow(model, self._pacing, self._pipe)
         self._loss = path.loss  # share of packets lost at random
+        self._waiting_share = 0.0  # of a burst, in the narrowest queue when its last byte comes: 1 - C / A
         self._queues: tuple[BurstQueue, ...] = ()  # in which its bursts wait
         self._entered: tuple[BurstQueue, ...] = ()  # those that this burst has entered
         self._lost_s = -math.inf  # when a queue last dropped packets of it
         self._emulated: EmulatedLink | None = None  # which the message being sent has entered
         self._recovering = False  # BBR waits for what a burst has lost
-        self._stalled_since_s = math.inf  # when it sent the first segment that an outage has lost
+        self._outage, self._smoothed_queueing_s = Outage(), 0.0
         self._on_sent_callback = self._on_sent  # one bound method for all messages
         self.path_changed()
 
@@ -190,6 +192,7 @@ class TcpConnection:
         capacity = min(capacity, self._private_capacity)
         self._pipe = Pipe(capacity, self.rtt_s, path.queue_bytes * self._model.goodput)
         self._queues = self._burst_queues()
+        self._waiting_share = 1 - min((queue.late_share for queue in self._queues), default=1.0)
         if path.loss != self._loss:
             self._loss_changed(path.loss)
         self._limit = self._rate_limit()
@@ -213,37 +216,63 @@ class TcpConnection:
         return min(self._private_capacity, self._model.rate_limit(self.rtt_s, loss, self._pipe.capacity))
 
     def state_changed(self) -> None:
-        """Take note that a link of the path has gone down or come up."""
+        """Take note that a link of the path, or of that of its acknowledgements, has gone down or come up."""
+        path, outage, now = self._path, self._outage, self._clock.now
         self._queues = self._burst_queues()
-        if not self._path.up:
+        if not (path.up and path.acknowledged):
             if self._sending:
-                # what is on the path now is lost: the first lost segment left one delay ago
-                self._stall(self._clock.now - self._path.delay_s)
-        elif self._stalled_since_s == math.inf:
-            self.path_changed()
+                sent_bytes = self._burst_bytes + self._sent_bytes - self._network.left_bytes(self.flow)
+                # of what leaves the queue now, or what arrives now, the acknowledgement is the last to come
+                last_s = now + (self.rtt_s if path.acknowledged else self.rtt_s / 2)
+                self._miss(last_s, self._smoothed_s(sent_bytes))
+        elif outage.timers is not None and outage.noticed(now):
+            found_s = outage.timers.found_s(now)
+            self._clock.at(found_s if outage.cut else found_s + self.rtt_s, self._on_retransmission)
         else:
-            at_s = retransmission_s(self._stalled_since_s, self._clock.now, self._timeout_s())
-            self._clock.at(at_s, self._on_retransmission)
+            outage.end()
+            self.path_changed()
 
-    def _timeout_s(self) -> float:
-        """Retransmission timeout, in seconds: the smoothed RTT and Linux' floor of 200 ms. The smoothed RTT contains
-        the queueing of an unpaced burst behind itself: half of the burst, on average."""
-        burst_bytes = min(self.largest_burst_bytes, self._pipe.queue_bytes) if self._model.loss_based else 0.0
-        return self.rtt_s + burst_bytes / 2 / self._pipe.capacity + self._model.retransmission_floor_s
+    def _miss(self, since_s: float, queueing_s: float) -> None:
+        """Miss acknowledgements after ``since_s``. ``queueing_s``: that in the smoothed RTT."""
+        smoothed_s, outage = self.rtt_s + queueing_s, self._outage
+        timers = Timers(since_s, smoothed_s, smoothed_s + self._model.retransmission_floor_s)
+        outage.begin(timers, cut=not self._path.up)
+        if outage.silent:
+            self._network.set_cap(self.flow, _STALLED_BYTES_PER_S)
+        else:
+            self._clock.at(timers.expires_s, self._on_timeout)
 
-    def _stall(self, since_s: float) -> None:
-        self._stalled_since_s = min(self._stalled_since_s, since_s)
-        self._network.set_cap(self.flow, _STALLED_BYTES_PER_S)
+    def _on_timeout(self, _: Any) -> None:
+        if not self._path.acknowledged and self._outage.noticed(self._clock.now):
+            self._outage.silent = True
+            self._network.set_cap(self.flow, _STALLED_BYTES_PER_S)
 
     def _on_retransmission(self, _: Any) -> None:
-        if not self._path.up or self._stalled_since_s == math.inf:
+        if not (self._path.up and self._path.acknowledged) or self._outage.timers is None:
             return  # down again: a later retransmission gets through
-        self._stalled_since_s = math.inf
-        self._window.after_outage(self._delivered_bytes())
+        if self._outage.cut:
+            self._window.after_outage(self._clock.now, self._delivered_bytes())
+        self._outage.end()
         self.path_changed()
 
+    def _queueing_s(self, burst_bytes: float) -> float:
+        """Return how long the last of so many bytes, sent at once, waits in the narrowest queue."""
+        pipe, window = self._pipe, self._window
+        waiting_bytes = min(burst_bytes * self._waiting_share, pipe.queue_bytes)
+        if waiting_bytes and not window.open:
+            waiting_bytes = min(waiting_bytes, max(0.0, window.size_bytes - pipe.bdp_bytes))
+        return waiting_bytes / pipe.capacity
+
+    def _smoothed_s(self, burst_bytes: float) -> float:
+        """Return the queueing delay in the smoothed RTT after so many bytes of a burst."""
+        segments = burst_bytes / self._model.segment_bytes
+        return smoothed_queueing_s(self._smoothed_queueing_s, self._queueing_s(burst_bytes), segments)
+
+    def _timeout_s(self) -> float:
+        return self.rtt_s + self._smoothed_queueing_s + self._model.retransmission_floor_s
+
     def _cap(self, rate: float) -> None:
-        if self._stalled_since_s == math.inf and not self._recovering:  # else stalled until the retransmission
+        if not self._outage.silent and not self._recovering:  # else stalled until the retransmission
             self._network.set_cap(self.flow, rate)
 
     def _set_up(self) -> None:
@@ -275,8 +304,8 @@ class TcpConnection:
         elif pacing is not None and not self._burst_bytes:
             pacing.begin(now)
         self._sending, self._sent_bytes, self._item = True, size_bytes, item
-        if not path.up:
-            self._stall(now)
+        if not (path.up and path.acknowledged):
+            self._miss(now, self._smoothed_queueing_s)
         at_once_bytes = more_bytes = 0.0
         link = path.narrowest
         if link is not None and link.emulated is not None:
@@ -383,6 +412,8 @@ class TcpConnection:
         else:
             self._bursts += 1
             self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
+            if self._waiting_share:
+                self._smoothed_queueing_s = self._smoothed_s(self._burst_bytes)
             if not self.unlimited:
                 self._end_burst(now)
             self._burst_bytes = 0.0

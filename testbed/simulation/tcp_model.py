@@ -15,7 +15,6 @@ _GAMMA = {"reno": 1.0, "cubic": 0.5, "bbr": 0.0}
 # β: what is left of the window after a loss (RFC 5681, 3.1; RFC 9438, 4.6; BBR does not react to single losses)
 _BETA = {"reno": 0.5, "cubic": 0.7, "bbr": 1.0}
 
-_LONGEST_TIMEOUT_S = 120.0  # Linux: TCP_RTO_MAX
 _SHORTEST_RTT_S = 1e-4  # for the loss formulas, which diverge at 0: what host and switch take
 
 
@@ -105,17 +104,3 @@ class TcpModel:
         if self.congestion_control == "cubic":
             rate = max(rate, 1.054 * (rtt_s / loss) ** 0.75 * self.segment_bytes / rtt_s)
         return min(limit, rate)
-
-
-def retransmission_s(lost_s: float, up_s: float, timeout_s: float) -> float:
-    """Return when the first retransmission gets through after an outage (RFC 6298, 5.5: the timeout doubles each time).
-
-    lost_s     when the first lost segment was sent
-    up_s       since when the path is up again
-    timeout_s  the retransmission timeout before the outage
-    """
-    at_s = lost_s + timeout_s
-    while at_s < up_s:
-        timeout_s = min(2 * timeout_s, _LONGEST_TIMEOUT_S)
-        at_s += timeout_s
-    return at_s

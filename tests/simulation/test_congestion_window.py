@@ -110,12 +110,14 @@ def test_idle_time_halves_it_per_timeout_down_to_its_initial_size() -> None:
     assert cwnd.left_bytes(8 * W0) == W0
 
 
-def test_after_an_outage_a_loss_based_window_is_one_segment() -> None:
-    for control, size_bytes in (("cubic", 1448.0), ("bbr", W0)):
+def test_after_an_outage_a_loss_based_window_is_one_segment_and_then_what_it_is_after_any_loss() -> None:
+    for control, size_bytes, later_bytes in (("cubic", 1448.0, 0.7 * W0), ("bbr", W0, 2 * W0)):
         cwnd = window(congestion_control=control)
-        cwnd.after_outage(0.0)
+        cwnd.after_outage(1.0, 0.0)
         cwnd.next_round(1.0, 0.0)
         assert cwnd.left_bytes(0.0) == size_bytes
+        cwnd.grow(1.1, W0)
+        assert cwnd.size_bytes == pytest.approx(later_bytes)
 
 
 def opened(round_bytes: float, pipe: Pipe = PIPE, **model: object) -> CongestionWindow:

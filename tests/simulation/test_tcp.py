@@ -11,6 +11,7 @@ from testbed.plan.model import LinkPlan, TransportPlan
 from testbed.simulation.clock import Clock
 from testbed.simulation.emulated_link import EmulatedLink
 from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.outage import smoothed_queueing_s
 from testbed.simulation.paths import SitePath, WanLink
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
@@ -235,27 +236,55 @@ def test_a_capacity_that_falls_below_the_window_and_rises_again() -> None:
     assert wire.times()[0] == pytest.approx(alone.times()[0] + 1.0, rel=1e-6)
 
 
-def cut(wire: Wire, connection: TcpConnection, at_s: float, for_s: float) -> None:
-    """The path is down from ``at_s`` on, for ``for_s``."""
+def cut(wire: Wire, connection: TcpConnection, at_s: float, for_s: float, path: SitePath | None = None) -> None:
+    """The path (default: that of the data) is down from ``at_s`` on, for ``for_s``."""
 
     def turn(up: bool) -> None:
-        wire.path.up = up
+        (path or wire.path).up = up
         connection.state_changed()
 
     wire.clock.at(at_s, lambda _: turn(False))
     wire.clock.at(at_s + for_s, lambda _: turn(True))
 
 
-@pytest.mark.parametrize(
-    ("for_s", "silent_s"), [(0.1, 0.24), (0.3, 0.24 * 3), (1.0, 0.24 * 7), (200.0, 0.24 * (2**9 - 1) + 120)]
-)
-def test_a_path_that_was_down_is_found_by_a_retransmission(for_s: float, silent_s: float) -> None:
-    """RTO 0.24 s: 20 + 20 + 200 ms. What was lost first had left 20 ms before; intervals double, up to two minutes."""
+@pytest.mark.parametrize(("for_s", "found_s"), [(0.1, 0.62), (0.3, 0.86), (0.5, 1.34), (1.0, 2.3), (200.0, 243.26)])
+def test_a_path_that_was_down_is_found_by_a_retransmission(for_s: float, found_s: float) -> None:
+    """Two RTTs of 40 ms after the last acknowledgement, at 0.54 s, by a probe; then after RTO, 0.24 s.
+
+    Further intervals double, up to two minutes.
+    """
     wire = Wire([1e6], 0.02)
     connection = wire.connect(WARM)
     cut(wire, connection, 0.5, for_s)
     connection.send(1e6, 0, "m")
-    assert wire.times() == pytest.approx([0.5 - 0.02 + silent_s + 0.5 + 0.02], rel=1e-6)
+    assert wire.times() == pytest.approx([found_s + 0.5 + 0.02], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("for_s", "silent_s"),
+    [
+        (0.2, 0.0),  # the next acknowledgement comes before RTO has expired, at 0.5 + 0.02 + 0.08 + 0.24
+        (0.4, 1.32 + 0.04 - 0.84),  # the one of the second retransmission
+        (1.0, 2.28 + 0.04 - 0.84),
+    ],
+)
+def test_who_hears_no_acknowledgement_goes_on_until_its_timer_expires(for_s: float, silent_s: float) -> None:
+    wire = Wire([1e6], 0.02)
+    connection = wire.connect(WARM)
+    wire.path.reverse = SitePath("wan", (), 0.02)
+    cut(wire, connection, 0.5, for_s, wire.path.reverse)
+    connection.send(1e6, 0, "m")
+    assert wire.times() == pytest.approx([1.02 + silent_s], rel=1e-6)
+
+
+def test_a_burst_behind_itself_is_in_the_smoothed_round_trip() -> None:
+    assert smoothed_queueing_s(0.3, 0.3, 2) == pytest.approx(0.3), "one sample a burst: always the same"
+    assert smoothed_queueing_s(0.0, 0.1, 2) == pytest.approx(0.1 / 8)
+    assert smoothed_queueing_s(0.5, 0.1, 400) == pytest.approx(0.1 * (1 - 7 / 200), rel=1e-6), "seven samples behind"
+    smoothed_s = 0.2  # sample by sample
+    for sample in range(1, 13):
+        smoothed_s += (0.01 * sample - smoothed_s) / 8
+    assert smoothed_queueing_s(0.2, 0.12, 24) == pytest.approx(smoothed_s)
 
 
 def test_who_sends_nothing_during_an_outage_does_not_notice() -> None:
@@ -272,16 +301,16 @@ def test_who_begins_during_an_outage_is_silent_from_then_on() -> None:
     connection = wire.connect(WARM)
     cut(wire, connection, 0.5, 1.0)
     wire.clock.at(1.0, lambda _: connection.send(1e5, 0, "m"))
-    assert wire.times() == pytest.approx([1.0 + 0.24 + 0.48 + 0.12], rel=1e-6)
+    assert wire.times() == pytest.approx([1.0 + 0.08 + 0.24 + 0.48 + 0.12], rel=1e-6)
 
 
 def test_a_path_that_is_down_again_is_found_after_that() -> None:
     wire = Wire([1e6], 0.02)
     connection = wire.connect(WARM)
-    cut(wire, connection, 0.5, 0.3)  # would be found 0.7 s after the silence began
-    cut(wire, connection, 0.9, 1.0)
+    cut(wire, connection, 0.5, 0.5)  # would be found 0.84 s after it began
+    cut(wire, connection, 1.2, 1.0)
     connection.send(1e6, 0, "m")
-    assert wire.times() == pytest.approx([0.48 + 0.24 * 7 + 0.5 + 0.02], rel=1e-6)
+    assert wire.times() == pytest.approx([2.3 + 0.5 + 0.02], rel=1e-6)
 
 
 def test_after_an_outage_a_loss_based_window_opens_anew() -> None:

@@ -1,0 +1,87 @@
+"""How an outage looks to a TCP sender: only its timers tell it anything.
+
+The timers start anew with every acknowledgement. A tail loss probe is sent after twice the smoothed RTT (RFC 8985,
+7.2), or RTO if that is less; what was lost first is sent again RTO after the probe, after twice that time, and so on
+(RFC 6298, 5.5). The first of these segments that gets through ends the silence. RTO is the smoothed RTT and 200 ms,
+Linux' floor of four mean deviations. The smoothed RTT contains the queueing of an unpaced burst behind itself.
+
+cut      the path itself is down: what leaves the queue before it is lost, and nothing arrives
+unheard  only acknowledgements are lost: what the window allows arrives until RTO expires; then nothing new is sent
+         until a retransmission is acknowledged, which shows that nothing was lost, so the window stays (RFC 4015)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+_LONGEST_TIMEOUT_S = 120.0  # Linux: TCP_RTO_MAX
+_GAIN = 1 / 8  # of the smoothed RTT (RFC 6298, 2.3)
+_SEGMENTS_PER_SAMPLE = 2  # delayed acknowledgements
+
+
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """A sender's timers, in seconds. ``started_s``: when the last acknowledgement came, or the first segment left."""
+
+    started_s: float
+    smoothed_rtt_s: float
+    timeout_s: float
+
+    @property
+    def probe_s(self) -> float:
+        """When the tail loss probe is sent."""
+        return self.started_s + min(2 * self.smoothed_rtt_s, self.timeout_s)
+
+    @property
+    def expires_s(self) -> float:
+        """When the first segment that was not acknowledged is sent again."""
+        return self.probe_s + self.timeout_s
+
+    def found_s(self, up_s: float) -> float:
+        """Return when the first segment gets through over a path that is up since ``up_s``."""
+        at_s, timeout_s = self.probe_s, self.timeout_s
+        while at_s < up_s:
+            at_s += timeout_s
+            timeout_s = min(2 * timeout_s, _LONGEST_TIMEOUT_S)
+        return at_s
+
+
+def smoothed_queueing_s(before_s: float, last_s: float, segments: float) -> float:
+    """Return the queueing delay in the smoothed RTT after a burst in which it has grown from 0 to ``last_s``.
+
+    With n samples i·d and the gain 1/8 that is q^n·before + d·(n - 7·(1 - q^n)), where q = 7/8.
+    """
+    samples = max(1.0, segments / _SEGMENTS_PER_SAMPLE)
+    forgotten = math.pow(1 - _GAIN, samples)
+    return forgotten * before_s + last_s * (1 - (1 / _GAIN - 1) * (1 - forgotten) / samples)
+
+
+class Outage:
+    """What a sender knows of the present outage.
+
+    timers  that run since the last acknowledgement; None: all have come
+    silent  nothing (more) gets through
+    cut     the path itself has been down
+    """
+
+    __slots__ = ("cut", "silent", "timers")
+
+    def __init__(self) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Note that acknowledgements come again."""
+        self.timers: Timers | None = None
+        self.silent = self.cut = False
+
+    def begin(self, timers: Timers, cut: bool) -> None:
+        """Note that no acknowledgement comes any more."""
+        if self.timers is None or timers.started_s < self.timers.started_s:
+            self.timers = timers
+        self.cut |= cut
+        self.silent |= cut
+
+    def noticed(self, now: float) -> bool:
+        """Return whether the sender has noticed."""
+        return self.timers is not None and (self.silent or now >= self.timers.expires_s)
