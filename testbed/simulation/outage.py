@@ -8,12 +8,17 @@ Linux' floor of four mean deviations. The smoothed RTT contains the queueing of 
 cut      the path itself is down: what leaves the queue before it is lost, and nothing arrives
 unheard  only acknowledgements are lost: what the window allows arrives until RTO expires; then nothing new is sent
          until a retransmission is acknowledged, which shows that nothing was lost, so the window stays (RFC 4015)
+both     what was lost follows on what arrived unheard. The acknowledgement of a retransmission is then one of segments
+         that were sent once: the sender takes its timeout for spurious (F-RTO, RFC 5682) and waits for another probe,
+         after twice an RTT that contains the outage. Only the answer to that tells of the loss
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+
+from testbed.simulation.paths import SitePath
 
 _LONGEST_TIMEOUT_S = 120.0  # Linux: TCP_RTO_MAX
 _GAIN = 1 / 8  # of the smoothed RTT (RFC 6298, 2.3)
@@ -46,6 +51,11 @@ class Timers:
             timeout_s = min(2 * timeout_s, _LONGEST_TIMEOUT_S)
         return at_s
 
+    def found_out_s(self, found_s: float, rtt_s: float) -> float:
+        """Return when the sender knows what was lost behind a segment that it took for late, found at ``found_s``."""
+        smoothed_rtt_s = self.smoothed_rtt_s + _GAIN * (found_s + rtt_s - self.started_s - self.smoothed_rtt_s)
+        return found_s + rtt_s + 2 * smoothed_rtt_s + rtt_s
+
 
 def smoothed_queueing_s(before_s: float, last_s: float, segments: float) -> float:
     """Return the queueing delay in the smoothed RTT after a burst in which it has grown from 0 to ``last_s``.
@@ -60,12 +70,13 @@ def smoothed_queueing_s(before_s: float, last_s: float, segments: float) -> floa
 class Outage:
     """What a sender knows of the present outage.
 
-    timers  that run since the last acknowledgement; None: all have come
-    silent  nothing (more) gets through
-    cut     the path itself has been down
+    timers   that run since the last acknowledgement; None: all have come
+    silent   nothing (more) gets through
+    cut      the path itself has been down
+    unheard  something has arrived of which the acknowledgement was lost
     """
 
-    __slots__ = ("cut", "silent", "timers")
+    __slots__ = ("_cut_s", "cut", "silent", "timers", "unheard")
 
     def __init__(self) -> None:
         self.end()
@@ -73,15 +84,27 @@ class Outage:
     def end(self) -> None:
         """Note that acknowledgements come again."""
         self.timers: Timers | None = None
-        self.silent = self.cut = False
+        self.silent = self.cut = self.unheard = False
+        self._cut_s = math.inf
 
-    def begin(self, timers: Timers, cut: bool) -> None:
+    def begin(self, timers: Timers, now: float, path: SitePath) -> None:
         """Note that no acknowledgement comes any more."""
         if self.timers is None or timers.started_s < self.timers.started_s:
             self.timers = timers
-        self.cut |= cut
-        self.silent |= cut
+        if not path.up:
+            self._cut_s = min(self._cut_s, now)
+            self.silent = self.cut = True
+        # an acknowledgement begins its way when a segment ends its own
+        self.unheard |= not path.acknowledged and now < self._cut_s + path.delay_s
 
     def noticed(self, now: float) -> bool:
         """Return whether the sender has noticed."""
         return self.timers is not None and (self.silent or now >= self.timers.expires_s)
+
+    def ends_s(self, up_s: float, rtt_s: float) -> float:
+        """Return when new data get through again, or what was lost, over a path that is up since ``up_s``."""
+        assert self.timers is not None, "an outage has begun"
+        found_s = self.timers.found_s(up_s)
+        if self.cut and self.unheard:
+            return self.timers.found_out_s(found_s, rtt_s)
+        return found_s if self.cut else found_s + rtt_s

@@ -225,9 +225,8 @@ class TcpConnection:
                 # of what leaves the queue now, or what arrives now, the acknowledgement is the last to come
                 last_s = now + (self.rtt_s if path.acknowledged else self.rtt_s / 2)
                 self._miss(last_s, self._smoothed_s(sent_bytes))
-        elif outage.timers is not None and outage.noticed(now):
-            found_s = outage.timers.found_s(now)
-            self._clock.at(found_s if outage.cut else found_s + self.rtt_s, self._on_retransmission)
+        elif outage.noticed(now):
+            self._clock.at(outage.ends_s(now, 2 * path.delay_s), self._on_retransmission)
         else:
             outage.end()
             self.path_changed()
@@ -236,7 +235,7 @@ class TcpConnection:
         """Miss acknowledgements after ``since_s``. ``queueing_s``: that in the smoothed RTT."""
         smoothed_s, outage = self.rtt_s + queueing_s, self._outage
         timers = Timers(since_s, smoothed_s, smoothed_s + self._model.retransmission_floor_s)
-        outage.begin(timers, cut=not self._path.up)
+        outage.begin(timers, self._clock.now, self._path)
         if outage.silent:
             self._network.set_cap(self.flow, _STALLED_BYTES_PER_S)
         else:
