@@ -77,6 +77,7 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
      "'time_unit: ms'"),
     ("pensieve: one line", "0 2.1\n", {}, ":1: has one line", "at least two"),
     ("pensieve: time falls", "0 2\n2 2\n1 2\n", {}, ":3: time 1 does not come after 2", "remove repeated"),
+    ("pensieve: no time passes", "0 1\n1e-300 2\n52 1\n", {}, ":3: the step before it is shorter", "times must rise"),
     ("pensieve: a third column", "0 2\n1 2 7\n", {}, ":2: expected two numbers, seconds and Mbit/s", "one pair a line"),
     ("pensieve: other digits", "0 2\n1 ٣\n", {}, ":2: expected two numbers, seconds and Mbit/s", "one pair"),
     ("pensieve: an underscore", "0 1\n1 1_0\n", {}, ":2: expected two numbers", "one pair"),

@@ -165,6 +165,9 @@ def finish(
     if len(values) > reading.most_steps:
         cure = f"resample it: testbed trace {file.name} --resample '1 s' --out SHORT.csv"
         file.refuse(None, f"has {len(values)} steps, allowed {reading.most_steps}", cure)
+    for line, (before_s, time_s) in zip(lines[1:], pairwise(times_s), strict=True):
+        if time_s <= before_s:
+            file.refuse(line, "the step before it is shorter than a microsecond", "times must rise; remove the line")
     low, high, unit = LIMITS[reading.what]
     if reading.what == "rate":
         outages = sum(0 <= value < MIN_RATE_BPS for value in values)
