@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import os
-import pickle
 import platform
 import re
 import select
@@ -123,10 +122,11 @@ class _Machine:
     def serve(self) -> None:
         """Run what comes until the other end closes."""
         while True:
-            contents, task, capabilities, variables = self._connection.recv()
+            contents, capabilities, variables = self._connection.recv()
+            task = self._connection.recv()
             for digest, content in contents.items():
                 unpack(content, self._place / "files" / digest)
-            self._connection.send_bytes(pickle.dumps(self._run(pickle.loads(task), capabilities, variables)))
+            self._connection.send(self._run(task, capabilities, variables))
 
     def _run(self, task: PointTask, capabilities: Mapping[str, Any], variables: Mapping[str, str | None]) -> Any:
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +12,8 @@ from testbed.cluster.connection import ClusterMachine, import_ray, machines
 from testbed.execution.sweep_cluster import SLOT, PointNeeds, PointReport
 from testbed.execution.sweep_machine import PointBroken, PointTask
 from testbed.execution.sweep_worker import PointLost, PointStarted, run_task
+
+_LOOK_S = 0.5
 
 
 class RayTasks:
@@ -20,10 +24,14 @@ class RayTasks:
         self._remote = self._ray.remote(run_task)
         self._contents: dict[str, Any] = {}
         self._streams: dict[Any, str] = {}
+        self._machines: list[ClusterMachine] = []
+        self._look_s = -math.inf
 
     def machines(self) -> list[ClusterMachine]:
-        """See ``PointTasks``."""
-        return machines()
+        """See ``PointTasks``. The list is at most ``_LOOK_S`` old: to ask takes longer than most reports."""
+        if time.monotonic() - self._look_s >= _LOOK_S:
+            self._look_s, self._machines = time.monotonic(), machines()
+        return self._machines
 
     def content(self, sha256: str, content: bytes) -> None:
         """See ``PointTasks``."""
@@ -64,7 +72,7 @@ class RayTasks:
         errors = self._ray.exceptions
         try:
             told = self._ray.get(next(stream))
-            report: PointReport = pickle.loads(told) if isinstance(told, bytes) else told
+            report: PointReport = pickle.loads(told) if isinstance(told, bytes) else told  # noqa: S301 - ours
         except StopIteration:
             return PointLost("its machine ended it without a result")
         except errors.RayTaskError as error:  # raised by our own code there

@@ -60,14 +60,13 @@ class MachineProcess:
     def send(
         self, task: bytes, files: Iterable[str], fetch: Fetch, capabilities: Mapping[str, Any] | None = None
     ) -> None:
-        """Start a point, a pickled ``PointTask``. ``fetch`` returns the packed content of one of its files by digest."""
+        """Start a point, a pickled ``PointTask``. ``fetch`` returns the packed content of one of ``files``, digests."""
         new = set(files) - self._stored
         self._stored |= new
         variables = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES")}
         with suppress(BrokenPipeError, ConnectionResetError):  # ``receive`` tells
-            self._connection.send(
-                ({digest: fetch(digest) for digest in new}, task, dict(capabilities or {}), variables)
-            )
+            self._connection.send(({digest: fetch(digest) for digest in new}, dict(capabilities or {}), variables))
+            self._connection.send_bytes(task)
 
     def receive(self) -> bytes | PointLost:
         """Wait for the point's end and return its pickled result."""

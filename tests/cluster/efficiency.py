@@ -53,7 +53,9 @@ def main() -> None:
         print(f"{arguments.points} points, {len(set(places(there).values()))} machines, the same table: {same}")
     used_s, idle_s = used.total(), idle * wall_s
     print(f"one machine: {own_s:.1f} s of processors in {own_wall_s:.1f} s")
-    print(f"cluster:     {used_s:.1f} s of processors in {wall_s:.1f} s, {idle_s:.1f} s of which it uses without a sweep:")
+    print(
+        f"cluster:     {used_s:.1f} s of processors in {wall_s:.1f} s, {idle_s:.1f} s of which it uses without a sweep:"
+    )
     print(", ".join(f"{kind} {kind_s:.1f} s" for kind, kind_s in used.most_common()))
     print(f"efficiency by processor time {own_s / used_s:.3f}, without what an idle cluster uses "
           f"{own_s / (used_s - idle_s):.3f}, by wall time {own_wall_s / wall_s:.2f}")  # fmt: skip
@@ -78,7 +80,7 @@ def _on_a_cluster(command: list[str], machines: int) -> tuple[float, Counter[str
         before_s = group.used_s()
         time.sleep(_IDLE_S)
         idle = (group.used_s() - before_s) / _IDLE_S
-        meter, begin_s = KindMeter(group, KINDS), time.monotonic()
+        meter, begin_s = KindMeter(group, KINDS, forking="points"), time.monotonic()
         with group.joined():
             process = begin(cluster, command)
         output, _ = process.communicate()

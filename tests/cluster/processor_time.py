@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-_LOOK_S = 0.1
+_LOOK_S = 0.2
 _REST = "others, and the short ones"
 
 
@@ -69,11 +69,14 @@ def _mounted() -> Path:
 
 
 class KindMeter:
-    """Adds up what a group uses from now on, by the first word of ``kinds`` that a process's command contains."""
+    """Adds up what a group uses from now on, by the first word of ``kinds`` that a process's command contains.
 
-    def __init__(self, group: ControlGroup, kinds: Mapping[str, str]) -> None:
-        self._group, self._kinds, self._kind_of = group, kinds, dict[int, str]()
-        self._now = dict[int, float]()
+    Of the kind ``forking``, a process waits for what it has forked: their time is in its own account when they end.
+    """
+
+    def __init__(self, group: ControlGroup, kinds: Mapping[str, str], forking: str) -> None:
+        self._group, self._kinds, self._forking = group, kinds, forking
+        self._kind_of, self._now, self._before = dict[int, str](), dict[int, float](), dict[int, float]()
         self._look()
         self._before, self._total_s = dict(self._now), group.used_s()
         self._over = threading.Event()
@@ -84,7 +87,6 @@ class KindMeter:
         """Return the seconds by kind of process; they add up to what the group has used."""
         self._over.set()
         self._thread.join()
-        self._look()
         total_s, used = self._group.used_s() - self._total_s, Counter[str]()
         for pid, used_s in self._now.items():
             used[self._kind_of[pid]] += used_s - self._before.get(pid, 0.0)
@@ -100,6 +102,13 @@ class KindMeter:
             with suppress(OSError):
                 place = Path(f"/proc/{pid}")
                 command = place.joinpath("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                self._kind_of[pid] = next((kind for word, kind in self._kinds.items() if word in command), _REST)
-                fields = place.joinpath("stat").read_text().rpartition(")")[2].split()
-                self._now[pid] = sum(map(int, fields[11:13])) * _TICK_S
+                kind = next((kind for word, kind in self._kinds.items() if word in command), _REST)
+                _, parent, *fields = place.joinpath("stat").read_text().rpartition(")")[2].split()
+                if kind == self._forking:
+                    if self._kind_of.get(int(parent)) != kind:
+                        self._add(pid, kind, fields[9:13])
+                else:
+                    self._add(pid, kind, fields[9:11])
+
+    def _add(self, pid: int, kind: str, ticks: Sequence[str]) -> None:
+        self._kind_of[pid], self._now[pid] = kind, sum(map(int, ticks)) * _TICK_S

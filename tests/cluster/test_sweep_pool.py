@@ -8,6 +8,8 @@ import os
 import pickle
 import select
 import socket
+import subprocess
+import sys
 import tarfile
 import time
 from collections import deque
@@ -23,7 +25,7 @@ import pytest
 from testbed.cluster.connection import ClusterMachine
 from testbed.errors import CapabilityError
 from testbed.execution import sweep as sweeps
-from testbed.execution import sweep_machine
+from testbed.execution import sweep_machine, sweep_points, sweep_run
 from testbed.execution.sweep_cluster import ATTEMPTS, ClusterPool, PointNeeds, PointReport, needs_of
 from testbed.execution.sweep_machine import MachineUnfit, PointBroken, PointEnded, PointResult, PointTask
 from testbed.execution.sweep_points import SweepPoint, points_of
@@ -298,7 +300,9 @@ class ForkedProcess(MachineProcess):
         self._stored = set()
 
     def start(self, task: PointTask, fetch: Fetch = lambda _: b"", place: str = "") -> None:
-        self.send(pickle.dumps(task), [file.sha256 for file in task.files.values()], fetch, {"cluster": {"machine": place}})
+        self.send(
+            pickle.dumps(task), [file.sha256 for file in task.files.values()], fetch, {"cluster": {"machine": place}}
+        )
 
     def result(self) -> PointResult:
         received = self.receive()
@@ -456,3 +460,38 @@ def test_a_machine_with_other_packages_says_which(
     result = process.result()
     assert isinstance(result, MachineUnfit)
     assert result.cause.endswith("instead of 0.1; install the same version on all machines") and "numpy" in result.cause
+
+
+# ---- what starts quickly --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("sweep_worker", {"numpy", "torch", "testbed.plan", "testbed.results"}),
+        ("sweep_machine", {"networkx", "pydantic", "torch", "testbed.scenario"}),
+    ],
+)
+def test_what_every_core_of_a_cluster_starts_imports_little(module: str, absent: set[str]) -> None:
+    code = f"import sys, testbed.execution.{module}; print(*({absent} & sys.modules.keys()))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == []
+
+
+def test_only_a_run_that_may_compile_brings_the_compiler(
+    points: list[SweepPoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+    monkeypatch.setattr(sweep_run, "leave_out_compiler", lambda: done.append("left out"))
+    monkeypatch.setattr(sweep_run, "bring_compiler", lambda: done.append("brought"))
+    plain = points[0].plan
+    sweep_run.warm_up([plain])
+    sweep_run.warm_up([plain, replace(plain, training=replace(plain.training, compile=True))])
+    assert done == ["left out", "brought"]
+
+
+def test_the_code_is_read_once_for_all_points(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    monkeypatch.setattr(sweep_points, "code_version", lambda back_end: read.append(back_end) or "1")
+    points_of(scenario, from_options(["codec=none,fp16"], [], 2), None)
+    assert read == ["simulate"]
