@@ -47,6 +47,7 @@ class Capabilities:
     htb: bool
     u32: bool
     tbf: bool
+    vxlan: bool
     netem: bool
     nfqueue: bool
     icmp: bool
@@ -106,6 +107,7 @@ def _gap_table(found: Capabilities) -> list[tuple[bool, Gap]]:
         ),
         (found.u32, Gap("cls_u32", "it separates DGT's channels at bottlenecks", module_cure("cls_u32"), False)),
         (found.tbf, Gap("sch_tbf", "it is an alternative to HTB", module_cure("sch_tbf"), False)),
+        (found.vxlan, Gap("vxlan", "it joins networks emulated on several machines", module_cure("vxlan"), False)),
         (found.ethtool, Gap("ethtool", "it shows offloads to users", tools, False)),
         (found.nft, Gap("nft", "it shows packet filter rules to users", tools, False)),
         (found.tun, Gap("/dev/net/tun", "programs that bring their own tunnel need it", module_cure("tun"), False)),
@@ -157,7 +159,7 @@ def probe() -> Capabilities:
     )
 
 
-_TRIED = ("veth", "bridge", "htb", "u32", "tbf", "netem", "nfqueue", "icmp", "tun", "realtime")
+_TRIED = ("veth", "bridge", "htb", "u32", "tbf", "vxlan", "netem", "nfqueue", "icmp", "tun", "realtime")
 
 
 def _path() -> str:

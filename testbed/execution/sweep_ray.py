@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from testbed.cluster.connection import ClusterMachine, import_ray, machines
-from testbed.execution.sweep_cluster import SLOT, PointNeeds, PointReport, PointStarted
+from testbed.cluster.machines import SLOT
+from testbed.execution.sweep_cluster import PointNeeds, PointReport, PointStarted
 from testbed.execution.sweep_machine import MachineProcess, PointBroken, PointLost, PointTask
 
 _process: MachineProcess | None = None  # of the worker process of Ray
