@@ -194,7 +194,7 @@ class Shaper:
     def counters(self) -> dict[str, LinkCounters]:
         """Counters of all links whose rate is here, since they were made, by one netlink dump per namespace.
 
-        What the delay line loses of a link that goes to another machine is counted there only.
+        What a link to another machine loses on the way is counted there, and here as ``set_lost`` says.
         """
         queues = {namespace: tc.read_queues(place.link) for namespace, place in self._places.items()}
         netem = {spec.delay_namespace for spec in self._rated() if spec.has_delay and spec.method == "netem"}
@@ -212,6 +212,26 @@ class Shaper:
                 rate, queue.sent_bytes, queue.dropped_packets, lost, queue.backlog_bytes, queue.sent_packets
             )
         return found
+
+    def lost_packets(self) -> dict[str, int]:
+        """Return how many packets have been lost on the way of each link that another machine sends on."""
+        drops: dict[str, dict[int, int]] = {}
+        found = {}
+        for spec in self.specs.values():
+            if spec.has_rate:
+                continue
+            if spec.method == "netem":
+                place = self._places[spec.delay_namespace]
+                if spec.delay_namespace not in drops:
+                    drops[spec.delay_namespace] = tc.read_netem_drops(place.link)
+                found[spec.name] = drops[spec.delay_namespace][place.index[spec.delay_interface]]
+            else:
+                found[spec.name] = int(self._table.row(spec.row)[DelayField.LOST])
+        return found
+
+    def set_lost(self, link: str, packets: int) -> None:
+        """Take what another machine has counted of a link whose rate is here: ``lost_packets``."""
+        self._table.row(self.specs[link].row)[DelayField.LOST] = packets
 
     def arrived_packets(self) -> dict[str, int]:
         """Return how many packets have come of each link that another machine sends on; with a delay line only."""

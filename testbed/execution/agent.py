@@ -153,6 +153,8 @@ class Agent:
                 self._running().send_signal(node, signal.Signals(message["number"]))
         elif kind == "follow" and self._part is not None:
             self._part.follow(message)
+        elif kind == "lost" and self._part is not None:
+            self._part.take_losses(message)
         elif kind == "quit":
             self._quit = True
         else:

@@ -31,7 +31,7 @@ LOST_SHARE = 1e-3  # of a link's packets, by the machines' network: more is a wa
 _MOST_BYTES = 1 << 30  # of a measurement of the underlay, which its time limits
 _BRING_UP_LIMIT_S = 120.0
 _LATE_S = 0.3  # between the beginnings of two agents' floods
-_CORRECT_INTERVAL_S = 5.0
+_CORRECT_INTERVAL_S = 2.0
 
 
 def run(plan: Plan, directory: Path, report: Progress) -> None:
@@ -168,7 +168,7 @@ class MachinesNetwork:
         self._ask_all("monitor")
 
     def following(self, report: Progress) -> Progress:
-        """Return a ``report`` that starts traces with training, and keeps their clocks right."""
+        """Return a ``report`` that starts traces with training, keeps their clocks right, and counts losses."""
         start_s: float | None = None
 
         def on_progress(line: dict[str, Any]) -> None:
@@ -179,6 +179,7 @@ class MachinesNetwork:
                 self._corrected_s = time.monotonic()
                 for agent in self._agents:
                     self._follow(agent, start_s)
+                self._exchange_losses()
             report(line)
 
         return on_progress
@@ -186,8 +187,19 @@ class MachinesNetwork:
     def _follow(self, agent: AgentHandle, start_s: float) -> None:
         self._agents.send(agent, {"do": "follow", "start_s": self._agents.clock_s(agent, start_s)})
 
+    def _exchange_losses(self) -> None:
+        """Tell agents what the other ends of their links have lost: a link's counters are where it begins."""
+        sources = {link.name: pair[0] for pair, found in self._crossing.items() for link in found}
+        lost: dict[str, dict[str, int]] = {}
+        for answer in self._ask_all("losses").values():
+            for link, packets in answer.items():
+                lost.setdefault(sources[link], {})[link] = packets
+        for machine, found in lost.items():
+            self._agents.send(self._by_name[machine], {"do": "lost", "links": found})
+
     def end(self) -> None:
         """End the agents' helpers, and warn of links whose packets the underlay has lost."""
+        self._exchange_losses()
         answers = self._ask_all("ended")
         sent = {name: count for answer in answers.values() for name, count in answer["sent"].items()}
         for answer in answers.values():

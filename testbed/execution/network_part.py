@@ -3,6 +3,8 @@
 network   bring the part up; answers with what the machine can do    contact   wait until paths to other machines work
 links     measure what begins here                                   flood     measure rates together with another agent
 monitor   begin to sample links                                      ended     end helpers; answers with counters
+losses    packets that links from other machines have lost here
+lost      what others have counted so of links that begin here, for the monitor (no answer)
 follow    start the traces, or correct when training started (no answer)
 """
 
@@ -20,6 +22,7 @@ from testbed.plan.model import Plan
 
 if TYPE_CHECKING:
     from emulation.network import Emulation
+    from emulation.shaping.base import Shaper
 
 _CHECK_INTERVAL_S = 0.5
 
@@ -39,7 +42,7 @@ class NetworkPart:
         self._check_due_s = 0.0
         self.questions: dict[str, Callable[[Content], Any]] = {
             "network": self._bring_up, "contact": self._contact, "links": self._measure, "flood": self._flood,
-            "monitor": self._monitor, "ended": self._ended,
+            "monitor": self._monitor, "losses": self._losses, "ended": self._ended,
         }  # fmt: skip
 
     @property
@@ -69,6 +72,19 @@ class NetworkPart:
         else:
             helpers.begin(self._epoch_s, asked["start_s"])
             self._following = True
+
+    def take_losses(self, asked: Content) -> None:
+        """Take what other machines have counted."""
+        for link, packets in asked["links"].items():
+            self._shaper.set_lost(link, packets)
+
+    @property
+    def _shaper(self) -> Shaper:
+        assert self.network.shaper is not None
+        return self.network.shaper
+
+    def _losses(self, _: Content) -> dict[str, int]:
+        return self._shaper.lost_packets()
 
     def _bring_up(self, asked: Content) -> dict[str, Any]:
         from emulation.division import Part
@@ -108,7 +124,5 @@ class NetworkPart:
     def _ended(self, _: Content) -> dict[str, dict[str, int]]:
         self._following = False
         self.network.helpers.finish()
-        shaper = self.network.shaper
-        assert shaper is not None
-        sent = {name: link.sent_packets for name, link in shaper.counters().items()}
-        return {"sent": sent, "arrived": shaper.arrived_packets()}
+        sent = {name: link.sent_packets for name, link in self._shaper.counters().items()}
+        return {"sent": sent, "arrived": self._shaper.arrived_packets()}

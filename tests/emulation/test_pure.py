@@ -214,8 +214,8 @@ def test_congestion_control_goes_on_every_route_where_the_default_is_refused() -
 
 
 def test_buffers_hold_the_longest_path() -> None:
-    specs = _specs(plan({("dc0", "dc1"): {"rate_bps": 1e9, "delay_s": 0.15}}))
-    largest = int(settings(TransportPlan(), specs, router=False)["net.ipv4.tcp_rmem"].split()[2])
+    links = plan({("dc0", "dc1"): {"rate_bps": 1e9, "delay_s": 0.15}}).network.links
+    largest = int(settings(TransportPlan(), links, router=False)["net.ipv4.tcp_rmem"].split()[2])
     assert largest > 4 * 1e9 / 8 * 0.3
 
 
@@ -342,7 +342,7 @@ def test_a_slow_lans_delay_is_made_and_a_fast_ones_is_not(wires: bool) -> None:
 
 def test_socket_buffers_and_the_initial_window() -> None:
     transport = TransportPlan(receive_buffer_bytes=65_536, send_buffer_bytes=1_000_000)
-    found = settings(transport, _specs(plan({("dc0", "dc1"): {}})), router=False)
+    found = settings(transport, plan({("dc0", "dc1"): {}}).network.links, router=False)
     share = window_share(os.uname().release)
     assert found["net.ipv4.tcp_rmem"].split()[2] == str(int(65_536 / share))
     assert found["net.ipv4.tcp_wmem"] == "4096 65536 1000000"
