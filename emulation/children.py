@@ -18,13 +18,26 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import emulation
+import testbed
+import topologies
 from testbed.errors import RunFailed
 
 READY_DEADLINE_S = 10.0
 MEASURE_PRIORITY = 20  # below the delay line and the replay
 STOP_DEADLINE_S = 5.0
 _PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
-_ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def own_packages() -> dict[str, str]:
+    """Return an environment in which a fresh interpreter imports the packages that this one does.
+
+    They may lie apart: what Ray sends to a machine by content, it unpacks package by package.
+    """
+    roots = (str(Path(next(iter(package.__path__))).resolve().parent) for package in (emulation, testbed, topologies))
+    others = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**others, "PYTHONPATH": os.pathsep.join(dict.fromkeys(roots))}
 
 
 class Child:
@@ -33,8 +46,8 @@ class Child:
     def __init__(self, module: str, settings: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         self.module = module
         self.process = subprocess.Popen(
-            [sys.executable, "-E", "-m", module],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_ROOT, pass_fds=tuple(descriptors),
+            [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
+            env=own_packages(), pass_fds=tuple(descriptors),
         )  # fmt: skip
         self.send(settings)
 

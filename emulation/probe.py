@@ -13,14 +13,13 @@ import shutil
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
+from emulation.children import ROOT, own_packages
 from emulation.mininet_import import APT_LINE, import_mininet
 from emulation.shaping.base import DelayMethod
 from testbed.errors import CapabilityError
 
-_ROOT = Path(__file__).resolve().parent.parent
 _DEADLINE_S = 20.0
 
 
@@ -169,10 +168,16 @@ def _path() -> str:
 def _try_in_namespace(user: list[str]) -> dict[str, Any] | None:
     """Return the result of ``emulation.probe_child`` in namespaces of its own; None if they cannot be made."""
     namespaces = ["unshare", *user, "--fork", "--pid", "--mount", "--net", "--mount-proc", "--kill-child"]
-    child = [sys.executable, "-S", "-E", "-m", "emulation.probe_child"]
+    child = [sys.executable, "-S", "-m", "emulation.probe_child"]
     try:
         done = subprocess.run(
-            [*namespaces, *child], cwd=_ROOT, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
+            [*namespaces, *child],
+            cwd=ROOT,
+            env=own_packages(),
+            capture_output=True,
+            text=True,
+            timeout=_DEADLINE_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -103,7 +103,7 @@ def test_a_link_between_machines_loses_packets_and_its_counters_say_so(tmp_path:
 
 @pytest.mark.slow  # 15 s
 def test_an_outage_is_at_both_ends_at_one_time(tmp_path: Path, sandbox: WarmSandbox) -> None:
-    outage = "faults=[{kind: link_down, link: virginia-tokyo, at: 1 s, for: 2 s}]"
+    outage = 'faults=[{kind: down, link: "virginia<>tokyo", at: 1 s, for: 1 s}]'
     result = sandbox.run("ran", directory=str(tmp_path), overrides=[*SHORT, "training.rounds=8", outage])
     assert result["error"] == ""
     found = [event for event in events(tmp_path, "replay") if event["what"] == "state" and event["value"] == 0]
