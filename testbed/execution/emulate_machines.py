@@ -30,6 +30,7 @@ RATE_BUDGET_S = 3.0  # for rates of links between machines, after which no furth
 LOST_SHARE = 1e-3  # of a link's packets, by the machines' network: more is a warning
 _MOST_BYTES = 1 << 30  # of a measurement of the underlay, which its time limits
 _BRING_UP_LIMIT_S = 120.0
+_MEASURE_LIMIT_S = 600.0
 _LATE_S = 0.3  # between the beginnings of two agents' floods
 _CORRECT_INTERVAL_S = 2.0
 
@@ -129,8 +130,8 @@ class MachinesNetwork:
         """Measure all links, as on one machine, and record it. Raise ``NetworkMismatch`` as ``judge`` does."""
         from emulation.measurement import Measurement, judge
 
-        found = [Measurement(**each) for agent in self._agents for each in self._agents.ask(agent.name, do="links")]
-        judge([*found, *self._measure_rates()], self._record)
+        found = [each for agent in self._agents for each in self._agents.ask(agent.name, _MEASURE_LIMIT_S, do="links")]
+        judge([*(Measurement(**each) for each in found), *self._measure_rates()], self._record)
 
     def _measure_rates(self) -> list[Measurement]:
         """Measure rates of links between machines: of each pair one link of each rate, others while time is left."""

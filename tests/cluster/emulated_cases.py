@@ -25,9 +25,10 @@ def plan_of(*overrides: str, scenario: Path = QUICKSTART) -> Plan:
 
 
 def ran(
-    directory: str, overrides: list[str], count: int = 2, mtu_bytes: int = 9000, limit: str = "", kill: str = ""
-) -> dict[str, Any]:
-    """Run the quickstart on machines; return what was told, how it ended, and which devices are left of it.
+    directory: str, overrides: list[str], count: int = 2, mtu_bytes: int = 9000, limit: str = "", kill: str = "",
+    scenario: str = str(QUICKSTART),
+) -> dict[str, Any]:  # fmt: skip
+    """Run a scenario on machines; return what was told, how it ended, and which devices are left of it.
 
     limit  of the first machine's interface, for ``tc qdisc``; kill: at which stage its agent is killed
     """
@@ -44,7 +45,7 @@ def ran(
                 os.kill(starter.started[0].pid, signal.SIGKILL)
 
         try:
-            emulate_machines.run_with(starter, plan_of(*overrides), Path(directory), report)
+            emulate_machines.run_with(starter, plan_of(*overrides, scenario=Path(scenario)), Path(directory), report)
         except TestbedError as caught:
             error = f"{type(caught).__name__}: {caught}"
         machines_ = [f"machine{number}" for number in range(count)]
