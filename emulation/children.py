@@ -15,12 +15,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import emulation
-import testbed
-import topologies
 from testbed.errors import RunFailed
 
 READY_DEADLINE_S = 10.0
@@ -28,6 +26,7 @@ MEASURE_PRIORITY = 20  # below the delay line and the replay
 STOP_DEADLINE_S = 5.0
 _PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
 ROOT = Path(__file__).resolve().parent.parent
+_PACKAGES = ("emulation", "testbed", "topologies")
 
 
 def own_packages() -> dict[str, str]:
@@ -35,9 +34,10 @@ def own_packages() -> dict[str, str]:
 
     They may lie apart: what Ray sends to a machine by content, it unpacks package by package.
     """
-    roots = (str(Path(next(iter(package.__path__))).resolve().parent) for package in (emulation, testbed, topologies))
+    found = [spec.submodule_search_locations for name in _PACKAGES if (spec := find_spec(name)) is not None]
+    roots = dict.fromkeys(str(Path(place).resolve().parent) for places in found for place in places or ())
     others = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return {**others, "PYTHONPATH": os.pathsep.join(dict.fromkeys(roots))}
+    return {**others, "PYTHONPATH": os.pathsep.join(roots)}
 
 
 class Child:

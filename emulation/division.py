@@ -20,7 +20,7 @@ _VNIS = (1 << 24) - 1  # 1 and up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class MachinePart:
     """What one of several machines emulates.
 
     machine     its name
@@ -49,7 +49,7 @@ class Part:
         return 0.0 if self.has(vertex) else self.delays_s[self.machines[vertex]]
 
 
-def divide(layout: Layout, part: Part) -> Layout:
+def divide(layout: Layout, part: MachinePart) -> Layout:
     """Return the part of a layout that is on one machine."""
     cables = tuple(cable for cable in layout.cables if all(part.has(vertex) for vertex in _owners(cable)))
     tunnels = _tunnels(layout.wan, part)
@@ -77,7 +77,7 @@ def _owners(cable: Cable) -> set[str]:
     return {end.vertex for end in (cable.a, cable.b) if end.vertex != WIRES}
 
 
-def _tunnels(links: tuple[EmulatedWanLink, ...], part: Part) -> tuple[Tunnel, ...]:
+def _tunnels(links: tuple[EmulatedWanLink, ...], part: MachinePart) -> tuple[Tunnel, ...]:
     """Return a tunnel for each pair of links that crosses to another machine. Pairs follow each other in a layout."""
     found = []
     for number, (forward, backward) in enumerate(zip(links[::2], links[1::2], strict=True)):
@@ -87,7 +87,7 @@ def _tunnels(links: tuple[EmulatedWanLink, ...], part: Part) -> tuple[Tunnel, ..
     return tuple(found)
 
 
-def tunnel_lines(layout: Layout, part: Part, pids: Mapping[str, int]) -> list[str]:
+def tunnel_lines(layout: Layout, part: MachinePart, pids: Mapping[str, int]) -> list[str]:
     """Return ``ip -batch`` lines that make all tunnels, in their namespaces; to be run where the underlay is.
 
     A device sends and receives in the namespace in which it was made, and ends with the one that it is in.

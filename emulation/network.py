@@ -18,7 +18,7 @@ from typing import Any, Self
 from emulation import namespaces
 from emulation.children import MEASURE_PRIORITY, realtime
 from emulation.commands import address_lines, cable_lines, delay_rules
-from emulation.division import FULL_MTU_BYTES, Part, divide, tunnel_lines
+from emulation.division import FULL_MTU_BYTES, MachinePart, divide, tunnel_lines
 from emulation.helpers import REPLAY, TRAFFIC, Helpers
 from emulation.layout import Layout, SwitchPort, lay_out
 from emulation.measurement import Measurement, judge
@@ -62,7 +62,7 @@ class Emulation:
 
     def __init__(
         self, plan: Plan, capabilities: Capabilities, record: Record, events: Path | None = None,
-        part: Part | None = None,
+        part: MachinePart | None = None,
     ) -> None:  # fmt: skip
         self.plan, self.capabilities, self._record = plan, capabilities, record
         self.events = events or Path("/run/testbed/events")

@@ -76,10 +76,11 @@ def _link_rtts_s(net: BuiltNetwork) -> dict[str, float]:
 
 
 def _link_pairs(net: BuiltNetwork) -> list[Pair]:
+    here = set(net.layout.vertices)
     return [
         Pair(link.plan.name, net.namespace_path(link.egress.vertex), link.ingress.ip)
         for link in net.layout.wan
-        if link.egress.vertex in net.layout.vertices
+        if link.egress.vertex in here
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from emulation.division import Part
+from emulation.division import MachinePart
 from emulation.layout import Layout, SwitchPort
 from emulation.shaping.base import NETEM_LIMIT_PACKETS, DelayMethod, LinkSpec
 from emulation.shaping.path import Path
@@ -18,7 +18,11 @@ LAN_QUEUE, FIRST_QUEUE = 0, 1
 
 
 def link_specs(
-    layout: Layout, plan: Plan, namespace_path: Callable[[str], str], method: DelayMethod, part: Part | None = None
+    layout: Layout,
+    plan: Plan,
+    namespace_path: Callable[[str], str],
+    method: DelayMethod,
+    part: MachinePart | None = None,
 ) -> tuple[LinkSpec, ...]:
     """Return the specification of every directed WAN link, in layout order. ``part``: what of them is here."""
 

@@ -280,7 +280,7 @@ def main(clock: Callable[[], int] = time.monotonic_ns, outside: str = "") -> int
     ticket = Ticket(**json.loads(sys.stdin.buffer.readline()))
     os.umask(0o077)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_GONE))
-    # in a sandbox, in memory that ends with it: process ids there say nothing to whoever removes directories outside
+    # in a sandbox, in memory that ends with it: its process id means nothing to those who remove directories outside
     directory = Path(tempfile.mkdtemp(dir="/run/testbed")) if ticket.emulates else new_directory()
     with contextlib.suppress(OSError):
         os.chdir(ticket.working_directory)

@@ -87,7 +87,7 @@ class NetworkPart:
         return self._shaper.lost_packets()
 
     def _bring_up(self, asked: Content) -> dict[str, Any]:
-        from emulation.division import Part
+        from emulation.division import MachinePart
         from emulation.network import Emulation, no_record
         from emulation.probe import module_cure, probe
 
@@ -97,7 +97,7 @@ class NetworkPart:
             cure = module_cure("vxlan")
             raise CapabilityError(f"this machine cannot make tunnels to others: no vxlan. Cure: {cure}")
         self._epoch_s = asked["epoch_s"]
-        part = Part(**asked["part"], outside=self._outside)
+        part = MachinePart(**asked["part"], outside=self._outside)
         network = Emulation(self._plan, capabilities, no_record, self._events, part)
         try:
             self._network = network.__enter__()

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.benchmarks.sample_plans import plan
 from emulation.commands import address_lines, delay_rules
-from emulation.division import Part, divide, mtu_within, tunnel_lines, vni
+from emulation.division import MachinePart, divide, mtu_within, tunnel_lines, vni
 from emulation.layout import Layout, lay_out
 from emulation.shaping.base import Shaper
 from emulation.shaping.install import delay_lines, link_specs, netem_lines, rate_lines
@@ -19,8 +19,8 @@ MACHINES = {"dc0": "one", "dc1": "two", "dc2": "two"}
 TRIANGLE = {("dc0", "dc1"): {"delay_s": 0.02}, ("dc0", "dc2"): {}, ("dc1", "dc2"): {}}
 
 
-def part(machine: str, machines: dict[str, str] = MACHINES) -> Part:
-    return Part(
+def part(machine: str, machines: dict[str, str] = MACHINES) -> MachinePart:
+    return MachinePart(
         machine=machine, machines=machines, addresses={"one": "10.9.0.1", "two": "10.9.0.2"},
         delays_s={"one": 0.001, "two": 0.003}, first_vni=1000,
     )  # fmt: skip
