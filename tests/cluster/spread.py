@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from emulation.sandbox import Sandbox
+from testbed.environment import host_environment
 from testbed.execution import session
 from testbed.plan.build import build_plan
 from testbed.plan.model import to_json
@@ -59,7 +60,8 @@ def once(file: Path, directory: Path, machines: int) -> str:
     begin_s = time.monotonic()
     if machines:
         code = "import sys; from tests.cluster.spread import on_machines; on_machines(*sys.argv[1:3], int(sys.argv[3]))"
-        with Sandbox([sys.executable, "-c", code, str(file), str(directory), str(machines)]) as sandbox:
+        words = [sys.executable, "-c", code, str(file), str(directory), str(machines)]
+        with Sandbox(words, env=host_environment()) as sandbox:
             sandbox.wait(_LIMIT_S)
         told = json.loads((directory / "told.json").read_text())
         error, lines = told["error"], told["told"]
