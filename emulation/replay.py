@@ -206,22 +206,25 @@ def main() -> None:
 
 
 class StartClock:
-    """When training started, on CLOCK_MONOTONIC. On several machines the driver corrects it as their clocks drift."""
+    """When training started, on CLOCK_MONOTONIC. On several machines the driver corrects it as their clocks drift.
 
-    def __init__(self, epoch_s: float, start_s: float) -> None:
-        self.epoch_s, self.start_s = epoch_s, start_s
+    ``descriptor``: where lines with corrections come.
+    """
+
+    def __init__(self, epoch_s: float, start_s: float, descriptor: int = 0) -> None:
+        self.epoch_s, self.start_s, self._descriptor = epoch_s, start_s, descriptor
         self._text = b""
         self._open = True
 
     def wait_until(self, due_s: float) -> None:
         """Return when ``due_s`` seconds of training have passed."""
         while (left_s := self.start_s + due_s - time.monotonic()) > 0:
-            ready, _, _ = select.select([0] if self._open else [], [], [], left_s)
+            ready, _, _ = select.select([self._descriptor] if self._open else [], [], [], left_s)
             if ready:
                 self._read()
 
     def _read(self) -> None:
-        data = os.read(0, 4096)
+        data = os.read(self._descriptor, 4096)
         self._open = bool(data)
         *lines, self._text = (self._text + data).split(b"\n")
         if lines:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import struct
+import time
 from dataclasses import fields, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from emulation.flood import Flood
 from emulation.layout import lay_out
 from emulation.monitor import BusyTime
 from emulation.probe import Capabilities
-from emulation.replay import Replay, Timeline, timelines_of
+from emulation.replay import Replay, StartClock, Timeline, timelines_of
 from emulation.settings import settings, window_share
 from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
 from emulation.shaping.install import delay_line_settings, delay_lines, link_specs, netem_lines, refuse_unsupported
@@ -338,6 +339,20 @@ def test_a_slow_lans_delay_is_made_and_a_fast_ones_is_not(wires: bool) -> None:
         assert sum("delay 2000us" in line for line in netem_lines((), layout, "wires")) == 6
     else:
         assert delay_rules(layout, "dc0/worker1").count("-i eth0 -j NFQUEUE --queue-num 0") == 1
+
+
+def test_a_replay_waits_by_the_clock_as_it_is_known_last() -> None:
+    read, write = os.pipe()
+    now_s = time.monotonic()
+    clock = StartClock(epoch_s=0.0, start_s=now_s + 1000.0, descriptor=read)
+    os.write(write, b'{"epoch_s": 0.0, "start_s": 0.0}\n{"epoch_s": 0.0, "start_s": %f}\n{"epo' % (now_s - 1.0))
+    clock.wait_until(1.05)
+    assert clock.start_s == pytest.approx(now_s - 1.0, abs=1e-5)
+    assert 0.05 <= time.monotonic() - now_s < 10
+    os.close(write)
+    clock.wait_until(1.1)  # nothing more can come
+    assert time.monotonic() - now_s >= 0.1
+    os.close(read)
 
 
 def test_socket_buffers_and_the_initial_window() -> None:
