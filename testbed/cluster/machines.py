@@ -98,14 +98,17 @@ def placed_on(
 def _spread(plan: Plan, found: Mapping[str, Sequence[ClusterMachine]]) -> tuple[Placement, ...]:
     machines = _chosen(cluster_of(plan), found)
     nodes = Counter(node.data_center for node in plan.nodes)
-    sites: dict[str, list[str]] = {machine.id: [] for machine in machines}
+    sites: dict[str, list[str]] = {machine.address: [] for machine in machines}
     # those with the fewest machines to choose from first, then the largest, each to the machine with most room
     for name in sorted(nodes, key=lambda each: (len(found[each]), -nodes[each])):
-        able = [machine for machine in machines if machine in found[name]]
-        best = min(able, key=lambda each: sum(nodes[site] for site in (*sites[each.id], name)) / max(each.cores, 1.0))
-        sites[best.id].append(name)
-    used = [machine for machine in machines if sites[machine.id]]
-    return tuple(_emulating(plan, number, machine, sites[machine.id]) for number, machine in enumerate(used))
+        addresses = {machine.address for machine in found[name]}
+        able = [machine for machine in machines if machine.address in addresses]
+        best = min(
+            able, key=lambda each: sum(nodes[site] for site in (*sites[each.address], name)) / max(each.cores, 1)
+        )
+        sites[best.address].append(name)
+    used = [machine for machine in machines if sites[machine.address]]
+    return tuple(_emulating(plan, number, machine, sites[machine.address]) for number, machine in enumerate(used))
 
 
 def _emulating(plan: Plan, number: int, machine: ClusterMachine, sites: Sequence[str]) -> Placement:
@@ -115,7 +118,10 @@ def _emulating(plan: Plan, number: int, machine: ClusterMachine, sites: Sequence
 
 
 def _chosen(wanted: ClusterPlan, found: Mapping[str, Sequence[ClusterMachine]]) -> list[ClusterMachine]:
-    """Return the machines to use: those that a data centre has to be on, and others up to their number."""
+    """Return the machines to use: those that a data centre has to be on, and others up to their number.
+
+    Two of Ray's nodes with one address are one machine: it cannot have both ends of a tunnel.
+    """
     needed: dict[str, ClusterMachine] = {}
     for name, site in wanted.data_centers.items():
         if not found[name]:
@@ -124,9 +130,9 @@ def _chosen(wanted: ClusterPlan, found: Mapping[str, Sequence[ClusterMachine]]) 
                 f"cluster.data_centers.{name}: no machine of the cluster has a slot '{SLOT}'{which}; cure: `ray start "
                 f"--resources='{{\"{SLOT}\": 1}}'` on machines where `testbed doctor` finds that they can emulate"
             )
-        if site.label and not any(machine.id in needed for machine in found[name]):
-            needed[found[name][0].id] = found[name][0]
-    everywhere = {machine.id: machine for machines in found.values() for machine in machines}
+        if site.label and not any(machine.address in needed for machine in found[name]):
+            needed[found[name][0].address] = found[name][0]
+    everywhere = {machine.address: machine for machines in found.values() for machine in machines}
     chosen = {**needed, **everywhere}
     if wanted.machines > len(chosen) or (wanted.machines and wanted.machines < len(needed)):
         raise CapabilityError(

@@ -26,7 +26,7 @@ _CURE_PLACE = "put both on one machine (cluster.data_centers.NAME.label, or fewe
 
 @dataclass(frozen=True, slots=True)
 class UnderlayPath:
-    """What was measured from one machine to another: median round trip, payload of a TCP connection, MTU."""
+    """What was measured from one machine to another: least round trip, payload of a TCP connection, MTU."""
 
     rtt_s: float
     rate_bps: float

@@ -102,7 +102,7 @@ class MachinesNetwork:
         if "failed" in found:
             raise NetworkMismatch(f"{pair[1]} cannot be reached from {pair[0]}: {found['failed']}")
         self._record("path", path=">".join(pair), when="before", **found)
-        return UnderlayPath(found["rtt_s"], found["rate_bps"], found["mtu_bytes"])
+        return UnderlayPath(found["min_rtt_s"], found["rate_bps"], found["mtu_bytes"])
 
     def bring_up(self, epoch_ns: int) -> None:
         """Let all agents make their parts, and wait until the paths between them work."""

@@ -114,6 +114,32 @@ def test_an_outage_is_at_both_ends_at_one_time(tmp_path: Path, sandbox: WarmSand
     assert max(event["t"] for event in found) - min(event["t"] for event in found) < 0.05
 
 
+@pytest.mark.slow  # 12 s
+def test_background_traffic_crosses_machines(tmp_path: Path, sandbox: WarmSandbox) -> None:
+    constant, tcp = "kind: constant, from: tokyo, to: virginia, rate: 4 Mbit/s", "kind: tcp, from: virginia, to: tokyo"
+    job = [*SHORT, "training.rounds=8", f"background=[{{{constant}}}, {{{tcp}}}]"]
+    result = sandbox.run("ran", directory=str(tmp_path), overrides=job)
+    assert result["error"] == ""
+    sent, received = ({}, {})
+    for event in events(tmp_path, "background"):
+        at = event["number"], event["node"].removeprefix("network-background/")
+        sent[at], received[at] = event["sent_bytes"], event["received_bytes"]
+    assert min(sent[0, "machine1"], received[0, "machine0"]) > 200_000 and sent[0, "machine0"] == 0
+    assert min(sent[1, "machine0"], received[1, "machine1"]) > 200_000 and received[1, "machine0"] == 0
+
+
+@pytest.mark.slow  # 20 s
+def test_a_killed_node_is_restarted_in_the_same_network(tmp_path: Path, sandbox: WarmSandbox) -> None:
+    (simulated,) = run_scenario(tmp_path / "simulated", "simulate", *SHORT, "training.rounds=9").hashes("worker")
+    job = [*SHORT, "training.rounds=9", "checkpoint.every=2", "recovery={on_failure: restart, delay: 100 ms}",
+           "faults=[{kind: kill, node: tokyo/worker0, round: 5}]"]  # fmt: skip
+    result = sandbox.run("ran", directory=str(tmp_path), overrides=job)
+    assert result["error"] == "" and len(events(tmp_path, "restart")) == 1
+    assert {event["parameters_sha256"] for event in events(tmp_path, "final") if event["role"] == "worker"} == {
+        simulated
+    }
+
+
 def emulators_on(machine: Machine) -> list[str]:
     """Processes of a run, and tunnels, that are on a machine."""
     links = machine.run(["ip", "-o", "-d", "link"]).splitlines()

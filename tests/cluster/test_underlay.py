@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from analysis.benchmarks.sample_plans import plan as network_of
+from testbed.cli.main import main
 from testbed.cluster.connection import ClusterMachine
 from testbed.cluster.machines import machines_of, place
 from testbed.cluster.underlay import UnderlayPath, crossing, mtu_bytes, mtu_warning, refuse_uncarried
-from testbed.errors import CapabilityError, NetworkMismatch
+from testbed.errors import CapabilityError, NetworkMismatch, ScenarioError
+from testbed.execution.sweep import SweepJob, execute
+from testbed.execution.sweep_points import points_of
 from testbed.plan.model import Plan, Series
+from testbed.scenario.sweep import from_options
 from tests.cluster.emulated_cases import plan_of
+from tests.end_to_end.runs import QUICKSTART
 
 FAST = UnderlayPath(rtt_s=0.0004, rate_bps=10e9, mtu_bytes=9000)
 
@@ -58,6 +64,11 @@ def test_too_few_machines_are_refused_with_a_cure() -> None:
         CapabilityError, match=r"data_centers\.virginia: no machine .* slot 'emulate'; cure: `ray start"
     ):
         placed(plan_of(), [])
+
+
+def test_two_nodes_of_ray_on_one_machine_are_one() -> None:
+    twins = [ClusterMachine("id0", "10.0.0.1", cores=2.0), ClusterMachine("id1", "10.0.0.1", cores=2.0)]
+    assert placed(plan_of(), twins) == [("machine0", ("virginia", "frankfurt", "tokyo"))]
 
 
 def test_routers_are_beside_most_of_their_neighbours() -> None:
@@ -137,3 +148,27 @@ def test_the_mtu_of_the_least_path_counts_and_is_told() -> None:
     )
     with pytest.raises(NetworkMismatch, match="packets of 600 bytes; tunnels need 626"):
         mtu_bytes([replace(FAST, mtu_bytes=600)])
+
+
+def test_the_commands_option_is_for_back_ends_with_machines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["run", str(QUICKSTART), "--cluster", "10.0.0.1", "--out", str(tmp_path / "run")]
+    assert main([*words, "--on", "simulate"]) == 2
+    assert (
+        "--cluster: 'simulate' runs on this machine alone; add --on emulate or --on cluster" in capsys.readouterr().err
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_points_of_a_sweep_over_a_cluster_take_one_machine_each(tmp_path: Path) -> None:
+    settings = from_options(["cluster.emulate=true"], [], 1)
+    points = points_of(QUICKSTART, settings, "emulate")
+    job = SweepJob(tmp_path, QUICKSTART, settings, points, cluster="10.0.0.1:6379")
+    with pytest.raises(ScenarioError, match="a point takes one machine, and this scenario takes several"):
+        execute(job, lambda point, state: None)
+
+
+def test_settings_of_deployments_that_emulation_ignores_are_told() -> None:
+    plan = plan_of("cluster.data_centers={tokyo: {ports: 20000-20099, label: rack=3}}")
+    assert [line for line in plan.warnings if "cluster" in line] == [
+        "cluster.data_centers.tokyo.ports: has no effect on 'emulate'"
+    ]
