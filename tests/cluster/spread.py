@@ -73,6 +73,8 @@ def once(file: Path, directory: Path, machines: int) -> str:
     events = list(read(directory / "events"))
     rounds = [event["t"] for event in events if event["kind"] == "round" and event["node"] == "dc0/worker0"]
     lengths = [after - before for before, after in pairwise(rounds)]
+    if not lengths:
+        return f"{machines or 'no'} machines: no rounds: {error}"
     off = [event for event in events if event["kind"] == "measured" and not event["ok"]]
     warned = {event["message"] for event in events if event["kind"] == "warning"}
     evaluated = {f"{sum(event['kind'] == 'evaluate' for event in events)} evaluations"}
