@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from testbed.errors import TestbedError
 from testbed.execution import emulate_machines
@@ -41,8 +42,10 @@ def ran(
 
         def report(line: dict[str, Any]) -> None:
             told.append(line)
-            if kill and kill in (line["kind"], line.get("name")):
-                os.kill(starter.started[0].pid, signal.SIGKILL)
+            if kill in (line["kind"], line.get("name")):
+                with suppress(psutil.NoSuchProcess):  # it has been killed already
+                    for agent in psutil.Process(starter.started[0].pid).children():
+                        agent.kill()
 
         try:
             emulate_machines.run_with(starter, plan_of(*overrides, scenario=Path(scenario)), Path(directory), report)
