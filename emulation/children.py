@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,19 @@ READY_DEADLINE_S = 10.0
 MEASURE_PRIORITY = 20  # below the delay line and the replay
 STOP_DEADLINE_S = 5.0
 _PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
-_ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
+_PACKAGES = ("emulation", "testbed", "topologies")
+
+
+def own_packages() -> dict[str, str]:
+    """Return an environment in which a fresh interpreter imports the packages that this one does.
+
+    They may lie apart: what Ray sends to a machine by content, it unpacks package by package.
+    """
+    found = [spec.submodule_search_locations for name in _PACKAGES if (spec := find_spec(name)) is not None]
+    roots = dict.fromkeys(str(Path(place).resolve().parent) for places in found for place in places or ())
+    others = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**others, "PYTHONPATH": os.pathsep.join(roots)}
 
 
 class Child:
@@ -33,8 +46,8 @@ class Child:
     def __init__(self, module: str, settings: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         self.module = module
         self.process = subprocess.Popen(
-            [sys.executable, "-E", "-m", module],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_ROOT, pass_fds=tuple(descriptors),
+            [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
+            env=own_packages(), pass_fds=tuple(descriptors),
         )  # fmt: skip
         self.send(settings)
 

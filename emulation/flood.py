@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from emulation.namespaces import enlarge_receive_buffer, enlarge_send_buffer, socket_in
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 
-PAYLOAD_BYTES = FRAME_BYTES - 14 - 20 - 8
+HEADER_BYTES = 14 + 20 + 8  # Ethernet, IPv4, UDP
+PAYLOAD_BYTES = FRAME_BYTES - HEADER_BYTES
 EXCESS = 1.1
 _SO_TIMESTAMPNS, _PORT = 35, 19_797
 _BUFFER_BYTES = 8 << 20
@@ -26,34 +27,38 @@ _MIN_PACKETS = 8
 
 @dataclass(slots=True)
 class Flood:
-    """One link to be measured. ``stamps_s``: arrival times of its frames, each of ``FRAME_BYTES`` bytes."""
+    """One link to be measured. ``stamps_s``: arrival times of its frames, each of ``frame_bytes`` bytes.
+
+    A namespace that is on another machine is empty: there the frames are sent, or received.
+    """
 
     name: str
     source_namespace: str
     target_namespace: str
     target: str
     rate_bps: float
+    frame_bytes: int = FRAME_BYTES
     stamps_s: list[float] = field(default_factory=list)
     sent: int = 0
 
     def duration_s(self, at_least_s: float) -> float:
         """Return ``at_least_s``, or the time of the burst and 16 more frames if that is longer."""
-        return max(at_least_s, (burst_bytes(self.rate_bps) + 16 * FRAME_BYTES) * 8 / self.rate_bps)
+        return max(at_least_s, (burst_bytes(self.rate_bps) + 16 * self.frame_bytes) * 8 / self.rate_bps)
 
     def measured_bps(self) -> float | None:
         """Return the rate in bit/s of Ethernet frames; None if too few arrived."""
-        skip = max(burst_bytes(self.rate_bps) // FRAME_BYTES + 2, len(self.stamps_s) // 5)
+        skip = max(burst_bytes(self.rate_bps) // self.frame_bytes + 2, len(self.stamps_s) // 5)
         kept = self.stamps_s[skip:]
         if len(kept) < _MIN_PACKETS or kept[-1] <= kept[0]:
             return None
-        return (len(kept) - 1) * FRAME_BYTES * 8 / (kept[-1] - kept[0])
+        return (len(kept) - 1) * self.frame_bytes * 8 / (kept[-1] - kept[0])
 
 
 def flood(floods: Sequence[Flood], duration_s: float, drain_s: float) -> None:
     """Send over all links for ``duration_s`` seconds, and receive until ``drain_s`` later."""
-    senders = [_sender(each) for each in floods]
-    receivers = [_receiver(each) for each in floods]
-    by_descriptor = {link.fileno(): number for number, link in enumerate(receivers)}
+    senders = {number: _sender(each) for number, each in enumerate(floods) if each.source_namespace}
+    receivers = {number: _receiver(each) for number, each in enumerate(floods) if each.target_namespace}
+    by_descriptor = {link.fileno(): number for number, link in receivers.items()}
     poll = select.poll()
     for descriptor in by_descriptor:
         poll.register(descriptor, select.POLLIN)
@@ -62,12 +67,12 @@ def flood(floods: Sequence[Flood], duration_s: float, drain_s: float) -> None:
         end = begin + duration_s
         while (now := time.monotonic()) < end + drain_s:
             if now < end:
-                for each, sender in zip(floods, senders, strict=True):
-                    _send(each, sender, now - begin)
+                for number, sender in senders.items():
+                    _send(floods[number], sender, now - begin)
             for descriptor, _ in poll.poll(1 if now < end else 10):
                 _receive(floods[by_descriptor[descriptor]], receivers[by_descriptor[descriptor]])
     finally:
-        for link in (*senders, *receivers):
+        for link in (*senders.values(), *receivers.values()):
             link.close()
 
 
@@ -87,8 +92,8 @@ def _receiver(each: Flood) -> socket.socket:
 
 
 def _send(each: Flood, link: socket.socket, elapsed_s: float) -> None:
-    due = int((EXCESS * each.rate_bps * elapsed_s / 8 + burst_bytes(each.rate_bps)) / FRAME_BYTES) + 2
-    payload = bytes(PAYLOAD_BYTES)
+    due = int((EXCESS * each.rate_bps * elapsed_s / 8 + burst_bytes(each.rate_bps)) / each.frame_bytes) + 2
+    payload = bytes(each.frame_bytes - HEADER_BYTES)
     try:
         while each.sent < due:
             link.send(payload)

@@ -13,13 +13,20 @@ from testbed.errors import RunFailed
 
 DELAY_LINE, REPLAY = "emulation.shaping.delay_line", "emulation.replay"
 TRAFFIC, MONITOR = "emulation.traffic", "emulation.monitor"
+WRITERS = {REPLAY: "network-replay", TRAFFIC: "network-background", MONITOR: "network-monitor"}
 
 
 class Helpers:
-    """Starts them, and ends them in the opposite order. ``events``: where they write their logs."""
+    """Starts them, and ends them in the opposite order.
 
-    def __init__(self, links: Sequence[LinkSpec], table: DelayTable, events: Path, realtime: bool) -> None:
+    events   where they write their logs; of one of several machines, its name is part of the writers' names
+    """
+
+    def __init__(
+        self, links: Sequence[LinkSpec], table: DelayTable, events: Path, realtime: bool, machine: str = ""
+    ) -> None:
         self._links, self._table, self._events, self._realtime = links, table, events, realtime
+        self._suffix = f"/{machine}" if machine else ""
         self._children: list[Child] = []
         self._timed: list[Child] = []  # those that wait for the start of training
 
@@ -41,6 +48,7 @@ class Helpers:
             "table": self._table.descriptor,
             "rows": self._table.rows,
             "events": str(self._events.resolve()),
+            "writer": f"{WRITERS[module]}{self._suffix}",
             "realtime": self._realtime,
         }
         child = Child(module, common | settings, [self._table.descriptor])
@@ -56,6 +64,12 @@ class Helpers:
         """Tell replay and background traffic when training starts, their t = 0."""
         for child in self._timed:
             child.send({"epoch_s": epoch_s, "start_s": training_start_s})
+
+    def correct(self, epoch_s: float, training_start_s: float) -> None:
+        """Tell the replay when training started, as this machine's clock is known now."""
+        for child in self._timed:
+            if child.module == REPLAY and child.process.poll() is None:
+                child.send({"epoch_s": epoch_s, "start_s": training_start_s})
 
     def check(self) -> None:
         """Raise ``RunFailed`` if a process has ended: without it, links no longer follow the plan."""

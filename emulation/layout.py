@@ -48,6 +48,19 @@ class Cable:
 
 
 @dataclass(frozen=True, slots=True)
+class Tunnel:
+    """The end of a WAN cable whose other end is on another machine: a VXLAN device (RFC 7348), at ``port`` here.
+
+    number  of the cable in the whole layout, equal at both ends
+    target  data centre or router at the other end
+    """
+
+    port: SwitchPort
+    number: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
     """The route to ``subnet`` via ``via``; with ``source``, for packets from that subnet only (policy routing)."""
 
@@ -87,7 +100,10 @@ class LanDelay:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All that is to be created. ``hosts`` maps node names to ports; ``bridges`` are (vertex, bridge, ports)."""
+    """All that is to be created. ``hosts`` maps node names to ports; ``bridges`` are (vertex, bridge, ports).
+
+    Of a network on several machines, the part of one (``emulation.division``): ``wan`` has the links with an end there.
+    """
 
     hosts: dict[str, SwitchPort]
     gateways: dict[str, SwitchPort]
@@ -100,6 +116,7 @@ class Layout:
     lan: tuple[LanPort, ...]
     lan_delays: tuple[LanDelay, ...]
     subnets: dict[str, str]
+    tunnels: tuple[Tunnel, ...] = ()
 
     @property
     def vertices(self) -> tuple[str, ...]:
@@ -108,7 +125,8 @@ class Layout:
 
     def ports_of(self, vertex: str) -> list[SwitchPort]:
         """Return the vertex' ends of cables, in creation order."""
-        return [end for cable in self.cables for end in (cable.a, cable.b) if end.vertex == vertex]
+        ends = [end for cable in self.cables for end in (cable.a, cable.b)] + [each.port for each in self.tunnels]
+        return [end for end in ends if end.vertex == vertex]
 
 
 def lay_out(plan: Plan, *, wires: bool) -> Layout:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from emulation.layout import Layout
+from testbed.errors import NetworkMismatch
 from testbed.plan.model import Plan
 
 REPEATS = 2  # of what is outside its tolerance
+FAR_OUTSIDE = 10.0  # in tolerances
 
 
 class BuiltNetwork(Protocol):
-    """The part of ``emulation.network.Emulation`` that measurements use."""
+    """The part of ``emulation.network.Emulation`` that measurements use.
+
+    ``layout``: what is on this machine. ``whole``: with what is on others.
+    """
 
     @property
     def plan(self) -> Plan: ...
     @property
     def layout(self) -> Layout: ...
+    @property
+    def whole(self) -> Layout: ...
+    @property
+    def mtu_bytes(self) -> int: ...
     def namespace_path(self, node_name: str) -> str: ...
     def address(self, node_name: str) -> str: ...
     def measuring(self) -> AbstractContextManager[None]: ...
@@ -54,6 +63,20 @@ def describe(each: Measurement) -> str:
     name = {"rtt": "round-trip time", "rate": "rate"}[each.what]
     planned, tolerance = f"{each.planned * scale:.2f} {unit}", f"{each.tolerance * scale:.2f}"
     return f"{each.link}: {name} planned {planned}, measured {measured} (± {tolerance})"
+
+
+def judge(results: Sequence[Measurement], record: Callable[..., None]) -> None:
+    """Record each value, and a warning for those outside their tolerance.
+
+    Raise ``NetworkMismatch`` if one is off by more than ``FAR_OUTSIDE`` tolerances, a fifth of a rate.
+    """
+    for each in results:
+        record("measured", ok=each.ok, **asdict(each))
+        if not each.ok:
+            record("warning", message=describe(each))
+    far = [describe(each) for each in results if each.off_by > FAR_OUTSIDE]
+    if far:
+        raise NetworkMismatch("the emulated network differs from the plan:\n  " + "\n  ".join(far))
 
 
 def repeated(measure: Callable[[set[str] | None], list[Measurement]]) -> list[Measurement]:

@@ -86,7 +86,8 @@ class Monitor:
         for name, counters in sample.items():
             base = self._base[name]
             self._log.write("link", now, link=name, **_since(base, counters), **self._busy_time.so_far(name))
-            self._check_line(self._shaper.specs[name], now)
+        for spec in self._shaper.specs.values():
+            self._check_line(spec, now)
         self._log.flush()
 
     def queues(self, now: float) -> dict[str, LinkCounters]:
@@ -159,7 +160,7 @@ def main() -> None:
     prepare_child()
     table = DelayTable(given["table"], given["rows"])
     shaper = Shaper([LinkSpec(**link) for link in given["links"]], table)
-    log = EventLog(Path(given["events"]), "network-monitor")
+    log = EventLog(Path(given["events"]), given["writer"])
     monitor = Monitor(shaper, table, log, float(given["epoch_s"]))
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word

@@ -12,20 +12,20 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 from emulation import namespaces
 from emulation.children import MEASURE_PRIORITY, realtime
 from emulation.commands import address_lines, cable_lines, delay_rules
+from emulation.division import FULL_MTU_BYTES, MachinePart, divide, tunnel_lines
 from emulation.helpers import REPLAY, TRAFFIC, Helpers
 from emulation.layout import Layout, SwitchPort, lay_out
-from emulation.measurement import Measurement, describe
+from emulation.measurement import Measurement, judge
 from emulation.mininet_nodes import build_network
 from emulation.namespaces import batch, inside, offloads_off
 from emulation.probe import Capabilities, module_cure
-from emulation.rates import measure_rates
+from emulation.rates import measure_rates, measure_together
 from emulation.replay import timelines_of
 from emulation.round_trips import first_contact, measure_rtts
 from emulation.sandbox import is_inside
@@ -42,11 +42,10 @@ from emulation.shaping.install import (
 )
 from emulation.shaping.table import DelayField, DelayTable
 from emulation.traffic import flow_settings
-from testbed.errors import CapabilityError, NetworkMismatch
+from testbed.errors import CapabilityError
 from testbed.plan.model import Plan
 
 Record = Callable[..., None]
-FAR_OUTSIDE = 10.0  # in tolerances
 
 
 def no_record(kind: str, **fields: Any) -> None:
@@ -58,14 +57,21 @@ class Emulation:
 
     ``record(kind, **fields)`` writes one event of the host. ``events`` is the directory where the replay and the
     monitor, which are processes of their own, write their logs (``network-replay``, ``network-monitor``).
+    ``part``: of a network on several machines, what is here. Its paths to others work once they are up (``contact``).
     """
 
-    def __init__(self, plan: Plan, capabilities: Capabilities, record: Record, events: Path | None = None) -> None:
+    def __init__(
+        self, plan: Plan, capabilities: Capabilities, record: Record, events: Path | None = None,
+        part: MachinePart | None = None,
+    ) -> None:  # fmt: skip
         self.plan, self.capabilities, self._record = plan, capabilities, record
         self.events = events or Path("/run/testbed/events")
         self.method: DelayMethod = capabilities.delay_method()
         refuse_unsupported(plan, self.method)
-        self.layout: Layout = lay_out(plan, wires=self.method == "netem")
+        self.part = part
+        self.whole: Layout = lay_out(plan, wires=self.method == "netem")
+        self.layout: Layout = divide(self.whole, part) if part is not None else self.whole
+        self.mtu_bytes = part.mtu_bytes if part is not None else FULL_MTU_BYTES
         self.bring_up_s = 0.0
         self._helpers: Helpers | None = None
         self._mininet: Any = None
@@ -82,6 +88,8 @@ class Emulation:
             raise CapabilityError("an emulated network is only made inside its sandbox; see emulation.sandbox")
         try:
             self._bring_up()
+            if self.part is None:
+                self.contact()
         except BaseException:
             self.stop()
             raise
@@ -110,22 +118,32 @@ class Emulation:
     def _bring_up(self) -> None:
         self._mininet = build_network(self.layout)
         self._pids = {node.name: node.pid for node in (*self._mininet.hosts, *self._mininet.switches)}
-        self.links = link_specs(self.layout, self.plan, self.namespace_path, self.method)
+        self.links = link_specs(self.layout, self.plan, self.namespace_path, self.method, self.part)
         self._table = table = DelayTable.create(len(self.links) + len(self.layout.lan_delays))
         for row, lan in enumerate(self.layout.lan_delays, len(self.links)):
             table.row(row)[DelayField.DELAY_NS] = round(lan.delay_s * 1e9)
         batch("ip", cable_lines(self.layout, self._pids))
-        self._helpers = helpers = Helpers(self.links, table, self.events, self.capabilities.realtime)
+        machine = ""
+        if self.part is not None:
+            machine = self.part.machine
+            with inside(self.part.outside):
+                batch("ip", tunnel_lines(self.layout, self.part, self._pids))
+        self._helpers = helpers = Helpers(self.links, table, self.events, self.capabilities.realtime, machine)
         self._start_helpers(helpers, table)
         for vertex in self.layout.vertices:
             with inside(self.namespace_path(vertex)):
                 self._configure(vertex)
         self.shaper = Shaper(self.links, table)
-        if self.plan.background:
-            helpers.start_timed(TRAFFIC, {"flows": flow_settings(self.plan, self.layout, self.namespace_path)})
+        if flows := flow_settings(
+            self.plan, self.whole, {name: self.namespace_path(name) for name in self.layout.hosts}
+        ):
+            helpers.start_timed(TRAFFIC, {"flows": flows})
         helpers.wait_ready()
         self.shaper.apply_plan()
         self.shaper.verify()
+
+    def contact(self) -> None:
+        """Wait until all paths work. Raise ``RunFailed`` with those that stay silent."""
         first_contact(self)
 
     def _start_helpers(self, helpers: Helpers, table: DelayTable) -> None:
@@ -135,13 +153,15 @@ class Emulation:
             cores = os.cpu_count() or 1
             for setting in delay_line_settings(lines, table, self.capabilities.realtime, cores):
                 helpers.start_delay_line(setting)
-        timelines = timelines_of(self.plan)
+        timelines = timelines_of(self.plan, {link.name for link in self.links})
         if timelines:
             helpers.start_timed(REPLAY, {"timelines": timelines})
 
     def _configure(self, vertex: str) -> None:
         """Everything inside one namespace; the caller is in it."""
-        options = apply_settings(self.plan.transport, self.links, router=vertex not in self.layout.hosts)
+        options = apply_settings(self.plan.transport, self.plan.network.links, router=vertex not in self.layout.hosts)
+        if self.mtu_bytes != FULL_MTU_BYTES:  # on all routes, so that no connection begins with packets that are lost
+            options = f"{options} mtu {self.mtu_bytes}".strip()
         batch("ip", address_lines(self.layout, vertex, options))
         for port in self.layout.ports_of(vertex):
             if not self._keeps_offloads(port):
@@ -194,18 +214,19 @@ class Emulation:
         """Measure round-trip times of all links and paths, and rates of as many links as fit into ``budget_s`` seconds.
 
         A value outside its tolerance is measured again; if it stays outside, the run gets a warning, and its fidelity
-        is degraded. Each value is recorded as a ``measured`` event. Raise ``NetworkMismatch`` if a value is off by more
-        than ``FAR_OUTSIDE`` tolerances, a fifth of a rate.
+        is degraded. Each value is recorded as a ``measured`` event. Raise ``NetworkMismatch`` as ``judge`` does.
         """
-        results = [*measure_rtts(self), *measure_rates(self, budget_s)]
-        for each in results:
-            self._record("measured", ok=each.ok, **asdict(each))
-            if not each.ok:
-                self._record("warning", message=describe(each))
-        far = [describe(each) for each in results if each.off_by > FAR_OUTSIDE]
-        if far:
-            raise NetworkMismatch("the emulated network differs from the plan:\n  " + "\n  ".join(far))
+        results = self.measure_here(budget_s)
+        judge(results, self._record)
         return results
+
+    def measure_here(self, budget_s: float = 3.0) -> list[Measurement]:
+        """Measure what begins on this machine, rates only of links that also end there."""
+        return [*measure_rtts(self), *measure_rates(self, budget_s)]
+
+    def measure_with_others(self, links: set[str], wait_s: float) -> list[Measurement]:
+        """Measure rates of links with other machines, which do the same at this time; see ``measure_together``."""
+        return measure_together(self, links, wait_s)
 
     def measuring(self) -> AbstractContextManager[None]:
         """While inside, the calling process runs before ordinary ones, so that links are measured and not the load."""

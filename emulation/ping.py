@@ -14,6 +14,8 @@ from emulation.namespaces import socket_in
 
 _ECHO_REQUEST, _ECHO_REPLY = 8, 0
 _IDENTITY = 0x7473
+_STAMP = struct.Struct("=qi")  # in each echo: when it was sent, and the number of its pair
+_SOL_RAW, _ICMP_FILTER = 255, 1  # linux/in.h, linux/icmp.h
 ECHOES_PER_S = 2500  # of all pairs together: more would fill the delay lines and be measured as delay
 
 
@@ -35,32 +37,39 @@ def ping(pairs: Sequence[Pair], count: int, interval_s: float, wait_s: float) ->
     # Evenly spread over the interval: echoes sent at the same moment would queue for each other here.
     gap_s, total = max(interval_s / max(1, len(pairs)), 1 / ECHOES_PER_S), count * len(pairs)
     with ExitStack() as opened:
-        icmp = socket.SOCK_RAW, socket.IPPROTO_ICMP
-        sockets = [opened.enter_context(socket_in(pair.namespace, *icmp)) for pair in pairs]
+        sockets = {namespace: opened.enter_context(_socket(namespace)) for namespace in {p.namespace for p in pairs}}
         begin = time.monotonic()
-        by_descriptor = {link.fileno(): number for number, link in enumerate(sockets)}
+        by_descriptor = {link.fileno(): link for link in sockets.values()}
         poll = select.poll()
         for descriptor in by_descriptor:
             poll.register(descriptor, select.POLLIN)
         sent = answered = 0
         while answered < total and time.monotonic() < begin + total * gap_s + wait_s:
             while sent < total and time.monotonic() >= begin + sent * gap_s:
-                _send(sockets[sent % len(pairs)], pairs[sent % len(pairs)].target, sent // len(pairs))
+                pair = pairs[sent % len(pairs)]
+                _send(sockets[pair.namespace], pair.target, sent % len(pairs), sent // len(pairs))
                 sent += 1
             ahead = begin + sent * gap_s - time.monotonic() if sent < total else 0.05
             for descriptor, _ in poll.poll(max(0.0, ahead) * 1e3):
-                answered += _collect(sockets[by_descriptor[descriptor]], pairs[by_descriptor[descriptor]])
+                answered += _collect(by_descriptor[descriptor], pairs)
 
 
-def _send(link: socket.socket, target: str, number: int) -> None:
-    payload = struct.pack("=q", time.monotonic_ns()) + bytes(40)
+def _socket(namespace: str) -> socket.socket:
+    """Return a socket for all pairs of a namespace: each socket there gets a copy of every answer."""
+    link = socket_in(namespace, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    link.setsockopt(_SOL_RAW, _ICMP_FILTER, struct.pack("=I", ~(1 << _ECHO_REPLY) & 0xFFFFFFFF))
+    return link
+
+
+def _send(link: socket.socket, target: str, pair: int, number: int) -> None:
+    payload = _STAMP.pack(time.monotonic_ns(), pair) + bytes(36)
     head = struct.pack(">BBHHH", _ECHO_REQUEST, 0, 0, _IDENTITY, number)
     checked = struct.pack(">BBHHH", _ECHO_REQUEST, 0, _checksum(head + payload), _IDENTITY, number)
     with suppress(OSError):  # no route yet, or a full queue: it counts as unanswered
         link.sendto(checked + payload, (target, 0))
 
 
-def _collect(link: socket.socket, pair: Pair) -> int:
+def _collect(link: socket.socket, pairs: Sequence[Pair]) -> int:
     collected = 0
     while True:
         try:
@@ -69,9 +78,11 @@ def _collect(link: socket.socket, pair: Pair) -> int:
             return collected
         now_ns = time.monotonic_ns()
         icmp = data[(data[0] & 15) * 4 :]
-        kind, _, _, identity, _ = struct.unpack_from(">BBHHH", icmp)
-        if kind == _ECHO_REPLY and identity == _IDENTITY and source == pair.target:
-            pair.rtts_s.append((now_ns - struct.unpack_from("=q", icmp, 8)[0]) / 1e9)
+        if len(icmp) < 8 + _STAMP.size or struct.unpack_from(">H", icmp, 4)[0] != _IDENTITY:
+            continue
+        sent_ns, number = _STAMP.unpack_from(icmp, 8)
+        if number < len(pairs) and source == pairs[number].target:
+            pairs[number].rtts_s.append((now_ns - sent_ns) / 1e9)
             collected += 1
 
 

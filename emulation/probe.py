@@ -13,14 +13,13 @@ import shutil
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
+from emulation.children import ROOT, own_packages
 from emulation.mininet_import import APT_LINE, import_mininet
 from emulation.shaping.base import DelayMethod
 from testbed.errors import CapabilityError
 
-_ROOT = Path(__file__).resolve().parent.parent
 _DEADLINE_S = 20.0
 
 
@@ -47,6 +46,7 @@ class Capabilities:
     htb: bool
     u32: bool
     tbf: bool
+    vxlan: bool
     netem: bool
     nfqueue: bool
     icmp: bool
@@ -106,6 +106,7 @@ def _gap_table(found: Capabilities) -> list[tuple[bool, Gap]]:
         ),
         (found.u32, Gap("cls_u32", "it separates DGT's channels at bottlenecks", module_cure("cls_u32"), False)),
         (found.tbf, Gap("sch_tbf", "it is an alternative to HTB", module_cure("sch_tbf"), False)),
+        (found.vxlan, Gap("vxlan", "it joins networks emulated on several machines", module_cure("vxlan"), False)),
         (found.ethtool, Gap("ethtool", "it shows offloads to users", tools, False)),
         (found.nft, Gap("nft", "it shows packet filter rules to users", tools, False)),
         (found.tun, Gap("/dev/net/tun", "programs that bring their own tunnel need it", module_cure("tun"), False)),
@@ -157,7 +158,7 @@ def probe() -> Capabilities:
     )
 
 
-_TRIED = ("veth", "bridge", "htb", "u32", "tbf", "netem", "nfqueue", "icmp", "tun", "realtime")
+_TRIED = ("veth", "bridge", "htb", "u32", "tbf", "vxlan", "netem", "nfqueue", "icmp", "tun", "realtime")
 
 
 def _path() -> str:
@@ -167,10 +168,16 @@ def _path() -> str:
 def _try_in_namespace(user: list[str]) -> dict[str, Any] | None:
     """Return the result of ``emulation.probe_child`` in namespaces of its own; None if they cannot be made."""
     namespaces = ["unshare", *user, "--fork", "--pid", "--mount", "--net", "--mount-proc", "--kill-child"]
-    child = [sys.executable, "-S", "-E", "-m", "emulation.probe_child"]
+    child = [sys.executable, "-S", "-m", "emulation.probe_child"]
     try:
         done = subprocess.run(
-            [*namespaces, *child], cwd=_ROOT, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
+            [*namespaces, *child],
+            cwd=ROOT,
+            env=own_packages(),
+            capture_output=True,
+            text=True,
+            timeout=_DEADLINE_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -7,6 +7,8 @@ frames, 3 sqrt(loss / n).
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from emulation.flood import Flood, flood
 from emulation.measurement import BuiltNetwork, Measurement, repeated
@@ -15,13 +17,22 @@ from testbed.plan.model import LinkPlan
 RATE_TOLERANCE = 0.02
 FLOOD_S = 0.4
 FLOOD_CEILING_BPS = 150e6  # of the links flooded at one time: a faster flood measures the processor
+ETHERNET_BYTES = 14
+
+
+class _HasRate(Protocol):
+    @property
+    def rate_bps(self) -> float: ...
+
+
+Rated = TypeVar("Rated", bound=_HasRate)
 
 
 def measure_rates(net: BuiltNetwork, budget_s: float) -> list[Measurement]:
     """Measure as many links as fit into ``budget_s`` seconds, one link of each rate first."""
     deadline = time.monotonic() + budget_s
     results: list[Measurement] = []
-    for group in _groups(net):
+    for group in flood_groups(_floods(net, None)):
         if results and time.monotonic() > deadline:
             break
         names = {flood.name for flood in group}
@@ -30,25 +41,33 @@ def measure_rates(net: BuiltNetwork, budget_s: float) -> list[Measurement]:
 
 
 def _floods(net: BuiltNetwork, names: set[str] | None) -> list[Flood]:
+    """Return the floods of links with both ends here, or of those in ``names``, of which one end may be elsewhere."""
+    here = set(net.layout.vertices)
+
+    def path(vertex: str) -> str:
+        return net.namespace_path(vertex) if vertex in here else ""
+
     return [
         Flood(
-            link.plan.name, net.namespace_path(link.egress.vertex), net.namespace_path(link.ingress.vertex),
-            link.ingress.ip, link.plan.rate_bps,
+            link.plan.name, path(link.egress.vertex), path(link.ingress.vertex), link.ingress.ip, link.plan.rate_bps,
+            net.mtu_bytes + ETHERNET_BYTES,
         )
         for link in net.layout.wan
-        if names is None or link.plan.name in names
+        if ({link.egress.vertex, link.ingress.vertex} <= here if names is None else link.plan.name in names)
     ]  # fmt: skip
 
 
-def _groups(net: BuiltNetwork) -> list[list[Flood]]:
-    """Return the links to flood together, within ``FLOOD_CEILING_BPS``; one link of each rate comes first."""
-    seen: set[float] = set()
-    firsts: list[Flood] = []
-    others: list[Flood] = []
-    for each in _floods(net, None):
-        (others if each.rate_bps in seen else firsts).append(each)
-        seen.add(each.rate_bps)
-    groups: list[list[Flood]] = []
+def flood_groups(
+    floods: Sequence[Rated], kind: Callable[[Rated], object] = lambda each: each.rate_bps
+) -> list[list[Rated]]:
+    """Return the links to flood together, within ``FLOOD_CEILING_BPS``; one link of each ``kind`` comes first."""
+    seen: set[object] = set()
+    firsts: list[Rated] = []
+    others: list[Rated] = []
+    for each in floods:
+        (others if kind(each) in seen else firsts).append(each)
+        seen.add(kind(each))
+    groups: list[list[Rated]] = []
     for each in (*firsts, *others):
         if not groups or sum(other.rate_bps for other in groups[-1]) + each.rate_bps > FLOOD_CEILING_BPS:
             groups.append([])
@@ -56,15 +75,23 @@ def _groups(net: BuiltNetwork) -> list[list[Flood]]:
     return groups
 
 
-def _measure(net: BuiltNetwork, names: set[str]) -> list[Measurement]:
+def measure_together(net: BuiltNetwork, names: set[str], wait_s: float) -> list[Measurement]:
+    """Flood links with another machine, which does the same at this time; return those that end here.
+
+    ``wait_s``: how long after the planned end to receive, as that machine may begin later.
+    """
+    return [] if not names else _measure(net, names, wait_s)
+
+
+def _measure(net: BuiltNetwork, names: set[str], wait_s: float = 0.0) -> list[Measurement]:
     floods = _floods(net, names)
     plans = {link.name: link for link in net.plan.network.links}
     duration_s = max(each.duration_s(FLOOD_S) for each in floods)
     # the flood is a tenth too fast, so a tenth of its duration waits in the queue at its end
-    drain_s = 0.02 + max(plans[each.name].delay_s + 0.12 * duration_s for each in floods)
+    drain_s = 0.02 + wait_s + max(plans[each.name].delay_s + 0.12 * duration_s for each in floods)
     with net.measuring():
         flood(floods, duration_s, drain_s)
-    return [_rate(each, plans[each.name]) for each in floods]
+    return [_rate(each, plans[each.name]) for each in floods if each.target_namespace]
 
 
 def _rate(each: Flood, plan: LinkPlan) -> Measurement:

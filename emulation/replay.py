@@ -15,11 +15,13 @@ from __future__ import annotations
 import heapq
 import json
 import math
+import os
+import select
 import signal
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
@@ -83,10 +85,15 @@ class Timeline:
             step += 1
 
 
-def timelines_of(plan: Plan) -> list[dict[str, Any]]:
-    """The plan's traces and jitters, as JSON-ready dictionaries. Jitter is uniform: half width = sqrt(3) deviations."""
+def timelines_of(plan: Plan, links: Collection[str] | None = None) -> list[dict[str, Any]]:
+    """The plan's traces and jitters, as JSON-ready dictionaries. Jitter is uniform: half width = sqrt(3) deviations.
+
+    ``links``: names of those that are followed here; by default all.
+    """
     found = []
     for link in plan.network.links:
+        if links is not None and link.name not in links:
+            continue
         for what in ("rate", "delay", "loss", "state", *IMPAIRMENTS):
             series: Series | None = getattr(link, f"{what}_trace")
             if series is not None:
@@ -190,21 +197,47 @@ def main() -> None:
     prepare_child(priority=PRIORITY if given["realtime"] else None)
     shaper = Shaper([LinkSpec(**link) for link in given["links"]], DelayTable(given["table"], given["rows"]))
     timelines = [Timeline(**timeline) for timeline in given["timelines"]]
-    log = EventLog(Path(given["events"]), "network-replay")
+    log = EventLog(Path(given["events"]), given["writer"])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word
     start = sys.stdin.readline()
     if start:
-        _follow(timelines, shaper, log, **json.loads(start))
+        _follow(timelines, shaper, log, StartClock(**json.loads(start)))
 
 
-def _follow(timelines: list[Timeline], shaper: Shaper, log: EventLog, epoch_s: float, start_s: float) -> None:
-    recorder = ReplayRecorder(log, epoch_s)
-    replay = Replay(timelines, shaper, max(0.0, time.monotonic() - start_s))
+class StartClock:
+    """When training started, on CLOCK_MONOTONIC. On several machines the driver corrects it as their clocks drift.
+
+    ``descriptor``: where lines with corrections come.
+    """
+
+    def __init__(self, epoch_s: float, start_s: float, descriptor: int = 0) -> None:
+        self.epoch_s, self.start_s, self._descriptor = epoch_s, start_s, descriptor
+        self._text = b""
+        self._open = True
+
+    def wait_until(self, due_s: float) -> None:
+        """Return when ``due_s`` seconds of training have passed."""
+        while (left_s := self.start_s + due_s - time.monotonic()) > 0:
+            ready, _, _ = select.select([self._descriptor] if self._open else [], [], [], left_s)
+            if ready:
+                self._read()
+
+    def _read(self) -> None:
+        data = os.read(self._descriptor, 4096)
+        self._open = bool(data)
+        *lines, self._text = (self._text + data).split(b"\n")
+        if lines:
+            self.start_s = json.loads(lines[-1])["start_s"]
+
+
+def _follow(timelines: list[Timeline], shaper: Shaper, log: EventLog, clock: StartClock) -> None:
+    recorder = ReplayRecorder(log, clock.epoch_s)
+    replay = Replay(timelines, shaper, max(0.0, time.monotonic() - clock.start_s))
     try:
         while (due_s := replay.due_s) is not None:
-            time.sleep(max(0.0, start_s + due_s - time.monotonic()))
-            recorder.change(replay.apply(), start_s, time.monotonic())
+            clock.wait_until(due_s)
+            recorder.change(replay.apply(), clock.start_s, time.monotonic())
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         recorder.close()

@@ -43,7 +43,7 @@ def first_contact(net: BuiltNetwork) -> None:
 
 
 def measure_rtts(net: BuiltNetwork) -> list[Measurement]:
-    """Measure all links, all paths between sites, and one node of each LAN."""
+    """Measure all links, all paths between sites, and one node of each LAN: those that begin on this machine."""
     planned_s = _link_rtts_s(net) | _path_rtts_s(net) | _lan_rtts_s(net)
     return repeated(lambda chosen: _measure(net, planned_s, chosen))
 
@@ -76,7 +76,12 @@ def _link_rtts_s(net: BuiltNetwork) -> dict[str, float]:
 
 
 def _link_pairs(net: BuiltNetwork) -> list[Pair]:
-    return [Pair(link.plan.name, net.namespace_path(link.egress.vertex), link.ingress.ip) for link in net.layout.wan]
+    here = set(net.layout.vertices)
+    return [
+        Pair(link.plan.name, net.namespace_path(link.egress.vertex), link.ingress.ip)
+        for link in net.layout.wan
+        if link.egress.vertex in here
+    ]
 
 
 def _path_rtts_s(net: BuiltNetwork) -> dict[str, float]:
@@ -92,15 +97,15 @@ def _path_rtts_s(net: BuiltNetwork) -> dict[str, float]:
 
 
 def _first_nodes(net: BuiltNetwork) -> dict[str, tuple[str, SwitchPort]]:
-    """Return the first node of each site, and its port."""
-    return {name.split("/")[0]: (name, port) for name, port in reversed(net.layout.hosts.items())}
+    """Return the first node of each site, those of other machines included, and its port."""
+    return {name.split("/")[0]: (name, port) for name, port in reversed(net.whole.hosts.items())}
 
 
 def _path_pairs(net: BuiltNetwork) -> list[Pair]:
     first, pairs = _first_nodes(net), []
     for name in net.plan.network.routes:
         source, target = name.split(">")
-        if source in first and target in first:
+        if source in net.layout.gateways and source in first and target in first:
             pairs.append(Pair(f"path {name}", net.namespace_path(first[source][0]), first[target][1].ip))
     return pairs
 
@@ -112,7 +117,9 @@ def _lan_rtts_s(net: BuiltNetwork) -> dict[str, float]:
 def _lan_pairs(net: BuiltNetwork) -> list[Pair]:
     first = _first_nodes(net)
     return [
-        Pair(f"lan {site}", net.namespace_path(node), net.layout.gateways[site].ip) for site, (node, _) in first.items()
+        Pair(f"lan {site}", net.namespace_path(node), net.layout.gateways[site].ip)
+        for site, (node, _) in first.items()
+        if site in net.layout.gateways
     ]
 
 

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from emulation.namespaces import get_sysctl, set_sysctl
-from emulation.shaping.base import LinkSpec
 from testbed.errors import CapabilityError
-from testbed.plan.model import TransportPlan
+from testbed.plan.model import LinkPlan, TransportPlan
 
 MIN_BUFFER_BYTES = 8 << 20
 MAX_BUFFER_BYTES = 512 << 20
 _BRIDGE_FILTERS = ("arptables", "ip6tables", "iptables")
 
 
-def buffer_bytes(links: Sequence[LinkSpec]) -> int:
+def buffer_bytes(links: Sequence[LinkPlan]) -> int:
     """A TCP buffer limit that caps no flow: 4 (largest rate x longest round-trip time + largest queue), in bytes.
 
     Linux counts a packet's bookkeeping as well, about as much again as its data; the other factor of two is slack. The
@@ -29,7 +28,7 @@ def buffer_bytes(links: Sequence[LinkSpec]) -> int:
     return int(min(max(4 * product, MIN_BUFFER_BYTES), MAX_BUFFER_BYTES))
 
 
-def settings(transport: TransportPlan, links: Sequence[LinkSpec], *, router: bool) -> dict[str, str]:
+def settings(transport: TransportPlan, links: Sequence[LinkPlan], *, router: bool) -> dict[str, str]:
     """Return the values of all sysctls by name; they are equal in all namespaces, except for forwarding."""
     largest = buffer_bytes(links)
     receive = int((transport.receive_buffer_bytes or 0) / window_share(os.uname().release)) or largest
@@ -57,7 +56,7 @@ def window_share(kernel: str) -> float:
     return (1448 * 256 // 2304) / 256 if (major, minor) >= (6, 6) else 0.5
 
 
-def apply_settings(transport: TransportPlan, links: Sequence[LinkSpec], *, router: bool) -> str:
+def apply_settings(transport: TransportPlan, links: Sequence[LinkPlan], *, router: bool) -> str:
     """Set all sysctls in the caller's namespace.
 
     Returns the options that routes must have instead: the initial window, and the congestion control if the kernel

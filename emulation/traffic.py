@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,7 @@ _BEHIND_S = 0.25  # of its rate: what a late sender may send at once; what is ol
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where a flow's sockets are."""
+    """Where a flow's sockets are. A namespace that is on another machine is empty."""
 
     source_namespace: str
     target_namespace: str
@@ -54,16 +54,19 @@ class DatagramTraffic:
         self._bursts = bursts(traffic)
         self._burst = next(self._bursts, (math.inf, math.inf))
         self._burst_sent = self.sent_bytes = self.received_bytes = 0
-        self.receiver = socket_in(ends.target_namespace, socket.SOCK_DGRAM)
-        self.receiver.bind((ends.target, ends.port))
-        self._sender = socket_in(ends.source_namespace, socket.SOCK_DGRAM)
-        self._sender.connect((ends.target, ends.port))
+        self._receiver = self._sender = None
+        if ends.target_namespace:
+            self._receiver = socket_in(ends.target_namespace, socket.SOCK_DGRAM)
+            self._receiver.bind((ends.target, ends.port))
+        if ends.source_namespace:
+            self._sender = socket_in(ends.source_namespace, socket.SOCK_DGRAM)
+            self._sender.connect((ends.target, ends.port))
 
     def step(self, now_s: float) -> None:
         """Send what is due at ``now_s``; what a full socket refuses is sent later, or not at all."""
         while now_s >= self._burst[1]:
             self._burst, self._burst_sent = next(self._bursts, (math.inf, math.inf)), 0
-        if now_s < self._burst[0]:
+        if self._sender is None or now_s < self._burst[0]:
             return
         due = int(self._traffic.rate_bps / 8 * (now_s - self._burst[0]))
         self._burst_sent = max(self._burst_sent, due - int(self._traffic.rate_bps / 8 * _BEHIND_S))
@@ -75,7 +78,7 @@ class DatagramTraffic:
 
     def readers(self) -> Sequence[socket.socket]:
         """Return the sockets to poll for reading."""
-        return [self.receiver]
+        return [self._receiver] if self._receiver is not None else []
 
     def read(self, link: socket.socket) -> None:
         """Take what has arrived at a readable socket."""
@@ -91,9 +94,11 @@ class Streams:
     def __init__(self, traffic: BackgroundPlan, ends: Ends) -> None:
         self._traffic, self._ends = traffic, ends
         self.sent_bytes = self.received_bytes = 0
-        self._listener = socket_in(ends.target_namespace, socket.SOCK_STREAM)
-        self._listener.bind((ends.target, ends.port))
-        self._listener.listen(traffic.streams)
+        self._listener = None
+        if ends.target_namespace:
+            self._listener = socket_in(ends.target_namespace, socket.SOCK_STREAM)
+            self._listener.bind((ends.target, ends.port))
+            self._listener.listen(traffic.streams)
         self._senders: list[socket.socket] = []
         self._accepted: list[socket.socket] = []
         self._buffer = bytearray(1 << 18)
@@ -104,7 +109,7 @@ class Streams:
             for link in self._senders:
                 link.close()
             self._senders.clear()
-        elif now_s >= self._traffic.start_s and not self._senders:
+        elif self._ends.source_namespace and now_s >= self._traffic.start_s and not self._senders:
             for _ in range(self._traffic.streams):
                 self._senders.append(socket_in(self._ends.source_namespace, socket.SOCK_STREAM))
                 self._senders[-1].connect_ex((self._ends.target, self._ends.port))
@@ -114,7 +119,7 @@ class Streams:
 
     def readers(self) -> Sequence[socket.socket]:
         """Return the sockets to poll for reading."""
-        return [self._listener, *self._accepted]
+        return [*([self._listener] if self._listener is not None else []), *self._accepted]
 
     def read(self, link: socket.socket) -> None:
         """Accept a connection, or take what has arrived."""
@@ -130,19 +135,24 @@ class Streams:
             link.close()
 
 
-def flow_settings(plan: Plan, layout: Layout, namespace_path: Any) -> list[dict[str, Any]]:
-    """Return the settings of each flow for ``main``, as JSON-ready dictionaries."""
+def flow_settings(plan: Plan, whole: Layout, namespaces: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the settings of each flow with an end here, for ``main``, as JSON-ready dictionaries.
+
+    ``whole``: the layout, with its parts on other machines; ``namespaces``: paths of those here, by host.
+    """
     found = []
     for number, traffic in enumerate(plan.background):
         source, target = f"{traffic.source}/background", f"{traffic.target}/background"
+        if source not in namespaces and target not in namespaces:
+            continue
         ends = {
-            "source_namespace": namespace_path(source), "target_namespace": namespace_path(target),
-            "target": layout.hosts[target].ip, "port": FIRST_PORT + number,
+            "source_namespace": namespaces.get(source, ""), "target_namespace": namespaces.get(target, ""),
+            "target": whole.hosts[target].ip, "port": FIRST_PORT + number,
         }  # fmt: skip
         values = {name: getattr(traffic, name) for name in traffic.__dataclass_fields__}
         if math.isinf(traffic.stop_s):
             del values["stop_s"]  # JSON has no infinity
-        found.append({"traffic": values, "ends": ends})
+        found.append({"traffic": values, "ends": ends, "number": number})
     return found
 
 
@@ -150,11 +160,12 @@ def main() -> None:
     """See the module's docstring."""
     given = json.loads(sys.stdin.readline())
     prepare_child()
-    flows: list[DatagramTraffic | Streams] = []
+    flows: dict[int, DatagramTraffic | Streams] = {}
     for each in given["flows"]:
         traffic = BackgroundPlan(**each["traffic"])
-        flows.append((Streams if traffic.kind == "tcp" else DatagramTraffic)(traffic, Ends(**each["ends"])))
-    log = EventLog(Path(given["events"]), "network-background")
+        made = (Streams if traffic.kind == "tcp" else DatagramTraffic)(traffic, Ends(**each["ends"]))
+        flows[each["number"]] = made
+    log = EventLog(Path(given["events"]), given["writer"])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word
     start = sys.stdin.readline()
@@ -168,13 +179,13 @@ def main() -> None:
             log.close()
 
 
-def _run(flows: Sequence[DatagramTraffic | Streams], log: EventLog, epoch_s: float, start_s: float) -> None:
+def _run(flows: Mapping[int, DatagramTraffic | Streams], log: EventLog, epoch_s: float, start_s: float) -> None:
     sampled_s = 0.0
     while True:
         now_s = time.monotonic()
-        for flow in flows:
+        for flow in flows.values():
             flow.step(now_s - start_s)
-        readers = {link: flow for flow in flows for link in flow.readers()}
+        readers = {link: flow for flow in flows.values() for link in flow.readers()}
         ready, _, _ = select.select(list(readers), [], [], _TICK_S)
         for link in ready:
             readers[link].read(link)
@@ -185,8 +196,8 @@ def _run(flows: Sequence[DatagramTraffic | Streams], log: EventLog, epoch_s: flo
         time.sleep(max(0.0, now_s + _TICK_S - time.monotonic()))
 
 
-def _record(flows: Sequence[DatagramTraffic | Streams], log: EventLog, at_s: float) -> None:
-    for number, flow in enumerate(flows):
+def _record(flows: Mapping[int, DatagramTraffic | Streams], log: EventLog, at_s: float) -> None:
+    for number, flow in flows.items():
         counts = {"sent_bytes": flow.sent_bytes, "received_bytes": flow.received_bytes}
         log.write("background", at_s, number=number, **counts)
 

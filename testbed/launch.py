@@ -57,7 +57,7 @@ def prepare(
 
 def _computes_here(plan: Plan) -> bool:
     """Return whether nodes compute on this machine. Those of a cluster look for their GPUs when they start nodes."""
-    return plan.back_end != "cluster"
+    return not plan.is_spread
 
 
 def _capabilities(plan: Plan) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _of_back_end(plan: Plan) -> dict[str, Any]:
         from testbed.execution import exact
 
         return exact.capabilities(plan)
-    if plan.back_end != "emulate":
+    if plan.back_end != "emulate" or plan.is_spread:  # each machine tells what it can do
         return {}
     from emulation.probe import probe
 

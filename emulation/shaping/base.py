@@ -27,7 +27,9 @@ NETEM_LIMIT_PACKETS = 200_000
 class LinkSpec:
     """A directed WAN link as the helper processes need it: where it is shaped, and the plan's values before training.
 
-    ``row``: its row of the shared table. ``queue``: its NFQUEUE number in the namespace where packets arrive.
+    ``row``: its row of the shared table. ``queue``: its NFQUEUE number in the namespace where packets arrive. Of a link
+    between two machines, one has the rate and the other the delay; the namespace that is elsewhere is empty.
+    ``underlay_s``: the delay that its packets have without shaping, which is subtracted.
     """
 
     name: str
@@ -47,6 +49,17 @@ class LinkSpec:
     corruption: float = 0.0
     duplication: float = 0.0
     reordering: float = 0.0
+    underlay_s: float = 0.0
+
+    @property
+    def has_rate(self) -> bool:
+        """Whether its rate and queue are on this machine."""
+        return bool(self.rate_namespace)
+
+    @property
+    def has_delay(self) -> bool:
+        """Whether its delay and impairments are on this machine."""
+        return bool(self.delay_namespace)
 
     @property
     def path(self) -> Path:
@@ -60,13 +73,14 @@ class LinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class LinkCounters:
-    """Counters of a link: bytes sent, packets dropped by its full queue, packets lost on the way, bytes queued now."""
+    """Counters of a link: sent, packets dropped by its full queue, packets lost on the way, bytes queued now."""
 
     configured_bps: float
     sent_bytes: int
     dropped_packets: int
     lost_packets: int
     backlog_bytes: int
+    sent_packets: int = 0
 
 
 class _Namespace:
@@ -79,13 +93,16 @@ class _Namespace:
 
 
 class Shaper:
-    """Changes and reads the links of ``specs``, through one netlink socket per namespace. Usable in any process."""
+    """Changes and reads the links of ``specs``, through one netlink socket per namespace. Usable in any process.
+
+    Of a link between two machines, each shaper changes what is on its own.
+    """
 
     def __init__(self, specs: Sequence[LinkSpec], table: DelayTable) -> None:
         self.specs = {spec.name: spec for spec in specs}
         self._table = table
-        namespaces = {spec.rate_namespace for spec in specs}
-        namespaces |= {spec.delay_namespace for spec in specs if spec.method == "netem"}
+        namespaces = {spec.rate_namespace for spec in specs if spec.has_rate}
+        namespaces |= {spec.delay_namespace for spec in specs if spec.has_delay and spec.method == "netem"}
         self._places = {namespace: _Namespace(namespace) for namespace in sorted(namespaces)}
         self._current = {spec.name: spec.path for spec in specs}
         self._down: set[str] = set()
@@ -93,6 +110,8 @@ class Shaper:
     def set_rate(self, link: str, rate_bps: float) -> None:
         """Set a link's rate, at least ``traffic_control.LOWEST_RATE_BPS``."""
         spec = self.specs[link]
+        if not spec.has_rate:
+            return
         place = self._places[spec.rate_namespace]
         tc.change_rate(place.link, place.index[spec.rate_interface], rate_bps)
 
@@ -120,7 +139,7 @@ class Shaper:
             return self._current[link]
         cells = self._table.row(spec.row)
         loss = cells[DelayField.LOSS_PPB] / PARTS_PER_BILLION
-        return replace(self._current[link], delay_s=cells[DelayField.DELAY_NS] / 1e9, loss=loss)
+        return replace(self._current[link], delay_s=spec.underlay_s + cells[DelayField.DELAY_NS] / 1e9, loss=loss)
 
     def is_up(self, link: str) -> bool:
         """Return whether the link is up, as far as this shaper has set it."""
@@ -129,6 +148,9 @@ class Shaper:
     def _set_path(self, link: str, path: Path) -> None:
         spec = self.specs[link]
         self._current[link] = path
+        if not spec.has_delay:
+            return
+        path = replace(path, delay_s=max(0.0, path.delay_s - spec.underlay_s))
         if link in self._down:
             path = replace(path, loss=1.0, burst=1.0, reordering=0.0, corruption=0.0)
         if spec.method == "nfqueue":
@@ -155,7 +177,7 @@ class Shaper:
 
     def verify(self) -> None:
         """Read rates and queue limits back. Raise ``NetworkMismatch`` if they differ from the plan."""
-        for spec in self.specs.values():
+        for spec in self._rated():
             place = self._places[spec.rate_namespace]
             index = place.index[spec.rate_interface]
             rate, limit = tc.read_rate_bps(place.link, index), tc.read_queue_limit(place.link, index)
@@ -166,22 +188,55 @@ class Shaper:
                     f" the plan says {spec.rate_bps:g} bit/s and {spec.queue_bytes} bytes"
                 )
 
+    def _rated(self) -> list[LinkSpec]:
+        return [spec for spec in self.specs.values() if spec.has_rate]
+
     def counters(self) -> dict[str, LinkCounters]:
-        """Counters of all links since they were made, by one netlink dump per namespace."""
+        """Counters of all links whose rate is here, since they were made, by one netlink dump per namespace.
+
+        What a link to another machine loses on the way is counted there, and here as ``set_lost`` says.
+        """
         queues = {namespace: tc.read_queues(place.link) for namespace, place in self._places.items()}
-        netem = {spec.delay_namespace for spec in self.specs.values() if spec.method == "netem"}
+        netem = {spec.delay_namespace for spec in self._rated() if spec.has_delay and spec.method == "netem"}
         drops = {namespace: tc.read_netem_drops(self._places[namespace].link) for namespace in netem}
         found = {}
-        for spec in self.specs.values():
+        for spec in self._rated():
             place = self._places[spec.rate_namespace]
             index = place.index[spec.rate_interface]
             queue = queues[spec.rate_namespace][index]
             lost = self._table.row(spec.row)[DelayField.LOST]
-            if spec.method == "netem":
+            if spec.has_delay and spec.method == "netem":
                 lost = drops[spec.delay_namespace][self._places[spec.delay_namespace].index[spec.delay_interface]]
             rate = tc.read_rate_bps(place.link, index)
-            found[spec.name] = LinkCounters(rate, queue.sent_bytes, queue.dropped_packets, lost, queue.backlog_bytes)
+            found[spec.name] = LinkCounters(
+                rate, queue.sent_bytes, queue.dropped_packets, lost, queue.backlog_bytes, queue.sent_packets
+            )
         return found
+
+    def lost_packets(self) -> dict[str, int]:
+        """Return how many packets have been lost on the way of each link that another machine sends on."""
+        drops: dict[str, dict[int, int]] = {}
+        found = {}
+        for spec in self.specs.values():
+            if spec.has_rate:
+                continue
+            if spec.method == "netem":
+                place = self._places[spec.delay_namespace]
+                if spec.delay_namespace not in drops:
+                    drops[spec.delay_namespace] = tc.read_netem_drops(place.link)
+                found[spec.name] = drops[spec.delay_namespace][place.index[spec.delay_interface]]
+            else:
+                found[spec.name] = int(self._table.row(spec.row)[DelayField.LOST])
+        return found
+
+    def set_lost(self, link: str, packets: int) -> None:
+        """Take what another machine has counted of a link whose rate is here: ``lost_packets``."""
+        self._table.row(self.specs[link].row)[DelayField.LOST] = packets
+
+    def arrived_packets(self) -> dict[str, int]:
+        """Return how many packets have come of each link that another machine sends on; with a delay line only."""
+        away = [spec for spec in self.specs.values() if spec.method == "nfqueue" and not spec.has_rate]
+        return {spec.name: int(self._table.row(spec.row)[DelayField.PACKETS]) for spec in away}
 
     def close(self) -> None:
         """Close the sockets; links stay as they are."""

@@ -43,6 +43,7 @@ class QueueStatistics:
     sent_bytes: int = 0
     dropped_packets: int = 0
     backlog_bytes: int = 0
+    sent_packets: int = 0
 
     def plus(self, other: QueueStatistics) -> QueueStatistics:
         """Return the sum of two statistics, field by field."""
@@ -138,9 +139,9 @@ def read_queue_limit(link: NetlinkSocket, index: int) -> int:
 
 def _statistics(data: bytes) -> QueueStatistics:
     parts = attributes(data)
-    (sent_bytes,) = struct.unpack_from("=Q", parts[1])
+    sent_bytes, sent_packets = struct.unpack_from("=QI", parts[1])
     _, backlog, drops, *_ = struct.unpack_from("=IIIII", parts[3])
-    return QueueStatistics(sent_bytes, drops, backlog)
+    return QueueStatistics(sent_bytes, drops, backlog, sent_packets)
 
 
 def change_netem(link: NetlinkSocket, index: int, path: Path, limit_packets: int) -> None:

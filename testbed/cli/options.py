@@ -55,10 +55,11 @@ def add_allow_code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow-code", action="store_true", help=about)
 
 
-def add_cluster(parser: argparse.ArgumentParser) -> None:
+def add_cluster(
+    parser: argparse.ArgumentParser, about: str = "run on the Ray cluster at HOST:PORT; auto: the one of this machine"
+) -> None:
     """Add ``--cluster``: the address of a Ray cluster."""
-    parser.add_argument("--cluster", default="", metavar="ADDRESS",
-                        help="run on the Ray cluster at HOST:PORT; auto: the one of this machine")  # fmt: skip
+    parser.add_argument("--cluster", default="", metavar="ADDRESS", help=about)
 
 
 def add_log(parser: argparse.ArgumentParser) -> None:

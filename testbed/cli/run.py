@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import Outcome, add_log, add_scenario, check_data, read_plan
+from testbed.cli.options import Outcome, add_cluster, add_log, add_scenario, check_data, read_plan
 from testbed.display import look
 from testbed.errors import Diverged, ScenarioError
 
@@ -36,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--again", action="store_true", help="replace the finished run that --out holds")
     parser.add_argument("--resume", type=Path, metavar="RUN",
                         help="continue from the newest complete checkpoint of RUN, in a new run directory")  # fmt: skip
+    add_cluster(parser, "with --on cluster or emulate: use the machines of the Ray cluster at HOST:PORT; auto: of the "
+                        "one of this machine")  # fmt: skip
     add_log(parser)
     parser.add_argument("--quiet", action="store_true", help="show nothing until the summary")
 
@@ -53,7 +55,13 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     from testbed.results.rundir import AlreadyDone
     from testbed.scenario.shipped import path_of
 
+    if arguments.cluster:
+        arguments.overrides += [f"cluster.address={arguments.cluster}", "cluster.emulate=true"]
     scenario, plan = read_plan(arguments)
+    if arguments.cluster and not plan.is_spread:
+        raise ScenarioError(
+            f"--cluster: '{plan.back_end}' runs on this machine alone; add --on emulate or --on cluster"
+        )
     check_data(plan)
     _check_resume(arguments)
     followers = [LiveLog(arguments.log)] if arguments.log else []

@@ -100,6 +100,16 @@ class Agents:
 
     # ---- start --------------------------------------------------------------------------------------------------
 
+    @property
+    def run_id(self) -> str:
+        """A random identifier of this run, in hexadecimal."""
+        return self._run_id
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """The machines of the run, and what is on them."""
+        return self._placements
+
     def start_missing(self) -> None:
         """Start an agent on every machine that has none, and let it read what its nodes need.
 
@@ -127,6 +137,9 @@ class Agents:
 
     def _place_again(self) -> None:
         """Give the nodes of lost machines to others of their data centre; to the same ones if there is no other."""
+        if self._plan.back_end == "emulate":
+            lost = next(agent.lost for agent in self if agent.lost)
+            raise NodeLost(f"{lost}; the part of the emulated network that was there is gone")
         found = self._starter.machines(self._plan)
         gone = {agent.placement.machine.id for agent in self._all if agent.lost}
         used = {agent.placement.machine.id for agent in self if not agent.lost}
@@ -148,6 +161,7 @@ class Agents:
             name=placement.name, driver=(self._starter.driver_address(), port), key=key.hex(), secret=self._secret,
             run_id=self._run_id, plan=to_json(self._plan).decode(), bind=placement.bind, nodes=tuple(placement.ports),
             working_directory=str(Path.cwd()), pem=self._pem,
+            emulates=self._plan.back_end == "emulate",
         )  # fmt: skip
         files = ReceivedFiles(self._directory)
         agent = AgentHandle(placement, self._starter.start(placement, ticket), files)
@@ -356,6 +370,11 @@ class Agents:
     def epoch_ns(self, agent: AgentHandle) -> int:
         """Return the run's start on an agent's clock."""
         return self._epoch_ns + agent.offset_at_epoch_ns
+
+    def clock_s(self, agent: AgentHandle, t: float) -> float:
+        """Return a time of the run, in s by this machine's clock, on an agent's clock as it is known now."""
+        at_ns = self._epoch_ns + round(t * 1e9)
+        return (at_ns + agent.clock.offset_ns(time.monotonic_ns())) / 1e9
 
     def now(self, agent: AgentHandle, t: float) -> float:
         """Return a time of an agent's node, in s of the run, by this machine's clock as it is known now."""

@@ -125,7 +125,7 @@ def clock_of_machine() -> str:
     return f"{boot_id()} {space.readlink() if space.exists() else ''}"
 
 
-_OWN = ("t", "t0", "snapshot_t")  # fields of events that are times by the writer's clock
+_OWN = ("t", "t0", "snapshot_t", "planned_t")  # fields of events that are times by the writer's clock
 
 
 def correct_file(path: Path, own: Seconds, of_node: Mapping[str, Seconds]) -> None:

@@ -1,7 +1,8 @@
 """Measurement of the real network between two machines: round trips, rate and losses of one TCP connection.
 
 One agent serves, in a process of its own, and the other one measures. It sends the token that the driver has given to
-both, then single bytes that are echoed, then as much as it can in ``SECONDS``, at most ``MOST_BYTES``.
+both, then single bytes that are echoed, then as much as it can in ``SECONDS``, at most ``MOST_BYTES`` or as many as it
+is told.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ TOKEN_BYTES = 16
 _LIMIT_S = 20.0
 _PIECE_BYTES = 1 << 16
 _COUNT = struct.Struct("!Q")
+_IP_MTU = 14  # linux/in.h: of the path, as far as TCP has found out
 
 
 def new_token() -> bytes:
@@ -64,25 +66,26 @@ def _serve(listener: socket.socket, token: bytes) -> None:
 
 
 def measure(asked: Content) -> dict[str, Any]:
-    """Return round-trip time (s), rate (bit/s) and share of packets sent again, or why there are none."""
+    """Return round-trip time (s), rate (bit/s), share of packets sent again and the path's MTU, or why it failed."""
     host, port = asked["to"]
+    most_bytes = asked.get("most_bytes", MOST_BYTES)
     try:
         with socket.create_connection((host, port), timeout=_LIMIT_S, source_address=(asked["source"], 0)) as sock:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.sendall(asked["token"])
             times_s = [_round_trip_s(sock) for _ in range(ROUND_TRIPS)]
             begin_s, data, sent = time.monotonic(), bytes(_PIECE_BYTES), 0
-            while sent < MOST_BYTES and time.monotonic() - begin_s < SECONDS:
+            while sent < most_bytes and time.monotonic() - begin_s < SECONDS:
                 sent += sock.send(data)
             sock.shutdown(socket.SHUT_WR)
             (count,) = _COUNT.unpack(exactly(sock, _COUNT.size))
             took_s = time.monotonic() - begin_s
-            info = TcpInfo.of(sock)
+            info, mtu_bytes = TcpInfo.of(sock), sock.getsockopt(socket.IPPROTO_IP, _IP_MTU)
     except OSError as error:
         return {"failed": str(error)}
     return {
         "rtt_s": statistics.median(times_s), "min_rtt_s": min(times_s), "rate_bps": 8 * count / took_s,
-        "loss": info.loss, "packets": info.packets,
+        "loss": info.loss, "packets": info.packets, "mtu_bytes": mtu_bytes,
     }  # fmt: skip
 
 

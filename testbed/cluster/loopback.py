@@ -26,14 +26,19 @@ _MOST_OUTPUT_BYTES = 1 << 20
 
 
 class AgentProcess:
-    """An agent that is a child of this process. ``variables``: of its environment, beside those of host processes."""
+    """An agent that is a child of this process. ``variables``: of its environment, beside those of host processes.
+
+    One that emulates is in a sandbox, and keeps a descriptor of the machine's own network namespace.
+    """
 
     def __init__(self, ticket: Ticket, variables: Mapping[str, str] = _NOTHING) -> None:
         self._log = tempfile.TemporaryFile("w+b")
-        self.process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "TERM", sys.executable, "-m", _AGENT], stdin=subprocess.PIPE, stdout=self._log,
-            stderr=self._log, start_new_session=True, env={**host_environment(), **variables},
-        )  # fmt: skip
+        with open("/proc/self/ns/net", "rb") as outside:
+            self.process = subprocess.Popen(
+                _command(outside.fileno() if ticket.emulates else None), stdin=subprocess.PIPE, stdout=self._log,
+                stderr=self._log, start_new_session=True, env={**host_environment(), **variables},
+                pass_fds=(outside.fileno(),) if ticket.emulates else (),
+            )  # fmt: skip
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended: ``lost`` says how
             self.process.stdin.write(line_of(ticket))
@@ -60,6 +65,15 @@ class AgentProcess:
         self.process.wait()
         remove_directories(self.process.pid)
         self._log.close()
+
+
+def _command(outside: int | None) -> list[str]:
+    agent = [sys.executable, "-m", _AGENT]
+    if outside is None:
+        return ["setpriv", "--pdeathsig", "TERM", *agent]
+    from emulation.sandbox import sandbox_command
+
+    return sandbox_command([*agent, f"/proc/self/fd/{outside}"])
 
 
 class LoopbackAgents:

@@ -11,7 +11,7 @@ from typing import Any, Self
 from testbed.cluster.agents import AgentHandle, Agents
 from testbed.cluster.control import Content
 from testbed.cluster.files import checkpoint_parts
-from testbed.errors import NodeLost
+from testbed.errors import NodeLost, RunFailed
 from testbed.plan.model import Plan
 from testbed.realtime.node_processes import Line, ProcessEnd
 from testbed.realtime.sockets import Address
@@ -96,6 +96,8 @@ class AgentProcesses:
             elif "ended" in message and message["ended"] in self._running:
                 del self._running[message["ended"]]
                 yield ProcessEnd(message["ended"], message["code"], message["report"])
+            elif "broken" in message:
+                raise RunFailed(message["broken"])
             elif "lost" in message:
                 for node in [node for node, at in self._running.items() if at is agent]:
                     del self._running[node]

@@ -15,7 +15,7 @@ from typing import Any, Self
 from testbed.cluster import connection
 from testbed.cluster.connection import ClusterMachine
 from testbed.cluster.loopback import AgentProcess
-from testbed.cluster.machines import Placement, cluster_of
+from testbed.cluster.machines import SLOT, Placement, cluster_of
 from testbed.cluster.starting import StartedAgent, Ticket
 from testbed.plan.model import Plan
 
@@ -94,9 +94,11 @@ class RayAgents:
 
     def machines(self, plan: Plan) -> dict[str, list[ClusterMachine]]:
         there, found = connection.machines(), {}
+        if plan.back_end == "emulate":
+            there = [machine for machine in there if machine.slots.get(SLOT, 0) >= 1]
         for name, wanted in cluster_of(plan).data_centers.items():
             key, _, value = wanted.label.partition("=")
-            found[name] = [machine for machine in there if machine.labels.get(key) == value]
+            found[name] = [machine for machine in there if not key or machine.labels.get(key) == value]
         self._wanted_gpus = {node.name for node in plan.nodes if node.device.kind != "cpu"}
         return found
 
@@ -108,7 +110,12 @@ class RayAgents:
         where = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(placement.machine.id, soft=False)
         gpus = min(len(self._wanted_gpus & placement.ports.keys()), placement.machine.gpus)
         made = ray.remote(AgentActor).options(
-            num_cpus=1, num_gpus=gpus, scheduling_strategy=where, max_concurrency=4, max_restarts=0
+            num_cpus=1,
+            num_gpus=gpus,
+            scheduling_strategy=where,
+            max_concurrency=4,
+            max_restarts=0,
+            resources={SLOT: 1} if ticket.emulates else {},
         )
         actor = made.remote(ticket)
         return RayAgent(actor, actor.wait.remote())

@@ -18,6 +18,7 @@ class Ticket:
     driver     host and port at which the driver listens
     key        of the control connection, in hexadecimal; ``secret``: of the run
     pem        key and certificate of the run, if it has TLS
+    emulates   whether the agent makes a part of an emulated network, in a sandbox
     """
 
     name: str
@@ -29,6 +30,7 @@ class Ticket:
     bind: str
     nodes: tuple[str, ...]
     working_directory: str
+    emulates: bool = False
     pem: str = field(default="", repr=False)
 
 

@@ -11,6 +11,9 @@ put       write a part of a checkpoint          begin    an attempt: addresses o
 start     start nodes                           explain, ask_for_stacks, hung, end: as ``Processes``
 measure   round trips and rate to another agent serve    be the other end of that
 signal    send a signal to nodes (no answer)    ping     tell the clock (answered by ``pong``)    quit
+
+Where the run is emulated, the agent is in a sandbox (``emulation.sandbox``), and its argument is the path of the
+machine's own network namespace; the questions about the network are those of ``testbed.execution.network_part``.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import select
 import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -31,6 +35,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from emulation.namespaces import inside
 from testbed.cluster import files, links
 from testbed.cluster.clocks import clock_of_machine
 from testbed.cluster.control import Content, ControlConnection, ControlLost, connect
@@ -39,13 +44,14 @@ from testbed.cluster.starting import Ticket
 from testbed.errors import TestbedError
 from testbed.execution.code_version import code_version
 from testbed.execution.compiler import leave_out_compiler, may_compile
+from testbed.execution.network_part import NetworkPart
 from testbed.execution.scripts import failure_files
 from testbed.plan.code import check_code
-from testbed.plan.model import Plan, from_json
+from testbed.plan.model import NodePlan, Plan, from_json
 from testbed.process_id import die_with_parent
 from testbed.realtime.auth import Credentials
 from testbed.realtime.child import Launch
-from testbed.realtime.endpoints import MachineEndpoints
+from testbed.realtime.endpoints import Endpoints, MachineEndpoints
 from testbed.realtime.node_processes import NodeProcesses, ProcessEnd
 from testbed.realtime.tls import Tls, tls_of
 from testbed.results import manifest
@@ -58,26 +64,32 @@ _GONE = 9  # exit status when the driver has ended
 
 
 class Agent:
-    """See the module's docstring. ``directory``: for the files of its nodes; ``clock``: the machine's, in ns."""
+    """See the module's docstring. ``directory``: for the files of its nodes; ``clock``: the machine's, in ns.
+
+    ``outside``: path of the machine's own network namespace; empty: this process is in it.
+    """
 
     def __init__(
-        self, ticket: Ticket, directory: Path, connection: ControlConnection, clock: Callable[[], int]
-    ) -> None:
+        self, ticket: Ticket, directory: Path, connection: ControlConnection, clock: Callable[[], int],
+        outside: str = "",
+    ) -> None:  # fmt: skip
         self._ticket, self._connection, self._clock = ticket, connection, clock
         self._plan: Plan = from_json(ticket.plan.encode())
         self._directory = directory
         self._tls = tls_of(ticket.pem) if ticket.pem else None
         self._sent_files = files.SentFiles(self._directory)
         self._files_due_s = 0.0
-        self._endpoints: MachineEndpoints | None = None
+        self._endpoints: Endpoints | None = None
+        self._outside = partial(inside, outside) if outside else contextlib.nullcontext
+        self._part = NetworkPart(self._plan, directory / files.EVENTS, outside) if ticket.emulates else None
         self._processes: NodeProcesses | None = None
         self._attempt = contextlib.ExitStack()
         self._quit = False
         self._heard_s = clock() / 1e9
         self._questions: dict[str, Callable[[Content], Any]] = {
             "prepare": self._prepare, "listen": self._listen, "put": self._put, "begin": self._begin,
-            "start": self._start, "end": self._end, "measure": links.measure,
-            "serve": partial(links.serve, bind=ticket.bind),
+            "start": self._start, "end": self._end, "measure": self._measure, "serve": self._serve,
+            **(self._part.questions | {"ended": self._network_ended} if self._part is not None else {}),
             "explain": lambda asked: self._running().explain(asked["node"], asked["code"]),
             "ask_for_stacks": lambda asked: self._running().ask_for_stacks(asked["node"]),
             "hung": lambda asked: self._running().hung(asked["node"], asked["why"]),
@@ -90,6 +102,8 @@ class Agent:
                 self._turn()
         finally:
             self._attempt.close()
+            if self._part is not None:
+                self._part.close()
 
     def _turn(self) -> None:
         watched: list[Any] = [self._connection, 0, *([self._processes] if self._processes else [])]
@@ -105,6 +119,8 @@ class Agent:
             self._do(message, now_ns)
         if self._processes is not None:
             self._send_events(self._processes)
+        if self._part is not None:
+            self._check(self._part)
         if time.monotonic() >= self._files_due_s:
             self._send_files()
 
@@ -115,6 +131,12 @@ class Agent:
                 self._connection.send({"ended": event.node, "code": event.code, "report": event.report})
             else:
                 self._connection.send({"line": event})
+
+    def _check(self, part: NetworkPart) -> None:
+        try:
+            part.check()
+        except TestbedError as error:
+            self._connection.send({"broken": f"{self._ticket.name}: {error}"})
 
     def _send_files(self) -> None:
         self._sent_files.send_new(self._connection.send)
@@ -129,6 +151,10 @@ class Agent:
         elif kind == "signal":
             for node in message["nodes"]:
                 self._running().send_signal(node, signal.Signals(message["number"]))
+        elif kind == "follow" and self._part is not None:
+            self._part.follow(message)
+        elif kind == "lost" and self._part is not None:
+            self._part.take_losses(message)
         elif kind == "quit":
             self._quit = True
         else:
@@ -162,8 +188,21 @@ class Agent:
         self._plan = fitted(self._plan, self._ticket.nodes)
         warm_up(self._plan)
 
+    def _serve(self, asked: Content) -> int:
+        with self._outside():
+            return links.serve(asked, bind=self._ticket.bind)
+
+    def _measure(self, asked: Content) -> dict[str, Any]:
+        with self._outside():
+            return links.measure(asked)
+
     def _listen(self, asked: Content) -> dict[str, int]:
-        self._endpoints = MachineEndpoints(self._ticket.bind, asked["ports"])
+        ports: dict[str, int] = asked["ports"]
+        if self._part is not None:  # nodes bind the plan's addresses, in their namespaces
+            self._endpoints = Endpoints(self._plan, in_namespaces=True)
+            self._endpoints.beside = frozenset(ports)
+            return ports
+        self._endpoints = MachineEndpoints(self._ticket.bind, ports)
         return self._endpoints.ports
 
     def _put(self, asked: Content) -> None:
@@ -175,13 +214,14 @@ class Agent:
         from testbed.execution.roles import role_maker
 
         assert self._endpoints is not None, "ports are bound before an attempt begins"
-        self._endpoints.meet({node: (host, port) for node, (host, port) in asked["addresses"].items()})
+        if isinstance(self._endpoints, MachineEndpoints):
+            self._endpoints.meet({node: (host, port) for node, (host, port) in asked["addresses"].items()})
         failures = failure_files(self._plan, self._directory)
         checkpoints = checkpoint_files(self._plan, self._directory, self._warn)
         launch = Launch(
             make_role=role_maker(self._plan, checkpoints, failures), event_directory=self._directory / files.EVENTS,
             epoch_ns=asked["epoch_ns"], failures=failures, endpoints=self._endpoints,
-            credentials=credentials(self._ticket, asked["attempt"], self._tls),
+            credentials=credentials(self._ticket, asked["attempt"], self._tls), enter=self._enter(),
         )  # fmt: skip
         wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._attempt.callback(os.close, wake)
@@ -189,6 +229,18 @@ class Agent:
         if failures is not None:
             self._attempt.callback(failures.close)
         self._processes = self._attempt.enter_context(processes)
+
+    def _network_ended(self, asked: Content) -> Any:
+        assert self._part is not None
+        counters = self._part.questions["ended"](asked)
+        self._send_files()
+        return counters
+
+    def _enter(self) -> Callable[[NodePlan], None] | None:
+        if self._part is None:
+            return None
+        network = self._part.network
+        return lambda node: network.enter(node.name)
 
     def _warn(self, line: dict[str, Any]) -> None:
         if line["kind"] == "warning":  # in what stage the run is, the driver says for all
@@ -220,24 +272,26 @@ def about_machine() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main(clock: Callable[[], int] = time.monotonic_ns) -> int:
-    """Run the agent to its end; return the exit status."""
+def main(clock: Callable[[], int] = time.monotonic_ns, outside: str = "") -> int:
+    """Run the agent to its end; return the exit status. ``outside``: as for ``Agent``."""
     die_with_parent(signal.SIGTERM)  # beside the end of standard input
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
     ticket = Ticket(**json.loads(sys.stdin.buffer.readline()))
     os.umask(0o077)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_GONE))
-    directory = new_directory()
+    # in a sandbox, in memory that ends with it: its process id means nothing to those who remove directories outside
+    directory = Path(tempfile.mkdtemp(dir="/run/testbed")) if ticket.emulates else new_directory()
     with contextlib.suppress(OSError):
         os.chdir(ticket.working_directory)
     connection = None
     try:
         tls = tls_of(ticket.pem) if ticket.pem else None
         driver = (ticket.driver[0], int(ticket.driver[1]))
-        connection = connect(driver, ticket.name, bytes.fromhex(ticket.key), tls, CONNECT_LIMIT_S)
+        with inside(outside) if outside else contextlib.nullcontext():
+            connection = connect(driver, ticket.name, bytes.fromhex(ticket.key), tls, CONNECT_LIMIT_S)
         os.register_at_fork(after_in_child=partial(os.close, connection.fileno()))
         connection.send({"hello": about_machine()})
-        Agent(ticket, directory, connection, clock).run()
+        Agent(ticket, directory, connection, clock, outside).run()
     except ControlLost as error:
         sys.stderr.write(f"{ticket.name}: {error}\n")
         return _GONE
@@ -251,6 +305,6 @@ def main(clock: Callable[[], int] = time.monotonic_ns) -> int:
 
 
 if __name__ == "__main__":
-    status = main()
+    status = main(outside=sys.argv[1] if len(sys.argv) > 1 else "")
     sys.stderr.flush()
     os._exit(status)  # a script's threads may still run

@@ -31,10 +31,11 @@ MOST_PATHS = 32  # that are measured; a path takes half a second
 
 def run(plan: Plan, directory: Path, report: Progress) -> None:
     """Run all nodes to their end. Raise the first cause if one fails, ``CapabilityError`` if a machine is missing."""
-    run_with(_starter(plan), plan, directory, report)
+    run_with(starter_of(plan), plan, directory, report)
 
 
-def _starter(plan: Plan) -> AgentStarter:
+def starter_of(plan: Plan) -> AgentStarter:
+    """Return what starts the agents of a run on several machines."""
     assert plan.cluster is not None
     if plan.cluster.address == LOOPBACK:
         from testbed.cluster.loopback import LoopbackAgents
@@ -58,7 +59,7 @@ def run_with(starter: AgentStarter, plan: Plan, directory: Path, report: Progres
             report({"kind": "stage", "name": "measuring the links"})
             _measure(plan, agents, log, epoch_ns, "before")
             report({"kind": "stage", "name": "starting nodes"})
-            _attempts(plan, directory, report, epoch_ns, agents)
+            run_attempts(plan, directory, report, epoch_ns, agents)
             _measure(plan, agents, log, epoch_ns, "after")
         finally:
             log.close()
@@ -66,7 +67,8 @@ def run_with(starter: AgentStarter, plan: Plan, directory: Path, report: Progres
             report({"kind": "capabilities", "cluster": {"address": starter.address, "machines": agents.report()}})
 
 
-def _attempts(plan: Plan, directory: Path, report: Progress, epoch_ns: int, agents: Agents) -> None:
+def run_attempts(plan: Plan, directory: Path, report: Progress, epoch_ns: int, agents: Agents) -> None:
+    """Run all nodes to their end by agents, and again where the plan says so; see ``attempt_until_done``."""
     from testbed.cluster.files import newest_checkpoint, resumed_round
     from testbed.cluster.processes import AgentProcesses
     from testbed.realtime.fleet import Fleet, Launch

@@ -16,7 +16,7 @@ ALWAYS = (
     "testbed/results", "testbed/traffic.py", "testbed/training", "testbed/world.py",
 )  # fmt: skip
 BACK_END = {"simulate": ("testbed/simulation",), "local": ("testbed/realtime",),
-            "cluster": ("testbed/realtime", "testbed/cluster"),
+            "cluster": ("testbed/realtime", "testbed/cluster", "emulation"),
             "emulate": ("testbed/realtime", "emulation"), "exact": ("testbed/realtime", "emulation")}  # fmt: skip
 _SOURCES = (".py", ".c", ".cpp")
 PACKAGES = ("torch", "numpy", "simpy", "scikit-learn")

@@ -26,6 +26,10 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
     """
     from testbed.execution.roles import fitted
 
+    if plan.is_spread:
+        from testbed.execution import emulate_machines
+
+        return emulate_machines.run(plan, directory, report)
     epoch_ns = time.monotonic_ns()
     report = timed(report, epoch_ns)
     plan = fitted(plan)

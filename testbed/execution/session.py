@@ -70,7 +70,7 @@ def _start(plan: Plan, directory: Path) -> HostProcess:
     if plan.back_end == "exact":
         return exact.start(plan, directory)
     command = [sys.executable, "-m", HOST, str(directory)]
-    if plan.back_end == "emulate":
+    if plan.back_end == "emulate" and not plan.is_spread:
         from emulation.sandbox import sandbox_command
 
         command = sandbox_command(command)

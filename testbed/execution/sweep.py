@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.cluster.connection import connect
+from testbed.errors import ScenarioError
 from testbed.execution.sweep_cluster import ClusterPool
 from testbed.execution.sweep_points import SweepPoint, index_of
 from testbed.execution.sweep_pool import OnState, Pool
@@ -73,6 +74,11 @@ def execute(job: SweepJob, on_state: OnState, warn: Warn = _print_warning) -> li
     ``on_state`` is called with a point's state when it changes, ``warn`` with what happens to machines of a cluster.
     """
     if job.cluster:
+        if any(point.plan.back_end == "emulate" and point.plan.is_spread for point in job.points):
+            raise ScenarioError(
+                "--cluster: a point takes one machine, and this scenario takes several for each run; leave --cluster "
+                "out, and runs take them one after the other, or write 'cluster.emulate: false'"
+            )
         connect(job.cluster)  # raises before anything is written
     job.directory.mkdir(parents=True, exist_ok=True)
     atomic.sweep(job.directory)

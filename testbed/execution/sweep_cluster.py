@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from testbed.cluster.connection import ClusterMachine
+from testbed.cluster.machines import SLOT
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution.code_version import code_version
 from testbed.execution.sweep_files import SentFile, named_files, pack
@@ -40,8 +41,6 @@ from testbed.results.summary import sha256_of
 
 ATTEMPTS = 4
 """How often a point is tried whose process or machine dies."""
-SLOT = "emulate"
-"""The resource of machines that may emulate: one such run at a time on each."""
 _POLL_S = 0.5
 _ELSEWHERE_POLL_S = 2.0
 _MEMORY_RESERVE = 1.2

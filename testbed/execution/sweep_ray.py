@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from testbed.cluster.connection import ClusterMachine, import_ray, machines
-from testbed.execution.sweep_cluster import SLOT, PointNeeds, PointReport
+from testbed.cluster.machines import SLOT
+from testbed.execution.sweep_cluster import PointNeeds, PointReport
 from testbed.execution.sweep_machine import PointBroken, PointTask
 from testbed.execution.sweep_worker import PointLost, PointStarted, run_task
 

@@ -408,9 +408,9 @@ class ExactPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachinesPlan:
-    """The machines of a cluster that one data centre is deployed on.
+    """The machines of a cluster that one data centre is deployed on, or, emulated, the one that it is part of.
 
-    label       that they have in the cluster: ``key=value``
+    label       that they have in the cluster: ``key=value``; empty, of an emulated one: any
     machines    how many of them; 0: all
     bind        IPv4 address at which their nodes listen; empty: that of the machine in the cluster
     advertise   at which all others reach them; empty: the same
@@ -426,10 +426,16 @@ class MachinesPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """Where a deployment runs: the cluster's address (``loopback``: on this machine), and machines by data centre."""
+    """Where a deployment runs, or an emulation on several machines.
+
+    address       of the cluster; ``loopback``: on this machine
+    data_centers  their machines
+    machines      of an emulation, how many; 0: all that can emulate
+    """
 
     address: str
     data_centers: dict[str, MachinesPlan]
+    machines: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -453,9 +459,14 @@ class Plan:
     recovery: RecoveryPlan = RecoveryPlan()
     simulation: SimulationPlan = SimulationPlan()
     exact: ExactPlan | None = None  # if that is the back end
-    cluster: ClusterPlan | None = None  # likewise
+    cluster: ClusterPlan | None = None  # if that is the back end, or ``emulate`` on several machines
     code: tuple[CodeFile, ...] = ()  # of techniques, topology readers and trace formats that are not shipped
     program: ProgramPlan | None = None  # instead of a training
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether agents on the machines of a cluster start its nodes."""
+        return self.cluster is not None
 
     def node(self, name: str) -> NodePlan:
         """The node of that name; ``KeyError`` if there is none."""

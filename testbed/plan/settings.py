@@ -85,8 +85,9 @@ def exact_of(scenario: Scenario, nodes: Sequence[NodePlan]) -> ExactPlan | None:
 
 
 def cluster_of(scenario: Scenario, nodes: Sequence[NodePlan]) -> ClusterPlan | None:
-    """Return where a deployment runs. Raise ``ScenarioError`` if a data centre has more nodes than ports."""
-    if scenario.run.on != "cluster":
+    """Return the machines of a run on several. Raise ``ScenarioError`` if a data centre has more nodes than ports."""
+    emulated = scenario.run.on == "emulate" and scenario.cluster.emulate
+    if scenario.run.on != "cluster" and not emulated:
         return None
     sizes = Counter(node.data_center for node in nodes)
     written, machines = scenario.cluster.data_centers, {}
@@ -96,9 +97,10 @@ def cluster_of(scenario: Scenario, nodes: Sequence[NodePlan]) -> ClusterPlan | N
         if first and last - first + 1 < count:
             where = f"{scenario.place_of('cluster', 'data_centers', name)}: cluster.data_centers.{name}.ports"
             raise ScenarioError(f"{where}: {count} nodes need as many ports; write '{first}-{first + count - 1}'")
-        label = section.label or f"dc={name}"
+        label = section.label or ("" if emulated else f"dc={name}")
         machines[name] = _same(MachinesPlan, section.model_copy(update={"label": label}), first_port=first)
-    return ClusterPlan(address=scenario.cluster.address, data_centers=machines)
+    count = scenario.cluster.machines if emulated else 0
+    return ClusterPlan(address=scenario.cluster.address, data_centers=machines, machines=count)
 
 
 def _choice(technique: Technique) -> Choice:

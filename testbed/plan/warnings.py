@@ -39,6 +39,11 @@ def _back_end(scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tu
     if back_end == "cluster" and network.links:
         about = "describe the cluster's own links, which are measured and not changed; deadlines follow from them"
         yield f"topology.links, topology.lan: {about}"
+    if back_end == "emulate" and scenario.cluster.emulate:
+        for name, site in scenario.cluster.data_centers.items():
+            for key in ("machines", "bind", "advertise", "ports"):
+                if getattr(site, key) != type(site).model_fields[key].default:
+                    yield f"cluster.data_centers.{name}.{key}: has no effect on 'emulate'"
     if back_end == "simulate":
         for key in ("mac", "unsent_limit", "shared_memory"):
             if getattr(scenario.transport, key) != type(scenario.transport).model_fields[key].default:

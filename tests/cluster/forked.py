@@ -62,12 +62,15 @@ class ForkedAgent:
             sys.stdin, sys.stderr = open(0, closefd=False), open(2, "w", closefd=False)
             if skew is not None:
                 skew.begin()
-            status = agent.main(time.monotonic_ns)
+            status = self._main()
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else 1
         finally:
             sys.stderr.flush()
             os._exit(status)
+
+    def _main(self) -> int:
+        return agent.main(time.monotonic_ns)
 
     def lost(self) -> str:
         if not self._how:

@@ -34,7 +34,8 @@ PORT = 6379
 START_LIMIT_S = 180.0
 _OBJECT_STORE_BYTES = 200_000_000
 _SWITCH = 240
-_TEMPORARY = "/dev/shm/ray"  # a short path, as names of sockets are limited; own to each machine
+# A short path, as names of sockets are limited; own to each machine, and there in sandboxes too: the code is below it.
+_TEMPORARY = "/mnt/ray"
 # Reaps what is left to it, and has the parent-death signal that unshare has set.
 _INIT = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True: signal.pause()"
 _ENVIRONMENT = {
@@ -73,7 +74,7 @@ class Machine:
             stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         self.init_pid = _only_child(self._unshare)
-        mounts = ["/dev/shm", *(["/tmp"] if own_tmp else [])]
+        mounts = ["/dev/shm", "/mnt", *(["/tmp"] if own_tmp else [])]
         setup = [f"mount -t tmpfs tmpfs {place}" for place in mounts]
         self.run(["sh", "-ec", "; ".join([*setup, f"hostname machine{number}", "ip link set lo up"])])
 

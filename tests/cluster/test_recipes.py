@@ -96,7 +96,7 @@ def hosts(folder: Path) -> Iterator[tuple[list[Machine], dict[str, str]]]:
         for name, text in scripts.items():
             (folder / name).write_text(f"#!/bin/bash\n{text}\n")
             (folder / name).chmod(0o755)
-        env = {"PATH": path, "RAY_TMPDIR": "/dev/shm/ray"}
+        env = {"PATH": path, "RAY_TMPDIR": "/mnt/ray"}
         for machine in machines:
             machine.popen([sys.executable, "-m", "tests.cluster.remote", "serve"], env=env)
         yield machines, env

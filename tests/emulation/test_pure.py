@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import struct
+import time
 from dataclasses import fields, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from emulation.flood import Flood
 from emulation.layout import lay_out
 from emulation.monitor import BusyTime
 from emulation.probe import Capabilities
-from emulation.replay import Replay, Timeline, timelines_of
+from emulation.replay import Replay, StartClock, Timeline, timelines_of
 from emulation.settings import settings, window_share
 from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
 from emulation.shaping.install import delay_line_settings, delay_lines, link_specs, netem_lines, refuse_unsupported
@@ -214,8 +215,8 @@ def test_congestion_control_goes_on_every_route_where_the_default_is_refused() -
 
 
 def test_buffers_hold_the_longest_path() -> None:
-    specs = _specs(plan({("dc0", "dc1"): {"rate_bps": 1e9, "delay_s": 0.15}}))
-    largest = int(settings(TransportPlan(), specs, router=False)["net.ipv4.tcp_rmem"].split()[2])
+    links = plan({("dc0", "dc1"): {"rate_bps": 1e9, "delay_s": 0.15}}).network.links
+    largest = int(settings(TransportPlan(), links, router=False)["net.ipv4.tcp_rmem"].split()[2])
     assert largest > 4 * 1e9 / 8 * 0.3
 
 
@@ -340,9 +341,23 @@ def test_a_slow_lans_delay_is_made_and_a_fast_ones_is_not(wires: bool) -> None:
         assert delay_rules(layout, "dc0/worker1").count("-i eth0 -j NFQUEUE --queue-num 0") == 1
 
 
+def test_a_replay_waits_by_the_clock_as_it_is_known_last() -> None:
+    read, write = os.pipe()
+    now_s = time.monotonic()
+    clock = StartClock(epoch_s=0.0, start_s=now_s + 1000.0, descriptor=read)
+    os.write(write, b'{"epoch_s": 0.0, "start_s": 0.0}\n{"epoch_s": 0.0, "start_s": %f}\n{"epo' % (now_s - 1.0))
+    clock.wait_until(1.05)
+    assert clock.start_s == pytest.approx(now_s - 1.0, abs=1e-5)
+    assert 0.05 <= time.monotonic() - now_s < 10
+    os.close(write)
+    clock.wait_until(1.1)  # nothing more can come
+    assert time.monotonic() - now_s >= 0.1
+    os.close(read)
+
+
 def test_socket_buffers_and_the_initial_window() -> None:
     transport = TransportPlan(receive_buffer_bytes=65_536, send_buffer_bytes=1_000_000)
-    found = settings(transport, _specs(plan({("dc0", "dc1"): {}})), router=False)
+    found = settings(transport, plan({("dc0", "dc1"): {}}).network.links, router=False)
     share = window_share(os.uname().release)
     assert found["net.ipv4.tcp_rmem"].split()[2] == str(int(65_536 / share))
     assert found["net.ipv4.tcp_wmem"] == "4096 65536 1000000"

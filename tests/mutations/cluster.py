@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation, always, edit
 
 AGENTS = "tests/cluster/test_agents.py::"
+DIVISION = "tests/emulation/test_division.py::"
+UNDERLAY = "tests/cluster/test_underlay.py::"
 
 MUTATIONS = {
     "events of other machines are not corrected": Mutation(
@@ -31,6 +33,41 @@ MUTATIONS = {
         "testbed.engine.overlay.group:ThroughputMeter.bytes_per_s",
         edit("message.began_s", "message.sent_at_s"),
         ("tests/engine/test_throughput_meter.py::test_bytes_over_the_time_that_a_transfer_took",),
+    ),
+    "the underlay's delay comes on top of a link's": Mutation(
+        "emulation.shaping.base:Shaper._set_path",
+        edit("path.delay_s - spec.underlay_s", "path.delay_s"),
+        (f"{DIVISION}test_the_delay_of_the_underlay_is_subtracted",),
+    ),
+    "a link between two machines is shaped at both": Mutation(
+        "emulation.shaping.install:link_specs",
+        edit('"" if part is not None and not part.has(vertex) else ', ""),
+        (f"{DIVISION}test_a_link_has_its_rate_where_it_begins_and_its_delay_where_it_ends",),
+    ),
+    "both tunnels of two machines have one number": Mutation(
+        "emulation.division:vni",
+        edit("first + number", "first"),
+        (f"{DIVISION}test_a_cable_between_machines_has_a_tunnel_at_each_end",),
+    ),
+    "links between machines are counted one by one": Mutation(
+        "testbed.cluster.underlay:_sums",
+        edit("if total > there and", "if False and"),
+        (f"{UNDERLAY}test_links_that_are_too_fast_together_are_refused",),
+    ),
+    "the headers of tunnels take nothing": Mutation(
+        "testbed.cluster.underlay:_rate_bps",
+        edit(" * _TUNNEL_SHARE", ""),
+        (f"{UNDERLAY}test_a_link_faster_than_the_machines_network_is_refused",),
+    ),
+    "an underlay that is slower than a link is not noticed": Mutation(
+        "testbed.cluster.underlay:_problems",
+        edit("path.delay_s - least_s > ", "path.delay_s > 1e9 + "),
+        (f"{UNDERLAY}test_a_link_shorter_than_the_machines_network_is_refused",),
+    ),
+    "a replay keeps the first clock": Mutation(
+        "emulation.replay:StartClock._read",
+        always(None),
+        ("tests/emulation/test_pure.py::test_a_replay_waits_by_the_clock_as_it_is_known_last",),
     ),
     "a checkpoint counts before all machines have sent their part": Mutation(
         "testbed.cluster.files:_settle",

@@ -29,7 +29,19 @@ def advertised_nodes_have_ports(scenario: Scenario) -> Found:
             yield Violation(place, "names an address that is translated, and the ports are not known", "write 'ports'")
 
 
+def emulation_on_machines_has_a_cluster(scenario: Scenario) -> Found:
+    """Both ends of a VXLAN tunnel have the same port and number, so that they cannot be on one machine."""
+    if _is_emulated(scenario) and scenario.cluster.address == "loopback":
+        problem = "has one machine, and 'emulate' needs one for each part of the network"
+        cure = "write the address of a Ray cluster, or emulate on this machine: 'cluster.emulate: false'"
+        yield Violation(("cluster", "address"), problem, cure)
+
+
+def _is_emulated(scenario: Scenario) -> bool:
+    return scenario.run.on == "emulate" and scenario.cluster.emulate
+
+
 def programs_stay_on_one_machine(scenario: Scenario) -> Found:
-    if scenario.is_program and scenario.run.on == "cluster":
+    if scenario.is_program and (scenario.run.on == "cluster" or _is_emulated(scenario)):
         problem = "starts a program, and on a cluster only the testbed's own nodes are started"
         yield Violation(("workload",), problem, "write 'on: emulate' or 'local', or start the program by the cluster")

@@ -1,0 +1,211 @@
+"""Emulation on several machines: whole data centres on each, and WAN links between machines as VXLAN tunnels.
+
+This process is the driver, as of a deployment (``testbed.execution.cluster``); agents make the network's parts and
+start the nodes in them. The machines' own network is measured first, and a run refused whose links it cannot carry.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.cluster import links, underlay
+from testbed.cluster.machines import machines_of
+from testbed.cluster.underlay import Pair, UnderlayPath
+from testbed.errors import NetworkMismatch
+from testbed.execution.cluster import run_attempts, starter_of
+from testbed.execution.processes import timed
+from testbed.plan.model import LinkPlan, Plan
+from testbed.results.events import EventLog
+from testbed.results.progress import Progress
+
+if TYPE_CHECKING:
+    from emulation.measurement import Measurement
+    from testbed.cluster.agents import AgentHandle, Agents
+    from testbed.cluster.starting import AgentStarter
+
+RATE_BUDGET_S = 3.0  # for rates of links between machines, after which no further group of links is flooded
+LOST_SHARE = 1e-3  # of a link's packets, by the machines' network: more is a warning
+_MOST_BYTES = 1 << 30  # of a measurement of the underlay, which its time limits
+_BRING_UP_LIMIT_S = 120.0
+_MEASURE_LIMIT_S = 600.0
+_LATE_S = 0.3  # between the beginnings of two agents' floods
+_CORRECT_INTERVAL_S = 2.0
+
+
+def run(plan: Plan, directory: Path, report: Progress) -> None:
+    """Run all nodes to their end. Raise the first cause if one fails, ``CapabilityError`` if a machine cannot emulate,
+    ``NetworkMismatch`` if the machines' network cannot carry the links, or one is far from the plan."""
+    run_with(starter_of(plan), plan, directory, report)
+
+
+def run_with(starter: AgentStarter, plan: Plan, directory: Path, report: Progress) -> None:
+    """Run all nodes by agents that ``starter`` starts."""
+    from testbed.cluster.agents import Agents
+
+    epoch_ns = time.monotonic_ns()
+    report = timed(report, epoch_ns)
+    log = EventLog(directory / "events", "network")
+
+    def record(kind: str, **fields: Any) -> None:
+        log.write(kind, (time.monotonic_ns() - epoch_ns) / 1e9, **fields)
+        if kind == "warning":
+            report({"kind": kind, "node": "network", **fields})
+
+    report({"kind": "stage", "name": "starting agents"})
+    with starter, Agents(plan, directory, starter, epoch_ns) as agents:
+        try:
+            network = MachinesNetwork(plan, agents, record)
+            report({"kind": "stage", "name": "measuring the machines' network"})
+            network.measure_underlay()
+            report({"kind": "stage", "name": "bringing the network up"})
+            network.bring_up(epoch_ns)
+            report({"kind": "stage", "name": "measuring the links"})
+            network.measure()
+            report({"kind": "stage", "name": "starting nodes"})
+            network.start_monitors()
+            run_attempts(plan, directory, network.following(report), epoch_ns, agents)
+            network.end()
+        finally:
+            log.close()
+            agents.correct_events()
+            report({"kind": "capabilities", "cluster": {"address": starter.address, "machines": agents.report()}})
+
+
+class MachinesNetwork:
+    """The emulated network, whose parts agents have. ``record(kind, **fields)`` writes an event of the driver."""
+
+    def __init__(self, plan: Plan, agents: Agents, record: Any) -> None:
+        self._plan, self._agents, self._record = plan, agents, record
+        self._by_name = {agent.name: agent for agent in agents}
+        self._machines = machines_of(plan.network, agents.placements)
+        self._crossing = underlay.crossing(plan, self._machines)
+        self._paths: dict[Pair, UnderlayPath] = {}
+        self._corrected_s = 0.0
+
+    def measure_underlay(self) -> None:
+        """Measure the network between machines that have links to each other. Raise ``NetworkMismatch``."""
+        for pair in self._crossing:
+            self._paths[pair] = self._measured(pair)
+        underlay.refuse_uncarried(self._plan, self._machines, self._paths)
+
+    def _measured(self, pair: Pair) -> UnderlayPath:
+        source, target = (self._by_name[name] for name in pair)
+        token = links.new_token()
+        port = self._agents.ask(target.name, do="serve", token=token)
+        found = self._agents.ask(
+            source.name, do="measure", to=(target.placement.inside, port), token=token, source=source.placement.bind,
+            most_bytes=_MOST_BYTES,
+        )  # fmt: skip
+        if "failed" in found:
+            raise NetworkMismatch(f"{pair[1]} cannot be reached from {pair[0]}: {found['failed']}")
+        self._record("path", path=">".join(pair), when="before", **found)
+        return UnderlayPath(found["min_rtt_s"], found["rate_bps"], found["mtu_bytes"])
+
+    def bring_up(self, epoch_ns: int) -> None:
+        """Let all agents make their parts, and wait until the paths between them work."""
+        mtu_bytes = underlay.mtu_bytes(self._paths.values())
+        if warning := underlay.mtu_warning(mtu_bytes):
+            self._record("warning", message=warning)
+        addresses = {agent.name: agent.placement.inside for agent in self._agents}
+        first_vni = int(self._agents.run_id[:6], 16)
+        questions = {}
+        for agent in self._agents:
+            delays_s = {one: path.delay_s for (one, other), path in self._paths.items() if other == agent.name}
+            part = {
+                "machine": agent.name, "machines": self._machines, "addresses": addresses, "delays_s": delays_s,
+                "first_vni": first_vni, "mtu_bytes": mtu_bytes,
+            }  # fmt: skip
+            questions[agent.name] = {"do": "network", "part": part, "epoch_s": self._agents.epoch_ns(agent) / 1e9}
+        for name, about in self._agents.ask_all(questions, _BRING_UP_LIMIT_S).items():
+            self._by_name[name].about["emulation"] = about
+        self._ask_all("contact")
+
+    def _ask_all(self, do: str) -> dict[str, Any]:
+        return self._agents.ask_all({agent.name: {"do": do} for agent in self._agents}, _BRING_UP_LIMIT_S)
+
+    def measure(self) -> None:
+        """Measure all links, as on one machine, and record it. Raise ``NetworkMismatch`` as ``judge`` does."""
+        from emulation.measurement import Measurement, judge
+
+        found = [each for agent in self._agents for each in self._agents.ask(agent.name, _MEASURE_LIMIT_S, do="links")]
+        judge([*(Measurement(**each) for each in found), *self._measure_rates()], self._record)
+
+    def _measure_rates(self) -> list[Measurement]:
+        """Measure rates of links between machines: of each pair one link of each rate, others while time is left."""
+        from emulation.measurement import repeated
+        from emulation.rates import flood_groups
+
+        pairs = {link.name: pair for pair, found in self._crossing.items() for link in found}
+        everything = [link for found in self._crossing.values() for link in found]
+        results: list[Measurement] = []
+        end_s = time.monotonic() + RATE_BUDGET_S
+        for group in flood_groups(everything, lambda link: (*pairs[link.name], link.rate_bps)):
+            if results and time.monotonic() > end_s:
+                break
+            results += repeated(
+                lambda chosen, group=group: self._flood(  # type: ignore[misc]
+                    [link for link in group if chosen is None or link.name in chosen], pairs
+                )
+            )
+        return results
+
+    def _flood(self, chosen: Sequence[LinkPlan], pairs: Mapping[str, Pair]) -> list[Measurement]:
+        """Flood links together: the agent at each end is asked to do its part at the same time."""
+        from emulation.measurement import Measurement
+
+        names: dict[str, list[str]] = {}
+        for link in chosen:
+            for machine in pairs[link.name]:
+                names.setdefault(machine, []).append(link.name)
+        asked = {name: {"do": "flood", "links": found, "wait_s": _LATE_S} for name, found in names.items()}
+        answers = self._agents.ask_all(asked, _BRING_UP_LIMIT_S)
+        return [Measurement(**each) for answer in answers.values() for each in answer]
+
+    def start_monitors(self) -> None:
+        """Let each agent sample the links whose rate it makes."""
+        self._ask_all("monitor")
+
+    def following(self, report: Progress) -> Progress:
+        """Return a ``report`` that starts traces with training, keeps their clocks right, and counts losses."""
+        start_s: float | None = None
+
+        def on_progress(line: dict[str, Any]) -> None:
+            nonlocal start_s
+            if line["kind"] == "train" and start_s is None:
+                start_s = line["t"]
+            if start_s is not None and time.monotonic() - self._corrected_s > _CORRECT_INTERVAL_S:
+                self._corrected_s = time.monotonic()
+                for agent in self._agents:
+                    self._follow(agent, start_s)
+                self._exchange_losses()
+            report(line)
+
+        return on_progress
+
+    def _follow(self, agent: AgentHandle, start_s: float) -> None:
+        self._agents.send(agent, {"do": "follow", "start_s": self._agents.clock_s(agent, start_s)})
+
+    def _exchange_losses(self) -> None:
+        """Tell agents what the other ends of their links have lost: a link's counters are where it begins."""
+        sources = {link.name: pair[0] for pair, found in self._crossing.items() for link in found}
+        lost: dict[str, dict[str, int]] = {}
+        for answer in self._ask_all("losses").values():
+            for link, packets in answer.items():
+                lost.setdefault(sources[link], {})[link] = packets
+        for machine, found in lost.items():
+            self._agents.send(self._by_name[machine], {"do": "lost", "links": found})
+
+    def end(self) -> None:
+        """End the agents' helpers, and warn of links whose packets the underlay has lost."""
+        self._exchange_losses()
+        answers = self._ask_all("ended")
+        sent = {name: count for answer in answers.values() for name, count in answer["sent"].items()}
+        for answer in answers.values():
+            for name, arrived in answer["arrived"].items():
+                lost = sent[name] - arrived
+                if lost > max(LOST_SHARE * sent[name], 10):
+                    message = f"{name}: the machines' network has lost {lost} of {sent[name]} packets"
+                    self._record("warning", message=message)
