@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from testbed.engine.checkpoint import CheckpointFiles
+from testbed.engine.collectives.inside import MakeSums
 from testbed.engine.roles import make_role
 from testbed.execution.devices import placed
 from testbed.execution.scripts import watch_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import LIBRARIES
+from testbed.policy.collective.inside import inside_of
 from testbed.realtime.node import AnyRole
 from testbed.results.failures import FailureFiles
 
@@ -23,6 +25,10 @@ def fitted(plan: Plan, nodes: Collection[str] | None = None) -> Plan:
         from testbed.execution.distributed.role import require
 
         require(plan, nodes)
+    if _sums_by_library(plan):
+        from testbed.execution.distributed.inside import require as require_inside
+
+        require_inside(plan, nodes)
     return placed(plan, nodes)
 
 
@@ -35,10 +41,13 @@ def role_maker(
     failures  what failed scripts leave behind, if the run has scripts
     """
     if plan.technique.paradigm.kind not in LIBRARIES:
+        make_sums: MakeSums | None = None
+        if _sums_by_library(plan):
+            from testbed.execution.distributed.inside import sums_by_library as make_sums
 
         def make_own(plan: Plan, node: NodePlan) -> AnyRole:
             watch = watch_of(failures, node.name, own=True) if node.role == "worker" else None
-            return make_role(plan, node, files, watch)
+            return make_role(plan, node, files, watch, make_sums)
 
         return make_own
     from testbed.execution.distributed.role import distributed_worker
@@ -47,3 +56,8 @@ def role_maker(
         return distributed_worker(plan, node, files) if node.role == "worker" else make_role(plan, node, files)
 
     return make
+
+
+def _sums_by_library(plan: Plan) -> bool:
+    inside = inside_of(plan.technique.paradigm.options)
+    return inside is not None and inside.library

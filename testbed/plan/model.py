@@ -162,6 +162,11 @@ class SitePlan:
     central: bool = False
     subnet: str | None = None
 
+    @property
+    def is_unshaped(self) -> bool:
+        """Whether emulation leaves the LAN as the machine's memory is: faster than it can make, without delay."""
+        return self.lan_rate_bps > EMULATED_LAN_CEILING_BPS and self.lan_delay_s == 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkPlan:

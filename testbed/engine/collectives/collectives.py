@@ -23,7 +23,7 @@ from testbed.engine.collectives.operation import CollectiveMail, Label, Operatio
 from testbed.policy.collective import Algorithm
 from testbed.policy.collective.ring import all_gather, all_gather_direct, reduce_scatter, ring
 from testbed.policy.collective.schedule import GroupShape, Schedule
-from testbed.policy.collective.tree import broadcast
+from testbed.policy.collective.tree import broadcast, chain_broadcast, chain_reduce
 from testbed.world import World
 
 T = TypeVar("T")
@@ -69,17 +69,34 @@ class Collectives:
         """First element and end of this rank's part of a tensor, for ``reduce_scatter``."""
         return elements * self.rank // self.size, elements * (self.rank + 1) // self.size
 
+    def reduce(self, tensor: Tensor) -> Call[Tensor]:
+        """The sum of all ranks' tensors at the first rank, over a chain; elsewhere ``tensor`` itself."""
+        schedule, operation = chain_reduce(self.rank, self.size, self.shape.segments), self._next()
+        buffer = Flat(self._world, tensor, schedule.bounds(tensor.numel()), self._codec, self.round)
+
+        async def total() -> Tensor:
+            await operation.run(schedule, buffer)
+            return tensor if self.rank else await buffer.result()
+
+        return total()
+
     def broadcast(self, tensor: Tensor, root: int = 0) -> Call[Tensor]:
         """The root's tensor, exactly (no codec). Elsewhere ``tensor`` says only how large it is, and of what type."""
-        schedule = broadcast(self.rank, self.size, root, self.shape.segments)
-        buffer = Flat(self._world, tensor, schedule.bounds(tensor.numel()), None, self.round)
-        running = self._next().run(schedule, buffer)
+        return self._broadcast(tensor, broadcast(self.rank, self.size, root, self.shape.segments))
 
-        async def value() -> Tensor:
-            await running
-            return await buffer.result()
+    def chain_broadcast(self, tensor: Tensor) -> Call[Tensor]:
+        """The first rank's tensor, as ``broadcast``, over a chain: no rank sends it twice."""
+        return self._broadcast(tensor, chain_broadcast(self.rank, self.size, self.shape.segments))
 
-        return value()
+    def broadcast_parts(self, parts: Parts) -> Call[Parts]:
+        """The first rank's parcel; other ranks need not know its size."""
+        operation, buffer = self._next(), Parcels({0: parts})
+
+        async def parcel() -> Parts:
+            await operation.run(broadcast(self.rank, self.size, 0), buffer)
+            return buffer.parcels[0]
+
+        return parcel()
 
     def all_gather(self, tensor: Tensor) -> Call[list[Tensor]]:
         """Every rank's tensor, by rank; they may differ in size and type."""
@@ -109,6 +126,16 @@ class Collectives:
         label = Label(self._name, self._operations, self.round, self.priority, self._epoch)
         self._operations += 1
         return Operation(self._world, self._mail, self.ranks, label, flag)
+
+    def _broadcast(self, tensor: Tensor, schedule: Schedule) -> Call[Tensor]:
+        buffer = Flat(self._world, tensor, schedule.bounds(tensor.numel()), None, self.round)
+        running = self._next().run(schedule, buffer)
+
+        async def value() -> Tensor:
+            await running
+            return await buffer.result()
+
+        return value()
 
     async def _summed(
         self, operation: Operation, tensor: Tensor, schedule: Schedule, wanted: tuple[int, int | None] = (0, None)

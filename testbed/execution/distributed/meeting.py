@@ -24,6 +24,16 @@ class ProcessGroup(Protocol):
         """Return the bytes received from each other worker since the last call."""
 
 
+class InsideGroup(ProcessGroup, Protocol):
+    """Workers of a data centre. What the first worker has is right when the future is done; see ``start``."""
+
+    def start_reduce(self, tensor: Tensor) -> asyncio.Future[None]:
+        """Begin to sum ``tensor`` at the first worker, in place; at others it is spoilt."""
+
+    def start_broadcast(self, tensor: Tensor) -> asyncio.Future[None]:
+        """Begin to copy the first worker's ``tensor`` to the others', in place."""
+
+
 async def exchange(peers: Collectives, value: Any) -> list[Any]:
     """Return the value of every rank, by rank. Values must be JSON; lists come back as tuples."""
     text = torch.frombuffer(bytearray(msgspec.json.encode(value)), dtype=torch.uint8)

@@ -36,7 +36,7 @@ def _options(plan: Plan) -> GlooOptions | MpiOptions:
 def require(plan: Plan, nodes: Collection[str] | None = None) -> None:
     """Raise ``CapabilityError`` if this machine cannot run what the plan asks of ``nodes``, by default of all."""
     here = [worker for worker in plan.training_workers if nodes is None or worker.name in nodes]
-    BACKENDS[_options(plan).backend].require(len(here))
+    BACKENDS[_options(plan).backend].require(len(here), "paradigm.backend")
 
 
 def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> AnyRole:
