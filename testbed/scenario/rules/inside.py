@@ -21,7 +21,7 @@ def workers_sum_whole_rounds(scenario: Scenario) -> Found:
     if _inside(scenario) is None or tiers_of(scenario) != 2:
         return
     for place, problem, cure in _unfit(scenario):
-        yield Violation(place, problem, f"write {cure}, or 'paradigm: {{inside: {SERVERS}}}'")
+        yield Violation(place, problem, f"write {cure}, or 'inside: {SERVERS}'")
 
 
 def _unfit(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
