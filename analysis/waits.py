@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.peers import MODELS
 from testbed.axes import AxisError
 from testbed.ids import data_center_of
-from testbed.policy.collective.inside import inside_of
+from testbed.policy.collective import inside_of
 from testbed.policy.gossip import ALGORITHMS
 from testbed.policy.sync import SYNC
 from testbed.scenario.paradigms import PARADIGMS

@@ -10,8 +10,7 @@ from testbed.engine.roles import make_role
 from testbed.execution.devices import placed
 from testbed.execution.scripts import watch_of
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective import LIBRARIES
-from testbed.policy.collective.inside import inside_of
+from testbed.policy.collective import LIBRARIES, inside_of
 from testbed.realtime.node import AnyRole
 from testbed.results.failures import FailureFiles
 

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from testbed.errors import ScenarioError
 from testbed.plan.model import EMULATED, NetworkPlan, NodePlan
+from testbed.policy.collective import INSIDE, inside_of
 from testbed.policy.collective.gloo import NCCL
-from testbed.policy.collective.inside import INSIDE, inside_of
 from testbed.scenario import Scenario
 
 

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from testbed.codec.options import CODECS
-from testbed.engine.sync_setup import sums_inside
 from testbed.plan.model import NodePlan, Plan
+from testbed.policy.collective import inside_of
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
@@ -55,7 +55,7 @@ def foldable(plan: Plan) -> bool:
         and plan.training.compute == "modelled"
         and MODELS[plan.training.model.kind].takes != SCRIPT
         and tiers > 0
-        and not sums_inside(plan)
+        and inside_of(technique.paradigm.options) is None
         and SYNC[technique.sync_tier1.kind].waits
         and not SYNC[technique.sync_tier1.kind].needs_reports
         and not OVERLAYS[overlay.kind].relays

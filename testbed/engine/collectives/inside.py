@@ -26,7 +26,7 @@ from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
 from testbed.engine.slicing import needs_loss
 from testbed.placing import SIZES_ONLY, place_of
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective.inside import inside_of
+from testbed.policy.collective import inside_of
 from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.shard.slices import grouped
 from testbed.state import State

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from testbed.axes import option
 from testbed.policy.collective.butterfly import binary_blocks, butterfly, recursive_doubling
 from testbed.policy.collective.gloo import GlooOptions
 from testbed.policy.collective.hierarchical import blueconnect, three_phase_ring, torus2d
+from testbed.policy.collective.inside import SERVERS, Inside
 from testbed.policy.collective.mpi import MpiOptions
 from testbed.policy.collective.overlap import AFTERWARDS, OVERLAP
 from testbed.policy.collective.ring import bidirectional_ring, direct, ring
@@ -52,6 +54,14 @@ SELECTORS = ("exact", "published", "random")
 
 LIBRARIES: dict[str, type[GlooOptions | MpiOptions]] = {"gloo": GlooOptions, "mpi": MpiOptions}
 """Paradigms whose sums are made by a library with sockets of its own."""
+
+INSIDE = {"ring": Inside(), "gloo": Inside(library=True), "nccl": Inside(library=True, on_gpu=True)}
+"""How workers of a data centre sum among themselves: around a ring of this project's, or by a library."""
+
+
+def inside_of(options: Mapping[str, Any]) -> Inside | None:
+    """Return how workers sum inside, by the options of a paradigm; ``None`` if they do not."""
+    return INSIDE.get(options.get("inside", SERVERS))
 
 
 @dataclass(frozen=True, slots=True)

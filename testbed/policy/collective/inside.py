@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 SERVERS = "servers"  # of ``hips``: workers do not, their local server sums
 
@@ -15,11 +13,3 @@ class Inside:
 
     library: bool = False
     on_gpu: bool = False
-
-
-INSIDE = {"ring": Inside(), "gloo": Inside(library=True), "nccl": Inside(library=True, on_gpu=True)}
-
-
-def inside_of(options: Mapping[str, Any]) -> Inside | None:
-    """Return how workers sum inside, by the options of a paradigm; ``None`` if they do not."""
-    return INSIDE.get(options.get("inside", SERVERS))

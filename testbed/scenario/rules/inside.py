@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from testbed.codec.options import CODECS
-from testbed.policy.collective.inside import INSIDE, SERVERS, Inside, inside_of
+from testbed.policy.collective import INSIDE, inside_of
+from testbed.policy.collective.inside import SERVERS, Inside
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
 from testbed.scenario.reading.violations import Violation
