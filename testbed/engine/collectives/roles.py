@@ -5,8 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from testbed.codec.base import Codec
+from testbed.codec.on_device import OnDevice
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
+from testbed.devices.accelerator import CPU, accelerator_of
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight, weight_inside
 from testbed.engine.checkpoint import CheckpointFiles
@@ -27,6 +29,7 @@ from testbed.engine.collectives.worker import Exchange, Exchanges, Names, bucket
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.errors import ScenarioError
+from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE, SPARSE, AllReduceOptions
 from testbed.policy.collective.overlap import BUCKETS
@@ -111,12 +114,13 @@ class _SumMaker:
         options, world = self._options, self._world
         codec = self._codec()
         if codec is not None and not CODECS[self._choice.kind].dense:
-            return GatheredSum(world, self._group(self._ranks.names, f"bucket {bucket}"), codec, bucket)
+            group = self._group(self._ranks.names, f"bucket {bucket}")
+            return GatheredSum(world, group, self._where_gradients_are(codec), bucket)
         if options.algorithm in ALL_REDUCE:
             shape = self._ranks.shape(options.segments or self._segments(elements))
             name = f"{self._prefix}bucket {bucket}"
             group = Collectives(world, self._mail, self._ranks.names, codec, shape=shape, name=name)
-            return DenseSum(group, ALL_REDUCE[options.algorithm])
+            return DenseSum(world, group, ALL_REDUCE[options.algorithm])
         own = OwnChoice(world, options.density, self._plan.seed, options.selector)
         if not SPARSE[options.algorithm].hierarchical or self._tier == 1:
             return FlatTopK(world, self._group(self._ranks.names, f"bucket {bucket}"), own)
@@ -134,6 +138,11 @@ class _SumMaker:
 
     def _group(self, names: tuple[str, ...], name: str) -> Collectives:
         return Collectives(self._world, self._mail, names, name=f"{self._prefix}{name}")
+
+    def _where_gradients_are(self, codec: Codec) -> Codec:
+        node = self._plan.node(self._world.node)
+        on_host = node.device.kind == CPU.type
+        return codec if on_host else OnDevice(codec, accelerator_of(place_of(self._plan, node)))
 
     def _codec(self) -> Codec | None:
         """Return a codec of its own for each bucket; ``None`` if values travel as they are."""

@@ -20,15 +20,17 @@ class Backend:
     """``make_group``: make a group of training workers, in each of them.
 
     ``require``: raise ``CapabilityError`` if this machine cannot serve so many workers, as a named option asks.
+    ``on_gpu``: it sums tensors on GPUs, without a copy to main memory.
     """
 
     make_group: Callable[[RealWorld, Plan, Collectives], Awaitable[ProcessGroup]]
     require: Callable[[int, str], object]
+    on_gpu: bool = False
 
 
 BACKENDS = {
     "gloo": Backend(gloo_group, lambda workers, option: None),
-    "nccl": Backend(nccl_group, require_per_worker),
+    "nccl": Backend(nccl_group, require_per_worker, on_gpu=True),
     "mpi": Backend(mpi_group, lambda workers, option: load_mpi()),
 }
 INSIDE_GROUPS: dict[str, Callable[[RealWorld, Plan, Collectives], Awaitable[InsideGroup]]] = {

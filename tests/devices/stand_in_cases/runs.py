@@ -26,6 +26,8 @@ FEW = ("training.model=mlp", "training.rounds=4", "training.evaluate_every=2", "
 DENSE = 16_384  # bytes of the model's one large tensor: 64 inputs, 64 units
 AT_WORKERS = "optimizer={kind: adam, at: worker}"
 SPARSE = "codec={kind: topk, bound: 100, ratio: 0.01}"
+RING = "paradigm={kind: hips, inside: ring}"
+SPARSE_ABOVE = "codec={tier1: none, tier2: {kind: topk, bound: 100, ratio: 0.01}}"
 
 
 def simulated(folder: Path, *overrides: str) -> Finished:
@@ -52,6 +54,20 @@ def simulated(folder: Path, *overrides: str) -> Finished:
         pytest.param(("order={kind: p3, overlap: layers}",), marks=pytest.mark.slow),
         pytest.param(("overlay=tsengine",), marks=pytest.mark.slow),
         pytest.param(("order=dgt",), marks=pytest.mark.slow),
+        (RING, SPARSE_ABOVE),
+        pytest.param(("paradigm={kind: allreduce, algorithm: hitopk}",), marks=pytest.mark.slow),
+        pytest.param(("paradigm=allreduce", SPARSE), marks=pytest.mark.slow),
+        pytest.param(
+            ("paradigm={kind: hips, inside: ring}", "sync={kind: hfa, k1: 2}", AT_WORKERS), marks=pytest.mark.slow
+        ),
+        pytest.param(("paradigm={kind: hips, inside: ring}", "device.server_device=cuda"), marks=pytest.mark.slow),
+        pytest.param(("paradigm={kind: allreduce, algorithm: hitopk, coordinated: true}",), marks=pytest.mark.slow),
+        pytest.param(("paradigm={kind: allreduce, algorithm: flat_topk}",), marks=pytest.mark.slow),
+        pytest.param(("paradigm={kind: allreduce, optimizer_work: update}",), marks=pytest.mark.slow),
+        pytest.param(("paradigm={kind: allreduce, optimizer_work: update}", "optimizer=lars"), marks=pytest.mark.slow),
+        pytest.param(("paradigm={kind: allreduce, overlap: buckets, bucket: 4 KB}",), marks=pytest.mark.slow),
+        pytest.param(("paradigm=allreduce", "sync={kind: diloco, h: 2}"), marks=pytest.mark.slow),
+        pytest.param(("paradigm=allreduce", "sync={kind: hfa, k1: 2}", "codec=fp16"), marks=pytest.mark.slow),
         pytest.param(("paradigm=allreduce",), marks=pytest.mark.slow),
         pytest.param(("paradigm=gossip",), marks=pytest.mark.slow),
     ],
@@ -72,21 +88,42 @@ def dense_copies(folder: Path, rounds: int, *technique: str) -> tuple[int, int]:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_under_a_sparse_codec_no_round_copies_a_dense_tensor(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "technique",
+    [
+        (SPARSE,),
+        ("paradigm=allreduce", SPARSE),
+        ("paradigm={kind: allreduce, algorithm: flat_topk}",),
+        ("paradigm={kind: allreduce, algorithm: hitopk}", "data_centers[*].workers=1"),
+    ],
+    ids=" ".join,
+)
+def test_under_a_sparse_codec_no_round_copies_a_dense_tensor(technique: tuple[str, ...], tmp_path: Path) -> None:
     """Before the first round first values are, and after the last one those that the run ends with."""
-    assert dense_copies(tmp_path / "two", 2, SPARSE) == dense_copies(tmp_path / "four", 4, SPARSE)
+    assert dense_copies(tmp_path / "two", 2, *technique) == dense_copies(tmp_path / "four", 4, *technique)
 
 
 @pytest.mark.usefixtures("gpu")
-def test_a_dense_codec_copies_each_tensor_once_a_round(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "technique",
+    [
+        (),
+        (RING, SPARSE_ABOVE),
+        ("paradigm=allreduce",),
+        ("paradigm={kind: allreduce, algorithm: hitopk}",),  # dense among the two of a data centre
+    ],
+    ids=" ".join,
+)
+def test_a_dense_sum_copies_each_tensor_once_a_round(technique: tuple[str, ...], tmp_path: Path) -> None:
     """Six workers, one large tensor, both ways: the count sees copies, where there are any."""
-    two, four = dense_copies(tmp_path / "two", 2), dense_copies(tmp_path / "four", 4)
+    two, four = dense_copies(tmp_path / "two", 2, *technique), dense_copies(tmp_path / "four", 4, *technique)
     assert (four[0] - two[0], four[1] - two[1]) == (2 * 6, 2 * 6)
 
 
 @pytest.mark.usefixtures("gpu")
-def test_local_steps_copy_nothing(tmp_path: Path) -> None:
-    few, many = ("sync={kind: hfa, k1: 1}", AT_WORKERS), ("sync={kind: hfa, k1: 6}", AT_WORKERS)
+@pytest.mark.parametrize("paradigm", ["hips", "allreduce", "{kind: hips, inside: ring}"])
+def test_local_steps_copy_nothing(paradigm: str, tmp_path: Path) -> None:
+    few, many = ((f"paradigm={paradigm}", f"sync={{kind: hfa, k1: {k1}}}", AT_WORKERS) for k1 in (1, 6))
     assert dense_copies(tmp_path / "few", 2, *few) == dense_copies(tmp_path / "many", 2, *many)
 
 

@@ -52,7 +52,7 @@ def make_sum(world: World, mail: CollectiveMail, kind: str, density: float, work
         return HiTopK(world, inside, across, CoordinatedChoice(world, inside, density))
     if kind == "flat":
         return FlatTopK(world, everybody, own)
-    return DenseSum(everybody, ALL_REDUCE[kind])
+    return DenseSum(world, everybody, ALL_REDUCE[kind])
 
 
 def program_of(kind: str, rank: int, *, rounds: int = ROUNDS, size: int = SIZE, density: float = DENSITY) -> Program:
