@@ -7,7 +7,7 @@ from torch import Tensor
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import aggregation_weights, contribution_weight
 from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
-from testbed.engine.collectives.inside import MakeSums, Neighbours, inside_store, neighbours_of
+from testbed.engine.collectives.inside import MakeLibrary, Neighbours, inside_store, neighbours_of
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.dgt.receiver import block_receiver
 from testbed.engine.dgt.sender import block_route
@@ -41,13 +41,13 @@ from testbed.world import Role, World
 
 def make_role(
     plan: Plan, node: NodePlan, files: CheckpointFiles | None = None, watch: ScriptWatch | None = None,
-    make_sums: MakeSums | None = None,
+    make_library: MakeLibrary | None = None,
 ) -> Role:  # fmt: skip
     """Return the coroutine function that plays ``node``; data and model, which need no clock, are made here.
 
     files  where checkpoints are written and read, in a run that has any
     watch  of the scripts of this process
-    make_sums  of a library, where workers sum by one inside a data centre
+    make_library  among the workers of a data centre, where a library sums
     """
     if node.role == "scheduler":
         return Scheduler(plan, files)
@@ -58,10 +58,12 @@ def make_role(
     if MODELS[plan.training.model.kind].takes == SCRIPT:
         return _script(plan, node, files, watch)
     without_servers = WITHOUT_SERVERS.get(plan.technique.paradigm.kind)
-    return without_servers(plan, node, files) if without_servers else _worker(plan, node, files, make_sums)
+    if without_servers is None:
+        return _worker(plan, node, files, make_library)
+    return without_servers(plan, node, files, **({"make_library": make_library} if make_library else {}))
 
 
-def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_sums: MakeSums | None) -> Role:
+def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_library: MakeLibrary | None) -> Role:
     learner = guarded(plan, node, make_learner(plan, node))
     work = local_work_of(plan, node, learner)
     shape = shape_of(plan, learner) if overlaps(plan) else None
@@ -78,7 +80,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_sums
         await session.join()
         store.membership_epoch = membership.epoch
         checkpointer = Checkpointer(world, membership, plan, files)
-        pushes = await inside_store(world, plan, store, neighbours, make_sums) if neighbours else store
+        pushes = await inside_store(world, plan, store, neighbours, make_library) if neighbours else store
         parts = WorkerParts(pushes, learner, work, membership, checkpointer, departure)
         worker = PipelinedWorker(world, plan, node, parts, shape) if shape else Worker(world, plan, node, parts)
         rounds = await worker.run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from testbed.engine.checkpoint import CheckpointFiles
-from testbed.engine.collectives.inside import MakeSums
+from testbed.engine.collectives.inside import MakeLibrary
 from testbed.engine.roles import make_role
 from testbed.execution.devices import placed
 from testbed.execution.scripts import watch_of
@@ -24,7 +24,7 @@ def fitted(plan: Plan, nodes: Collection[str] | None = None) -> Plan:
         from testbed.execution.distributed.role import require
 
         require(plan, nodes)
-    if _sums_by_library(plan):
+    if _library_inside(plan):
         from testbed.execution.distributed.inside import require as require_inside
 
         require_inside(plan, nodes)
@@ -40,13 +40,13 @@ def role_maker(
     failures  what failed scripts leave behind, if the run has scripts
     """
     if plan.technique.paradigm.kind not in LIBRARIES:
-        make_sums: MakeSums | None = None
-        if _sums_by_library(plan):
-            from testbed.execution.distributed.inside import sums_by_library as make_sums
+        make_library: MakeLibrary | None = None
+        if _library_inside(plan):
+            from testbed.execution.distributed.inside import make_library
 
         def make_own(plan: Plan, node: NodePlan) -> AnyRole:
             watch = watch_of(failures, node.name, own=True) if node.role == "worker" else None
-            return make_role(plan, node, files, watch, make_sums)
+            return make_role(plan, node, files, watch, make_library)
 
         return make_own
     from testbed.execution.distributed.role import distributed_worker
@@ -57,6 +57,6 @@ def role_maker(
     return make
 
 
-def _sums_by_library(plan: Plan) -> bool:
+def _library_inside(plan: Plan) -> bool:
     inside = inside_of(plan.technique.paradigm.options)
     return inside is not None and inside.library

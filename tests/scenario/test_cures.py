@@ -73,6 +73,10 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     (RING, "recovery={on_failure: continue}"): [("recovery={on_failure: restart}",), AT_SERVERS],
     (GLOO, "run.on=simulate"): [("run.on=local",), ("run.on=emulate",), (RING,)],
     (GLOO, "transport.tls=true"): [(RING,), ("transport.tls=false",)],
+    ("paradigm={kind: allreduce, algorithm: hitopk, inside: gloo}", "run.on=simulate"): [
+        ("run.on=local",), ("paradigm={kind: allreduce, algorithm: hitopk, inside: ring}",)
+    ],
+    ("paradigm={kind: allreduce, inside: gloo}",): [("+paradigm=allreduce",)],
     ("order=dgt", "sync=hfa", "optimizer={kind: adam, at: worker}"): [
         ("order={kind: dgt, late: retransmit, code: exact}",)
     ],

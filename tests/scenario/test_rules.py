@@ -34,6 +34,8 @@ EXAMPLES = [
     (RING, "recovery={on_failure: continue}"),
     (GLOO, "run.on=simulate"),
     (GLOO, "transport.tls=true"),
+    ("paradigm={kind: allreduce, algorithm: hitopk, inside: gloo}", "run.on=simulate"),
+    ("paradigm={kind: allreduce, inside: gloo}",),
     ("paradigm={kind: hips, pull: rows}",),
     (*TABLES, "training.compute=modelled", "run.on=simulate"),
     (*TABLES, "training.loading=cached"),

@@ -20,6 +20,7 @@ from testbed.engine import coding
 from testbed.engine.aggregation import merge_notes
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
+from testbed.engine.collectives.sums import Shards
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import copying
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
@@ -47,7 +48,11 @@ class Sums(Protocol):
         """Return the first worker's tensor; elsewhere ``tensor`` only says how large it is. It may be written to."""
 
 
-MakeSums = Callable[[Any, Plan, Collectives], Awaitable[Sums]]
+class Library(Sums, Shards, Protocol):
+    """Both, by a library."""
+
+
+MakeLibrary = Callable[[Any, Plan, Collectives], Awaitable[Library]]
 """From the world, the Plan, and this project's own operations among the same workers."""
 
 
@@ -62,10 +67,6 @@ class OwnSums:
 
     async def broadcast(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
         return await self._group.chain_broadcast(tensor)
-
-
-async def _own_sums(world: World, plan: Plan, group: Collectives) -> Sums:
-    return OwnSums(group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +86,18 @@ def neighbours_of(plan: Plan, node: NodePlan) -> tuple[str, ...]:
 
 
 async def inside_store(
-    world: World, plan: Plan, store: KVWorker, neighbours: Neighbours, make_sums: MakeSums | None
+    world: World, plan: Plan, store: KVWorker, neighbours: Neighbours, make_library: MakeLibrary | None
 ) -> InsideStore:
     """Return the store of a worker that sums with its ``neighbours``; ``store``: its own, which only the first uses."""
     inside = inside_of(plan.technique.paradigm.options)
-    assert inside is not None and (make_sums is not None) == inside.library, "a library's groups are made by who has it"
+    assert inside is not None and (make_library is not None) == inside.library, (
+        "a library's groups are made by who has it"
+    )
     size = len(neighbours.names)
     shape = GroupShape(size, segments=_SEGMENTS if size > 2 else 1)
     group = Collectives(world, neighbours.mail, neighbours.names, shape=shape, name="inside")
     group.round = PULL_ROUND
-    sums = await (make_sums or _own_sums)(world, plan, group)
+    sums = await make_library(world, plan, group) if make_library else OwnSums(group)
     place = place_of(plan, plan.node(world.node))
     return InsideStore(world, store, group, sums, place if inside.on_gpu or place == SIZES_ONLY else _CPU, plan)
 

@@ -217,6 +217,40 @@ class FlatTopK:
         return await scattered(self._world, gradient, parcels, round_), flag
 
 
+class Shards(Protocol):
+    """How the workers of a data centre share the sum of their tensors: each has a part of it."""
+
+    async def reduce_scatter(self, tensor: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
+        """Return this worker's part of the sum, where ``tensor`` is, and a flag that ``all_gather`` is to be given."""
+
+    async def all_gather(self, part: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
+        """Return all workers' parts, joined, and whether one of them raised its flag."""
+
+
+class OwnShards:
+    """``Shards`` by this project's own operations, around a ring in main memory. One worker alone has all."""
+
+    def __init__(self, world: World, inside: Collectives) -> None:
+        self._world, self._inside = world, inside
+
+    async def reduce_scatter(self, tensor: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
+        self._inside.round = round_
+        if self._inside.size == 1:
+            return tensor, flag
+        mine, flag = await self._inside.reduce_scatter(await coding.exact(self._world, tensor), flag)
+        (part,) = await coding.to_device(self._world, (mine,), tensor.device)
+        return part, flag
+
+    async def all_gather(self, part: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
+        if self._inside.size == 1:
+            return part, flag
+        mine = await coding.exact(self._world, part)
+        parts, flag = await self._inside.all_gather_parts((mine,), flag=flag)
+        whole = torch.cat([each for (each,) in parts])
+        (placed,) = await coding.to_device(self._world, (whole,), part.device)
+        return placed, flag
+
+
 class HiTopK:
     """HiTopKComm (Shi et al., MLSys 2021): between data centres only the largest elements of each one's sum travel.
 
@@ -225,8 +259,9 @@ class HiTopK:
     it up, and all-gather inside. Order of a sum: inside around the ring, then data centre by data centre.
     """
 
-    def __init__(self, world: World, inside: Collectives, across: Collectives, choose: Chooser) -> None:
-        self._world, self._inside, self._across, self._choose = world, inside, across, choose
+    def __init__(self, world: World, shards: Shards, across: Collectives, choose: Chooser, bucket: int) -> None:
+        self._world, self._shards, self._across, self._choose = world, shards, across, choose
+        self._bucket = bucket
 
     def state(self) -> State:
         return self._choose.state()
@@ -235,20 +270,12 @@ class HiTopK:
         self._choose.load_state(state)
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
-        self._inside.round = self._across.round = round_
-        world, alone, device = self._world, self._inside.size == 1, gradient.device
-        shard = gradient
-        if not alone:
-            mine, flag = await self._inside.reduce_scatter(await coding.exact(world, gradient), flag)
-            (shard,) = await coding.to_device(world, (mine,), device)
-        chosen = await coding.to_host(world, _to_wire(await self._choose(shard, round_)))
+        self._across.round = round_
+        shard, flag = await self._shards.reduce_scatter(gradient, self._bucket, round_, flag)
+        chosen = await coding.to_host(self._world, _to_wire(await self._choose(shard, round_)))
         parcels, flag = await self._across.all_gather_parts(chosen, flag=flag)
-        total = await scattered(world, shard, parcels, round_)
-        if alone:
-            return total, flag
-        shards, flag = await self._inside.all_gather_parts((await coding.exact(world, total),), flag=flag)
-        (placed,) = await coding.to_device(world, (torch.cat([part for (part,) in shards]),), device)
-        return placed, flag
+        total = await scattered(self._world, shard, parcels, round_)
+        return await self._shards.all_gather(total, self._bucket, round_, flag)
 
 
 async def scattered(world: World, like: Tensor, parcels: Sequence[Parts], round_: int) -> Tensor:

@@ -25,13 +25,19 @@ class ProcessGroup(Protocol):
 
 
 class InsideGroup(ProcessGroup, Protocol):
-    """Workers of a data centre. What the first worker has is right when the future is done; see ``start``."""
+    """Workers of a data centre, with more operations; see ``start``."""
 
     def start_reduce(self, tensor: Tensor) -> asyncio.Future[None]:
-        """Begin to sum ``tensor`` at the first worker, in place; at others it is spoilt."""
+        """Begin to sum ``tensor`` at the first worker, in place; at others its content is lost."""
 
     def start_broadcast(self, tensor: Tensor) -> asyncio.Future[None]:
         """Begin to copy the first worker's ``tensor`` to the others', in place."""
+
+    def start_reduce_scatter(self, part: Tensor, tensor: Tensor) -> asyncio.Future[None]:
+        """Begin to sum ``tensor``, of which each worker gets one ``part``, all of one size."""
+
+    def start_all_gather(self, tensor: Tensor, part: Tensor) -> asyncio.Future[None]:
+        """Begin to join all workers' ``part`` in ``tensor``."""
 
 
 async def exchange(peers: Collectives, value: Any) -> list[Any]:

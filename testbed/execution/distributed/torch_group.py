@@ -86,6 +86,13 @@ class _Gloo:
     def start_broadcast(self, tensor: Tensor) -> asyncio.Future[None]:
         return _done(self.group.broadcast(tensor, 0))
 
+    def start_reduce_scatter(self, part: Tensor, tensor: Tensor) -> asyncio.Future[None]:
+        work = self.group._reduce_scatter_base(part, tensor)  # torch gives this one no future
+        return asyncio.get_running_loop().run_in_executor(None, _waited, work)
+
+    def start_all_gather(self, tensor: Tensor, part: Tensor) -> asyncio.Future[None]:
+        return _done(self.group._allgather_base(tensor, part))
+
     def received_bytes(self) -> dict[str, int]:
         return self.meter.since_last()
 
@@ -108,14 +115,22 @@ class _Nccl:
         there = tensor.to(self.device)
         return self._finished(self.group.broadcast(there, 0), tensor, there)
 
-    def _finished(self, work: Any, tensor: Tensor, there: Tensor) -> asyncio.Future[None]:
-        return asyncio.get_running_loop().run_in_executor(None, self._finish, work, tensor, there)
+    def start_reduce_scatter(self, part: Tensor, tensor: Tensor) -> asyncio.Future[None]:
+        there = part.to(self.device)
+        return self._finished(self.group._reduce_scatter_base(there, tensor.to(self.device)), part, there)
 
-    def _finish(self, work: Any, tensor: Tensor, there: Tensor) -> None:
+    def start_all_gather(self, tensor: Tensor, part: Tensor) -> asyncio.Future[None]:
+        there = tensor.to(self.device)
+        return self._finished(self.group._allgather_base(there, part.to(self.device)), tensor, there)
+
+    def _finished(self, work: Any, result: Tensor, there: Tensor) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().run_in_executor(None, self._finish, work, result, there)
+
+    def _finish(self, work: Any, result: Tensor, there: Tensor) -> None:
         work.wait()
-        if there is not tensor:
-            tensor.copy_(there)
-        torch.cuda.synchronize(self.device)  # ``wait`` orders streams only, and other threads have others
+        if there is not result:
+            result.copy_(there)
+        torch.cuda.synchronize(self.device)  # ``wait`` only orders streams, and other threads have others
 
     def received_bytes(self) -> dict[str, int]:
         return {}  # between GPUs of one machine nothing goes over sockets
@@ -127,6 +142,10 @@ def _done(work: Any) -> asyncio.Future[None]:
     future = work.get_future()
     future.add_done_callback(lambda ended: loop.call_soon_threadsafe(_settle, done, ended.wait))
     return done
+
+
+def _waited(work: Any) -> None:
+    work.wait()
 
 
 def _settle(done: asyncio.Future[None], result: Callable[[], object]) -> None:

@@ -88,6 +88,12 @@ class AllReduceOptions:
         choices=SELECTORS,
     )
     coordinated: bool = option(False, "hitopk: choose the largest of the whole data centre, not of each shard")
+    inside: str = option(
+        "ring",
+        "hitopk: how the workers of a data centre sum before they choose, and gather. ring: by this project's own "
+        "collectives; gloo, nccl: by torch.distributed, on the CPU or on GPUs",
+        choices=tuple(INSIDE),
+    )
     optimizer_work: str = option(
         "replicated",
         "replicated: each worker takes the whole optimizer step; norms: each takes LARS' norms of a share; "
@@ -106,7 +112,7 @@ class AllReduceOptions:
         else:
             looked_at |= {"density"} if self.coordinated else {"density", "selector"}
             if SPARSE[self.algorithm].hierarchical:
-                looked_at.add("coordinated")
+                looked_at |= {"coordinated", "inside"}
         for each in fields(AllReduceOptions):
             if each.name not in looked_at and getattr(self, each.name) != each.default:
                 sparse = self.algorithm in SPARSE

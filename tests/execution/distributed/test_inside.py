@@ -84,6 +84,36 @@ def test_a_killed_worker_ends_its_group_and_all_begin_again(by_gloo: Finished, t
     assert again.hashes("worker") == by_gloo.hashes("worker")
 
 
+HITOPK = "paradigm={{kind: allreduce, algorithm: hitopk, density: 0.05, bucket: 8 KB, inside: {}}}"
+
+
+@pytest.mark.parametrize(
+    "more", [(), pytest.param(("training.target_accuracy=0.15", "training.rounds=40"), marks=pytest.mark.slow)]
+)  # 6 s
+def test_parts_of_two_have_the_bits_of_a_ring(more: tuple[str, ...], tmp_path: Path) -> None:
+    """Of odd sizes and several buckets. That the target is reached is known to all in the same round."""
+    settings = (
+        "data_centers[*].workers=2",
+        "training.model={kind: mlp, hidden: 67}",
+        "training.evaluate_every=1",
+        *more,
+    )
+    ring = run(tmp_path / "ring", *SETTINGS, *settings, HITOPK.format("ring"))
+    ended = trained(tmp_path / "gloo", "local", *settings, HITOPK.format("gloo"))
+    assert ended.hashes("worker") == ring.hashes()
+    assert {end["rounds"] for end in ended.of_kind("final") if end["role"] == "worker"} == {
+        end["rounds"] for end in ring.of_kind("final") if end["role"] == "worker"
+    }
+    assert {*carried(ended, "east/worker0")} == {"east/worker1"}
+
+
+@pytest.mark.slow  # 5 s
+def test_parts_of_three_are_equal_at_all_workers(tmp_path: Path) -> None:
+    settings = ("data_centers[*].workers=3", HITOPK.replace("density", "overlap: buckets, coordinated: true, density"))
+    ended = trained(tmp_path / "gloo", "local", *(each.format("gloo") for each in settings))
+    assert len(ended.hashes("worker")) == 1
+
+
 @pytest.mark.parametrize("gpus", [0, 5])
 def test_nccl_needs_a_gpu_for_each_worker(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
     there = [Gpu(index, f"GPU-{index}", "H200", "570", 1 << 37, 1 << 37, "9.0") for index in range(gpus)]
