@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -44,7 +44,8 @@ async def nccl_group(world: RealWorld, plan: Plan, peers: Collectives) -> Inside
     """NCCL, one GPU per worker: that on which it computes or, if that is not its own, by rank on its machine."""
     store, device = await _store(world, plan, peers), _own_gpu(world, plan)
     make, options = _LIBRARY.ProcessGroupNCCL, _LIBRARY.ProcessGroupNCCL.Options()
-    return _Nccl(await asyncio.to_thread(make, store, peers.rank, peers.size, options), store, device)
+    made = await asyncio.to_thread(make, store, peers.rank, peers.size, options)
+    return _Nccl(made, store, device, peers.ranks, peers.rank)
 
 
 def _own_gpu(world: RealWorld, plan: Plan) -> torch.device:
@@ -99,29 +100,53 @@ class _Gloo:
 
 @dataclass(slots=True)
 class _Nccl:
+    """NCCL says nothing of bytes, and between GPUs none cross a socket: those are counted that its rings must move."""
+
     group: Any
     store: Any
     device: torch.device
+    ranks: tuple[str, ...]
+    rank: int
+    moved: dict[str, int] = field(default_factory=dict)
 
     def start(self, tensor: Tensor) -> asyncio.Future[None]:
         there = tensor.to(self.device)
+        self._count(self.rank - 1, 2 * self._without_one(tensor))
         return self._finished(self.group.allreduce([there]), tensor, there)
 
     def start_reduce(self, tensor: Tensor) -> asyncio.Future[None]:
         there = tensor.to(self.device)
+        if self.rank + 1 < len(self.ranks):
+            self._count(self.rank + 1, tensor.nbytes)
         return self._finished(self.group.reduce(there, 0), tensor, there)
 
     def start_broadcast(self, tensor: Tensor) -> asyncio.Future[None]:
         there = tensor.to(self.device)
+        if self.rank:
+            self._count(self.rank - 1, tensor.nbytes)
         return self._finished(self.group.broadcast(there, 0), tensor, there)
 
     def start_reduce_scatter(self, part: Tensor, tensor: Tensor) -> asyncio.Future[None]:
         there = part.to(self.device)
+        self._count(self.rank - 1, self._without_one(tensor))
         return self._finished(self.group._reduce_scatter_base(there, tensor.to(self.device)), part, there)
 
     def start_all_gather(self, tensor: Tensor, part: Tensor) -> asyncio.Future[None]:
         there = tensor.to(self.device)
+        self._count(self.rank - 1, self._without_one(tensor))
         return self._finished(self.group._allgather_base(there, part.to(self.device)), tensor, there)
+
+    def received_bytes(self) -> dict[str, int]:
+        moved, self.moved = self.moved, {}
+        return moved
+
+    def _count(self, rank: int, size_bytes: int) -> None:
+        name = self.ranks[rank % len(self.ranks)]
+        self.moved[name] = self.moved.get(name, 0) + size_bytes
+
+    def _without_one(self, tensor: Tensor) -> int:
+        """Return the bytes of all parts of a tensor but one."""
+        return tensor.nbytes * (len(self.ranks) - 1) // len(self.ranks)
 
     def _finished(self, work: Any, result: Tensor, there: Tensor) -> asyncio.Future[None]:
         return asyncio.get_running_loop().run_in_executor(None, self._finish, work, result, there)
@@ -131,9 +156,6 @@ class _Nccl:
         if there is not result:
             result.copy_(there)
         torch.cuda.synchronize(self.device)  # ``wait`` only orders streams, and other threads have others
-
-    def received_bytes(self) -> dict[str, int]:
-        return {}  # between GPUs of one machine nothing goes over sockets
 
 
 def _done(work: Any) -> asyncio.Future[None]:

@@ -26,6 +26,7 @@ FEW = ("training.model=mlp", "training.rounds=4", "training.evaluate_every=2", "
 DENSE = 16_384  # bytes of the model's one large tensor: 64 inputs, 64 units
 AT_WORKERS = "optimizer={kind: adam, at: worker}"
 SPARSE = "codec={kind: topk, bound: 100, ratio: 0.01}"
+ONE_EACH = "data_centers[*].workers=1"
 RING = "paradigm={kind: hips, inside: ring}"
 SPARSE_ABOVE = "codec={tier1: none, tier2: {kind: topk, bound: 100, ratio: 0.01}}"
 
@@ -92,9 +93,9 @@ def dense_copies(folder: Path, rounds: int, *technique: str) -> tuple[int, int]:
     "technique",
     [
         (SPARSE,),
-        ("paradigm=allreduce", SPARSE),
-        ("paradigm={kind: allreduce, algorithm: flat_topk}",),
-        ("paradigm={kind: allreduce, algorithm: hitopk}", "data_centers[*].workers=1"),
+        ("paradigm=allreduce", SPARSE, ONE_EACH),
+        ("paradigm={kind: allreduce, algorithm: flat_topk}", ONE_EACH),
+        ("paradigm={kind: allreduce, algorithm: hitopk}", ONE_EACH),
     ],
     ids=" ".join,
 )
@@ -146,9 +147,24 @@ def result_of(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_nodes_inherit_no_context(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("technique", "simulated_as"),
+    [
+        ((SPARSE,), (SPARSE,)),
+        pytest.param(("paradigm={kind: hips, inside: gloo}",), (RING,), marks=pytest.mark.slow),  # 10 s each
+        pytest.param(
+            ("paradigm={kind: allreduce, algorithm: hitopk, inside: gloo}",),
+            ("paradigm={kind: allreduce, algorithm: hitopk}",), marks=pytest.mark.slow,
+        ),
+        pytest.param(("paradigm={kind: gloo, bucket: 4 KB}", ONE_EACH), None, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_nodes_inherit_no_context(
+    technique: tuple[str, ...], simulated_as: tuple[str, ...] | None, tmp_path: Path
+) -> None:
     """Real processes, on a GPU that they share. This process has computed on it; so a fresh one forks them."""
-    out, plan = tmp_path / "local", build_plan(load(QUICKSTART, (*FEW, SPARSE, "device.kind=cuda")), "local")
+    settings = (*FEW, "run.on=local", "device.kind=cuda", *technique)
+    out, plan = tmp_path / "local", build_plan(load(QUICKSTART, settings), "local")
     out.mkdir()
     (out / "plan.json").write_bytes(to_json(plan))
     call = [sys.executable, "-m", "tests.devices.host", str(out)]
@@ -159,7 +175,9 @@ def test_nodes_inherit_no_context(tmp_path: Path) -> None:
         code = process.wait(250)  # its launcher has ended when standard input does
     assert code == 0, (tmp_path / "log").read_text()[-3000:]
     finals = [event for event in read_events(out) if event["kind"] == "final" and event["role"] == "worker"]
-    assert {event["parameters_sha256"] for event in finals} == simulated(tmp_path / "cpu", SPARSE).hashes("worker")
+    hashes = {event["parameters_sha256"] for event in finals}
+    assert len(hashes) == 1
+    assert simulated_as is None or hashes == simulated(tmp_path / "cpu", *simulated_as).hashes("worker")
 
 
 @pytest.mark.usefixtures("gpu")
