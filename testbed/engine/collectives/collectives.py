@@ -13,6 +13,7 @@ directly or not, from every rank that the result depends on, and so knows whethe
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -61,13 +62,14 @@ class Collectives:
         return self._summed(self._next(flag), tensor, self._schedules[algorithm])
 
     def reduce_scatter(self, tensor: Tensor, flag: bool = False) -> Call[tuple[Tensor, bool]]:
-        """Elements ``part_of(n)`` of the sum; and, when there are any, whether a rank raised its flag. Ring order."""
+        """Elements ``parts_of(n)[rank]`` of the sum; if there are any, whether a rank raised its flag. Ring order."""
         schedule = reduce_scatter(self.rank, self.size)
         return self._summed(self._next(flag), tensor, schedule, (self.rank, self.rank + 1))
 
-    def part_of(self, elements: int) -> tuple[int, int]:
-        """First element and end of this rank's part of a tensor, for ``reduce_scatter``."""
-        return elements * self.rank // self.size, elements * (self.rank + 1) // self.size
+    def parts_of(self, elements: int) -> list[tuple[int, int]]:
+        """First element and end of each rank's part of a tensor, for ``reduce_scatter``."""
+        cuts = [elements * rank // self.size for rank in range(self.size + 1)]
+        return list(pairwise(cuts))
 
     def reduce(self, tensor: Tensor) -> Call[Tensor]:
         """The sum of all ranks' tensors at the first rank, over a chain; elsewhere ``tensor`` itself."""

@@ -30,7 +30,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import inside_of
 from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.shard.slices import grouped
-from testbed.state import State
+from testbed.state import Memoryless
 from testbed.world import World
 
 BUCKET_BYTES = 25_000_000  # what is summed together at most, as by default without servers
@@ -102,8 +102,8 @@ async def inside_store(
     return InsideStore(world, store, group, sums, place if inside.on_gpu or place == SIZES_ONLY else _CPU, plan)
 
 
-class InsideStore:
-    """What a worker has instead of a ``KVWorker`` of its own, and with the same methods.
+class InsideStore(Memoryless):
+    """What a worker has instead of a ``KVWorker`` of its own, with the same methods. Without a codec it has no state.
 
     ``place``: where sums are made and values are handed out.
     """
@@ -203,15 +203,6 @@ class InsideStore:
 
     def _split(self, flat: Tensor, keys: Sequence[int]) -> Sequence[Tensor]:
         return torch.split(flat, [self._sizes[key] for key in keys])
-
-    def state(self) -> State:
-        """Return the first worker's state at the local server."""
-        return self._store.state() if self._is_first else {}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``; to be called before keys are declared."""
-        if self._is_first:
-            self._store.load_state(state)
 
 
 async def _nothing() -> None:

@@ -57,7 +57,7 @@ class LibraryInside:
         await self._turn.acquire()
         self._elements = tensor.numel()
         mine = tensor if self._on_gpu else await coding.exact(self._world, tensor)
-        parts = [mine[start:stop] for start, stop in self._bounds()]
+        parts = [mine[start:stop] for start, stop in self._ranks.parts_of(self._elements)]
         width = max(part.numel() for part in parts)
         filled = torch.cat([pad(part, (0, width - part.numel())) for part in parts])
         total = torch.empty(width, dtype=mine.dtype, device=mine.device)
@@ -68,7 +68,7 @@ class LibraryInside:
     async def all_gather(self, part: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
         """See ``Shards``; the flag is one more element."""
         mine = part if self._on_gpu else await coding.exact(self._world, part)
-        sizes = [stop - start for start, stop in self._bounds()]
+        sizes = [stop - start for start, stop in self._ranks.parts_of(self._elements)]
         width = max(sizes) + 1
         filled = pad(mine, (0, width - mine.numel()))
         filled[-1] = float(flag)
@@ -79,11 +79,6 @@ class LibraryInside:
         whole = torch.cat([slot[:size] for slot, size in zip(slots, sizes, strict=True)])
         (placed,) = await coding.to_device(self._world, (whole,), part.device)
         return placed, bool(slots[:, -1].any())
-
-    def _bounds(self) -> list[tuple[int, int]]:
-        """Return first element and end of each worker's part, as ``Collectives.part_of``."""
-        size = self._ranks.size
-        return [(self._elements * rank // size, self._elements * (rank + 1) // size) for rank in range(size)]
 
     async def _run(self, start: Callable[[], asyncio.Future[None]], key: int, round_: int) -> None:
         began_s = self._world.now()

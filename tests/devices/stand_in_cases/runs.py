@@ -24,6 +24,7 @@ from tests.end_to_end.runs import QUICKSTART, Finished, read_events, run_scenari
 ROOT = Path(__file__).parents[3]
 FEW = ("training.model=mlp", "training.rounds=4", "training.evaluate_every=2", "training.target_accuracy=null")
 DENSE = 16_384  # bytes of the model's one large tensor: 64 inputs, 64 units
+PAYLOAD = 300  # bytes, and more: of a hundredth of the model, with positions
 AT_WORKERS = "optimizer={kind: adam, at: worker}"
 SPARSE = "codec={kind: topk, bound: 100, ratio: 0.01}"
 ONE_EACH = "data_centers[*].workers=1"
@@ -89,19 +90,31 @@ def dense_copies(folder: Path, rounds: int, *technique: str) -> tuple[int, int]:
 
 
 @pytest.mark.usefixtures("gpu")
+def test_under_a_sparse_codec_no_round_copies_a_dense_tensor(tmp_path: Path) -> None:
+    """Before the first round first values are, and after the last one those that the run ends with."""
+    assert dense_copies(tmp_path / "two", 2, SPARSE) == dense_copies(tmp_path / "four", 4, SPARSE)
+
+
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(
     "technique",
     [
-        (SPARSE,),
-        ("paradigm=allreduce", SPARSE, ONE_EACH),
-        ("paradigm={kind: allreduce, algorithm: flat_topk}", ONE_EACH),
-        ("paradigm={kind: allreduce, algorithm: hitopk}", ONE_EACH),
+        ("paradigm=allreduce", SPARSE),
+        ("paradigm={kind: allreduce, algorithm: flat_topk}",),
+        ("paradigm={kind: allreduce, algorithm: hitopk}",),
     ],
     ids=" ".join,
 )
-def test_under_a_sparse_codec_no_round_copies_a_dense_tensor(technique: tuple[str, ...], tmp_path: Path) -> None:
-    """Before the first round first values are, and after the last one those that the run ends with."""
-    assert dense_copies(tmp_path / "two", 2, *technique) == dense_copies(tmp_path / "four", 4, *technique)
+def test_of_a_sparse_sum_only_payloads_are_copied(technique: tuple[str, ...], tmp_path: Path) -> None:
+    """Three workers: each round, one payload from each, and three to each. The others are dense, before and after."""
+    settings = (*technique, ONE_EACH)
+    two = dense_copies(tmp_path / "two", 2, *settings)
+    counted = stand_in.copies("to host", PAYLOAD), stand_in.copies("to device", PAYLOAD)
+    four = dense_copies(tmp_path / "four", 4, *settings)
+    assert two == four
+    more = stand_in.copies("to host", PAYLOAD), stand_in.copies("to device", PAYLOAD)
+    batches = 2 * 3 * 1  # inputs of 8 samples, 2048 bytes
+    assert (len(more[0]) - len(counted[0]), len(more[1]) - len(counted[1])) == (2 * 3, 2 * 3 * 3 + batches)
 
 
 @pytest.mark.usefixtures("gpu")
