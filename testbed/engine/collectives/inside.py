@@ -90,9 +90,8 @@ async def inside_store(
 ) -> InsideStore:
     """Return the store of a worker that sums with its ``neighbours``; ``store``: its own, which only the first uses."""
     inside = inside_of(plan.technique.paradigm.options)
-    assert inside is not None and (make_library is not None) == inside.library, (
-        "a library's groups are made by who has it"
-    )
+    assert inside is not None, "the Plan says who sums inside"
+    assert (make_library is not None) == inside.library, "a library sums where the Plan names one"
     size = len(neighbours.names)
     shape = GroupShape(size, segments=_SEGMENTS if size > 2 else 1)
     group = Collectives(world, neighbours.mail, neighbours.names, shape=shape, name="inside")

@@ -15,6 +15,7 @@ from testbed.execution.distributed.backends import BACKENDS, INSIDE_GROUPS
 from testbed.execution.distributed.meeting import InsideGroup
 from testbed.plan.model import Plan
 from testbed.realtime.world import RealWorld
+from testbed.world import Work
 
 
 def require(plan: Plan, nodes: Collection[str] | None = None) -> None:
@@ -59,7 +60,7 @@ class LibraryInside:
         mine = tensor if self._on_gpu else await coding.exact(self._world, tensor)
         parts = [mine[start:stop] for start, stop in self._ranks.parts_of(self._elements)]
         width = max(part.numel() for part in parts)
-        filled = torch.cat([pad(part, (0, width - part.numel())) for part in parts])
+        filled = await self._copied(mine, lambda: torch.cat([pad(part, (0, width - part.numel())) for part in parts]))
         total = torch.empty(width, dtype=mine.dtype, device=mine.device)
         await self._run(lambda: self._group.start_reduce_scatter(total, filled), 2 * bucket, round_)
         (placed,) = await coding.to_device(self._world, (total,), tensor.device)
@@ -70,15 +71,18 @@ class LibraryInside:
         mine = part if self._on_gpu else await coding.exact(self._world, part)
         sizes = [stop - start for start, stop in self._ranks.parts_of(self._elements)]
         width = max(sizes) + 1
-        filled = pad(mine, (0, width - mine.numel()))
-        filled[-1] = float(flag)
+        filled = await self._copied(mine, lambda: pad(mine, (0, width - mine.numel()), value=float(flag)))
         gathered = torch.empty(width * len(sizes), dtype=mine.dtype, device=mine.device)
         await self._run(lambda: self._group.start_all_gather(gathered, filled), 2 * bucket + 1, round_)
         self._turn.release()
         slots = gathered.view(len(sizes), width)
-        whole = torch.cat([slot[:size] for slot, size in zip(slots, sizes, strict=True)])
+        ends = list(zip(slots, sizes, strict=True))
+        whole = await self._copied(gathered, lambda: torch.cat([slot[:size] for slot, size in ends]))
         (placed,) = await coding.to_device(self._world, (whole,), part.device)
         return placed, bool(slots[:, -1].any())
+
+    async def _copied(self, tensor: Tensor, copy: Callable[[], Tensor]) -> Tensor:
+        return await self._world.compute(Work("copy", size_bytes=tensor.nbytes), copy)
 
     async def _run(self, start: Callable[[], asyncio.Future[None]], key: int, round_: int) -> None:
         began_s = self._world.now()
