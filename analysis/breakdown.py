@@ -16,7 +16,8 @@ between the same nodes:
     worker ─push→ local server … ─push→ global server … update … ─value→ local server ─value→ worker
            LAN               waiting  WAN              waiting       WAN              LAN
 
-**Without servers** (all-reduce, gossip) the path is a chain of messages between workers; see ``analysis.peers``.
+**Without servers** (all-reduce, gossip) the path is a chain of messages between workers; see ``analysis.peers``. Where
+workers of a data centre sum among themselves, and one of them pushes for all, such chains lead to that worker and back.
 
 **A server** has no rounds of its own: while any worker is in a round it *computes*, otherwise encodes or decodes
 (*codec*), otherwise has a *WAN* transfer to or from it under way, otherwise a *LAN* transfer, otherwise it *waits*.
@@ -60,6 +61,7 @@ class _Index:
     serving: dict[str, Intervals]
     coding: dict[str, Intervals]
     peers: PeerIndex
+    pushers: dict[str, str]  # by data centre: the worker that pushes for all, where workers sum among themselves
 
 
 def per_round(frames: Frames) -> pd.DataFrame:
@@ -127,9 +129,8 @@ def _split(index: _Index, worker: str, round_: int, begin: float, end: float) ->
     coding = _during(index.coding.get(worker), begin, end)
     seconds = defaultdict(float, compute=sum(b - a for a, b in own), codec=sum(b - a for a, b in coding))
     own = sorted(own + coding)
-    path = segments(index.peers, worker, round_, begin, end) if index.peers else None
     cursor = begin
-    for part, at, a, b in path or _segments(*critical_path(index, worker, round_)):
+    for part, at, a, b in _path(index, worker, round_, begin, end):
         a, b = max(a, cursor), min(b, end)  # noqa: PLW2901 - every instant counts once
         if b <= a:
             continue
@@ -142,6 +143,19 @@ def _split(index: _Index, worker: str, round_: int, begin: float, end: float) ->
     busy = sum(seconds.values())
     seconds["waiting"] = max(0.0, round(end - begin - busy, 9))  # clocks have microseconds; the rest is rounding
     return tuple(seconds[part] for part in PARTS)
+
+
+def _path(index: _Index, worker: str, round_: int, begin: float, end: float) -> list[Segment]:
+    """Return the way of the worker's data, in the order of time."""
+    pusher = index.pushers.get(data_center_of(worker), "")
+    if index.peers and not pusher:
+        return segments(index.peers, worker, round_, begin, end)
+    up, down = critical_path(index, pusher or worker, round_)
+    path = list(_segments(up, down))
+    if not index.peers or not up:
+        return path
+    before = segments(index.peers, pusher, round_, begin, up[0].begin)
+    return [*before, *path, *segments(index.peers, worker, round_, down[-1].end, end)]
 
 
 def _segments(up: list[Hop], down: list[Hop]) -> Iterator[Segment]:
@@ -178,7 +192,14 @@ def _index(frames: Frames) -> _Index:
     computing, coding = _computing_and_coding(frames["computes"])
     computes = frames["computes"]
     serving = _computing(computes[~computes["work"].isin((*WORKERS_WORK, *CODING))])
-    return _Index(pushes, dict(values), computing, serving, coding, index_peers(transfers, computes))
+    peers = index_peers(transfers, computes)
+    pushers = _pushers(frames, {node for node, _, _ in pushes}) if peers else {}
+    return _Index(pushes, dict(values), computing, serving, coding, peers, pushers)
+
+
+def _pushers(frames: Frames, sources: set[str]) -> dict[str, str]:
+    workers = set(frames["rounds"]["node"])
+    return {data_center_of(node): node for node in sorted(sources & workers)}
 
 
 def _computing_and_coding(computes: pd.DataFrame) -> tuple[dict[str, Intervals], dict[str, Intervals]]:

@@ -5,7 +5,8 @@ arrived last at it, sent by a node when that had received one itself, or had com
 this chain, time on the way is LAN or WAN, sums of the nodes that data lie at are computing, and all before the step of
 another worker that the chain begins with is waiting for it.
 
-torch.distributed's messages are not seen one by one: its sum is one hop, from when the last worker has called it.
+torch.distributed's messages are not seen one by one: its sum is one hop, from when the last worker has called it; below
+servers, the last worker of a data centre.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from testbed.costs import USER_CODE
+from testbed.ids import data_center_of
 from testbed.scenario.paradigms import PARADIGMS
 
 if TYPE_CHECKING:
@@ -68,19 +70,24 @@ def hops(transfers: pd.DataFrame) -> Iterator[tuple[int, Hop]]:
 def index_peers(transfers: pd.DataFrame, computes: pd.DataFrame) -> PeerIndex:
     """Index the tables of a run; the index is empty if no worker sent anything to another."""
     moved = transfers[transfers["message"].isin(PEER_MESSAGES) & (transfers["round"] >= 0)]
+    below_servers = bool((transfers["message"] == "push").any())
     arrivals = defaultdict(list)
-    for round_, hop in hops(_as_one_hop(moved[moved["payload_bytes"] > 0])):
+    for round_, hop in hops(_as_one_hop(moved[moved["payload_bytes"] > 0], below_servers)):
         arrivals[hop.target, round_].append(hop)
     steps = computes[computes["work"].isin(WORKERS_WORK)].sort_values("t_s")
     return PeerIndex(dict(arrivals), {str(node): group["t_s"].tolist() for node, group in steps.groupby("node")})
 
 
-def _as_one_hop(moved: pd.DataFrame) -> pd.DataFrame:
-    """Merge a library's messages into one hop per sum: from the last worker's call on, over the farthest distance."""
+def _as_one_hop(moved: pd.DataFrame, below_servers: bool) -> pd.DataFrame:
+    """Merge a library's messages into one hop per sum: from the last worker's call on, over the farthest distance.
+
+    ``below_servers``: each data centre has sums of its own.
+    """
     theirs = moved["message"].isin(_OF_LIBRARIES)
     if not theirs.any():
         return moved
-    sums = moved[theirs].groupby(["round", "key"])
+    sites = moved["target"].astype(str).map(data_center_of if below_servers else lambda target: "")
+    sums = moved[theirs].groupby(["round", "key", sites[theirs]])
     begin_s, tier = sums["t0_s"].transform("max"), sums["tier"].transform("max")  # "wan" comes after "lan"
     return moved.assign(t0_s=begin_s.combine_first(moved["t0_s"]), tier=tier.combine_first(moved["tier"]))
 

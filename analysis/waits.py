@@ -2,7 +2,8 @@
 
 A server that combines the pushes of a round holds what has arrived until the last of it is there. That time is charged
 to who sent the last one, and taken from who had sent before. Workers wait so for their neighbours at the local server,
-and data centres for each other at the global one. With asynchronous algorithms every entry is 0.
+and data centres for each other at the global one. With asynchronous algorithms every entry is 0. Workers that sum what
+they push among themselves wait for the one whose step ended last; it is counted at their local server.
 
 Without servers, workers wait for each other; ``server`` then says in what. All-reduce: for the one whose step ended
 last. Synchronous gossip: for the neighbour whose model came last. AD-PSGD waits for no other worker's step.
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.peers import MODELS
 from testbed.axes import AxisError
 from testbed.ids import data_center_of
+from testbed.policy.collective import inside_of
 from testbed.policy.gossip import ALGORITHMS
 from testbed.policy.sync import SYNC
 from testbed.scenario.paradigms import PARADIGMS
@@ -31,9 +33,14 @@ def pairs(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
 
     ``rounds``: in how many rounds ``awaited`` was the last one for ``waiter``.
     """
+    import pandas as pd
+
     paradigm = plan["technique"]["paradigm"]
     if any(node["parents"] for node in plan["nodes"]):
-        waits = _for_the_last(_arrivals(frames["transfers"], plan))
+        arrivals = _arrivals(frames["transfers"], plan)
+        if inside_of(paradigm["options"]) is not None:
+            arrivals = pd.concat([arrivals, _ends_inside(frames, plan)], ignore_index=True)
+        waits = _for_the_last(arrivals)
     elif PARADIGMS[paradigm["kind"]].global_sum:
         waits = _for_the_last(_step_ends(frames).assign(server="all-reduce"))
     else:
@@ -64,6 +71,8 @@ def _arrivals(transfers: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
     """Return when the last push of each child arrived in each round; a server with one child makes no node wait."""
     technique = plan["technique"]
     tiers = {"server": technique["sync_tier1"]["kind"], "global_server": technique["sync_tier2"]["kind"]}
+    if inside_of(technique["paradigm"]["options"]) is not None:
+        del tiers["server"]
     with_many = [node for node in plan["nodes"] if len(node["children"]) > 1]
     waiting = [node["name"] for node in with_many if node["role"] in tiers and _waits(tiers[node["role"]])]
     pushes = transfers[(transfers["message"] == "push") & (transfers["round"] >= 0)]
@@ -83,6 +92,13 @@ def _step_ends(frames: Frames) -> pd.DataFrame:
     """``round, waiter, t_s``: when the worker's step ended."""
     steps = frames["computes"].query("work == 'step'").rename(columns={"node": "waiter"})
     return steps.groupby(["round", "waiter"])["t_s"].max().reset_index()
+
+
+def _ends_inside(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
+    """Return when the steps ended of workers that sum together, by the local server to which one pushes for all."""
+    servers = {child: node["name"] for node in plan["nodes"] if node["role"] == "server" for child in node["children"]}
+    ends = _step_ends(frames)
+    return ends.assign(server=ends["waiter"].map(servers))
 
 
 def _for_neighbours(frames: Frames) -> pd.DataFrame:

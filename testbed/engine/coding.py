@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from testbed.codec.base import Codec
@@ -49,12 +50,26 @@ async def decode_value(world: World, codec: Codec, message: Message, size: int) 
 
 async def exact(world: World, tensor: Tensor) -> Tensor:
     """Return a tensor as it is, in main memory: what travels without a codec."""
-    accelerator = accelerator_of(tensor.device)
-    if accelerator is None:
-        return tensor
-    work = Work("copy", size_bytes=tensor.nbytes)
-    (copy,) = await world.compute(work, lambda: accelerator.to_host((tensor,)))
+    (copy,) = await to_host(world, (tensor,))
     return copy
+
+
+async def to_host(world: World, parts: Parts) -> Parts:
+    """Return a payload in main memory: itself, or what one copy from the GPU brings."""
+    accelerator = next(filter(None, (accelerator_of(part.device) for part in parts)), None)
+    if accelerator is None:
+        return parts
+    work = Work("copy", size_bytes=payload_bytes(parts))
+    return await world.compute(work, lambda: accelerator.to_host(parts))
+
+
+async def to_device(world: World, parts: Parts, device: torch.device) -> Parts:
+    """Return a payload where tensors of ``device`` are: itself, or what one copy to the GPU brings."""
+    accelerator = accelerator_of(device)
+    if accelerator is None:
+        return parts
+    work = Work("copy", size_bytes=payload_bytes(parts))
+    return await world.compute(work, lambda: accelerator.to_device(parts))
 
 
 def codec_work(codec: Codec, operation: str, size: int, round_: int, parts: Parts = ()) -> Work | None:

@@ -49,6 +49,8 @@ def codec_maker(plan: Plan, server: str, child: str = "") -> CodecMaker:
     planned = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
     members = len(sync_setup.contributors(plan, node))
     models = sync_setup.contribution_of(plan) is Contribution.MODEL
+    # a sum that was made in main memory is pushed from there, and what comes back is passed on from there
+    on_host = here.device.kind == CPU.type or (here.role == "worker" and sync_setup.sums_on_host(plan))
 
     def make(choice: CodecChoice | None = None, child: str = child) -> Codec:
         kind, options = choice if choice and tier == 2 else (planned.kind, planned.options)
@@ -56,7 +58,7 @@ def codec_maker(plan: Plan, server: str, child: str = "") -> CodecMaker:
         codec = make_codec(kind, options, tier, members, plan.seed, changes)
         if changes:
             codec = ChangesCodec(codec, contribution_weight(plan, plan.node(child)))
-        return codec if here.device.kind == CPU.type else OnDevice(codec, accelerator_of(place_of(plan, here)))
+        return codec if on_host else OnDevice(codec, accelerator_of(place_of(plan, here)))
 
     return make
 

@@ -23,10 +23,13 @@ from testbed.training.splits import share_of, shares_of
 from testbed.training.trainer import Computing, Trainer, configure
 
 
-def make_learner(plan: Plan, node: NodePlan, device: torch.device | None = None) -> SegmentedLearner:
+def make_learner(
+    plan: Plan, node: NodePlan, device: torch.device | None = None, *, on_host: bool = False
+) -> SegmentedLearner:
     """Return model and share of the data for ``node``. Each draws first parameters; the master's replace them.
 
-    ``device``: on which it computes, instead of the node's own.
+    device   on which it computes, instead of the node's own
+    on_host  see ``Computing``
     """
     if plan.training.compute == "modelled":
         return _shape_only(plan)
@@ -42,18 +45,13 @@ def make_learner(plan: Plan, node: NodePlan, device: torch.device | None = None)
     is_own = device is None
     device = place_of(plan, node) if device is None else device
     configure(training.precision, training.deterministic, device)
+    computing = Computing(training.precision, training.accumulate, training.compile, on_host)
     if LOADINGS[training.loading.kind].loads:
-        return LoadingTrainer(model, dataset, batches, device, plan, node)
-    trainer = Trainer(model, dataset, batches, device, _computing(plan))
+        return LoadingTrainer(model, dataset, batches, device, computing, plan, node)
+    trainer = Trainer(model, dataset, batches, device, computing)
     if is_own and (device.type != CPU.type or training.compile):
         trainer.warm_up(by_segments=overlaps(plan))  # before the clock starts
     return trainer
-
-
-def _computing(plan: Plan) -> Computing:
-    training = plan.training
-    without_servers = not plan.with_role("global_server")  # messages are cut from what they have
-    return Computing(training.precision, training.accumulate, training.compile, on_host=without_servers)
 
 
 def parameter_bytes(plan: Plan) -> int:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.gossip.roles import gossip_worker
-from testbed.plan.model import NodePlan, Plan
 from testbed.world import Role
 
-WITHOUT_SERVERS: dict[str, Callable[[Plan, NodePlan, CheckpointFiles | None], Role]] = {
+WITHOUT_SERVERS: dict[str, Callable[..., Role]] = {
     "allreduce": allreduce_worker,
     "gossip": gossip_worker,
 }

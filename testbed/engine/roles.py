@@ -7,6 +7,8 @@ from torch import Tensor
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import aggregation_weights, contribution_weight
 from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
+from testbed.engine.collectives.inside import MakeLibrary, Neighbours, inside_store, neighbours_of
+from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.dgt.receiver import block_receiver
 from testbed.engine.dgt.sender import block_route
 from testbed.engine.guard import guarded
@@ -38,12 +40,14 @@ from testbed.world import Role, World
 
 
 def make_role(
-    plan: Plan, node: NodePlan, files: CheckpointFiles | None = None, watch: ScriptWatch | None = None
-) -> Role:
+    plan: Plan, node: NodePlan, files: CheckpointFiles | None = None, watch: ScriptWatch | None = None,
+    make_library: MakeLibrary | None = None,
+) -> Role:  # fmt: skip
     """Return the coroutine function that plays ``node``; data and model, which need no clock, are made here.
 
     files  where checkpoints are written and read, in a run that has any
     watch  of the scripts of this process
+    make_library  among the workers of a data centre, where a library sums
     """
     if node.role == "scheduler":
         return Scheduler(plan, files)
@@ -54,25 +58,30 @@ def make_role(
     if MODELS[plan.training.model.kind].takes == SCRIPT:
         return _script(plan, node, files, watch)
     without_servers = WITHOUT_SERVERS.get(plan.technique.paradigm.kind)
-    return without_servers(plan, node, files) if without_servers else _worker(plan, node, files)
+    if without_servers is None:
+        return _worker(plan, node, files, make_library)
+    return without_servers(plan, node, files, **({"make_library": make_library} if make_library else {}))
 
 
-def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
+def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_library: MakeLibrary | None) -> Role:
     learner = guarded(plan, node, make_learner(plan, node))
     work = local_work_of(plan, node, learner)
     shape = shape_of(plan, learner) if overlaps(plan) else None
+    names = neighbours_of(plan, node)
 
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
         inbox, membership = session.inbox, session.membership
         store = _store(plan, node, world, inbox, NodeOverlays(plan, node, world, inbox))
+        neighbours = Neighbours(names, CollectiveMail(world, inbox)) if names else None
         session.use(learner)
         membership.on_failover = store.fail_over_to
         departure = Departure(world, inbox, plan, node)
         await session.join()
         store.membership_epoch = membership.epoch
         checkpointer = Checkpointer(world, membership, plan, files)
-        parts = WorkerParts(store, learner, work, membership, checkpointer, departure)
+        pushes = await inside_store(world, plan, store, neighbours, make_library) if neighbours else store
+        parts = WorkerParts(pushes, learner, work, membership, checkpointer, departure)
         worker = PipelinedWorker(world, plan, node, parts, shape) if shape else Worker(world, plan, node, parts)
         rounds = await worker.run()
         await session.finish(worker.leaves)

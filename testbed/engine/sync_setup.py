@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from testbed.plan.model import Choice, NodePlan, Plan
+from testbed.policy.collective import inside_of
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.base import Member, SyncPolicy, Tier, WorkerDevice
@@ -70,6 +71,17 @@ def all_wait(plan: Plan) -> bool:
     return SYNC[technique.sync_tier1.kind].waits and SYNC[technique.sync_tier2.kind].waits
 
 
+def sums_inside(plan: Plan) -> bool:
+    """Return whether the workers of a data centre sum what they push, so that one pushes for all."""
+    return bool(plan.with_role("server")) and inside_of(plan.technique.paradigm.options) is not None
+
+
+def sums_on_host(plan: Plan) -> bool:
+    """Return whether they do so in main memory, wherever their gradients are."""
+    inside = inside_of(plan.technique.paradigm.options)
+    return sums_inside(plan) and inside is not None and not inside.on_gpu
+
+
 def sync_policy(plan: Plan, node: NodePlan) -> SyncPolicy:
     """Return a new policy for one server, over the children that contribute."""
     choice = plan.technique.sync_tier1 if node.role == "server" else plan.technique.sync_tier2
@@ -112,8 +124,12 @@ def _devices(plan: Plan) -> dict[str, list[WorkerDevice]]:
 
 
 def contributors(plan: Plan, node: NodePlan) -> tuple[str, ...]:
-    """Return the children that contribute to rounds: training workers, or servers with a training worker, in order."""
+    """Return the children that contribute to rounds: training workers, or servers with a training worker, in order.
+
+    Where workers sum among themselves, the first of them contributes for all.
+    """
     found: dict[str, tuple[str, ...]] = plan.memory.setdefault(contributors, {})
     if node.name not in found:
-        found[node.name] = tuple(child for child in node.children if child in plan.contributing)
+        children = tuple(child for child in node.children if child in plan.contributing)
+        found[node.name] = children[: 1 if node.role == "server" and sums_inside(plan) else None]
     return found[node.name]

@@ -15,6 +15,7 @@ from testbed.codec.options import ROWS
 from testbed.engine import sync_setup
 from testbed.engine.checkpoint import Checkpointer
 from testbed.engine.collection import TRAIN
+from testbed.engine.collectives.inside import InsideStore
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.guard import Guarded
 from testbed.engine.inbox import Mail
@@ -78,7 +79,7 @@ class Departure:
 class WorkerParts:
     """What a worker is made of."""
 
-    store: KVWorker
+    store: KVWorker | InsideStore
     learner: SegmentedLearner
     work: LocalWork
     membership: Membership

@@ -66,11 +66,14 @@ def _none_here(node: str) -> str:
     )
 
 
-def require_per_worker(workers: int) -> None:
-    """Raise ``CapabilityError`` unless each of so many workers can have a GPU of its own, as NCCL needs."""
+def require_per_worker(workers: int, option: str) -> None:
+    """Raise ``CapabilityError`` unless each of so many workers can have a GPU of its own, as NCCL needs.
+
+    ``option``: of the scenario, which asks for NCCL.
+    """
     there: tuple[Gpu, ...] = gpus()
     if len(there) < workers:
         raise CapabilityError(
-            f"paradigm.backend: nccl needs a GPU for each of {workers} workers, and this machine has {len(there)}; "
-            "write 'backend: gloo', or train on as many workers as there are GPUs"
+            f"{option}: nccl needs a GPU for each of {workers} workers, and this machine has {len(there)}; "
+            f"write '{option.rsplit('.', maxsplit=1)[-1]}: gloo', or train on as many workers as there are GPUs"
         )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from testbed.engine.checkpoint import CheckpointFiles
+from testbed.engine.collectives.inside import MakeLibrary
 from testbed.engine.roles import make_role
 from testbed.execution.devices import placed
 from testbed.execution.scripts import watch_of
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective import LIBRARIES
+from testbed.policy.collective import LIBRARIES, inside_of
 from testbed.realtime.node import AnyRole
 from testbed.results.failures import FailureFiles
 
@@ -23,6 +24,10 @@ def fitted(plan: Plan, nodes: Collection[str] | None = None) -> Plan:
         from testbed.execution.distributed.role import require
 
         require(plan, nodes)
+    if _library_inside(plan):
+        from testbed.execution.distributed.inside import require as require_inside
+
+        require_inside(plan, nodes)
     return placed(plan, nodes)
 
 
@@ -35,10 +40,13 @@ def role_maker(
     failures  what failed scripts leave behind, if the run has scripts
     """
     if plan.technique.paradigm.kind not in LIBRARIES:
+        make_library: MakeLibrary | None = None
+        if _library_inside(plan):
+            from testbed.execution.distributed.inside import make_library
 
         def make_own(plan: Plan, node: NodePlan) -> AnyRole:
             watch = watch_of(failures, node.name, own=True) if node.role == "worker" else None
-            return make_role(plan, node, files, watch)
+            return make_role(plan, node, files, watch, make_library)
 
         return make_own
     from testbed.execution.distributed.role import distributed_worker
@@ -47,3 +55,8 @@ def role_maker(
         return distributed_worker(plan, node, files) if node.role == "worker" else make_role(plan, node, files)
 
     return make
+
+
+def _library_inside(plan: Plan) -> bool:
+    inside = inside_of(plan.technique.paradigm.options)
+    return inside is not None and inside.library

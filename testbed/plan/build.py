@@ -6,6 +6,7 @@ from testbed.plan.background import build_background
 from testbed.plan.code import code_of
 from testbed.plan.fault_traces import slowed, with_faults
 from testbed.plan.faults import build_faults
+from testbed.plan.gpu_links import check_gpu_links
 from testbed.plan.links import build_links
 from testbed.plan.model import PLAN_VERSION, Plan
 from testbed.plan.network import build_network
@@ -34,6 +35,7 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     links = build_links(topology, scenario.seed)
     network = build_network(topology, links, scenario.run.on)
     nodes = (build_program_nodes if scenario.is_program else build_nodes)(scenario, topology)
+    check_gpu_links(scenario, network, nodes)
     training, technique = training_of(scenario), technique_of(scenario)
     timeouts = derive(scenario, network, nodes, training.model)
     faults = build_faults(scenario, network, nodes, timeouts.run_deadline_s)

@@ -76,7 +76,8 @@ class NodePlan:
     """One process. ``rank`` counts within the role over the whole run, in data-centre order.
 
     role        ``worker`` | ``server`` (tier 1, one LAN) | ``global_server`` (tier 2) | ``replica`` | ``scheduler``
-    parents     the servers this node pushes to (several: keys are sharded over them); empty for the top tier
+    parents     the servers this node pushes to (several: keys are sharded over them); empty for the top tier. Where
+                the workers of a data centre sum among themselves, the first of them pushes for all
     children    the nodes that push to this one, in rank order
     trains      whether a worker contributes gradients (the master worker of a central party may not)
     address     IPv4 address inside the emulated network; ``None`` when the back end has no addresses
@@ -161,6 +162,11 @@ class SitePlan:
     lan_delay_s: float
     central: bool = False
     subnet: str | None = None
+
+    @property
+    def is_unshaped(self) -> bool:
+        """Whether emulation leaves the LAN as the machine's memory is: faster than it can make, without delay."""
+        return self.lan_rate_bps > EMULATED_LAN_CEILING_BPS and self.lan_delay_s == 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from testbed.ids import data_center_of
-from testbed.plan.model import EMULATED_LAN_CEILING_BPS, UNSHAPED, Plan
+from testbed.plan.model import UNSHAPED, Plan
 from testbed.realtime.auth import Keys
 from testbed.realtime.sockets import TcpInfo
 from testbed.realtime.stream import ByteStream, SocketStream
@@ -57,8 +57,7 @@ def shares_memory(plan: Plan, one: str, other: str) -> bool:
     if platform.machine() != "x86_64":
         return False
     if plan.back_end == "emulate":
-        lan = plan.site(site)
-        return lan.lan_rate_bps > EMULATED_LAN_CEILING_BPS and lan.lan_delay_s == 0
+        return plan.site(site).is_unshaped
     return plan.back_end in UNSHAPED
 
 

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from testbed.axes import Axis, option
 from testbed.codec.options import ROWS
-from testbed.policy.collective import SPARSE, AllReduceOptions
+from testbed.policy.collective import INSIDE, SPARSE, AllReduceOptions
 from testbed.policy.collective.gloo import BACKENDS, GlooOptions
+from testbed.policy.collective.inside import SERVERS
 from testbed.policy.collective.mpi import MpiOptions
 from testbed.policy.gossip import GossipOptions
 
@@ -54,6 +55,18 @@ class Hips(WithServers):
     """Hierarchical parameter server: workers, one local server per data centre, global servers (GeoMX)."""
 
     tiers: ClassVar[int] = 2
+
+    inside: str = option(
+        SERVERS,
+        "how the contributions of a data centre are summed. servers: by its local server. ring: by its workers, to the "
+        "first of them, which alone pushes to the local server and passes on what comes back. gloo: the same, by "
+        "torch.distributed on the CPU; nccl: on the GPUs",
+        choices=(SERVERS, *INSIDE),
+    )
+
+    @classmethod
+    def survives(cls, options: Any) -> bool:
+        return bool(options.inside == SERVERS)
 
 
 @dataclass(frozen=True, slots=True)

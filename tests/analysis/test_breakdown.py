@@ -131,3 +131,32 @@ def test_intervals() -> None:
     assert some.intersection(union([(2, 5.5)])).edges.tolist() == [[2, 3], [5, 5.5]]
     assert some.minus(union([])).total() == 4
     assert union([]).minus(some).total() == 0
+
+
+def test_workers_that_sum_among_themselves_go_through_the_one_that_pushes(tmp_path: Path) -> None:
+    """0-10 compute; worker0 waits for worker1's sum until 13, pushes until 14; WAN 14-24, 26-36; handed out 37-39."""
+    write(
+        tmp_path / "events",
+        ("a/worker0", "compute", 0, 10, {"work": "step"}),
+        ("a/worker1", "compute", 0, 12, {"work": "step"}),
+        inside("a/worker1", "a/worker0", 12, 13),
+        hop("a/worker0", "a/server0", "push", 13, 14),
+        hop("a/server0", "b/global0", "push", 14, 24),
+        hop("b/worker0", "b/global0", "push", 3, 4),
+        ("b/global0", "compute", 24, 26, {"work": "optimizer"}),
+        hop("b/global0", "a/server0", "value", 26, 36),
+        hop("a/server0", "a/worker0", "value", 36, 37),
+        inside("a/worker0", "a/worker1", 37, 39),
+        ("a/worker0", "round", 0, 37, {"loss": 1.0, "samples": 32}),
+        ("a/worker1", "round", 0, 39, {"loss": 1.0, "samples": 32}),
+    )
+    rows = breakdown.per_round(tables.read(tmp_path)).set_index("node")
+    # worker0: compute 10 + update 2, LAN 1 + 1 + 1, WAN 20, and it waits while worker1 computes
+    assert rows.loc["a/worker0", COLUMNS].tolist() == pytest.approx([12, 0, 3, 20, 2])
+    # worker1: compute 12 + update 2, LAN as worker0 and 2 more
+    assert rows.loc["a/worker1", COLUMNS].tolist() == pytest.approx([14, 0, 5, 20, 0])
+
+
+def inside(source: str, target: str, begin: float, end: float) -> Line:
+    node, event, t0, t, fields = hop(source, target, "collective", begin, end)
+    return node, event, t0, t, {**fields, "payload_bytes": 100}

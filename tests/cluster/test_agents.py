@@ -304,6 +304,17 @@ def test_a_stranger_is_no_agent() -> None:
                     time.sleep(0.01)
 
 
+@pytest.mark.slow  # 10 s
+@pytest.mark.usefixtures("agents")
+def test_a_librarys_group_inside_a_data_centre_is_on_its_machine(tmp_path: Path) -> None:
+    gloo = ("run.on=local", "paradigm={kind: hips, inside: gloo}", "training.rounds=3")
+    deployed = fault_runs.run(tmp_path / "deployed", STEADY, *gloo, on="cluster")
+    assert deployed.error is None and len(deployed.hashes()) == 1
+    assert deployed.hashes() == fault_runs.run(tmp_path / "local", STEADY, *gloo, on="local").hashes()
+    ends = [(event["source"], event["node"]) for event in deployed.events("transfer") if event["message"] == "gloo"]
+    assert ends and all(one == other for one, other in map(sites, ends))
+
+
 @pytest.mark.usefixtures("agents")
 def test_a_librarys_group_spans_machines(tmp_path: Path) -> None:
     gloo = ("run.on=local", "paradigm={kind: gloo}", "training.rounds=3")

@@ -178,6 +178,7 @@ def _convolution_backward(gradient: Tensor, inputs: Tensor, weight: Tensor, *oth
 
 
 _REPLACED: dict[str, Any] = {
+    "aten::abs": torch.ops.aten.abs.default,  # torch's own form writes to an empty tensor, which it resizes
     "aten::convolution_overrideable": torch.ops.aten.convolution.default,
     "aten::convolution_backward_overrideable": _convolution_backward,
 }
@@ -229,6 +230,8 @@ def _results(op: Any, args: Any, kwargs: Any, results: Any) -> Any:
     for result, about in zip(results if many else [results], _returns(op, results), strict=True):
         aliases = about.alias_info.before_set if about is not None and about.alias_info is not None else ()
         target = next((written[alias] for alias in aliases if alias in written), None)
+        if _is_here(target) and target.shape != result.shape:
+            raise RuntimeError(f"{op._schema.name} resizes its result: give it a form of its own in _REPLACED")
         returned.append(target if target is not None else _wrap(result) if isinstance(result, Tensor) else result)
     return type(results)(returned) if many else returned[0]
 

@@ -26,6 +26,7 @@ def test_codecs_and_runs() -> None:
     """In one process, as PyTorch's start takes longer than any of these."""
     names = (
         "under_a_sparse_codec_no_round_copies_a_dense_tensor",
+        "of_a_sparse_sum_only_payloads_are_copied",
         "nodes_inherit_no_context",
         "the_manifest_names_the_gpu",
     )

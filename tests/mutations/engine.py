@@ -16,6 +16,7 @@ WORLDS_OF_SCRIPTS = ("tests/kvstore/test_worlds.py",)
 SCRIPT, OVERLAY = ("tests/engine/script/test_script.py",), ("tests/engine/overlay/test_overlays.py",)
 CHECKPOINT, COLLECTIVES = ("tests/engine/checkpoint/test_checkpoint.py",), ("tests/engine/collectives/test_topk.py",)
 LOCAL_STEPS = ("tests/engine/localsteps/test_without_servers.py",)
+INSIDE = ("tests/engine/collectives/test_inside.py",)
 GOSSIP, GOLDEN = ("tests/engine/gossip/test_gossip.py",), ("tests/engine/sync/test_golden.py",)
 
 
@@ -105,6 +106,29 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.engine.collectives.buffers:Flat.write",
         edit("buffers.added(mine, theirs)", "mine.add_(theirs)"),
         ("tests/engine/collectives/test_collectives.py::test_what_is_given_stays_and_what_is_returned_is_the_callers",),
+    ),
+    "what servers say stays with the first worker of a data centre": Mutation(
+        "testbed.engine.collectives.inside:InsideStore._hand_out",
+        edit("ReplyControl(**_as_notes(told))", "ReplyControl()"),
+        INSIDE,
+    ),
+    "the first worker tells only its own loss": Mutation(
+        "testbed.engine.collectives.inside:InsideStore._gather_notes",
+        edit("merge_notes([_as_notes(part) for (part,) in gathered])", "notes"),
+        INSIDE,
+    ),
+    "a local server waits for workers that sum among themselves": Mutation(
+        "testbed.engine.sync_setup:sums_inside", always(False), INSIDE
+    ),
+    "a chain is a tree": Mutation(
+        "testbed.policy.collective.tree:chain",
+        edit("(rank + 1,) if rank + 1 < size else ()", "binary(rank, size).children"),
+        INSIDE,
+    ),
+    "a library's flags stay where they are raised": Mutation(
+        "testbed.execution.distributed.inside:LibraryInside.all_gather",
+        edit("bool(slots[:, -1].any())", "False"),
+        ("tests/execution/distributed/test_inside.py",),
     ),
     "buckets are summed after the backward pass": Mutation(
         "testbed.engine.collectives.worker:OverlappingWorker._compute",

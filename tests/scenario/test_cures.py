@@ -13,12 +13,13 @@ from testbed.scenario import loads
 from testbed.scenario.rules import violations_of
 from testbed.scenario.schema import Scenario
 from tests.scenario.test_bad import GOOD
-from tests.scenario.test_rules import EXAMPLES, SCRIPTS, TABLES, unchecked
+from tests.scenario.test_rules import EXAMPLES, GLOO, RING, SCRIPT, SCRIPTS, TABLES, unchecked
 
 REMOVED = "-"  # before a path: "remove it"
 ALSO = "+"  # before a setting: a second refusal proposes it, or it is what is left when an option is removed
 HIPS = "paradigm=hips"
 PLAIN = ("overlay=star", "order=fifo")
+AT_SERVERS = ("paradigm={kind: hips, inside: servers}",)
 CURES: dict[str, list[tuple[str, ...]]] = {
     # the last setting of an example of ``test_rules``, and what its refusals propose
     "codec={tier1: none, tier2: bisparse}": [("codec={tier1: none, tier2: {kind: bisparse, pull: sparse-sum}}",)],
@@ -55,6 +56,27 @@ CURES: dict[str, list[tuple[str, ...]]] = {
 }  # fmt: skip
 OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     # examples whose last setting is not the one that is changed
+    (RING, "sync=tap"): [("sync=fsa",), AT_SERVERS],
+    (RING, "optimizer={kind: adam, at: worker}", "sync=esync"): [
+        *((f"sync={sync}",) for sync in ("fsa", "hfa", "diloco", "bsp")), AT_SERVERS,
+    ],
+    (RING, "optimizer={kind: adam, at: worker}", "sync={kind: diloco, fragments: 2}"): [
+        ("+sync=diloco",), AT_SERVERS
+    ],
+    (RING, "codec={tier1: fp16, tier2: fp16}"): [("codec={tier1: none, tier2: fp16}",), AT_SERVERS],
+    (RING, "overlay={tier1: tree, tier2: star}"): [("overlay={tier1: star, tier2: star}",), AT_SERVERS],
+    (RING, "order={kind: fifo, overlap: layers}"): [("order={kind: fifo, overlap: none}",), AT_SERVERS],
+    (*TABLES, "paradigm={kind: hips, inside: ring, pull: rows}"): [
+        ("paradigm={kind: hips, inside: ring, pull: all}",), ("paradigm={kind: hips, inside: servers, pull: rows}",)
+    ],
+    (*SCRIPT, RING): [AT_SERVERS],
+    (RING, "recovery={on_failure: continue}"): [("recovery={on_failure: restart}",), AT_SERVERS],
+    (GLOO, "run.on=simulate"): [("run.on=local",), ("run.on=emulate",), (RING,)],
+    (GLOO, "transport.tls=true"): [(RING,), ("transport.tls=false",)],
+    ("paradigm={kind: allreduce, algorithm: hitopk, inside: gloo}", "run.on=simulate"): [
+        ("run.on=local",), ("paradigm={kind: allreduce, algorithm: hitopk, inside: ring}",)
+    ],
+    ("paradigm={kind: allreduce, inside: gloo}",): [("+paradigm=allreduce",)],
     ("order=dgt", "sync=hfa", "optimizer={kind: adam, at: worker}"): [
         ("order={kind: dgt, late: retransmit, code: exact}",)
     ],

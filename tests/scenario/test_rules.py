@@ -21,7 +21,21 @@ SCRIPTS = ROOT / "scenarios" / "scripts"
 SCRIPT = ("workload={script: plain_pytorch.py}", "training={rounds: 100}")
 PROGRAM = ("training=null", "workload={command: 'true'}")
 TABLES = ("training.model=recommender", "training.data=clicks", "paradigm={kind: hips, pull: rows}")
+RING, GLOO = "paradigm={kind: hips, inside: ring}", "paradigm={kind: hips, inside: gloo}"
 EXAMPLES = [
+    (RING, "sync=tap"),
+    (RING, "optimizer={kind: adam, at: worker}", "sync=esync"),
+    (RING, "optimizer={kind: adam, at: worker}", "sync={kind: diloco, fragments: 2}"),
+    (RING, "codec={tier1: fp16, tier2: fp16}"),
+    (RING, "overlay={tier1: tree, tier2: star}"),
+    (RING, "order={kind: fifo, overlap: layers}"),
+    (*TABLES, "paradigm={kind: hips, inside: ring, pull: rows}"),
+    (*SCRIPT, RING),
+    (RING, "recovery={on_failure: continue}"),
+    (GLOO, "run.on=simulate"),
+    (GLOO, "transport.tls=true"),
+    ("paradigm={kind: allreduce, algorithm: hitopk, inside: gloo}", "run.on=simulate"),
+    ("paradigm={kind: allreduce, inside: gloo}",),
     ("paradigm={kind: hips, pull: rows}",),
     (*TABLES, "training.compute=modelled", "run.on=simulate"),
     (*TABLES, "training.loading=cached"),

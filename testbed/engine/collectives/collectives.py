@@ -13,6 +13,7 @@ directly or not, from every rank that the result depends on, and so knows whethe
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -23,7 +24,7 @@ from testbed.engine.collectives.operation import CollectiveMail, Label, Operatio
 from testbed.policy.collective import Algorithm
 from testbed.policy.collective.ring import all_gather, all_gather_direct, reduce_scatter, ring
 from testbed.policy.collective.schedule import GroupShape, Schedule
-from testbed.policy.collective.tree import broadcast
+from testbed.policy.collective.tree import broadcast, chain_broadcast, chain_reduce
 from testbed.world import World
 
 T = TypeVar("T")
@@ -61,25 +62,43 @@ class Collectives:
         return self._summed(self._next(flag), tensor, self._schedules[algorithm])
 
     def reduce_scatter(self, tensor: Tensor, flag: bool = False) -> Call[tuple[Tensor, bool]]:
-        """Elements ``part_of(n)`` of the sum; and, when there are any, whether a rank raised its flag. Ring order."""
+        """Elements ``parts_of(n)[rank]`` of the sum; if there are any, whether a rank raised its flag. Ring order."""
         schedule = reduce_scatter(self.rank, self.size)
         return self._summed(self._next(flag), tensor, schedule, (self.rank, self.rank + 1))
 
-    def part_of(self, elements: int) -> tuple[int, int]:
-        """First element and end of this rank's part of a tensor, for ``reduce_scatter``."""
-        return elements * self.rank // self.size, elements * (self.rank + 1) // self.size
+    def parts_of(self, elements: int) -> list[tuple[int, int]]:
+        """First element and end of each rank's part of a tensor, for ``reduce_scatter``."""
+        cuts = [elements * rank // self.size for rank in range(self.size + 1)]
+        return list(pairwise(cuts))
+
+    def reduce(self, tensor: Tensor) -> Call[Tensor]:
+        """The sum of all ranks' tensors at the first rank, over a chain; elsewhere ``tensor`` itself."""
+        schedule, operation = chain_reduce(self.rank, self.size, self.shape.segments), self._next()
+        buffer = Flat(self._world, tensor, schedule.bounds(tensor.numel()), self._codec, self.round)
+
+        async def total() -> Tensor:
+            await operation.run(schedule, buffer)
+            return tensor if self.rank else await buffer.result()
+
+        return total()
 
     def broadcast(self, tensor: Tensor, root: int = 0) -> Call[Tensor]:
         """The root's tensor, exactly (no codec). Elsewhere ``tensor`` says only how large it is, and of what type."""
-        schedule = broadcast(self.rank, self.size, root, self.shape.segments)
-        buffer = Flat(self._world, tensor, schedule.bounds(tensor.numel()), None, self.round)
-        running = self._next().run(schedule, buffer)
+        return self._broadcast(tensor, broadcast(self.rank, self.size, root, self.shape.segments))
 
-        async def value() -> Tensor:
-            await running
-            return await buffer.result()
+    def chain_broadcast(self, tensor: Tensor) -> Call[Tensor]:
+        """The first rank's tensor, as ``broadcast``, over a chain: no rank sends it twice."""
+        return self._broadcast(tensor, chain_broadcast(self.rank, self.size, self.shape.segments))
 
-        return value()
+    def broadcast_parts(self, parts: Parts) -> Call[Parts]:
+        """The first rank's parcel; other ranks need not know its size."""
+        operation, buffer = self._next(), Parcels({0: parts})
+
+        async def parcel() -> Parts:
+            await operation.run(broadcast(self.rank, self.size, 0), buffer)
+            return buffer.parcels[0]
+
+        return parcel()
 
     def all_gather(self, tensor: Tensor) -> Call[list[Tensor]]:
         """Every rank's tensor, by rank; they may differ in size and type."""
@@ -109,6 +128,16 @@ class Collectives:
         label = Label(self._name, self._operations, self.round, self.priority, self._epoch)
         self._operations += 1
         return Operation(self._world, self._mail, self.ranks, label, flag)
+
+    def _broadcast(self, tensor: Tensor, schedule: Schedule) -> Call[Tensor]:
+        buffer = Flat(self._world, tensor, schedule.bounds(tensor.numel()), None, self.round)
+        running = self._next().run(schedule, buffer)
+
+        async def value() -> Tensor:
+            await running
+            return await buffer.result()
+
+        return value()
 
     async def _summed(
         self, operation: Operation, tensor: Tensor, schedule: Schedule, wanted: tuple[int, int | None] = (0, None)

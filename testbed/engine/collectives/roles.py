@@ -5,12 +5,15 @@ from __future__ import annotations
 from torch import Tensor
 
 from testbed.codec.base import Codec
+from testbed.codec.on_device import OnDevice
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
+from testbed.devices.accelerator import CPU, accelerator_of
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight, weight_inside
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.collectives.inside import MakeLibrary
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep, SharedStep, WholeStep
 from testbed.engine.collectives.sums import (
@@ -21,12 +24,15 @@ from testbed.engine.collectives.sums import (
     GatheredSum,
     HiTopK,
     OwnChoice,
+    OwnShards,
+    Shards,
 )
 from testbed.engine.collectives.topology import Ranks, ranks_of
 from testbed.engine.collectives.worker import Exchange, Exchanges, Names, buckets_by_fragment, data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.errors import ScenarioError
+from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE, SPARSE, AllReduceOptions
 from testbed.policy.collective.overlap import BUCKETS
@@ -39,8 +45,13 @@ from testbed.world import Role, World
 PIECE_BYTES, MOST_SEGMENTS = 16_000, 8
 
 
-def allreduce_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> Role:
-    """Return the role of ``node``, a worker of a run with paradigm ``allreduce``."""
+def allreduce_worker(
+    plan: Plan, node: NodePlan, files: CheckpointFiles | None = None, make_library: MakeLibrary | None = None
+) -> Role:
+    """Return the role of ``node``, a worker of a run with paradigm ``allreduce``.
+
+    ``make_library``: among the workers of a data centre, where a library sums.
+    """
     learner = guarded(plan, node, make_learner(plan, node))
     options = AllReduceOptions(**plan.technique.paradigm.options)
     buckets = buckets_by_fragment(plan, learner.sizes, options.bucket)
@@ -57,9 +68,13 @@ def allreduce_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None =
     async def make_exchanges(world: World, mail: CollectiveMail, values: list[Tensor], present: Names) -> Exchanges:
         left = ranks_of(plan, options.rank_order, options.bucket, present)
         sizes = [sum(learner.sizes[key] for key in bucket) for bucket in buckets]
+        neighbours, library = Collectives(world, mail, left.site_of(world.node), name="library"), None
+        if make_library is not None and neighbours.size > 1:
+            neighbours.round = -1  # before training
+            library = await make_library(world, plan, neighbours)
 
         def sums(ranks: Ranks, tier: int) -> list[BucketSum]:
-            make = _SumMaker(plan, options, world, mail, ranks, tier)
+            make = _SumMaker(plan, world, mail, ranks, tier, library)
             return [make.sum_of(number, size) for number, size in enumerate(sizes)]
 
         across = Exchange(sums(left, 2), make_step(world, mail, values), contribution_weight(plan, node))
@@ -97,13 +112,15 @@ def _check_shares(plan: Plan, options: AllReduceOptions, ranks: Ranks) -> None:
 class _SumMaker:
     """Makes the sum of each bucket. Buckets have groups of their own, so that none waits for another.
 
-    ``tier``: 1 inside a data centre, else 2.
+    tier     1 inside a data centre, else 2
+    library  which makes dense sums below sparse ones, if one does
     """
 
     def __init__(
-        self, plan: Plan, options: AllReduceOptions, world: World, mail: CollectiveMail, ranks: Ranks, tier: int
+        self, plan: Plan, world: World, mail: CollectiveMail, ranks: Ranks, tier: int, library: Shards | None
     ) -> None:  # fmt: skip
-        self._plan, self._options, self._world, self._mail, self._ranks = plan, options, world, mail, ranks
+        self._plan, self._world, self._mail, self._ranks = plan, world, mail, ranks
+        self._options, self._library = AllReduceOptions(**plan.technique.paradigm.options), library
         self._choice = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
         self._tier, self._prefix = tier, "inside " if tier == 1 else ""
 
@@ -111,19 +128,20 @@ class _SumMaker:
         options, world = self._options, self._world
         codec = self._codec()
         if codec is not None and not CODECS[self._choice.kind].dense:
-            return GatheredSum(world, self._group(self._ranks.names, f"bucket {bucket}"), codec, bucket)
+            group = self._group(self._ranks.names, f"bucket {bucket}")
+            return GatheredSum(world, group, self._where_gradients_are(codec), bucket)
         if options.algorithm in ALL_REDUCE:
             shape = self._ranks.shape(options.segments or self._segments(elements))
             name = f"{self._prefix}bucket {bucket}"
             group = Collectives(world, self._mail, self._ranks.names, codec, shape=shape, name=name)
-            return DenseSum(group, ALL_REDUCE[options.algorithm])
+            return DenseSum(world, group, ALL_REDUCE[options.algorithm])
         own = OwnChoice(world, options.density, self._plan.seed, options.selector)
         if not SPARSE[options.algorithm].hierarchical or self._tier == 1:
             return FlatTopK(world, self._group(self._ranks.names, f"bucket {bucket}"), own)
         inside = self._group(self._ranks.site_of(world.node), f"bucket {bucket} inside")
         across = self._group(self._ranks.peers_of(world.node), f"bucket {bucket} across")
         choose = CoordinatedChoice(world, inside, options.density) if options.coordinated else own
-        return HiTopK(world, inside, across, choose)
+        return HiTopK(world, self._library or OwnShards(world, inside), across, choose, bucket)
 
     def _segments(self, elements: int) -> int:
         """Return how many pieces make hops overlap: they hide the delay of a WAN, and cost messages."""
@@ -134,6 +152,11 @@ class _SumMaker:
 
     def _group(self, names: tuple[str, ...], name: str) -> Collectives:
         return Collectives(self._world, self._mail, names, name=f"{self._prefix}{name}")
+
+    def _where_gradients_are(self, codec: Codec) -> Codec:
+        node = self._plan.node(self._world.node)
+        on_host = node.device.kind == CPU.type
+        return codec if on_host else OnDevice(codec, accelerator_of(place_of(self._plan, node)))
 
     def _codec(self) -> Codec | None:
         """Return a codec of its own for each bucket; ``None`` if values travel as they are."""

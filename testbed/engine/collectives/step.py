@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from testbed.engine import coding
 from testbed.engine.collectives.collectives import Collectives
 from testbed.plan.model import Choice
 from testbed.policy.collective.shares import NORM_READS, UPDATE_READS, Piece, Shares
@@ -111,7 +112,7 @@ class SharedStep(OptimizerStep):
         super().load_state(state)
         if self._updates:
             whole = below("whole", state)
-            self._values = [whole[str(key)] for key in range(len(self._values))]
+            self._values = [whole[str(key)].to(value.device) for key, value in enumerate(self._values)]
 
     async def __call__(self, world: World, round_: int, gradients: Mapping[int, Tensor]) -> list[Tensor]:
         self._group.round = round_
@@ -125,7 +126,7 @@ class SharedStep(OptimizerStep):
         work = Work("optimizer", round_, size_bytes=UPDATE_READS * _bytes(self._stepped))
         await world.compute(work, step)
         if self._updates:
-            self._values = await self._gather_values()
+            self._values = await self._gather_values(world)
         return self.values()
 
     async def _gather_norms(self, world: World, round_: int, gradients: Mapping[int, Tensor]) -> list[Norms]:
@@ -157,11 +158,12 @@ class SharedStep(OptimizerStep):
             squares[piece.key] += torch.tensor([norms.value**2, norms.gradient**2], dtype=torch.float64)
         return squares
 
-    async def _gather_values(self) -> list[Tensor]:
+    async def _gather_values(self, world: World) -> list[Tensor]:
         """Gather all workers' new pieces; return the new values of all keys."""
         new = torch.cat([one.value for one in self._optimizers] or [torch.zeros(0)])
-        values = [torch.empty(size, device=new.device) for size in self._sizes]
-        for share, part in zip(self._shares, await self._group.all_gather(new), strict=True):
+        values = [torch.empty_like(value) for value in self._values]
+        gathered = await self._group.all_gather(await coding.exact(world, new))
+        for share, part in zip(self._shares, gathered, strict=True):
             for piece, value in zip(share, torch.split(part, [piece.size for piece in share]), strict=True):
                 values[piece.key][piece.start : piece.stop] = value
         return values

@@ -1,6 +1,7 @@
 """How one bucket of gradients is summed over the workers: dense, by any all-reduce, or the largest elements only.
 
-What is not sent is kept and added to the next tensor (error feedback).
+What is not sent is kept and added to the next tensor (error feedback). Gradients come, and sums go, where the worker
+computes: what is chosen or encoded is so there, and only that is copied; a dense sum is made in main memory.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ class CoordinatedChoice:
         prefix, wanted = 0, count
         for turn in TURNS:
             work = Work("select", round_, size_bytes=magnitudes.nbytes)
-            counts = await self._world.compute(work, partial(_counts, magnitudes, turn, prefix))
+            found = await self._world.compute(work, partial(_counts, magnitudes, turn, prefix))
+            counts = await coding.exact(self._world, found)
             total = await self._inside.all_reduce(counts, recursive_doubling)
             number, above = bin_of_kth(total.tolist(), wanted)
             prefix, wanted = prefix << turn.bits | number, wanted - above
@@ -157,12 +159,15 @@ class BucketSum(Stateful, Protocol):
 class DenseSum(Memoryless):
     """All elements, by an all-reduce."""
 
-    def __init__(self, collectives: Collectives, algorithm: Algorithm) -> None:
-        self._collectives, self._algorithm = collectives, algorithm
+    def __init__(self, world: World, collectives: Collectives, algorithm: Algorithm) -> None:
+        self._world, self._collectives, self._algorithm = world, collectives, algorithm
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
         self._collectives.round = round_
-        return await self._collectives.all_reduce_flagged(gradient, flag, self._algorithm)
+        mine = await coding.exact(self._world, gradient)
+        total, flag = await self._collectives.all_reduce_flagged(mine, flag, self._algorithm)
+        (placed,) = await coding.to_device(self._world, (total,), gradient.device)
+        return placed, flag
 
 
 class GatheredSum:
@@ -207,9 +212,43 @@ class FlatTopK:
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
         self._workers.round = round_
-        chosen = _to_wire(await self._choose(gradient, round_))
+        chosen = await coding.to_host(self._world, _to_wire(await self._choose(gradient, round_)))
         parcels, flag = await self._workers.all_gather_parts(chosen, direct=True, flag=flag)
         return await scattered(self._world, gradient, parcels, round_), flag
+
+
+class Shards(Protocol):
+    """How the workers of a data centre share the sum of their tensors: each has a part of it."""
+
+    async def reduce_scatter(self, tensor: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
+        """Return this worker's part of the sum, where ``tensor`` is, and a flag that ``all_gather`` is to be given."""
+
+    async def all_gather(self, part: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
+        """Return all workers' parts, joined, and whether one of them raised its flag."""
+
+
+class OwnShards:
+    """``Shards`` by this project's own operations, around a ring in main memory. One worker alone has all."""
+
+    def __init__(self, world: World, inside: Collectives) -> None:
+        self._world, self._inside = world, inside
+
+    async def reduce_scatter(self, tensor: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
+        self._inside.round = round_
+        if self._inside.size == 1:
+            return tensor, flag
+        mine, flag = await self._inside.reduce_scatter(await coding.exact(self._world, tensor), flag)
+        (part,) = await coding.to_device(self._world, (mine,), tensor.device)
+        return part, flag
+
+    async def all_gather(self, part: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
+        if self._inside.size == 1:
+            return part, flag
+        mine = await coding.exact(self._world, part)
+        parts, flag = await self._inside.all_gather_parts((mine,), flag=flag)
+        whole = torch.cat([each for (each,) in parts])
+        (placed,) = await coding.to_device(self._world, (whole,), part.device)
+        return placed, flag
 
 
 class HiTopK:
@@ -220,8 +259,9 @@ class HiTopK:
     it up, and all-gather inside. Order of a sum: inside around the ring, then data centre by data centre.
     """
 
-    def __init__(self, world: World, inside: Collectives, across: Collectives, choose: Chooser) -> None:
-        self._world, self._inside, self._across, self._choose = world, inside, across, choose
+    def __init__(self, world: World, shards: Shards, across: Collectives, choose: Chooser, bucket: int) -> None:
+        self._world, self._shards, self._across, self._choose = world, shards, across, choose
+        self._bucket = bucket
 
     def state(self) -> State:
         return self._choose.state()
@@ -230,21 +270,21 @@ class HiTopK:
         self._choose.load_state(state)
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
-        self._inside.round = self._across.round = round_
-        shard, flag = await self._inside.reduce_scatter(gradient, flag)
-        chosen = _to_wire(await self._choose(shard, round_))
+        self._across.round = round_
+        shard, flag = await self._shards.reduce_scatter(gradient, self._bucket, round_, flag)
+        chosen = await coding.to_host(self._world, _to_wire(await self._choose(shard, round_)))
         parcels, flag = await self._across.all_gather_parts(chosen, flag=flag)
         total = await scattered(self._world, shard, parcels, round_)
-        shards, flag = await self._inside.all_gather_parts((total,), flag=flag)
-        return torch.cat([part for (part,) in shards]), flag
+        return await self._shards.all_gather(total, self._bucket, round_, flag)
 
 
 async def scattered(world: World, like: Tensor, parcels: Sequence[Parts], round_: int) -> Tensor:
-    """Return the sum of sparse contributions, dense with the size of ``like``, added in the order given."""
+    """Return the sum of sparse contributions, dense, of the size and on the device of ``like``, in the order given."""
+    placed = [await coding.to_device(world, parcel, like.device) for parcel in parcels]
 
     def add() -> Tensor:
         total = torch.zeros_like(like)
-        for indices, values in parcels:
+        for indices, values in placed:
             total.index_add_(0, indices.long(), values)
         return total
 

@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from testbed.engine import sync_setup
+from testbed.engine import coding, sync_setup
 from testbed.engine.aggregation_weights import rescaling
 from testbed.engine.agreement import FIRST_VALUES, NOTHING
 from testbed.engine.assigned_steps import LocalStepCounts, Report
-from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
+from testbed.engine.checkpoint import Checkpointer, CheckpointFiles, in_main_memory
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail, unless_changed
 from testbed.engine.collectives.step import OptimizerStep
@@ -377,7 +377,7 @@ class AllReduceWorker:
     async def _provide(self) -> State:
         """Return the values of the last round, and what the next step depends on."""
         await self._world.wait(self._stepped, "the step of the round before")
-        return under("step", self._exchanges.across.step.state()) | {"last": int(self._last)}
+        return under("step", in_main_memory(self._exchanges.across.step.state())) | {"last": int(self._last)}
 
 
 class OverlappingWorker(AllReduceWorker):
@@ -435,11 +435,16 @@ async def _begin(
 async def first_values(
     world: World, mail: CollectiveMail, learner: Learner, buckets: Buckets, names: Sequence[str]
 ) -> list[Tensor]:
-    """Load the first worker's values at all workers, those that do not train included. Return them by key."""
+    """Load the first worker's values at all workers, those that do not train included.
+
+    Return them by key, where the learner's own are.
+    """
     workers = Collectives(world, mail, names, name="start")
     workers.round = -1  # before training
     values = learner.values()
-    calls = [workers.broadcast(torch.cat([values[key] for key in bucket])) for bucket in buckets]
+    on_host = values[0].is_cpu or values[0].is_meta
+    flats = [await coding.exact(world, torch.cat([values[key] for key in bucket])) for bucket in buckets]
+    calls = [workers.broadcast(flat) for flat in flats]
     tasks = [world.spawn(unless_changed(call), "first values") for call in calls]
     for bucket, task in zip(buckets, tasks, strict=True):
         what = f"first values of keys {bucket[0]} to {bucket[-1]} from {workers.ranks[0]}"
@@ -449,7 +454,7 @@ async def first_values(
         for key, value in zip(bucket, split(flat, bucket, learner.sizes), strict=True):
             values[key] = value
     learner.load(values)
-    return values
+    return values if on_host else learner.values()
 
 
 def _joined(tensors: Sequence[Tensor], weight: float) -> Tensor:

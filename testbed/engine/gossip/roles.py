@@ -51,7 +51,7 @@ Gossip = SynchronousGossip | AsynchronousGossip
 
 def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> Role:
     """Return the role of ``node``, a worker of a run with paradigm ``gossip``."""
-    learner = guarded(plan, node, make_learner(plan, node))
+    learner = guarded(plan, node, make_learner(plan, node, on_host=True))
     options = GossipOptions(**plan.technique.paradigm.options)
     graph_of(plan, options.graph)  # refuse before anything starts
 

@@ -16,7 +16,7 @@ from testbed.training.cache import FolderDisk, Level, Sample, SampleCoder
 from testbed.training.datasets import Dataset, as_model_input, digest_of
 from testbed.training.learner import Learner
 from testbed.training.options.loading import Cached
-from testbed.training.trainer import Trainer
+from testbed.training.trainer import Computing, Trainer
 from testbed.world import World
 
 
@@ -24,9 +24,10 @@ class LoadingTrainer(Trainer):
     """``gradient(step)`` needs the batch that ``prepare(step)`` has waited for."""
 
     def __init__(
-        self, model: nn.Module, dataset: Dataset, batches: Batches, device: torch.device, plan: Plan, node: NodePlan
-    ) -> None:
-        super().__init__(model, dataset, batches, device)
+        self, model: nn.Module, dataset: Dataset, batches: Batches, device: torch.device, computing: Computing,
+        plan: Plan, node: NodePlan,
+    ) -> None:  # fmt: skip
+        super().__init__(model, dataset, batches, device, computing)
         self._plan, self._node = plan, node
         self._options = Cached(**plan.training.loading.options)
         self._ready: dict[int, Batch] = {}

@@ -24,6 +24,22 @@ class ProcessGroup(Protocol):
         """Return the bytes received from each other worker since the last call."""
 
 
+class InsideGroup(ProcessGroup, Protocol):
+    """Workers of a data centre, with more operations; see ``start``."""
+
+    def start_reduce(self, tensor: Tensor) -> asyncio.Future[None]:
+        """Begin to sum ``tensor`` at the first worker, in place; at others its content is lost."""
+
+    def start_broadcast(self, tensor: Tensor) -> asyncio.Future[None]:
+        """Begin to copy the first worker's ``tensor`` to the others', in place."""
+
+    def start_reduce_scatter(self, part: Tensor, tensor: Tensor) -> asyncio.Future[None]:
+        """Begin to sum ``tensor``, of which each worker gets one ``part``, all of one size."""
+
+    def start_all_gather(self, tensor: Tensor, part: Tensor) -> asyncio.Future[None]:
+        """Begin to join all workers' ``part`` in ``tensor``."""
+
+
 async def exchange(peers: Collectives, value: Any) -> list[Any]:
     """Return the value of every rank, by rank. Values must be JSON; lists come back as tuples."""
     text = torch.frombuffer(bytearray(msgspec.json.encode(value)), dtype=torch.uint8)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 
 import torch
 from torch import Tensor
 
-from testbed.engine import sync_setup
+from testbed.engine import coding, sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
@@ -36,7 +37,7 @@ def _options(plan: Plan) -> GlooOptions | MpiOptions:
 def require(plan: Plan, nodes: Collection[str] | None = None) -> None:
     """Raise ``CapabilityError`` if this machine cannot run what the plan asks of ``nodes``, by default of all."""
     here = [worker for worker in plan.training_workers if nodes is None or worker.name in nodes]
-    BACKENDS[_options(plan).backend].require(len(here))
+    BACKENDS[_options(plan).backend].require(len(here), "paradigm.backend")
 
 
 def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> AnyRole:
@@ -50,7 +51,8 @@ def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None
         peers = Collectives(world, mail, training, name="peers")
         peers.round = -1
         group = await BACKENDS[options.backend].make_group(world, plan, peers)
-        sums = [LibrarySum(world, group, options.backend, number) for number in range(len(buckets))]
+        starting = asyncio.Lock()
+        sums = [LibrarySum(world, group, options.backend, number, starting) for number in range(len(buckets))]
         reports = Collectives(world, mail, training, name="reports") if sync_setup.needs_reports(plan) else None
         step = WholeStep(sync_setup.stepped_with(plan), values)
         return Exchanges(Exchange(sums, step, contribution_weight(plan, node)), reports=reports)
@@ -59,18 +61,27 @@ def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None
 
 
 class LibrarySum(Memoryless):
-    """One bucket's sums by the library. Its messages are recorded as one transfer per peer and round."""
+    """One bucket's sums by the library. Its messages are recorded as one transfer per peer and round.
 
-    def __init__(self, world: RealWorld, group: ProcessGroup, library: str, bucket: int) -> None:
+    ``starting``: held while a sum is prepared and begun, so that buckets begin in the same order at all workers.
+    """
+
+    def __init__(
+        self, world: RealWorld, group: ProcessGroup, library: str, bucket: int, starting: asyncio.Lock
+    ) -> None:  # fmt: skip
         self._world, self._group, self._library, self._bucket = world, group, library, bucket
+        self._starting, self._on_gpu = starting, BACKENDS[library].on_gpu
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
         """Return the sum of all gradients, and whether any worker raised its flag, which is summed as an element."""
-        total, began_s = torch.cat([gradient, torch.tensor([float(flag)])]), self._world.now()
-        done = self._group.start(total)  # before anything is awaited, so that buckets start in the same order
+        async with self._starting:
+            mine = gradient if self._on_gpu else await coding.exact(self._world, gradient)
+            total, began_s = torch.cat([mine, torch.tensor([float(flag)], device=mine.device)]), self._world.now()
+            done = self._group.start(total)
         await self._world.wait(done, f"{self._library}'s sum of bucket {self._bucket} in round {round_}")
         for peer, size_bytes in sorted(self._group.received_bytes().items()):
             self._world.record_library_transfer(
                 peer, size_bytes, began_s, message=self._library, key=self._bucket, round=round_
             )
-        return total[:-1], bool(total[-1] > 0)
+        (placed,) = await coding.to_device(self._world, (total,), gradient.device)
+        return placed[:-1], bool(total[-1] > 0)

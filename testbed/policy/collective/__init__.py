@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from testbed.axes import option
 from testbed.policy.collective.butterfly import binary_blocks, butterfly, recursive_doubling
 from testbed.policy.collective.gloo import GlooOptions
 from testbed.policy.collective.hierarchical import blueconnect, three_phase_ring, torus2d
+from testbed.policy.collective.inside import SERVERS, Inside
 from testbed.policy.collective.mpi import MpiOptions
 from testbed.policy.collective.overlap import AFTERWARDS, OVERLAP
 from testbed.policy.collective.ring import bidirectional_ring, direct, ring
@@ -53,6 +55,14 @@ SELECTORS = ("exact", "published", "random")
 LIBRARIES: dict[str, type[GlooOptions | MpiOptions]] = {"gloo": GlooOptions, "mpi": MpiOptions}
 """Paradigms whose sums are made by a library with sockets of its own."""
 
+INSIDE = {"ring": Inside(), "gloo": Inside(library=True), "nccl": Inside(library=True, on_gpu=True)}
+"""How workers of a data centre sum among themselves: around a ring of this project's, or by a library."""
+
+
+def inside_of(options: Mapping[str, Any]) -> Inside | None:
+    """Return how workers sum inside, by the options of a paradigm; ``None`` if they do not."""
+    return INSIDE.get(options.get("inside", SERVERS))
+
 
 @dataclass(frozen=True, slots=True)
 class AllReduceOptions:
@@ -78,6 +88,12 @@ class AllReduceOptions:
         choices=SELECTORS,
     )
     coordinated: bool = option(False, "hitopk: choose the largest of the whole data centre, not of each shard")
+    inside: str = option(
+        "ring",
+        "hitopk: how the workers of a data centre sum before they choose, and gather. ring: by this project's own "
+        "collectives; gloo, nccl: by torch.distributed, on the CPU or on GPUs",
+        choices=tuple(INSIDE),
+    )
     optimizer_work: str = option(
         "replicated",
         "replicated: each worker takes the whole optimizer step; norms: each takes LARS' norms of a share; "
@@ -96,7 +112,7 @@ class AllReduceOptions:
         else:
             looked_at |= {"density"} if self.coordinated else {"density", "selector"}
             if SPARSE[self.algorithm].hierarchical:
-                looked_at.add("coordinated")
+                looked_at |= {"coordinated", "inside"}
         for each in fields(AllReduceOptions):
             if each.name not in looked_at and getattr(self, each.name) != each.default:
                 sparse = self.algorithm in SPARSE

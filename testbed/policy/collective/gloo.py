@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from testbed.axes import option
 from testbed.policy.collective.overlap import AFTERWARDS, OVERLAP
 
-BACKENDS = ("gloo", "nccl")
+NCCL = "nccl"
+BACKENDS = ("gloo", NCCL)
 
 
 @dataclass(frozen=True, slots=True)

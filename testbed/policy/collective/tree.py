@@ -1,6 +1,7 @@
 """All-reduce over trees: sums go up to the root, the result comes down.
 
 Order of a sum: a node's own contribution first, then its children's subtrees in rank order.
+A chain is a tree, too: in pieces, every rank sends and receives as much as the tensor has, at the same time.
 The double binary tree (Sanders, Speck, Träff, 2009; NCCL 2.4) uses two trees, each for half of the buffer, in which
 no rank is an inner node twice, so that all ranks send and receive the same.
 """
@@ -84,6 +85,11 @@ def mirrored(rank: int, size: int) -> TreePosition:
     return TreePosition(parent, tuple(back(child) for child in place.children))
 
 
+def chain(rank: int, size: int) -> TreePosition:
+    """One rank after the other."""
+    return TreePosition(rank - 1 if rank else None, (rank + 1,) if rank + 1 < size else ())
+
+
 def tree_reduce(place: TreePosition) -> Steps:
     """Chunk 0: the root ends with the sum."""
     up = () if place.parent is None else (RankTransfer(place.parent, 0, 1, True),)
@@ -125,3 +131,13 @@ def broadcast(rank: int, size: int, root: int, segments: int = 1) -> Schedule:
     turned = [(root + position) % size for position in range(size)]
     steps = placed(tree_broadcast(binary((rank - root) % size, size)), turned, [(0, 1)])
     return segmented(Schedule(even_cuts(1), (steps,)), segments)
+
+
+def chain_reduce(rank: int, size: int, segments: int) -> Schedule:
+    """Rank 0 ends with the sum, over a chain: the last rank's first, rank 0's own at the end."""
+    return segmented(Schedule(even_cuts(1), (tree_reduce(chain(rank, size)),)), segments)
+
+
+def chain_broadcast(rank: int, size: int, segments: int) -> Schedule:
+    """Rank 0's buffer to all, over a chain."""
+    return segmented(Schedule(even_cuts(1), (tree_broadcast(chain(rank, size)),)), segments)

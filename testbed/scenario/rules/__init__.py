@@ -9,11 +9,22 @@ from __future__ import annotations
 from types import FunctionType
 
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules import cluster, job, limits, programs, recovery, rows, serverless, synchronisation, transfer
+from testbed.scenario.rules import (
+    cluster,
+    inside,
+    job,
+    limits,
+    programs,
+    recovery,
+    rows,
+    serverless,
+    synchronisation,
+    transfer,
+)
 from testbed.scenario.rules.facts import Rule
 from testbed.scenario.schema import Scenario
 
-_MODULES = (recovery, serverless, transfer, rows, synchronisation, job, programs, limits, cluster)
+_MODULES = (recovery, serverless, inside, transfer, rows, synchronisation, job, programs, limits, cluster)
 RULES: tuple[Rule, ...] = tuple(
     function
     for module in _MODULES

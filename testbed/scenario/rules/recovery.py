@@ -51,10 +51,10 @@ def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
 
 
 def _takes_along(scenario: Scenario) -> str:
-    """Return what only one worker has, of a run whose workers exchange with each other, or by a library."""
+    """Return what only one worker has, of a run in which workers exchange with each other."""
     paradigm = scenario.paradigm
     if not paradigm.declared.survives(paradigm.options):
-        return "a part of the optimizer's state, an equal number in every data centre, or a library's group"
+        return "a part of the optimizer's state, an equal number in every data centre, or its place in a sum"
     if not without_servers(scenario):
         return ""
     if scenario.sync.tier1.declared.assigns_steps:

@@ -24,8 +24,12 @@ from tests.end_to_end.runs import QUICKSTART, Finished, read_events, run_scenari
 ROOT = Path(__file__).parents[3]
 FEW = ("training.model=mlp", "training.rounds=4", "training.evaluate_every=2", "training.target_accuracy=null")
 DENSE = 16_384  # bytes of the model's one large tensor: 64 inputs, 64 units
+PAYLOAD = 300  # bytes, and more: of a hundredth of the model, with positions
 AT_WORKERS = "optimizer={kind: adam, at: worker}"
 SPARSE = "codec={kind: topk, bound: 100, ratio: 0.01}"
+ONE_EACH = "data_centers[*].workers=1"
+RING = "paradigm={kind: hips, inside: ring}"
+SPARSE_ABOVE = "codec={tier1: none, tier2: {kind: topk, bound: 100, ratio: 0.01}}"
 
 
 def simulated(folder: Path, *overrides: str) -> Finished:
@@ -52,6 +56,20 @@ def simulated(folder: Path, *overrides: str) -> Finished:
         pytest.param(("order={kind: p3, overlap: layers}",), marks=pytest.mark.slow),
         pytest.param(("overlay=tsengine",), marks=pytest.mark.slow),
         pytest.param(("order=dgt",), marks=pytest.mark.slow),
+        (RING, SPARSE_ABOVE),
+        pytest.param(("paradigm={kind: allreduce, algorithm: hitopk}",), marks=pytest.mark.slow),
+        pytest.param(("paradigm=allreduce", SPARSE), marks=pytest.mark.slow),
+        pytest.param(
+            ("paradigm={kind: hips, inside: ring}", "sync={kind: hfa, k1: 2}", AT_WORKERS), marks=pytest.mark.slow
+        ),
+        pytest.param(("paradigm={kind: hips, inside: ring}", "device.server_device=cuda"), marks=pytest.mark.slow),
+        pytest.param(("paradigm={kind: allreduce, algorithm: hitopk, coordinated: true}",), marks=pytest.mark.slow),
+        pytest.param(("paradigm={kind: allreduce, algorithm: flat_topk}",), marks=pytest.mark.slow),
+        pytest.param(("paradigm={kind: allreduce, optimizer_work: update}",), marks=pytest.mark.slow),
+        pytest.param(("paradigm={kind: allreduce, optimizer_work: update}", "optimizer=lars"), marks=pytest.mark.slow),
+        pytest.param(("paradigm={kind: allreduce, overlap: buckets, bucket: 4 KB}",), marks=pytest.mark.slow),
+        pytest.param(("paradigm=allreduce", "sync={kind: diloco, h: 2}"), marks=pytest.mark.slow),
+        pytest.param(("paradigm=allreduce", "sync={kind: hfa, k1: 2}", "codec=fp16"), marks=pytest.mark.slow),
         pytest.param(("paradigm=allreduce",), marks=pytest.mark.slow),
         pytest.param(("paradigm=gossip",), marks=pytest.mark.slow),
     ],
@@ -78,15 +96,48 @@ def test_under_a_sparse_codec_no_round_copies_a_dense_tensor(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("gpu")
-def test_a_dense_codec_copies_each_tensor_once_a_round(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "technique",
+    [
+        ("paradigm=allreduce", SPARSE),
+        ("paradigm={kind: allreduce, algorithm: flat_topk}",),
+        ("paradigm={kind: allreduce, algorithm: hitopk}",),
+    ],
+    ids=" ".join,
+)
+def test_of_a_sparse_sum_only_payloads_are_copied(technique: tuple[str, ...], tmp_path: Path) -> None:
+    """Three workers: each round, one payload from each, and three to each. The others are dense, before and after."""
+    settings = (*technique, ONE_EACH)
+    two = dense_copies(tmp_path / "two", 2, *settings)
+    counted = stand_in.copies("to host", PAYLOAD), stand_in.copies("to device", PAYLOAD)
+    four = dense_copies(tmp_path / "four", 4, *settings)
+    assert two == four
+    more = stand_in.copies("to host", PAYLOAD), stand_in.copies("to device", PAYLOAD)
+    batches = 2 * 3 * 1  # inputs of 8 samples, 2048 bytes
+    assert (len(more[0]) - len(counted[0]), len(more[1]) - len(counted[1])) == (2 * 3, 2 * 3 * 3 + batches)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    "technique",
+    [
+        (),
+        (RING, SPARSE_ABOVE),
+        ("paradigm=allreduce",),
+        ("paradigm={kind: allreduce, algorithm: hitopk}",),  # dense among the two of a data centre
+    ],
+    ids=" ".join,
+)
+def test_a_dense_sum_copies_each_tensor_once_a_round(technique: tuple[str, ...], tmp_path: Path) -> None:
     """Six workers, one large tensor, both ways: the count sees copies, where there are any."""
-    two, four = dense_copies(tmp_path / "two", 2), dense_copies(tmp_path / "four", 4)
+    two, four = dense_copies(tmp_path / "two", 2, *technique), dense_copies(tmp_path / "four", 4, *technique)
     assert (four[0] - two[0], four[1] - two[1]) == (2 * 6, 2 * 6)
 
 
 @pytest.mark.usefixtures("gpu")
-def test_local_steps_copy_nothing(tmp_path: Path) -> None:
-    few, many = ("sync={kind: hfa, k1: 1}", AT_WORKERS), ("sync={kind: hfa, k1: 6}", AT_WORKERS)
+@pytest.mark.parametrize("paradigm", ["hips", "allreduce", "{kind: hips, inside: ring}"])
+def test_local_steps_copy_nothing(paradigm: str, tmp_path: Path) -> None:
+    few, many = ((f"paradigm={paradigm}", f"sync={{kind: hfa, k1: {k1}}}", AT_WORKERS) for k1 in (1, 6))
     assert dense_copies(tmp_path / "few", 2, *few) == dense_copies(tmp_path / "many", 2, *many)
 
 
@@ -109,9 +160,24 @@ def result_of(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_nodes_inherit_no_context(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("technique", "simulated_as"),
+    [
+        ((SPARSE,), (SPARSE,)),
+        pytest.param(("paradigm={kind: hips, inside: gloo}",), (RING,), marks=pytest.mark.slow),  # 10 s each
+        pytest.param(
+            ("paradigm={kind: allreduce, algorithm: hitopk, inside: gloo}",),
+            ("paradigm={kind: allreduce, algorithm: hitopk}",), marks=pytest.mark.slow,
+        ),
+        pytest.param(("paradigm={kind: gloo, bucket: 4 KB}", ONE_EACH), None, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_nodes_inherit_no_context(
+    technique: tuple[str, ...], simulated_as: tuple[str, ...] | None, tmp_path: Path
+) -> None:
     """Real processes, on a GPU that they share. This process has computed on it; so a fresh one forks them."""
-    out, plan = tmp_path / "local", build_plan(load(QUICKSTART, (*FEW, SPARSE, "device.kind=cuda")), "local")
+    settings = (*FEW, "run.on=local", "device.kind=cuda", *technique)
+    out, plan = tmp_path / "local", build_plan(load(QUICKSTART, settings), "local")
     out.mkdir()
     (out / "plan.json").write_bytes(to_json(plan))
     call = [sys.executable, "-m", "tests.devices.host", str(out)]
@@ -122,7 +188,9 @@ def test_nodes_inherit_no_context(tmp_path: Path) -> None:
         code = process.wait(250)  # its launcher has ended when standard input does
     assert code == 0, (tmp_path / "log").read_text()[-3000:]
     finals = [event for event in read_events(out) if event["kind"] == "final" and event["role"] == "worker"]
-    assert {event["parameters_sha256"] for event in finals} == simulated(tmp_path / "cpu", SPARSE).hashes("worker")
+    hashes = {event["parameters_sha256"] for event in finals}
+    assert len(hashes) == 1
+    assert simulated_as is None or hashes == simulated(tmp_path / "cpu", *simulated_as).hashes("worker")
 
 
 @pytest.mark.usefixtures("gpu")

@@ -62,13 +62,15 @@ INSIDE = {
     "diloco by pairs": ["paradigm={kind: gossip, algorithm: adpsgd}", "sync={kind: diloco, h: 2}"],
     "rows": ["paradigm={kind: hips, pull: rows}", "training.model={kind: recommender, rows: 300, width: 4, hidden: 8}",
              "training.data={kind: clicks, categories: 200, train_samples: 2000, test_samples: 200}"],
+    "sums inside": ["paradigm={kind: hips, inside: ring}", "data_centers[*].workers=2",
+                    "codec={tier1: none, tier2: {kind: topk, ratio: 0.1, bound: 100}}"],
     "slower and slower": ["sync=esync", "optimizer.at=worker",
                           "device.slowdown.points=[{at: 0 s, factor: 1}, {at: 600 ms, factor: 3}]"],
 }  # fmt: skip
 # one of each way in which state is kept, besides the drawn combinations; all of them are among the slow tests
 QUICKLY = ("dgt 4-bit", "netstorm detours", "coordinated", "dc-asgd", "slower and slower", "gossip adpsgd", "layers",
            "asynchronous routes", "fragments", "fragments summed",
-           "hfa sums", "diloco shares its outer steps", "esync mixes", "rows")  # fmt: skip
+           "hfa sums", "diloco shares its outer steps", "esync mixes", "rows", "sums inside")  # fmt: skip
 
 
 def texts_of(combination: Combination) -> list[str]:

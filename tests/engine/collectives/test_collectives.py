@@ -125,7 +125,7 @@ def test_primitives(ranks: int, runs: Runs) -> None:
             "all_gather": await collectives.all_gather(mine),
             "direct": [parts[0] for parts in (await collectives.all_gather_parts((mine,), direct=True))[0]],
             "reduce_scatter": (await collectives.reduce_scatter(equal))[0],
-            "part": collectives.part_of(101),
+            "part": collectives.parts_of(101)[collectives.rank],
         }
 
     results = run_all(runs, names, job)

@@ -11,7 +11,15 @@ from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
-from testbed.engine.collectives.sums import BucketSum, CoordinatedChoice, DenseSum, FlatTopK, HiTopK, OwnChoice
+from testbed.engine.collectives.sums import (
+    BucketSum,
+    CoordinatedChoice,
+    DenseSum,
+    FlatTopK,
+    HiTopK,
+    OwnChoice,
+    OwnShards,
+)
 from testbed.engine.inbox import Inbox
 from testbed.ids import data_center_of
 from testbed.policy.collective import ALL_REDUCE, SELECTORS
@@ -47,12 +55,12 @@ def make_sum(world: World, mail: CollectiveMail, kind: str, density: float, work
     across = Collectives(world, mail, [n for n in names if n[-1] == world.node[-1]], name="out")
     own = OwnChoice(world, density, 1, kind if kind in SELECTORS else "exact")
     if kind == "hitopk" or kind in SELECTORS:
-        return HiTopK(world, inside, across, own)
+        return HiTopK(world, OwnShards(world, inside), across, own, 0)
     if kind == "coordinated":
-        return HiTopK(world, inside, across, CoordinatedChoice(world, inside, density))
+        return HiTopK(world, OwnShards(world, inside), across, CoordinatedChoice(world, inside, density), 0)
     if kind == "flat":
         return FlatTopK(world, everybody, own)
-    return DenseSum(everybody, ALL_REDUCE[kind])
+    return DenseSum(world, everybody, ALL_REDUCE[kind])
 
 
 def program_of(kind: str, rank: int, *, rounds: int = ROUNDS, size: int = SIZE, density: float = DENSITY) -> Program:

@@ -45,8 +45,8 @@ def test_a_store_is_there_when_everybody_has_joined(
     """Row 4: one node comes late, and nobody has begun without it."""
     make = roles._worker
 
-    def late(plan: Plan, node: NodePlan, files: Any) -> Role:
-        role = make(plan, node, files)
+    def late(plan: Plan, node: NodePlan, files: Any, library: Any) -> Role:
+        role = make(plan, node, files, library)
 
         async def run(world: World) -> Any:
             await world.sleep(LATE_S)

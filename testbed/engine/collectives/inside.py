@@ -1,0 +1,218 @@
+"""A data centre whose workers sum among themselves before anything goes to their local server (``inside`` of hips).
+
+The contributions of its training workers are summed at the first of them, bucket by bucket; that worker pushes the sum,
+which counts for all, and hands out what comes back. So the local server has one member, and the tree above is as it is
+without this. Weights are in the contributions already: the same mathematics, in another order of additions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+import torch
+from torch import Tensor
+
+from testbed import buffers
+from testbed.engine import coding
+from testbed.engine.aggregation import merge_notes
+from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.collectives.operation import CollectiveMail
+from testbed.engine.collectives.sums import Shards
+from testbed.engine.kvworker import KVWorker
+from testbed.engine.local_work import copying
+from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
+from testbed.engine.slicing import needs_loss
+from testbed.placing import SIZES_ONLY, place_of
+from testbed.plan.model import NodePlan, Plan
+from testbed.policy.collective import inside_of
+from testbed.policy.collective.schedule import GroupShape
+from testbed.policy.shard.slices import grouped
+from testbed.state import Memoryless
+from testbed.world import World
+
+BUCKET_BYTES = 25_000_000  # what is summed together at most, as by default without servers
+_SEGMENTS = 8  # of a bucket: so many neighbours move pieces of it at the same time
+_CPU = torch.device("cpu")
+
+
+class Sums(Protocol):
+    """What moves tensors among the training workers of a data centre, all of which call it in the same order."""
+
+    async def reduce(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
+        """Return the sum of all workers' tensors at the first one; elsewhere any tensor."""
+
+    async def broadcast(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
+        """Return the first worker's tensor; elsewhere ``tensor`` only says how large it is. It may be written to."""
+
+
+class Library(Sums, Shards, Protocol):
+    """Both, by a library."""
+
+
+MakeLibrary = Callable[[Any, Plan, Collectives], Awaitable[Library]]
+"""From the world, the Plan, and this project's own operations among the same workers."""
+
+
+class OwnSums:
+    """``Sums`` from neighbour to neighbour around the ring, by this project's own operations."""
+
+    def __init__(self, group: Collectives) -> None:
+        self._group = group
+
+    async def reduce(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
+        return await self._group.reduce(tensor)
+
+    async def broadcast(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
+        return await self._group.chain_broadcast(tensor)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The training workers of a data centre that sum together, in rank order, and the mail between them."""
+
+    names: tuple[str, ...]
+    mail: CollectiveMail
+
+
+def neighbours_of(plan: Plan, node: NodePlan) -> tuple[str, ...]:
+    """Return the workers with which ``node`` sums before it pushes, itself included; none if it pushes for itself."""
+    if inside_of(plan.technique.paradigm.options) is None or not node.trains:
+        return ()
+    names = tuple(worker.name for worker in plan.training_workers if worker.data_center == node.data_center)
+    return names if len(names) > 1 else ()
+
+
+async def inside_store(
+    world: World, plan: Plan, store: KVWorker, neighbours: Neighbours, make_library: MakeLibrary | None
+) -> InsideStore:
+    """Return the store of a worker that sums with its ``neighbours``; ``store``: its own, which only the first uses."""
+    inside = inside_of(plan.technique.paradigm.options)
+    assert inside is not None, "the Plan says who sums inside"
+    assert (make_library is not None) == inside.library, "a library sums where the Plan names one"
+    size = len(neighbours.names)
+    shape = GroupShape(size, segments=_SEGMENTS if size > 2 else 1)
+    group = Collectives(world, neighbours.mail, neighbours.names, shape=shape, name="inside")
+    group.round = PULL_ROUND
+    sums = await make_library(world, plan, group) if make_library else OwnSums(group)
+    place = place_of(plan, plan.node(world.node))
+    return InsideStore(world, store, group, sums, place if inside.on_gpu or place == SIZES_ONLY else _CPU, plan)
+
+
+class InsideStore(Memoryless):
+    """What a worker has instead of a ``KVWorker`` of its own, with the same methods. Without a codec it has no state.
+
+    ``place``: where sums are made and values are handed out.
+    """
+
+    def __init__(
+        self, world: World, store: KVWorker, group: Collectives, sums: Sums, place: torch.device, plan: Plan
+    ) -> None:  # fmt: skip
+        self._world, self._store, self._group, self._sums, self._place = world, store, group, sums, place
+        self._gathers_notes = needs_loss(plan)
+        self._sizes: tuple[int, ...] = ()
+        self._buckets: list[list[int]] = []
+        self._bucket_of: dict[int, int] = {}
+        self._contributions: dict[int, Tensor] = {}
+        self._notes: dict[str, Any] = {}
+        self._values: dict[int, Value] = {}
+        self.first_control = ReplyControl()
+
+    @property
+    def _is_first(self) -> bool:
+        return self._group.rank == 0
+
+    async def declare(self, sizes: Sequence[int], codec: None = None, widths: Mapping[int, int] | None = None) -> None:
+        """As ``KVWorker.declare``: the first worker does it for all."""
+        assert not widths, "tables travel whole here"
+        self._sizes, self._buckets = tuple(sizes), grouped(range(len(sizes)), sizes, BUCKET_BYTES)
+        self._bucket_of = {key: number for number, bucket in enumerate(self._buckets) for key in bucket}
+        if self._is_first:
+            await self._store.declare(sizes)
+
+    async def init(self, key: int, tensor: Tensor) -> None:
+        """As ``KVWorker.init``; the master worker is the first of its data centre."""
+        assert self._is_first, "the first worker of all is the first of its data centre"
+        await self._store.init(key, tensor)
+
+    async def pull(self, keys: Sequence[int]) -> list[Tensor]:
+        """As ``KVWorker.pull``, of all keys."""
+        tensors = dict(zip(keys, await self._store.pull(keys), strict=True)) if self._is_first else {}
+        for number, bucket in enumerate(self._buckets):
+            mine = [Value(tensors[key], self._store.first_control) for key in bucket] if self._is_first else []
+            await self._hand_out(number, mine, PULL_ROUND)
+        values = [self._values.pop(key) for key in keys]
+        self.first_control = merge_controls([value.control for value in values])
+        return [value.tensor for value in values]
+
+    def push(
+        self, key: int, round_: int, tensor: Tensor, notes: Mapping[str, Any] | None = None,
+        priority: int | None = None, wanted: Tensor | None = None,
+    ) -> Coroutine[Any, Any, None]:  # fmt: skip
+        """As ``KVWorker.push``, by all keys in ascending order: with the last key of a bucket its sum begins."""
+        self._contributions[key] = tensor
+        self._notes |= notes or {}
+        number = self._bucket_of[key]
+        return self._add_up(number, round_) if key == self._buckets[number][-1] else _nothing()
+
+    async def _add_up(self, number: int, round_: int) -> None:
+        """Sum a bucket, and push its keys. What the workers noted travels with the first key."""
+        self._group.round, bucket = round_, self._buckets[number]
+        mine = [self._contributions.pop(key) for key in bucket]
+        flat = await self._world.compute(copying(mine), lambda: buffers.joined(mine))
+        if self._place == _CPU:
+            flat = await coding.exact(self._world, flat)
+        notes = await self._gather_notes() if number == 0 else {}
+        total = await self._sums.reduce(flat, number, round_)
+        if self._is_first:
+            for key, part in zip(bucket, self._split(total, bucket), strict=True):
+                await self._store.push(key, round_, part, notes if key == bucket[0] else None)
+
+    async def _gather_notes(self) -> dict[str, Any]:
+        notes, self._notes = self._notes, {}
+        if not self._gathers_notes:
+            return notes
+        gathered, _ = await self._group.all_gather_parts((_as_tensor(notes),))
+        return merge_notes([_as_notes(part) for (part,) in gathered])
+
+    async def value(self, key: int, round_: int) -> Value:
+        """As ``KVWorker.value``, by all keys in ascending order."""
+        if key not in self._values:
+            number = self._bucket_of[key]
+            keys = self._buckets[number] if self._is_first else ()
+            await self._hand_out(number, [await self._store.value(key, round_) for key in keys], round_)
+        return self._values.pop(key)
+
+    async def _hand_out(self, number: int, mine: Sequence[Value], round_: int) -> None:
+        """Let all have the first worker's values of a bucket, ``mine`` there, and what the servers say with them."""
+        bucket = self._buckets[number]
+        control = merge_controls([value.control for value in mine])
+        (told,) = await self._group.broadcast_parts((_as_tensor(control.to_meta()),))
+        tensors = [value.tensor for value in mine]
+        if self._is_first:
+            flat = await self._world.compute(copying(tensors), lambda: buffers.joined(tensors))
+        else:
+            flat = torch.empty(sum(self._sizes[key] for key in bucket), device=self._place)
+        flat = await self._sums.broadcast(flat, number, round_)
+        control = ReplyControl(**_as_notes(told))
+        for key, part in zip(bucket, tensors or self._split(flat, bucket), strict=True):
+            self._values[key] = Value(part, control)
+
+    def _split(self, flat: Tensor, keys: Sequence[int]) -> Sequence[Tensor]:
+        return torch.split(flat, [self._sizes[key] for key in keys])
+
+
+async def _nothing() -> None:
+    pass
+
+
+def _as_tensor(notes: Mapping[str, Any]) -> Tensor:
+    # numbers have one size there, so that bytes are equal in every world
+    return torch.frombuffer(bytearray(msgspec.msgpack.encode(notes)), dtype=torch.uint8)
+
+
+def _as_notes(text: Tensor) -> dict[str, Any]:
+    notes: dict[str, Any] = msgspec.msgpack.decode(bytes(text.tolist()))
+    return notes
