@@ -37,9 +37,9 @@ from testbed.cluster.control import Content, ControlConnection, ControlLost, con
 from testbed.cluster.directories import new_directory
 from testbed.cluster.starting import Ticket
 from testbed.errors import TestbedError
-from testbed.execution.compiler import leave_out_compiler
-from testbed.execution.scripts import failure_files, is_scripted
-from testbed.execution.sweep_points import code_version
+from testbed.execution.code_version import code_version
+from testbed.execution.compiler import leave_out_compiler, may_compile
+from testbed.execution.scripts import failure_files
 from testbed.plan.code import check_code
 from testbed.plan.model import Plan, from_json
 from testbed.process_id import die_with_parent
@@ -157,8 +157,7 @@ class Agent:
         from testbed.execution.roles import fitted
 
         check_code(self._plan)
-        # a user's script may compile its model
-        if not is_scripted(self._plan) and not self._plan.training.compile:
+        if not may_compile(self._plan):
             leave_out_compiler()
         self._plan = fitted(self._plan, self._ticket.nodes)
         warm_up(self._plan)

@@ -12,6 +12,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from testbed.execution.scripts import is_scripted
+from testbed.plan.model import Plan
+
 NAME = "torch._dynamo"
 
 
@@ -32,9 +35,21 @@ class _Absent(ModuleType):
         return getattr(importlib.import_module(NAME), name)
 
 
+def may_compile(plan: Plan) -> bool:
+    """Return whether a run may need the compiler: it says so, or runs code of the user."""
+    return is_scripted(plan) or plan.program is not None or plan.training.compile
+
+
 def leave_out_compiler() -> None:
     """Let this process import ``torch._dynamo`` only if it is needed, unless it has done so already."""
     import torch
 
     if NAME not in sys.modules:
         sys.modules[NAME] = torch._dynamo = _Absent(NAME)
+
+
+def bring_compiler() -> None:
+    """Import what ``leave_out_compiler`` has left out, if it has: else each process forked from this one would."""
+    absent = sys.modules.get(NAME)
+    if isinstance(absent, _Absent):
+        _ = absent.config

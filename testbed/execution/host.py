@@ -22,9 +22,8 @@ from typing import Any
 
 from testbed.errors import Diverged, Interrupted, ScenarioError, TestbedError, of_os
 from testbed.execution import cluster, emulate, exact, local, simulate
-from testbed.execution.compiler import leave_out_compiler
+from testbed.execution.compiler import leave_out_compiler, may_compile
 from testbed.execution.resume import FOLDER
-from testbed.execution.scripts import is_scripted
 from testbed.execution.session import SessionResult
 from testbed.plan.code import check_code
 from testbed.plan.model import Plan, from_json
@@ -48,8 +47,7 @@ def main(directory: Path) -> int:
     _listen_to_launcher()
     gc.disable()  # nothing is garbage yet
     plan = from_json((directory / "plan.json").read_bytes())
-    # a user's script may compile its model
-    if not is_scripted(plan) and plan.program is None and not plan.training.compile:
+    if not may_compile(plan):
         leave_out_compiler()
     gc.enable()
     outcome = attempt(plan, directory, report)

@@ -19,18 +19,19 @@ from typing import Protocol
 
 from testbed.cluster.connection import ClusterMachine
 from testbed.errors import CapabilityError, ScenarioError
+from testbed.execution.code_version import code_version
 from testbed.execution.sweep_files import SentFile, named_files, pack
 from testbed.execution.sweep_machine import (
     MachineUnfit,
     PointBroken,
     PointEnded,
-    PointLost,
     PointTask,
     packages,
 )
-from testbed.execution.sweep_points import SweepPoint, code_version
+from testbed.execution.sweep_points import SweepPoint
 from testbed.execution.sweep_pool import OnState, open_points
 from testbed.execution.sweep_run import Followers
+from testbed.execution.sweep_worker import PointLost, PointStarted
 from testbed.plan.model import Plan, to_json
 from testbed.results import atomic
 from testbed.results.manifest import git_state
@@ -90,13 +91,6 @@ def needs_of(plan: Plan, machines: Sequence[ClusterMachine], peak_bytes: int = 0
         return PointNeeds(gpus=gpus, memory_bytes=int(min(peak_bytes * _MEMORY_RESERVE, largest)))
     cores = [int(machine.cores) for machine in machines if machine.slots.get(SLOT) and machine.cores >= 1]
     return PointNeeds(cores=min(cores, default=1), gpus=gpus, slot=True)
-
-
-@dataclass(frozen=True, slots=True)
-class PointStarted:
-    """A machine has begun with the point."""
-
-    machine: ClusterMachine
 
 
 PointReport = PointStarted | PointEnded | PointLost | PointBroken | MachineUnfit

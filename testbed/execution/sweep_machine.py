@@ -16,23 +16,21 @@ import re
 import select
 import shutil
 import signal
-import subprocess
-import sys
 import tarfile
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from socket import socketpair
 from typing import Any
 
 from testbed.errors import CapabilityError
+from testbed.execution.code_version import PACKAGES, code_version
+from testbed.execution.compiler import may_compile
 from testbed.execution.sweep_files import SentFile, copy_of, unpack, with_copies
-from testbed.execution.sweep_points import PACKAGES, code_version
 from testbed.execution.sweep_run import (
     UNEXPECTED,
     Followers,
@@ -44,6 +42,7 @@ from testbed.execution.sweep_run import (
     warm_up,
     with_paths,
 )
+from testbed.execution.sweep_worker import PointLost
 from testbed.plan.model import from_json
 from testbed.process_id import ProcessId, start_ticks
 from testbed.results import FINISHED
@@ -51,7 +50,6 @@ from testbed.results.manifest import version_of
 from testbed.results.rundir import RunDirectory
 
 _NAME = re.compile(r"testbed-sweep-(\d+)-(\d+)")
-_MAIN = "import sys; from testbed.execution.sweep_machine import main; main(int(sys.argv[1]))"
 _PACED = ("emulate", "local")
 _REMOVAL_S = 5.0
 _STATUS = "status.json"
@@ -92,13 +90,6 @@ class PointEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class PointLost:
-    """No result: its process, or its machine, died. Another attempt may succeed."""
-
-    cause: str
-
-
-@dataclass(frozen=True, slots=True)
 class PointBroken:
     """No result, and none after another attempt: an error in testbed itself."""
 
@@ -113,58 +104,11 @@ class MachineUnfit:
 
 
 PointResult = PointEnded | PointLost | PointBroken | MachineUnfit
-Fetch = Callable[[str], bytes]
 
 
 def packages() -> dict[str, str | None]:
     """Return the versions that must be the same on all machines."""
     return {"Python": platform.python_version(), **{name: version_of(name) for name in PACKAGES}}
-
-
-class MachineProcess:
-    """The process, started from here: ``run`` runs one point at a time. It ends with the calling process."""
-
-    def __init__(self) -> None:
-        ours, its = socketpair()
-        with ours, its:
-            # In a session of its own and no child of ours: it has to outlive us, to remove its directory.
-            # -P: it imports the code that was sent, and not what lies in the working directory.
-            command = ["setsid", "--fork", sys.executable, "-P", "-c", _MAIN, str(its.fileno())]
-            subprocess.run(
-                command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, check=True,
-            )  # fmt: skip
-            self._connection = Connection(ours.detach())
-        self._stored: set[str] = set()
-
-    def fileno(self) -> int:
-        """Return the descriptor of the socket."""
-        return self._connection.fileno()
-
-    def send(self, task: PointTask, fetch: Fetch, capabilities: Mapping[str, Any] | None = None) -> None:
-        """Start a point. ``fetch`` returns the packed content of a file by its digest."""
-        new = {file.sha256 for file in task.files.values()} - self._stored
-        self._stored |= new
-        variables = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES")}
-        with suppress(BrokenPipeError, ConnectionResetError):  # ``receive`` tells
-            self._connection.send(
-                ({digest: fetch(digest) for digest in new}, task, dict(capabilities or {}), variables)
-            )
-
-    def receive(self) -> PointResult:
-        """Wait for the point's end and return its result."""
-        try:
-            result: PointResult = self._connection.recv()
-        except (EOFError, ConnectionResetError):
-            return PointLost("the process that runs the machine's points was killed")
-        return result
-
-    def close(self) -> None:
-        """End the process, and with it the point that it runs."""
-        self._connection.close()
-
-
-# ---- in that process ------------------------------------------------------------------------------------------------
 
 
 class _Machine:
@@ -173,12 +117,13 @@ class _Machine:
     def __init__(self, connection: Connection, place: Path) -> None:
         self._connection, self._place = connection, place
         self._versions: dict[str, str] = {}
-        self._read: set[str] = set()  # data sets
+        self._warm: set[tuple[str, bool]] = set()  # data sets, and whether for runs that compile
 
     def serve(self) -> None:
         """Run what comes until the other end closes."""
         while True:
-            contents, task, capabilities, variables = self._connection.recv()
+            contents, capabilities, variables = self._connection.recv()
+            task = self._connection.recv()
             for digest, content in contents.items():
                 unpack(content, self._place / "files" / digest)
             self._connection.send(self._run(task, capabilities, variables))
@@ -202,8 +147,9 @@ class _Machine:
 
     def _point(self, task: PointTask, capabilities: Mapping[str, Any]) -> PointRun:
         plan = from_json(task.plan)
-        version = self._versions.setdefault(plan.back_end, code_version(plan.back_end))
-        if version != task.code:
+        if plan.back_end not in self._versions:
+            self._versions[plan.back_end] = code_version(plan.back_end)
+        if self._versions[plan.back_end] != task.code:
             raise CapabilityError(_difference(task.packages))
         copies = {text: copy_of(file, self._place / "files") for text, file in task.files.items()}
         paths = {copy: text for text, copy in copies.items()}
@@ -211,9 +157,9 @@ class _Machine:
         return PointRun(with_copies(plan, copies), task.scenario, task.resolved, task.followers, capabilities, origin)
 
     def _warm_up(self, point: PointRun) -> None:
-        data = repr(point.plan.training.data)
-        if data not in self._read:
-            self._read.add(data)
+        wanted = repr(point.plan.training.data), may_compile(point.plan)
+        if wanted not in self._warm:
+            self._warm.add(wanted)
             with suppress(Exception):  # the point itself fails with it
                 warm_up([point.plan])
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+import pickle
+import time
+from collections.abc import Sequence
 from typing import Any
 
 from testbed.cluster.connection import ClusterMachine, import_ray, machines
-from testbed.execution.sweep_cluster import SLOT, PointNeeds, PointReport, PointStarted
-from testbed.execution.sweep_machine import MachineProcess, PointBroken, PointLost, PointTask
+from testbed.execution.sweep_cluster import SLOT, PointNeeds, PointReport
+from testbed.execution.sweep_machine import PointBroken, PointTask
+from testbed.execution.sweep_worker import PointLost, PointStarted, run_task
 
-_process: MachineProcess | None = None  # of the worker process of Ray
+_LOOK_S = 0.5
 
 
 class RayTasks:
@@ -20,10 +24,14 @@ class RayTasks:
         self._remote = self._ray.remote(run_task)
         self._contents: dict[str, Any] = {}
         self._streams: dict[Any, str] = {}
+        self._machines: list[ClusterMachine] = []
+        self._look_s = -math.inf
 
     def machines(self) -> list[ClusterMachine]:
-        """See ``PointTasks``."""
-        return machines()
+        """See ``PointTasks``. The list is at most ``_LOOK_S`` old: to ask takes longer than most reports."""
+        if time.monotonic() - self._look_s >= _LOOK_S:
+            self._look_s, self._machines = time.monotonic(), machines()
+        return self._machines
 
     def content(self, sha256: str, content: bytes) -> None:
         """See ``PointTasks``."""
@@ -38,7 +46,7 @@ class RayTasks:
             resources={SLOT: 1} if needs.slot else {}, num_returns="streaming", max_retries=0, **chosen,
         )  # fmt: skip
         files = {file.sha256: self._contents[file.sha256] for file in task.files.values()}
-        self._streams[remote.remote(task, files)] = task.id
+        self._streams[remote.remote(pickle.dumps(task), files)] = task.id
 
     def reports(self, limit_s: float) -> list[tuple[str, PointReport]]:
         """See ``PointTasks``."""
@@ -63,7 +71,8 @@ class RayTasks:
     def _read(self, stream: Any) -> PointReport:
         errors = self._ray.exceptions
         try:
-            report: PointReport = self._ray.get(next(stream))
+            told = self._ray.get(next(stream))
+            report: PointReport = pickle.loads(told) if isinstance(told, bytes) else told  # noqa: S301 - ours
         except StopIteration:
             return PointLost("its machine ended it without a result")
         except errors.RayTaskError as error:  # raised by our own code there
@@ -73,21 +82,3 @@ class RayTasks:
         except errors.RayError as error:
             return PointLost(f"lost with its process or machine ({type(error).__name__})")
         return report
-
-
-def run_task(task: PointTask, files: Mapping[str, Any]) -> Iterator[PointReport]:
-    """Run a point in the process that this worker of Ray keeps for them. ``files``: references by digest."""
-    global _process  # noqa: PLW0603 - one for all tasks of a worker, as it takes seconds to start
-    ray = import_ray()
-    context = ray.get_runtime_context()
-    machine = ClusterMachine(context.get_node_id(), ray.util.get_node_ip_address())
-    yield PointStarted(machine)
-    if _process is None:
-        _process = MachineProcess()
-    fetch: Callable[[str], bytes] = lambda digest: ray.get(files[digest])  # noqa: E731
-    _process.send(task, fetch, {"cluster": {"machine": machine.address}})
-    result = _process.receive()
-    if isinstance(result, PointLost):
-        _process.close()
-        _process = None
-    yield result

@@ -13,6 +13,7 @@ from typing import Any
 
 from testbed.errors import TestbedError
 from testbed.execution import session
+from testbed.execution.compiler import bring_compiler, leave_out_compiler, may_compile
 from testbed.execution.follower import Event, Follower
 from testbed.execution.record import add_capabilities, conclude, final_status, prepare
 from testbed.execution.scripts import SIMULATION, failure_files
@@ -147,6 +148,8 @@ def warm_up(plans: Iterable[Plan]) -> None:
 
     torch.set_num_threads(1)
     git_state()
+    plans = list(plans)
+    (bring_compiler if any(map(may_compile, plans)) else leave_out_compiler)()
     for plan in {repr(plan.training.data): plan for plan in plans}.values():
         read_data(plan)
 

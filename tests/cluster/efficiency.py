@@ -9,83 +9,84 @@ raylets included; it does not depend on what else the machine does.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import tempfile
-import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 
-from tests.cluster.raylets import ROOT, Raylets, raylets
+from tests.cluster.processor_time import KindMeter, control_group
+from tests.cluster.raylets import ROOT, raylets
 from tests.cluster.sweeping import SMALL, begin, places, sweep
 
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-_ROUNDS = "training.rounds=40"
-KINDS = {"points": "sweep_machine", "workers of Ray": "ray::testbed", "command": "testbed.cli.main"}
-
-
-class Meter:
-    """Adds up the processor time of all processes on the machines of a cluster, also of those that end meanwhile."""
-
-    def __init__(self, cluster: Raylets) -> None:
-        self._machines, self._before, self._now = cluster.machines, dict[int, float](), dict[int, float]()
-        self._kinds: dict[int, str] = {}
-        self._look()
-        self._before = dict(self._now)
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-
-    def stop(self) -> Counter[str]:
-        """Return the seconds by kind of process."""
-        self._over.set()
-        self._thread.join()
-        used = Counter[str]()
-        for pid, used_s in self._now.items():
-            used[self._kinds[pid]] += used_s - self._before.get(pid, 0.0)
-        return used
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.2):
-            self._look()
-
-    def _look(self) -> None:
-        for machine in self._machines:
-            for pid, text in machine.processes().items():
-                kinds = [kind for kind, word in KINDS.items() if word in text]
-                self._kinds[pid] = kinds[0] if kinds else "raylets"
-                with suppress(OSError):
-                    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                    self._now[pid] = sum(map(int, fields[11:15])) * _TICK_S  # with children that were waited for
+_IDLE_S = 10.0
+KINDS = {
+    "raylet/raylet ": "raylets",  # first: it names what it starts
+    "sweep_machine": "points",
+    "testbed.cli.main": "command",
+    "DashboardAgent": "agents of Ray",
+    "RuntimeEnvAgent": "agents of Ray",
+    "ray::": "workers of Ray",
+    "setup_worker.py": "workers of Ray",
+    "default_worker.py": "workers of Ray",
+    "log_monitor.py": "monitors of logs",
+    "gcs_server": "GCS",
+    "ray": "other processes of Ray",
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--points", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=40, help="of each point")
     parser.add_argument("--machines", type=int, default=4)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         scenario = Path(folder) / "small.yaml"
         scenario.write_text(SMALL)
-        more = ["--seeds", str(arguments.points // 4), "--set", _ROUNDS]
+        more = ["--seeds", str(arguments.points // 4), "--set", f"training.rounds={arguments.rounds}"]
         here, there = Path(folder) / "here", Path(folder) / "there"
-        before, begin_s = os.times(), time.monotonic()
-        subprocess.run([*sweep(scenario, here), *more], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
-        after = os.times()
-        own_s, own_wall_s = sum(after[2:4]) - sum(before[2:4]), time.monotonic() - begin_s
-        with raylets(workers=arguments.machines) as cluster:
-            meter, begin_s = Meter(cluster), time.monotonic()
-            output, _ = (process := begin(cluster, [*sweep(scenario, there), *more])).communicate()
-            wall_s, used = time.monotonic() - begin_s, meter.stop()
-            assert process.returncode == 0, output
+        own_s, own_wall_s = _on_one_machine([*sweep(scenario, here), *more])
+        wall_s, used, idle = _on_a_cluster([*sweep(scenario, there), *more], arguments.machines)
         same = (here / "sweep.csv").read_bytes() == (there / "sweep.csv").read_bytes()
         print(f"{arguments.points} points, {len(set(places(there).values()))} machines, the same table: {same}")
-        print(f"one machine: {own_s:.1f} s of processors in {own_wall_s:.1f} s")
-        print(f"cluster:     {used.total():.1f} s of processors in {wall_s:.1f} s:")
-        print(", ".join(f"{kind} {used_s:.1f} s" for kind, used_s in used.most_common()))
-        print(f"efficiency by processor time {own_s / used.total():.2f}, by wall time {own_wall_s / wall_s:.2f}")
+    used_s, idle_s = used.total(), idle * wall_s
+    print(f"one machine: {own_s:.1f} s of processors in {own_wall_s:.1f} s")
+    print(
+        f"cluster:     {used_s:.1f} s of processors in {wall_s:.1f} s, {idle_s:.1f} s of which it uses without a sweep:"
+    )
+    print(", ".join(f"{kind} {kind_s:.1f} s" for kind, kind_s in used.most_common()))
+    print(f"efficiency by processor time {own_s / used_s:.3f}, without what an idle cluster uses "
+          f"{own_s / (used_s - idle_s):.3f}, by wall time {own_wall_s / wall_s:.2f}")  # fmt: skip
+
+
+def _on_one_machine(command: list[str]) -> tuple[float, float]:
+    """Return the seconds of processors, and of the wall clock."""
+    begin_s = time.monotonic()
+    with control_group("here") as group:
+        with group.joined():
+            process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+        assert process.wait() == 0
+        return group.used_s(), time.monotonic() - begin_s
+
+
+def _on_a_cluster(command: list[str], machines: int) -> tuple[float, Counter[str], float]:
+    """Return the seconds of the wall clock, those of processors by kind of process, and those a second when idle."""
+    with control_group("cluster") as group, ExitStack() as end:
+        with group.joined():
+            cluster = end.enter_context(raylets(workers=machines))
+        time.sleep(_IDLE_S)  # its processes end to start
+        before_s = group.used_s()
+        time.sleep(_IDLE_S)
+        idle = (group.used_s() - before_s) / _IDLE_S
+        meter, begin_s = KindMeter(group, KINDS, forking="points"), time.monotonic()
+        with group.joined():
+            process = begin(cluster, command)
+        output, _ = process.communicate()
+        wall_s, used = time.monotonic() - begin_s, meter.stop()
+        assert process.returncode == 0, output
+        return wall_s, used, idle
 
 
 if __name__ == "__main__":

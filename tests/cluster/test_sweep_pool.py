@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import select
 import socket
+import subprocess
+import sys
 import tarfile
 import time
 from collections import deque
@@ -22,17 +25,11 @@ import pytest
 from testbed.cluster.connection import ClusterMachine
 from testbed.errors import CapabilityError
 from testbed.execution import sweep as sweeps
-from testbed.execution import sweep_machine
-from testbed.execution.sweep_cluster import ATTEMPTS, ClusterPool, PointNeeds, PointReport, PointStarted, needs_of
-from testbed.execution.sweep_machine import (
-    MachineProcess,
-    MachineUnfit,
-    PointBroken,
-    PointEnded,
-    PointLost,
-    PointTask,
-)
+from testbed.execution import sweep_machine, sweep_points, sweep_run
+from testbed.execution.sweep_cluster import ATTEMPTS, ClusterPool, PointNeeds, PointReport, needs_of
+from testbed.execution.sweep_machine import MachineUnfit, PointBroken, PointEnded, PointResult, PointTask
 from testbed.execution.sweep_points import SweepPoint, points_of
+from testbed.execution.sweep_worker import Fetch, MachineProcess, PointLost, PointStarted
 from testbed.plan.model import ExactPlan, Plan
 from testbed.results.rundir import RunDirectory
 from testbed.scenario.sweep import SweepSettings, from_options
@@ -302,6 +299,18 @@ class ForkedProcess(MachineProcess):
         self._connection = Connection(ours.detach())
         self._stored = set()
 
+    def start(self, task: PointTask, fetch: Fetch = lambda _: b"", place: str = "") -> None:
+        self.send(
+            pickle.dumps(task), [file.sha256 for file in task.files.values()], fetch, {"cluster": {"machine": place}}
+        )
+
+    def result(self) -> PointResult:
+        received = self.receive()
+        if isinstance(received, PointLost):
+            return received
+        result: PointResult = pickle.loads(received)
+        return result
+
     def close(self) -> None:
         super().close()
         os.waitpid(self.pid, 0)
@@ -332,13 +341,11 @@ class Processes:
             if machine.id not in self._busy and self._queue:
                 task = self._queue.popleft()
                 self._busy[machine.id] = task.id
-                self.processes[machine.id].send(
-                    task, self._contents.__getitem__, {"cluster": {"machine": machine.address}}
-                )
+                self.processes[machine.id].start(task, self._contents.__getitem__, machine.address)
                 reports.append((task.id, PointStarted(machine)))
         ready, _, _ = select.select([self.processes[name] for name in self._busy], [], [], 0 if reports else limit_s)
         for name in [name for name in self._busy if self.processes[name] in ready]:
-            reports.append((self._busy.pop(name), self.processes[name].receive()))
+            reports.append((self._busy.pop(name), self.processes[name].result()))
         return reports
 
     def cancel(self) -> None:
@@ -409,7 +416,7 @@ def test_the_process_ends_with_the_point_when_the_other_end_closes(
 ) -> None:
     (long,) = points_of(scenario, from_options(["training.rounds=20000"], [], None), None)  # half an hour
     process = processes.processes["0"]
-    process.send(Watch(tmp_path / "runs", processes).pool._task(long), lambda digest: b"")
+    process.start(Watch(tmp_path / "runs", processes).pool._task(long))
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     while not (found := children.read_text().split()):
         time.sleep(0.001)
@@ -449,7 +456,42 @@ def test_a_machine_with_other_packages_says_which(
 ) -> None:
     task = Watch(tmp_path / "runs", processes).pool._task(points[0])
     process = processes.processes["0"]
-    process.send(replace(task, code="other", packages={**task.packages, "numpy": "0.1"}), lambda digest: b"")
-    result = process.receive()
+    process.start(replace(task, code="other", packages={**task.packages, "numpy": "0.1"}))
+    result = process.result()
     assert isinstance(result, MachineUnfit)
     assert result.cause.endswith("instead of 0.1; install the same version on all machines") and "numpy" in result.cause
+
+
+# ---- what starts quickly --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("sweep_worker", {"numpy", "torch", "testbed.plan", "testbed.results"}),
+        ("sweep_machine", {"networkx", "pydantic", "torch", "testbed.scenario"}),
+    ],
+)
+def test_what_every_core_of_a_cluster_starts_imports_little(module: str, absent: set[str]) -> None:
+    code = f"import sys, testbed.execution.{module}; print(*({absent} & sys.modules.keys()))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == []
+
+
+def test_only_a_run_that_may_compile_brings_the_compiler(
+    points: list[SweepPoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+    monkeypatch.setattr(sweep_run, "leave_out_compiler", lambda: done.append("left out"))
+    monkeypatch.setattr(sweep_run, "bring_compiler", lambda: done.append("brought"))
+    plain = points[0].plan
+    sweep_run.warm_up([plain])
+    sweep_run.warm_up([plain, replace(plain, training=replace(plain.training, compile=True))])
+    assert done == ["left out", "brought"]
+
+
+def test_the_code_is_read_once_for_all_points(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    monkeypatch.setattr(sweep_points, "code_version", lambda back_end: read.append(back_end) or "1")
+    points_of(scenario, from_options(["codec=none,fp16"], [], 2), None)
+    assert read == ["simulate"]

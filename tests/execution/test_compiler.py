@@ -11,7 +11,7 @@ from testbed.execution import compiler
 
 CODE = """
 import inspect, sys
-from testbed.execution.compiler import leave_out_compiler
+from testbed.execution.compiler import bring_compiler, leave_out_compiler
 leave_out_compiler()
 import torch
 value = torch.nn.Parameter(torch.ones(3))
@@ -23,6 +23,9 @@ for kind in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
     optimizer.zero_grad()
 inspect.getmodule(inspect.currentframe())  # looks at all modules
 assert "torch._dynamo.eval_frame" not in sys.modules, "training has imported the compiler"
+if len(sys.argv) > 1:
+    bring_compiler()
+    assert "torch._dynamo.eval_frame" in sys.modules
 assert torch.compile(lambda x: 2 * x, backend="eager")(torch.ones(1)) == 2
 from torch._dynamo.backends.registry import list_backends
 assert "inductor" in list_backends() and torch._dynamo is sys.modules["torch._dynamo"]
@@ -41,6 +44,9 @@ def test_what_is_absent_is_imported_when_something_of_it_is_asked_for(monkeypatc
     assert sys.modules["colorsys"] is not absent
 
 
-def test_optimizers_step_without_it_and_what_compiles_gets_it() -> None:
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120, check=False)
+@pytest.mark.parametrize("brought", [[], ["brought"]])
+def test_optimizers_step_without_it_and_what_compiles_gets_it(brought: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *brought], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr

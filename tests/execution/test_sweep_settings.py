@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import ScenarioError
-from testbed.execution.sweep_points import _ALWAYS, _BACK_END, code_version, points_of
+from testbed.execution.code_version import ALWAYS, BACK_END, code_version
+from testbed.execution.sweep_points import points_of
 from testbed.scenario.load import load
 from testbed.scenario.sweep import SweepSettings, from_options, joined, read_sweep, split_values
 
@@ -64,7 +65,7 @@ def test_names_change_with_the_code_that_decides_and_only_then(tmp_path: Path) -
     for place in ("testbed/plan", "testbed/engine", "testbed/simulation", "testbed/cli", "testbed/results"):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "a.py").write_text("a = 1")
-    for place in (*_ALWAYS, *_BACK_END["simulate"]):
+    for place in (*ALWAYS, *BACK_END["simulate"]):
         if place.endswith(".py"):
             (tmp_path / place).write_text("")
     before = code_version("simulate", tmp_path)

@@ -112,7 +112,7 @@ MUTATIONS: dict[str, Mutation] = {
     "all points of a sweep have one seed": Mutation(
         "testbed.scenario.sweep:SweepSettings.seeds_from", lambda before: lambda self, first: (0, 0), SWEEP
     ),
-    "points are named without their code": Mutation("testbed.execution.sweep_points:code_version", always("0"), SWEEP),
+    "points are named without their code": Mutation("testbed.execution.code_version:code_version", always("0"), SWEEP),
     "divergence is never noticed": Mutation(
         "testbed.results.divergence:divergence",
         always(""),

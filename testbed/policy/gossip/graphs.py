@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from math import isqrt
-
-import networkx as nx
+from typing import Any
 
 Graph = tuple[tuple[int, ...], ...]
 
@@ -60,11 +59,13 @@ GRAPHS: dict[str, Callable[[int], Graph]] = {
 
 def is_connected(graph: Graph) -> bool:
     """Return whether every vertex is reachable from every other; otherwise models cannot converge to one average."""
-    return nx.is_connected(nx.from_dict_of_lists(dict(enumerate(graph))))
+    nx = _networkx()
+    return bool(nx.is_connected(nx.from_dict_of_lists(dict(enumerate(graph)))))
 
 
 def joined_up(graph: Graph) -> Graph:
     """The graph with an edge between the first ranks of one component and of the next, if it has several."""
+    nx = _networkx()
     firsts = sorted(min(some) for some in nx.connected_components(nx.from_dict_of_lists(dict(enumerate(graph)))))
     edges = [(rank, other) for rank, some in enumerate(graph) for other in some]
     return given(len(graph), (*edges, *pairwise(firsts)))
@@ -72,8 +73,16 @@ def joined_up(graph: Graph) -> Graph:
 
 def two_sides(graph: Graph) -> tuple[bool, ...] | None:
     """A side for each rank so that all edges go across, if there is one (the graph is bipartite)."""
+    nx = _networkx()
     try:
         sides = nx.bipartite.color(nx.from_dict_of_lists(dict(enumerate(graph))))
     except nx.NetworkXError:
         return None
     return tuple(bool(sides[rank]) for rank in range(len(graph)))
+
+
+def _networkx() -> Any:
+    """Every node imports this module, and few need a graph: the import takes 0.15 s."""
+    import networkx
+
+    return networkx

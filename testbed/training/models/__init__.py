@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from testbed.errors import ScenarioError
 from testbed.training.declared import declared_shape
@@ -146,6 +145,8 @@ def shape_of_model(kind: str, options: dict[str, Any], input_shape: tuple[int, .
 
 def measure(name: str, model: nn.Module, sample: Tensor) -> ModelShape:
     """Return the shape of ``model``, given a batch with one sample on the same device."""
+    from torch.utils.flop_counter import FlopCounterMode  # imports Triton: 0.3 s of the start of every node
+
     shapes, outputs = [], sample
     for segment in segments(model):
         inputs = outputs.detach().requires_grad_(segment.keys.start > 0)

@@ -1,0 +1,33 @@
+"""The version of the code that a run is executed by: a digest of sources and packages."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from testbed.results.manifest import version_of
+
+_ROOT = Path(__file__).parents[2]
+# What decides a run's results, by back end. Figures and commands are left out: their changes do not invalidate runs.
+ALWAYS = (
+    "testbed/axes.py", "testbed/best_effort.py", "testbed/buffers.py", "testbed/codec", "testbed/compute_model.py",
+    "testbed/costs.py", "testbed/devices", "testbed/engine", "testbed/environment.py", "testbed/execution",
+    "testbed/kvstore", "testbed/messages.py", "testbed/placeholders.py", "testbed/plan", "testbed/policy",
+    "testbed/results", "testbed/traffic.py", "testbed/training", "testbed/world.py",
+)  # fmt: skip
+BACK_END = {"simulate": ("testbed/simulation",), "local": ("testbed/realtime",),
+            "cluster": ("testbed/realtime", "testbed/cluster"),
+            "emulate": ("testbed/realtime", "emulation"), "exact": ("testbed/realtime", "emulation")}  # fmt: skip
+_SOURCES = (".py", ".c", ".cpp")
+PACKAGES = ("torch", "numpy", "simpy", "scikit-learn")
+
+
+def code_version(back_end: str, root: Path = _ROOT) -> str:
+    """Return the digest of the sources and packages that determine the results of a run on ``back_end``."""
+    digest = hashlib.sha256()
+    for place in (*ALWAYS, *BACK_END[back_end]):
+        path = root / place
+        for source in [path] if path.suffix else sorted(p for p in path.rglob("*") if p.suffix in _SOURCES):
+            digest.update(f"{source.relative_to(root)}\0".encode() + source.read_bytes() + b"\0")
+    digest.update(" ".join(f"{name}={version_of(name)}" for name in PACKAGES).encode())
+    return digest.hexdigest()
