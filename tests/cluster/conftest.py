@@ -6,6 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from testbed.execution import cluster, host
+from testbed.plan.model import Plan
+from testbed.results.progress import Progress
+from tests.cluster.forked import ForkedAgents
+from tests.faults import runs
+
 
 @pytest.fixture
 def directory_of_agents(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -14,3 +20,16 @@ def directory_of_agents(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setenv("TMPDIR", directory)
         monkeypatch.setattr(tempfile, "tempdir", directory)
         yield Path(directory)
+
+
+@pytest.fixture
+def agents(monkeypatch: pytest.MonkeyPatch) -> ForkedAgents:
+    """Let runs of ``tests.faults`` and of scripts that fail be deployed, too."""
+    starter = ForkedAgents()
+
+    def run(plan: Plan, directory: Path, report: Progress) -> None:
+        cluster.run_with(starter, plan, directory, report)
+
+    monkeypatch.setitem(host.BACK_ENDS, "cluster", run)
+    monkeypatch.setitem(runs.BACK_ENDS, "cluster", run)
+    return starter

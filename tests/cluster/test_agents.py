@@ -23,11 +23,10 @@ from testbed.cluster.control import ControlLost
 from testbed.errors import NodeLost, WaitTimeout
 from testbed.execution import cluster, host
 from testbed.plan.build import build_plan
-from testbed.plan.model import Plan, to_json
+from testbed.plan.model import to_json
 from testbed.results import tables
 from testbed.results.events import STOPPED
 from testbed.results.fidelity import assess
-from testbed.results.progress import Progress
 from testbed.scenario.load import load
 from tests.cluster.forked import ForkedAgents, Skew
 from tests.end_to_end.runs import QUICKSTART, Finished, read_events, run_scenario
@@ -80,19 +79,6 @@ def test_it_ends_with_the_bits_of_the_simulator(tmp_path: Path, simulated_hash: 
     assert {event["path"] for event in run.of_kind("path") if event["when"] == "before"} == {
         "frankfurt>virginia", "tokyo>virginia", "virginia>frankfurt", "virginia>tokyo",
     }  # fmt: skip
-
-
-@pytest.fixture
-def agents(monkeypatch: pytest.MonkeyPatch) -> ForkedAgents:
-    """Let runs of ``tests.faults`` and of scripts that fail be deployed, too."""
-    starter = ForkedAgents()
-
-    def run(plan: Plan, directory: Path, report: Progress) -> None:
-        cluster.run_with(starter, plan, directory, report)
-
-    monkeypatch.setitem(host.BACK_ENDS, "cluster", run)
-    monkeypatch.setitem(fault_runs.BACK_ENDS, "cluster", run)
-    return starter
 
 
 @pytest.mark.usefixtures("agents")

@@ -37,4 +37,9 @@ MUTATIONS = {
         edit("manifest.is_file() and all(", "manifest.is_file() or all("),
         ("tests/cluster/test_files.py::test_a_checkpoint_counts_when_all_its_parts_are_home",),
     ),
+    "signals to nodes on other machines are not sent": Mutation(
+        "testbed.cluster.processes:AgentProcesses.send_signal",
+        edit("if agent is not None:", "if agent is None:"),
+        ("tests/cluster/test_faults.py::test_a_stopped_process_goes_on",),
+    ),
 }

@@ -31,6 +31,12 @@ MUTATIONS: dict[str, Mutation] = {
     "a machine keeps the files of its points": Mutation(
         "testbed.execution.sweep_machine:main", edit("remove(place)", "pass"), CLUSTER
     ),
+    "each point of a sweep reads the code again": Mutation(
+        "testbed.execution.sweep_points:_point", edit("if plan.back_end not in versions:", "if True:"), CLUSTER
+    ),
+    "points that compile find no compiler": Mutation(
+        "testbed.execution.sweep_run:warm_up", edit("any(map(may_compile, plans))", "False"), CLUSTER
+    ),
     "a run on a cluster names copies of files": Mutation(
         "testbed.execution.sweep_run:_as_sent", edit("to_json(origin.plan)", 'b"{}"'), CLUSTER
     ),

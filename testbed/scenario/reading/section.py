@@ -14,7 +14,6 @@ from pydantic_core import core_schema
 from testbed.scenario.reading.quantities import is_null
 from testbed.scenario.reading.violations import Violation, raise_found
 
-
 _written: dict[str, str] = {}  # entries as YAML: the points of a sweep have most in common, and a whole takes 20 ms
 _MOST_WRITTEN = 256
 
