@@ -141,7 +141,10 @@ def warm_up(plans: Iterable[Plan]) -> None:
     import torch
 
     import testbed.engine.roles
+    import testbed.execution.devices
     import testbed.execution.host
+    import testbed.results.divergence
+    import testbed.results.fidelity
     import testbed.results.tables
     import testbed.simulation.run  # noqa: F401
     from testbed.engine.learner import warm_up as read_data

@@ -145,7 +145,7 @@ def shape_of_model(kind: str, options: dict[str, Any], input_shape: tuple[int, .
 
 def measure(name: str, model: nn.Module, sample: Tensor) -> ModelShape:
     """Return the shape of ``model``, given a batch with one sample on the same device."""
-    from torch.utils.flop_counter import FlopCounterMode  # imports Triton: 0.3 s of the start of every node
+    from torch.utils.flop_counter import FlopCounterMode  # imports Triton where it is installed: 0.3 s of every start
 
     shapes, outputs = [], sample
     for segment in segments(model):
