@@ -71,7 +71,7 @@ def _mounted() -> Path:
 class KindMeter:
     """Adds up what a group uses from now on, by the first word of ``kinds`` that a process's command contains.
 
-    Of the kind ``forking``, a process waits for what it has forked: their time is in its own account when they end.
+    A process of the kind ``forking`` leads a session and waits for what it has forked, whose time it then accounts for.
     """
 
     def __init__(self, group: ControlGroup, kinds: Mapping[str, str], forking: str) -> None:
@@ -103,12 +103,11 @@ class KindMeter:
                 place = Path(f"/proc/{pid}")
                 command = place.joinpath("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 kind = next((kind for word, kind in self._kinds.items() if word in command), _REST)
-                _, parent, *fields = place.joinpath("stat").read_text().rpartition(")")[2].split()
-                if kind == self._forking:
-                    if self._kind_of.get(int(parent)) != kind:
-                        self._add(pid, kind, fields[9:13])
-                else:
-                    self._add(pid, kind, fields[9:11])
+                fields = place.joinpath("stat").read_text().rpartition(")")[2].split()
+                if kind != self._forking:
+                    self._add(pid, kind, fields[11:13])
+                elif int(fields[3]) == pid:
+                    self._add(pid, kind, fields[11:15])
 
     def _add(self, pid: int, kind: str, ticks: Sequence[str]) -> None:
         self._kind_of[pid], self._now[pid] = kind, sum(map(int, ticks)) * _TICK_S
