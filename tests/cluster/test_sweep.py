@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.raylets import ROOT, Raylets, needs_raylets, raylets
+from tests.cluster.raylets import ROOT, Machine, Raylets, needs_raylets, raylets
 from tests.cluster.sweeping import CODE, MINE, POINTS, SMALL, begin, done, end, left_on, places, sweep, wait_until
 
 pytestmark = [needs_raylets, pytest.mark.slow, pytest.mark.timeout(600)]  # 30 to 60 s each
@@ -86,8 +86,11 @@ def test_machines_come_and_go(scenario: Path, table: bytes, tmp_path: Path) -> N
         process = begin(cluster, sweep(scenario, out))
         wait_until(lambda: len(done(out)) >= 2)
         cluster.workers[0].kill()
+        _send_to_points(cluster.workers[1:3], signal.SIGSTOP)  # else all points are done before a machine is added
         before = done(out)
         added = cluster.add()
+        wait_until(lambda: added.address in places(out).values())
+        _send_to_points(cluster.workers[1:3], signal.SIGCONT)
         text = end(process)
         after = done(out)
         assert (out / "sweep.csv").read_bytes() == table
@@ -96,6 +99,13 @@ def test_machines_come_and_go(scenario: Path, table: bytes, tmp_path: Path) -> N
         assert f"machine {cluster.workers[0].address} has left the cluster" in text
         assert f"machine {added.address} has joined the cluster" in text
         wait_until(lambda: not any(left_on(machine) for machine in cluster.workers if machine.alive()), 30)
+
+
+def _send_to_points(machines: list[Machine], number: signal.Signals) -> None:
+    for machine in machines:
+        for pid, text in machine.processes().items():
+            if "sweep_machine" in text:
+                os.kill(pid, number)
 
 
 def test_workers_of_ray_are_killed(cluster: Raylets, scenario: Path, table: bytes, tmp_path: Path) -> None:
