@@ -15,7 +15,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.cluster.processor_time import ControlGroup, KindMeter, control_group
+from tests.cluster.processor_time import KindMeter, ProcessorAccount, control_group
 from tests.cluster.raylets import raylets
 from tests.cluster.sweeping import SMALL, begin, places, sweep
 
@@ -68,7 +68,7 @@ def main() -> None:
           f"{idle_share / (arguments.machines + 1):.1%} of a core on each machine")  # fmt: skip
 
 
-def _share_of_a_core(group: ControlGroup) -> float:
+def _share_of_a_core(group: ProcessorAccount) -> float:
     """Return what an idle cluster uses, in cores."""
     time.sleep(_IDLE_S)  # its processes end to start
     before_s, begin_s = group.used_s(), time.monotonic()

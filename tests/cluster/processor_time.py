@@ -18,7 +18,7 @@ _LOOK_S = 0.2
 _REST = "others, and the short ones"
 
 
-class ControlGroup:
+class ProcessorAccount:
     """A group of processes. What a thread starts within ``joined`` is in it, and stays there."""
 
     def __init__(self, name: str) -> None:
@@ -50,9 +50,9 @@ class ControlGroup:
 
 
 @contextmanager
-def control_group(name: str) -> Iterator[ControlGroup]:
+def control_group(name: str) -> Iterator[ProcessorAccount]:
     """Make a control group; remove it at the end."""
-    group = ControlGroup(name)
+    group = ProcessorAccount(name)
     try:
         yield group
     finally:
@@ -74,7 +74,7 @@ class KindMeter:
     A process of the kind ``forking`` leads a session and waits for what it has forked, whose time it then accounts for.
     """
 
-    def __init__(self, group: ControlGroup, kinds: Mapping[str, str], forking: str) -> None:
+    def __init__(self, group: ProcessorAccount, kinds: Mapping[str, str], forking: str) -> None:
         self._group, self._kinds, self._forking = group, kinds, forking
         self._kind_of, self._now, self._before = dict[int, str](), dict[int, float](), dict[int, float]()
         self._look()
