@@ -67,7 +67,7 @@ def smoothed_queueing_s(before_s: float, last_s: float, segments: float) -> floa
     return forgotten * before_s + last_s * (1 - (1 / _GAIN - 1) * (1 - forgotten) / samples)
 
 
-class Outage:
+class SenderOutage:
     """What a sender knows of the present outage.
 
     timers   that run since the last acknowledgement; None: all have come

@@ -41,7 +41,7 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.congestion_window import BurstRepair, CongestionWindow, repair_of
 from testbed.simulation.emulated_link import EmulatedLink
 from testbed.simulation.flows import FlowNetwork
-from testbed.simulation.outage import Outage, Timers, smoothed_queueing_s
+from testbed.simulation.outage import SenderOutage, Timers, smoothed_queueing_s
 from testbed.simulation.pacing import Pacing, Pipe
 from testbed.simulation.paths import SitePath, WanLink
 from testbed.simulation.tcp_model import TcpModel
@@ -141,7 +141,7 @@ class TcpConnection:
         self._lost_s = -math.inf  # when a queue last dropped packets of it
         self._emulated: EmulatedLink | None = None  # which the message being sent has entered
         self._recovering = False  # BBR waits for what a burst has lost
-        self._outage, self._smoothed_queueing_s = Outage(), 0.0
+        self._outage, self._smoothed_queueing_s = SenderOutage(), 0.0
         self._on_sent_callback = self._on_sent  # one bound method for all messages
         self.path_changed()
 
