@@ -153,7 +153,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "HiTopK takes the sum of one data centre": Mutation(
         "testbed.engine.collectives.sums:scattered",
-        edit("for indices, values in parcels:", "for indices, values in parcels[:1]:"),
+        edit("for indices, values in placed:", "for indices, values in placed[:1]:"),
         COLLECTIVES,
     ),
     "D-PSGD mixes half": Mutation(

@@ -197,7 +197,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "memory is shared across emulated links": Mutation(
         "testbed.realtime.shared_memory:shares_memory",
-        edit("lan.lan_rate_bps > EMULATED_LAN_CEILING_BPS and", ""),
+        edit("plan.site(site).is_unshaped", "True"),
         (f"{REALTIME}_shared_memory.py::test_only_nodes_of_one_data_center_without_an_emulated_link_share_memory",),
     ),
     "headers of any length": Mutation(

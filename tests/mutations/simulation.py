@@ -9,6 +9,7 @@ FLOWS, BEST = ("tests/simulation/test_flows.py",), ("tests/simulation/test_best_
 EMULATED = ("tests/simulation/test_emulated_link.py",)
 VALIDITY, FOLD = ("tests/simulation/test_validity.py",), ("tests/simulation/test_fold.py",)
 COSTS = ("tests/simulation/test_costs.py",)
+INBOX = ("tests/simulation/test_inbox.py",)
 DROP_TAIL = ("tests/simulation/test_drop_tail.py",)
 MUTATIONS: dict[str, Mutation] = {
     "codecs cost nothing": Mutation("testbed.compute_model:ComputeModel._cost_s", always(0.0), COSTS),
@@ -46,7 +47,15 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.tcp:TcpConnection.send", edit("(-priority, ", "(0, "), TCP
     ),
     "a path is found again at once": Mutation(
-        "testbed.simulation.tcp:retransmission_s", instead(lambda lost_s, up_s, timeout_s: up_s), TCP
+        "testbed.simulation.outage:Timers.found_s", edit("while at_s < up_s:", "while False:"), TCP
+    ),
+    "no sender misses acknowledgements": Mutation(
+        "testbed.simulation.outage:SenderOutage.noticed",
+        edit("(self.silent or now >= self.timers.expires_s)", "self.silent"),
+        TCP,
+    ),
+    "messages that a pause has held overtake each other": Mutation(
+        "testbed.simulation.inbox:SimulatedInbox._hand_over_held", edit("popleft()", "pop()"), INBOX
     ),
     "a machine has cores without end": Mutation(
         "testbed.simulation.host:HostModel._dispatch", edit("self._idle_cores -= 1", "pass"), HOST
