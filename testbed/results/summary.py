@@ -149,6 +149,8 @@ def read_result(path: Path) -> dict[str, Any]:
     result = read_json(path, RunResult)
     if result["content_sha256"] != _content_sha256(result):
         raise TestbedError(f"{path}: was changed after the run wrote it (content_sha256 differs); run it again")
+    if result["wan_payload_bytes"].keys() != result["wan_header_bytes"].keys():
+        raise TestbedError(f"{path}: wan_payload_bytes and wan_header_bytes have other data centres; run it again")
     return result
 
 

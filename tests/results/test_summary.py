@@ -145,6 +145,14 @@ def test_the_hash_covers_the_answer_and_not_the_clock(run: Path, tmp_path: Path)
                 summary.read_result(path)
 
 
+def test_a_result_whose_tables_differ_in_their_data_centres_is_refused(run: Path, tmp_path: Path) -> None:
+    forged = {**result_of(run), "wan_header_bytes": {}}
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({**forged, "content_sha256": summary._content_sha256(forged)}))
+    with pytest.raises(TestbedError, match="have other data centres"):
+        summary.read_result(path)
+
+
 # ---- fidelity ---------------------------------------------------------------------------------------------------
 
 
