@@ -72,8 +72,8 @@ class RayTasks:
     def _read(self, stream: Any) -> PointReport:
         errors = self._ray.exceptions
         try:
-            told = self._ray.get(next(stream))
-            report: PointReport = pickle.loads(told) if isinstance(told, bytes) else told  # noqa: S301 - ours
+            received = self._ray.get(next(stream))
+            report: PointReport = pickle.loads(received) if isinstance(received, bytes) else received  # noqa: S301 - ours
         except StopIteration:
             return PointLost("its machine ended it without a result")
         except errors.RayTaskError as error:  # raised by our own code there

@@ -87,12 +87,12 @@ class SenderOutage:
         self.silent = self.cut = self.unheard = False
         self._cut_s = math.inf
 
-    def begin(self, timers: Timers, now: float, path: SitePath) -> None:
-        """Note that no acknowledgement comes any more."""
+    def begin(self, timers: Timers, now: float, path: SitePath, under_way: bool) -> None:
+        """Note that no acknowledgement comes any more. ``under_way``: something had left before."""
         if self.timers is None or timers.started_s < self.timers.started_s:
             self.timers = timers
         if not path.up:
-            self._cut_s = min(self._cut_s, now)
+            self._cut_s = min(self._cut_s, now if under_way else -math.inf)
             self.silent = self.cut = True
         # an acknowledgement begins its way when a segment ends its own
         self.unheard |= not path.acknowledged and now < self._cut_s + path.delay_s

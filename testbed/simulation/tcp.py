@@ -224,18 +224,18 @@ class TcpConnection:
                 sent_bytes = self._burst_bytes + self._sent_bytes - self._network.left_bytes(self.flow)
                 # of what leaves the queue now, or what arrives now, the acknowledgement is the last to come
                 last_s = now + (self.rtt_s if path.acknowledged else self.rtt_s / 2)
-                self._miss(last_s, self._smoothed_s(sent_bytes))
+                self._miss(last_s, self._smoothed_s(sent_bytes), under_way=sent_bytes > 0)
         elif outage.noticed(now):
             self._clock.at(outage.ends_s(now, 2 * path.delay_s), self._on_retransmission)
         else:
             outage.end()
             self.path_changed()
 
-    def _miss(self, since_s: float, queueing_s: float) -> None:
+    def _miss(self, since_s: float, queueing_s: float, under_way: bool) -> None:
         """Miss acknowledgements after ``since_s``. ``queueing_s``: that in the smoothed RTT."""
         smoothed_s, outage = self.rtt_s + queueing_s, self._outage
         timers = Timers(since_s, smoothed_s, smoothed_s + self._model.retransmission_floor_s)
-        outage.begin(timers, self._clock.now, self._path)
+        outage.begin(timers, self._clock.now, self._path, under_way)
         if outage.silent:
             self._network.set_cap(self.flow, _STALLED_BYTES_PER_S)
         else:
@@ -304,7 +304,7 @@ class TcpConnection:
             pacing.begin(now)
         self._sending, self._sent_bytes, self._item = True, size_bytes, item
         if not (path.up and path.acknowledged):
-            self._miss(now, self._smoothed_queueing_s)
+            self._miss(now, self._smoothed_queueing_s, under_way=False)
         at_once_bytes = more_bytes = 0.0
         link = path.narrowest
         if link is not None and link.emulated is not None:

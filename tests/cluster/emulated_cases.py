@@ -29,7 +29,7 @@ def ran(
     directory: str, overrides: list[str], count: int = 2, mtu_bytes: int = 9000, limit: str = "", kill: str = "",
     scenario: str = str(QUICKSTART),
 ) -> dict[str, Any]:  # fmt: skip
-    """Run a scenario on machines; return what was told, how it ended, and which devices are left of it.
+    """Run a scenario on machines; return its progress, how it ended, and which devices are left of it.
 
     limit  of the first machine's interface, for ``tc qdisc``; kill: at which stage its agent is killed
     """

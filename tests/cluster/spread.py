@@ -48,7 +48,7 @@ def scenario(sites: int) -> str:
 
 
 def on_machines(file: str, directory: str, count: int) -> None:
-    """Run in a sandbox, on so many machines; write what was told."""
+    """Run in a sandbox, on so many machines; write the reported progress."""
     from tests.cluster.emulated_cases import ran
 
     result = ran(directory, ["training.target_accuracy=null"], count, scenario=file)

@@ -304,6 +304,21 @@ def test_who_begins_during_an_outage_is_silent_from_then_on() -> None:
     assert wire.times() == pytest.approx([1.0 + 0.08 + 0.24 + 0.48 + 0.12], rel=1e-6)
 
 
+@pytest.mark.parametrize(("begins_s", "found_s"), [(1.0, 1.8), (0.0, 2.28 + 0.04 + 2 * (0.04 + 1.76 / 8) + 0.04)])
+def test_who_has_sent_before_both_directions_were_cut_takes_its_timeout_for_spurious(
+    begins_s: float, found_s: float
+) -> None:
+    """What had arrived answers the retransmission of 2.28 s, with an RTT of 1.8 s; only another probe tells of the loss."""
+    wire = Wire([1e6], 0.02)
+    connection = wire.connect(WARM)
+    wire.path.reverse = SitePath("wan", (), 0.02)
+    cut(wire, connection, 0.5, 1.0)
+    cut(wire, connection, 0.5, 1.0, wire.path.reverse)
+    wire.clock.at(begins_s, lambda _: connection.send(1e6, 0, "m"))
+    left_s = 1.0 if begins_s else 0.5
+    assert wire.times() == pytest.approx([found_s + left_s + 0.02], rel=1e-6)
+
+
 def test_a_path_that_is_down_again_is_found_after_that() -> None:
     wire = Wire([1e6], 0.02)
     connection = wire.connect(WARM)
