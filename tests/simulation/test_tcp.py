@@ -308,7 +308,7 @@ def test_who_begins_during_an_outage_is_silent_from_then_on() -> None:
 def test_who_has_sent_before_both_directions_were_cut_takes_its_timeout_for_spurious(
     begins_s: float, found_s: float
 ) -> None:
-    """What had arrived answers the retransmission of 2.28 s, with an RTT of 1.8 s; only another probe tells of the loss."""
+    """What had arrived answers the retransmission of 2.28 s; only another probe tells of the loss."""
     wire = Wire([1e6], 0.02)
     connection = wire.connect(WARM)
     wire.path.reverse = SitePath("wan", (), 0.02)
