@@ -3,24 +3,53 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _NODE_THRESHOLD = 10_000  # allocations: a node's messages are garbage of reference counts long before
 _RELAXED_THRESHOLD = 1_000_000  # allocations; hardly anything in a run is garbage that only the collector finds
+_GROWTH = 1.1  # of the objects of a process, after which what earlier runs have left is collected
+
+
+class _Objects:
+    """The number of objects of this process when garbage was last collected here."""
+
+    process_id = os.getpid()
+    collected = 0
+
+
+def _freeze() -> None:
+    """Freeze all objects of now, without the garbage that earlier runs have left, if there may be much of it.
+
+    What was frozen once does not count as new afterwards, so the collector itself would never look at it again: a
+    process with many runs, or one whose run restarts often, would grow without end. No garbage is collected in a
+    forked process: see ``collect_after_fork``.
+    """
+    gc.freeze()
+    if os.getpid() != _Objects.process_id:
+        return
+    count = gc.get_freeze_count()
+    if count > _GROWTH * _Objects.collected:
+        if _Objects.collected:
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+            count = gc.get_freeze_count()
+        _Objects.collected = count
 
 
 @contextmanager
 def frozen_garbage() -> Iterator[None]:
     """Let the collector pass over all objects of now, as before a fork.
 
-    None of them is looked at before, which would cost more than a short run. No effect inside
+    Seldom are they looked at before, which would cost more than a short run. No effect inside
     ``relaxed_garbage_collection``.
     """
     if gc.get_threshold()[0] == _RELAXED_THRESHOLD:
         yield
         return
-    gc.freeze()
+    _freeze()
     try:
         yield
     finally:

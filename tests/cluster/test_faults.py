@@ -38,8 +38,16 @@ def test_it_ends_with_the_bits_of_the_simulated_fault(job: tuple[str, ...], tmp_
     assert sorted(faults_[1]) == sorted(faults_[0]) != []
 
 
+def test_a_nan_ends_the_run_and_names_the_node(tmp_path: Path) -> None:
+    nan = faults("kind: nan, node: west/worker0, round: 2")
+    simulated = run(tmp_path / "simulated", *STEADY, nan)
+    deployed = run(tmp_path / "deployed", *STEADY, nan, on="cluster")
+    assert "non-finite gradient: west/worker0, step 2" in str(simulated.error)
+    assert str(simulated.error) in str(deployed.error) and type(simulated.error) is type(deployed.error)
+
+
 def test_a_stopped_process_goes_on(tmp_path: Path) -> None:
-    pause = faults("kind: pause, node: west/worker0, at: 100 ms, for: 500 ms")
+    pause = faults("kind: pause, node: west/worker0, round: 4, for: 500 ms")
     calm, ended = run(tmp_path / "calm", *STEADY), run(tmp_path / "hit", *STEADY, pause, on="cluster")
     assert ended.error is None and ended.hashes() == calm.hashes()
     assert max(event["t"] - event["t0"] for event in ended.events("round", node="west/worker0")) >= 0.5

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+import weakref
 
-from testbed.garbage import collect_after_fork, relaxed_garbage_collection
+from testbed.garbage import collect_after_fork, frozen_garbage, relaxed_garbage_collection
 
 
 def test_the_end_of_a_run_does_not_look_at_what_it_has_left() -> None:
@@ -30,6 +31,29 @@ def test_the_end_of_a_run_does_not_look_at_what_it_has_left() -> None:
         if frozen:  # by the suite
             gc.freeze()
     assert not looked, f"{len(left) + len(more)} objects were looked at"
+
+
+def test_what_many_runs_leave_in_cycles_is_collected() -> None:
+    before, frozen, left = gc.get_threshold(), gc.get_freeze_count(), weakref.WeakSet[_Left]()
+    gc.set_threshold(700, 10, 10)  # whatever the suite has chosen
+    try:
+        with frozen_garbage():
+            size = gc.get_freeze_count() // 20
+        for _ in range(10):  # each leaves a twentieth of what there was
+            with relaxed_garbage_collection():
+                left.update(_Left() for _ in range(size))
+        assert 0 < len(left) < 5 * size
+    finally:
+        gc.set_threshold(*before)
+        if frozen:  # by the suite
+            gc.freeze()
+
+
+class _Left:
+    """An object that only the collector finds."""
+
+    def __init__(self) -> None:
+        self.itself = self
 
 
 def test_garbage_of_the_parent_closes_no_file_of_a_forked_process() -> None:
