@@ -2,8 +2,7 @@
 
 A run makes one key and one certificate, valid as long as it lasts. Every node accepts that certificate alone, as server
 and as client (mutual TLS 1.3). TLS thus proves "a node of this run"; which node it is, the handshake above it proves
-(``testbed.realtime.auth``). The key is on disk only while it is made, in a directory that no other user may enter;
-nodes inherit it in memory when they are forked.
+(``testbed.realtime.auth``). The key is never on disk; nodes inherit it in memory when they are forked.
 
 Sockets stay non-blocking and in our hands, without asyncio's transports: a transport would buffer what it cannot send,
 behind which an urgent frame would have to wait.
@@ -12,22 +11,22 @@ behind which an urgent frame would have to wait.
 from __future__ import annotations
 
 import asyncio
-import shutil
+import os
 import socket
 import ssl
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
-from testbed.errors import CapabilityError
-from testbed.runtime_directory import runtime_directory
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 T = TypeVar("T")
-CERTIFICATE_DEADLINE_S = 30.0
+# A certificate is valid as long as its key is known, whatever the clocks of machines say (the end: RFC 5280, 4.1.2.5).
+_BEGIN, _END = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 RECORD_BYTES = 16_384  # the most that a TLS record holds (RFC 8446, section 5.1)
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """What a non-blocking socket raises, plain or under TLS, when it is not ready. To be caught before ``OSError``."""
@@ -59,56 +58,37 @@ class Tls:
 
 
 def new_tls() -> Tls:
-    """Settings with a fresh key and certificate. Raise what ``new_pem`` raises."""
+    """Settings with a fresh key and certificate."""
     return tls_of(new_pem())
 
 
 def tls_of(pem: str) -> Tls:
     """Settings with the key and the certificate of a run, in PEM."""
-    with _private_directory() as name:
-        path = Path(name) / "run.pem"
-        path.touch(0o600)
-        path.write_text(pem)
+    memory = os.memfd_create("run.pem")  # OpenSSL loads a key from a file only
+    try:
+        os.write(memory, pem.encode())
+        path = f"/proc/self/fd/{memory}"
         return Tls(_context(ssl.PROTOCOL_TLS_SERVER, path), _context(ssl.PROTOCOL_TLS_CLIENT, path))
-
-
-def _private_directory() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="testbed-tls-", dir=runtime_directory())
+    finally:
+        os.close(memory)
 
 
 def new_pem() -> str:
-    """A fresh key and certificate for one run, in PEM: what its machines share.
+    """A fresh key and certificate for one run, in PEM: what its machines share."""
+    from cryptography import x509
 
-    Raise ``CapabilityError`` where the command ``openssl`` is missing, or there is no safe directory for it.
-    """
-    tool = shutil.which("openssl")
-    if tool is None:
-        raise CapabilityError(
-            "transport.tls: the command `openssl`, which makes a run's certificate, is missing; "
-            "cure: `apt-get install openssl`, or write tls: false"
-        )
-    with _private_directory() as name:
-        key, certificate = Path(name) / "key.pem", Path(name) / "certificate.pem"
-        _make(tool, key, certificate)
-        return key.read_text() + certificate.read_text()
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name.from_rfc4514_string("CN=a testbed run")
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(_BEGIN).not_valid_after(_END)
+    certificate = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    parts = (
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        certificate.sign(key, SHA256()).public_bytes(Encoding.PEM),
+    )
+    return b"".join(parts).decode()
 
 
-def _make(tool: str, key: Path, certificate: Path) -> None:
-    command = [
-        tool, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-sha256",
-        "-days", "30", "-subj", "/CN=a testbed run", "-keyout", str(key), "-out", str(certificate),
-    ]  # fmt: skip
-    try:
-        subprocess.run(
-            command, check=True, capture_output=True, timeout=CERTIFICATE_DEADLINE_S, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        output = getattr(error, "stderr", b"") or b""
-        reason = output.decode(errors="replace").strip().splitlines() or [str(error)]
-        raise CapabilityError(f"transport.tls: `openssl req` made no certificate: {reason[-1]}") from error
-
-
-def _context(protocol: int, pem: Path) -> ssl.SSLContext:
+def _context(protocol: int, pem: str) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.sslsocket_class = TlsSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_3
