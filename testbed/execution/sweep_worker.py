@@ -41,6 +41,9 @@ class MachineProcess:
     """The process, started from here, runs one point at a time. It ends with the calling process."""
 
     def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
         ours, its = socketpair()
         with ours, its:
             # In a session of its own and no child of ours: it has to outlive us, to remove its directory.
@@ -51,7 +54,7 @@ class MachineProcess:
                 stderr=subprocess.DEVNULL, check=True,
             )  # fmt: skip
             self._connection = Connection(ours.detach())
-        self._stored: set[str] = set()
+        self._stored = set[str]()
 
     def fileno(self) -> int:
         """Return the descriptor of the socket."""
@@ -69,10 +72,12 @@ class MachineProcess:
             self._connection.send_bytes(task)
 
     def receive(self) -> bytes | PointLost:
-        """Wait for the point's end and return its pickled result."""
+        """Wait for the point's end and return its pickled result. Start another process if this one was killed."""
         try:
             return self._connection.recv_bytes()
         except (EOFError, ConnectionResetError):
+            self.close()
+            self._start()  # at once: it removes what the dead one has left, even if no other point comes
             return PointLost("the process that runs the machine's points was killed")
 
     def close(self) -> None:
@@ -92,8 +97,4 @@ def run_task(task: bytes, files: Mapping[str, Any]) -> Iterator[PointStarted | P
     if _process is None:
         _process = MachineProcess()
     _process.send(task, files, lambda digest: ray.get(files[digest]), {"cluster": {"machine": machine.address}})
-    result = _process.receive()
-    if isinstance(result, PointLost):
-        _process.close()
-        _process = None
-    yield result
+    yield _process.receive()

@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -67,21 +68,29 @@ def main() -> None:
             if victim == "command":
                 process.wait(30)
                 alive = [each for each in cluster.workers if each.alive()]
-                wait_until(lambda alive=alive: not any(map(left_on, alive)), 60)  # type: ignore[misc]
+                _nothing_left(alive)
                 process = begin(cluster, command)
             elif victim == "raylet":
-                wait_until(lambda machine=machine: not left_on(machine), 60)  # type: ignore[misc]
+                _nothing_left([machine])
                 machine.kill()
                 cluster.add()
         assert process.wait(600) == 0, "the sweep failed"
         _kept(finished, done(out))
-        wait_until(lambda: not any(left_on(each) for each in cluster.workers if each.alive()), 60)
+        _nothing_left([each for each in cluster.workers if each.alive()])
         here = Path(folder) / "here"
         subprocess.run([*sweep(scenario, here), "--seeds", str(SEEDS)], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
         assert (out / "sweep.csv").read_bytes() == (here / "sweep.csv").read_bytes(), (
             "another table than on one machine"
         )
     print(f"killed {dict(struck)}; nothing was left, no finished point was run again, and the table is the same")
+
+
+def _nothing_left(machines: Sequence[Machine]) -> None:
+    """Wait until there are no processes and files of sweeps on these machines. Raise if some stay for a minute."""
+    try:
+        wait_until(lambda: not any(map(left_on, machines)), 60)
+    except AssertionError:
+        raise AssertionError({machine.address: left_on(machine) for machine in machines}) from None
 
 
 def _wait_for_more(out: Path, finished: dict[str, int], process: subprocess.Popen[str]) -> None:

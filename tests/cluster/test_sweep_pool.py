@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -33,7 +34,7 @@ from testbed.execution.sweep_worker import Fetch, MachineProcess, PointLost, Poi
 from testbed.plan.model import ExactPlan, Plan
 from testbed.results.rundir import RunDirectory
 from testbed.scenario.sweep import SweepSettings, from_options
-from tests.cluster.sweeping import SMALL
+from tests.cluster.sweeping import SMALL, wait_until
 
 ONE = ClusterMachine("a", "10.0.0.1", cores=1, memory_bytes=8e9)
 BIG = ClusterMachine("b", "10.0.0.2", cores=16, gpus=2, memory_bytes=64e9, slots={"emulate": 1})
@@ -285,7 +286,7 @@ def test_what_another_command_runs_is_waited_for(
 class ForkedProcess(MachineProcess):
     """The process of a machine, forked from the tests' instead of started: it need not import."""
 
-    def __init__(self) -> None:
+    def _start(self) -> None:
         ours, its = socket.socketpair()
         self.pid = os.fork()
         if self.pid == 0:
@@ -409,6 +410,17 @@ def _kill_child(pid: int) -> int:
         time.sleep(0.001)
     os.kill(int(found[0]), 9)
     return int(found[0])
+
+
+def test_what_a_killed_process_has_left_is_removed_even_if_no_other_point_comes(
+    points: list[SweepPoint], processes: Processes, tmp_path: Path
+) -> None:
+    process = processes.processes["0"]
+    process.start(Watch(tmp_path / "runs", processes).pool._task(points[0]))
+    wait_until(lambda: list((tmp_path / "machine").glob(f"testbed-sweep-{process.pid}-*/{points[0].id}")))
+    os.kill(killed := process.pid, signal.SIGKILL)
+    assert isinstance(process.result(), PointLost) and process.pid != killed
+    wait_until(lambda: not list((tmp_path / "machine").glob(f"testbed-sweep-{killed}-*")))
 
 
 def test_the_process_ends_with_the_point_when_the_other_end_closes(
