@@ -60,7 +60,8 @@ def exact_command(
     The guest reads its job from ``JOB`` in the run directory, which this function writes, and finds that directory at
     ``guest_init.RUN_DIRECTORY``. The command must be started by a thread that lives as long as the launcher.
 
-    Raise ``CapabilityError`` if no folder for temporary files has room for the guest's memory.
+    Raise ``CapabilityError`` if no folder for temporary files has room for the guest's memory, or a path has quotation
+    marks.
     """
     place = run_directory.resolve()
     job: dict[str, Any] = {
@@ -70,11 +71,18 @@ def exact_command(
     (place / JOB).write_text(json.dumps(job, indent=2))
     boot = [
         kernel.path, *guest.arguments(), "root=none", "rootfstype=hostfs", "rootflags=/", "ro", "quiet",
-        "con=null", "con0=fd:0,fd:1", "uml_dir=/dev/null", f"init={sys.executable}", "--", "-S", "-E", str(_INIT),
-        str(place / JOB),
+        "con=null", "con0=fd:0,fd:1", "uml_dir=/dev/null", f"init={_quoted(sys.executable)}", "--", "-S", "-E",
+        _quoted(str(_INIT)), _quoted(str(place / JOB)),
     ]  # fmt: skip
     outer = {"PATH": os.defpath, "TMPDIR": _memory_folder(guest.memory_bytes), "HOME": "/"}
     return ["setpriv", "--pdeathsig", "KILL", *boot], outer
+
+
+def _quoted(path: str) -> str:
+    """Return a path as one word for the kernel, which joins its arguments and divides them at spaces."""
+    if '"' in path:
+        raise CapabilityError(f"{path}: exact runs need paths without quotation marks")
+    return f'"{path}"'
 
 
 def _memory_folder(size_bytes: int) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 _PREFIX = "testbed-agent-"
 _NEW_S = 60.0  # a directory that is younger may not have been locked yet
+_REMOVAL_S = 5.0
 
 
 def new_directory() -> Path:
@@ -45,4 +46,11 @@ def _remove_stale(path: Path) -> None:
 def remove_directories(pid: int) -> None:
     """Remove the directory of the agent ``pid``, a child of this process that has ended."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}{pid}-*"):
-        shutil.rmtree(path, ignore_errors=True)
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a directory in which processes that are about to die may still write."""
+    deadline_s = time.monotonic() + _REMOVAL_S
+    while path.exists():
+        shutil.rmtree(path, ignore_errors=time.monotonic() < deadline_s)

@@ -120,7 +120,8 @@ def _reason(plan: Plan, directory: Path, code: int, kills: OomKills) -> str:
         files.close()
         if node:
             return f"{node}: {cause}\n{files.note(node)}"
-    text = (directory / "host.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    log = directory / "host.log"
+    text = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
     killer = kills.killer() if code == -signal.SIGKILL else ""
     reason = f"signal {-code}{f' ({killer})' if killer else ''}" if code < 0 else f"exit code {code}"
     return f"the host process ended with {reason}: {text[-1] if text else 'no output'} (see host.log)"

@@ -18,7 +18,6 @@ import shutil
 import signal
 import tarfile
 import tempfile
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +26,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from testbed.cluster.directories import remove
 from testbed.errors import CapabilityError
 from testbed.execution.code_version import PACKAGES, code_version
 from testbed.execution.compiler import may_compile
@@ -51,7 +51,6 @@ from testbed.results.rundir import RunDirectory
 
 _NAME = re.compile(r"testbed-sweep-(\d+)-(\d+)")
 _PACED = ("emulate", "local")
-_REMOVAL_S = 5.0
 _STATUS = "status.json"
 _LOG_LINES = 3
 
@@ -236,13 +235,6 @@ def _last_lines(path: Path) -> str:
     log = path / "host.log"
     lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
     return "\n".join(lines[-_LOG_LINES:])
-
-
-def remove(path: Path) -> None:
-    """Remove a directory in which processes that are about to die may still write."""
-    deadline_s = time.monotonic() + _REMOVAL_S
-    while path.exists():
-        shutil.rmtree(path, ignore_errors=time.monotonic() < deadline_s)
 
 
 def remove_stale(root: Path) -> None:

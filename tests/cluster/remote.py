@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
-PORT = 2222
+PORT, STARTED_S = 2222, 30.0
 
 
 def serve() -> None:
@@ -34,10 +35,22 @@ def _run(connection: socket.socket) -> None:
         stream.write(f"status {process.wait()}\n")
 
 
+def _connection(host: str) -> socket.socket:
+    """Connect to a host that may have been started just now."""
+    deadline_s = time.monotonic() + STARTED_S
+    while True:
+        try:
+            return socket.create_connection((host, PORT))
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.1)
+
+
 def run(host: str, words: list[str], status: dict[str, int]) -> None:
     """Run a command on a host; print what it says."""
     status[host] = 255
-    with socket.create_connection((host, PORT)) as connection, connection.makefile("rw") as stream:
+    with _connection(host) as connection, connection.makefile("rw") as stream:
         stream.write(json.dumps(words) + "\n")
         stream.flush()
         for line in stream:

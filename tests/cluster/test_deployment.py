@@ -37,6 +37,9 @@ def test_the_quickstart_over_three_machines_ends_with_the_bits_of_the_simulator(
     assert {each["hostname"] for each in machines} == {"machine1", "machine2", "machine3"}
 
 
+VICTIMS = {"agent": "testbed.execution.agent", "driver": "cli.main run", "raylet": "raylet/raylet "}
+
+
 def start(cluster: Raylets, out: Path, *settings: str) -> subprocess.Popen[str]:
     """Start a deployment of the quickstart, and return when it has trained for some rounds."""
     words = [word for setting in (*settings, f"cluster.address={cluster.address}") for word in ("--set", setting)]
@@ -44,7 +47,8 @@ def start(cluster: Raylets, out: Path, *settings: str) -> subprocess.Popen[str]:
     run = cluster.driver([*command, "--quiet", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     deadline_s = time.monotonic() + 150
     while not any((out / "events").glob("tokyo.worker0.*")):
-        assert run.poll() is None and time.monotonic() < deadline_s
+        assert run.poll() is None, run.stdout and run.stdout.read()
+        assert time.monotonic() < deadline_s
         time.sleep(0.1)
     time.sleep(3)
     return run
@@ -84,12 +88,10 @@ def test_a_machine_that_loses_power_is_replaced_by_another_of_its_data_centre(tm
 @pytest.mark.slow  # 120 s
 def test_kill_9_of_raylets_agents_and_drivers_leaves_nothing_on_any_machine(tmp_path: Path) -> None:
     with raylets(workers=3, labels=[f"dc={name}" for name in SITES]) as cluster:
-        for number, kind in enumerate(("agent", "driver", "raylet")):
+        for number, (kind, process) in enumerate(VICTIMS.items()):
             run = start(cluster, tmp_path / kind, "training.rounds=2000", "training.target_accuracy=null")
-            victim = cluster.workers[number]
-            pids = {pid: command for pid, command in victim.processes().items() if kind in command}
-            if kind == "driver":
-                pids = {pid: command for pid, command in cluster.head.processes().items() if "cli.main run" in command}
+            machine = cluster.head if kind == "driver" else cluster.workers[number]
+            pids = {pid: command for pid, command in machine.processes().items() if process in command}
             assert pids
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)

@@ -55,8 +55,8 @@ def differences(compared: dircmp[str]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The working directory of all runs here: it is part of the command's environment."""
-    return tmp_path_factory.mktemp("exact")
+    """The working directory of all runs here: it is part of the command's environment, and has a space in its name."""
+    return tmp_path_factory.mktemp("exact runs")
 
 
 @pytest.fixture(scope="module")
