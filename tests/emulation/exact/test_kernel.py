@@ -124,3 +124,14 @@ def test_the_environment_of_a_guest_is_fixed() -> None:
 def test_memory_that_is_not_there_is_told() -> None:
     with pytest.raises(CapabilityError, match=r"exact\.memory"):
         command._memory_folder(1 << 60)
+
+
+def test_a_path_with_spaces_is_one_word_for_the_kernel(cache: Path, tmp_path: Path) -> None:
+    installed()
+    guest, folder = Guest(1, 200, 1 << 20), tmp_path / "a run"
+    folder.mkdir()
+    words, _ = command.exact_command(kernel.require(), guest, folder, ["true"], {})
+    assert words[-1] == f'"{folder / command.JOB}"'
+    (quoted := tmp_path / 'a "run"').mkdir()
+    with pytest.raises(CapabilityError, match="without quotation marks"):
+        command.exact_command(kernel.require(), guest, quoted, ["true"], {})
