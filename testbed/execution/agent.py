@@ -24,7 +24,6 @@ import json
 import os
 import platform
 import select
-import shutil
 import signal
 import sys
 import tempfile
@@ -39,7 +38,7 @@ from emulation.namespaces import inside
 from testbed.cluster import files, links
 from testbed.cluster.clocks import clock_of_machine
 from testbed.cluster.control import Content, ControlConnection, ControlLost, connect
-from testbed.cluster.directories import new_directory
+from testbed.cluster.directories import new_directory, remove
 from testbed.cluster.starting import Ticket
 from testbed.errors import TestbedError
 from testbed.execution.code_version import code_version
@@ -274,13 +273,32 @@ def about_machine() -> dict[str, Any]:
 
 def main(clock: Callable[[], int] = time.monotonic_ns, outside: str = "") -> int:
     """Run the agent to its end; return the exit status. ``outside``: as for ``Agent``."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until its directory is sure to be removed
     die_with_parent(signal.SIGTERM)  # beside the end of standard input
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
     ticket = Ticket(**json.loads(sys.stdin.buffer.readline()))
     os.umask(0o077)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_GONE))
     # in a sandbox, in memory that ends with it: its process id means nothing to those who remove directories outside
     directory = Path(tempfile.mkdtemp(dir="/run/testbed")) if ticket.emulates else new_directory()
+    try:
+        try:
+            signal.signal(signal.SIGTERM, _terminate)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+            return _serve_driver(ticket, directory, clock, outside)
+        finally:
+            # The end of standard input and the signal of the driver's death come one after the other, the second
+            # perhaps at this line: hence the outer block.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    finally:
+        remove(directory)
+
+
+def _terminate(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(_GONE)
+
+
+def _serve_driver(ticket: Ticket, directory: Path, clock: Callable[[], int], outside: str) -> int:
     with contextlib.suppress(OSError):
         os.chdir(ticket.working_directory)
     connection = None
@@ -296,11 +314,8 @@ def main(clock: Callable[[], int] = time.monotonic_ns, outside: str = "") -> int
         sys.stderr.write(f"{ticket.name}: {error}\n")
         return _GONE
     finally:
-        # The end of standard input and the signal of the driver's death come one after the other.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if connection is not None:
             connection.close()
-        shutil.rmtree(directory, ignore_errors=True)
     return 0
 
 
