@@ -1,52 +1,46 @@
 """Directories of agents, for the files of their nodes until these have been sent to the driver.
 
-An agent holds a lock on its directory, and removes it at its end. If it is killed, what has started it removes it; if
-that is killed as well, the next agent on the machine does.
+An agent removes its directory at its end. However it ends, a process of its own does so when the agent and all
+of its nodes have ended: Ray kills the children of a worker that exits, agents among them, by SIGKILL.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
+import signal
 import tempfile
 import time
 from pathlib import Path
 
 _PREFIX = "testbed-agent-"
-_NEW_S = 60.0  # a directory that is younger may not have been locked yet
 _REMOVAL_S = 5.0
 
 
 def new_directory() -> Path:
-    """Return a new, locked directory of this process; remove those of agents that were killed."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        _remove_stale(path)
+    """Return a new directory, which is removed when this process and all that it has forked have ended."""
     path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
-    fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX)  # held by this process and its nodes until the last ends
+    lifeline, held = os.pipe()  # ``held`` is open in this process and its nodes, and never closed
+    if os.fork() == 0:
+        try:
+            _remove_at_end_of(lifeline, held, path)
+        finally:
+            os._exit(0)
+    os.close(lifeline)
     return path
 
 
-def _remove_stale(path: Path) -> None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # another user's, or gone
-        return
-    try:
-        about = os.fstat(descriptor)
-        if about.st_uid == os.geteuid() and time.time() - about.st_mtime > _NEW_S:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
-    except BlockingIOError:  # its agent lives
-        pass
-    finally:
-        os.close(descriptor)
-
-
-def remove_directories(pid: int) -> None:
-    """Remove the directory of the agent ``pid``, a child of this process that has ended."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}{pid}-*"):
-        remove(path)
+def _remove_at_end_of(lifeline: int, held: int, path: Path) -> None:
+    os.setsid()  # no signal to the agent's group reaches this process
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
+    os.dup2(lifeline, 3)
+    os.closerange(4, max(lifeline, held, os.sysconf("SC_OPEN_MAX")))
+    os.read(3, 1)  # nothing is ever written
+    remove(path)
 
 
 def remove(path: Path) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Self
 
 from testbed.cluster.connection import ClusterMachine
-from testbed.cluster.directories import remove_directories
 from testbed.cluster.machines import Placement, cluster_of
 from testbed.cluster.starting import StartedAgent, Ticket, line_of
 from testbed.environment import host_environment
@@ -63,7 +62,6 @@ class AgentProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        remove_directories(self.process.pid)
         self._log.close()
 
 

@@ -100,6 +100,7 @@ class Agent:
             while not self._quit:
                 self._turn()
         finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # all nodes are ended, whatever comes meanwhile
             self._attempt.close()
             if self._part is not None:
                 self._part.close()

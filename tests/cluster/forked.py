@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from testbed.cluster.directories import remove_directories
 from testbed.cluster.loopback import LoopbackAgents
 from testbed.cluster.machines import Placement
 from testbed.cluster.starting import StartedAgent, Ticket, line_of
@@ -88,7 +87,6 @@ class ForkedAgent:
             if time.monotonic() > end_s:
                 os.kill(self.pid, signal.SIGKILL)
             time.sleep(0.005)
-        remove_directories(self.pid)
         self._log.close()
 
 

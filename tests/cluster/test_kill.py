@@ -18,6 +18,7 @@ import pytest
 from testbed.cluster import directories
 from testbed.execution import cluster
 from tests.cluster.forked import ForkedAgents
+from tests.cluster.sweeping import wait_until
 from tests.faults import runs
 
 pytestmark = pytest.mark.usefixtures("directory_of_agents")
@@ -111,13 +112,19 @@ def test_of_an_agent(tmp_path: Path, moment: str) -> None:
     family.assert_gone()
 
 
-def test_a_directory_whose_agent_was_killed_with_its_parent_goes_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    left, held = directories.new_directory(), directories.new_directory()
-    numbers = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
-    for number in numbers:  # the lock of the first, as its process would by its end
-        if os.path.realpath(f"/proc/self/fd/{number}") == str(left):
-            os.close(number)
-    monkeypatch.setattr(directories, "_NEW_S", -1.0)
-    third = directories.new_directory()
-    assert not left.exists() and held.exists() and third.exists()
-    directories.remove_directories(os.getpid())
+def test_a_directory_is_removed_when_its_agent_and_the_last_of_its_nodes_have_been_killed() -> None:
+    read, write = os.pipe()
+    agent = os.fork()
+    if agent == 0:
+        directory = directories.new_directory()
+        node = os.fork()
+        if node:
+            os.write(write, json.dumps([str(directory), node]).encode())
+        signal.pause()
+    name, node = json.loads(os.read(read, 1000))
+    os.kill(agent, signal.SIGKILL)
+    os.waitpid(agent, 0)
+    time.sleep(0.2)
+    assert Path(name).exists(), "a node may still write"
+    os.kill(node, signal.SIGKILL)
+    wait_until(lambda: not Path(name).exists(), GONE_WITHIN_S)
