@@ -280,7 +280,7 @@ def main(clock: Callable[[], int] = time.monotonic_ns, outside: str = "") -> int
     ticket = Ticket(**json.loads(sys.stdin.buffer.readline()))
     os.umask(0o077)
     # in a sandbox, in memory that ends with it: its process id means nothing to those who remove directories outside
-    directory = Path(tempfile.mkdtemp(dir="/run/testbed")) if ticket.emulates else new_directory()
+    directory = Path(tempfile.mkdtemp(dir="/run/testbed")) if ticket.emulates else new_directory("testbed-agent")
     try:
         try:
             signal.signal(signal.SIGTERM, _terminate)

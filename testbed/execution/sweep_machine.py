@@ -12,9 +12,7 @@ from __future__ import annotations
 import io
 import os
 import platform
-import re
 import select
-import shutil
 import signal
 import tarfile
 import tempfile
@@ -26,7 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from testbed.cluster.directories import remove
+from testbed.cluster.directories import new_directory, remove
 from testbed.errors import CapabilityError
 from testbed.execution.code_version import PACKAGES, code_version
 from testbed.execution.compiler import may_compile
@@ -44,12 +42,10 @@ from testbed.execution.sweep_run import (
 )
 from testbed.execution.sweep_worker import PointLost
 from testbed.plan.model import from_json
-from testbed.process_id import ProcessId, start_ticks
 from testbed.results import FINISHED
 from testbed.results.manifest import version_of
 from testbed.results.rundir import RunDirectory
 
-_NAME = re.compile(r"testbed-sweep-(\d+)-(\d+)")
 _PACED = ("emulate", "local")
 _STATUS = "status.json"
 _LOG_LINES = 3
@@ -237,22 +233,10 @@ def _last_lines(path: Path) -> str:
     return "\n".join(lines[-_LOG_LINES:])
 
 
-def remove_stale(root: Path) -> None:
-    """Remove the directories of dead processes of this user."""
-    for path in root.glob("testbed-sweep-*"):
-        match = _NAME.fullmatch(path.name)
-        with suppress(OSError):
-            if match and path.lstat().st_uid == os.geteuid() and start_ticks(int(match[1])) != int(match[2]):
-                shutil.rmtree(path, ignore_errors=True)
-
-
 def main(descriptor: int) -> None:
     """Serve until the other end closes; leave nothing."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command decides what an interrupt ends
-    root, me = Path(tempfile.gettempdir()), ProcessId.current()
-    remove_stale(root)
-    place = root / f"testbed-sweep-{me.pid}-{me.start_ticks}"
-    place.mkdir(mode=0o700)
+    place = new_directory("testbed-sweep")
     os.environ["TMPDIR"] = tempfile.tempdir = str(place)  # what libraries write is removed, too
     try:
         with suppress(EOFError, ConnectionResetError, BrokenPipeError):

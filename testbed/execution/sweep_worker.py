@@ -77,7 +77,7 @@ class MachineProcess:
             return self._connection.recv_bytes()
         except (EOFError, ConnectionResetError):
             self.close()
-            self._start()  # at once: it removes what the dead one has left, even if no other point comes
+            self._start()
             return PointLost("the process that runs the machine's points was killed")
 
     def close(self) -> None:

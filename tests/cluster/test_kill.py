@@ -116,7 +116,7 @@ def test_a_directory_is_removed_when_its_agent_and_the_last_of_its_nodes_have_be
     read, write = os.pipe()
     agent = os.fork()
     if agent == 0:
-        directory = directories.new_directory()
+        directory = directories.new_directory("testbed-agent")
         node = os.fork()
         if node:
             os.write(write, json.dumps([str(directory), node]).encode())

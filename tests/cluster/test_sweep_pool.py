@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from testbed.cluster import directories
 from testbed.cluster.connection import ClusterMachine
 from testbed.errors import CapabilityError
 from testbed.execution import sweep as sweeps
@@ -405,11 +406,16 @@ def test_a_killed_point_is_run_again(points: list[SweepPoint], processes: Proces
 
 
 def _kill_child(pid: int) -> int:
+    os.kill(child := _child_of(pid), 9)
+    return child
+
+
+def _child_of(pid: int) -> int:
+    """Return the process of the point, which is forked after the one that removes the directory."""
     children = Path(f"/proc/{pid}/task/{pid}/children")
-    while not (found := children.read_text().split()):
+    while len(found := children.read_text().split()) < 2:
         time.sleep(0.001)
-    os.kill(int(found[0]), 9)
-    return int(found[0])
+    return int(found[1])
 
 
 def test_what_a_killed_process_has_left_is_removed_even_if_no_other_point_comes(
@@ -429,12 +435,9 @@ def test_the_process_ends_with_the_point_when_the_other_end_closes(
     (long,) = points_of(scenario, from_options(["training.rounds=20000"], [], None), None)  # half an hour
     process = processes.processes["0"]
     process.start(Watch(tmp_path / "runs", processes).pool._task(long))
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    while not (found := children.read_text().split()):
-        time.sleep(0.001)
-    begin_s = time.monotonic()
+    child, begin_s = _child_of(process.pid), time.monotonic()
     process.close()
-    assert not Path(f"/proc/{found[0]}").exists() and time.monotonic() - begin_s < 60
+    assert not Path(f"/proc/{child}").exists() and time.monotonic() - begin_s < 60
     processes.processes["0"] = ForkedProcess()  # for the fixture to close
 
 
@@ -451,7 +454,8 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
     for path in (stale, living, tmp_path / "testbed-sweep-mine"):
         path.mkdir()
         (path / "file").write_text("")
-    sweep_machine.remove_stale(tmp_path)
+    for path in tmp_path.iterdir():
+        directories._remove_stale(path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([living.name, "testbed-sweep-mine"])
 
 
