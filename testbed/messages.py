@@ -60,8 +60,13 @@ class MessageKind(StrEnum):
     READY = "ready"
     # child → server, parts: wire keys and their elements, int64, and where tables travel by rows the elements of a row
     # of each key, or 0. ``codec``: chosen by a script; ``epoch``: in which the child joined; ``since``: its first
-    # round, if it comes from a server that is lost. No answer.
+    # round, if it comes from a server that is lost. No answer, but OFFER where ``agrees`` is set.
     DECLARE = "declare"
+    # server → child that has joined in ``epoch``: the first round that it can take part in here. Sent to children that
+    # have several servers (``agrees`` in their DECLARE). Answer: BEGIN, when all servers of the child have said theirs.
+    OFFER = "offer"
+    # child → its servers: the first round that it takes part in, the latest that one of them has offered in ``epoch``.
+    BEGIN = "begin"
     # master worker → server, passed on to the top tier: the first value of a key. ``optimizer``: chosen by a script.
     # No answer; pulls of the key wait for it.
     INIT = "init"

@@ -49,6 +49,13 @@ class MembershipView:
         self._first_rounds[member] = self._policy.on_member_joined(member)
         return True
 
+    def on_began(self, member: str, round_: int) -> list[Effect]:
+        """Note the first round of a member that has joined, as its servers have agreed on. Return what follows."""
+        if self._first_rounds.get(member, round_) >= round_:
+            return []
+        self._first_rounds[member] = round_
+        return self._policy.on_member_began(member, round_)
+
     def resume_member(self, member: str, since: int) -> None:
         """Note that ``member``, with rounds from ``since`` on, used the server whose place this one takes."""
         self.absent.discard(member)

@@ -66,6 +66,7 @@ class Server:
         self._lost_in_epoch: dict[str, int] = {}
         self._joined_in_epoch: dict[str, int] = {}  # of members that have joined a run in progress
         inbox.on(MessageKind.DECLARE, self._on_declare)
+        inbox.on(MessageKind.BEGIN, self._on_begin)
         inbox.on(MessageKind.INIT, self._on_init)
         inbox.on(MessageKind.PUSH, self._on_push)
         inbox.on(MessageKind.PULL, self._on_pull)
@@ -145,11 +146,23 @@ class Server:
             copying = self._upstream.on_joined(member, self._membership.first_round(member), epoch)
             if copying is not None:
                 self._join_copies[member] = self._world.spawn(copying, f"copy that {member} has joined")
+        if "agrees" in message.meta:
+            offer = Message(MessageKind.OFFER, meta={"epoch": epoch, "round": self._membership.first_round(member)})
+            self._world.spawn(self._world.send(member, offer), f"offer {member} a round")
         self._codecs[member].load_state(below(member, self._resumed_codecs))
         if not self._sizes:
             self._sizes, self._first_key = sizes, min(sizes, default=-1)
             self._world.spawn(self._upstream.declare(sizes, choice, widths), "declare keys")
         assert self._sizes == sizes, f"{member} declares other keys than the children before it"
+
+    def _on_begin(self, message: Message) -> None:
+        """A member that has joined has heard of all its servers when it can begin: with the latest of these rounds."""
+        member = message.sender
+        if member in self._membership.absent or message.meta["epoch"] != self._joined_in_epoch.get(member):
+            return  # from a process that was lost since then
+        effects = self._membership.on_began(member, message.round)
+        if effects:
+            self._world.spawn(self._carry_out(effects), f"{member} begins with round {message.round}")
 
     def _on_init(self, message: Message) -> None:
         self._world.spawn(self._upstream.init(message.key, message.parts[0], message.meta), f"init key {message.key}")

@@ -22,6 +22,8 @@ from tests.scenario.covering import covering
 ROUNDS = 8
 SMALL = (f"training.rounds={ROUNDS}", "training.batch=8", "simulation.events=brief")
 FEW_STEPS = {"hfa": ("sync.k1=2", "sync.k2=3"), "diloco": ("sync.h=2",)}  # local steps meet nobody
+# in one of four runs that have global servers; to which a round's first pushes come one after the other
+SEVERAL_SERVERS = ("data_centers[hub].global_servers=2", "data_centers[hub].lan={rate: 1 Mbit/s}")
 TWO_KEYS = "training.model={kind: mlp, layers: 0}"  # enough for any order of two; half the messages of four
 POLICIES = ("restart", "restart", "continue", "continue", "continue", "abort")
 LAST_MS, LONGEST_MS = 1000, 800  # a calm run takes about 1.3 s of virtual time
@@ -121,6 +123,8 @@ def _technique(row: Combination, seed: int) -> tuple[str, ...]:
     texts = overrides(row)
     said = {text.partition("=")[0] for text in texts}
     texts += [text for text in FEW_STEPS.get(row["sync"], ()) if text.partition("=")[0] not in said]
+    if seed % 4 == 1 and row["paradigm"] in SERVERS["hub/global0"]:
+        texts += SEVERAL_SERVERS
     small = seed % 3 and row["order"] != "p3"
     return (*texts, TWO_KEYS) if small else tuple(texts)
 

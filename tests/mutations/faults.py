@@ -114,6 +114,16 @@ MUTATIONS: dict[str, Mutation] = {
         edit("while missed := list(self.clock.take(begin_s)):", "while missed := []:"),
         (f"{FAULTS}_overlaps.py::test_a_node_that_two_faults_have_killed_returns_with_the_later_end",),
     ),
+    "servers wait for rounds that a joined member leaves out": Mutation(
+        "testbed.policy.sync.fsa:Rounds.on_member_began",
+        edit("return self._without(member, since)", "return []"),
+        (f"{FAULTS}_continue.py::test_several_servers_let_a_worker_begin_with_the_same_round",),
+    ),
+    "each of several servers lets a worker join in its own round": Mutation(
+        "testbed.engine.kvworker:KVWorker._agree",
+        edit("BEGIN, round=round_", "BEGIN, round=self._offers[server]"),
+        (f"{FAULTS}_continue.py::test_several_servers_let_a_worker_begin_with_the_same_round",),
+    ),
     "a late word of a loss removes the process that is back": Mutation(
         "testbed.engine.server:Server.on_members_lost",
         edit("if self._joined_in_epoch.get(node, 0) <= epoch", ""),

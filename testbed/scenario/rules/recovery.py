@@ -44,8 +44,8 @@ def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
         yield Violation(
             ("recovery", "on_failure"),
             "the others cannot go on without a node here",
-            f"write 'restart', or {_plain_transfer()}, {kinds(SYNC, lambda sync: sync.holds)} on one tier at most, one "
-            "global server, gradients for its optimizer, no checkpoints; or a paradigm without servers: "
+            f"write 'restart', or {_plain_transfer()}, {kinds(SYNC, lambda sync: sync.holds)} on one tier at most, "
+            "gradients for its optimizer, no checkpoints; or a paradigm without servers: "
             f"{kinds(PARADIGMS, lambda each: not each.tiers and not each.library)}",
         )
 
@@ -75,7 +75,6 @@ def _servers_are_stuck(scenario: Scenario) -> bool:
         or (updates_on_workers(scenario) and pushed(scenario) is Contribution.GRADIENT)
         or (tiers_of(scenario) == 2 and tier2.holds and not tier1.waits)
         or is_scripted(scenario)
-        or any((site.global_servers or 1) > 1 for site in scenario.topology.data_centers)
     )
 
 
@@ -85,6 +84,7 @@ def replica_repeats_updates(scenario: Scenario) -> Found:
         and not without_servers(scenario)
         and scenario.sync.tier2.declared.supports_failover
         and not scenario.codec.tier2.declared.has_memory
+        and all((site.global_servers or 1) == 1 for site in scenario.topology.data_centers)
     )
     if scenario.recovery.replicas > 0 and not can_be_repeated:
         yield Violation(
