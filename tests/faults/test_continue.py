@@ -136,11 +136,11 @@ def test_the_result_says_that_nodes_were_lost(tmp_path: Path) -> None:
 FAR_APART = (  # the first pushes of a round reach one server long before the other
     "paradigm=ps", "data_centers[hub].global_servers=2", "data_centers[hub].lan={rate: 1 Mbit/s}",
     "shard=multigps", "training.model={kind: mlp, layers: 2, hidden: 64}", "training.rounds=8",
-    "device.step_time=20 ms",
+    "device.step_time=20 ms", "links[*].delay=40 ms",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("sync", "away_ms"), [("bsp", 900), ("{kind: ssp, staleness: 1}", 350)])
+@pytest.mark.parametrize(("sync", "away_ms"), [("bsp", 900), ("bsp", 1150), ("{kind: ssp, staleness: 1}", 350)])
 def test_several_servers_let_a_worker_begin_with_the_same_round(tmp_path: Path, sync: str, away_ms: int) -> None:
     """One of them has begun a round that the other has not: without an agreement, one would wait for the worker."""
     kill = f"kind: kill, node: east/worker0, round: 1, for: {away_ms} ms"

@@ -119,6 +119,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("return self._without(member, since)", "return []"),
         (f"{FAULTS}_continue.py::test_several_servers_let_a_worker_begin_with_the_same_round",),
     ),
+    "SSP counts rounds that a joined member leaves out": Mutation(
+        "testbed.policy.sync.ssp:Ssp.on_member_began",
+        edit("pushes[member] = round_", "pass"),
+        (f"{FAULTS}_continue.py::test_several_servers_let_a_worker_begin_with_the_same_round",),
+    ),
     "each of several servers lets a worker join in its own round": Mutation(
         "testbed.engine.kvworker:KVWorker._agree",
         edit("BEGIN, round=round_", "BEGIN, round=self._offers[server]"),
