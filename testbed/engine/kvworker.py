@@ -155,7 +155,10 @@ class KVWorker:
     async def _agree(self) -> None:
         """Begin with the latest round that a server has offered. The others wait with that round, or one before it."""
         await self._world.wait(self._all_offered, "the round that each server lets this child begin with")
-        round_ = max(self._offers.values())
+        await self.begin(max(self._offers.values()))
+
+    async def begin(self, round_: int) -> None:
+        """Tell the servers that this child contributes to no round before ``round_``."""
         for server in self._servers:
             await self._world.send(
                 server, Message(MessageKind.BEGIN, round=round_, meta={"epoch": self.membership_epoch})

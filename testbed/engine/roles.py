@@ -121,6 +121,8 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
             world, mail, policy, blocks.codecs(make_codec) if blocks else make_codec, upstream, weights, send
         )
         membership.on_members_lost = server.on_members_lost
+        if blocks is not None:
+            server.on_member_lost = server.on_member_declared = blocks.forget
         if isinstance(upstream, ParentServers):
             membership.on_failover = upstream.fail_over_to
         checkpointer = Checkpointer(world, membership, plan, files)

@@ -16,7 +16,7 @@ same).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -65,6 +65,9 @@ class Server:
         self._join_copies: dict[str, Future[None]] = {}  # by member: the replica is being told of it
         self._lost_in_epoch: dict[str, int] = {}
         self._joined_in_epoch: dict[str, int] = {}  # of members that have joined a run in progress
+        # called with a member that is lost, and with one whose process has declared its keys
+        self.on_member_lost: Callable[[str], None] = lambda member: None
+        self.on_member_declared: Callable[[str], None] = lambda member: None
         inbox.on(MessageKind.DECLARE, self._on_declare)
         inbox.on(MessageKind.BEGIN, self._on_begin)
         inbox.on(MessageKind.INIT, self._on_init)
@@ -90,9 +93,12 @@ class Server:
         nodes = [node for node in nodes if self._joined_in_epoch.get(node, 0) <= epoch]
         for member in nodes:
             self._lost_in_epoch[member] = epoch
+            if member in self._membership.weights:
+                self.on_member_lost(member)
             effects = self._membership.on_member_lost(member)
             if effects:
                 self._world.spawn(self._carry_out(effects), f"continue without {member}")
+            self._free_stuck_pulls()
         self._upstream.on_members_lost(nodes)
 
     def on_members_absent(self, nodes: Iterable[str]) -> None:
@@ -134,6 +140,7 @@ class Server:
         if epoch > self._joined_in_epoch.get(member, 0) and "since" not in message.meta:
             self.on_members_lost([member], epoch - 1)  # the scheduler's message of that may still be on a slow link
             self._joined_in_epoch[member] = epoch
+        self.on_member_declared(member)
         keys, *columns = (part.tolist() for part in message.parts)
         sizes = dict(zip(keys, columns[0], strict=True))
         widths = {key: width for key, width in zip(keys, columns[1], strict=True) if width} if columns[1:] else {}
@@ -156,13 +163,14 @@ class Server:
         assert self._sizes == sizes, f"{member} declares other keys than the children before it"
 
     def _on_begin(self, message: Message) -> None:
-        """A member that has joined has heard of all its servers when it can begin: with the latest of these rounds."""
+        """A member says with which round it begins: the latest that its servers offer, or its own members begin with."""
         member = message.sender
-        if member in self._membership.absent or message.meta["epoch"] != self._joined_in_epoch.get(member):
+        if member in self._membership.absent or message.meta["epoch"] != self._joined_in_epoch.get(member, 0):
             return  # from a process that was lost since then
         effects = self._membership.on_began(member, message.round)
         if effects:
             self._world.spawn(self._carry_out(effects), f"{member} begins with round {message.round}")
+        self._free_stuck_pulls()
 
     def _on_init(self, message: Message) -> None:
         self._world.spawn(self._upstream.init(message.key, message.parts[0], message.meta), f"init key {message.key}")
@@ -173,11 +181,25 @@ class Server:
         if message.key in self._values:
             if self._membership.may_pull(message.key, message.sender):
                 self._world.spawn(self._send_first_values(message.key, [message.sender]), "answer a pull")
+            else:
+                self._free_stuck_pulls()
             return
         waiting = self._pulls.setdefault(message.key, [])
         waiting.append(message.sender)
         if len(waiting) == 1:
             self._world.spawn(self._pull_from_upstream(message.key), f"pull key {message.key}")
+
+    def _free_stuck_pulls(self) -> None:
+        """Answer members that have joined after all others had been lost, in the middle of a round."""
+        first, pulls = self._membership.stuck_pulls()
+        if pulls:
+            self._world.spawn(self._begin_without_the_lost(first, pulls), "answer pulls")
+
+    async def _begin_without_the_lost(self, first: int, pulls: list[tuple[int, list[str]]]) -> None:
+        await self._upstream.begin(first)
+        for key, members in pulls:
+            self._values[key] = Value(await self._upstream.pull(key))
+            await self._send_first_values(key, members)
 
     async def _pull_from_upstream(self, key: int) -> None:
         self._values[key] = Value(await self._upstream.pull(key))
@@ -224,6 +246,7 @@ class Server:
     def _on_contribution(self, message: Message, tensor: Tensor | None) -> None:
         key, member, now_s = message.key, message.sender, self._world.now()
         self._priorities[key] = message.priority
+        self._membership.on_pushed(key, message.round)
         self._contributions.add(member, key, message.round, PendingPush(tensor, message.meta, now_s, message.copies))
         reports = {worker: WorkerReport(*report) for worker, report in message.meta.get("reports", {}).items()}
         effects = self._policy.on_push(Push(member, key, message.round, now_s, reports))
@@ -285,7 +308,7 @@ class Server:
             self._end()
         payloads: dict[str, coding.Parts] = {}  # by codec, where a payload serves all of its members
         for member, round_ in zip(effect.members, effect.rounds, strict=True):
-            if member in self._membership.absent or round_ < self._membership.first_round(member):
+            if member in self._membership.absent or round_ < self._membership.joined_round(member):
                 continue  # the member was lost, or another process of its name has joined since it pushed
             held_s = self._contributions.waited_s(member, key, round_, now_s)
             if held_s > 0 and key == self._first_key:

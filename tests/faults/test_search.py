@@ -76,6 +76,12 @@ FOUND = (
          "kind: pause, data_center: east, at: 402 ms, for: 579 ms",
          "kind: pause, data_center: east, at: 879 ms, for: 519 ms"), exact=False,
     ),
+    Case(  # it joined when the last of the others had died with half of its gradient sent, and waited for the rest
+        ("order=p3",), "continue", 0,
+        ("kind: kill, node: hub/worker0, at: 601 ms", "kind: join, node: west/worker0, at: 293 ms",
+         "kind: leave, node: east/worker1, at: 374 ms", "kind: kill, node: east/worker0, at: 128 ms, for: 615 ms"),
+        exact=True,
+    ),
 )  # fmt: skip
 
 

@@ -129,6 +129,21 @@ MUTATIONS: dict[str, Mutation] = {
         edit("BEGIN, round=round_", "BEGIN, round=self._offers[server]"),
         (f"{FAULTS}_continue.py::test_several_servers_let_a_worker_begin_with_the_same_round",),
     ),
+    "blocks of a lost server wait for the rest": Mutation(
+        "testbed.engine.dgt.receiver:BlockReceiver.forget",
+        always(None),
+        (f"{FAULTS}_continue.py::test_blocks_of_a_lost_server_end_with_it",),
+    ),
+    "a worker that overlaps begins with round 0 when it joins": Mutation(
+        "testbed.engine.pipeline:PipelinedWorker._train",
+        edit("max(self._checkpointer.first_round, first_control.begin)", "self._checkpointer.first_round"),
+        (f"{FAULTS}_continue.py::test_who_comes_back_takes_part_again",),
+    ),
+    "pulls wait for rounds that nobody ends": Mutation(
+        "testbed.engine.server:Server._free_stuck_pulls",
+        always(None),
+        (f"{FAULTS}_search.py::test_nor_where_one_once_was",),
+    ),
     "a late word of a loss removes the process that is back": Mutation(
         "testbed.engine.server:Server.on_members_lost",
         edit("if self._joined_in_epoch.get(node, 0) <= epoch", ""),

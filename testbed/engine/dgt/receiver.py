@@ -205,6 +205,16 @@ class BlockReceiver:
                 late=late, elements=kept["elements"], closed_round=kept["round"]
             )
 
+    def forget(self, sender: str) -> None:
+        """Note that ``sender`` is lost, or that a new process has its name: what has come in parts ends with it."""
+        for key in [key for name, key in self._keys if name == sender]:
+            kept = self._keys.pop((sender, key))
+            self._settle(sender, key, kept)
+            for round_ in list(kept.traffic):
+                self._record_traffic(sender, key, round_, kept)
+            for assembly in kept.open.values():
+                assembly.closed = True  # for who watches it
+
     # ---- arrivals -----------------------------------------------------------------------------------------------
 
     def _on_push(self, message: Message) -> None:

@@ -44,7 +44,7 @@ def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
         yield Violation(
             ("recovery", "on_failure"),
             "the others cannot go on without a node here",
-            f"write 'restart', or {_plain_transfer()}, {kinds(SYNC, lambda sync: sync.holds)} on one tier at most, "
+            f"write 'restart', or {_without_relays()}, {kinds(SYNC, lambda sync: sync.holds)} on one tier at most, "
             "gradients for its optimizer, no checkpoints; or a paradigm without servers: "
             f"{kinds(PARADIGMS, lambda each: not each.tiers and not each.library)}",
         )
@@ -69,8 +69,6 @@ def _servers_are_stuck(scenario: Scenario) -> bool:
     tier1, tier2 = scenario.sync.tier1.declared, scenario.sync.tier2.declared
     return (
         any(overlay.declared.relays for _, overlay in by_tier(scenario.overlay))
-        or scenario.order.declared.best_effort
-        or overlaps(scenario)
         or scenario.checkpoint.every > 0
         or (updates_on_workers(scenario) and pushed(scenario) is Contribution.GRADIENT)
         or (tiers_of(scenario) == 2 and tier2.holds and not tier1.waits)
@@ -84,6 +82,7 @@ def replica_repeats_updates(scenario: Scenario) -> Found:
         and not without_servers(scenario)
         and scenario.sync.tier2.declared.supports_failover
         and not scenario.codec.tier2.declared.has_memory
+        and not scenario.order.declared.best_effort
         and all((site.global_servers or 1) == 1 for site in scenario.topology.data_centers)
     )
     if scenario.recovery.replicas > 0 and not can_be_repeated:
@@ -149,12 +148,20 @@ def leaving_loses_nothing(scenario: Scenario) -> Found:
             "of kind 'leave' lose nothing, and this codec keeps residuals that would be lost with the node",
             f"write codec: {without_memory()}, or let it be killed",
         )
+    if leaves and scenario.order.declared.best_effort:
+        problem = f"of kind 'leave' lose nothing, and '{scenario.order.kind}' sends blocks that may be lost"
+        yield Violation(("faults",), problem, f"write order: {_reliable()}, or let it be killed")
     if leaves and without_servers(scenario):
         problem = "of kind 'leave' need servers, which answer all that a worker has pushed before it leaves"
         yield Violation(("faults",), problem, "let it be killed, or write 'paradigm: hips'")
 
 
-def _plain_transfer() -> str:
-    """Return the overlays and orders that keep nothing at nodes, for a hint."""
+def _without_relays() -> str:
+    """Return the overlays that keep nothing at nodes, for a hint."""
     overlays = kinds(OVERLAYS, lambda overlay: not overlay.relays)
-    return f"overlay: {overlays}, order: {kinds(ORDERS, lambda order: not order.best_effort)} without overlap"
+    return f"overlay: {overlays}"
+
+
+def _reliable() -> str:
+    """Return the orders of which every message arrives, for a hint."""
+    return kinds(ORDERS, lambda order: not order.best_effort)
