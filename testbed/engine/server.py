@@ -16,7 +16,7 @@ same).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -67,7 +67,8 @@ class Server:
         self._joined_in_epoch: dict[str, int] = {}  # of members that have joined a run in progress
         # called with a member that is lost, and with one whose process has declared its keys
         self.on_member_lost: Callable[[str], None] = lambda member: None
-        self.on_member_declared: Callable[[str], None] = lambda member: None
+        self.on_member_declared: Callable[[str, int], None] = lambda member, epoch: None
+        self.on_replied: Callable[[int, int], Awaitable[None]] | None = None  # with key and round, after a reply
         inbox.on(MessageKind.DECLARE, self._on_declare)
         inbox.on(MessageKind.BEGIN, self._on_begin)
         inbox.on(MessageKind.INIT, self._on_init)
@@ -140,7 +141,7 @@ class Server:
         if epoch > self._joined_in_epoch.get(member, 0) and "since" not in message.meta:
             self.on_members_lost([member], epoch - 1)  # the scheduler's message of that may still be on a slow link
             self._joined_in_epoch[member] = epoch
-        self.on_member_declared(member)
+        self.on_member_declared(member, epoch)
         keys, *columns = (part.tolist() for part in message.parts)
         sizes = dict(zip(keys, columns[0], strict=True))
         widths = {key: width for key, width in zip(keys, columns[1], strict=True) if width} if columns[1:] else {}
@@ -326,6 +327,8 @@ class Server:
             await self._send(
                 member, Message(MessageKind.VALUE, key, round_, control.to_meta(), parts, self._priorities[key])
             )
+        if self.on_replied is not None and effect.rounds:
+            await self.on_replied(key, effect.rounds[0])
 
     # ---- the end of the run -------------------------------------------------------------------------------------
 

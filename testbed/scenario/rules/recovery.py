@@ -6,7 +6,10 @@ from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
+from testbed.policy.overlay.base import Overlay
+from testbed.policy.sync.base import SyncPolicy
 from testbed.scenario.paradigms import PARADIGMS
+from testbed.scenario.reading.axes import Technique
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
@@ -68,12 +71,23 @@ def _servers_are_stuck(scenario: Scenario) -> bool:
     """Return whether a run with servers has something of which only the node that is lost knows."""
     tier1, tier2 = scenario.sync.tier1.declared, scenario.sync.tier2.declared
     return (
-        any(overlay.declared.relays for _, overlay in by_tier(scenario.overlay))
+        any(not _regroups(overlay.declared, sync.declared) for overlay, sync in _groups(scenario))
         or scenario.checkpoint.every > 0
         or (updates_on_workers(scenario) and pushed(scenario) is Contribution.GRADIENT)
         or (tiers_of(scenario) == 2 and tier2.holds and not tier1.waits)
         or is_scripted(scenario)
     )
+
+
+def _groups(scenario: Scenario) -> list[tuple[Technique, Technique]]:
+    """Return overlay and synchronisation algorithm of each tier."""
+    overlays, algorithms = by_tier(scenario.overlay), by_tier(scenario.sync)
+    return [(overlay, sync) for (_, overlay), (_, sync) in zip(overlays, algorithms, strict=True)]
+
+
+def _regroups(overlay: type[Overlay], sync: type[SyncPolicy]) -> bool:
+    """Return whether others go on when a member is lost that passes something on."""
+    return not overlay.relays or (overlay.regroups and sync.waits)
 
 
 def replica_repeats_updates(scenario: Scenario) -> Found:
@@ -83,6 +97,7 @@ def replica_repeats_updates(scenario: Scenario) -> Found:
         and scenario.sync.tier2.declared.supports_failover
         and not scenario.codec.tier2.declared.has_memory
         and not scenario.order.declared.best_effort
+        and not scenario.overlay.tier2.declared.relays
         and all((site.global_servers or 1) == 1 for site in scenario.topology.data_centers)
     )
     if scenario.recovery.replicas > 0 and not can_be_repeated:
