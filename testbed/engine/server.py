@@ -97,8 +97,7 @@ class Server:
             if member in self._membership.weights:
                 self.on_member_lost(member)
             effects = self._membership.on_member_lost(member)
-            if effects:
-                self._world.spawn(self._carry_out(effects), f"continue without {member}")
+            self._begin(effects, f"continue without {member}")
             self._free_stuck_pulls()
         self._upstream.on_members_lost(nodes)
 
@@ -169,8 +168,7 @@ class Server:
         if member in self._membership.absent or message.meta["epoch"] != self._joined_in_epoch.get(member, 0):
             return  # from a process that was lost since then
         effects = self._membership.on_began(member, message.round)
-        if effects:
-            self._world.spawn(self._carry_out(effects), f"{member} begins with round {message.round}")
+        self._begin(effects, f"{member} begins with round {message.round}")
         self._free_stuck_pulls()
 
     def _on_init(self, message: Message) -> None:
@@ -257,6 +255,14 @@ class Server:
                 self._running_effects = [*(each for each in self._running_effects if not each.done()), task]
         if self._ended_members:
             self._check_no_endless_wait(key, message.round)
+
+    def _begin(self, effects: list[Effect], why: str) -> None:
+        """Carry out the effects of several keys, which a relay above may want together: none of them waits for another."""
+        by_key: dict[int, list[Effect]] = {}
+        for effect in effects:
+            by_key.setdefault(0 if self._upstream.is_top else effect.key, []).append(effect)
+        for each in by_key.values():
+            self._world.spawn(self._carry_out(each), why)
 
     async def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -139,6 +139,31 @@ MUTATIONS: dict[str, Mutation] = {
         edit("max(self._checkpointer.first_round, first_control.begin)", "self._checkpointer.first_round"),
         (f"{FAULTS}_continue.py::test_who_comes_back_takes_part_again",),
     ),
+    "who is not answered as a relay is lost waits for ever": Mutation(
+        "testbed.engine.overlay.root:Root._is_current",
+        edit("if direct and spread.round", "if False and spread.round"),
+        (f"{FAULTS}_continue.py::test_the_others_finish", f"{FAULTS}_continue.py::test_transfers_of_a_schedule_end_with_a_lost_node"),
+    ),
+    "what a lost relay has taken along is not sent once more": Mutation(
+        "testbed.engine.overlay.member:OverlayMember._on_resend",
+        edit("if self._is_direct(chunk):", "if False:"),
+        (f"{FAULTS}_continue.py::test_the_others_finish",),
+    ),
+    "a contribution counts again when it is sent once more": Mutation(
+        "testbed.engine.overlay.root:Root._contribute",
+        edit("not delivered.isdisjoint(entry.members) or", ""),
+        (f"{FAULTS}_continue.py::test_the_others_finish",),
+    ),
+    "transfers of a lost node keep its ports": Mutation(
+        "testbed.policy.overlay.tsengine:TsEngine.reset",
+        always(None),
+        (f"{FAULTS}_continue.py::test_transfers_of_a_schedule_end_with_a_lost_node",),
+    ),
+    "nodes send to a relay that has not sent to them": Mutation(
+        "testbed.engine.overlay.member:OverlayMember._hand_to",
+        edit("while self._joined", "while False and self._joined"),
+        (f"{FAULTS}_continue.py::test_what_is_sent_to_a_relay_that_is_back_waits_for_its_first_message",),
+    ),
     "pulls wait for rounds that nobody ends": Mutation(
         "testbed.engine.server:Server._free_stuck_pulls",
         always(None),

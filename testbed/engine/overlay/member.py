@@ -274,12 +274,9 @@ class OverlayMember(OverlayNode):
 
     def _on_resend(self, message: Message) -> None:
         """A member is lost, and with it what it was to pass on: send what is not answered to the root."""
-        generation = message.meta["generation"]
-        self._generation = max(self._generation, generation)
+        self._generation = max(self._generation, message.meta["generation"])
         self._joined.update(message.meta["joined"])
         self._on_absent(message.meta["gone"])
-        for place in [place for place in self._kept if place[2] < generation]:
-            del self._kept[place]
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             future.set_result(None)
