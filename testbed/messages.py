@@ -114,7 +114,7 @@ class MessageKind(StrEnum):
     ASK = "ask"
     # root → member of an overlay, when another is lost: send what is not answered once more, directly; ``generation``:
     # the number of these messages so far, which later ones name; ``gone``, ``joined``: ranks that are lost; ranks and
-    # membership epochs of those that have joined. Answer: MERGE, ``direct``.
+    # membership epochs of those that have joined. Answer: MERGE, ``unrelayed``.
     RESEND = "resend"
     # root → member: send the chunk to the node ``to``. Answer: none; its target asks when it has arrived.
     TELL = "tell"
@@ -122,7 +122,7 @@ class MessageKind(StrEnum):
     # below; ``on_to``: the final target, if this hop is a detour.
     MERGE = "merge"
     # root or member → member: the values of a chunk's round, to be passed on; ``waits``: seconds by rank; ``parents``:
-    # the chunk's tree from its next round on; ``direct``: not to be passed on.
+    # the chunk's tree from its next round on; ``unrelayed``: not to be passed on.
     SPREAD = "spread"
     # worker → worker, part: numbers of samples; the key is the number of the request. Answer: SAMPLES.
     FETCH = "fetch"

@@ -53,7 +53,7 @@ class MembershipView:
         return True
 
     def on_began(self, member: str, round_: int) -> list[Effect]:
-        """Note that ``member`` contributes to no round before ``round_``, but what it has pushed. Return what follows."""
+        """Note that ``member`` pushes nothing more of rounds before ``round_``. Return what the policy does now."""
         if self.first_round(member) >= round_:
             return []
         self._left_out[member] = round_
@@ -70,7 +70,7 @@ class MembershipView:
         return self._first_rounds.get(member, 0)
 
     def first_round(self, member: str) -> int:
-        """Return the first round that a member takes part in: that in which it joined, or a later one (``on_began``)."""
+        """Return the first round that a member takes part in: the one in which it joined, or that of ``on_began``."""
         return max(self.joined_round(member), self._left_out.get(member, 0))
 
     def may_pull(self, key: int, member: str) -> bool:
@@ -86,7 +86,7 @@ class MembershipView:
         self._pushed_round[key] = max(round_, self._pushed_round.get(key, round_))
 
     def stuck_pulls(self) -> tuple[int, list[tuple[int, list[str]]]]:
-        """Return (first, pulls): the first round that anybody here takes part in, and pulls that wait for the one before.
+        """Return (first, pulls): the first round that those present take part in; pulls that wait for the one before.
 
         Its members are all lost, and had pushed other keys of it: this key's round will never end. The pulls, by key
         with their members, wait no longer.

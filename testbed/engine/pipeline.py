@@ -49,17 +49,16 @@ class PipelinedWorker(Worker):
         before: _PipelinedRound | None = None
         first_control = self._store.first_control
         first = max(self._checkpointer.first_round, first_control.begin)
-        round_ = first - 1
+        last_round = first - 1
         for round_ in range(first, 0 if first_control.last else self._plan.training.rounds):
             current = _PipelinedRound(round_, self._world.now(), self._learner.begin(round_))
             await self._forward(current, before)
             if before is not None and before.last:
-                round_ = before.round
                 break
             if await self._evaluation.before_push(round_):
                 self._notes["last"] = True
             await self._backward(current)
-            before = current
+            before, last_round = current, round_
             leaving = self._departure.due(round_)
             if leaving or self._checkpointer.due(round_):
                 await self._take_all(before)
@@ -72,8 +71,8 @@ class PipelinedWorker(Worker):
                 await self._checkpointer.save(round_, self._state)
         if before is not None and not before.last:
             await self._take_all(before)
-        await self._evaluation.finish(round_)
-        return round_ + 1
+        await self._evaluation.finish(last_round)
+        return last_round + 1
 
     async def _take_all(self, before: _PipelinedRound) -> None:
         for segment in range(len(self._keys)):

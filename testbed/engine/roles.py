@@ -17,8 +17,8 @@ from testbed.engine.guard import guarded
 from testbed.engine.inbox import Inbox
 from testbed.engine.kvworker import KVWorker, codec_maker
 from testbed.engine.learner import make_learner, shape_of
-from testbed.engine.membership import Membership
 from testbed.engine.local_kinds import local_work_of
+from testbed.engine.membership import Membership
 from testbed.engine.overlay.wiring import NodeOverlays
 from testbed.engine.paradigms import WITHOUT_SERVERS
 from testbed.engine.pipeline import PipelinedWorker
@@ -128,7 +128,10 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         )
         membership.on_members_lost = partial(_on_members_lost, server, membership, overlays)
         if blocks is not None:
-            server.on_member_lost, server.on_member_declared = blocks.forget, lambda member, epoch: blocks.forget(member)
+            server.on_member_lost, server.on_member_declared = (
+                blocks.forget,
+                lambda member, epoch: blocks.forget(member),
+            )
         if relayed:
             server.on_member_lost, server.on_member_declared = relayed[2].on_member_lost, relayed[2].on_member_declared
             server.on_replied = relayed[2].on_replied

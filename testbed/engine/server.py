@@ -163,7 +163,7 @@ class Server:
         assert self._sizes == sizes, f"{member} declares other keys than the children before it"
 
     def _on_begin(self, message: Message) -> None:
-        """A member says with which round it begins: the latest that its servers offer, or its own members begin with."""
+        """A member says which round it begins with: the latest that its servers offer, or its own members' first."""
         member = message.sender
         if member in self._membership.absent or message.meta["epoch"] != self._joined_in_epoch.get(member, 0):
             return  # from a process that was lost since then
@@ -257,7 +257,7 @@ class Server:
             self._check_no_endless_wait(key, message.round)
 
     def _begin(self, effects: list[Effect], why: str) -> None:
-        """Carry out the effects of several keys, which a relay above may want together: none of them waits for another."""
+        """Carry out the effects of several keys, of which none waits for another: a relay above may want them all."""
         by_key: dict[int, list[Effect]] = {}
         for effect in effects:
             by_key.setdefault(0 if self._upstream.is_top else effect.key, []).append(effect)

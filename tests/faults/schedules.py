@@ -129,9 +129,8 @@ def _technique(row: Combination, seed: int) -> tuple[str, ...]:
     if seed % 4 == 1 and row["paradigm"] in SERVERS["hub/global0"]:
         texts += SEVERAL_SERVERS
     if row["order"] == "dgt" and "order.late" not in said:
-        texts.append(
-            f"order={{kind: dgt, late: {LATE_BLOCKS[seed % len(LATE_BLOCKS)]}, block: 128 bytes, k: 0.2, adaptive: false, deadline: 5 ms}}"
-        )
+        options = f"late: {LATE_BLOCKS[seed % len(LATE_BLOCKS)]}, block: 128 bytes, deadline: 5 ms"
+        texts.append(f"order={{kind: dgt, k: 0.2, adaptive: false, {options}}}")
     small = seed % 3 and row["order"] != "p3"
     return (*texts, TWO_KEYS) if small else tuple(texts)
 

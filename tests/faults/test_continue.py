@@ -30,7 +30,17 @@ TECHNIQUES: dict[str, tuple[str, ...]] = {
     "tree": ("overlay={tier1: {kind: tree, degree: 1}, tier2: {kind: tree, degree: 1}}",),
     "tsengine": ("overlay={kind: tsengine, ports: 1, chunk: 1 KB}", "data_centers[hub].global_servers=2"),
 }
-SAME_VALUES = ("fsa", "ps", "diloco", "esync", "bisparse", "multigps", "p3", "tree", "tsengine")  # where all hold the same at the end
+SAME_VALUES = (
+    "fsa",
+    "ps",
+    "diloco",
+    "esync",
+    "bisparse",
+    "multigps",
+    "p3",
+    "tree",
+    "tsengine",
+)  # where all hold the same at the end
 KILLS = {
     "worker": "kind: kill, node: east/worker1, round: 4",
     "evaluator": "kind: kill, node: hub/worker0, round: 4",

@@ -142,7 +142,10 @@ MUTATIONS: dict[str, Mutation] = {
     "who is not answered as a relay is lost waits for ever": Mutation(
         "testbed.engine.overlay.root:Root._is_current",
         edit("if direct and spread.round", "if False and spread.round"),
-        (f"{FAULTS}_continue.py::test_the_others_finish", f"{FAULTS}_continue.py::test_transfers_of_a_schedule_end_with_a_lost_node"),
+        (
+            f"{FAULTS}_continue.py::test_the_others_finish",
+            f"{FAULTS}_continue.py::test_transfers_of_a_schedule_end_with_a_lost_node",
+        ),
     ),
     "what a lost relay has taken along is not sent once more": Mutation(
         "testbed.engine.overlay.member:OverlayMember._on_resend",
@@ -152,7 +155,7 @@ MUTATIONS: dict[str, Mutation] = {
     "a contribution counts again when it is sent once more": Mutation(
         "testbed.engine.overlay.root:Root._contribute",
         edit("not delivered.isdisjoint(entry.members) or", ""),
-        (f"{FAULTS}_continue.py::test_the_others_finish",),
+        (f"{FAULTS}_search.py::test_nor_where_one_once_was",),
     ),
     "transfers of a lost node keep its ports": Mutation(
         "testbed.policy.overlay.tsengine:TsEngine.reset",
@@ -163,6 +166,11 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.engine.overlay.member:OverlayMember._hand_to",
         edit("while self._joined", "while False and self._joined"),
         (f"{FAULTS}_continue.py::test_what_is_sent_to_a_relay_that_is_back_waits_for_its_first_message",),
+    ),
+    "keys that become complete by a loss go up one after the other": Mutation(
+        "testbed.engine.server:Server._begin",
+        edit("0 if self._upstream.is_top else effect.key", "0"),
+        (f"{FAULTS}_search.py::test_nor_where_one_once_was",),
     ),
     "pulls wait for rounds that nobody ends": Mutation(
         "testbed.engine.server:Server._free_stuck_pulls",

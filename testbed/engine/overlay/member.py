@@ -38,10 +38,10 @@ class OverlayMember(OverlayNode):
 
     Where contributions are applied one by one, each goes to the root along the path that it names, and its reply back.
 
-    Where members may be lost, this one keeps its own contribution until it is answered. When the root says that a member
+    Where members may be lost, this one keeps its own contribution until it is answered. When the root says that one
     is lost (RESEND), what others have sent here is dropped, as each sends its own once more, to the root directly; and
     the rounds under way end without relays. Values name the generation of trees or schedules that hold from the next
-    round on: whoever has them takes part in it. So does a member that has joined, from its second round on.
+    round on: a member that has them takes part in it, one that has joined from its second round on.
     """
 
     def __init__(
@@ -53,7 +53,9 @@ class OverlayMember(OverlayNode):
         self._rank = group.rank(world.node)
         self._measured: dict[int, list[list[float]]] = {}  # by chunk, here or below: source, target, bytes per second
         self._kept: dict[tuple[int, int, int], list[Entry]] = {}  # by chunk, round and generation
-        self._own: dict[tuple[int, int], list[Entry]] = {}  # not answered; by chunk and round, where members may be lost
+        self._own: dict[
+            tuple[int, int], list[Entry]
+        ] = {}  # not answered; by chunk and round, where members may be lost
         self._agreed: dict[int, int] = {}  # by chunk: the generation in which its present round began
         self._first_generation = 0
         self._epoch = 0  # in which this member has joined
@@ -148,7 +150,7 @@ class OverlayMember(OverlayNode):
         if len(entries) < len(chunk.sizes):
             return
         meta, parts = await packed(self._world, entries)
-        about = {"root": self._group.root, "entries": meta, "direct": True}
+        about = {"root": self._group.root, "entries": meta, "unrelayed": True}
         merge = Message(MessageKind.MERGE, chunk.name, round_, about, parts, self._priorities[chunk.name])
         await self._world.send(self._group.root, merge)
 
@@ -187,7 +189,7 @@ class OverlayMember(OverlayNode):
         self._take(message)
         if generation < self._generation:
             return  # of a relay that has not heard of the loss, or was sent before it: the next round has none
-        passes_on, self._generation = "direct" not in message.meta, generation
+        passes_on, self._generation = "unrelayed" not in message.meta, generation
         self._joined.update(message.meta.get("joined", ()))
         self._agreed[chunk] = generation
         if passes_on and self._asks:

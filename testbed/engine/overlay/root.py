@@ -45,8 +45,8 @@ class _Replies:
 class Root(OverlayNode):
     """One group's root. Its policy decides by trees, or transfer by transfer.
 
-    Where members may be lost, the root also says who takes part in a chunk's next round: all that it sends values to. When
-    one of them is lost, the others send to the root directly what is not answered, and are answered directly.
+    Where members may be lost, the root also says who takes part in a chunk's next round: all that it sends values to.
+    When one of them is lost, the others send to the root directly what is not answered, and are answered directly.
     """
 
     def __init__(self, world: World, mail: OverlayMail, server: InterceptedMail, group: OverlayGroup) -> None:
@@ -96,7 +96,7 @@ class Root(OverlayNode):
         for each in self._in_order.arrived(message, sender) if self._group.routes else (message,):
             for entry in unpack(each.meta["entries"], each.parts):
                 self._contribute(entry, each)
-        if "direct" in message.meta:
+        if "unrelayed" in message.meta:
             return
         bytes_per_s = self._meter.bytes_per_s(message)
         if isinstance(self._policy, TreeOverlay) and self._policy.adapts:
@@ -217,7 +217,9 @@ class Root(OverlayNode):
 
     def on_member_declared(self, member: str, epoch: int) -> None:
         """Note that ``member`` takes part, since membership epoch ``epoch``: 0, from the start."""
-        rank = self._ranks[member]
+        rank = self._ranks.get(member)
+        if rank is None:
+            return  # it has no training worker
         self._absent.discard(rank)
         if epoch:
             self._joined[rank] = epoch
@@ -247,7 +249,7 @@ class Root(OverlayNode):
 
     def _is_current(self, message: Message) -> bool:
         """Return whether a MERGE may hold something new. Answer one whose answer was lost on its way."""
-        direct = "direct" in message.meta
+        direct = "unrelayed" in message.meta
         if message.round <= self._spread_round.get(message.key, -1):
             spread = self._spreads[message.key]
             if direct and spread.round == message.round:
@@ -283,4 +285,4 @@ class Root(OverlayNode):
             self._policy.regroup(chunk, [names[rank] for rank in members])
 
     async def _send_directly(self, to: str, spread: Message) -> None:
-        await self._world.send(to, with_meta(spread, {**spread.meta, "direct": True}))
+        await self._world.send(to, with_meta(spread, {**spread.meta, "unrelayed": True}))

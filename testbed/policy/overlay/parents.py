@@ -26,7 +26,8 @@ class Parents:
         if not ranks:
             return self
         found = []
-        for member, above in enumerate(self.parents):
+        for member in range(len(self.parents)):
+            above = self.parents[member]
             while above in ranks:
                 above = self.parents[above]
             found.append(-1 if member in ranks else above)

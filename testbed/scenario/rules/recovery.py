@@ -5,8 +5,8 @@ from __future__ import annotations
 from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
-from testbed.policy.sync import SYNC
 from testbed.policy.overlay.base import Overlay
+from testbed.policy.sync import SYNC
 from testbed.policy.sync.base import SyncPolicy
 from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.axes import Technique
@@ -43,12 +43,12 @@ def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
             f"write 'restart', or paradigm: {kinds(PARADIGMS, lambda each: not each.library)} at its defaults, with "
             f"'sync: {SYNC.default}'",
         )
-    elif not without_servers(scenario) and _servers_are_stuck(scenario):
+    elif not without_servers(scenario) and (reason := _stuck(scenario)):
         yield Violation(
             ("recovery", "on_failure"),
-            "the others cannot go on without a node here",
+            f"the others cannot go on without a node here: {reason}",
             f"write 'restart', or {_without_relays()}, {kinds(SYNC, lambda sync: sync.holds)} on one tier at most, "
-            "gradients for its optimizer, no checkpoints; or a paradigm without servers: "
+            "gradients for its optimizer, no checkpoints, no script; or a paradigm without servers: "
             f"{kinds(PARADIGMS, lambda each: not each.tiers and not each.library)}",
         )
 
@@ -67,16 +67,18 @@ def _takes_along(scenario: Scenario) -> str:
     return ""
 
 
-def _servers_are_stuck(scenario: Scenario) -> bool:
-    """Return whether a run with servers has something of which only the node that is lost knows."""
+def _stuck(scenario: Scenario) -> str:
+    """Return what only the node that is lost knows, of a run with servers; empty: nothing."""
     tier1, tier2 = scenario.sync.tier1.declared, scenario.sync.tier2.declared
-    return (
-        any(not _regroups(overlay.declared, sync.declared) for overlay, sync in _groups(scenario))
-        or scenario.checkpoint.every > 0
-        or (updates_on_workers(scenario) and pushed(scenario) is Contribution.GRADIENT)
-        or (tiers_of(scenario) == 2 and tier2.holds and not tier1.waits)
-        or is_scripted(scenario)
-    )
+    if any(not _regroups(overlay.declared, sync.declared) for overlay, sync in _groups(scenario)):
+        return "a relay takes contributions of others along, which belong to no round that is repeated without it"
+    if scenario.checkpoint.every > 0:
+        return "a checkpoint is the state of all nodes after one round, and servers alone know which round one joins in"
+    if updates_on_workers(scenario) and pushed(scenario) is Contribution.GRADIENT:
+        return "servers have sums of gradients, and parameters and the optimizer's state are on workers only"
+    if tiers_of(scenario) == 2 and tier2.holds and not tier1.waits:
+        return "a data centre's clock counts the pushes of all of its workers"
+    return "a script that starts again begins with its first step" if is_scripted(scenario) else ""
 
 
 def _groups(scenario: Scenario) -> list[tuple[Technique, Technique]]:
@@ -172,9 +174,9 @@ def leaving_loses_nothing(scenario: Scenario) -> Found:
 
 
 def _without_relays() -> str:
-    """Return the overlays that keep nothing at nodes, for a hint."""
+    """Return the overlays that keep nothing at nodes, and the algorithms that need one, for a hint."""
     overlays = kinds(OVERLAYS, lambda overlay: not overlay.relays)
-    return f"overlay: {overlays}"
+    return f"overlay: {overlays} with {kinds(SYNC, lambda sync: not sync.waits)}"
 
 
 def _reliable() -> str:
