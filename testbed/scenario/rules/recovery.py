@@ -47,7 +47,8 @@ def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
         yield Violation(
             ("recovery", "on_failure"),
             f"the others cannot go on without a node here: {reason}",
-            f"write 'restart', or {_without_relays()}, {kinds(SYNC, lambda sync: sync.holds)} on one tier at most, "
+            f"write 'restart', or {_without_relays()} with {kinds(SYNC, lambda sync: not sync.waits)}, "
+            f"{kinds(SYNC, lambda sync: sync.holds)} on one tier at most, "
             "gradients for its optimizer, no checkpoints, no script; or a paradigm without servers: "
             f"{kinds(PARADIGMS, lambda each: not each.tiers and not each.library)}",
         )
@@ -107,7 +108,7 @@ def replica_repeats_updates(scenario: Scenario) -> Found:
             ("recovery", "replicas"),
             "a replica repeats the updates of one global server that waits for all, with codecs without memory",
             f"write 0, or on_failure: continue, with sync: {kinds(SYNC, lambda sync: sync.supports_failover)}, and on "
-            f"tier 2 codec: {without_memory()}",
+            f"tier 2 codec: {without_memory()}, order: {_reliable()}, {_without_relays()}",
         )
 
 
@@ -174,9 +175,8 @@ def leaving_loses_nothing(scenario: Scenario) -> Found:
 
 
 def _without_relays() -> str:
-    """Return the overlays that keep nothing at nodes, and the algorithms that need one, for a hint."""
-    overlays = kinds(OVERLAYS, lambda overlay: not overlay.relays)
-    return f"overlay: {overlays} with {kinds(SYNC, lambda sync: not sync.waits)}"
+    """Return the overlays that keep nothing at nodes, for a hint."""
+    return f"overlay: {kinds(OVERLAYS, lambda overlay: not overlay.relays)}"
 
 
 def _reliable() -> str:
