@@ -134,7 +134,7 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
             )
         if relayed:
             server.on_member_lost, server.on_member_declared = relayed[2].on_member_lost, relayed[2].on_member_declared
-            server.on_replied = relayed[2].on_replied
+            server.on_replied = relayed[2].on_replied if plan.recovery.on_failure == "continue" else None
         if isinstance(upstream, ParentServers):
             membership.on_failover = upstream.fail_over_to
         checkpointer = Checkpointer(world, membership, plan, files)

@@ -82,6 +82,16 @@ def test_a_stopped_process(tmp_path: Path, pause_s: int, survives: bool) -> None
     leaves_nothing(ended)
 
 
+@pytest.mark.slow  # 9 s
+def test_a_process_that_is_back_reaches_relays_that_have_joined_before_it(tmp_path: Path) -> None:
+    """At the start of the run, such a relay was not there."""
+    chain = ("overlay={kind: tree, degree: 1}", *STEADY, "training.rounds=60", "training.evaluate_every=20")
+    join, kill = "kind: join, data_center: east, round: 3", "kind: kill, data_center: west, round: 18, for: 100 ms"
+    ended = run(tmp_path, *chain, CONTINUE, faults(join, kill), on="local")
+    assert ended.error is None and agree(ended)
+    assert ended.rounds("east/worker0")[-1] == ended.rounds("west/worker0")[-1] == 59
+
+
 @pytest.mark.slow  # 8 s each
 @pytest.mark.parametrize("fault", ["kill, data_center: east, round: 5, for: 1 s", "join, data_center: east, round: 3"])
 @pytest.mark.parametrize("name", ["multigps", "p3", "dgt", "tree", "tsengine"])
