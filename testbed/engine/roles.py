@@ -128,10 +128,7 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         )
         membership.on_members_lost = partial(_on_members_lost, server, membership, overlays)
         if blocks is not None:
-            server.on_member_lost, server.on_member_declared = (
-                blocks.forget,
-                lambda member, epoch: blocks.forget(member),
-            )
+            server.on_member_lost, server.on_member_declared = blocks.forget, blocks.on_declared
         if relayed:
             server.on_member_lost, server.on_member_declared = relayed[2].on_member_lost, relayed[2].on_member_declared
             server.on_replied = relayed[2].on_replied if plan.recovery.on_failure == "continue" else None
