@@ -60,8 +60,13 @@ class MessageKind(StrEnum):
     READY = "ready"
     # child → server, parts: wire keys and their elements, int64, and where tables travel by rows the elements of a row
     # of each key, or 0. ``codec``: chosen by a script; ``epoch``: in which the child joined; ``since``: its first
-    # round, if it comes from a server that is lost. No answer.
+    # round, if it comes from a server that is lost. No answer, but OFFER where ``agrees`` is set.
     DECLARE = "declare"
+    # server → child that has joined in ``epoch``: the first round that it can take part in here. Sent to children that
+    # have several servers (``agrees`` in their DECLARE). Answer: BEGIN, when all servers of the child have said theirs.
+    OFFER = "offer"
+    # child → its servers: the first round that it takes part in, the latest that one of them has offered in ``epoch``.
+    BEGIN = "begin"
     # master worker → server, passed on to the top tier: the first value of a key. ``optimizer``: chosen by a script.
     # No answer; pulls of the key wait for it.
     INIT = "init"
@@ -98,7 +103,8 @@ class MessageKind(StrEnum):
     # ``heir``: the replica that takes over from the first of them. A node that is named itself ends. Without servers
     # also: the nodes ``joined`` take part since then. Answer there: BARRIER, with this worker's progress.
     EPOCH = "epoch"
-    # worker → worker: it has joined a run without servers, in ``epoch``. No answer.
+    # worker → worker: it has joined a run without servers, in ``epoch``; member → member of an overlay, likewise. No
+    # answer.
     HELLO = "hello"
     # worker → worker: its state is needed; the key is the number of the request. Answer: STATE with the same key, the
     # ``layout`` of the tensors in its parts, and the ``rest`` of the state.
@@ -106,13 +112,17 @@ class MessageKind(StrEnum):
     # member of an overlay → its root: it can send chunk ``key`` (``up``: contributions; else values); ``source`` and
     # ``speed``: the transfer that made it ready, in bytes per second. Answer: TELL, when the schedule says so.
     ASK = "ask"
+    # root → member of an overlay, when another is lost: send what is not answered once more, directly; ``generation``:
+    # the number of these messages so far, which later ones name; ``gone``, ``joined``: ranks that are lost; ranks and
+    # membership epochs of those that have joined. Answer: MERGE, ``unrelayed``.
+    RESEND = "resend"
     # root → member: send the chunk to the node ``to``. Answer: none; its target asks when it has arrived.
     TELL = "tell"
     # member → member or root: ``entries`` (``overlay.entries``) of a chunk's round; ``speeds``: throughput measured
     # below; ``on_to``: the final target, if this hop is a detour.
     MERGE = "merge"
     # root or member → member: the values of a chunk's round, to be passed on; ``waits``: seconds by rank; ``parents``:
-    # the chunk's tree from its next round on.
+    # the chunk's tree from its next round on; ``unrelayed``: not to be passed on.
     SPREAD = "spread"
     # worker → worker, part: numbers of samples; the key is the number of the request. Answer: SAMPLES.
     FETCH = "fetch"

@@ -138,11 +138,7 @@ class _Transfers:
 
     def round(self, round_: int, up: bool) -> list[OverlayTransfer]:
         """Return the transfers of all chunks in one direction, by their ends."""
-        for chunk in _CHUNKS:
-            ready = list(self.setting.members if up else (_NODE,))
-            self._random.shuffle(ready)
-            for node in ready:
-                self._begin(self.overlay.ready(up, chunk, round_, node))
+        self.begin(round_, up)
         done: list[OverlayTransfer] = []
         while self._under_way:
             self._now, _, transfer = heapq.heappop(self._under_way)
@@ -156,6 +152,22 @@ class _Transfers:
             self.overlay.arrived(transfer, self._random.uniform(1e5, 1e7))
             self._begin(self.overlay.ready(up, transfer.chunk, round_, transfer.target))
         return done
+
+    def begin(self, round_: int, up: bool) -> None:
+        """Say that all members have their contributions to all chunks, or the root the values."""
+        for chunk in _CHUNKS:
+            ready = list(self.nodes[1:] if up else (_NODE,))
+            self._random.shuffle(ready)
+            for node in ready:
+                self._begin(self.overlay.ready(up, chunk, round_, node))
+
+    def lose(self, member: str) -> None:
+        """End all transfers under way: ``member`` is lost."""
+        self._under_way.clear()
+        self.overlay.reset()
+        self.nodes = tuple(node for node in self.nodes if node != member)
+        for chunk in _CHUNKS:
+            self.overlay.regroup(chunk, self.nodes[1:])
 
     def _begin(self, transfers: list[OverlayTransfer]) -> None:
         for transfer in transfers:
@@ -174,11 +186,19 @@ def scheduled_transfers_complete(subject: Subject) -> None:
         return
     for members, seed in itertools.product(_GROUPS, range(4)):
         transfers = _Transfers(subject, members, seed)
-        for round_ in range(_ROUNDS):
-            for up, follow in ((True, _gathered), (False, _spread)):
-                done = transfers.round(round_, up)
-                for chunk in _CHUNKS:
-                    follow([each for each in done if each.chunk == chunk and each.round == round_], transfers.nodes)
+        _follow_rounds(transfers, range(_ROUNDS))
+        for up in (True, False) if subject.entry.regroups and members > 2 else ():
+            first = _ROUNDS * (2 - up)  # a loss in the middle of this round, which then ends without the overlay
+            transfers.begin(first, up)
+            transfers.lose(transfers.nodes[-1])
+            _follow_rounds(transfers, range(first + 1, first + _ROUNDS))
+
+
+def _follow_rounds(transfers: _Transfers, rounds: range) -> None:
+    for round_, (up, follow) in itertools.product(rounds, ((True, _gathered), (False, _spread))):
+        done = transfers.round(round_, up)
+        for chunk in _CHUNKS:
+            follow([each for each in done if each.chunk == chunk and each.round == round_], transfers.nodes)
 
 
 def _gathered(done: list[OverlayTransfer], nodes: tuple[str, ...]) -> None:

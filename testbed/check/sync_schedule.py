@@ -188,6 +188,10 @@ class PushSchedule:
         self.trace.append((member, since))
         self._lost.discard(member)
         self._incarnations[member] += 1
+        if self._incarnations[member] % 2:  # another server of it was further
+            since += self.case.pushes_per_round
+            self._since[member] = since
+            self._carry_out(self.policy.on_member_began(member, since), f"begin of {member}")
         push = next(number for number in range(since + 1) if self.case.round_of(number) >= since)
         self._next[member], self._answered[member] = [push] * KEYS, [push] * KEYS
         self._since[member] = push

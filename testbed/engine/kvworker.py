@@ -104,11 +104,15 @@ class KVWorker:
         self._unanswered: dict[tuple[int, int], Message] = {}
         self._decoding: set[tuple[int, int]] = set()  # values that have arrived
         self._introduced: Future[None] | None = None  # set when a server's successor knows the keys
+        self._offers: dict[str, int] = {}  # by server: the first round that it offers this child, which has joined
+        self._all_offered: Future[None] = world.future()
         self._resumed: Mapping[str, Any] = {}  # the codecs' state in a checkpoint
         self.membership_epoch = 0
         self.retains_pushes = False
         self.first_control = ReplyControl()
         inbox.on(MessageKind.VALUE, self._on_value)
+        if len(servers) > 1:
+            inbox.on(MessageKind.OFFER, self._on_offer)
 
     # ---- keys and first values ----------------------------------------------------------------------------------
 
@@ -138,7 +142,34 @@ class KVWorker:
             if self._route.on_declared is not None:
                 self._route.on_declared(server, {piece.wire_key: piece.stop - piece.start for piece in placed})
             meta = ({"codec": list(codec)} if codec else {}) | self._epoch_meta()
+            meta |= {"agrees": True} if self._agrees else {}
             await self._world.send(server, Message(MessageKind.DECLARE, meta=meta, parts=self._declaration(placed)))
+        if self._agrees:
+            await self._agree()
+
+    @property
+    def _agrees(self) -> bool:
+        """Whether several servers let this child join: each has begun other rounds, and would wait for others of it."""
+        return self.membership_epoch > 0 and len(self._servers) > 1
+
+    async def _agree(self) -> None:
+        """Begin with the latest round that a server has offered. The others wait with that round, or one before it."""
+        await self._world.wait(self._all_offered, "the round that each server lets this child begin with")
+        await self.begin(max(self._offers.values()))
+
+    async def begin(self, round_: int) -> None:
+        """Tell the servers that this child contributes to no round before ``round_``."""
+        for server in self._servers:
+            await self._world.send(
+                server, Message(MessageKind.BEGIN, round=round_, meta={"epoch": self.membership_epoch})
+            )
+
+    def _on_offer(self, message: Message) -> None:
+        if message.meta["epoch"] != self.membership_epoch:
+            return  # for the process in whose place this one is
+        self._offers[message.sender] = message.meta["round"]
+        if len(self._offers) == len(self._servers):
+            self._all_offered.set_result(None)
 
     def _declaration(self, pieces: Sequence[Slice]) -> tuple[Tensor, ...]:
         """Return wire keys and their elements and, where there are tables, the elements of a row or 0, as int64."""

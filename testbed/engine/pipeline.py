@@ -47,7 +47,10 @@ class PipelinedWorker(Worker):
 
     async def _train(self) -> int:
         before: _PipelinedRound | None = None
-        for round_ in range(self._checkpointer.first_round, self._plan.training.rounds):
+        first_control = self._store.first_control
+        first = max(self._checkpointer.first_round, first_control.begin)
+        last_round = first - 1
+        for round_ in range(first, 0 if first_control.last else self._plan.training.rounds):
             current = _PipelinedRound(round_, self._world.now(), self._learner.begin(round_))
             await self._forward(current, before)
             if before is not None and before.last:
@@ -55,18 +58,21 @@ class PipelinedWorker(Worker):
             if await self._evaluation.before_push(round_):
                 self._notes["last"] = True
             await self._backward(current)
-            before = current
-            if self._checkpointer.due(round_):
+            before, last_round = current, round_
+            leaving = self._departure.due(round_)
+            if leaving or self._checkpointer.due(round_):
                 await self._take_all(before)
                 if before.last:
                     break
-                await self._checkpointer.save(round_, self._state)
                 before = None
-        assert before is not None, "no checkpoint follows the last round"
-        if not before.last:
+                if leaving:
+                    self.leaves = True
+                    break
+                await self._checkpointer.save(round_, self._state)
+        if before is not None and not before.last:
             await self._take_all(before)
-        await self._evaluation.finish(before.round)
-        return before.round + 1
+        await self._evaluation.finish(last_round)
+        return last_round + 1
 
     async def _take_all(self, before: _PipelinedRound) -> None:
         for segment in range(len(self._keys)):

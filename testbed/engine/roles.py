@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor
 
 from testbed.engine import sync_setup
@@ -16,6 +18,7 @@ from testbed.engine.inbox import Inbox
 from testbed.engine.kvworker import KVWorker, codec_maker
 from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.local_kinds import local_work_of
+from testbed.engine.membership import Membership
 from testbed.engine.overlay.wiring import NodeOverlays
 from testbed.engine.paradigms import WITHOUT_SERVERS
 from testbed.engine.pipeline import PipelinedWorker
@@ -72,13 +75,16 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_libr
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
         inbox, membership = session.inbox, session.membership
-        store = _store(plan, node, world, inbox, NodeOverlays(plan, node, world, inbox))
+        overlays = NodeOverlays(plan, node, world, inbox)
+        store = _store(plan, node, world, inbox, overlays)
         neighbours = Neighbours(names, CollectiveMail(world, inbox)) if names else None
         session.use(learner)
         membership.on_failover = store.fail_over_to
+        membership.on_members_lost = lambda nodes, epoch: overlays.on_members_lost(nodes, membership.changed_at_s)
         departure = Departure(world, inbox, plan, node)
         await session.join()
         store.membership_epoch = membership.epoch
+        overlays.join(membership)
         checkpointer = Checkpointer(world, membership, plan, files)
         pushes = await inside_store(world, plan, store, neighbours, make_library) if neighbours else store
         parts = WorkerParts(pushes, learner, work, membership, checkpointer, departure)
@@ -120,7 +126,12 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         server = Server(
             world, mail, policy, blocks.codecs(make_codec) if blocks else make_codec, upstream, weights, send
         )
-        membership.on_members_lost = server.on_members_lost
+        membership.on_members_lost = partial(_on_members_lost, server, membership, overlays)
+        if blocks is not None:
+            server.on_member_lost, server.on_member_declared = blocks.forget, blocks.on_declared
+        if relayed:
+            server.on_member_lost, server.on_member_declared = relayed[2].on_member_lost, relayed[2].on_member_declared
+            server.on_replied = relayed[2].on_replied if plan.recovery.on_failure == "continue" else None
         if isinstance(upstream, ParentServers):
             membership.on_failover = upstream.fail_over_to
         checkpointer = Checkpointer(world, membership, plan, files)
@@ -134,6 +145,7 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         if checkpointer.resumed:
             world.spawn(checkpointer.resume(), "resume")
         server.on_members_absent(membership.absent)
+        overlays.join(membership)
         if isinstance(upstream, ParentServers):
             upstream.admit(membership.epoch)
         await session.ended()
@@ -142,6 +154,13 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         await session.record_final(server.values())
 
     return run
+
+
+def _on_members_lost(
+    server: Server, membership: Membership, overlays: NodeOverlays, nodes: list[str], epoch: int
+) -> None:
+    overlays.on_members_lost(nodes, membership.changed_at_s)
+    server.on_members_lost(nodes, epoch)
 
 
 def _replica(plan: Plan, node: NodePlan) -> Role:

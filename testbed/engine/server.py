@@ -16,7 +16,7 @@ same).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -65,7 +65,12 @@ class Server:
         self._join_copies: dict[str, Future[None]] = {}  # by member: the replica is being told of it
         self._lost_in_epoch: dict[str, int] = {}
         self._joined_in_epoch: dict[str, int] = {}  # of members that have joined a run in progress
+        # called with a member that is lost, and with one whose process has declared its keys
+        self.on_member_lost: Callable[[str], None] = lambda member: None
+        self.on_member_declared: Callable[[str, int], None] = lambda member, epoch: None
+        self.on_replied: Callable[[int, int], Awaitable[None]] | None = None  # with key and round, after a reply
         inbox.on(MessageKind.DECLARE, self._on_declare)
+        inbox.on(MessageKind.BEGIN, self._on_begin)
         inbox.on(MessageKind.INIT, self._on_init)
         inbox.on(MessageKind.PUSH, self._on_push)
         inbox.on(MessageKind.PULL, self._on_pull)
@@ -89,9 +94,11 @@ class Server:
         nodes = [node for node in nodes if self._joined_in_epoch.get(node, 0) <= epoch]
         for member in nodes:
             self._lost_in_epoch[member] = epoch
+            if member in self._membership.weights:
+                self.on_member_lost(member)
             effects = self._membership.on_member_lost(member)
-            if effects:
-                self._world.spawn(self._carry_out(effects), f"continue without {member}")
+            self._begin(effects, f"continue without {member}")
+            self._free_stuck_pulls()
         self._upstream.on_members_lost(nodes)
 
     def on_members_absent(self, nodes: Iterable[str]) -> None:
@@ -133,6 +140,7 @@ class Server:
         if epoch > self._joined_in_epoch.get(member, 0) and "since" not in message.meta:
             self.on_members_lost([member], epoch - 1)  # the scheduler's message of that may still be on a slow link
             self._joined_in_epoch[member] = epoch
+        self.on_member_declared(member, epoch)
         keys, *columns = (part.tolist() for part in message.parts)
         sizes = dict(zip(keys, columns[0], strict=True))
         widths = {key: width for key, width in zip(keys, columns[1], strict=True) if width} if columns[1:] else {}
@@ -145,11 +153,23 @@ class Server:
             copying = self._upstream.on_joined(member, self._membership.first_round(member), epoch)
             if copying is not None:
                 self._join_copies[member] = self._world.spawn(copying, f"copy that {member} has joined")
+        if "agrees" in message.meta:
+            offer = Message(MessageKind.OFFER, meta={"epoch": epoch, "round": self._membership.first_round(member)})
+            self._world.spawn(self._world.send(member, offer), f"offer {member} a round")
         self._codecs[member].load_state(below(member, self._resumed_codecs))
         if not self._sizes:
             self._sizes, self._first_key = sizes, min(sizes, default=-1)
             self._world.spawn(self._upstream.declare(sizes, choice, widths), "declare keys")
         assert self._sizes == sizes, f"{member} declares other keys than the children before it"
+
+    def _on_begin(self, message: Message) -> None:
+        """A member says which round it begins with: the latest that its servers offer, or its own members' first."""
+        member = message.sender
+        if member in self._membership.absent or message.meta["epoch"] != self._joined_in_epoch.get(member, 0):
+            return  # from a process that was lost since then
+        effects = self._membership.on_began(member, message.round)
+        self._begin(effects, f"{member} begins with round {message.round}")
+        self._free_stuck_pulls()
 
     def _on_init(self, message: Message) -> None:
         self._world.spawn(self._upstream.init(message.key, message.parts[0], message.meta), f"init key {message.key}")
@@ -160,11 +180,25 @@ class Server:
         if message.key in self._values:
             if self._membership.may_pull(message.key, message.sender):
                 self._world.spawn(self._send_first_values(message.key, [message.sender]), "answer a pull")
+            else:
+                self._free_stuck_pulls()
             return
         waiting = self._pulls.setdefault(message.key, [])
         waiting.append(message.sender)
         if len(waiting) == 1:
             self._world.spawn(self._pull_from_upstream(message.key), f"pull key {message.key}")
+
+    def _free_stuck_pulls(self) -> None:
+        """Answer members that have joined after all others had been lost, in the middle of a round."""
+        first, pulls = self._membership.stuck_pulls()
+        if pulls:
+            self._world.spawn(self._begin_without_the_lost(first, pulls), "answer pulls")
+
+    async def _begin_without_the_lost(self, first: int, pulls: list[tuple[int, list[str]]]) -> None:
+        await self._upstream.begin(first)
+        for key, members in pulls:
+            self._values[key] = Value(await self._upstream.pull(key))
+            await self._send_first_values(key, members)
 
     async def _pull_from_upstream(self, key: int) -> None:
         self._values[key] = Value(await self._upstream.pull(key))
@@ -211,6 +245,7 @@ class Server:
     def _on_contribution(self, message: Message, tensor: Tensor | None) -> None:
         key, member, now_s = message.key, message.sender, self._world.now()
         self._priorities[key] = message.priority
+        self._membership.on_pushed(key, message.round)
         self._contributions.add(member, key, message.round, PendingPush(tensor, message.meta, now_s, message.copies))
         reports = {worker: WorkerReport(*report) for worker, report in message.meta.get("reports", {}).items()}
         effects = self._policy.on_push(Push(member, key, message.round, now_s, reports))
@@ -220,6 +255,14 @@ class Server:
                 self._running_effects = [*(each for each in self._running_effects if not each.done()), task]
         if self._ended_members:
             self._check_no_endless_wait(key, message.round)
+
+    def _begin(self, effects: list[Effect], why: str) -> None:
+        """Carry out the effects of several keys, of which none waits for another: a relay above may want them all."""
+        by_key: dict[int, list[Effect]] = {}
+        for effect in effects:
+            by_key.setdefault(0 if self._upstream.is_top else effect.key, []).append(effect)
+        for each in by_key.values():
+            self._world.spawn(self._carry_out(each), why)
 
     async def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -272,7 +315,7 @@ class Server:
             self._end()
         payloads: dict[str, coding.Parts] = {}  # by codec, where a payload serves all of its members
         for member, round_ in zip(effect.members, effect.rounds, strict=True):
-            if member in self._membership.absent or round_ < self._membership.first_round(member):
+            if member in self._membership.absent or round_ < self._membership.joined_round(member):
                 continue  # the member was lost, or another process of its name has joined since it pushed
             held_s = self._contributions.waited_s(member, key, round_, now_s)
             if held_s > 0 and key == self._first_key:
@@ -290,6 +333,8 @@ class Server:
             await self._send(
                 member, Message(MessageKind.VALUE, key, round_, control.to_meta(), parts, self._priorities[key])
             )
+        if self.on_replied is not None and effect.rounds:
+            await self.on_replied(key, effect.rounds[0])
 
     # ---- the end of the run -------------------------------------------------------------------------------------
 

@@ -55,6 +55,9 @@ class Upstream(ABC):
     def on_members_lost(self, nodes: Iterable[str]) -> None:  # noqa: B027 - optional
         """Note that these nodes are lost."""
 
+    async def begin(self, round_: int) -> None:  # noqa: B027 - optional
+        """Note that nothing more is contributed to rounds before ``round_``: who was to do so is lost."""
+
     async def leave(self) -> None:  # noqa: B027 - optional
         """Note that all children have pushed for the last time."""
 
@@ -128,6 +131,9 @@ class ParentServers(Upstream):
         round_ = self._next_round.get(total.key, self.first_control.begin)
         self._next_round[total.key] = round_ + 1
         return round_
+
+    async def begin(self, round_: int) -> None:
+        await self._store.begin(round_)
 
     async def leave(self) -> None:
         await self._store.leave()

@@ -13,6 +13,7 @@ from random import Random
 
 from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
+from testbed.policy.order import ORDERS
 from testbed.policy.sync import SYNC
 from testbed.scenario.matrix import AXES, DEFAULTS, Combination, overrides, refusals
 from tests.faults.plans import quick_plan, recovery_of
@@ -22,6 +23,9 @@ from tests.scenario.covering import covering
 ROUNDS = 8
 SMALL = (f"training.rounds={ROUNDS}", "training.batch=8", "simulation.events=brief")
 FEW_STEPS = {"hfa": ("sync.k1=2", "sync.k2=3"), "diloco": ("sync.h=2",)}  # local steps meet nobody
+# in one of four runs that have global servers; to which a round's first pushes come one after the other
+SEVERAL_SERVERS = ("data_centers[hub].global_servers=2", "data_centers[hub].lan={rate: 1 Mbit/s}")
+LATE_BLOCKS = ("zero", "next-round", "retransmit")
 TWO_KEYS = "training.model={kind: mlp, layers: 0}"  # enough for any order of two; half the messages of four
 POLICIES = ("restart", "restart", "continue", "continue", "continue", "abort")
 LAST_MS, LONGEST_MS = 1000, 800  # a calm run takes about 1.3 s of virtual time
@@ -108,7 +112,8 @@ def _drawn(chance: Random, row: Combination, seed: int) -> Case:
     whom = [name for name in whom if row["paradigm"] in SERVERS.get(name, (row["paradigm"],))]
     kinds = [kind for kind in KINDS if NEEDS.get(kind, policy) == policy and (every or kind != "disk_full")]
     served = row["paradigm"] in SERVERS["hub/global0"]
-    kinds = [kind for kind in kinds if kind != "leave" or (row["codec"] in PLAIN and served)]
+    reliable = row["codec"] in PLAIN and not ORDERS[row["order"]].best_effort
+    kinds = [kind for kind in kinds if kind != "leave" or (reliable and served)]
     texts = [_fault(chance, chance.choice(kinds), chance.choice(whom)) for _ in range(chance.randint(1, 4))]
     if chance.random() < OVERLAPS:
         texts += _overlapping(chance, kinds, whom)
@@ -121,6 +126,11 @@ def _technique(row: Combination, seed: int) -> tuple[str, ...]:
     texts = overrides(row)
     said = {text.partition("=")[0] for text in texts}
     texts += [text for text in FEW_STEPS.get(row["sync"], ()) if text.partition("=")[0] not in said]
+    if seed % 4 == 1 and row["paradigm"] in SERVERS["hub/global0"]:
+        texts += SEVERAL_SERVERS
+    if row["order"] == "dgt" and "order.late" not in said:
+        options = f"late: {LATE_BLOCKS[seed % len(LATE_BLOCKS)]}, block: 128 bytes, deadline: 5 ms"
+        texts.append(f"order={{kind: dgt, k: 0.2, adaptive: false, {options}}}")
     small = seed % 3 and row["order"] != "p3"
     return (*texts, TWO_KEYS) if small else tuple(texts)
 

@@ -10,6 +10,7 @@ import pytest
 
 from testbed.errors import NodeLost
 from tests.faults.runs import CONTINUE, RESTART, Ended, faults, run
+from tests.faults.test_continue import TECHNIQUES, agree
 
 STEADY = ("device.variation=0 %", "device.step_time=50 ms")
 LONG = (*STEADY, "training.rounds=100", "training.evaluate_every=50")
@@ -78,4 +79,26 @@ def test_a_stopped_process(tmp_path: Path, pause_s: int, survives: bool) -> None
         assert ended.error is None and ended.hashes() == calm.hashes()
     else:
         assert isinstance(ended.error, NodeLost) and "no sign of life for 10 s" in str(ended.error)
+    leaves_nothing(ended)
+
+
+@pytest.mark.slow  # 9 s
+def test_a_process_that_is_back_reaches_relays_that_have_joined_before_it(tmp_path: Path) -> None:
+    """At the start of the run, such a relay was not there."""
+    chain = ("overlay={kind: tree, degree: 1}", *STEADY, "training.rounds=60", "training.evaluate_every=20")
+    join, kill = "kind: join, data_center: east, round: 3", "kind: kill, data_center: west, round: 18, for: 100 ms"
+    ended = run(tmp_path, *chain, CONTINUE, faults(join, kill), on="local")
+    assert ended.error is None and agree(ended)
+    assert ended.rounds("east/worker0")[-1] == ended.rounds("west/worker0")[-1] == 59
+
+
+@pytest.mark.slow  # 8 s each
+@pytest.mark.parametrize("fault", ["kill, data_center: east, round: 5, for: 1 s", "join, data_center: east, round: 3"])
+@pytest.mark.parametrize("name", ["multigps", "p3", "dgt", "tree", "tsengine"])
+def test_processes_go_on_under_every_technique(tmp_path: Path, name: str, fault: str) -> None:
+    long = (*STEADY, "training.rounds=60", "training.evaluate_every=20")
+    ended = run(tmp_path, *TECHNIQUES[name], *long, CONTINUE, faults(f"kind: {fault}"), on="local")
+    assert ended.error is None and agree(ended)
+    assert ended.rounds("hub/worker0") == ended.rounds("west/worker0") == list(range(60))
+    assert ended.rounds("east/worker0")[-1] == ended.rounds("east/worker1")[-1] == 59
     leaves_nothing(ended)

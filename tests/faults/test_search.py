@@ -76,6 +76,22 @@ FOUND = (
          "kind: pause, data_center: east, at: 402 ms, for: 579 ms",
          "kind: pause, data_center: east, at: 879 ms, for: 519 ms"), exact=False,
     ),
+    Case(  # it joined when the last of the others had died with half of its gradient sent, and waited for the rest
+        ("order=p3",), "continue", 0,
+        ("kind: kill, node: hub/worker0, at: 601 ms", "kind: join, node: west/worker0, at: 293 ms",
+         "kind: leave, node: east/worker1, at: 374 ms", "kind: kill, node: east/worker0, at: 128 ms, for: 615 ms"),
+        exact=True,
+    ),
+    Case(  # what it had sent through another was there, and counted again when it was sent once more
+        ("paradigm=ps", "sync=bsp", "overlay=tsengine"), "continue", 0,
+        ("kind: leave, data_center: west, at: 747 ms",
+         "kind: delay, link: hub>west, at: 675 ms, for: 359 ms, delay: 200 ms",
+         "kind: rate, link: hub>west, at: 916 ms, for: 528 ms, rate: 200 kbit/s"), exact=True,
+    ),
+    Case(  # of two keys that a relay above wanted together one waited for the answer to the other
+        ("sync=esync", "overlay=tsengine", "optimizer.at=worker", TWO_KEYS), "continue", 0,
+        ("kind: kill, node: east/worker0, at: 70 ms",), exact=False,
+    ),
 )  # fmt: skip
 
 

@@ -114,6 +114,69 @@ MUTATIONS: dict[str, Mutation] = {
         edit("while missed := list(self.clock.take(begin_s)):", "while missed := []:"),
         (f"{FAULTS}_overlaps.py::test_a_node_that_two_faults_have_killed_returns_with_the_later_end",),
     ),
+    "servers wait for rounds that a joined member leaves out": Mutation(
+        "testbed.policy.sync.fsa:Rounds.on_member_began",
+        edit("return self._without(member, since)", "return []"),
+        (f"{FAULTS}_continue.py::test_several_servers_let_a_worker_begin_with_the_same_round",),
+    ),
+    "SSP counts rounds that a joined member leaves out": Mutation(
+        "testbed.policy.sync.ssp:Ssp.on_member_began",
+        edit("pushes[member] = round_", "pass"),
+        (f"{FAULTS}_continue.py::test_several_servers_let_a_worker_begin_with_the_same_round",),
+    ),
+    "each of several servers lets a worker join in its own round": Mutation(
+        "testbed.engine.kvworker:KVWorker._agree",
+        edit("BEGIN, round=round_", "BEGIN, round=self._offers[server]"),
+        (f"{FAULTS}_continue.py::test_several_servers_let_a_worker_begin_with_the_same_round",),
+    ),
+    "blocks of a lost server wait for the rest": Mutation(
+        "testbed.engine.dgt.receiver:BlockReceiver.forget",
+        always(None),
+        (f"{FAULTS}_continue.py::test_blocks_of_a_lost_server_end_with_it",),
+    ),
+    "a worker that overlaps begins with round 0 when it joins": Mutation(
+        "testbed.engine.pipeline:PipelinedWorker._train",
+        edit("max(self._checkpointer.first_round, first_control.begin)", "self._checkpointer.first_round"),
+        (f"{FAULTS}_continue.py::test_who_comes_back_takes_part_again",),
+    ),
+    "who is not answered as a relay is lost waits for ever": Mutation(
+        "testbed.engine.overlay.root:Root._is_current",
+        edit("if direct and spread.round", "if False and spread.round"),
+        (
+            f"{FAULTS}_continue.py::test_the_others_finish",
+            f"{FAULTS}_continue.py::test_transfers_of_a_schedule_end_with_a_lost_node",
+        ),
+    ),
+    "what a lost relay has taken along is not sent once more": Mutation(
+        "testbed.engine.overlay.member:OverlayMember._on_resend",
+        edit("if self._is_direct(chunk):", "if False:"),
+        (f"{FAULTS}_continue.py::test_the_others_finish",),
+    ),
+    "a contribution counts again when it is sent once more": Mutation(
+        "testbed.engine.overlay.root:Root._contribute",
+        edit("not delivered.isdisjoint(entry.members) or", ""),
+        (f"{FAULTS}_search.py::test_nor_where_one_once_was",),
+    ),
+    "transfers of a lost node keep its ports": Mutation(
+        "testbed.policy.overlay.tsengine:TsEngine.reset",
+        always(None),
+        (f"{FAULTS}_continue.py::test_transfers_of_a_schedule_end_with_a_lost_node",),
+    ),
+    "nodes send to a relay that has not sent to them": Mutation(
+        "testbed.engine.overlay.member:OverlayMember._hand_to",
+        edit("while self._joined", "while False and self._joined"),
+        (f"{FAULTS}_continue.py::test_what_is_sent_to_a_relay_that_is_back_waits_for_its_first_message",),
+    ),
+    "keys that become complete by a loss go up one after the other": Mutation(
+        "testbed.engine.server:Server._begin",
+        edit("0 if self._upstream.is_top else effect.key", "0"),
+        (f"{FAULTS}_search.py::test_nor_where_one_once_was",),
+    ),
+    "pulls wait for rounds that nobody ends": Mutation(
+        "testbed.engine.server:Server._free_stuck_pulls",
+        always(None),
+        (f"{FAULTS}_search.py::test_nor_where_one_once_was",),
+    ),
     "a late word of a loss removes the process that is back": Mutation(
         "testbed.engine.server:Server.on_members_lost",
         edit("if self._joined_in_epoch.get(node, 0) <= epoch", ""),

@@ -205,6 +205,21 @@ class BlockReceiver:
                 late=late, elements=kept["elements"], closed_round=kept["round"]
             )
 
+    def on_declared(self, sender: str, epoch: int) -> None:
+        """Note that ``sender`` takes part. If it has joined (``epoch`` > 0), what came before is of a lost process."""
+        if epoch:
+            self.forget(sender)
+
+    def forget(self, sender: str) -> None:
+        """Note that ``sender`` is lost: what has come of it in parts ends with it."""
+        for key in [key for name, key in self._keys if name == sender]:
+            kept = self._keys.pop((sender, key))
+            self._settle(sender, key, kept)
+            for round_ in list(kept.traffic):
+                self._record_traffic(sender, key, round_, kept)
+            for assembly in kept.open.values():
+                assembly.closed = True  # for who watches it
+
     # ---- arrivals -----------------------------------------------------------------------------------------------
 
     def _on_push(self, message: Message) -> None:

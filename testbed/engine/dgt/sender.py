@@ -192,8 +192,10 @@ class BlockSender:
                 del state.sent[min(state.sent)]
 
     def _on_missing(self, message: Message) -> None:
-        sent = self._keys[message.key].sent.get(message.round)
-        assert sent is not None, f"{message.sender} asks for round {message.round} of key {message.key}"
+        kept = self._keys.get(message.key)
+        sent = kept.sent.get(message.round) if kept else None
+        if sent is None:
+            return  # asked of the process in whose place this one is
         self._world.spawn(self._send_again(message, sent), f"send blocks of key {message.key} again")
 
     async def _send_again(self, asked: Message, sent: Blocks) -> None:

@@ -29,6 +29,8 @@ class OverlayGroup:
     routes       whether each contribution and each reply travels by itself: they belong to no common round
     policy       this node's own
     detours      this node's, around links with long queues (NetStorm's auxiliary routes)
+    continues    whether members may be lost, and others join
+    late         ranks of members that are not there from the start
     """
 
     root: str
@@ -38,6 +40,13 @@ class OverlayGroup:
     routes: bool
     policy: Overlay
     detours: Detours | None
+    continues: bool = False
+    late: tuple[int, ...] = ()
+
+    @property
+    def star(self) -> Parents:
+        """The tree in which all exchange with the root directly."""
+        return Parents((ROOT,) * len(self.members))
 
     def rank(self, node: str) -> int:
         """Return the rank of ``node``; −1 for the root."""
@@ -79,6 +88,7 @@ class OverlayNode:
         self._chunks: dict[int, Chunk] = {}  # by name
         self._trees: dict[int, Parents] = {}  # by chunk: in use now; none where the root schedules each transfer
         self._spreads: dict[int, Message] = {}  # by chunk: the last values
+        self._generation = 0  # of trees or schedules: the number of times that members of them were lost
         self._meter = ThroughputMeter(world)
         self._in_order = InOrder()  # where each travels by itself
         self._resumed: Mapping[str, Any] = {}  # the state of a checkpoint
@@ -88,7 +98,7 @@ class OverlayNode:
         for chunk in chunks_of(sizes, self._group.chunk_bytes):
             self._chunks[chunk.name] = chunk
             self._chunk_of_key.update(dict.fromkeys(chunk.sizes, chunk))
-        self._trees = self._new_trees()
+        self._trees = {name: tree.without(self._group.late) for name, tree in self._new_trees().items()}
         if self._resumed:
             self._resume(self._resumed)
 
@@ -128,7 +138,15 @@ class OverlayNode:
             via = group.detours.way(group.rank(to), message.payload_bytes, self._world.now())
             if via != group.rank(to):
                 to, meta["on_to"] = group.members[via], to
-        await self._world.send(to, with_meta(message, meta))
+        await self._hand_to(to, with_meta(message, meta))
+
+    async def _hand_to(self, to: str, message: Message) -> None:
+        await self._world.send(to, message)
+
+
+def named(generation: int) -> dict[str, int]:
+    """Return the metadata that name a generation of trees or schedules; empty for the first."""
+    return {"generation": generation} if generation > 0 else {}
 
 
 def trees_text(trees: Mapping[int, Parents]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -10,10 +10,12 @@ from testbed.codec.base import Codec
 from testbed.engine import sync_setup
 from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import PushRoute, Send
+from testbed.engine.membership import Membership
 from testbed.engine.overlay.group import InterceptedMail, OverlayGroup, OverlayMail
 from testbed.engine.overlay.member import OverlayMember
 from testbed.engine.overlay.root import Root
 from testbed.messages import MessageKind
+from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.overlay.base import ROOT, GroupSetting
@@ -29,6 +31,18 @@ class NodeOverlays:
     def __init__(self, plan: Plan, node: NodePlan, world: World, inbox: Mail) -> None:
         self._plan, self._node, self._world, self._inbox = plan, node, world, inbox
         self._mail = OverlayMail(inbox)
+        self._members: dict[str, OverlayMember] = {}  # by root
+
+    def join(self, membership: Membership) -> None:
+        """Note that the scheduler has let this node take part."""
+        for member in self._members.values():
+            member.join(membership.epoch, membership.absent)
+
+    def on_members_lost(self, nodes: Iterable[str], at_s: float) -> None:
+        """Let nothing wait for nodes that were lost by ``at_s``, to which this one may have sent."""
+        if self._members:
+            for node in nodes:
+                self._world.forget(node, at_s)
 
     def towards_parents(self, make_codec: Callable[[], Codec]) -> tuple[Mail, PushRoute] | None:
         """Return how a ``KVWorker`` reads and pushes, if this node contributes to its servers through an overlay."""
@@ -38,7 +52,7 @@ class NodeOverlays:
         if self._node.name not in sync_setup.contributors(self._plan, self._plan.node(parents[0])):
             return None
         mail = InterceptedMail(self._inbox)
-        members = {
+        self._members = members = {
             parent: OverlayMember(self._world, self._mail, mail, group_of(self._plan, parent, self._node), make_codec())
             for parent in parents
         }
@@ -80,9 +94,13 @@ def group_of(plan: Plan, root: str, node: NodePlan) -> OverlayGroup:
     bound_bytes = kind.detour_bytes(options)
     detours = Detours(rank, rates(), bound_bytes) if bound_bytes else None
     sync = plan.technique.sync_tier1 if server.role == "server" else plan.technique.sync_tier2
+    absent = late_comers(plan)
+    late = tuple(number for number, name in enumerate(members) if name in absent)
+    continues = plan.recovery.on_failure == "continue"
     return OverlayGroup(
-        root, members, options.chunk, options.merge == "sum", not SYNC[sync.kind].waits, policy, detours
-    )
+        root, members, options.chunk, options.merge == "sum", not SYNC[sync.kind].waits, policy, detours, continues,
+        late,
+    )  # fmt: skip
 
 
 def wan_links(plan: Plan, source: str, target: str) -> frozenset[str]:

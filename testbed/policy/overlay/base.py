@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -45,11 +45,13 @@ class Overlay(ABC):
     relays  members send to members; otherwise every member exchanges with the server directly
     adapts  nodes report the throughput of transfers, and the trees may change between rounds
     routes  members can pass on a contribution by itself, where an algorithm applies each as it comes
+    regroups  it goes on without members that are lost, and with others that join
     """
 
     relays: ClassVar[bool] = True
     adapts: ClassVar[bool] = False
     routes: ClassVar[bool] = False
+    regroups: ClassVar[bool] = False
     Options: ClassVar[type[Any]]
 
     @classmethod
@@ -66,9 +68,13 @@ class Overlay(ABC):
 
 
 class TreeOverlay(Overlay):
-    """Every node makes one from equal settings, so that all know the first trees without a message."""
+    """Every node makes one from equal settings, so that all know the first trees without a message.
+
+    Where members are lost, those below them pass on to the next member above (``Parents.without``).
+    """
 
     routes: ClassVar[bool] = True
+    regroups: ClassVar[bool] = True
 
     @abstractmethod
     def __init__(self, setting: GroupSetting, options: Any) -> None: ...
@@ -101,6 +107,14 @@ class ScheduledOverlay(Overlay):
     @abstractmethod
     def arrived(self, transfer: OverlayTransfer, bytes_per_s: float) -> None:
         """A transfer has ended, at that throughput; its target calls ``ready`` after it."""
+
+    def reset(self) -> None:
+        """A member is lost: no transfer is under way any more. Only where ``regroups`` is declared."""
+        raise AssertionError(f"{type(self).__name__} declares no regroups")
+
+    def regroup(self, chunk: int, members: Sequence[str]) -> None:
+        """From the next round of ``chunk`` on these members take part, in rank order. Only with ``regroups``."""
+        raise AssertionError(f"{type(self).__name__} declares no regroups")
 
 
 class Throughput:

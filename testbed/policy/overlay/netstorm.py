@@ -18,7 +18,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -96,6 +96,11 @@ class Detours:
     def __init__(self, rank: int, rates: Rates, bound_bytes: int) -> None:
         self._rank, self._rates, self._bound = rank, rates, bound_bytes
         self._free_s: dict[int, float] = {}  # when all that was handed over to a neighbour will have left
+        self._avoided: frozenset[int] = frozenset()
+
+    def avoid(self, ranks: Collection[int]) -> None:
+        """Take no detour through these members, which are lost."""
+        self._avoided = frozenset(ranks)
 
     def clear(self) -> None:
         """Note that everything has left: nothing waits for any link."""
@@ -113,7 +118,7 @@ class Detours:
             return to
         between = [
             other for (one, other) in self._rates
-            if one == self._rank and other not in (to, ROOT) and (other, to) in self._rates
+            if one == self._rank and other not in (to, ROOT, *self._avoided) and (other, to) in self._rates
         ]  # fmt: skip
         best = min(between, key=lambda other: (self._waiting(other, now_s), other), default=to)
         return best if self._waiting(best, now_s) < self._bound else to

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 
 class Parents:
     """A tree over a root and members 0 … n − 1: ``parents[i]`` is the member above i, −1 the root."""
@@ -15,6 +17,21 @@ class Parents:
                 self._sizes[above] += 1
                 above, steps = parents[above], steps + 1
                 assert steps <= len(parents), f"{parents} has a cycle"
+
+    def without(self, ranks: Collection[int]) -> Parents:
+        """Return the tree in which these members pass nothing on: each is a leaf right below the root.
+
+        What was below one of them is below the nearest member above it that still passes on.
+        """
+        if not ranks:
+            return self
+        found = []
+        for member in range(len(self.parents)):
+            above = self.parents[member]
+            while above in ranks:
+                above = self.parents[above]
+            found.append(-1 if member in ranks else above)
+        return Parents(tuple(found))
 
     def children(self, member: int) -> tuple[int, ...]:
         """Members right below ``member``, −1 for the root, in rank order."""

@@ -22,10 +22,10 @@ the greed is a fraction and applies, several chunks are under way at once, and t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 
 from testbed.axes import option
 from testbed.policy.overlay.base import GroupSetting, ScheduledOverlay, Throughput
@@ -64,6 +64,8 @@ class Stream:
 class TsEngine(ScheduledOverlay):
     """Pairs senders and receivers by measured throughput."""
 
+    regroups: ClassVar[bool] = True
+
     @dataclass(frozen=True, slots=True)
     class Options:
         """See the module's docstring."""
@@ -81,6 +83,7 @@ class TsEngine(ScheduledOverlay):
 
     def __init__(self, setting: GroupSetting, options: Options) -> None:
         self._root, self._members, self._options, self._path = setting.root, setting.members, options, setting.path
+        self._taking_part: dict[int, tuple[str, ...]] = {}  # by chunk, where it is not all members
         self._stream = Stream(setting.seed)
         self.throughput = Throughput(options.expiry * setting.lan_rounds)
         self._gathers: dict[tuple[int, int], _Gather] = {}
@@ -92,14 +95,14 @@ class TsEngine(ScheduledOverlay):
         where = (chunk, round_)
         if up:
             if where not in self._gathers:
-                self._gathers[where] = _Gather([self._root], dict.fromkeys(self._members, 1) | {self._root: 0})
+                self._gathers[where] = _Gather([self._root], dict.fromkeys(self._present(chunk), 1) | {self._root: 0})
             gather = self._gathers[where]
             if node not in gather.queue:
                 gather.queue.append(node)
-            if gather.weights[self._root] == len(self._members):
+            if gather.weights[self._root] == len(self._present(chunk)):
                 del self._gathers[where]
         elif node == self._root:
-            self._spreads[where] = _Spread([node], list(self._members))
+            self._spreads[where] = _Spread([node], list(self._present(chunk)))
         elif where in self._spreads:
             self._spreads[where].holders.append(node)
         return self._match()
@@ -116,6 +119,16 @@ class TsEngine(ScheduledOverlay):
             gather.weights[transfer.target] += gather.weights.pop(transfer.source)
             if transfer.target == self._root:
                 gather.begun.remove(transfer)
+
+    def reset(self) -> None:
+        for under_way in (self._gathers, self._spreads, self._sending, self._taking):
+            under_way.clear()
+
+    def regroup(self, chunk: int, members: Sequence[str]) -> None:
+        self._taking_part[chunk] = tuple(members)
+
+    def _present(self, chunk: int) -> tuple[str, ...]:
+        return self._taking_part.get(chunk, self._members)
 
     def state(self) -> State:
         return {"stream": str(self._stream.position)} | under("throughput", self.throughput.state())

@@ -166,6 +166,13 @@ class SyncPolicy(ABC):
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
         """Return the members whose push of (key, round) is missing while others wait for it."""
 
+    def on_member_began(self, member: str, round_: int) -> list[Effect]:
+        """``member``, which has joined, begins with ``round_`` and not with the earlier one that it was given here.
+
+        Another of its servers was further. Return what to do now: no round before that one waits for it.
+        """
+        return []
+
     def resume_member(self, member: str, since: int) -> None:
         """``member`` pushed to the server whose place this one takes, and goes on with round ``since``."""
         raise AssertionError(f"{type(self).__name__} declares no supports_failover")

@@ -55,9 +55,18 @@ class Rounds:
     def on_member_lost(self, member: str) -> list[tuple[int, int, tuple[str, ...]]]:
         """``member`` is lost; its pushes so far count. Return (key, round, members) of rounds now complete."""
         self._gone.add(member)
+        return self._without(member, None)
+
+    def on_member_began(self, member: str, since: int) -> list[tuple[int, int, tuple[str, ...]]]:
+        """``member``, which has joined, is part of no round before ``since``. Return likewise."""
+        self._since[member] = since
+        return self._without(member, since)
+
+    def _without(self, member: str, before: int | None) -> list[tuple[int, int, tuple[str, ...]]]:
+        """Wait no more for what ``member`` has not pushed, in rounds before ``before`` only, if given."""
         complete = []
         for (key, round_), begun in sorted(self._begun.items()):
-            if member in begun.missing:
+            if member in begun.missing and (before is None or round_ < before):
                 begun.missing.remove(member)
                 begun.members = tuple(each for each in begun.members if each != member)
                 if not begun.missing:
@@ -105,8 +114,10 @@ class Fsa(SyncPolicy):
         return self._complete(push.key, push.round, members, push.member) if members else []
 
     def on_member_lost(self, member: str) -> list[Effect]:
-        found = [self._complete(*complete, member) for complete in self._rounds.on_member_lost(member)]
-        return [effect for effects in found for effect in effects]
+        return self._all_complete(self._rounds.on_member_lost(member), member)
+
+    def on_member_began(self, member: str, round_: int) -> list[Effect]:
+        return self._all_complete(self._rounds.on_member_began(member, round_), member)
 
     def begin_at(self, round_: int) -> None:
         self._rounds.begin_at(round_)
@@ -116,6 +127,9 @@ class Fsa(SyncPolicy):
 
     def resume_member(self, member: str, since: int) -> None:
         self._rounds.on_member_joined(member, since)
+
+    def _all_complete(self, found: list[tuple[int, int, tuple[str, ...]]], by: str) -> list[Effect]:
+        return [effect for complete in found for effect in self._complete(*complete, by)]
 
     def _complete(self, key: int, round_: int, members: tuple[str, ...], by: str) -> list[Effect]:
         there = self._rounds.present(members)

@@ -73,6 +73,12 @@ class Ssp(SyncPolicy):
             pushes[member] = round_ * self._pushes_per_round[member]
         return round_ * self._pushes_per_round[member]
 
+    def on_member_began(self, member: str, round_: int) -> list[Effect]:
+        self._joined[member] = round_ // self._pushes_per_round[member]
+        for pushes in self._pushes.values():
+            pushes[member] = round_
+        return [effect for key in sorted(self._pushes) for effect in self._free(key, member)]
+
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
         """Return the slowest members: every held reply waits for them."""
         if not self._held.get(key):

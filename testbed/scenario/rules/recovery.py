@@ -5,8 +5,11 @@ from __future__ import annotations
 from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
+from testbed.policy.overlay.base import Overlay
 from testbed.policy.sync import SYNC
+from testbed.policy.sync.base import SyncPolicy
 from testbed.scenario.paradigms import PARADIGMS
+from testbed.scenario.reading.axes import Technique
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
@@ -40,12 +43,13 @@ def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
             f"write 'restart', or paradigm: {kinds(PARADIGMS, lambda each: not each.library)} at its defaults, with "
             f"'sync: {SYNC.default}'",
         )
-    elif not without_servers(scenario) and _servers_are_stuck(scenario):
+    elif not without_servers(scenario) and (reason := _stuck(scenario)):
         yield Violation(
             ("recovery", "on_failure"),
-            "the others cannot go on without a node here",
-            f"write 'restart', or {_plain_transfer()}, {kinds(SYNC, lambda sync: sync.holds)} on one tier at most, one "
-            "global server, gradients for its optimizer, no checkpoints; or a paradigm without servers: "
+            f"the others cannot go on without a node here: {reason}",
+            f"write 'restart', or {_without_relays()} with {kinds(SYNC, lambda sync: not sync.waits)}, "
+            f"{kinds(SYNC, lambda sync: sync.holds)} on one tier at most, "
+            "gradients for its optimizer, no checkpoints, no script; or a paradigm without servers: "
             f"{kinds(PARADIGMS, lambda each: not each.tiers and not each.library)}",
         )
 
@@ -64,19 +68,29 @@ def _takes_along(scenario: Scenario) -> str:
     return ""
 
 
-def _servers_are_stuck(scenario: Scenario) -> bool:
-    """Return whether a run with servers has something of which only the node that is lost knows."""
+def _stuck(scenario: Scenario) -> str:
+    """Return what only the node that is lost knows, of a run with servers; empty: nothing."""
     tier1, tier2 = scenario.sync.tier1.declared, scenario.sync.tier2.declared
-    return (
-        any(overlay.declared.relays for _, overlay in by_tier(scenario.overlay))
-        or scenario.order.declared.best_effort
-        or overlaps(scenario)
-        or scenario.checkpoint.every > 0
-        or (updates_on_workers(scenario) and pushed(scenario) is Contribution.GRADIENT)
-        or (tiers_of(scenario) == 2 and tier2.holds and not tier1.waits)
-        or is_scripted(scenario)
-        or any((site.global_servers or 1) > 1 for site in scenario.topology.data_centers)
-    )
+    if any(not _regroups(overlay.declared, sync.declared) for overlay, sync in _groups(scenario)):
+        return "a relay takes contributions of others along, which belong to no round that is repeated without it"
+    if scenario.checkpoint.every > 0:
+        return "a checkpoint is the state of all nodes after one round, and servers alone know which round one joins in"
+    if updates_on_workers(scenario) and pushed(scenario) is Contribution.GRADIENT:
+        return "servers have sums of gradients, and parameters and the optimizer's state are on workers only"
+    if tiers_of(scenario) == 2 and tier2.holds and not tier1.waits:
+        return "a data centre's clock counts the pushes of all of its workers"
+    return "a script that starts again begins with its first step" if is_scripted(scenario) else ""
+
+
+def _groups(scenario: Scenario) -> list[tuple[Technique, Technique]]:
+    """Return overlay and synchronisation algorithm of each tier."""
+    overlays, algorithms = by_tier(scenario.overlay), by_tier(scenario.sync)
+    return [(overlay, sync) for (_, overlay), (_, sync) in zip(overlays, algorithms, strict=True)]
+
+
+def _regroups(overlay: type[Overlay], sync: type[SyncPolicy]) -> bool:
+    """Return whether others go on when a member is lost that passes something on."""
+    return not overlay.relays or (overlay.regroups and sync.waits)
 
 
 def replica_repeats_updates(scenario: Scenario) -> Found:
@@ -85,13 +99,16 @@ def replica_repeats_updates(scenario: Scenario) -> Found:
         and not without_servers(scenario)
         and scenario.sync.tier2.declared.supports_failover
         and not scenario.codec.tier2.declared.has_memory
+        and not scenario.order.declared.best_effort
+        and not scenario.overlay.tier2.declared.relays
+        and all((site.global_servers or 1) == 1 for site in scenario.topology.data_centers)
     )
     if scenario.recovery.replicas > 0 and not can_be_repeated:
         yield Violation(
             ("recovery", "replicas"),
             "a replica repeats the updates of one global server that waits for all, with codecs without memory",
             f"write 0, or on_failure: continue, with sync: {kinds(SYNC, lambda sync: sync.supports_failover)}, and on "
-            f"tier 2 codec: {without_memory()}",
+            f"tier 2 codec: {without_memory()}, order: {_reliable()}, {_without_relays()}",
         )
 
 
@@ -149,12 +166,19 @@ def leaving_loses_nothing(scenario: Scenario) -> Found:
             "of kind 'leave' lose nothing, and this codec keeps residuals that would be lost with the node",
             f"write codec: {without_memory()}, or let it be killed",
         )
+    if leaves and scenario.order.declared.best_effort:
+        problem = f"of kind 'leave' lose nothing, and '{scenario.order.kind}' sends blocks that may be lost"
+        yield Violation(("faults",), problem, f"write order: {_reliable()}, or let it be killed")
     if leaves and without_servers(scenario):
         problem = "of kind 'leave' need servers, which answer all that a worker has pushed before it leaves"
         yield Violation(("faults",), problem, "let it be killed, or write 'paradigm: hips'")
 
 
-def _plain_transfer() -> str:
-    """Return the overlays and orders that keep nothing at nodes, for a hint."""
-    overlays = kinds(OVERLAYS, lambda overlay: not overlay.relays)
-    return f"overlay: {overlays}, order: {kinds(ORDERS, lambda order: not order.best_effort)} without overlap"
+def _without_relays() -> str:
+    """Return the overlays that keep nothing at nodes, for a hint."""
+    return f"overlay: {kinds(OVERLAYS, lambda overlay: not overlay.relays)}"
+
+
+def _reliable() -> str:
+    """Return the orders of which every message arrives, for a hint."""
+    return kinds(ORDERS, lambda order: not order.best_effort)
