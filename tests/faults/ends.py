@@ -281,7 +281,10 @@ def out_of_memory(megabytes: int) -> Ending:
     try:
         with memory_group(f"ends-{os.getpid()}", megabytes):
             big = ("training.model={kind: mlp, layers: 2, hidden: 4096}", "training.rounds=50")
-            ended = _wait(Forked(arguments(folder / "run", "local", 50, *big)))
+            # not forked from here: the kernel kills the largest, which the launcher is not by itself
+            command = [sys.executable, "-m", "testbed.cli.main", *arguments(folder / "run", "local", 50, *big)]
+            run = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
+            ended = Ended(run.returncode, run.stdout, run.stderr)
             return judged(
                 f"{megabytes} MB of memory", folder / "run", ended, time.monotonic() - begin_s, "want of memory"
             )
