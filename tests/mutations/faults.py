@@ -125,7 +125,7 @@ MUTATIONS: dict[str, Mutation] = {
         (f"{FAULTS}_continue.py::test_several_servers_let_a_worker_begin_with_the_same_round",),
     ),
     "each of several servers lets a worker join in its own round": Mutation(
-        "testbed.engine.kvworker:KVWorker._agree",
+        "testbed.engine.kvworker:KVWorker.begin",
         edit("BEGIN, round=round_", "BEGIN, round=self._offers[server]"),
         (f"{FAULTS}_continue.py::test_several_servers_let_a_worker_begin_with_the_same_round",),
     ),

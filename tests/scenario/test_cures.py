@@ -125,9 +125,8 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("run.on=emulate",),
         ("run.on=simulate",),
     ],
-    ("recovery={on_failure: continue}", "overlay=tsengine"): [
-        ("recovery={on_failure: restart}",), PLAIN,
-        ("paradigm=allreduce", "overlay=star"), ("paradigm=gossip", "overlay=star"),
+    ("recovery={on_failure: continue}", "checkpoint.every=2"): [
+        ("recovery={on_failure: restart}",), ("paradigm=allreduce",), ("paradigm=gossip",)
     ],
     ("recovery={on_failure: continue}", "paradigm={kind: allreduce, algorithm: hitopk}"): [
         ("recovery={on_failure: restart}",), (HIPS,), ("paradigm=ps",), ("paradigm=allreduce",), ("paradigm=gossip",)

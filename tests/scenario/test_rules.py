@@ -92,7 +92,7 @@ EXAMPLES = [
     ("order=dgt", "sync=hfa", "optimizer={kind: adam, at: worker}"),
     ("order={kind: dgt, k: 0.3, k_min: 0.5}",),
     ("order={kind: dgt, block: 4098 bytes}",),
-    ("recovery={on_failure: continue}", "overlay=tsengine"),
+    ("recovery={on_failure: continue}", "checkpoint.every=2"),
     ("recovery={on_failure: continue}", "paradigm={kind: allreduce, algorithm: hitopk}"),
     ("recovery={on_nan: skip}", "paradigm=allreduce"),
     ("faults=[{kind: disk_full, node: '*', round: 3}]",),
