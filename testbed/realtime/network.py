@@ -179,8 +179,6 @@ class Network:
             connection.close()
             self._lose(connection.peer, f"sent a message in the name of {arrival.message.sender!r}")
         elif not self._finishing:
-            if self._udp is not None:
-                self._udp.read_pending()
             self._owner.deliver(arrival.message, arrival.overhead_bytes, arrival.began_s - connection.least_delay_s())
 
     def on_datagrams(self, arrival: Arrival) -> None:
