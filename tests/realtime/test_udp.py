@@ -144,6 +144,7 @@ def test_the_pace_is_that_of_the_slowest_link_on_the_way() -> None:
 # ---- sockets --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.flaky(reruns=2)  # times of arrival on the wall clock, which a stall of the receiver brings together
 def test_datagrams_carry_the_mark_and_are_not_faster_than_the_pace() -> None:
     """A socket in the place of the peer sees sizes, marks and times."""
     seen: list[tuple[float, int, int]] = []
