@@ -57,7 +57,7 @@ class Network:
         self._incoming: dict[tuple[str, str], Connection] = {}  # by peer and purpose
         self._heartbeats = Heartbeats(plan.timeouts)
         late = late_comers(plan)
-        # peers that have left, or have yet to join; a node that joins is told who has not
+        # peers that have left, or that join later; a node that joins is told who has not joined yet
         self._left = set(() if node in late or setup.since_s is not None else late)
         self._peer_left = asyncio.Event()
         self._expendable = expendable(plan)

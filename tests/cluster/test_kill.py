@@ -122,9 +122,11 @@ def test_a_directory_is_removed_when_its_agent_and_the_last_of_its_nodes_have_be
             os.write(write, json.dumps([str(directory), node]).encode())
         signal.pause()
     name, node = json.loads(os.read(read, 1000))
-    os.kill(agent, signal.SIGKILL)
-    os.waitpid(agent, 0)
-    time.sleep(0.2)
-    assert Path(name).exists(), "a node may still write"
-    os.kill(node, signal.SIGKILL)
+    try:
+        os.kill(agent, signal.SIGKILL)
+        os.waitpid(agent, 0)
+        time.sleep(0.2)
+        assert Path(name).exists(), "a node may still write"
+    finally:
+        os.kill(node, signal.SIGKILL)
     wait_until(lambda: not Path(name).exists(), GONE_WITHIN_S)

@@ -172,7 +172,7 @@ MUTATIONS: dict[str, Mutation] = {
         edit("0 if self._upstream.is_top else effect.key", "0"),
         (f"{FAULTS}_search.py::test_nor_where_one_once_was",),
     ),
-    "pulls wait for rounds that nobody ends": Mutation(
+    "pulls wait for rounds that never end": Mutation(
         "testbed.engine.server:Server._free_stuck_pulls",
         always(None),
         (f"{FAULTS}_search.py::test_nor_where_one_once_was",),

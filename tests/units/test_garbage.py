@@ -39,7 +39,7 @@ def test_what_many_runs_leave_in_cycles_is_collected() -> None:
     try:
         with frozen_garbage():
             size = gc.get_freeze_count() // 20
-        for _ in range(10):  # each leaves a twentieth of what there was
+        for _ in range(10):  # each adds a twentieth of the objects that there were
             with relaxed_garbage_collection():
                 left.update(_Left() for _ in range(size))
         assert 0 < len(left) < 5 * size
