@@ -9,13 +9,13 @@ in. ``tests/contract/world.py`` tests both worlds against this contract.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from testbed.costs import Cost
 from testbed.messages import Message
+from testbed.plan.instant import Instant
 from testbed.plan.pace import Pacer
 
 T = TypeVar("T")
@@ -50,14 +50,6 @@ class Work(msgspec.Struct):
     def noted(self) -> dict[str, str]:
         """Return the fields that an event has for a part of a step; none for a whole one."""
         return {"part": self.part} if self.part else {}
-
-
-@dataclass(frozen=True, slots=True)
-class Instant:
-    """When a checkpoint was made, and when training had begun, in seconds of the run's clock."""
-
-    at_s: float
-    training_since_s: float = 0.0
 
 
 class Future(Protocol[T]):

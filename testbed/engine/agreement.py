@@ -28,16 +28,11 @@ def regroups(plan: Plan) -> bool:
 
 
 class EpochReports:
-    """The reports of an epoch. ``first_round``: by worker that has joined, the first round it takes part in."""
+    """The reports of an epoch."""
 
     def __init__(self) -> None:
         self._reports: dict[str, tuple[int, int]] = {}
         self._epoch, self._decided = 0, -1
-        self.first_round: dict[str, int] = {}
-
-    def begin(self, workers: Iterable[str]) -> None:
-        """Note that these join: until they have values, no round needs them."""
-        self.first_round |= dict.fromkeys(workers, ENDED)
 
     def report(self, worker: str, meta: dict[str, Any]) -> None:
         """Note a worker's report: its epoch, progress, and the last round that it knows of."""
@@ -56,10 +51,7 @@ class EpochReports:
         self._decided = epoch
         most = max(reports[name][0] for name in members)
         holder = next(name for name in members if reports[name][0] == most)
-        progress = max(most, FIRST_VALUES)
-        without = [name for name in members if reports[name][0] == NOTHING]
-        self.first_round |= dict.fromkeys(without, progress + 1)
         return {
-            "name": f"{AGREE}{epoch}", "progress": progress, "holder": holder,
+            "name": f"{AGREE}{epoch}", "progress": max(most, FIRST_VALUES), "holder": holder,
             "last": min(reports[name][1] for name in members),
         }  # fmt: skip

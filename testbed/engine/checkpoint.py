@@ -6,6 +6,11 @@
 2. The scheduler releases the workers and tells the servers; all of them write, and meet at a second barrier.
 3. The scheduler makes the files a checkpoint (``commit``) and releases everyone.
 
+Where nodes may be lost and join, all who take part meet. A worker that joins begins with a round that none of the
+others at the barrier has begun, so before its first round it has the values of the same cut, and meets them there. From
+the first barrier to the end, no node is let in. If one is lost, all write once more, as the others' states say who takes
+part. The manifest holds the membership: a run that resumes begins with those who took part.
+
 A run that resumes begins at the second barrier: all nodes have loaded their states. In virtual time its scheduler
 releases them when the run before it did (``World.settle``), so that also times and all that follows from them, such as
 which of two asynchronous updates comes first, are those of a run that was never interrupted.
@@ -23,7 +28,8 @@ import hashlib
 import io
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +39,45 @@ from torch import Tensor
 
 from testbed.engine.membership import CHECKPOINT, SAVED, Membership
 from testbed.errors import RunFailed, ScenarioError
+from testbed.plan.instant import Instant
 from testbed.plan.model import Plan
 from testbed.regular_file import read_regular
 from testbed.results import atomic
 from testbed.state import State, below, under
-from testbed.world import Instant, World
+from testbed.world import World
 
 GIVE_UP_AFTER = 3  # checkpoints in a row that could not be written
 GetState = Callable[[], Mapping[str, Any]]
 
-VERSION = 2
+VERSION = 3
+READ_VERSIONS = (2, VERSION)  # 2: of runs in which all nodes take part
 KEPT = 2
 NodeState = State
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Who took part when a checkpoint was made, as the scheduler knew it (``engine.scheduler``).
+
+    absent      who took no part, in the order of their loss; ``new``: of these, who never had
+    waiting     of these, who had started again and waited to be let in, in that order
+    joined      membership epochs of those that had joined, without servers
+    successors  by lost server
+    trained_s   seconds of training until then
+    """
+
+    epoch: int = 0
+    absent: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    joined: dict[str, int] = field(default_factory=dict)
+    successors: dict[str, str] = field(default_factory=dict)
+    trained_s: float = 0.0
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Who did not run."""
+        return tuple(name for name in self.absent if name not in self.waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +88,7 @@ class Checkpoint:
     round: int
     states: Mapping[str, NodeState]
     instant: Instant
+    members: Members
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +101,7 @@ class _Manifest:
     files: dict[str, str]
     nodes: dict[str, str]
     instant: Instant
+    members: Members = field(default_factory=Members)
 
 
 class CheckpointFiles:
@@ -94,12 +129,12 @@ class CheckpointFiles:
             raise _explained(error, folder, len(data)) from error
         return hashlib.sha256(data).hexdigest()
 
-    def commit(self, round_: int, digests: Mapping[str, str], instant: Instant) -> Path:
+    def commit(self, round_: int, digests: Mapping[str, str], instant: Instant, members: Members) -> Path:
         """Make the files of ``round_`` a checkpoint and remove old ones. On ``OSError`` earlier ones are kept."""
         folder, path = self._temporary(round_), self._directory / _folder_name(round_)
         files = {_file_name(node): digest for node, digest in digests.items()}
         nodes = {_file_name(node): node for node in digests}
-        about = _Manifest(VERSION, round_, self._job, files, nodes, instant)
+        about = _Manifest(VERSION, round_, self._job, files, nodes, instant, members)
         atomic.write_json(folder / "manifest.json", asdict(about))
         complete(folder, path)
         return path
@@ -121,7 +156,7 @@ class CheckpointFiles:
 
     def _read(self, path: Path) -> Checkpoint:
         about = msgspec.json.decode(read_regular(path / "manifest.json"), type=_Manifest)
-        if about.version != VERSION:
+        if about.version not in READ_VERSIONS:
             raise ValueError(f"version {about.version}, this release reads version {VERSION}")
         if about.nodes != {_file_name(node): node for node in about.nodes.values()} or set(about.nodes) != set(
             about.files
@@ -132,7 +167,7 @@ class CheckpointFiles:
         states = {about.nodes[name]: _load(path / name, digest) for name, digest in about.files.items()}
         if about.job_sha256 != self._job:
             raise ScenarioError(f"{path}: belongs to another job; resume the scenario that it was made by")
-        return Checkpoint(path, about.round, states, about.instant)
+        return Checkpoint(path, about.round, states, about.instant, about.members)
 
 
 def complete(folder: Path, path: Path) -> None:
@@ -212,7 +247,7 @@ class Checkpointer:
 
     def due(self, round_: int) -> bool:
         """Return whether a checkpoint follows ``round_``; none follows the last round."""
-        return self._every > 0 and (round_ + 1) % self._every == 0 and round_ + 1 < self._rounds
+        return self._every > 0 and (round_ + 1) % self._every == 0 and 0 < round_ + 1 < self._rounds
 
     async def resume(self) -> None:
         """Return when all nodes have loaded their states, at the moment at which the checkpoint was made."""
@@ -223,27 +258,34 @@ class Checkpointer:
         name = f"{CHECKPOINT}{round_}"
         released = await self._membership.barrier(name, self._workers, self._deadline_s)
         if not released.get("skipped"):
-            await self._write(round_, await state())
+            await self._write(round_, state)
 
-    def serve(self, state: GetState) -> None:
+    def serve(self, get: GetState) -> None:
         """Write a server's state whenever the workers stand still."""
+
+        async def state() -> Mapping[str, Any]:
+            return get()
+
         if self._every:
             self._membership.on_checkpoint = lambda round_: self._world.spawn(
-                self._write(round_, state()), f"checkpoint of round {round_}"
+                self._write(round_, state), f"checkpoint of round {round_}"
             )
 
-    async def _write(self, round_: int, state: Mapping[str, Any]) -> None:
+    async def _write(self, round_: int, state: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+        """Write the state, and again if another node is lost before all have written."""
         files, node = self._files, self._world.node
         assert files is not None
-        digest = ""
-        try:
-            self._check_disk(round_)
-            content = {**state, **under("pacer", self._world.pacer.state())}
-            writing = self._world.aside(lambda: files.write(round_, node, in_main_memory(content)))
-            digest = await self._world.wait(writing, "its checkpoint to be written", self._deadline_s)
-        except OSError as error:
-            self._world.record("warning", message=f"no checkpoint of round {round_}: {error}")
-        await self._membership.barrier(f"{SAVED}{round_}", self._savers, self._deadline_s, sha256=digest)
+        written: Mapping[str, Any] = {"again": True}
+        while written.get("again"):
+            digest = ""
+            content = {**await state(), **under("pacer", self._world.pacer.state())}
+            try:
+                self._check_disk(round_)
+                writing = self._world.aside(partial(files.write, round_, node, in_main_memory(content)))
+                digest = await self._world.wait(writing, "its checkpoint to be written", self._deadline_s)
+            except OSError as error:
+                self._world.record("warning", message=f"no checkpoint of round {round_}: {error}")
+            written = await self._membership.barrier(f"{SAVED}{round_}", self._savers, self._deadline_s, sha256=digest)
 
     def _check_disk(self, round_: int) -> None:
         """Raise ``OSError`` in the rounds in which a fault of the Plan fills the disk."""
@@ -252,14 +294,19 @@ class Checkpointer:
             raise OSError(errno.ENOSPC, "disk full (a fault of the scenario)")
 
 
-async def commit(world: World, files: CheckpointFiles, round_: int, digests: Mapping[str, str], wait_s: float) -> None:
-    """Make the files of ``digests`` a checkpoint, or discard them where a node could not write (an empty digest)."""
-    instant = await world.settle()
+async def commit(
+    world: World, files: CheckpointFiles, round_: int, digests: Mapping[str, str], cut: tuple[Instant, Members],
+    wait_s: float,
+) -> None:  # fmt: skip
+    """Make the files of ``digests`` a checkpoint, or discard them where a node could not write (an empty digest).
+
+    ``cut``: when it is made, and who takes part.
+    """
 
     def make() -> str:
         try:
             if all(digests.values()):
-                files.commit(round_, digests, instant)
+                files.commit(round_, digests, *cut)
                 return ""
             files.discard(round_)
         except OSError as error:

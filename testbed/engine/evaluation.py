@@ -6,7 +6,7 @@ depends on the mathematics and not on how fast a score was computed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -24,16 +24,14 @@ class _Snapshot:
 
 
 class Evaluation:
-    """One worker evaluates, the first training worker in rank order; at the others every method does nothing.
-
-    if not self.active or not state:
-    """
+    """One worker evaluates, the first training worker in rank order; at the others every method does nothing."""
 
     def __init__(self, world: World, plan: Plan, learner: Learner) -> None:
         training = plan.training
         self._world, self._learner = world, learner
         self._every, self._target, self._rounds = training.evaluate_every, training.target_accuracy, training.rounds
-        self.active = world.node == plan.training_workers[0].name
+        self._names = tuple(worker.name for worker in plan.training_workers)
+        self.active = world.node == self._names[0]
         self._snapshot: _Snapshot | None = None
         self._reached = False
 
@@ -41,9 +39,9 @@ class Evaluation:
         """Let the first of these workers evaluate."""
         self.active = self._world.node == names[0]
 
-    def begin(self, rounds: int, workers: int) -> None:
-        """Record the start of training: ``rounds`` at most, by ``workers``."""
-        if self.active:
+    def begin(self, rounds: int, workers: int, absent: Collection[str] = ()) -> None:
+        """Record the start of training: ``rounds`` at most, by ``workers``; the first that is not ``absent`` does."""
+        if self.active or self._world.node == next((name for name in self._names if name not in absent), ""):
             self._world.record("train", rounds=rounds, workers=workers)
 
     async def before_push(self, round_: int) -> bool:

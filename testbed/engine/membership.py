@@ -31,12 +31,13 @@ class Membership:
 
     joined_late  whether this node has joined a run in progress
     absent       the nodes that took no part when it joined
-    epoch        the membership epoch in which it joined; 0: it was there from the start
+    epoch        the membership epoch in which it joined; 0: it was there from the start, or where the run goes on
+    newest_epoch the membership epoch then
     joined       of a run without servers: the nodes that have joined before it, each with its epoch
 
     The callbacks are to be set before messages are read: ``on_members_lost(nodes, epoch)`` for nodes that are lost or
-    have left, ``on_failover(server, successor)``, ``on_checkpoint(round)`` at servers: the workers stand still. In a
-    run without servers: ``on_ready()``, ``on_members_joined(nodes, epoch)``, and ``on_agreed`` (``engine.agreement``).
+    have left, ``on_failover(server, successor)``, ``on_checkpoint(round)`` at servers: the workers stand still, and ``on_ready()``. In a
+    run without servers: ``on_members_joined(nodes, epoch)``, and ``on_agreed`` (``engine.agreement``).
     """
 
     def __init__(self, world: World, inbox: Inbox, plan: Plan) -> None:
@@ -50,7 +51,7 @@ class Membership:
         self._ready: Future[None] = world.future()
         self._ended: Future[None] = world.future()
         self._barriers: dict[str, Future[dict[str, Any]]] = {}
-        self.joined_late, self.epoch = False, 0
+        self.joined_late, self.epoch, self.newest_epoch = False, 0, 0
         self.absent: tuple[str, ...] = ()
         self.on_members_lost: Callable[[list[str], int], object] = lambda nodes, epoch: None
         self.joined: dict[str, int] = {}
@@ -123,9 +124,10 @@ class Membership:
     def _on_ready(self, message: Message) -> None:
         if self._collected:
             self._world.spawn(self._pass_on(message), "ready")
-        self.epoch = message.meta.get("epoch", 0)
+        self.newest_epoch = message.meta.get("epoch", 0)
         self.joined_late, self.absent = bool(message.meta.get("again")), tuple(message.meta.get("gone", ()))
         self.joined = dict(message.meta.get("joined", {}))
+        self.epoch = self.newest_epoch if self.joined_late else self.joined.get(self._world.node, 0)
         self.on_ready()
         for server, successor in message.meta.get("heirs", {}).items():
             self.on_failover(server, successor)

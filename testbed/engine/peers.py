@@ -142,7 +142,9 @@ class Peers:
     def _on_ready(self) -> None:
         membership = self._membership
         self._gone, self._joined_in = set(membership.absent), dict(membership.joined)
-        self.epoch = membership.epoch
+        self.epoch = membership.newest_epoch
+        if not membership.joined_late:
+            self._heard = dict(membership.joined)  # all begin together where the run goes on
         for call in self.on_change if self.epoch else ():
             call(self.epoch)
 

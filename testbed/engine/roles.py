@@ -134,16 +134,20 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
             server.on_replied = relayed[2].on_replied if plan.recovery.on_failure == "continue" else None
         if isinstance(upstream, ParentServers):
             membership.on_failover = upstream.fail_over_to
-        checkpointer = Checkpointer(world, membership, plan, files)
         memories: dict[str, Stateful] = {"server": server}
         memories |= ({"overlay": relayed[2]} if relayed else {}) | ({"blocks": blocks} if blocks else {})
-        if checkpointer.resumed:
-            server.begin_at(checkpointer.first_round)
-            take_over(memories, checkpointer.state)
-        checkpointer.serve(lambda: joined(memories))
+
+        def on_ready() -> None:
+            """Load the state before any message of a child; a server that joins a run in progress has none."""
+            checkpointer = Checkpointer(world, membership, plan, files)
+            checkpointer.serve(lambda: joined(memories))
+            if checkpointer.resumed:
+                server.begin_at(checkpointer.first_round)
+                take_over(memories, checkpointer.state)
+                world.spawn(checkpointer.resume(), "resume")
+
+        membership.on_ready = on_ready
         await session.join()
-        if checkpointer.resumed:
-            world.spawn(checkpointer.resume(), "resume")
         server.on_members_absent(membership.absent)
         overlays.join(membership)
         if isinstance(upstream, ParentServers):

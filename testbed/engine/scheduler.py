@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from testbed.engine.agreement import AGREE, TRAINED, EpochReports, regroups
-from testbed.engine.checkpoint import CheckpointFiles, commit
+from testbed.engine.checkpoint import CheckpointFiles, Members, commit
 from testbed.engine.collection import TRAIN, collected_at, collector_of, training
 from testbed.engine.membership import CHECKPOINT, END, SAVED
 from testbed.errors import RunFailed
@@ -31,15 +31,31 @@ class MembershipLedger:
     ``epoch``: the number of changes so far. ``absent``: nodes that do not take part, in the order of their loss.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, begin: Members) -> None:
+        """``begin``: who takes part at first."""
         self._nodes = {node.name: node for node in plan.nodes}
         self._waiting: list[str] = []  # nodes that have returned before the parents that they need
-        self._new = set(late_comers(plan))  # nodes that have never taken part
-        self.absent: dict[str, None] = dict.fromkeys(late_comers(plan))
+        self._new = set(begin.new)  # nodes that have never taken part
+        self.absent: dict[str, None] = dict.fromkeys(begin.absent)
         self._regroups = regroups(plan)
-        self._joined: dict[str, int] = {}  # epochs, of those that have joined and take part
-        self._successors: dict[str, str] = {}  # by lost server
-        self.epoch = 0
+        self._joined = dict(begin.joined)  # epochs, of those that have joined and take part
+        self._successors = dict(begin.successors)  # by lost server
+        self.epoch = begin.epoch
+
+    def members(self, more_waiting: Collection[str], trained_s: float) -> Members:
+        """Return who takes part, for a checkpoint. ``more_waiting``: who has registered and is let in later."""
+        new = tuple(name for name in self.absent if name in self._new)
+        waiting = (*self._waiting, *more_waiting)
+        return Members(
+            self.epoch, tuple(self.absent), new, waiting, dict(self._joined), dict(self._successors), trained_s
+        )
+
+    def ready(self) -> dict[str, Any]:
+        """Return what nodes are told that take part when the run begins, or goes on where a checkpoint was made."""
+        meta: dict[str, Any] = {"name": "ready"}
+        meta |= {"gone": list(self.absent)} if self.absent else {}
+        meta |= {"epoch": self.epoch, "joined": dict(self._joined)} if self.epoch else {}
+        return meta | ({"heirs": self._successors} if self._successors else {})
 
     def present(self) -> list[str]:
         """Return all nodes that take part but the scheduler, in the Plan's order."""
@@ -138,25 +154,31 @@ class Scheduler:
     """One per run, in the central data centre."""
 
     def __init__(self, plan: Plan, files: CheckpointFiles | None = None) -> None:
-        late = late_comers(plan)
         self._plan, self._files = plan, files
-        self._servers = tuple(node.name for node in plan.nodes if node.role in ("server", "global_server"))
+        self._resuming = files.resumed if files else None  # until all nodes have loaded their states
+        late = late_comers(plan)
+        begin = self._resuming.members if self._resuming else Members(absent=late, new=late)
         self._first_nodes = tuple(
-            node.name for node in plan.nodes if node.role != "scheduler" and node.name not in late
+            node.name for node in plan.nodes if node.role != "scheduler" and node.name not in begin.missing
         )
         self._workers = {node.name for node in plan.with_role("worker")}
         self._training_workers = {worker.name for worker in plan.training_workers}
-        self._unfinished = self._workers.difference(late)
+        self._unfinished = self._workers.difference(begin.absent)
+        self._starting = self._training_workers.difference(begin.absent)  # who begin to train together
         self._training_has_ended = False  # at one worker at least
-        self._ledger = MembershipLedger(plan)
+        self._trained_s, self._trains_since_s = begin.trained_s, 0.0
+        self._ledger = MembershipLedger(plan, begin)
         self._regroups, self._agreement = regroups(plan), EpochReports()
         self._timeouts = plan.timeouts
         self._arrived: dict[str, list[str]] = {}  # by barrier
         self._sizes: dict[str, int] = {}
         self._trained: set[str] = set()  # workers that were released from that barrier
         self._digests: dict[str, str] = {}  # of checkpoint files, by node
-        self._resuming = files.resumed if files else None  # until all nodes have loaded their states
         self._order = {node.name: number for number, node in enumerate(plan.nodes)}
+        self._saving: set[str] | None = self._savers() if self._resuming else None  # who write a checkpoint now
+        self._written_in = self._ledger.epoch  # in which they were told to write
+        self._saved_round = self._resuming.round if self._resuming else -1  # of the last checkpoint
+        self._registered = list(begin.waiting)  # meanwhile; they are let in afterwards
 
     async def __call__(self, world: World) -> None:
         world.record("start", role="scheduler")
@@ -180,26 +202,37 @@ class Scheduler:
         elif message.kind is MessageKind.REGISTER:
             # a node that registers once more is a new process, whether or not its loss was noticed
             await self._remove(world, message.sender, "it was started anew")
-            joined = await self._ledger.add(world, message.sender)
-            self._agreement.begin(joined)
-            self._unfinished.update(name for name in joined if name in self._workers)
+            if self._saving is not None:
+                self._registered.append(message.sender)
+            else:
+                await self._add(world, message.sender)
         else:
             assert message.kind is MessageKind.BARRIER, f"the scheduler cannot handle {message.kind}"
             await self._on_barrier(world, message)
 
+    async def _add(self, world: World, node: str) -> None:
+        joined = await self._ledger.add(world, node)
+        self._unfinished.update(name for name in joined if name in self._workers)
+
     async def _remove(self, world: World, node: str, why: str, well: bool = False) -> None:
+        if node in self._registered:
+            self._registered.remove(node)  # else it would be told to begin although another process has its name now
         removed = await self._ledger.remove(world, node, why, well)
         self._unfinished.difference_update(removed)
-        if self._regroups and removed:
+        if removed:
             await self._release_without(world, removed)
 
     async def _release_without(self, world: World, removed: list[str]) -> None:
-        """Release from barriers, and from the agreement, those who waited for removed workers only."""
+        """Release from barriers, and from the agreement, those who waited for removed nodes only."""
         self._trained.difference_update(removed)
+        self._starting.difference_update(removed)
+        if self._saving is not None:
+            self._saving.difference_update(removed)
         for name in list(self._arrived):
             self._arrived[name] = [node for node in self._arrived[name] if node not in removed]
             await self._release_if_complete(world, name)
-        await self._agree(world)
+        if self._regroups:
+            await self._agree(world)
 
     def _members(self) -> list[str]:
         """Return the training workers that take part."""
@@ -210,24 +243,23 @@ class Scheduler:
         decision = self._agreement.decide(self._ledger.epoch, members)
         if decision is None:
             return
-        resumed, self._resuming = self._resuming, None
-        if resumed is not None:
-            await world.settle(resumed.instant)
+        if self._resuming is None:
+            self._begin_training(world)
         for name in members:
             await world.send(name, Message(MessageKind.RELEASE, meta=dict(decision)))
-        for name in list(self._arrived):
-            await self._release_if_complete(world, name)
 
     def _is_complete(self, name: str) -> bool:
-        """Return whether all have arrived at a barrier; without servers, all who take part in its round."""
+        """Return whether all have arrived at a barrier."""
         arrived = self._arrived[name]
-        if not self._regroups:
-            return len(arrived) >= self._sizes[name]
-        first = self._agreement.first_round
-        if name == TRAINED:
+        if name.startswith(CHECKPOINT):
+            return set(arrived).issuperset(self._members())
+        if name.startswith(SAVED):
+            return self._saving is not None and set(arrived).issuperset(self._saving)
+        if name == TRAINED and self._regroups:
             return self._trained.union(arrived).issuperset(self._members())
-        round_ = int(name.split("/")[1])
-        return set(arrived).issuperset(worker for worker in self._members() if first.get(worker, 0) <= round_)
+        if name == TRAIN and self._plan.recovery.on_failure == "continue":
+            return set(arrived).issuperset(self._starting)
+        return len(arrived) >= self._sizes[name]
 
     async def _rendezvous(self, world: World) -> None:
         missing = dict.fromkeys(self._first_nodes)
@@ -237,9 +269,9 @@ class Scheduler:
             assert message.kind is MessageKind.REGISTER, f"{message.kind} from {message.sender} before READY"
             for node in (message.sender, *collected_at(self._plan, message.sender)):
                 missing.pop(node)
-        absent = {"gone": list(self._ledger.absent)} if self._ledger.absent else {}
-        for node in self._collectors(self._first_nodes):
-            await world.send(node, Message(MessageKind.READY, meta={"name": "ready", **absent}))
+        present = [name for name in self._first_nodes if name not in self._ledger.absent]
+        for node in self._collectors(present):
+            await world.send(node, Message(MessageKind.READY, meta=self._ledger.ready()))
 
     def _collectors(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """Return whom to tell, so that all of these nodes know."""
@@ -254,8 +286,9 @@ class Scheduler:
         arrived.extend(training(self._plan, collected_at(self._plan, message.sender)) or (message.sender,))
         self._digests[message.sender] = message.meta.get("sha256", "")
         self._sizes[name] = message.meta["size"]
-        if not await self._release_if_complete(world, name):
-            await self._skip_checkpoints(world)
+        await self._skip_checkpoints(world)
+        if name in self._arrived:
+            await self._release_if_complete(world, name)
         return None
 
     async def _release_if_complete(self, world: World, name: str) -> bool:
@@ -265,29 +298,74 @@ class Scheduler:
         if name == TRAINED:
             self._trained.update(nodes)
         if name.startswith(SAVED):
-            nodes.sort(key=self._order.__getitem__)  # not as they came, which a resumed run cannot repeat
-            await self._end_checkpoint(world, int(name.removeprefix(SAVED)), nodes)
+            world.spawn(self._end_checkpoint(world, int(name.removeprefix(SAVED))), "end a checkpoint")
         elif name.startswith(CHECKPOINT):
-            await world.settle()  # else messages that no round waits for would miss the states that are written now
-            nodes += self._servers
-        await _tell(world, self._collectors(nodes) if name == TRAIN else nodes, name)
+            self._saving = self._savers()
+            world.spawn(self._begin_checkpoint(world, name), "begin a checkpoint")
+        else:
+            if name == TRAIN:
+                self._begin_training(world)
+            await _tell(world, self._collectors(nodes) if name == TRAIN else nodes, name)
         return True
 
-    async def _end_checkpoint(self, world: World, round_: int, nodes: list[str]) -> None:
-        """Make the files that all have written a checkpoint; or, if the run begins with it, go on at its instant."""
+    def _begin_training(self, world: World) -> None:
+        self._trains_since_s = self._trains_since_s or world.now()
+
+    # ---- checkpoints: tasks, while which nodes may be lost --------------------------------------------------------
+
+    def _savers(self) -> set[str]:
+        """Return who writes a checkpoint: the workers and servers that take part."""
+        present = set(self._ledger.present())
+        return {
+            node.name for node in self._plan.nodes
+            if node.name in present
+            and (node.name in self._training_workers or node.role in ("server", "global_server"))
+        }  # fmt: skip
+
+    def _saving_in_order(self) -> list[str]:
+        """Return who writes, in the Plan's order: a resumed run cannot repeat the one in which they came."""
+        return sorted(self._saving or (), key=self._order.__getitem__)
+
+    async def _begin_checkpoint(self, world: World, name: str) -> None:
+        await world.settle()  # else messages that no round waits for would miss the states that are written now
+        self._written_in = self._ledger.epoch
+        await _tell(world, self._saving_in_order(), name)
+
+    async def _end_checkpoint(self, world: World, round_: int) -> None:
+        """Make the files that all have written a checkpoint; or, if the run begins with it, go on at its instant.
+
+        If a node was lost meanwhile, let the others write once more.
+        """
         assert self._files is not None
-        resumed, self._resuming = self._resuming, None
-        if resumed is not None:
-            await world.settle(resumed.instant)
+        resumed, name = self._resuming, f"{SAVED}{round_}"
+        instant = await world.settle(resumed.instant if resumed else None)
+        nodes = self._saving_in_order()
+        if self._ledger.epoch != self._written_in and resumed is None:
+            self._written_in = self._ledger.epoch
+            for node in nodes:
+                await world.send(node, Message(MessageKind.RELEASE, meta={"name": name, "again": True}))
             return
-        digests = {node: self._digests[node] for node in nodes}
-        await commit(world, self._files, round_, digests, self._timeouts.run_deadline_s)
+        self._begin_training(world)
+        if resumed is None:
+            digests = {node: self._digests[node] for node in nodes}
+            trained_s = self._trained_s + world.now() - self._trains_since_s
+            cut = instant, self._ledger.members(self._registered, trained_s)
+            await commit(world, self._files, round_, digests, cut, self._timeouts.run_deadline_s)
+        self._resuming, self._saved_round, self._saving = None, round_, None
+        await _tell(world, nodes, name)
+        registered, self._registered = self._registered, []
+        for node in registered:
+            await self._add(world, node)
 
     async def _skip_checkpoints(self, world: World) -> None:
-        """Release the workers that wait for a checkpoint which one that has finished (at its target) will not reach."""
-        for name in [name for name in self._arrived if name.startswith(CHECKPOINT) and self._training_has_ended]:
-            for node in self._arrived.pop(name):
-                await world.send(node, Message(MessageKind.RELEASE, meta={"name": name, "skipped": True}))
+        """Release workers that wait for a checkpoint that is not made.
+
+        One of them has finished (at its target) and will not reach it; or it was made before a worker had joined.
+        """
+        for name in [name for name in self._arrived if name.startswith(CHECKPOINT)]:
+            if self._training_has_ended or int(name.removeprefix(CHECKPOINT)) <= self._saved_round:
+                for node in self._arrived.pop(name):
+                    await world.send(node, Message(MessageKind.RELEASE, meta={"name": name, "skipped": True}))
 
 
 async def _tell(world: World, nodes: Collection[str], name: str) -> None:

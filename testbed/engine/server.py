@@ -119,7 +119,8 @@ class Server:
         state |= under("policy", self._policy.state())
         state |= {f"value/{key}": value.tensor for key, value in self._values.items()}
         for member, codec in self._codecs.items():
-            state |= under(f"codec/{member}", codec.state())
+            if member not in self._membership.absent:
+                state |= under(f"codec/{member}", codec.state())
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -156,7 +157,8 @@ class Server:
         if "agrees" in message.meta:
             offer = Message(MessageKind.OFFER, meta={"epoch": epoch, "round": self._membership.first_round(member)})
             self._world.spawn(self._world.send(member, offer), f"offer {member} a round")
-        self._codecs[member].load_state(below(member, self._resumed_codecs))
+        if not epoch:
+            self._codecs[member].load_state(below(member, self._resumed_codecs))
         if not self._sizes:
             self._sizes, self._first_key = sizes, min(sizes, default=-1)
             self._world.spawn(self._upstream.declare(sizes, choice, widths), "declare keys")

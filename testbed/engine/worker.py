@@ -28,7 +28,7 @@ from testbed.errors import ScenarioError
 from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
-from testbed.state import below, under
+from testbed.state import State, below, under
 from testbed.training.learner import SegmentedLearner
 from testbed.world import Work, World
 
@@ -62,6 +62,14 @@ class Departure:
         self._last_round = plan.training.rounds - 1
         self._asked = False
         inbox.on(MessageKind.LEAVE, self._on_asked)
+
+    def state(self) -> State:
+        """Return whether it was asked to leave, where it does so after a later round."""
+        return {"asked": int(self._asked)} if self._asked else {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of ``state``."""
+        self._asked = "asked" in state
 
     def due(self, round_: int) -> bool:
         """Return whether ``round_``, which is over, was this worker's last. After the run's last one all end alike."""
@@ -129,7 +137,8 @@ class Worker:
             timeouts = self._plan.timeouts  # among many workers, first values take longer than meeting
             deadline_s = max(timeouts.rendezvous_s, timeouts.step_deadline_s)
             await self._membership.barrier(TRAIN, self._training_workers, deadline_s)
-        self._evaluation.begin(self._plan.training.rounds, self._training_workers)
+        absent = self._membership.absent if self._checkpointer.resumed else ()
+        self._evaluation.begin(self._plan.training.rounds, self._training_workers, absent)
         return await self._train()
 
     async def _agree_on_first_values(self, joining: bool) -> None:
@@ -156,6 +165,7 @@ class Worker:
         self._notes = json.loads(str(state["notes"]))
         self._assigned_steps = int(state["assigned_steps"])
         self._evaluation.load_state(below("evaluation", state))
+        self._departure.load_state(below("departure", state))
 
     async def _state(self) -> dict[str, Any]:
         state: dict[str, Any] = {
@@ -163,11 +173,14 @@ class Worker:
             "notes": json.dumps(self._notes),
         }
         state |= under("learner", self._learner.state()) | under("work", self._work.state())
+        state |= under("departure", self._departure.state())
         return state | under("store", self._store.state()) | under("evaluation", await self._evaluation.state())
 
     async def _train(self) -> int:
         first_control = self._store.first_control
         first = max(self._checkpointer.first_round, first_control.begin)
+        if self._membership.joined_late and self._checkpointer.due(first - 1) and not first_control.last:
+            await self._checkpointer.save(first - 1, self._state)  # at which the others are
         round_ = first - 1
         for round_ in range(first, 0 if first_control.last else self._plan.training.rounds):
             values = await self._round(round_, self._assigned_steps or self._declared_steps(round_))

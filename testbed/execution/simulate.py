@@ -48,8 +48,7 @@ def _attempt(
 
     files = checkpoint_files(plan, directory, report)
     if files is not None and files.resumed is not None:
-        instant = files.resumed.instant
-        attempts.clock.resumed(files.resumed.round, instant.at_s, instant.training_since_s)
+        attempts.clock.resumed(files.resumed.round, files.resumed.instant, files.resumed.members.missing)
     options = SimulationOptions(begin_s=begin_s, due=attempts.clock, on_fault=attempts.on_fault)
     exits = simulate(plan, partial(make_role, files=files, watch=watch), directory, report, options)
     for end in exits.values():

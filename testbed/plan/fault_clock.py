@@ -9,10 +9,11 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.plan.instant import Instant
 from testbed.plan.model import FaultPlan, Plan
 
 # kinds that must be carried out; of the others, only the event is recorded
@@ -47,11 +48,24 @@ class Due:
 
 
 class FaultClock:
-    """See the module's docstring. Times are seconds on the run's clock."""
+    """See the module's docstring. Times are seconds on the run's clock.
+
+    absent     the nodes that do not run when the run begins, or goes on where a checkpoint was made
+    past       what was over when that was made, in order; ``resumed_s``: when it goes on
+    rounds_s   when faults have begun that a round begins, with their numbers in the Plan
+    paused_s   until when nodes stand still when it goes on
+    """
 
     def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.absent: frozenset[str] = frozenset(late_comers(plan))
+        self.past: tuple[Due, ...] = ()
+        self.resumed_s = -math.inf
+        self.rounds_s: list[tuple[int, float]] = []
+        self.paused_s: Mapping[str, float] = {}
         self._timed = [fault for fault in plan.faults if fault.at_s is not None]
         self._by_round = [fault for fault in plan.faults if fault.at_s is None and fault.kind not in IN_ROUNDS]
+        self._done = (-1, 0.0)  # of a run that goes on: the last round, and the seconds of training, before it
         self._heap: list[tuple[float, bool, int, Due]] = []
         self._count = itertools.count()
         self.training_since_s: float | None = None
@@ -60,23 +74,47 @@ class FaultClock:
         """Record the start of training; of several starts, the first counts."""
         if self.training_since_s is None:
             self.training_since_s = now_s
+            round_, trained_s = self._done
             for fault in self._timed:
                 assert fault.at_s is not None
-                self._push(fault, True, now_s + fault.at_s, next(self._count))
+                self._push(fault, True, now_s - trained_s + fault.at_s, next(self._count))
+            if round_ >= 0:
+                self._pass(round_, now_s)
 
-    def resumed(self, round_: int, at_s: float, training_since_s: float) -> None:
-        """Record that the run resumes one that went on until ``at_s``, with its clock. What was due then is over."""
+    def goes_on(self, round_: int, trained_s: float, absent: Iterable[str]) -> None:
+        """Record that the run goes on after ``round_`` of one that had trained for ``trained_s``, on another clock.
+
+        ``absent``: the nodes that took no part then.
+        """
         if self.training_since_s is None:
-            self.started(training_since_s)
-            self.finished(round_, at_s)
-            for _ in self.take(at_s):
-                pass
+            self._done, self.absent = (round_, trained_s), frozenset(absent)
+
+    def resumed(self, round_: int, instant: Instant, absent: Iterable[str] = ()) -> None:
+        """Record that the run resumes one that went on until ``instant``, with its clock. What was due then is over.
+
+        ``absent``: the nodes that took no part then.
+        """
+        if self.training_since_s is None:
+            self.absent, self.paused_s = frozenset(absent), instant.paused_s
+            self.started(instant.training_since_s)
+            for number, begun_s in instant.faults_s:
+                self._begin(self._plan.faults[number : number + 1], begun_s)
+            self._pass(round_, instant.at_s)
+
+    def _pass(self, round_: int, now_s: float) -> None:
+        self.finished(round_, now_s)
+        self.past, self.resumed_s = tuple(self.take(now_s)), now_s
 
     def finished(self, round_: int, now_s: float) -> None:
         """Record that some worker has finished ``round_``."""
-        for fault in [fault for fault in self._by_round if fault.round is not None and fault.round <= round_]:
-            self._by_round.remove(fault)
-            self._push(fault, True, now_s, next(self._count))
+        self._begin([fault for fault in self._by_round if fault.round is not None and fault.round <= round_], now_s)
+
+    def _begin(self, faults: Iterable[FaultPlan], now_s: float) -> None:
+        for fault in faults:
+            if fault in self._by_round:
+                self._by_round.remove(fault)
+                self.rounds_s.append((self._plan.faults.index(fault), now_s))
+                self._push(fault, True, now_s, next(self._count))
 
     @property
     def due_s(self) -> float:

@@ -13,13 +13,14 @@ from testbed.compute_model import ComputeModel
 from testbed.costs import CODING, USER_CODE
 from testbed.errors import WaitTimeout
 from testbed.messages import Message, MessageKind
+from testbed.plan.instant import Instant
 from testbed.plan.model import Plan
 from testbed.plan.pace import Pacer
 from testbed.realtime.cores import ModelledCores
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor
 from testbed.realtime.recorder import EventRecorder
-from testbed.world import Future, Instant, Work, World
+from testbed.world import Future, Work, World
 
 T = TypeVar("T")
 

@@ -48,6 +48,21 @@ class SimulatedFaults:
             self._schedule_silences()
             self._arm()
 
+    def go_on(self) -> None:
+        """Take note of the faults before the instant at which a resumed run goes on; some of them may last longer."""
+        for due in self._due.past:
+            for action, node in self._effects.apply(due) if due.fault.kind in DONE_TO_NODES else ():
+                if action == "kill":
+                    self._deaths[node] += 1
+                elif action == "stop":
+                    self._count_silence(node, due)
+        if self._due.paused_s:
+            self._clock.at_background(self._due.resumed_s, self._pause_again)
+
+    def _pause_again(self, _: Any) -> None:
+        for node, until_s in self._due.paused_s.items():
+            self._nodes.pause(node, until_s)
+
     def take(self, kind: str, fields: dict[str, Any]) -> None:
         """Take note of a milestone that a node has recorded: the start of training, or a round."""
         if kind == "train" and self._due.training_since_s is None:
@@ -61,7 +76,7 @@ class SimulatedFaults:
         since_s = self._due.training_since_s or 0.0
         for at_s, site in silences(self._plan):
             nodes = [node.name for node in self._plan.nodes if node.data_center == site]
-            if since_s + at_s >= self._clock.now:
+            if since_s + at_s >= max(self._clock.now, self._due.resumed_s):
                 self._clock.at_background(since_s + at_s, partial(self._lose, nodes))
 
     def _arm(self) -> None:
@@ -92,15 +107,19 @@ class SimulatedFaults:
                 self._pause(node, due)
 
     def _pause(self, node: str, due: Due) -> None:
-        """Stop a process. It is lost when it has been stopped or cut off, or one after the other, for too long."""
+        """Stop a process."""
         self._nodes.pause(node, due.until_s)
+        self._count_silence(node, due)
+
+    def _count_silence(self, node: str, due: Due) -> None:
+        """Lose a process when it has been stopped or cut off, or one after the other, for too long."""
         since_s, deaths = self._due.training_since_s or 0.0, self._deaths[node]
         pauses = self._pauses[node, deaths]
         pauses.append((due.planned_s, due.until_s))
         outages = self._cut_off.get(self._plan.node(node).data_center, ())
         for begin_s, end_s in merged([*pauses, *((since_s + begin_s, since_s + end_s) for begin_s, end_s in outages)]):
             lost_s = begin_s + self._plan.timeouts.dead_after_s
-            if end_s > lost_s >= self._clock.now:
+            if end_s > lost_s >= max(self._clock.now, self._due.resumed_s):
                 self._clock.at_background(lost_s, partial(self._lose_process, node, deaths))
 
     def _lose_process(self, node: str, deaths: int, _: Any) -> None:

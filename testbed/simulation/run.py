@@ -18,7 +18,8 @@ from testbed.errors import Interrupted, NodeLost, RunFailed
 from testbed.garbage import pass_over_present_objects, relaxed_garbage_collection
 from testbed.messages import Message, MessageKind
 from testbed.placing import place_of
-from testbed.plan.fault_clock import FaultClock, expendable, late_comers
+from testbed.plan.fault_clock import FaultClock, expendable
+from testbed.plan.instant import Instant
 from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.plan.pace import Pacer
 from testbed.results.events import EventLog, flushed
@@ -37,7 +38,7 @@ from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.waits import Deadlock, Waits
 from testbed.simulation.worker_group import WorkerGroup
 from testbed.simulation.world import SimulatedWorld
-from testbed.world import Instant, Role
+from testbed.world import Role
 
 _STATUS_NODES = 64  # with more nodes, only the run as a whole reports its status
 _BATCH_EVENTS = 64  # between looks at the wall clock
@@ -142,12 +143,12 @@ class Simulation:
         for node in self._plan.nodes:
             self._worlds[node.name] = self._make_world(node)
         self._make_role = make_role
-        late = late_comers(self._plan)
         for node in self._plan.nodes:
-            if node.name in late:
+            if node.name in self._due.absent:
                 self._finish(node.name, None, None)
             else:
                 self._begin(node.name)
+        self._faults.go_on()
         self._links.start_sampling()
         if self._due.training_since_s is not None:
             self._begin_training(self._due.training_since_s)
@@ -308,7 +309,12 @@ class Simulation:
         for world in self._worlds.values():
             world.outbox.begin_anew()
         self._network.begin_anew(self.clock.now)
-        return Instant(self.clock.now, self._due.training_since_s or 0.0)
+        now = self.clock.now
+        paused_s = {
+            name: world.state.paused_until_s for name, world in self._worlds.items()
+            if name not in self.exits and world.state.paused_until_s > now
+        }  # fmt: skip
+        return Instant(now, self._due.training_since_s or 0.0, tuple(self._due.rounds_s), paused_s)
 
     def _look_for_stall(self) -> None:
         """Find out whether nothing but a deadline can let a node advance, and keep the wait graph of that moment. If

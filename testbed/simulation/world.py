@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from testbed.compute_model import ComputeModel
 from testbed.messages import Message
+from testbed.plan.instant import Instant
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.compute import SimulatedProcessor
 from testbed.simulation.inbox import SimulatedInbox
@@ -17,7 +18,7 @@ from testbed.simulation.outbox import Peer, SimulatedOutbox
 from testbed.simulation.recorder import VirtualRecorder
 from testbed.simulation.task import Task, TaskFuture
 from testbed.simulation.waits import Waits
-from testbed.world import Future, Instant
+from testbed.world import Future
 
 T = TypeVar("T")
 

@@ -93,17 +93,20 @@ class Start:
     @property
     def resumed(self) -> bool:
         """Whether it goes on where a checkpoint was made."""
-        return self.checkpointer.resumed and self.progress != NOTHING
+        return self.checkpointer.resumed
 
-    async def together(self, workers: int) -> None:
+    async def together(self, workers: int, agree: Callable[[], Awaitable[object]]) -> None:
         """Return when all workers begin to train, or to go on where a checkpoint was made.
 
-        Where workers agree among themselves, only report; ``Peers.agreed`` waits.
+        ``agree``: where workers agree among themselves, returns when they have.
         """
         if self.peers.regroups:
             await self.peers.greet()
             self.peers.report(self.progress)
-        elif self.checkpointer.resumed:
+            await agree()
+            if self.resumed:
+                await self.checkpointer.resume()
+        elif self.resumed:
             await self.checkpointer.resume()
         else:
             await self.session.membership.barrier("train", workers)
@@ -128,7 +131,7 @@ def serverless_worker(
         values, progress = await _begin(world, mail, plan, learner, buckets, peers)
         checkpointer = Checkpointer(world, session.membership, plan, files)
         if checkpointer.resumed:
-            progress = checkpointer.first_round - 1 if checkpointer.state else NOTHING
+            progress = checkpointer.first_round - 1
         start = Start(mail, session, peers, values, checkpointer, progress)
         rounds = await train(world, start) if node.trains else 0
         await session.finish()
@@ -191,21 +194,23 @@ class AllReduceWorker:
         self._peers.provide = self._provide
         self._peers.on_change.append(lambda epoch: self._evaluation.members(self._peers.names))
         if start.resumed:
+            self._evaluation.members(self._peers.names)
             take_over(self._memories, checkpointer.state)
             self._evaluation.load_state(below("evaluation", checkpointer.state))
         self._stepped.set_result(None)
-        await start.together(workers)
-        self._peers.progress = start.progress
+        await start.together(workers, self._agree)
         if self._peers.regroups:
-            await self._agree()
             self._evaluation.members(self._peers.names)
+        else:
+            self._peers.progress = start.progress
         self._evaluation.begin(self._plan.training.rounds, workers)
         round_ = self._done
+        if start.peers.joined_late and not self._last:
+            await self._save(checkpointer, round_ - 1)  # where the others are
         while not self._last:
             await self._round(round_)
-            if not self._last and checkpointer.due(round_):
-                await self._work.take_pending()
-                await checkpointer.save(round_, self._state)
+            if not self._last:
+                await self._save(checkpointer, round_)
             round_ += 1
         await self._work.finish(self._world)
         await self._evaluation.finish(round_ - 1)
@@ -216,6 +221,15 @@ class AllReduceWorker:
         """Return the number of rounds that are over here."""
         assert self._peers.progress is not None, "it has reported"
         return self._peers.progress + 1
+
+    async def _save(self, checkpointer: Checkpointer, round_: int) -> None:
+        """Make a checkpoint after ``round_``, if one is due."""
+        if not checkpointer.due(round_):
+            return
+        await self._work.take_pending()
+        await checkpointer.save(round_, self._state)
+        if self._peers.regroups and self._peers.epoch != self._epoch:
+            await self._agree()
 
     async def _state(self) -> State:
         return joined(self._memories) | under("evaluation", await self._evaluation.state())

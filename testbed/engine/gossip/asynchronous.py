@@ -49,7 +49,7 @@ class AsynchronousGossip:
         self._offers: list[Message] = []
         self._asked = ""  # the partner that has yet to answer
         self._answer: Future[Message | None] = world.future()
-        self._begun = False
+        self._begun = self._resumed = False
         self._meet()
         for what, handler in (("offer", self._on_offer), ("answer", self._on_answer), ("stop", self._on_stop)):
             mail.on(what, handler)
@@ -68,9 +68,16 @@ class AsynchronousGossip:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Inverse of ``state``."""
+        self._resumed = True
         self._model.load_state(state)
 
-    give, take = state, load_state  # of a worker that joins
+    def give(self) -> State:
+        """Return what a worker that joins takes."""
+        return self._model.state()
+
+    def take(self, state: State) -> None:
+        """Take the model of another worker."""
+        self._model.load_state(state)
 
     @property
     def neighbours(self) -> list[str]:
@@ -83,14 +90,19 @@ class AsynchronousGossip:
     def agree(self, agreed: Agreed) -> None:
         """Nothing: workers mix with those that take part, each at its own time."""
 
-    async def run(self, evaluation: Evaluation, first_round: int, keep: Keep) -> int:
-        """Step until the end is declared. Return the number of steps of this worker."""
+    async def run(self, evaluation: Evaluation, first_round: int, keep: Keep, *, joins: bool) -> int:
+        """Step until the end is declared. Return the number of steps of this worker. ``joins``: others train already.
+
+        At a checkpoint all have made as many.
+        """
         self._begun = True
         step = first_round
-        if self._peers.regroups:
-            await self._count(step)  # of one that joins, or of a run that resumes
+        if self._peers.regroups and not self._resumed:
+            await self._count(step)
         else:
             self._made = dict.fromkeys(self._names, step)
+        if joins:
+            await keep(step - 1)  # where the others are
         while not self._stopped:
             self._peers.progress = max(step, self._peers.progress or 0)
             started_s = self._world.now()

@@ -64,12 +64,13 @@ def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = No
         result = FinalModel(world, start, learner, gossip)
         peers.on_change.append(lambda epoch: evaluation.members(peers.names))
         if start.resumed:
+            evaluation.members(peers.names)
             take_over({"learner": learner, "gossip": gossip}, checkpointer.state)
             evaluation.load_state(below("evaluation", checkpointer.state))
-        await start.together(len(peers.names))
+        await start.together(len(peers.names), result.begin)
         first = start.progress + 1
         if peers.regroups:
-            first = await result.begin()
+            first = result.first
             first = peers.last + 1 if result.known else first
             model.begin_at(sum(map(sync_setup.local_steps(plan), range(first))))
             evaluation.members(peers.names)
@@ -83,7 +84,7 @@ def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = No
             if checkpointer.due(round_):
                 await checkpointer.save(round_, state)
 
-        rounds = first if result.known else await gossip.run(evaluation, first, keep)
+        rounds = first if result.known else await gossip.run(evaluation, first, keep, joins=peers.joined_late)
         await result.average(rounds)
         await evaluation.finish(rounds)
         return rounds
@@ -115,8 +116,8 @@ class FinalModel:
         self._has_model: Future[None] = world.future()
         self._peers.provide, self._peers.on_agreed = self._provide, self._on_agreed
 
-    async def begin(self) -> int:
-        """Return the first round, when all have agreed who takes part, and this worker has a model."""
+    async def begin(self) -> None:
+        """Return when all have agreed who takes part, and this worker has a model."""
         await self._agree()
         while self._joins and not self.known:
             source = self._source()
@@ -128,6 +129,10 @@ class FinalModel:
             except MembershipChanged:
                 continue
         self._has_model.set_result(None)
+
+    @property
+    def first(self) -> int:
+        """Return the first round of this worker."""
         assert self._peers.progress is not None, "it has reported"
         return self._peers.progress + 1
 

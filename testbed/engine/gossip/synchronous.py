@@ -87,21 +87,23 @@ class SynchronousGossip:
         return self._phases[-1].epoch == self._peers.epoch
 
     def state(self) -> State:
-        """Return what a checkpoint keeps, between two rounds."""
+        """Return what a checkpoint keeps, between two rounds: the newest phase has begun, or begins now."""
         ends = {"last_round": self._last_round} if self._last_round < self._planned_round else {}  # announced
-        phase = self._phases[0]
+        phase = self._phases[-1]
         kept = under("compression", phase.compression.state()) if phase.compression else {}
-        changed = {"epoch": phase.epoch} if phase.epoch else {}
+        changed = {"epoch": phase.epoch, "since": phase.since} if phase.epoch else {}
         kept |= under("model", self._model.state()) | under("steps", self._counts.state())
         return {"weight": self._weight, **ends, **changed, **kept}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``. After a change of the membership, workers know nothing of each other's models."""
+        """Inverse of ``state``."""
         self._weight, self._peers.last = state["weight"], state.get("last_round", self._planned_round)
         self._model.load_state(below("model", state))
         self._counts.load_state(below("steps", state))
+        if "epoch" in state:
+            self._phases = [self._phase(state["epoch"], state["since"])]
         compression = self._phases[0].compression
-        if compression is not None and "epoch" not in state:
+        if compression is not None:
             compression.load_state(below("compression", state))
 
     def give(self) -> State:
@@ -131,9 +133,14 @@ class SynchronousGossip:
         mixing = self._make_mixing(tuple(joined_in))
         return MixingRounds(epoch, since, joined_in, mixing, self._make_compression(mixing, epoch == 0))
 
-    async def run(self, evaluation: Evaluation, first_round: int, keep: Keep) -> int:
-        """Do all rounds up to the last, on which all workers agree. Return their number."""
+    async def run(self, evaluation: Evaluation, first_round: int, keep: Keep, *, joins: bool) -> int:
+        """Do all rounds up to the last, on which all workers agree. Return their number.
+
+        ``joins``: the run is in progress.
+        """
         reached, round_ = False, first_round
+        if joins:
+            await keep(round_ - 1)  # where the others are
         while True:
             while not self._agrees:
                 await self._peers.agreed()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from testbed.engine.inbox import Handler, Mail
 from testbed.messages import Message, MessageKind
@@ -16,6 +17,8 @@ from testbed.policy.overlay.netstorm import Detours
 from testbed.policy.overlay.parents import Parents
 from testbed.state import State, below, under
 from testbed.world import World
+
+T = TypeVar("T")
 
 CONTROL_PRIORITY = 1 << 20  # ASK and TELL overtake the transfers that they are about
 
@@ -79,7 +82,7 @@ class InOrder:
             yield following
 
 
-class OverlayNode:
+class OverlayNode(ABC):
     """What the root and the members of a group have in common: chunks, once keys are declared, and values passed on."""
 
     def __init__(self, world: World, group: OverlayGroup) -> None:
@@ -104,9 +107,15 @@ class OverlayNode:
 
     def state(self) -> State:
         """Return what a checkpoint keeps, between two rounds: nothing is under way, so nothing waits for a link."""
+        state: State = {"trees": trees_text(self._trees)} | under("policy", self._group.policy.state())
         if self._group.detours is not None:
             self._group.detours.clear()
-        return {"trees": trees_text(self._trees)} | under("policy", self._group.policy.state())
+            state["avoided"] = json.dumps(self._group.detours.avoided)
+        return state | ({"regrouped": json.dumps(self._regrouped())} if self._group.continues else {})
+
+    @abstractmethod
+    def _regrouped(self) -> dict[str, Any]:
+        """Return what this node knows of members that were lost, or have joined; keys are texts."""
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Inverse of ``state``; to be called before keys are declared."""
@@ -116,6 +125,8 @@ class OverlayNode:
         """Continue from the state of a checkpoint; keys have been declared."""
         self._trees = trees_of(state["trees"])
         self._group.policy.load_state(below("policy", state))
+        if self._group.detours is not None:
+            self._group.detours.avoid(json.loads(state["avoided"]))
 
     def _new_trees(self) -> dict[int, Parents]:
         elements = {name: sum(chunk.sizes.values()) for name, chunk in self._chunks.items()}
@@ -147,6 +158,11 @@ class OverlayNode:
 def named(generation: int) -> dict[str, int]:
     """Return the metadata that name a generation of trees or schedules; empty for the first."""
     return {"generation": generation} if generation > 0 else {}
+
+
+def by_number(content: Mapping[str, T]) -> dict[int, T]:
+    """Return what JSON has made texts of, by number again."""
+    return {int(number): value for number, value in content.items()}
 
 
 def trees_text(trees: Mapping[int, Parents]) -> str:

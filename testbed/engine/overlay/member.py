@@ -18,6 +18,7 @@ from testbed.engine.overlay.group import (
     OverlayGroup,
     OverlayMail,
     OverlayNode,
+    by_number,
     named,
     with_meta,
 )
@@ -73,8 +74,19 @@ class OverlayMember(OverlayNode):
     def state(self) -> State:
         return super().state() | {"measured": json.dumps(self._measured)}
 
+    def _regrouped(self) -> dict[str, Any]:
+        return {
+            "generation": self._generation, "first": self._first_generation, "agreed": self._agreed,
+            "epoch": self._epoch, "joined": self._joined, "heard": self._heard,
+        }  # fmt: skip
+
     def _resume(self, state: Mapping[str, Any]) -> None:
         super()._resume(state)
+        if "regrouped" in state:
+            known = json.loads(state["regrouped"])
+            self._generation, self._first_generation = known["generation"], known["first"]
+            self._epoch, self._agreed = known["epoch"], by_number(known["agreed"])
+            self._joined, self._heard = by_number(known["joined"]), by_number(known["heard"])
         self._measured = {int(chunk): measured for chunk, measured in json.loads(state["measured"]).items()}
 
     # ---- up -----------------------------------------------------------------------------------------------------

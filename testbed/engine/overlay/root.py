@@ -6,6 +6,7 @@ every server schedules its own keys.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from testbed.engine.overlay.group import (
     OverlayGroup,
     OverlayMail,
     OverlayNode,
+    by_number,
     named,
     trees_of,
     trees_text,
@@ -71,7 +73,9 @@ class Root(OverlayNode):
 
     def declare(self, sizes: Mapping[int, int]) -> None:
         super().declare(sizes)
-        self._planned_trees = self._planned_trees or self._new_trees()
+        if self._resumed:
+            return
+        self._planned_trees = self._new_trees()
         starting = tuple(rank for rank in self._ranks.values() if rank not in self._group.late)
         self._together = dict.fromkeys(self._chunks, () if self._generation else starting)
         if self._group.late and isinstance(self._policy, ScheduledOverlay):
@@ -83,9 +87,28 @@ class Root(OverlayNode):
     def state(self) -> State:
         return super().state() | {"planned": trees_text(self._planned_trees)}
 
+    def _regrouped(self) -> dict[str, Any]:
+        return {
+            "generation": self._generation, "absent": sorted(self._absent), "joined": self._joined,
+            "together": self._together, "spread": self._spread_round,
+        }  # fmt: skip
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        if "regrouped" in state:  # before the server is told who is absent
+            self._absent = set(json.loads(state["regrouped"])["absent"])
+
     def _resume(self, state: Mapping[str, Any]) -> None:
         super()._resume(state)
         self._planned_trees = trees_of(state["planned"])
+        if "regrouped" in state:
+            known = json.loads(state["regrouped"])
+            self._generation, self._joined = known["generation"], by_number(known["joined"])
+            self._spread_round = by_number(known["spread"])
+            self._together = {chunk: tuple(ranks) for chunk, ranks in by_number(known["together"]).items()}
+        if isinstance(self._policy, ScheduledOverlay):
+            for chunk, ranks in self._together.items():
+                self._policy.regroup(chunk, [self._group.members[rank] for rank in ranks])
 
     # ---- up -----------------------------------------------------------------------------------------------------
 
@@ -227,11 +250,13 @@ class Root(OverlayNode):
     def on_member_lost(self, member: str) -> None:
         """End all rounds that are under way without relays, if ``member`` was to pass something on."""
         rank = self._ranks[member]
+        if rank in self._absent:
+            return
         self._absent.add(rank)
         self._joined.pop(rank, None)
         if self._group.detours is not None:
             self._group.detours.avoid(self._absent)
-        if rank in self._group.late if not self._chunks else all(rank not in each for each in self._together.values()):
+        if self._chunks and all(rank not in each for each in self._together.values()):
             return
         self._generation += 1
         self._together = dict.fromkeys(self._chunks, ())

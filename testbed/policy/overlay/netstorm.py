@@ -98,6 +98,11 @@ class Detours:
         self._free_s: dict[int, float] = {}  # when all that was handed over to a neighbour will have left
         self._avoided: frozenset[int] = frozenset()
 
+    @property
+    def avoided(self) -> list[int]:
+        """Return the members through which it takes no detour, in order."""
+        return sorted(self._avoided)
+
     def avoid(self, ranks: Collection[int]) -> None:
         """Take no detour through these members, which are lost."""
         self._avoided = frozenset(ranks)

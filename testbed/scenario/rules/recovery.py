@@ -49,7 +49,7 @@ def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
             f"the others cannot go on without a node here: {reason}",
             f"write 'restart', or {_without_relays()} with {kinds(SYNC, lambda sync: not sync.waits)}, "
             f"{kinds(SYNC, lambda sync: sync.holds)} on one tier at most, "
-            "gradients for its optimizer, no checkpoints, no script; or a paradigm without servers: "
+            "gradients for its optimizer, no script; or a paradigm without servers: "
             f"{kinds(PARADIGMS, lambda each: not each.tiers and not each.library)}",
         )
 
@@ -73,8 +73,6 @@ def _stuck(scenario: Scenario) -> str:
     tier1, tier2 = scenario.sync.tier1.declared, scenario.sync.tier2.declared
     if any(not _regroups(overlay.declared, sync.declared) for overlay, sync in _groups(scenario)):
         return "a relay takes contributions of others along, which belong to no round that is repeated without it"
-    if scenario.checkpoint.every > 0:
-        return "a checkpoint is the state of all nodes after one round, and servers alone know which round one joins in"
     if updates_on_workers(scenario) and pushed(scenario) is Contribution.GRADIENT:
         return "servers have sums of gradients, and parameters and the optimizer's state are on workers only"
     if tiers_of(scenario) == 2 and tier2.holds and not tier1.waits:

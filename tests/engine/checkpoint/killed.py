@@ -32,8 +32,7 @@ def run_until(plan: Plan, directory: Path, kill_s: float | None = None) -> list[
     shutil.rmtree(directory / "events", ignore_errors=True)
     files, due = checkpoint_files(plan, directory, lambda line: None), FaultClock(plan)
     if files is not None and files.resumed is not None:
-        instant = files.resumed.instant
-        due.resumed(files.resumed.round, instant.at_s, instant.training_since_s)
+        due.resumed(files.resumed.round, files.resumed.instant, files.resumed.members.missing)
     simulation = Simulation(plan, directory, lambda line: None, SimulationOptions(due=due))
     simulation.start(partial(make_role, files=files))
     if kill_s is not None:
