@@ -150,6 +150,13 @@ def resumed_round(checkpoint: Path) -> int:
     return int(json.loads((checkpoint / _MANIFEST).read_text())["round"])
 
 
+def resumed_members(checkpoint: Path) -> tuple[float, frozenset[str]]:
+    """Return the seconds of training until then, and who did not run."""
+    members = json.loads((checkpoint / _MANIFEST).read_text()).get("members", {})
+    waiting = set(members.get("waiting", ()))
+    return members.get("trained_s", 0.0), frozenset(name for name in members.get("absent", ()) if name not in waiting)
+
+
 def checkpoint_parts(checkpoint: Path, nodes: frozenset[str]) -> Iterator[Content]:
     """Yield messages with those parts of a checkpoint that ``nodes`` need."""
     about = json.loads((checkpoint / _MANIFEST).read_text())

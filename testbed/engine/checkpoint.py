@@ -7,9 +7,9 @@
 3. The scheduler makes the files a checkpoint (``commit``) and releases everyone.
 
 Where nodes may be lost and join, all who take part meet. A worker that joins begins with a round that none of the
-others at the barrier has begun, so before its first round it has the values of the same cut, and meets them there. From
-the first barrier to the end, no node is let in. If one is lost, all write once more, as the others' states say who takes
-part. The manifest holds the membership: a run that resumes begins with those who took part.
+others at the barrier has begun, so before its first round it has the values of the same cut, and meets them there.
+From the first barrier to the end, no node is let in. If one is lost, all write once more, as the states of the others
+say who takes part. The manifest holds the membership: a run that resumes begins with those who took part.
 
 A run that resumes begins at the second barrier: all nodes have loaded their states. In virtual time its scheduler
 releases them when the run before it did (``World.settle``), so that also times and all that follows from them, such as

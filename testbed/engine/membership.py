@@ -36,8 +36,8 @@ class Membership:
     joined       of a run without servers: the nodes that have joined before it, each with its epoch
 
     The callbacks are to be set before messages are read: ``on_members_lost(nodes, epoch)`` for nodes that are lost or
-    have left, ``on_failover(server, successor)``, ``on_checkpoint(round)`` at servers: the workers stand still, and ``on_ready()``. In a
-    run without servers: ``on_members_joined(nodes, epoch)``, and ``on_agreed`` (``engine.agreement``).
+    have left, ``on_failover(server, successor)``, ``on_checkpoint(round)`` at servers: the workers stand still, and
+    ``on_ready()``. In a run without servers: ``on_members_joined(nodes, epoch)``, ``on_agreed`` (``engine.agreement``).
     """
 
     def __init__(self, world: World, inbox: Inbox, plan: Plan) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from torch import Tensor
@@ -55,7 +56,7 @@ def make_role(
     if node.role == "scheduler":
         return Scheduler(plan, files)
     if node.role == "replica":
-        return _replica(plan, node)
+        return _replica(plan, node, files)
     if node.role != "worker":
         return _server(plan, node, files)
     if MODELS[plan.training.model.kind].takes == SCRIPT:
@@ -136,17 +137,7 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
             membership.on_failover = upstream.fail_over_to
         memories: dict[str, Stateful] = {"server": server}
         memories |= ({"overlay": relayed[2]} if relayed else {}) | ({"blocks": blocks} if blocks else {})
-
-        def on_ready() -> None:
-            """Load the state before any message of a child; a server that joins a run in progress has none."""
-            checkpointer = Checkpointer(world, membership, plan, files)
-            checkpointer.serve(lambda: joined(memories))
-            if checkpointer.resumed:
-                server.begin_at(checkpointer.first_round)
-                take_over(memories, checkpointer.state)
-                world.spawn(checkpointer.resume(), "resume")
-
-        membership.on_ready = on_ready
+        _keep(session, plan, files, server, memories)
         await session.join()
         server.on_members_absent(membership.absent)
         overlays.join(membership)
@@ -160,6 +151,24 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     return run
 
 
+def _keep(
+    session: Session, plan: Plan, files: CheckpointFiles | None, server: Server, memories: Mapping[str, Stateful]
+) -> None:
+    """Let checkpoints hold the ``memories`` of ``server``; to be called before the session joins."""
+    world, membership = session.world, session.membership
+
+    def on_ready() -> None:
+        """Load the state before any message of a child; a server that joins a run in progress has none."""
+        checkpointer = Checkpointer(world, membership, plan, files)
+        checkpointer.serve(lambda: joined(memories))
+        if checkpointer.resumed:
+            server.begin_at(checkpointer.first_round)
+            take_over(memories, checkpointer.state)
+            world.spawn(checkpointer.resume(), "resume")
+
+    membership.on_ready = on_ready
+
+
 def _on_members_lost(
     server: Server, membership: Membership, overlays: NodeOverlays, nodes: list[str], epoch: int
 ) -> None:
@@ -167,7 +176,7 @@ def _on_members_lost(
     server.on_members_lost(nodes, epoch)
 
 
-def _replica(plan: Plan, node: NodePlan) -> Role:
+def _replica(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     """Return the role of a replica: a server that is told every update, until children come because its own is lost."""
     (followed,) = plan.with_role("global_server")
 
@@ -179,6 +188,7 @@ def _replica(plan: Plan, node: NodePlan) -> Role:
         server = Server(world, mail, policy, make_codec, top, aggregation_weights(plan, followed), world.send)
         mail.on_updated, mail.on_joined = lambda round_: server.begin_at(round_ + 1), server.resume_member
         session.membership.on_members_lost = server.on_members_lost
+        _keep(session, plan, files, server, {"server": server})
         await session.join()
         server.on_members_absent(session.membership.absent)
         await session.ended()
@@ -192,7 +202,9 @@ def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: 
         store = _store(plan, node, world, inbox, overlays)
         counts_rounds = not SYNC[plan.technique.sync_tier1.kind].waits
         may_join_late = plan.recovery.on_failure == "continue"
-        return ParentServers(world, store, contribution_weight(plan, node), counts_rounds, may_join_late)
+        workers = len([worker for worker in plan.training_workers if node.name in worker.parents])
+        pushes_per_round = max(1, workers) if counts_rounds else 0
+        return ParentServers(world, store, contribution_weight(plan, node), pushes_per_round, may_join_late)
     make_state, replicas = parameter_state_maker(plan), plan.with_role("replica")
     if replicas:
         return ReplicatedRootStore(world, inbox, make_state, replicas[0].name, place_of(plan, node))

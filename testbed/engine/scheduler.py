@@ -314,13 +314,8 @@ class Scheduler:
     # ---- checkpoints: tasks, while which nodes may be lost --------------------------------------------------------
 
     def _savers(self) -> set[str]:
-        """Return who writes a checkpoint: the workers and servers that take part."""
-        present = set(self._ledger.present())
-        return {
-            node.name for node in self._plan.nodes
-            if node.name in present
-            and (node.name in self._training_workers or node.role in ("server", "global_server"))
-        }  # fmt: skip
+        """Return who writes a checkpoint: the workers, servers and replicas that take part."""
+        return {name for name in self._ledger.present() if name in self._training_workers or name not in self._workers}
 
     def _saving_in_order(self) -> list[str]:
         """Return who writes, in the Plan's order: a resumed run cannot repeat the one in which they came."""

@@ -32,7 +32,7 @@ class Session:
         world.record("start", role=node.role, data_center=node.data_center)
         self.inbox = Inbox(world)
         self.membership = Membership(world, self.inbox, plan)
-        self._world, self._role = world, node.role
+        self.world, self._role = world, node.role
         self._loading: LoadingTrainer | None = None
         self._reading: Future[None]
 
@@ -40,13 +40,13 @@ class Session:
         """Let ``learner`` load its samples through this node, and record what its guard finds."""
         self._loading = loading_of(learner)
         if self._loading is not None:
-            self._loading.open(self._world, self.inbox)
+            self._loading.open(self.world, self.inbox)
         if isinstance(learner, Guarded):
-            learner.record = self._world.record
+            learner.record = self.world.record
 
     async def join(self) -> None:
         """Start reading messages, and register; return when every node of the Plan has registered."""
-        self._reading = self._world.spawn(self.inbox.run(), "inbox")
+        self._reading = self.world.spawn(self.inbox.run(), "inbox")
         await self.membership.join()
 
     async def finish(self, leaves: bool = False) -> None:
@@ -63,6 +63,6 @@ class Session:
 
     async def record_final(self, values: list[Tensor], **fields: Any) -> list[Tensor]:
         """Record the hash of the values that this node ends with, and return them."""
-        sha256 = await self._world.aside(lambda: values_sha256(values))
-        self._world.record("final", role=self._role, **fields, parameters_sha256=sha256)
+        sha256 = await self.world.aside(lambda: values_sha256(values))
+        self.world.record("final", role=self._role, **fields, parameters_sha256=sha256)
         return values

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
 from torch import Tensor
 
 from testbed.engine.aggregation import AggregatedPush
@@ -73,18 +74,18 @@ class Upstream(ABC):
 class ParentServers(Upstream):
     """The tier above, reached through a ``KVWorker``.
 
-    weight          what this server counts for in a mean over its tier
-    counts_rounds   number what goes up by itself: where workers do not wait for each other, two of them may push the
-                    same round of theirs, and each push is a round of this server
-    may_join_late   declare nothing before ``admit``: a declaration without the membership epoch would be taken for
-                    one from before this server was lost
+    weight            what this server counts for in a mean over its tier
+    pushes_per_round  of the workers below, if it numbers what goes up by itself: where they do not wait for each other,
+                      two of them may push the same round of theirs, and each push is a round of this server; else 0
+    may_join_late     declare nothing before ``admit``: a declaration without the membership epoch would be taken for
+                      one from before this server was lost
     """
 
     def __init__(
-        self, world: World, store: KVWorker, weight: float = 1.0, counts_rounds: bool = False,
+        self, world: World, store: KVWorker, weight: float = 1.0, pushes_per_round: int = 0,
         may_join_late: bool = False,
     ) -> None:  # fmt: skip
-        self._world, self._store, self._weight, self._counts_rounds = world, store, weight, counts_rounds
+        self._world, self._store, self._weight, self._pushes_per_round = world, store, weight, pushes_per_round
         self._admitted: Future[None] = world.future()
         if not may_join_late:
             self._admitted.set_result(None)
@@ -93,7 +94,8 @@ class ParentServers(Upstream):
 
     @property
     def first_control(self) -> ReplyControl:  # type: ignore[override]
-        return self._store.first_control
+        control = self._store.first_control
+        return replace(control, begin=control.begin // self._pushes_per_round) if self._pushes_per_round else control
 
     def admit(self, epoch: int) -> None:
         """Note that this server takes part since membership epoch ``epoch``."""
@@ -126,9 +128,9 @@ class ParentServers(Upstream):
         return await self._store.value(total.key, round_)
 
     def _round_of(self, total: AggregatedPush) -> int:
-        if not self._counts_rounds:
+        if not self._pushes_per_round:
             return total.round
-        round_ = self._next_round.get(total.key, self.first_control.begin)
+        round_ = self._next_round.get(total.key, self._store.first_control.begin)
         self._next_round[total.key] = round_ + 1
         return round_
 

@@ -139,6 +139,9 @@ class Worker:
             await self._membership.barrier(TRAIN, self._training_workers, deadline_s)
         absent = self._membership.absent if self._checkpointer.resumed else ()
         self._evaluation.begin(self._plan.training.rounds, self._training_workers, absent)
+        before = self._store.first_control
+        if joining and self._checkpointer.due(before.begin - 1) and not before.last:
+            await self._checkpointer.save(before.begin - 1, self._state)  # where the others are
         return await self._train()
 
     async def _agree_on_first_values(self, joining: bool) -> None:
@@ -179,8 +182,6 @@ class Worker:
     async def _train(self) -> int:
         first_control = self._store.first_control
         first = max(self._checkpointer.first_round, first_control.begin)
-        if self._membership.joined_late and self._checkpointer.due(first - 1) and not first_control.last:
-            await self._checkpointer.save(first - 1, self._state)  # at which the others are
         round_ = first - 1
         for round_ in range(first, 0 if first_control.last else self._plan.training.rounds):
             values = await self._round(round_, self._assigned_steps or self._declared_steps(round_))

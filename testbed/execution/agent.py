@@ -218,7 +218,9 @@ class Agent:
             self._endpoints.meet({node: (host, port) for node, (host, port) in asked["addresses"].items()})
         failures = failure_files(self._plan, self._directory)
         checkpoints = checkpoint_files(self._plan, self._directory, self._warn)
+        resumed = checkpoints.resumed if checkpoints is not None else None
         launch = Launch(
+            absent=frozenset(resumed.members.missing) if resumed is not None else None,
             make_role=role_maker(self._plan, checkpoints, failures), event_directory=self._directory / files.EVENTS,
             epoch_ns=asked["epoch_ns"], failures=failures, endpoints=self._endpoints,
             credentials=credentials(self._ticket, asked["attempt"], self._tls), enter=self._enter(),

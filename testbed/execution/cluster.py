@@ -69,7 +69,7 @@ def run_with(starter: AgentStarter, plan: Plan, directory: Path, report: Progres
 
 def run_attempts(plan: Plan, directory: Path, report: Progress, epoch_ns: int, agents: Agents) -> None:
     """Run all nodes to their end by agents, and again where the plan says so; see ``attempt_until_done``."""
-    from testbed.cluster.files import newest_checkpoint, resumed_round
+    from testbed.cluster.files import newest_checkpoint, resumed_members, resumed_round
     from testbed.cluster.processes import AgentProcesses
     from testbed.realtime.fleet import Fleet, Launch
 
@@ -82,6 +82,9 @@ def run_attempts(plan: Plan, directory: Path, report: Progress, epoch_ns: int, a
         return AgentProcesses(plan, agents, next(numbers), wake, checkpoint)
 
     def fleet(attempts: Attempts) -> Fleet:
+        checkpoint = newest_checkpoint(directory)
+        if checkpoint is not None:
+            attempts.clock.goes_on(resumed_round(checkpoint), *resumed_members(checkpoint))
         launch = Launch(
             make_role=_elsewhere, event_directory=directory / "events", epoch_ns=epoch_ns, due=attempts.clock,
             on_fault=attempts.on_fault,

@@ -46,10 +46,14 @@ def run_nodes(plan: Plan, directory: Path, report: Progress, epoch_ns: int, ente
     failures = failure_files(plan, directory)
 
     def fleet(attempts: Attempts) -> Fleet:
+        files = checkpoint_files(plan, directory, report)
+        if files is not None and files.resumed is not None:
+            members = files.resumed.members
+            attempts.clock.goes_on(files.resumed.round, members.trained_s, members.missing)
         launch = Launch(
-            make_role=role_maker(plan, checkpoint_files(plan, directory, report), failures),
-            event_directory=directory / "events", enter=enter, epoch_ns=epoch_ns, due=attempts.clock,
-            on_fault=attempts.on_fault, failures=failures,
+            make_role=role_maker(plan, files, failures), event_directory=directory / "events", enter=enter,
+            epoch_ns=epoch_ns, due=attempts.clock, absent=attempts.clock.absent, on_fault=attempts.on_fault,
+            failures=failures,
             new_loop=precise_loop if plan.exact is not None else None,
         )  # fmt: skip
         return Fleet(plan, launch)

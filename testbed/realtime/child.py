@@ -51,6 +51,7 @@ class Launch:
         limits: Bounds on connections.
         epoch_ns: The run's start on CLOCK_MONOTONIC, from which all times count; default: when ``Fleet`` is made.
         due: The faults that are still to happen; None means all of the plan's.
+        absent: The nodes that do not run when the run begins; None means those that join later.
         on_fault: Called for each fault when it happens.
         failures: What failed scripts leave behind; None in a run without scripts.
         new_loop: Makes the event loop of a node; None means asyncio's own.
@@ -65,6 +66,7 @@ class Launch:
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     epoch_ns: int | None = None
     due: FaultClock | None = None
+    absent: frozenset[str] | None = None
     on_fault: OnFault = lambda due, now_s: None
     failures: FailureFiles | None = None
     new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None

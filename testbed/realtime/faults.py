@@ -44,8 +44,10 @@ class FaultInjector:
 
     def take(self, line: dict[str, Any]) -> None:
         """Follow the run's rounds by the nodes' lines of progress."""
-        if line["kind"] == "train":
+        if line["kind"] == "train" and self._due.training_since_s is None:
             self._due.started(line["t"])
+            for due in self._due.past:  # of a run that goes on: its nodes are as they were then
+                self.effects.apply(due)
         elif line["kind"] == "round":
             self._due.finished(line["round"], line["t"])
 

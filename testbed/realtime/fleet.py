@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from testbed.errors import Interrupted, NodeLost, RunFailed, TestbedError, WaitTimeout
-from testbed.plan.fault_clock import FaultClock, expendable, late_comers
+from testbed.plan.fault_clock import FaultClock, expendable
 from testbed.plan.model import Plan, monitor_of
 from testbed.realtime.child import Launch
 from testbed.realtime.faults import FaultInjector
@@ -77,6 +77,7 @@ class Fleet:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoch_ns = launch.epoch_ns or time.monotonic_ns()
         due = launch.due or FaultClock(plan)
+        self._absent = due.absent
         self._faults = FaultInjector(plan, due, self._epoch_ns, self._signal, self._start_again, launch.on_fault)
 
     def run(self, on_progress: Progress = lambda line: None) -> list[NodeExit]:
@@ -87,13 +88,12 @@ class Fleet:
         self._on_progress = on_progress
         self._started_s = time.monotonic()
         self._status = FleetStatus(self._started_s)
-        late = late_comers(self._plan)
         try:
             with (
                 _signals_call(self.stop),
                 self._start_processes(self._plan, self._launch, self._epoch_ns, self._wake) as self._processes,
             ):
-                present = [node.name for node in self._plan.nodes if node.name not in late]
+                present = [node.name for node in self._plan.nodes if node.name not in self._absent]
                 self._processes.start(present, self._faults.training_since_s)
                 while self._processes:
                     self._turn()

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from testbed.ids import data_center_of, link_name
 from testbed.messages import Message, encode_header
-from testbed.plan.fault_clock import expendable, late_comers
+from testbed.plan.fault_clock import expendable
 from testbed.plan.model import UNSHAPED, monitor_of
 from testbed.realtime.acceptor import Acceptor
 from testbed.realtime.auth import BEAT, DATA, HandshakeResult, Hello, Keys
@@ -56,9 +56,8 @@ class Network:
         self._outgoing_keys: dict[str, Keys] = {}
         self._incoming: dict[tuple[str, str], Connection] = {}  # by peer and purpose
         self._heartbeats = Heartbeats(plan.timeouts)
-        late = late_comers(plan)
         # peers that have left, or that join later; a node that joins is told who has not joined yet
-        self._left = set(() if node in late or setup.since_s is not None else late)
+        self._left = set(() if node in setup.absent or setup.since_s is not None else setup.absent)
         self._peer_left = asyncio.Event()
         self._expendable = expendable(plan)
         self._udp: Udp | None = None

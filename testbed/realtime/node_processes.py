@@ -29,6 +29,7 @@ from functools import partial
 from typing import Any, Protocol, Self
 
 from testbed.garbage import frozen_garbage
+from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.auth import new_credentials
 from testbed.realtime.child import HELD_SIGNALS, Launch, run_child
@@ -96,6 +97,7 @@ class NodeProcesses:
         self._credentials = launch.credentials or new_credentials(plan.transport.tls)
         self._endpoints = launch.endpoints or Endpoints(plan, in_namespaces=launch.enter is not None)
         self._kills = OomKills.now()
+        self._absent = frozenset(late_comers(plan)) if launch.absent is None else launch.absent
         self._number = {node.name: number for number, node in enumerate(plan.nodes)}
         self._tokens = Tokens.make(launch.cores, len(plan.nodes))
         used = {node.device.index for node in plan.nodes if _is_on_gpu(node)}
@@ -168,7 +170,7 @@ class NodeProcesses:
             plan=self._plan, name=node.name, addresses=self._endpoints.addresses,
             listener=self._endpoints.listener(node.name), credentials=self._credentials, epoch_ns=self._epoch_ns,
             tokens=self._tokens_of(node), limits=self._launch.limits, since_s=since_s,
-            source=self._endpoints.source, beside=self._endpoints.beside,
+            source=self._endpoints.source, beside=self._endpoints.beside, absent=self._absent,
         )  # fmt: skip
 
     def _tokens_of(self, node: NodePlan) -> Tokens:

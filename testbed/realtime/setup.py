@@ -45,6 +45,7 @@ class NodeSetup:
         since_s: When training began in seconds of the run, if it did before this node was started.
         source: IP address that this node connects from, and receives datagrams at; default: where it is reached.
         beside: The nodes of this machine, itself included; default: all.
+        absent: The nodes that did not run when the run began.
     """
 
     plan: Plan
@@ -58,6 +59,7 @@ class NodeSetup:
     since_s: float | None = None
     source: str = ""
     beside: frozenset[str] | None = None
+    absent: frozenset[str] = frozenset()
 
     @property
     def bound(self) -> Address:

@@ -56,6 +56,11 @@ class FailureNotifier:
             target.outbox.forget(source.node)
         target.inbox.deliver(envelope)
 
+    def begin_anew(self) -> None:
+        """All connections begin anew, over which nothing is in flight: no process that was lost is heard any more."""
+        self._numbers.clear()
+        self._newest.clear()
+
     def on_restarted(self, successor: SimulatedWorld) -> None:
         """A lost node is back, as ``successor``."""
         self._numbers[successor] = len(self._numbers) + 1

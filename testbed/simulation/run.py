@@ -308,8 +308,9 @@ class Simulation:
             return None
         for world in self._worlds.values():
             world.outbox.begin_anew()
-        self._network.begin_anew(self.clock.now)
+        self._notifier.begin_anew()
         now = self.clock.now
+        self._network.begin_anew(now)
         paused_s = {
             name: world.state.paused_until_s for name, world in self._worlds.items()
             if name not in self.exits and world.state.paused_until_s > now

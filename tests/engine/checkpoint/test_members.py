@@ -1,0 +1,111 @@
+"""Checkpoints of runs that go on without lost nodes: who took part is part of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from testbed.engine.checkpoint import CheckpointFiles
+from testbed.plan.model import Plan
+from tests.engine.checkpoint.killed import Event, resumed_at, run_until, story
+from tests.faults.runs import CONTINUE, faults, plan_of, run
+
+EVERY = ("checkpoint.every=2", "training.evaluate_every=2")
+RETURNS = "kind: kill, node: east/worker1, round: 4, for: 200 ms"
+SITE_RETURNS = "kind: kill, data_center: east, round: 4, for: 300 ms"
+JOINS = "kind: join, data_center: west, at: 500 ms"
+LEAVES = "kind: leave, node: west/worker0, round: 5"
+AT_WORKER = "optimizer={kind: adam, learning_rate: 0.01, at: worker}"
+REPLICA = "recovery={on_failure: continue, replicas: 1}"
+CASES: dict[str, tuple[str, ...]] = {
+    "worker": (faults(RETURNS, LEAVES),),
+    "site": ("data_centers[hub].global_servers=2", faults(SITE_RETURNS)),
+    "joins": ("codec=bisparse", faults(JOINS, RETURNS)),
+    "asynchronous": ("sync={tier1: tap, tier2: tap}", faults(SITE_RETURNS)),
+    "reports": ("sync=esync", AT_WORKER, faults(RETURNS)),
+    "layers": ("order=p3", faults(RETURNS)),
+    "replica": (faults("kind: kill, node: hub/global0, round: 5", RETURNS), REPLICA),
+    "dgt": ("order={kind: dgt, block: 128 bytes, k: 0.2, adaptive: false}", faults(RETURNS)),
+    "schedules": ("overlay={kind: tsengine, ports: 1, chunk: 1 KB}", faults(RETURNS)),
+    "trees": ("paradigm=ps", "overlay={kind: tree, degree: 1}", faults(RETURNS)),
+    "evaluator": ("paradigm=allreduce", faults("kind: kill, node: hub/worker0, round: 4")),
+    "gossip": ("paradigm={kind: gossip, algorithm: sgp}", "codec=topk", faults(RETURNS)),
+    "pairs": ("paradigm={kind: gossip, algorithm: adpsgd}", faults(RETURNS)),
+}
+
+
+def resumed(plan: Plan, directory: Path, chance: Random) -> tuple[list[Event], list[Event], list[Event]]:
+    """What a run does after an instant at which it was killed, if it was not; what it does resumed; and all of that."""
+    whole = run_until(plan, directory / "whole")
+    times = [event["t"] for event in whole if event["kind"] == "checkpoint"]
+    run_until(plan, directory / "killed", chance.uniform(times[len(times) // 2], whole[-1]["t"]))
+    since_s = resumed_at(directory / "killed", plan)
+    again = run_until(plan, directory / "killed")
+    return story(whole, since_s), story(again, since_s), again
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_goes_on_with_those_who_took_part(name: str, tmp_path: Path) -> None:
+    expected, found, _ = resumed(
+        plan_of(*EVERY, CONTINUE, "training.model={kind: mlp, layers: 0}", *CASES[name]), tmp_path, Random(name)
+    )
+    assert found == expected != []
+
+
+def test_who_was_lost_stays_lost(tmp_path: Path) -> None:
+    plan = plan_of(*EVERY, CONTINUE, faults("kind: kill, data_center: east, round: 2"))
+    expected, found, events = resumed(plan, tmp_path, Random(1))
+    assert found == expected
+    assert not [event for event in events if event["node"].startswith("east/")]
+    manifest = json.loads((max((tmp_path / "killed" / "checkpoints").glob("ckpt-*")) / "manifest.json").read_text())
+    assert sorted(manifest["members"]["absent"]) == ["east/server0", "east/worker0", "east/worker1"]
+    assert not [node for node in manifest["nodes"].values() if node.startswith("east/")]
+
+
+def test_who_returns_later_returns_to_the_resumed_run(tmp_path: Path) -> None:
+    plan = plan_of(*EVERY, CONTINUE, faults("kind: kill, node: east/worker1, round: 4, for: 700 ms"))
+    whole = run_until(plan, tmp_path / "whole")
+    begins_s = {event["begins"]: event["t"] for event in whole if event["kind"] == "epoch"}
+    run_until(plan, tmp_path / "killed", begins_s[True] - 0.001)
+    since_s = resumed_at(tmp_path / "killed", plan)
+    assert begins_s[False] < since_s < begins_s[True]
+    assert story(run_until(plan, tmp_path / "killed"), since_s) == story(whole, since_s)
+
+
+def test_if_one_is_lost_while_all_write_they_write_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calm = run_until(plan_of(*EVERY, CONTINUE), tmp_path / "calm")
+    barrier_s = (
+        next(event["t"] for event in calm if event["kind"] == "checkpoint") - 0.03
+    )  # they are on their way to it
+    begin_s = next(event["t"] for event in calm if event["kind"] == "train")
+    written: list[tuple[int, str]] = []
+    write = CheckpointFiles.write
+
+    def noted(self: CheckpointFiles, round_: int, node: str, state: object) -> str:
+        written.append((round_, node))
+        return write(self, round_, node, state)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CheckpointFiles, "write", noted)
+    at_ms = round(1e3 * (barrier_s - begin_s))
+    run_until(plan_of(*EVERY, CONTINUE, faults(f"kind: kill, node: west/worker0, at: {at_ms} ms")), tmp_path / "hit")
+    assert written.count((1, "hub/worker0")) == written.count((1, "hub/global0")) == 2
+    assert (1, "west/worker0") in written, "it had written already"
+
+
+@pytest.mark.slow  # 24 s each
+@pytest.mark.parametrize("fault", ["kind: kill, node: east/worker1, round: 4", RETURNS])
+def test_real_processes_go_on_with_those_who_took_part(tmp_path: Path, fault: str) -> None:
+    """Stopped after the fault and resumed: the same bits as without the stop."""
+    texts = (CONTINUE, "checkpoint.every=4", faults(fault))
+    whole = run(tmp_path / "whole", *texts, on="local")
+    assert whole.error is None
+    kept = tmp_path / "whole" / "checkpoints"
+    shutil.copytree(kept / "ckpt-000008", tmp_path / "again" / "checkpoints" / "ckpt-000008")
+    again = run(tmp_path / "again", *texts, on="local")
+    assert again.error is None and min(again.rounds("hub/worker0")) == 8
+    assert again.hashes() == whole.hashes() and len(whole.hashes()) == 1
+    assert bool(again.rounds("east/worker1")) == ("for:" in fault)
