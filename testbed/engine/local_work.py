@@ -106,6 +106,10 @@ class LocalOptimizerWork(OneGradient):
 
     _optimizer: ModelOptimizer
 
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self._learner.load(self._optimizer.values())
+
     def __init__(self, learner: Learner, optimizer: ModelOptimizer, workers: int) -> None:
         super().__init__(learner, optimizer)
         self._workers = workers

@@ -20,6 +20,8 @@ from testbed.world import Future, World
 END = "end"
 CHECKPOINT = "checkpoint/"  # barrier of the workers after a round that is to be kept
 SAVED = "saved/"  # barrier of all nodes that have written their state
+SCRIPTS = "script"  # barrier of all workers' scripts
+BEGUN = "begun"  # of one that has joined: its script comes to those barriers from now on
 
 
 class MembershipChanged(Exception):

@@ -15,6 +15,7 @@ from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.dgt.receiver import block_receiver
 from testbed.engine.dgt.sender import block_route
 from testbed.engine.guard import guarded
+from testbed.engine.handover import handover_of
 from testbed.engine.inbox import Inbox
 from testbed.engine.kvworker import KVWorker, codec_maker
 from testbed.engine.learner import make_learner, shape_of
@@ -31,7 +32,7 @@ from testbed.engine.script.watch import ScriptWatch
 from testbed.engine.script.worker import ScriptWorker, script_job
 from testbed.engine.server import Server
 from testbed.engine.session import Session
-from testbed.engine.slicing import order_of, overlaps, slicer_of
+from testbed.engine.slicing import optimizer_at_top, order_of, overlaps, slicer_of
 from testbed.engine.upstream import ParentServers, Upstream
 from testbed.engine.worker import Departure, Worker, WorkerParts
 from testbed.placing import place_of
@@ -83,12 +84,13 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_libr
         membership.on_failover = store.fail_over_to
         membership.on_members_lost = lambda nodes, epoch: overlays.on_members_lost(nodes, membership.changed_at_s)
         departure = Departure(world, inbox, plan, node)
+        handover = handover_of(world, inbox, membership, plan, optimizer_at_top(plan))
         await session.join()
         store.membership_epoch = membership.epoch
         overlays.join(membership)
         checkpointer = Checkpointer(world, membership, plan, files)
         pushes = await inside_store(world, plan, store, neighbours, make_library) if neighbours else store
-        parts = WorkerParts(pushes, learner, work, membership, checkpointer, departure)
+        parts = WorkerParts(pushes, learner, work, membership, checkpointer, departure, handover)
         worker = PipelinedWorker(world, plan, node, parts, shape) if shape else Worker(world, plan, node, parts)
         rounds = await worker.run()
         await session.finish(worker.leaves)
@@ -102,10 +104,18 @@ def _script(plan: Plan, node: NodePlan, files: CheckpointFiles | None, watch: Sc
 
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
-        store = _store(plan, node, world, session.inbox, NodeOverlays(plan, node, world, session.inbox))
+        inbox, membership = session.inbox, session.membership
+        overlays = NodeOverlays(plan, node, world, inbox)
+        store = _store(plan, node, world, inbox, overlays)
+        membership.on_failover = store.fail_over_to
+        membership.on_members_lost = lambda nodes, epoch: overlays.on_members_lost(nodes, membership.changed_at_s)
+        handover = handover_of(world, inbox, membership, plan, at_top=False)
         await session.join()
-        checkpointer = Checkpointer(world, session.membership, plan, files)
-        worker = ScriptWorker(world, session.membership, store, job, sync_setup.local_steps(plan), checkpointer)
+        store.membership_epoch = membership.epoch
+        overlays.join(membership)
+        checkpointer = Checkpointer(world, membership, plan, files)
+        steps = sync_setup.local_steps(plan)
+        worker = ScriptWorker(world, membership, store, job, steps, checkpointer, handover)
         await worker.run(start_script(plan, node, job, watch))
         await store.leave()
         await session.finish()

@@ -8,7 +8,7 @@ from typing import Any
 from testbed.engine.agreement import AGREE, TRAINED, EpochReports, regroups
 from testbed.engine.checkpoint import CheckpointFiles, Members, commit
 from testbed.engine.collection import TRAIN, collected_at, collector_of, training
-from testbed.engine.membership import CHECKPOINT, END, SAVED
+from testbed.engine.membership import BEGUN, CHECKPOINT, END, SAVED, SCRIPTS
 from testbed.errors import RunFailed
 from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import late_comers
@@ -257,7 +257,7 @@ class Scheduler:
             return self._saving is not None and set(arrived).issuperset(self._saving)
         if name == TRAINED and self._regroups:
             return self._trained.union(arrived).issuperset(self._members())
-        if name == TRAIN and self._plan.recovery.on_failure == "continue":
+        if name in (TRAIN, SCRIPTS) and self._plan.recovery.on_failure == "continue":
             return set(arrived).issuperset(self._starting)
         return len(arrived) >= self._sizes[name]
 
@@ -297,6 +297,8 @@ class Scheduler:
         nodes = self._arrived.pop(name)
         if name == TRAINED:
             self._trained.update(nodes)
+        if name == BEGUN:
+            self._starting.update(nodes)
         if name.startswith(SAVED):
             world.spawn(self._end_checkpoint(world, int(name.removeprefix(SAVED))), "end a checkpoint")
         elif name.startswith(CHECKPOINT):

@@ -99,6 +99,8 @@ class Server:
             effects = self._membership.on_member_lost(member)
             self._begin(effects, f"continue without {member}")
             self._free_stuck_pulls()
+        if self._ended_members:
+            self._world.spawn(self._release([]), "leave, if all others have ended")
         self._upstream.on_members_lost(nodes)
 
     def on_members_absent(self, nodes: Iterable[str]) -> None:
@@ -142,6 +144,7 @@ class Server:
             self.on_members_lost([member], epoch - 1)  # the scheduler's message of that may still be on a slow link
             self._joined_in_epoch[member] = epoch
         self.on_member_declared(member, epoch)
+        self._ended_members.discard(member)
         keys, *columns = (part.tolist() for part in message.parts)
         sizes = dict(zip(keys, columns[0], strict=True))
         widths = {key: width for key, width in zip(keys, columns[1], strict=True) if width} if columns[1:] else {}
@@ -362,7 +365,7 @@ class Server:
             for task in self._running_effects:  # they make the values that the released replies carry
                 await self._world.wait(task, "updates before the last replies")
             await self._carry_out(effects)
-        if self._ended_members.issuperset(self._codecs):
+        if self._ended_members and self._ended_members.issuperset(self._codecs.keys() - self._membership.absent):
             await self._upstream.leave()
 
     def _check_no_endless_wait(self, key: int, round_: int) -> None:

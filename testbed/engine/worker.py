@@ -13,11 +13,12 @@ from torch import Tensor
 
 from testbed.codec.options import ROWS
 from testbed.engine import sync_setup
-from testbed.engine.checkpoint import Checkpointer
+from testbed.engine.checkpoint import Checkpointer, in_main_memory
 from testbed.engine.collection import TRAIN
 from testbed.engine.collectives.inside import InsideStore
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.guard import Guarded
+from testbed.engine.handover import Handover
 from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import LocalResult, LocalWork
@@ -93,6 +94,7 @@ class WorkerParts:
     membership: Membership
     checkpointer: Checkpointer
     departure: Departure
+    handover: Handover | None = None  # where others that join need this worker's state, as it does theirs
 
 
 def _starting_workers(plan: Plan) -> int:
@@ -110,6 +112,9 @@ class Worker:
         self._world, self._plan, self._node = world, plan, node
         self._store, self._learner, self._work = parts.store, parts.learner, parts.work
         self._membership, self._checkpointer, self._departure = parts.membership, parts.checkpointer, parts.departure
+        self._handover = parts.handover
+        if self._handover is not None:
+            self._handover.provide = self._provide
         self._evaluation = Evaluation(world, plan, parts.learner)
         self._widths = table_widths(plan, parts.learner)
         self._needs_reports, self._needs_loss = sync_setup.needs_reports(plan), needs_loss(plan)
@@ -155,6 +160,15 @@ class Worker:
                 await self._store.init(key, value)
         values = await self._store.pull(range(len(self._learner.sizes)))
         await self._work.begin(self._world, values)
+        before = self._store.first_control.begin - 1
+        if self._handover is not None and before >= 0:
+            self._work.load_state(await self._handover.take(before))
+            self._handover.done(before)
+
+    async def _provide(self) -> State:
+        """Return what a worker that joins needs; as work, so that no step is changing it meanwhile."""
+        work = Work("copy", size_bytes=4 * sum(self._learner.sizes))
+        return await self._world.compute(work, lambda: in_main_memory(self._work.state()))
 
     async def _resume(self) -> None:
         """Continue where the checkpoint was made."""
@@ -169,6 +183,8 @@ class Worker:
         self._assigned_steps = int(state["assigned_steps"])
         self._evaluation.load_state(below("evaluation", state))
         self._departure.load_state(below("departure", state))
+        if self._handover is not None:
+            self._handover.done(self._checkpointer.first_round - 1)
 
     async def _state(self) -> dict[str, Any]:
         state: dict[str, Any] = {
@@ -216,6 +232,8 @@ class Worker:
             steps=result.steps, waited_s=round(waited_s, 6),
         )  # fmt: skip
         self._evaluation.after_round(round_)
+        if self._handover is not None:
+            self._handover.done(round_)
         return values
 
     async def _synchronise(self, round_: int, result: LocalResult) -> list[Value]:

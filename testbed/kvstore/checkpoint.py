@@ -30,8 +30,11 @@ def saved_objects(objects: Mapping[str, Any], generators: Generators) -> Tensor:
     return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
 
 
-def load_objects(content: Tensor, objects: Mapping[str, Any]) -> None:
-    """Inverse of ``saved_objects``. Raise ``ScenarioError`` if other objects were kept."""
+def load_objects(content: Tensor, objects: Mapping[str, Any], generators: bool = True) -> None:
+    """Inverse of ``saved_objects``; without its ``generators``, if they are another worker's.
+
+    Raise ``ScenarioError`` if other objects were kept.
+    """
     kept = torch.load(io.BytesIO(content.numpy().tobytes()), weights_only=True)
     if kept["objects"].keys() != objects.keys():
         raise ScenarioError(
@@ -40,6 +43,8 @@ def load_objects(content: Tensor, objects: Mapping[str, Any]) -> None:
         )
     for name, each in objects.items():
         each.load_state_dict(kept["objects"][name])
+    if not generators:
+        return
     name, keys, *others = kept["numpy"]
     torch.set_rng_state(kept["torch"])
     np.random.set_state((name, keys.numpy().astype(np.uint32), *others))

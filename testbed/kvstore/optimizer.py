@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from testbed.errors import ScenarioError
+from testbed.kvstore.checkpoint import load_objects, saved_objects
 from testbed.kvstore.store import KVStore, connect
 
 _ELSEWHERE = "use a synchronisation that waits for all (fsa, bsp, hfa, diloco, esync)"
@@ -68,7 +69,11 @@ class GeoOptimizer(torch.optim.Optimizer):
         self._share()
         self._load(self.store.first_values())
         self._declared = True
-        self.store.holds(self._flat)
+        self.store.holds(self._flat, lambda: saved_objects({"optimizer": self.optimizer}, {}))
+        if self._job.continues and (taken := self.store.take_over()) is not None:
+            parameters, state = taken
+            self._load(parameters)
+            load_objects(state, {"optimizer": self}, generators=False)
         self.store.on_resume.append(self._on_resume)
 
     def _on_resume(self, steps: int) -> None:

@@ -11,9 +11,14 @@ barrier()                              wait for all workers
 untimed(on)                            while ``on``, the script's work is not part of a training step
 score(accuracy, loss)                  as measured by the script on its test set
 resume()                               the step with which the script begins, the local steps of its round, and what
-                                       ``keep`` was given; None unless the run begins with a checkpoint
+                                       ``keep`` was given, here or by a script that this one joins (None: nothing);
+                                       None where the run begins, and the script with it
+first_round()                          the round that a script that has joined a run in progress begins with; else 0
 keep(step, get)                        before ``step``: make a checkpoint if one is due, with what ``get`` returns
-holds(get)                             ``get`` returns the script's parameters, which are its worker's final values
+holds(get, get_optimizer)              ``get`` returns the script's parameters, which are its worker's final values;
+                                       ``get_optimizer`` the state of its optimizer, as bytes
+take_over()                            what another worker's ``get`` and ``get_optimizer`` return after the round
+                                       before ``first_round``; None where parameters are at the servers
 """
 
 from __future__ import annotations
@@ -43,6 +48,7 @@ class ScriptJob:
     site_workers  the workers of its data centre
     sync          the scenario's synchronisation, for messages
     checkpoints   whether the run makes any
+    continues     whether workers may be lost, and scripts join a run in progress
     """
 
     rank: int = 0
@@ -59,6 +65,7 @@ class ScriptJob:
     memory: bool = False
     sync: str = ""
     checkpoints: bool = False
+    continues: bool = False
 
 
 class ScriptSession(Protocol):

@@ -90,6 +90,16 @@ class KVStore:
         """What the scenario says."""
         return self._session.job
 
+    @property
+    def first_round(self) -> int:
+        """The round with which this worker begins: 0, or where its script has joined a run in progress.
+
+        Values are those before that round. ``steps`` begins with its first step.
+        """
+        self._begin()
+        round_: int = self._session.ask("first_round") or 0
+        return round_
+
     def init(self, key: Hashable, tensor: Tensor) -> None:
         """Declare a key, before the first push or pull. Worker 0's value becomes that of all workers."""
         if self._begun is not None:
@@ -182,28 +192,45 @@ class KVStore:
         """Report the end of a local step without an exchange."""
         self._session.ask("step")
 
-    def holds(self, get: Callable[[], list[Tensor]]) -> None:
-        """Set the function that returns the parameters, instead of the last pulled values; used by ``GeoOptimizer``."""
-        self._session.ask("holds", get)
+    def holds(self, get: Callable[[], list[Tensor]], get_optimizer: Callable[[], Tensor]) -> None:
+        """Set the functions that return the parameters, instead of the last pulled values, and the optimizer's state.
+
+        Used by ``GeoOptimizer``.
+        """
+        self._session.ask("holds", get, get_optimizer)
+
+    def take_over(self) -> tuple[list[Tensor], Tensor] | None:
+        """Return what ``holds`` returns at another worker, if this one needs it to join; used by ``GeoOptimizer``."""
+        answer: tuple[list[Tensor], Tensor] | None = self._session.ask("take_over")
+        return answer
 
     def steps(self, count: int, **kept: Any) -> Iterator[int]:
         """Yield the numbers of the training steps, below ``count``: from 0, or from where a checkpoint was made.
 
+        A script that joins a run in progress begins with the first step of ``first_round``.
+
         ``kept``: objects with ``state_dict`` and ``load_state_dict`` (model, optimizer, scheduler). Checkpoints hold
-        their states, and those of the generators of torch, numpy and ``random``; a resumed run begins with them.
+        their states, and those of the generators of torch, numpy and ``random``; a resumed run begins with them. A
+        script that joins takes the objects' states from another worker, where servers have sums of gradients only.
         """
         self._begin()
-        first, steps = 0, 0
+        first, steps, joined = 0, 0, self.first_round > 0
         if (resumed := self._session.ask("resume")) is not None:
             first, steps, content = resumed
-            load_objects(content, kept)
+            if content is not None:
+                load_objects(content, kept, generators=not joined)
         for notify in self.on_resume if resumed else ():
             notify(steps)
+        if joined:
+            self._keep(first, kept)
         for step in range(first, count):
             yield step
-            if self.job.checkpoints:
-                generators = generator_states()  # in this thread, whose generators they are
-                self._session.ask("keep", step + 1, lambda states=generators: saved_objects(kept, states))
+            if self.job.checkpoints or self.job.continues:
+                self._keep(step + 1, kept)
+
+    def _keep(self, step: int, kept: Mapping[str, Any]) -> None:
+        generators = generator_states()  # in this thread, whose generators they are
+        self._session.ask("keep", step, lambda: saved_objects(kept, generators))
 
     def first_values(self) -> list[Tensor]:
         """Return the first values, flat, in the order of ``init``."""

@@ -11,8 +11,10 @@ from functools import cache
 from itertools import combinations
 from random import Random
 
+from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
+from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.sync import SYNC
 from testbed.scenario.matrix import AXES, DEFAULTS, Combination, overrides, refusals
@@ -128,6 +130,15 @@ def _technique(row: Combination, seed: int) -> tuple[str, ...]:
     texts += [text for text in FEW_STEPS.get(row["sync"], ()) if text.partition("=")[0] not in said]
     if seed % 4 == 1 and row["paradigm"] in SERVERS["hub/global0"]:
         texts += SEVERAL_SERVERS
+    sync = SYNC[row["sync"]]
+    gradients = sync.waits and sync.contribution is Contribution.GRADIENT and row["order"] != "p3"
+    if (
+        seed % 5 == 2
+        and gradients
+        and row["paradigm"] in SERVERS["hub/global0"]
+        and not CODECS[row["codec"]].has_memory
+    ):
+        texts.append("optimizer.at=worker")
     if row["order"] == "dgt" and "order.late" not in said:
         options = f"late: {LATE_BLOCKS[seed % len(LATE_BLOCKS)]}, block: 128 bytes, deadline: 5 ms"
         texts.append(f"order={{kind: dgt, k: 0.2, adaptive: false, {options}}}")

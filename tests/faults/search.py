@@ -20,10 +20,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from testbed.codec.options import CODECS
+from testbed.engine import sync_setup
 from testbed.errors import NodeLost, RunFailed
 from testbed.garbage import relaxed_garbage_collection
 from testbed.ids import data_center_of
 from testbed.plan.fault_clock import late_comers
+from testbed.plan.model import Plan
+from testbed.policy.events import Contribution
 from tests.faults.plans import quick_plan, recovery_of
 from tests.faults.runs import Ended, run_plan
 from tests.faults.schedules import ROUNDS, Case, case, techniques
@@ -74,11 +77,13 @@ def _judged(tried: Case, ended: Ended, calm: CalmRun) -> str:
 def _held(ended: Ended) -> set[str]:
     """Hashes of what those hold who are there at the end: who left in good order had the values of its last round.
 
-    Several global servers hold some of the keys each. Who has come in time for the end only was sent the values as
-    they are, and the others as the codec makes them.
+    Several global servers hold some of the keys each, and servers sums where workers have the optimizer. Who has come
+    in time for the end only was sent the values as they are, and the others as the codec makes them.
     """
     servers = [node.name for node in ended.plan.with_role("global_server")]
     gone: dict[str, bool] = dict.fromkeys(servers if len(servers) > 1 else (), True)
+    if sums_come_down(ended.plan):
+        gone |= dict.fromkeys((node.name for node in ended.plan.nodes if node.role != "worker"), True)
     back_s: dict[str, float] = {}
     for event in ended.events("epoch"):
         gone |= dict.fromkeys(event["targets"].split(", "), not event["begins"])
@@ -88,6 +93,14 @@ def _held(ended: Ended) -> set[str]:
         gone |= {name: True for name, t in back_s.items() if trained_s.get(data_center_of(name), 0.0) < t}
     ends = {event["node"]: event.get("parameters_sha256") for event in ended.events("final")}
     return {digest for name, digest in ends.items() if digest and not gone.get(name)}
+
+
+def sums_come_down(plan: Plan) -> bool:
+    """Whether servers hold sums of gradients, for an optimizer of the workers."""
+    gradients = sync_setup.contribution_of(plan) is Contribution.GRADIENT
+    return bool(plan.with_role("global_server")) and (
+        gradients and plan.technique.optimizer.options.get("at") == "worker"
+    )
 
 
 def _may_end_so(tried: Case, error: BaseException) -> bool:

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from testbed.engine import sync_setup
 from testbed.errors import RunFailed, ScenarioError
 from testbed.execution.host import attempt
+from testbed.plan.model import Plan
+from testbed.policy.events import Contribution
 from testbed.scenario.load import load
 from tests.engine.runs import THREE_SITES
 from tests.faults.runs import CONTINUE, Ended, faults, plan_of, run
@@ -16,6 +19,7 @@ LAST = 12
 AT_WORKER = "optimizer={kind: adam, learning_rate: 0.01, at: worker}"
 TECHNIQUES: dict[str, tuple[str, ...]] = {
     "fsa": (),
+    "fsa at workers": (AT_WORKER,),
     "ps": ("paradigm=ps",),
     "mixedsync": ("sync=mixedsync",),
     "hfa": ("sync={kind: hfa, k1: 2, k2: 3}", AT_WORKER),
@@ -32,6 +36,7 @@ TECHNIQUES: dict[str, tuple[str, ...]] = {
 }
 SAME_VALUES = (
     "fsa",
+    "fsa at workers",
     "ps",
     "diloco",
     "esync",
@@ -49,10 +54,21 @@ KILLS = {
 
 
 def agree(ended: Ended) -> bool:
-    """Whether all hold the same at the end; of several global servers each holds its part."""
+    """Whether all hold the same at the end; of several global servers each holds its part.
+
+    With an optimizer of the workers, servers hold the last sum of gradients.
+    """
     parts = {node.name for node in ended.plan.with_role("global_server")}
-    held = {event.get("parameters_sha256") for event in ended.events("final") if event["node"] not in parts}
+    others = parts | {node.name for node in ended.plan.with_role("server")} if sums_come_down(ended.plan) else parts
+    held = {event.get("parameters_sha256") for event in ended.events("final") if event["node"] not in others}
+    if sums_come_down(ended.plan):
+        return len(held - {None}) == 1
     return len(held - {None}) == 1 and len(ended.hashes()) == (len(parts) + 1 if len(parts) > 1 else 1)
+
+
+def sums_come_down(plan: Plan) -> bool:
+    gradients = sync_setup.contribution_of(plan) is Contribution.GRADIENT
+    return gradients and plan.technique.optimizer.options.get("at") == "worker"
 
 
 def others(ended: Ended) -> list[str]:

@@ -18,9 +18,11 @@ from testbed.costs import USER_CODE
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.checkpoint import Checkpointer
+from testbed.engine.collection import TRAIN
+from testbed.engine.handover import Handover
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import copying
-from testbed.engine.membership import Membership
+from testbed.engine.membership import BEGUN, SCRIPTS, Membership
 from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.script.thread import ScriptThread
 from testbed.errors import RunFailed
@@ -43,11 +45,20 @@ class ScriptWorker:
 
     def __init__(
         self, world: World, membership: Membership, store: KVWorker, job: ScriptJob,
-        declared_steps: Callable[[int], int], checkpointer: Checkpointer,
+        declared_steps: Callable[[int], int], checkpointer: Checkpointer, handover: Handover | None = None,
     ) -> None:  # fmt: skip
-        """``declared_steps``: the local steps of a round, where no reply has assigned any."""
+        """``declared_steps``: the local steps of a round, where no reply has assigned any.
+
+        ``handover``: where others that join may need this script's objects, as it does theirs.
+        """
         self._world, self._membership, self._store, self._job = world, membership, store, job
         self._checkpointer, self._kept_round = checkpointer, -1
+        self._handover, self._next_step = handover, 0
+        if handover is not None:
+            handover.provide = self._provide
+        self._get_objects: Callable[[], Tensor] | None = None
+        self._get_optimizer: Callable[[], Tensor] | None = None
+        self._taken: State | None = None  # from another worker
         self._declared_steps = declared_steps
         self._assigned_steps = 0
         self._began_s, self._untimed_s = world.now(), 0.0
@@ -79,21 +90,36 @@ class ScriptWorker:
         state = self._checkpointer.state
         self._store.load_state(below("store", state))
         await self._store.declare([value.numel() for value in values], compression)
+        if optimizer is not None:
+            self._handover = None  # values at the servers are all that there is
         if self._checkpointer.resumed:
             self._load_state(state)
             await self._checkpointer.resume()
+        elif self._membership.joined_late:
+            self.values = await self._store.pull(range(len(values)))
+            self._begin_at(self._store.first_control.begin)
+            await self._membership.barrier(BEGUN, 1)
         else:
             if self._job.rank == 0:
                 notes = {"optimizer": list(optimizer)} if optimizer else None
                 for key, value in enumerate(values):
                     await self._store.init(key, value, notes)
             self.values = await self._store.pull(range(len(values)))
-            await self._membership.barrier("train", self._job.workers)
+            await self._membership.barrier(TRAIN, self._job.workers)
         if self._job.rank == 0:
             self._world.record("train", rounds=self._job.rounds, workers=self._job.workers)
         self._restart()
         self._round_began_s = self._world.now()
         return await self._copies(self.values)
+
+    def _begin_at(self, round_: int) -> None:
+        """Begin with a round of a run in progress."""
+        self._next_round = dict.fromkeys(range(len(self.values)), round_)
+        self.rounds = self._timed_steps = round_
+        self._next_step = sum(map(self._declared_steps, range(round_)))
+
+    async def first_round(self) -> int:
+        return self._store.first_control.begin if self._membership.joined_late else 0
 
     async def _copies(self, values: list[Tensor]) -> list[Tensor]:
         """Return what the script may change."""
@@ -115,6 +141,7 @@ class ScriptWorker:
         return (await self._copies([self.values[key]]))[0]
 
     async def exchange(self, tensors: list[Tensor], steps: int) -> tuple[list[Tensor], int]:
+        self._note_done()
         round_, keys = self.rounds, range(len(tensors))
         await self._step(round_)
         for key in keys:
@@ -127,12 +154,50 @@ class ScriptWorker:
         steps = self._assigned_steps or self._declared_steps(self.rounds)
         return await self._copies(self.values), steps
 
-    async def resume(self) -> tuple[int, int, Tensor] | None:
+    async def resume(self) -> tuple[int, int, Tensor | None] | None:
         state = self._checkpointer.state
-        return (state["step"], self._assigned_steps, state["content"]) if self._checkpointer.resumed else None
+        if self._checkpointer.resumed:
+            self._note_done()
+            return state["step"], self._assigned_steps, state["content"]
+        if not self._membership.joined_late or self.rounds == 0:
+            return None
+        return self._next_step, 0, (await self._take_over()).get("objects")
+
+    async def take_over(self) -> tuple[list[Tensor], Tensor] | None:
+        state = await self._take_over()
+        if "optimizer" not in state:
+            return None
+        parameters = below("parameter", state)
+        return [parameters[str(number)] for number in range(len(parameters))], state["optimizer"]
+
+    async def _take_over(self) -> State:
+        """Return what another worker has after the round before this script's first one, if that is needed."""
+        if self._taken is None:
+            needed = self._handover is not None and self._membership.joined_late and self.rounds > 0
+            self._taken = await self._handover.take(self.rounds - 1) if self._handover is not None and needed else {}
+            self._note_done()
+        return self._taken
+
+    def _note_done(self) -> None:
+        """Note that the script has taken the values of the last round: it has made another call since."""
+        if self._handover is not None:
+            self._handover.done(self.rounds - 1)
+
+    async def _provide(self) -> State:
+        """Return what a script that joins needs; as work, which no turn of the script comes between."""
+
+        def state() -> State:
+            objects = {"objects": self._get_objects()} if self._get_objects else {}
+            if self._get_optimizer is None or self._get_parameters is None:
+                return objects
+            parameters = {str(number): each for number, each in enumerate(self._get_parameters())}
+            return objects | {"optimizer": self._get_optimizer()} | under("parameter", parameters)
+
+        return await self._world.compute(Work("copy"), state)
 
     async def keep(self, step: int, get: Callable[[], Tensor]) -> None:
-        round_ = self.rounds - 1
+        self._get_objects, round_ = get, self.rounds - 1
+        self._note_done()
         if round_ == self._kept_round or round_ < 0 or not self._checkpointer.due(round_):
             return
         if not self._store.idle:
@@ -170,15 +235,16 @@ class ScriptWorker:
             message = "no checkpoint was made: let the script loop over store.steps(count, model=…, optimizer=…)"
             self._world.record("warning", message=message)
 
-    async def holds(self, get: Callable[[], list[Tensor]]) -> None:
-        self._get_parameters = get
+    async def holds(self, get: Callable[[], list[Tensor]], get_optimizer: Callable[[], Tensor]) -> None:
+        self._get_parameters, self._get_optimizer = get, get_optimizer
 
     async def step(self) -> None:
         await self._step(self.rounds)
 
     async def barrier(self) -> None:
         self._barriers += 1
-        await self._membership.barrier(f"script {self._barriers}", self._job.workers)
+        name = SCRIPTS if self._job.continues else f"{SCRIPTS} {self._barriers}"
+        await self._membership.barrier(name, self._job.workers)
         self._restart()
 
     async def untimed(self, on: bool) -> None:
@@ -236,6 +302,7 @@ def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
         own_codec=_why_no_codec_of_its_own(plan),
         memory=any(CODECS[each.kind].has_memory for each in codecs),
         checkpoints=plan.checkpoint_every > 0,
+        continues=plan.recovery.on_failure == "continue",
         sync=" and ".join(dict.fromkeys((technique.sync_tier1.kind, technique.sync_tier2.kind))),
     )
 

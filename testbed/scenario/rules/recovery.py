@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.overlay.base import Overlay
@@ -18,9 +17,7 @@ from testbed.scenario.rules.facts import (
     kinds,
     lan_rounds_option,
     overlaps,
-    pushed,
     tiers_of,
-    updates_on_workers,
     without_memory,
     without_servers,
 )
@@ -48,8 +45,7 @@ def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
             ("recovery", "on_failure"),
             f"the others cannot go on without a node here: {reason}",
             f"write 'restart', or {_without_relays()} with {kinds(SYNC, lambda sync: not sync.waits)}, "
-            f"{kinds(SYNC, lambda sync: sync.holds)} on one tier at most, "
-            "gradients for its optimizer, no script; or a paradigm without servers: "
+            f"{kinds(SYNC, lambda sync: sync.holds)} on one tier at most; or a paradigm without servers: "
             f"{kinds(PARADIGMS, lambda each: not each.tiers and not each.library)}",
         )
 
@@ -73,11 +69,9 @@ def _stuck(scenario: Scenario) -> str:
     tier1, tier2 = scenario.sync.tier1.declared, scenario.sync.tier2.declared
     if any(not _regroups(overlay.declared, sync.declared) for overlay, sync in _groups(scenario)):
         return "a relay takes contributions of others along, which belong to no round that is repeated without it"
-    if updates_on_workers(scenario) and pushed(scenario) is Contribution.GRADIENT:
-        return "servers have sums of gradients, and parameters and the optimizer's state are on workers only"
     if tiers_of(scenario) == 2 and tier2.holds and not tier1.waits:
         return "a data centre's clock counts the pushes of all of its workers"
-    return "a script that starts again begins with its first step" if is_scripted(scenario) else ""
+    return ""
 
 
 def _groups(scenario: Scenario) -> list[tuple[Technique, Technique]]:
@@ -167,6 +161,9 @@ def leaving_loses_nothing(scenario: Scenario) -> Found:
     if leaves and scenario.order.declared.best_effort:
         problem = f"of kind 'leave' lose nothing, and '{scenario.order.kind}' sends blocks that may be lost"
         yield Violation(("faults",), problem, f"write order: {_reliable()}, or let it be killed")
+    if leaves and is_scripted(scenario):
+        problem = "of kind 'leave' end a worker after one of its rounds, and when a script ends is its own choice"
+        yield Violation(("faults",), problem, "let it be killed")
     if leaves and without_servers(scenario):
         problem = "of kind 'leave' need servers, which answer all that a worker has pushed before it leaves"
         yield Violation(("faults",), problem, "let it be killed, or write 'paradigm: hips'")

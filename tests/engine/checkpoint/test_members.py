@@ -27,6 +27,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "joins": ("codec=bisparse", faults(JOINS, RETURNS)),
     "asynchronous": ("sync={tier1: tap, tier2: tap}", faults(SITE_RETURNS)),
     "reports": ("sync=esync", AT_WORKER, faults(RETURNS)),
+    "at workers": (AT_WORKER, faults(RETURNS)),
     "layers": ("order=p3", faults(RETURNS)),
     "replica": (faults("kind: kill, node: hub/global0, round: 5", RETURNS), REPLICA),
     "dgt": ("order={kind: dgt, block: 128 bytes, k: 0.2, adaptive: false}", faults(RETURNS)),
