@@ -82,12 +82,12 @@ def _held(ended: Ended) -> set[str]:
     """
     servers = [node.name for node in ended.plan.with_role("global_server")]
     gone: dict[str, bool] = dict.fromkeys(servers if len(servers) > 1 else (), True)
-    if sums_come_down(ended.plan):
-        gone |= dict.fromkeys((node.name for node in ended.plan.nodes if node.role != "worker"), True)
     back_s: dict[str, float] = {}
     for event in ended.events("epoch"):
         gone |= dict.fromkeys(event["targets"].split(", "), not event["begins"])
         back_s |= dict.fromkeys(event["targets"].split(", "), event["t"])
+    if sums_come_down(ended.plan):
+        gone |= dict.fromkeys((node.name for node in ended.plan.nodes if node.role != "worker"), True)
     if ended.plan.technique.codec_tier2.kind != CODECS.default:
         trained_s = {data_center_of(event["node"]): event["t"] for event in ended.events("round")}
         gone |= {name: True for name, t in back_s.items() if trained_s.get(data_center_of(name), 0.0) < t}

@@ -101,7 +101,7 @@ def test_a_script_that_starts_again_joins(name: str, tmp_path: Path) -> None:
     returns = RETURNS.replace("round: 3", "round: 1") if name == "local steps" else RETURNS
     events = ended(tmp_path, script, *texts, faults(returns))
     found, last = rounds(events, "east/worker1"), ROUNDS // (2 if name == "local steps" else 1) - 1
-    assert found == sorted(set(found)) and found[-1] == last and len(found) > 3
+    assert found == sorted(set(found)) and found[-1] == last and len(found) > 1
     if name in ("optimizer at workers", "without the loop", "optimizer at servers", "relays"):
         assert len(hashes(events)) == 1
 

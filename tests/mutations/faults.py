@@ -88,6 +88,7 @@ def _without_repeating(before: Any) -> Any:
 
 
 REALTIME, FAULTS = "tests/realtime/test", "tests/faults/test"
+MEMBERS = "tests/engine/checkpoint/test_members.py"
 MUTATIONS: dict[str, Mutation] = {
     "a stalled connection waits as a dead link's rate says": Mutation(
         "testbed.simulation.tcp:TcpConnection.path_changed",
@@ -377,7 +378,49 @@ MUTATIONS: dict[str, Mutation] = {
         (f"{FAULTS}_presence.py::test_who_comes_back_in_a_round_waits_for_its_end",),
     ),
     "who joins was always there": Mutation(
-        "testbed.simulation.run:late_comers", always(()), (f"{FAULTS}_join.py::test_who_joins_takes_part_from_then_on",)
+        "testbed.plan.fault_clock:late_comers",
+        always(()),
+        (f"{FAULTS}_join.py::test_who_joins_takes_part_from_then_on",),
+    ),
+    "a run goes on with those who were lost": Mutation(
+        "testbed.engine.checkpoint:Members.missing",
+        instead(()),
+        (f"{MEMBERS}::test_who_was_lost_stays_lost",),
+    ),
+    "who joins begins before a checkpoint is made": Mutation(
+        "testbed.engine.worker:Worker.run",
+        edit("if joining and self._checkpointer.due", "if False and self._checkpointer.due"),
+        (f"{MEMBERS}::test_a_run_goes_on_with_those_who_took_part",),
+    ),
+    "nodes are let in while a checkpoint is made": Mutation(
+        "testbed.engine.scheduler:Scheduler._handle",
+        edit("if self._saving is not None", "if False"),
+        (f"{MEMBERS}::test_a_run_goes_on_with_those_who_took_part",),
+    ),
+    "a checkpoint keeps what was written before a loss": Mutation(
+        "testbed.engine.scheduler:Scheduler._end_checkpoint",
+        edit("self._ledger.epoch != self._written_in", "False"),
+        (f"{MEMBERS}::test_if_one_is_lost_while_all_write_they_write_once_more",),
+    ),
+    "pauses end with a checkpoint": Mutation(
+        "testbed.simulation.faults:SimulatedFaults._pause_again",
+        always(None),
+        (f"{MEMBERS}::test_who_stands_still_does_so_in_the_resumed_run",),
+    ),
+    "who joins has the servers' sums for its model": Mutation(
+        "testbed.engine.local_work:LocalOptimizerWork.load_state",
+        always(None),
+        (f"{FAULTS}_continue.py::test_who_comes_back_takes_part_again",),
+    ),
+    "a script that joins begins with its first step": Mutation(
+        "testbed.engine.script.worker:ScriptWorker._begin_at",
+        edit("self._next_step = sum(map(self._declared_steps, range(round_)))", "self._next_step = 0"),
+        ("tests/kvstore/test_members.py::test_its_loop_begins_with_the_round_it_joins",),
+    ),
+    "a script that joins keeps its own model": Mutation(
+        "testbed.engine.script.worker:ScriptWorker.take_over",
+        instead(_not_told),
+        ("tests/kvstore/test_members.py::test_a_script_that_starts_again_joins",),
     ),
     "who leaves takes what is not across along": Mutation(
         "testbed.engine.sync_setup:lan_rounds",

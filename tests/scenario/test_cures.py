@@ -13,7 +13,7 @@ from testbed.scenario import loads
 from testbed.scenario.rules import violations_of
 from testbed.scenario.schema import Scenario
 from tests.scenario.test_bad import GOOD
-from tests.scenario.test_rules import EXAMPLES, GLOO, RING, SCRIPT, SCRIPTS, TABLES, unchecked
+from tests.scenario.test_rules import EXAMPLES, GLOO, RELAYS, RING, SCRIPT, SCRIPTS, TABLES, unchecked
 
 REMOVED = "-"  # before a path: "remove it"
 ALSO = "+"  # before a setting: a second refusal proposes it, or it is what is left when an option is removed
@@ -125,8 +125,8 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("run.on=emulate",),
         ("run.on=simulate",),
     ],
-    ("recovery={on_failure: continue}", "checkpoint.every=2"): [
-        ("recovery={on_failure: restart}",), ("paradigm=allreduce",), ("paradigm=gossip",)
+    ("recovery={on_failure: continue}", "sync=mixedsync", RELAYS): [
+        ("recovery={on_failure: restart}",), ("overlay=star",)
     ],
     ("recovery={on_failure: continue}", "paradigm={kind: allreduce, algorithm: hitopk}"): [
         ("recovery={on_failure: restart}",), (HIPS,), ("paradigm=ps",), ("paradigm=allreduce",), ("paradigm=gossip",)

@@ -21,6 +21,7 @@ SCRIPTS = ROOT / "scenarios" / "scripts"
 SCRIPT = ("workload={script: plain_pytorch.py}", "training={rounds: 100}")
 PROGRAM = ("training=null", "workload={command: 'true'}")
 TABLES = ("training.model=recommender", "training.data=clicks", "paradigm={kind: hips, pull: rows}")
+RELAYS = "overlay={tier1: star, tier2: {kind: tree, merge: exact}}"
 RING, GLOO = "paradigm={kind: hips, inside: ring}", "paradigm={kind: hips, inside: gloo}"
 EXAMPLES = [
     (RING, "sync=tap"),
@@ -92,7 +93,7 @@ EXAMPLES = [
     ("order=dgt", "sync=hfa", "optimizer={kind: adam, at: worker}"),
     ("order={kind: dgt, k: 0.3, k_min: 0.5}",),
     ("order={kind: dgt, block: 4098 bytes}",),
-    ("recovery={on_failure: continue}", "checkpoint.every=2"),
+    ("recovery={on_failure: continue}", "sync=mixedsync", RELAYS),
     ("recovery={on_failure: continue}", "paradigm={kind: allreduce, algorithm: hitopk}"),
     ("recovery={on_nan: skip}", "paradigm=allreduce"),
     ("faults=[{kind: disk_full, node: '*', round: 3}]",),
@@ -106,6 +107,7 @@ EXAMPLES = [
     (*SCRIPT, "order={kind: p3, overlap: layers}"),
     (*SCRIPT, "sync={tier1: tap, tier2: {kind: ssp, staleness: 0}}"),
     (*SCRIPT, "paradigm=allreduce"),
+    (*SCRIPT, "recovery={on_failure: continue}", "faults=[{kind: leave, node: west/worker0, at: 5 s}]"),
     ("recovery={on_failure: continue}", "codec=topk", "faults=[{kind: leave, node: west/worker0, round: 5}]"),
     ("paradigm=ps", "sync={tier1: fsa, tier2: ssp}"),
     ("paradigm=ps", "sync=hfa", "optimizer={kind: adam, at: worker}"),
