@@ -190,14 +190,9 @@ def test_blocks_of_a_lost_server_end_with_it(tmp_path: Path, late: str, at_ms: i
     assert all(event["sent"] == sum(event[part] for part in ("delivered", "late", "lost")) for event in accounts)
 
 
-@pytest.mark.parametrize(
-    "override",
-    ["checkpoint.every=3",
-     "optimizer={kind: adam, learning_rate: 0.01, at: worker}", "sync={kind: ssp, staleness: 2}"],
-)  # fmt: skip
-def test_where_nobody_could_go_on_it_is_refused(override: str) -> None:
+def test_where_nobody_could_go_on_it_is_refused() -> None:
     with pytest.raises(ScenarioError, match="the others cannot go on without a node here"):
-        load(THREE_SITES, (override, CONTINUE))
+        load(THREE_SITES, ("sync={kind: ssp, staleness: 2}", CONTINUE))
 
 
 def test_so_are_relays_of_contributions_that_belong_to_no_round() -> None:

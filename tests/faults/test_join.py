@@ -86,7 +86,7 @@ def test_who_has_joined_may_die_and_come_back(tmp_path: Path) -> None:
         ((CONTINUE, faults("kind: join, node: hub/worker0, at: 1 s")), "hub/worker0 provides the first values, so"),
         ((CONTINUE, faults("kind: join, node: hub/global0, at: 1 s")), "no node matches 'hub/global0'"),
         ((CONTINUE, faults("kind: join, node: east/worker1, at: 1 s, for: 2 s")), "has no effect on 'join'"),
-        (("checkpoint.every=3", CONTINUE, faults("kind: join, node: east/worker1, at: 1 s")), "cannot go on without"),
+        (("sync=ssp", CONTINUE, faults("kind: join, node: east/worker1, at: 1 s")), "cannot go on without"),
     ],
 )
 def test_where_nobody_may_join_it_is_refused(overrides: tuple[str, ...], says: str) -> None:

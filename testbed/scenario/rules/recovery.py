@@ -68,7 +68,7 @@ def _stuck(scenario: Scenario) -> str:
     """Return what only the node that is lost knows, of a run with servers; empty: nothing."""
     tier1, tier2 = scenario.sync.tier1.declared, scenario.sync.tier2.declared
     if any(not _regroups(overlay.declared, sync.declared) for overlay, sync in _groups(scenario)):
-        return "what a lost relay held is sent once more as part of a round, and here each contribution is applied by itself"
+        return "what a lost relay held is sent again with its round, and here each contribution is applied by itself"
     if tiers_of(scenario) == 2 and tier2.holds and not tier1.waits:
         return "a data centre's clock counts the pushes of all of its workers"
     return ""
