@@ -25,9 +25,19 @@ def generator_states() -> Generators:
 
 def saved_objects(objects: Mapping[str, Any], generators: Generators) -> Tensor:
     """Return the states of ``objects`` and generators."""
+    return to_bytes({"objects": {name: each.state_dict() for name, each in objects.items()}, **generators})
+
+
+def to_bytes(content: Any) -> Tensor:
+    """Return tensors and plain values as a tensor of bytes."""
     buffer = io.BytesIO()
-    torch.save({"objects": {name: each.state_dict() for name, each in objects.items()}, **generators}, buffer)
+    torch.save(content, buffer)
     return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
+
+
+def from_bytes(content: Tensor) -> Any:
+    """Inverse of ``to_bytes``."""
+    return torch.load(io.BytesIO(content.numpy().tobytes()), weights_only=True)
 
 
 def load_objects(content: Tensor, objects: Mapping[str, Any], generators: bool = True) -> None:
@@ -35,7 +45,7 @@ def load_objects(content: Tensor, objects: Mapping[str, Any], generators: bool =
 
     Raise ``ScenarioError`` if other objects were kept.
     """
-    kept = torch.load(io.BytesIO(content.numpy().tobytes()), weights_only=True)
+    kept = from_bytes(content)
     if kept["objects"].keys() != objects.keys():
         raise ScenarioError(
             f"steps: the checkpoint holds {', '.join(kept['objects']) or 'nothing'}, and the script names "

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from testbed.errors import ScenarioError
+from testbed.kvstore.checkpoint import from_bytes, to_bytes
 from testbed.kvstore.optimizer import server_options
 from testbed.kvstore.session import NamedOptions
 from testbed.kvstore.store import Handle, KVStore, connect, refuse_unknown
@@ -88,6 +89,11 @@ class GeoMXStore:
         return self.store.num_workers
 
     @property
+    def first_round(self) -> int:
+        """The round with which this worker begins: 0, or where its script has joined a run in progress."""
+        return self.store.first_round
+
+    @property
     def is_master_worker(self) -> bool:
         """Whether this worker's first values become those of all. It trains like the others."""
         return self.store.rank == 0
@@ -139,6 +145,8 @@ class GeoMXStore:
     def push(self, key: Keys, value: Tensors, priority: int = 0) -> None:
         """Send contributions without waiting. Several tensors for one key are summed first."""
         for each, tensor in _pairs("push", key, value, several=True):
+            if self._optimizer is not None and self.store.job.continues:
+                self._state(each)  # a script that joins takes it over from another before it contributes
             self._pushed.setdefault(each, []).append(self.store.push(each, tensor, priority))
 
     def pull(self, key: Keys, out: Tensors | None = None, priority: int = 0) -> Tensor | list[Tensor]:
@@ -177,12 +185,19 @@ class GeoMXStore:
             assert self._optimizer is not None
             for each, first in zip(self._keys, self.store.first_values(), strict=True):
                 self._states[each] = KeyOptimizer(*self._optimizer, first)
-            self.store.holds(lambda: [state.value.clone() for state in self._states.values()])
+            self.store.holds(lambda: [state.value.clone() for state in self._states.values()], self._saved_states)
+            if self.store.job.continues and (taken := self.store.take_over()) is not None:
+                content = from_bytes(taken[1])
+                for number, state in enumerate(self._states.values()):
+                    state.load_state(content[number])
         if key not in self._states:
             raise ScenarioError(f"key {key!r} is not known; call init({key!r}, tensor) first")
         return self._states[key]
 
     # ---- the optimizer's state ----------------------------------------------------------------------------------
+
+    def _saved_states(self) -> Tensor:
+        return to_bytes({number: state.state() for number, state in enumerate(self._states.values())})
 
     def save_optimizer_states(self, fname: str | Path) -> None:
         """Write the state of the optimizer and the values of all keys to a file; each worker's has the same content."""

@@ -48,7 +48,7 @@ class SimulatedFaults:
             self._schedule_silences()
             self._arm()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Take note of the faults before the instant at which a resumed run goes on; some of them may last longer."""
         for due in self._due.past:
             for action, node in self._effects.apply(due) if due.fault.kind in DONE_TO_NODES else ():

@@ -148,7 +148,7 @@ class Simulation:
                 self._finish(node.name, None, None)
             else:
                 self._begin(node.name)
-        self._faults.go_on()
+        self._faults.resume()
         self._links.start_sampling()
         if self._due.training_since_s is not None:
             self._begin_training(self._due.training_since_s)

@@ -57,10 +57,24 @@ for step in store.steps(12):
     if step % 4 == 3:
         store.barrier()
 """
+GEOMX = """
+import torch
+from testbed.kvstore import create
+store = create("dist_sync")
+torch.manual_seed(store.rank)
+store.init(0, torch.ones(30))
+store.init(1, torch.ones(4))
+store.set_optimizer("adam", learning_rate=0.1)
+for step in range(store.first_round, 12):
+    for key, size in ((0, 30), (1, 4)):
+        store.push(key, torch.randn(size))
+    values = [store.pull(key) for key in (0, 1)]
+"""
 SCRIPTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "optimizer at workers": (LOOP, ()),
     "without the loop": (BARE, ()),
     "optimizer at servers": (KEYS, ()),
+    "as in GeoMX": (GEOMX, ()),
     "asynchronous": (KEYS, ("sync=mixedsync",)),
     "bounded": (KEYS, ("paradigm=ps", "sync={kind: ssp, staleness: 1}")),
     "local steps": (LOOP, ("sync={kind: hfa, k1: 2, k2: 1}",)),
@@ -102,7 +116,7 @@ def test_a_script_that_starts_again_joins(name: str, tmp_path: Path) -> None:
     events = ended(tmp_path, script, *texts, faults(returns))
     found, last = rounds(events, "east/worker1"), ROUNDS // (2 if name == "local steps" else 1) - 1
     assert found == sorted(set(found)) and found[-1] == last and len(found) > 1
-    if name in ("optimizer at workers", "without the loop", "optimizer at servers", "relays"):
+    if name in ("optimizer at workers", "without the loop", "optimizer at servers", "as in GeoMX", "relays"):
         assert len(hashes(events)) == 1
 
 

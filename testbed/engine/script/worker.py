@@ -127,6 +127,8 @@ class ScriptWorker:
 
     async def push(self, key: int, tensor: Tensor, priority: int | None) -> int:
         round_ = self._next_round.get(key, 0)
+        if round_ == self.rounds:
+            self._note_done()
         self._next_round[key] = round_ + 1
         if round_ >= self._timed_steps:
             await self._step(round_)

@@ -1,9 +1,9 @@
 """Runs in virtual time, killed at random instants and resumed: bits and times are those of a run that was not killed.
 
-``python -m tests.engine.checkpoint.instants --instants 1000`` draws techniques from a covering array (any two axes meet
-in every way) and from those of one axis; half of the runs have faults of links that overlap. With ``--members`` it takes
-the schedules of ``tests.faults.search`` whose runs go on without lost nodes. Each run that goes on otherwise is printed
-with the command that repeats it.
+``python -m tests.engine.checkpoint.instants --instants 1000`` draws techniques from a covering array (any two axes
+meet in every way) and from those of one axis; half of the runs have faults of links that overlap. ``--members``: it
+takes the schedules of ``tests.faults.search`` whose runs go on without lost nodes. Each run that goes on otherwise is
+printed with the command that repeats it.
 """
 
 from __future__ import annotations
