@@ -100,7 +100,12 @@ def hashes(events: list[Event]) -> set[str]:
     return {event["parameters_sha256"] for event in events if event["kind"] == "final" and "/worker" in event["node"]}
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+ALONE = ("optimizer at workers", "bounded")  # the others are slow: 1 s each
+
+
+@pytest.mark.parametrize(
+    "name", [each if each in ALONE else pytest.param(each, marks=pytest.mark.slow) for each in SCRIPTS]
+)
 def test_the_others_go_on(name: str, tmp_path: Path) -> None:
     script, texts = SCRIPTS[name]
     events = ended(tmp_path, script, *texts, faults(KILLED))

@@ -49,7 +49,12 @@ def resumed(plan: Plan, directory: Path, chance: Random) -> tuple[list[Event], l
     return story(whole, since_s), story(again, since_s), again
 
 
-@pytest.mark.parametrize("name", CASES)
+SLOWLY = ("reports", "dgt", "trees", "pairs", "layers")  # 2 s each; all are drawn by the campaign of instants, too
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.slow) if each in SLOWLY else each for each in CASES]
+)
 def test_a_run_goes_on_with_those_who_took_part(name: str, tmp_path: Path) -> None:
     expected, found, _ = resumed(
         plan_of(*EVERY, CONTINUE, "training.model={kind: mlp, layers: 0}", *CASES[name]), tmp_path, Random(name)
