@@ -107,10 +107,10 @@ class MembershipLedger:
             for name in ready:
                 joined[name] = self._waiting.pop(name)
                 self.absent.pop(name, None)
-        for name in joined:
+        for name, process_s in joined.items():
             self._record(world, [name], joins=True, why="it has joined" if name in self._new else "it is back")
             self._new.discard(name)
-            meta: dict[str, Any] = {"registered_s": joined[name], "epoch": self.epoch}
+            meta: dict[str, Any] = {"registered_s": process_s, "epoch": self.epoch}
             meta |= {"gone": list(self.absent), "heirs": self._successors}
             if self._regroups:
                 self._joined[name] = self.epoch
