@@ -1,10 +1,10 @@
 """The same schedule of faults simulated and emulated: the same end, the same bits, and rounds that take as long.
 
-``python -m tests.faults.twins --schedules 10`` draws schedules of faults that overlap, runs
-each on both back ends and prints how they differ. With ``--against exact`` the second one is a kernel in virtual time,
-on which the machine's load has no effect. With ``--against simulate --moved-ms 50`` it is the simulator again, with
-faults that begin 50 ms later: how much of a difference is due to when in a round they begin. Times are those from the last round before the first fault to the first one
-that ends after the last.
+``python -m tests.faults.twins --schedules 10`` draws schedules of faults that overlap, runs each on both back ends and
+prints how they differ. With ``--against exact`` the second one is a kernel in virtual time, on which the machine's load
+has no effect. With ``--against simulate --moved-ms 50`` it is the simulator again, with faults that begin 50 ms later:
+how much of a difference is due to when in a round they begin. Times are those from the last round before the first
+fault to the first one that ends after the last.
 """
 
 from __future__ import annotations
