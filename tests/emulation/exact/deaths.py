@@ -61,7 +61,7 @@ def strike(folder: Path, draw: random.Random) -> str:
     if not (processes := below(os.getpid())):
         return "had ended"
     victim = draw.choice(processes)
-    name = Path(f"/proc/{victim}/cmdline").read_bytes().replace(b"\0", b" ")[:60].decode(errors="replace")
+    name = Path(f"/proc/{victim}/comm").read_text().strip()
     os.kill(victim, signal.SIGKILL)
     code = launcher.wait(120)
     end_s = time.monotonic() + GONE_WITHIN_S
