@@ -98,6 +98,12 @@ FOUND = (
          "kind: pause, node: hub/worker0, at: 186 ms, for: 772 ms",
          "kind: kill, node: hub/worker0, at: 830 ms, for: 123 ms"), exact=False,
     ),
+    Case(  # who had not heard of its death sent it a model, before it could register
+        ("paradigm=gossip", "training.model={kind: mlp, layers: 0}"), "continue", 1,
+        ("kind: down, link: west>hub, at: 534 ms, for: 792 ms",
+         "kind: kill, data_center: west, at: 734 ms, for: 53 ms",
+         "kind: down, link: hub<>east, at: 463 ms, for: 552 ms"), exact=False,
+    ),
 )  # fmt: skip
 
 
