@@ -34,7 +34,7 @@ class MembershipLedger:
     def __init__(self, plan: Plan, begin: Members) -> None:
         """``begin``: who takes part at first."""
         self._nodes = {node.name: node for node in plan.nodes}
-        self._waiting: list[str] = []  # nodes that have returned before the parents that they need
+        self._waiting: dict[str, float] = {}  # when each has registered that is back before a parent that it needs
         self._new = set(begin.new)  # nodes that have never taken part
         self.absent: dict[str, None] = dict.fromkeys(begin.absent)
         self._regroups = regroups(plan)
@@ -67,8 +67,7 @@ class MembershipLedger:
         ``well``: it leaves on purpose and, like the nodes that leave with it, waits to be told that it may.
         Raise ``RunFailed`` if the run cannot continue without it.
         """
-        if node in self._waiting:
-            self._waiting.remove(node)  # else it would be told to begin although another process has its name now
+        self._waiting.pop(node, None)  # else it would be told to begin although another process has its name now
         if node in self.absent or node not in self._nodes:
             return []
         successor = self._successor(node)
@@ -112,19 +111,23 @@ class MembershipLedger:
     def _present_children(self, server: NodePlan, without: str) -> list[str]:
         return [child for child in server.children if child not in self.absent and child != without]
 
-    async def add(self, world: World, node: str) -> list[str]:
-        """Let ``node``, which has registered again, join when its parents take part. Return all who join now."""
-        self._waiting.append(node)
-        joined: list[str] = []
+    async def add(self, world: World, node: str, registered_s: float) -> list[str]:
+        """Let ``node``, which has registered again, join when its parents take part. Return all who join now.
+
+        ``registered_s``: by the clock of its process, which knows by that which READY is its own: that process may be
+        lost, and the next one have registered, before the scheduler reads it.
+        """
+        self._waiting[node] = registered_s
+        joined: dict[str, float] = {}
         while ready := [name for name in self._waiting if all(p not in self.absent for p in self._parents(name))]:
             for name in ready:
-                self._waiting.remove(name)
+                joined[name] = self._waiting.pop(name)
                 self.absent.pop(name, None)
-                joined.append(name)
-        for name in joined:
+        for name, process_s in joined.items():
             self._record(world, [name], joins=True, why="it has joined" if name in self._new else "it is back")
             self._new.discard(name)
-            meta = {"again": True, "epoch": self.epoch, "gone": list(self.absent), "heirs": self._successors}
+            meta: dict[str, Any] = {"registered_s": process_s, "epoch": self.epoch}
+            meta |= {"gone": list(self.absent), "heirs": self._successors}
             if self._regroups:
                 self._joined[name] = self.epoch
                 meta["joined"] = dict(self._joined)
@@ -132,7 +135,7 @@ class MembershipLedger:
             for other in self.present() if self._regroups else ():
                 if other != name:
                     await self._tell(world, other, {"epoch": self.epoch, "left": [], "joined": [name]})
-        return joined
+        return list(joined)
 
     async def end(self, world: World) -> None:
         """Tell the nodes that wait for their parents that the run has ended without them."""
@@ -178,7 +181,8 @@ class Scheduler:
         self._saving: set[str] | None = self._savers() if self._resuming else None  # who write a checkpoint now
         self._written_in = self._ledger.epoch  # in which they were told to write
         self._saved_round = self._resuming.round if self._resuming else -1  # of the last checkpoint
-        self._registered = list(begin.waiting)  # meanwhile; they are let in afterwards
+        # who has registered meanwhile, and when: they are let in afterwards
+        self._registered: dict[str, float] = dict.fromkeys(begin.waiting, 0.0)
 
     async def __call__(self, world: World) -> None:
         world.record("start", role="scheduler")
@@ -203,20 +207,19 @@ class Scheduler:
             # a node that registers once more is a new process, whether or not its loss was noticed
             await self._remove(world, message.sender, "it was started anew")
             if self._saving is not None:
-                self._registered.append(message.sender)
+                self._registered[message.sender] = message.sent_at_s
             else:
-                await self._add(world, message.sender)
+                await self._add(world, message.sender, message.sent_at_s)
         else:
             assert message.kind is MessageKind.BARRIER, f"the scheduler cannot handle {message.kind}"
             await self._on_barrier(world, message)
 
-    async def _add(self, world: World, node: str) -> None:
-        joined = await self._ledger.add(world, node)
+    async def _add(self, world: World, node: str, registered_s: float) -> None:
+        joined = await self._ledger.add(world, node, registered_s)
         self._unfinished.update(name for name in joined if name in self._workers)
 
     async def _remove(self, world: World, node: str, why: str, well: bool = False) -> None:
-        if node in self._registered:
-            self._registered.remove(node)  # else it would be told to begin although another process has its name now
+        self._registered.pop(node, None)  # else it would be told to begin although another process has its name now
         removed = await self._ledger.remove(world, node, why, well)
         self._unfinished.difference_update(removed)
         if removed:
@@ -269,6 +272,8 @@ class Scheduler:
             assert message.kind is MessageKind.REGISTER, f"{message.kind} from {message.sender} before READY"
             for node in (message.sender, *collected_at(self._plan, message.sender)):
                 missing.pop(node)
+            if message.sender in self._registered:
+                self._registered[message.sender] = message.sent_at_s
         present = [name for name in self._first_nodes if name not in self._ledger.absent]
         for node in self._collectors(present):
             await world.send(node, Message(MessageKind.READY, meta=self._ledger.ready()))
@@ -350,9 +355,9 @@ class Scheduler:
             await commit(world, self._files, round_, digests, cut, self._timeouts.run_deadline_s)
         self._resuming, self._saved_round, self._saving = None, round_, None
         await _tell(world, nodes, name)
-        registered, self._registered = self._registered, []
-        for node in registered:
-            await self._add(world, node)
+        registered, self._registered = self._registered, {}
+        for node, registered_s in registered.items():
+            await self._add(world, node, registered_s)
 
     async def _skip_checkpoints(self, world: World) -> None:
         """Release workers that wait for a checkpoint that is not made.
