@@ -158,7 +158,9 @@ def test_checkpoints_of_scripts_hold_who_took_part(name: str, tmp_path: Path) ->
 
 @pytest.mark.slow  # 12 s
 def test_real_processes_join_too(tmp_path: Path) -> None:
-    events = ended(tmp_path, LOOP, faults(f"{KILLED}, for: 100 ms"), on="local")
-    assert rounds(events, "hub/worker0") == list(range(ROUNDS))
-    assert rounds(events, "east/worker1")[-1] == ROUNDS - 1
+    steps = 80  # a new process takes a second
+    script = LOOP.replace("steps(12", f"steps({steps}")
+    events = ended(tmp_path, script, faults(f"{KILLED}, for: 100 ms"), on="local")
+    assert rounds(events, "hub/worker0") == list(range(steps))
+    assert rounds(events, "east/worker1")[-1] == steps - 1
     assert len(hashes(events)) == 1

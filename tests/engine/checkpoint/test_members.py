@@ -121,7 +121,7 @@ def test_real_processes_go_on_with_those_who_took_part(tmp_path: Path, fault: st
     """Stopped after the fault and resumed: the same bits as without the stop."""
     texts = (CONTINUE, "checkpoint.every=4", faults(fault))
     whole = run(tmp_path / "whole", *texts, on="local")
-    assert whole.error is None
+    assert whole.error is None, whole.error
     kept = tmp_path / "whole" / "checkpoints"
     shutil.copytree(kept / "ckpt-000008", tmp_path / "again" / "checkpoints" / "ckpt-000008")
     again = run(tmp_path / "again", *texts, on="local")
