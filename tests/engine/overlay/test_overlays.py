@@ -101,7 +101,7 @@ def test_algorithms_with_local_steps(tmp_path: Path, sync: str) -> None:
 
 @pytest.fixture(scope="module")
 def nine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Simulated]:
-    """Nine nodes, thirteen unequal links, a model of 47 MB, every overlay. Rounds of a star are alike, and of a tree."""
+    """Nine nodes, thirteen unequal links, a model of 47 MB, every overlay. Rounds of a star or tree are alike."""
     rounds = {"star": 4, "tree": 4, "tsengine": 12, "netstorm": 12}
     return {
         kind: run(
