@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from testbed.cluster.agents import AgentHandle, Agents
+from testbed.cluster.agent import AgentHandle
+from testbed.cluster.agents import Agents
 from testbed.cluster.control import Content
 from testbed.cluster.files import checkpoint_parts
 from testbed.errors import NodeLost, RunFailed
@@ -28,24 +29,27 @@ class AgentProcesses:
 
     def __init__(self, plan: Plan, agents: Agents, number: int, wake: int, checkpoint: Path | None) -> None:
         self._plan, self._agents, self._number, self._wake = plan, agents, number, wake
+        self._connections = agents.connections
         self._running: dict[str, AgentHandle] = {}
         self._why_lost: dict[str, str] = {}  # by node
         agents.start_missing()
-        agents.events.clear()
-        agents.watch(wake)
-        ports = agents.ask_all({each.name: {"do": "listen", "ports": dict(each.placement.ports)} for each in agents})
+        self._connections.events.clear()
+        self._connections.watch(wake)
+        ports = self._connections.ask_all(
+            {each.name: {"do": "listen", "ports": dict(each.placement.ports)} for each in agents}
+        )
         if checkpoint is not None:
             self._put(checkpoint)
-        agents.ask_all({each.name: self._begin(each, ports) for each in agents})
+        self._connections.ask_all({each.name: self._begin(each, ports) for each in agents})
 
     def _put(self, checkpoint: Path) -> None:
         for agent in self._agents:
             for part in checkpoint_parts(checkpoint, frozenset(agent.placement.ports)):
-                self._agents.ask(agent.name, do="put", part=part)
+                self._connections.ask(agent.name, do="put", part=part)
 
     def _begin(self, agent: AgentHandle, ports: dict[str, dict[str, int]]) -> Content:
         return {
-            "do": "begin", "attempt": self._number, "epoch_ns": self._agents.epoch_ns(agent),
+            "do": "begin", "attempt": self._number, "epoch_ns": agent.epoch_there_ns,
             "addresses": self._addresses(agent, ports),
         }  # fmt: skip
 
@@ -62,10 +66,10 @@ class AgentProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._agents.unwatch(self._wake)
+        self._connections.unwatch(self._wake)
         there = [agent for agent in self._agents if not agent.lost]
         with suppress(NodeLost):  # one more is lost: what it has sent is here
-            self._agents.ask_all({agent.name: {"do": "end"} for agent in there}, _END_LIMIT_S)
+            self._connections.ask_all({agent.name: {"do": "end"} for agent in there}, _END_LIMIT_S)
         self._running.clear()
 
     def __contains__(self, node: str) -> bool:
@@ -81,16 +85,16 @@ class AgentProcesses:
             agent = self._agents.of_node(node)
             by_agent.setdefault(agent.name, []).append(node)
             self._running[node] = agent
-        self._agents.ask_all(
+        self._connections.ask_all(
             {name: {"do": "start", "nodes": names, "since_s": training_since_s} for name, names in by_agent.items()}
         )
 
     def wait(self, timeout_s: float) -> Iterator[Line | ProcessEnd]:
         """See ``NodeProcesses``."""
-        if not self._agents.events:
-            self._agents.turn(timeout_s)
-        while self._agents.events:
-            agent, message = self._agents.events.popleft()
+        if not self._connections.events:
+            self._connections.turn(timeout_s)
+        while self._connections.events:
+            agent, message = self._connections.events.popleft()
             if "line" in message:
                 yield self._timed(agent, message["line"])
             elif "ended" in message and message["ended"] in self._running:
@@ -105,13 +109,13 @@ class AgentProcesses:
                     yield ProcessEnd(node, -signal.SIGKILL, {})
 
     def _timed(self, agent: AgentHandle, line: Line) -> Line:
-        return {**line, **{name: self._agents.now(agent, line[name]) for name in _TIMES if name in line}}
+        return {**line, **{name: agent.run_time_s(line[name]) for name in _TIMES if name in line}}
 
     def send_signal(self, node: str, number: signal.Signals) -> bool:
         """See ``NodeProcesses``."""
         agent = self._running.get(node)
         if agent is not None:
-            self._agents.send(agent, {"do": "signal", "nodes": [node], "number": int(number)})
+            self._connections.send(agent, {"do": "signal", "nodes": [node], "number": int(number)})
         return agent is not None
 
     def send_signal_to_all(self, number: signal.Signals) -> None:
@@ -119,7 +123,7 @@ class AgentProcesses:
         for agent in self._agents:
             nodes = [node for node, at in self._running.items() if at is agent]
             if nodes:
-                self._agents.send(agent, {"do": "signal", "nodes": nodes, "number": int(number)})
+                self._connections.send(agent, {"do": "signal", "nodes": nodes, "number": int(number)})
 
     def explain(self, node: str, code: int) -> str:
         """See ``NodeProcesses``."""
@@ -137,6 +141,6 @@ class AgentProcesses:
 
     def _asked(self, at: str, **question: Any) -> Any:
         try:
-            return self._agents.ask(self._agents.of_node(at).name, **question)
+            return self._connections.ask(self._agents.of_node(at).name, **question)
         except NodeLost:
             return None

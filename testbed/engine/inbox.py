@@ -30,8 +30,12 @@ class Inbox:
 
     def on(self, kind: MessageKind, handler: Handler) -> None:
         """Hand messages of ``kind`` to ``handler``."""
-        assert kind not in self._handlers, f"two handlers for {kind}"
+        assert self._handlers.get(kind, _drop) is _drop, f"two handlers for {kind}"
         self._handlers[kind] = handler
+
+    def drop(self, kind: MessageKind) -> None:
+        """Drop messages of ``kind`` until there is a handler: they were for the process in whose place this one is."""
+        self._handlers[kind] = _drop
 
     def close(self) -> None:
         """Stop reading after the message at hand."""
@@ -47,3 +51,7 @@ class Inbox:
         assert handler is not None, f"{self._world.node} cannot handle {message.kind} from {message.sender}"
         handler(message)
         return self._open
+
+
+def _drop(message: Message) -> None:
+    pass

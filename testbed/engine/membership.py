@@ -47,6 +47,7 @@ class Membership:
         self._registers_at = self._scheduler if (at := collector_of(plan, world.node)) == world.node else at
         self._missing = {"": set(self._collected), TRAIN: set(training(plan, self._collected))}  # by barrier
         self._all_registered: Future[None] = world.future()
+        self._registration = Message(MessageKind.REGISTER)
         self._ready: Future[None] = world.future()
         self._ended: Future[None] = world.future()
         self._barriers: dict[str, Future[dict[str, Any]]] = {}
@@ -72,7 +73,7 @@ class Membership:
         if self._collected:
             registered = f"registration of {self._collected[0]} and others"
             await self._world.wait(self._all_registered, registered, self._timeouts.rendezvous_s)
-        await self._world.send(self._registers_at, Message(MessageKind.REGISTER))
+        await self._world.send(self._registers_at, self._registration)
         await self._world.wait(self._ready, "all nodes to register", self._timeouts.rendezvous_s)
 
     async def barrier(self, name: str, size: int, deadline_s: float | None = None, **meta: str) -> dict[str, Any]:
@@ -123,8 +124,11 @@ class Membership:
     def _on_ready(self, message: Message) -> None:
         if self._collected:
             self._world.spawn(self._pass_on(message), "ready")
+        registered_s = message.meta.get("registered_s")
+        if registered_s not in (None, self._registration.sent_at_s):
+            return  # it was for the process in whose place this one is
         self.epoch = message.meta.get("epoch", 0)
-        self.joined_late, self.absent = bool(message.meta.get("again")), tuple(message.meta.get("gone", ()))
+        self.joined_late, self.absent = registered_s is not None, tuple(message.meta.get("gone", ()))
         self.joined = dict(message.meta.get("joined", {}))
         self.on_ready()
         for server, successor in message.meta.get("heirs", {}).items():

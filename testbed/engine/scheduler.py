@@ -33,7 +33,7 @@ class MembershipLedger:
 
     def __init__(self, plan: Plan) -> None:
         self._nodes = {node.name: node for node in plan.nodes}
-        self._waiting: list[str] = []  # nodes that have returned before the parents that they need
+        self._waiting: dict[str, float] = {}  # when each has registered that is back before a parent that it needs
         self._new = set(late_comers(plan))  # nodes that have never taken part
         self.absent: dict[str, None] = dict.fromkeys(late_comers(plan))
         self._regroups = regroups(plan)
@@ -51,8 +51,7 @@ class MembershipLedger:
         ``well``: it leaves on purpose and, like the nodes that leave with it, waits to be told that it may.
         Raise ``RunFailed`` if the run cannot continue without it.
         """
-        if node in self._waiting:
-            self._waiting.remove(node)  # else it would be told to begin although another process has its name now
+        self._waiting.pop(node, None)  # else it would be told to begin although another process has its name now
         if node in self.absent or node not in self._nodes:
             return []
         successor = self._successor(node)
@@ -96,19 +95,23 @@ class MembershipLedger:
     def _present_children(self, server: NodePlan, without: str) -> list[str]:
         return [child for child in server.children if child not in self.absent and child != without]
 
-    async def add(self, world: World, node: str) -> list[str]:
-        """Let ``node``, which has registered again, join when its parents take part. Return all who join now."""
-        self._waiting.append(node)
-        joined: list[str] = []
+    async def add(self, world: World, node: str, registered_s: float) -> list[str]:
+        """Let ``node``, which has registered again, join when its parents take part. Return all who join now.
+
+        ``registered_s``: by the clock of its process, which knows by that which READY is its own: that process may be
+        lost, and the next one have registered, before the scheduler reads it.
+        """
+        self._waiting[node] = registered_s
+        joined: dict[str, float] = {}
         while ready := [name for name in self._waiting if all(p not in self.absent for p in self._parents(name))]:
             for name in ready:
-                self._waiting.remove(name)
+                joined[name] = self._waiting.pop(name)
                 self.absent.pop(name, None)
-                joined.append(name)
-        for name in joined:
+        for name, process_s in joined.items():
             self._record(world, [name], joins=True, why="it has joined" if name in self._new else "it is back")
             self._new.discard(name)
-            meta = {"again": True, "epoch": self.epoch, "gone": list(self.absent), "heirs": self._successors}
+            meta: dict[str, Any] = {"registered_s": process_s, "epoch": self.epoch}
+            meta |= {"gone": list(self.absent), "heirs": self._successors}
             if self._regroups:
                 self._joined[name] = self.epoch
                 meta["joined"] = dict(self._joined)
@@ -116,7 +119,7 @@ class MembershipLedger:
             for other in self.present() if self._regroups else ():
                 if other != name:
                     await self._tell(world, other, {"epoch": self.epoch, "left": [], "joined": [name]})
-        return joined
+        return list(joined)
 
     async def end(self, world: World) -> None:
         """Tell the nodes that wait for their parents that the run has ended without them."""
@@ -180,7 +183,7 @@ class Scheduler:
         elif message.kind is MessageKind.REGISTER:
             # a node that registers once more is a new process, whether or not its loss was noticed
             await self._remove(world, message.sender, "it was started anew")
-            joined = await self._ledger.add(world, message.sender)
+            joined = await self._ledger.add(world, message.sender, message.sent_at_s)
             self._agreement.begin(joined)
             self._unfinished.update(name for name in joined if name in self._workers)
         else:

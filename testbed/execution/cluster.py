@@ -21,7 +21,8 @@ from testbed.results.events import EventLog
 from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
-    from testbed.cluster.agents import AgentHandle, Agents
+    from testbed.cluster.agent import AgentHandle
+    from testbed.cluster.agents import Agents
     from testbed.cluster.starting import AgentStarter
     from testbed.realtime.fleet import Fleet
 
@@ -88,7 +89,7 @@ def run_attempts(plan: Plan, directory: Path, report: Progress, epoch_ns: int, a
         )  # fmt: skip
         return Fleet(plan, launch, start)
 
-    attempt_until_done(plan, directory, report, epoch_ns, fleet, agents.wait_s)
+    attempt_until_done(plan, directory, report, epoch_ns, fleet, agents.connections.wait_s)
 
 
 def _elsewhere(*_: Any) -> Any:
@@ -99,9 +100,9 @@ def _measure(plan: Plan, agents: Agents, log: EventLog, epoch_ns: int, when: str
     """Measure the paths between data centres, one after the other, and record what they do."""
     for source, target in itertools.islice(_paths(plan, agents), MOST_PATHS):
         token = links.new_token()
-        port = agents.ask(target.name, do="serve", token=token)
+        port = agents.connections.ask(target.name, do="serve", token=token)
         to = (target.placement.seen_from(source.placement.data_center), port)
-        found = agents.ask(source.name, do="measure", to=to, token=token, source=source.placement.bind)
+        found = agents.connections.ask(source.name, do="measure", to=to, token=token, source=source.placement.bind)
         path = link_name(source.placement.data_center, target.placement.data_center)
         log.write("path", (time.monotonic_ns() - epoch_ns) / 1e9, path=path, when=when, **found)
 

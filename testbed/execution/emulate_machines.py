@@ -23,7 +23,8 @@ from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
     from emulation.measurement import Measurement
-    from testbed.cluster.agents import AgentHandle, Agents
+    from testbed.cluster.agent import AgentHandle
+    from testbed.cluster.agents import Agents
     from testbed.cluster.starting import AgentStarter
 
 RATE_BUDGET_S = 3.0  # for rates of links between machines, after which no further group of links is flooded
@@ -79,6 +80,7 @@ class MachinesNetwork:
 
     def __init__(self, plan: Plan, agents: Agents, record: Any) -> None:
         self._plan, self._agents, self._record = plan, agents, record
+        self._connections = agents.connections
         self._by_name = {agent.name: agent for agent in agents}
         self._machines = machines_of(plan.network, agents.placements)
         self._crossing = underlay.crossing(plan, self._machines)
@@ -94,8 +96,8 @@ class MachinesNetwork:
     def _measured(self, pair: Pair) -> UnderlayPath:
         source, target = (self._by_name[name] for name in pair)
         token = links.new_token()
-        port = self._agents.ask(target.name, do="serve", token=token)
-        found = self._agents.ask(
+        port = self._connections.ask(target.name, do="serve", token=token)
+        found = self._connections.ask(
             source.name, do="measure", to=(target.placement.inside, port), token=token, source=source.placement.bind,
             most_bytes=_MOST_BYTES,
         )  # fmt: skip
@@ -118,19 +120,21 @@ class MachinesNetwork:
                 "machine": agent.name, "machines": self._machines, "addresses": addresses, "delays_s": delays_s,
                 "first_vni": first_vni, "mtu_bytes": mtu_bytes,
             }  # fmt: skip
-            questions[agent.name] = {"do": "network", "part": part, "epoch_s": self._agents.epoch_ns(agent) / 1e9}
-        for name, about in self._agents.ask_all(questions, _BRING_UP_LIMIT_S).items():
+            questions[agent.name] = {"do": "network", "part": part, "epoch_s": agent.epoch_there_ns / 1e9}
+        for name, about in self._connections.ask_all(questions, _BRING_UP_LIMIT_S).items():
             self._by_name[name].about["emulation"] = about
         self._ask_all("contact")
 
     def _ask_all(self, do: str) -> dict[str, Any]:
-        return self._agents.ask_all({agent.name: {"do": do} for agent in self._agents}, _BRING_UP_LIMIT_S)
+        return self._connections.ask_all({agent.name: {"do": do} for agent in self._agents}, _BRING_UP_LIMIT_S)
 
     def measure(self) -> None:
         """Measure all links, as on one machine, and record it. Raise ``NetworkMismatch`` as ``judge`` does."""
         from emulation.measurement import Measurement, judge
 
-        found = [each for agent in self._agents for each in self._agents.ask(agent.name, _MEASURE_LIMIT_S, do="links")]
+        found = [
+            each for agent in self._agents for each in self._connections.ask(agent.name, _MEASURE_LIMIT_S, do="links")
+        ]
         judge([*(Measurement(**each) for each in found), *self._measure_rates()], self._record)
 
     def _measure_rates(self) -> list[Measurement]:
@@ -161,7 +165,7 @@ class MachinesNetwork:
             for machine in pairs[link.name]:
                 names.setdefault(machine, []).append(link.name)
         asked = {name: {"do": "flood", "links": found, "wait_s": _LATE_S} for name, found in names.items()}
-        answers = self._agents.ask_all(asked, _BRING_UP_LIMIT_S)
+        answers = self._connections.ask_all(asked, _BRING_UP_LIMIT_S)
         return [Measurement(**each) for answer in answers.values() for each in answer]
 
     def start_monitors(self) -> None:
@@ -186,7 +190,7 @@ class MachinesNetwork:
         return on_progress
 
     def _follow(self, agent: AgentHandle, start_s: float) -> None:
-        self._agents.send(agent, {"do": "follow", "start_s": self._agents.clock_s(agent, start_s)})
+        self._connections.send(agent, {"do": "follow", "start_s": agent.clock_there_s(start_s)})
 
     def _exchange_losses(self) -> None:
         """Tell agents what the other ends of their links have lost: a link's counters are where it begins."""
@@ -196,7 +200,7 @@ class MachinesNetwork:
             for link, packets in answer.items():
                 lost.setdefault(sources[link], {})[link] = packets
         for machine, found in lost.items():
-            self._agents.send(self._by_name[machine], {"do": "lost", "links": found})
+            self._connections.send(self._by_name[machine], {"do": "lost", "links": found})
 
     def end(self) -> None:
         """End the agents' helpers, and warn of links whose packets the underlay has lost."""

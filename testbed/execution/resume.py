@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
+from testbed.regular_file import copy_regular
 from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
@@ -42,11 +42,14 @@ def take_over(before: Path, directory: Path) -> None:
     Raise ``ScenarioError`` if there are none, or one cannot be read.
     """
     for path in find(before):
+        copy = directory / FOLDER / path.name
+        copy.mkdir(parents=True)
+        file = path
         try:
-            shutil.copytree(path, directory / FOLDER / path.name)
-        except shutil.Error as error:
-            file, _, why = error.args[0][0]
-            raise ScenarioError(f"{file}: cannot be copied: {why} (remove the checkpoint {path})") from error
+            for file in sorted(path.iterdir()):
+                copy_regular(file, copy / file.name)
+        except OSError as error:
+            raise ScenarioError(f"{file}: cannot be copied: {error} (remove the checkpoint {path})") from error
 
 
 def find(run: Path) -> list[Path]:

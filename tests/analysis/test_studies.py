@@ -188,6 +188,15 @@ def test_every_point_of_every_study_is_a_valid_scenario(name: str, tmp_path: Pat
     assert jobs and all(job.labelled for job in jobs)
 
 
+@pytest.mark.slow  # 70 s together
+@pytest.mark.parametrize("name", [name for name in STUDIES if find(name)[1].sweeps and name not in COMPOSED])
+def test_all_points_of_a_study_are_valid_scenarios(name: str, tmp_path: Path) -> None:
+    _, study = find(name)
+    on = () if name != "paradigms" else ("local",)
+    jobs = list(engine.jobs(study, Request(tmp_path, on=on, seeds=1)))
+    assert jobs and all(job.labelled for job in jobs)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[StoredRun]]:
     """Three runs of a known course by back end, over WANs of different delay, so that values differ."""

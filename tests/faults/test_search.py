@@ -92,6 +92,18 @@ FOUND = (
         ("sync=esync", "overlay=tsengine", "optimizer.at=worker", TWO_KEYS), "continue", 0,
         ("kind: kill, node: east/worker0, at: 70 ms",), exact=False,
     ),
+    Case(  # its predecessor had registered, too, before the scheduler read either, and it got both answers
+        ("paradigm=allreduce", "codec=dgc"), "continue", 1,
+        ("kind: kill, node: hub/worker0, at: 584 ms, for: 173 ms",
+         "kind: pause, node: hub/worker0, at: 186 ms, for: 772 ms",
+         "kind: kill, node: hub/worker0, at: 830 ms, for: 123 ms"), exact=False,
+    ),
+    Case(  # who had not heard of its death sent it a model, before it could register
+        ("paradigm=gossip", "training.model={kind: mlp, layers: 0}"), "continue", 1,
+        ("kind: down, link: west>hub, at: 534 ms, for: 792 ms",
+         "kind: kill, data_center: west, at: 734 ms, for: 53 ms",
+         "kind: down, link: hub<>east, at: 463 ms, for: 552 ms"), exact=False,
+    ),
 )  # fmt: skip
 
 

@@ -1,9 +1,10 @@
 """The same schedule of faults simulated and emulated: the same end, the same bits, and rounds that take as long.
 
-``python -m tests.faults.twins --schedules 10`` draws schedules of faults that overlap, runs
-each on both back ends and prints how they differ. With ``--against exact`` the second one is a kernel in virtual time,
-on which the machine's load has no effect. Times are those from the last round before the first fault to the first one
-that ends after the last.
+``python -m tests.faults.twins --schedules 10`` draws schedules of faults that overlap, runs each on both back ends and
+prints how they differ. With ``--against exact`` the second one is a kernel in virtual time, on which the machine's load
+has no effect. With ``--against simulate --moved-ms 50`` it is the simulator again, with faults that begin 50 ms later:
+how much of a difference is due to when in a round they begin. Times are those from the last round before the first
+fault to the first one that ends after the last.
 """
 
 from __future__ import annotations
@@ -42,11 +43,14 @@ class End:
     rounds: tuple[float, ...]
 
 
-def schedule(seed: int) -> tuple[str, ...]:
-    """The faults of that seed: two of one pair of data centres that overlap, and for half of them one of a worker."""
+def schedule(seed: int, moved_ms: int = 0) -> tuple[str, ...]:
+    """The faults of that seed: two of one pair of data centres that overlap, and for half of them one of a worker.
+
+    All of them ``moved_ms`` later.
+    """
     chance = Random(f"twins/{seed}")
     link = chance.choice(PAIRS)
-    begin_ms, length_ms = chance.randint(FIRST_MS, LAST_MS), chance.randint(600, 3000)
+    begin_ms, length_ms = chance.randint(FIRST_MS, LAST_MS) + moved_ms, chance.randint(600, 3000)
     inside_ms = begin_ms + chance.randint(0, length_ms - 1)
     texts = [
         f"kind: {kind}, link: {link}, at: {at_ms} ms, for: {for_ms} ms{VALUES[kind]}"
@@ -86,11 +90,11 @@ def _length_ms(text: str) -> int:
     return int(amount) * (1000 if unit == "s" else 1)
 
 
-def twin(seed: int, against: str) -> tuple[str, float]:
+def twin(seed: int, against: str, moved_ms: int) -> tuple[str, float]:
     """What differs that must not (empty: nothing), and by which share the simulated time differs."""
-    texts, directory = schedule(seed), Path(tempfile.mkdtemp(prefix="twin"))
+    texts, moved, directory = schedule(seed), schedule(seed, moved_ms), Path(tempfile.mkdtemp(prefix="twin"))
     try:
-        simulated, other = ended(directory / "simulate", "simulate", texts), ended(directory / against, against, texts)
+        simulated, other = ended(directory / "first", "simulate", texts), ended(directory / "second", against, moved)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     if simulated.error != other.error:
@@ -99,14 +103,15 @@ def twin(seed: int, against: str) -> tuple[str, float]:
         return "other bits", math.nan
     if simulated.error:
         return "", math.nan
-    return "", across_s(simulated, texts) / across_s(other, texts) - 1
+    return "", across_s(simulated, texts) / across_s(other, moved) - 1
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--schedules", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--against", choices=("emulate", "exact"), default="emulate")
+    parser.add_argument("--against", choices=("emulate", "exact", "simulate"), default="emulate")
+    parser.add_argument("--moved-ms", type=int, default=0, help="how much later the second run's faults begin")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no more of them after this time")
     given = parser.parse_args()
     began_s, done, errors = time.monotonic(), 0, []
@@ -114,7 +119,7 @@ def main() -> None:
     for seed in range(given.seed, given.seed + given.schedules):
         if time.monotonic() - began_s > given.seconds:
             break
-        what, error = twin(seed, given.against)
+        what, error = twin(seed, given.against, given.moved_ms)
         done, different = done + 1, different + bool(what)
         errors += [] if math.isnan(error) else [error]
         sys.stdout.write(f"{seed}: {what or f'{error:+.1%}'}\n  " + "\n  ".join(schedule(seed)) + "\n")

@@ -109,6 +109,16 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if self._deaths[node] == deaths:", "if True:"),
         (f"{FAULTS}_overlaps.py::test_who_was_killed_in_the_pause_does_not_die_of_it_later",),
     ),
+    "a model for its predecessor is no message that a worker expects": Mutation(
+        "testbed.engine.inbox:Inbox.drop",
+        edit("self._handlers[kind] = _drop", "pass"),
+        (f"{FAULTS}_search.py::test_nor_where_one_once_was",),
+    ),
+    "who registers takes the answer to its predecessor": Mutation(
+        "testbed.engine.membership:Membership._on_ready",
+        edit("if registered_s not in (None, self._registration.sent_at_s):", "if False:"),
+        (f"{FAULTS}_search.py::test_nor_where_one_once_was",),
+    ),
     "faults hit nodes that have yet to start again": Mutation(
         "testbed.execution.recovery:Attempts._next_beginning_s",
         edit("while missed := list(self.clock.take(begin_s)):", "while missed := []:"),

@@ -38,6 +38,7 @@ from testbed.engine.local_work import LocalResult, LocalWork, copying, load_batc
 from testbed.engine.membership import MembershipChanged
 from testbed.engine.peers import Agreed, Peers
 from testbed.engine.session import Session
+from testbed.messages import MessageKind
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.shard.slices import buckets_of
 from testbed.policy.sync.streaming import fragments_of
@@ -123,6 +124,7 @@ def serverless_worker(
         mail = CollectiveMail(world, session.inbox)
         peers = Peers(world, session.inbox, session.membership, plan)
         peers.on_change.append(mail.change_to)
+        session.inbox.drop(MessageKind.GOSSIP)  # a worker is sent its first when it has greeted the others
         session.use(learner)
         await session.join()
         values, progress = await _begin(world, mail, plan, learner, buckets, peers)

@@ -7,6 +7,7 @@ import random
 import signal
 import time
 import traceback
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -194,9 +195,10 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(tmp_path: Path, monkey
     assert "No space left" in warning["message"]
 
 
-def test_a_checkpoint_that_cannot_be_read_is_not_taken_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, partial(os.symlink, "/dev/zero"), partial(os.symlink, "/")])
+def test_a_checkpoint_that_cannot_be_read_is_not_taken_over(tmp_path: Path, make: Callable[[Path], None]) -> None:
     checkpoint = tmp_path / "before" / "checkpoints" / "ckpt-000003"
     checkpoint.mkdir(parents=True)
-    os.mkfifo(checkpoint / "virginia.worker0.pt")
-    with pytest.raises(ScenarioError, match=r"virginia\.worker0\.pt: cannot be copied: .* is a named pipe"):
+    make(checkpoint / "virginia.worker0.pt")
+    with pytest.raises(ScenarioError, match=r"virginia\.worker0\.pt: cannot be copied: .*(not a regular|directory)"):
         take_over(tmp_path / "before", tmp_path / "run")
