@@ -60,7 +60,7 @@ def test_a_run_that_reaches_its_target_stops_everybody_after_the_same_round(tmp_
     assert ends[0][0] != {60}
 
 
-RATES = [10e6, 100e6, 10e9]
+RATES = [100e6, 10e9]
 
 
 @pytest.mark.parametrize("rate_bps", RATES)
