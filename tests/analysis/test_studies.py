@@ -240,6 +240,20 @@ def test_columns_claims_and_panels_of_every_study(name: str, finished: dict[str,
     assert engine.means(study, results.runs).empty != tabled
 
 
+@pytest.mark.parametrize("name", ["esync", "hier-k1k2", "sparsity", "greed", "six-way"])
+def test_one_variant_alone_has_a_csv_and_what_needs_no_other(
+    name: str, finished: dict[str, list[StoredRun]], tmp_path: Path
+) -> None:
+    _, study = find(name)
+    assert study.sweeps
+    sweep = study.sweeps(True)[0]
+    label, *others = sweep.variants
+    first = {path: values[0] for path, values in sweep.grid.items()}
+    rows, curves, _ = engine.frames(study, [StudyRun(sweep.name, label, first, 1, finished["simulate"][0])])
+    engine.write_figure(name, study, (rows, curves), tmp_path, others)
+    assert label in (tmp_path / f"{name}.csv").read_text()
+
+
 def test_what_the_user_sets_replaces_the_grid_or_is_added(tmp_path: Path) -> None:
     _, study = find("diloco-util")
     settings = {"links[*].rate": ("1 Gbit/s",), "training.batch": ("4", "8")}
