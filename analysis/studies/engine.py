@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,15 +55,10 @@ def execute(name: str, study: Study, request: Request, watch: Watch = unseen) ->
         rows, curves, code = _measured(study, request), None, set[str]()
     else:
         rows, curves, code = frames(study, run_all(study, request, watch))
-    results = results_of(name, study, rows, curves)
+    missing = left_out(study, request)
+    results = write_figure(name, study, (rows, curves), request.out, missing)
     rows = results.runs
-    table = rows if curves is None else rows.merge(curves, "left")  # on the columns that both have
-    atomic.write_text(request.out / f"{name}.csv", table.to_csv(index=False))
-    if study.table:
-        _write_table(study.table(results), request.out / f"{name}-table")
-    if study.panels:
-        _save(study, results, request.out / name)
-    claims = claims_of(study, results, left_out(study, request))
+    claims = claims_of(study, results, missing)
     verdict = {
         "schema_version": 1,
         "figure": name,
@@ -77,6 +72,39 @@ def execute(name: str, study: Study, request: Request, watch: Watch = unseen) ->
     }
     atomic.write_json(request.out / "verdict.json", verdict)
     return {**verdict, "means": means(study, rows).to_dict("records")}
+
+
+def write_figure(
+    name: str, study: Study, found: tuple[pd.DataFrame, pd.DataFrame | None], out: Path, missing: Sequence[str]
+) -> Results:
+    """Write CSV, table and pictures of runs and curves; return these, with derived columns.
+
+    What needs the variants ``missing`` is left out.
+    """
+    rows, curves = found
+    results = Results(rows, rows if curves is None else curves, ())
+    with _unless(missing):
+        results = results_of(name, study, rows, curves)
+    rows = results.runs
+    table = rows if curves is None else rows.merge(curves, "left")  # on the columns that both have
+    atomic.write_text(out / f"{name}.csv", table.to_csv(index=False))
+    if study.table:
+        with _unless(missing):
+            _write_table(study.table(results), out / f"{name}-table")
+    if study.panels:
+        with _unless(missing):
+            _save(study, results, out / name)
+    return results
+
+
+@contextmanager
+def _unless(missing: Sequence[str]) -> Iterator[None]:
+    """Pass over what fails for want of variants, if some are ``missing``."""
+    try:
+        yield
+    except (LookupError, ValueError, ZeroDivisionError):
+        if not missing:
+            raise
 
 
 def means(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
@@ -110,11 +138,11 @@ def claims_of(study: Study, results: Results, missing: Sequence[str]) -> list[Cl
     """Return the study's claims, with what was measured. Without the variants ``missing``, none of them is decided."""
     claims: list[Claim] = []
     why = f"--only left out {', '.join(missing)}"
-    try:
+    decided = False
+    with _unless(missing):
         claims += study.claims(results) if study.claims else ()
-    except (LookupError, ValueError, ZeroDivisionError):
-        if not missing:
-            raise
+        decided = True
+    if not decided:
         claims.append(unresolved("the claims that need what was left out", why))
     return [replace(each, verdict=UNRESOLVED, why=why) if missing else each for each in claims]
 

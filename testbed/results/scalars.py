@@ -155,7 +155,9 @@ class EventTail:
             event = msgspec.json.decode(line)
         except msgspec.DecodeError:
             return  # a damaged line; the tables report it
-        if not self.kinds or event["kind"] in self.kinds:
+        if not isinstance(event, dict) or not isinstance(event.get("t"), float | int):
+            return
+        if not self.kinds or event.get("kind") in self.kinds:
             self._held.append(event)
 
 

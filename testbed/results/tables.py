@@ -63,8 +63,9 @@ def read_part(path: Path) -> dict[str, pa.Table]:
                 lines[name].append(line)
     found = {}
     for name, own in lines.items():
-        found[name], damaged = _read(own, _SCHEMAS[name])
-        lost += damaged
+        rows, damaged = _read(own, _SCHEMAS[name])
+        found[name] = _placed(rows, writer_of(path))
+        lost += damaged + len(rows) - len(found[name])
     if lost or part.damaged:
         what = "lines after a damaged place" if part.damaged else f"{lost} damaged line(s)"
         warning = _warning(path, found, f"{path.name}: {what} were left out of the tables")
@@ -80,6 +81,17 @@ def _read(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, int]:
         return pj.read_json(data, pj.ReadOptions(block_size=_BLOCK_BYTES), options).select(schema.names), 0
     except pa.ArrowInvalid:
         return _read_by_line(lines, schema)
+
+
+def _placed(rows: pa.Table, writer: str) -> pa.Table:
+    """Return the events that say when they were, and between whom, with ``writer`` as the node of others."""
+    for field in ("t", "source", "target"):
+        if field in rows.column_names and rows[field].null_count:
+            rows = rows.filter(pc.is_valid(rows[field]))
+    if rows["node"].null_count:
+        at = rows.column_names.index("node")
+        rows = rows.set_column(at, "node", pc.fill_null(rows["node"], writer))
+    return rows
 
 
 def _warning(path: Path, found: Mapping[str, pa.Table], message: str) -> pa.Table:

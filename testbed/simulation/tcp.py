@@ -2,7 +2,8 @@
 
 A connection (one per ordered pair of nodes, as in the real transport) is one flow at a time: it sends its messages one
 by one, larger priority first. Notation: C capacity of the path (bytes/s), δ one-way delay, RTT = 2δ, Q queue before the
-narrowest link, M message, W congestion window, W0 its initial value (bytes of payload).
+narrowest link, M message, W congestion window, W0 its initial value (bytes of payload), U unsent bytes that a socket
+takes (TCP_NOTSENT_LOWAT).
 
 warm            T = δ + M / r, where r is the connection's max-min share
 cold            T = δ + K·RTT + (M - W0·(2^K - 1)) / r with K = min{k: W0·2^k >= min(C·RTT, what is left)}: the
@@ -12,6 +13,7 @@ bursts          a burst after idle of a loss-based algorithm comes at the rate A
                 While the queue drains at C it takes Q / (1 - C/A) of it, and loses the rest (``drop_tail``)
 LAN             inside a data centre, up to an RTT of 1 ms, there is no window: it opens within some ms, once
 set-up          the first message waits 3 RTT: TCP's handshake, then hello, challenge, proof and verdict of ours
+priority        a message overtakes none of the U + min(W - C·RTT, Q) bytes before it (``send_queue``)
 outage          a sender into a path that is down finds it up again at its next probe or retransmission, with RTO =
                 smoothed RTT + 200 ms, doubled each time (``outage``). W is one segment then; with BBR what it was
 loss p          r <= sqrt(3/2)·MSS / (RTT·sqrt(p)) for Reno (Mathis et al. 1997); CUBIC the larger of that and RFC
@@ -34,7 +36,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from typing import Any
 
 from testbed.simulation.clock import Clock
@@ -44,9 +45,8 @@ from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.outage import SenderOutage, Timers, smoothed_queueing_s
 from testbed.simulation.pacing import Pacing, Pipe
 from testbed.simulation.paths import SitePath, WanLink
+from testbed.simulation.send_queue import OnStart, SendQueue
 from testbed.simulation.tcp_model import TcpModel
-
-OnStart = Callable[[], None]
 
 _STALLED_BYTES_PER_S = 1e-6  # while waiting for a retransmission; not 0, so that every flow has an end
 _SHORT_RTT_S = 1e-3  # a window fills such a path (inside a LAN) within a few milliseconds, once; it is not modelled
@@ -103,9 +103,9 @@ class TcpConnection:
         "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_burst_window", "_bursts", "_clock",
         "_copies", "_deliver", "_emulated", "_entered", "_idle_since_s", "_item", "_limit", "_links", "_loss",
         "_lost_s", "_model", "_network", "_on_sent_callback", "_outage", "_pacing", "_path", "_pipe",
-        "_private_capacity", "_queue", "_queues", "_ready", "_recovering", "_sending", "_sent_bytes", "_sequence",
-        "_smoothed_queueing_s", "_waiting_share", "_window", "flow", "largest_burst_bytes", "on_idle", "on_room",
-        "queued_bytes", "rtt_s", "unlimited", "weight",
+        "_private_capacity", "_queue", "_queues", "_ready", "_recovering", "_sending", "_sent_bytes",
+        "_smoothed_queueing_s", "_used", "_waiting_share", "_window", "flow", "largest_burst_bytes", "on_idle",
+        "on_room", "rtt_s", "unlimited", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -116,12 +116,11 @@ class TcpConnection:
         self._links, self._copies, self._private_capacity = links, group.copies, group.private_capacity
         self.weight = model.weight(2 * path.delay_s)
         self.flow = network.flow_class(links, self.weight)
-        self._queue: list[tuple[float, int, float, Any, OnStart | None]] = []  # by priority, then in order
-        self._sequence = self._bursts = 0
+        self._queue = SendQueue()  # of messages that have not begun
+        self._used, self._bursts = False, 0
         self._sending = False
         self._sent_bytes, self._item = 0.0, None  # of the message being sent
         self._ready = False  # set up
-        self.queued_bytes = 0.0  # of messages that have not begun
         self._burst_bytes = self.largest_burst_bytes = 0.0  # a burst lasts from idle to idle
         self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
         self.on_idle: Callable[[], None] | None = None  # called when nothing is left to send
@@ -151,6 +150,11 @@ class TcpConnection:
         return self._sending or bool(self._queue)
 
     @property
+    def queued_bytes(self) -> float:
+        """Bytes of messages that have not begun."""
+        return self._queue.size_bytes
+
+    @property
     def carried_bytes(self) -> float:
         """Bytes that all connections of the group have carried until now."""
         return self._network.delivered_bytes(self.flow)
@@ -168,19 +172,28 @@ class TcpConnection:
 
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
         """Queue a message. ``on_start()`` is called when its first byte leaves."""
-        if not self._sequence:
+        if not self._used:
             self._set_up()
-        self._sequence += 1
         if self._ready and not self._sending and not self._queue:
             self._begin(size_bytes, item, on_start)
         else:
-            heappush(self._queue, (-priority, self._sequence, size_bytes, item, on_start))
-            self.queued_bytes += size_bytes
+            if self._sending and self._queue.overtakes(priority):
+                self._queue.take(self._taken_bytes() - self._network.left_bytes(self.flow))
+            self._queue.push(size_bytes, priority, item, on_start)
         if self._ready and not self._window.open and not self._window.network_limited:
             self._window.more_to_send(self._clock.now)
             self._update_cap()
         if self._entered and self._clock.now < self._burst_begin_s + self.rtt_s:
             self._enter_queues()  # it sends more in its first round
+
+    def _taken_bytes(self) -> float:
+        """Return how much of what is to be sent the kernel has taken at most."""
+        pipe, window, queued_bytes = self._pipe, self._window, 0.0
+        if self._pacing is None and not self.unlimited:
+            queued_bytes = pipe.queue_bytes
+            if not window.open:
+                queued_bytes = min(queued_bytes, max(0.0, window.size_bytes - pipe.bdp_bytes))
+        return self._model.unsent_limit_bytes + queued_bytes
 
     def path_changed(self) -> None:
         """Take note of a changed link of the path. While it is down, the sender does not notice."""
@@ -206,7 +219,7 @@ class TcpConnection:
     def _loss_changed(self, loss: float) -> None:
         """Take note that the path loses another share of its packets at random."""
         before, self._loss = self._loss, loss
-        if self._sequence and self._model.loss_based and not self.unlimited and (before == 0 or loss == 0):
+        if self._used and self._model.loss_based and not self.unlimited and (before == 0 or loss == 0):
             least_bytes = self._model.rate_limit(self.rtt_s, loss or before, self._pipe.capacity) * self.rtt_s
             self._window.path_loses(self._clock.now, loss, least_bytes)
 
@@ -275,6 +288,7 @@ class TcpConnection:
             self._network.set_cap(self.flow, rate)
 
     def _set_up(self) -> None:
+        self._used = True
         if self._pacing is not None and self.rtt_s > 0:
             self._pacing.observe(self._model.initial_window_bytes, 0.0, self.rtt_s)
         setup_s = self._model.setup_round_trips * self.rtt_s
@@ -292,9 +306,7 @@ class TcpConnection:
 
     def _pump(self) -> None:
         if not self._sending and self._queue:
-            _, _, size_bytes, item, on_start = heappop(self._queue)
-            self.queued_bytes -= size_bytes
-            self._begin(size_bytes, item, on_start)
+            self._begin(*self._queue.pop())
 
     def _begin(self, size_bytes: float, item: Any, on_start: OnStart | None) -> None:
         now, path, pacing = self._clock.now, self._path, self._pacing
@@ -341,7 +353,7 @@ class TcpConnection:
 
     def queued_flight_bytes(self) -> float:
         """Return what it has in the queue at most; see ``drop_tail``."""
-        left_bytes = self.queued_bytes + self._network.left_bytes(self.flow)
+        left_bytes = self._queue.size_bytes + self._network.left_bytes(self.flow)
         first_round = self._clock.now < self._burst_begin_s + self.rtt_s  # of which the window was that before a loss
         window_bytes = self._burst_window if first_round else self._window.size_bytes
         return self._copies * max(0.0, min(left_bytes, window_bytes - self._lately_bytes()))
@@ -361,7 +373,7 @@ class TcpConnection:
         if self._lost_s == self._clock.now:
             return
         self._lost_s = self._clock.now
-        segment_bytes, left_bytes = float(self._model.segment_bytes), self.queued_bytes
+        segment_bytes, left_bytes = float(self._model.segment_bytes), self._queue.size_bytes
         left_bytes += self._network.left_bytes(self.flow)
         queued_bytes = self.queued_flight_bytes() / self._copies
         late_bytes = share * queued_bytes * at.late_share
@@ -376,7 +388,7 @@ class TcpConnection:
 
     def _overflow(self, pacing: Pacing, size_bytes: float) -> None:
         """Stall for as long as BBR needs to recover what this burst loses in the queue."""
-        burst_bytes = self._burst_bytes + size_bytes + self.queued_bytes
+        burst_bytes = self._burst_bytes + size_bytes + self._queue.size_bytes
         recovery_s = pacing.recovery_s(self._burst_bytes, size_bytes, burst_bytes, self._pipe)
         if recovery_s > 0:
             self._network.set_cap(self.flow, _STALLED_BYTES_PER_S)
@@ -469,7 +481,7 @@ class TcpConnection:
             return
         window.open = False
         left = window.left_bytes(delivered)
-        rate, waiting = math.inf, self.queued_bytes + self._network.left_bytes(self.flow)
+        rate, waiting = math.inf, self._queue.size_bytes + self._network.left_bytes(self.flow)
         if window.network_limited or waiting <= left * (1 + 1e-9):
             if self._pacing is not None:
                 rate = self._pacing.rate if window.network_limited else self._paced(self._pacing, waiting)
@@ -481,7 +493,7 @@ class TcpConnection:
 
     def _paced(self, pacing: Pacing, waiting: float) -> float:
         """Rate at which ``waiting`` bytes, all that have not left, leave in packet trains (bytes/s)."""
-        burst_bytes = self._burst_bytes + self._sent_bytes + self.queued_bytes
+        burst_bytes = self._burst_bytes + self._sent_bytes + self._queue.size_bytes
         left_s = pacing.last_leaves_s(burst_bytes) - self._clock.now
         return waiting / left_s if left_s > 0 else math.inf
 

@@ -30,6 +30,7 @@ class TcpModel:
     sharing_exponent         γ
     window_after_loss        β
     slow_start               False: no congestion window at all, for closed forms in tests
+    unsent_limit_bytes       what the sender's kernel holds unsent (TCP_NOTSENT_LOWAT): nothing overtakes it
     """
 
     congestion_control: str = "cubic"
@@ -43,6 +44,7 @@ class TcpModel:
     sharing_exponent: float = 0.5
     window_after_loss: float = 0.7
     slow_start: bool = True
+    unsent_limit_bytes: float = 0.0
 
     @classmethod
     def of_plan(cls, plan: Plan) -> TcpModel:
@@ -66,6 +68,7 @@ class TcpModel:
             slow_start_after_idle=transport.slow_start_after_idle,
             sharing_exponent=_GAMMA[control],
             window_after_loss=_BETA[control],
+            unsent_limit_bytes=transport.unsent_limit_bytes,
         )
 
     @property

@@ -188,6 +188,15 @@ def test_every_point_of_every_study_is_a_valid_scenario(name: str, tmp_path: Pat
     assert jobs and all(job.labelled for job in jobs)
 
 
+@pytest.mark.slow  # 70 s together
+@pytest.mark.parametrize("name", [name for name in STUDIES if find(name)[1].sweeps and name not in COMPOSED])
+def test_all_points_of_a_study_are_valid_scenarios(name: str, tmp_path: Path) -> None:
+    _, study = find(name)
+    on = () if name != "paradigms" else ("local",)
+    jobs = list(engine.jobs(study, Request(tmp_path, on=on, seeds=1)))
+    assert jobs and all(job.labelled for job in jobs)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[StoredRun]]:
     """Three runs of a known course by back end, over WANs of different delay, so that values differ."""
@@ -229,6 +238,20 @@ def test_columns_claims_and_panels_of_every_study(name: str, finished: dict[str,
     ]
     tabled = any(panel.y and panel.kind != "curve" for panel in study.panels)
     assert engine.means(study, results.runs).empty != tabled
+
+
+@pytest.mark.parametrize("name", ["esync", "hier-k1k2", "sparsity", "greed", "six-way"])
+def test_one_variant_alone_has_a_csv_and_what_needs_no_other(
+    name: str, finished: dict[str, list[StoredRun]], tmp_path: Path
+) -> None:
+    _, study = find(name)
+    assert study.sweeps
+    sweep = study.sweeps(True)[0]
+    label, *others = sweep.variants
+    first = {path: values[0] for path, values in sweep.grid.items()}
+    rows, curves, _ = engine.frames(study, [StudyRun(sweep.name, label, first, 1, finished["simulate"][0])])
+    engine.write_figure(name, study, (rows, curves), tmp_path, others)
+    assert label in (tmp_path / f"{name}.csv").read_text()
 
 
 def test_what_the_user_sets_replaces_the_grid_or_is_added(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -33,10 +34,8 @@ def test_no_class_name_stands_twice() -> None:
 
 
 def test_options_are_inside_their_owner() -> None:
-    for path in product_files():
-        outside = [node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if
-                   isinstance(node, ast.ClassDef) and node.name in OPEN_TO_ALL]  # fmt: skip
-        assert outside == [], path
+    outside = re.compile(rf"^class ({'|'.join(OPEN_TO_ALL)})\b", re.MULTILINE)
+    assert [path for path in product_files() if outside.search(path.read_text(encoding="utf-8"))] == []
 
 
 @cache
@@ -69,8 +68,9 @@ def private_of_imported(tree: ast.Module) -> set[str]:
 
 def test_private_attributes_of_simpy_are_not_used() -> None:
     for path in product_files():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        assert set(private_in(tree)) & private_of_imported(tree) == set(), path.relative_to(ROOT).as_posix()
+        if "simpy" in (text := path.read_text(encoding="utf-8")):
+            tree = ast.parse(text)
+            assert set(private_in(tree)) & private_of_imported(tree) == set(), path.relative_to(ROOT).as_posix()
 
 
 def test_that_rule_sees_what_it_forbids() -> None:

@@ -14,6 +14,7 @@ def test_every_module_says_what_it_is_for() -> None:
 
 
 FORBIDDEN_WORDS = {"killall", "pkill"}
+WORDS = ("shell", "system", "mn -c", *FORBIDDEN_WORDS)  # a file without any of them breaks no rule
 
 
 def forbidden_in(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -34,7 +35,8 @@ def test_commands_are_never_given_to_a_shell() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {what}"
         for path in product_files()
-        for line, what in forbidden_in(ast.parse(path.read_text(encoding="utf-8")))
+        if any(word in (text := path.read_text(encoding="utf-8")) for word in WORDS)
+        for line, what in forbidden_in(ast.parse(text))
     ]
     assert not found, "\n".join(found)
 

@@ -87,20 +87,24 @@ def test_a_killed_node_ends_the_run_and_is_named(tmp_path: Path) -> None:
     assert str(ended.error) == "east/server0 was killed by signal 9, SIGKILL (a fault of the scenario)"
 
 
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """The parameters at the end of a run without faults."""
+    return fault_runs.run(tmp_path_factory.mktemp("calm") / "run", STEADY).hashes()
+
+
 @pytest.mark.usefixtures("agents")
-def test_a_restart_from_a_checkpoint_whose_parts_are_on_several_machines(tmp_path: Path) -> None:
-    calm = fault_runs.run(tmp_path / "calm", STEADY)
+def test_a_restart_from_a_checkpoint_whose_parts_are_on_several_machines(tmp_path: Path, calm: set[str]) -> None:
     kill = faults("kind: kill, node: hub/global0, round: 7")
     ended = fault_runs.run(tmp_path / "hit", STEADY, "checkpoint.every=3", RESTART, kill, on="cluster")
-    assert ended.error is None and ended.hashes() == calm.hashes()
+    assert ended.error is None and ended.hashes() == calm
     assert [event["begins_t"] > event["t"] for event in ended.events("restart")] == [True]
     (resumed,) = [line["name"] for line in ended.told if line["kind"] == "stage" and "resum" in line["name"]]
     assert resumed in ("resuming after round 5", "resuming after round 8")  # on a busy machine the kill comes later
     assert sorted(path.name for path in (tmp_path / "hit" / "checkpoints").iterdir()) == ["ckpt-000009", "ckpt-000012"]
 
 
-def test_a_lost_machine_is_replaced_at_the_restart(tmp_path: Path, agents: ForkedAgents) -> None:
-    calm = fault_runs.run(tmp_path / "calm", STEADY)
+def test_a_lost_machine_is_replaced_at_the_restart(tmp_path: Path, agents: ForkedAgents, calm: set[str]) -> None:
     plan = fault_runs.plan_of(STEADY, "checkpoint.every=3", RESTART, on="cluster")
 
     def report(line: dict[str, Any]) -> None:
@@ -111,7 +115,7 @@ def test_a_lost_machine_is_replaced_at_the_restart(tmp_path: Path, agents: Forke
     cluster.run_with(agents, plan, tmp_path / "hit", report)
     assert len(agents.started) == 4
     events = read_events(tmp_path / "hit")
-    assert {event["parameters_sha256"] for event in events if event.get("parameters_sha256")} == calm.hashes()
+    assert {event["parameters_sha256"] for event in events if event.get("parameters_sha256")} == calm
     (restart,) = [event for event in events if event["kind"] == "restart"]
     assert restart["message"].startswith("east/") and "machine east/machine0 (127.0.0.3) is lost" in restart["message"]
 
@@ -211,12 +215,11 @@ def least_transfer_s(run: Finished, source: str, target: str) -> float:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("questions", [20, 0])
 def test_events_are_by_one_clock_though_each_machine_has_its_own(
-    tmp_path: Path, simulated_hash: str, questions: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, simulated_hash: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if the clocks are not known when the run begins: all that is learned later counts for all events."""
-    monkeypatch.setattr("testbed.cluster.agents._FIRST_PINGS", questions)
+    """Though the clocks are not known when the run begins: all that is learned later counts for all events."""
+    monkeypatch.setattr("testbed.cluster.agents._FIRST_PINGS", 0)
     skews = {"tokyo/machine0": Skew(0.05), "frankfurt/machine0": Skew(-0.05, drift_ppm=500)}
     told: list[dict[str, Any]] = []
     run = deploy(tmp_path / "run", *SHORT, starter=ForkedAgents(skews), report=told.append)
@@ -256,16 +259,15 @@ def test_the_report_says_what_links_and_clocks_were(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("agents")
-def test_everything_between_machines_can_be_encrypted(tmp_path: Path) -> None:
+def test_everything_between_machines_can_be_encrypted(tmp_path: Path, calm: set[str]) -> None:
     """That includes the connection between driver and agents; a restart uses the certificate again."""
-    calm = fault_runs.run(tmp_path / "calm", STEADY)
     kill = faults("kind: kill, node: east/worker0, round: 4")
     ended = fault_runs.run(tmp_path / "hit", STEADY, "transport.tls=true", RESTART, kill, on="cluster")
-    assert ended.error is None and ended.hashes() == calm.hashes()
+    assert ended.error is None and ended.hashes() == calm
 
 
 @pytest.mark.usefixtures("agents")
-def test_nodes_behind_address_translation_are_reached_where_they_say(tmp_path: Path) -> None:
+def test_nodes_behind_address_translation_are_reached_where_they_say(tmp_path: Path, calm: set[str]) -> None:
     """Nodes of east listen at 127.0.0.33 and say 127.0.0.77, which forwards; west listens at every address."""
     first = free_ports(4)
     sites = (
@@ -274,7 +276,7 @@ def test_nodes_behind_address_translation_are_reached_where_they_say(tmp_path: P
     )
     with forwarding("127.0.0.77", "127.0.0.33", range(first, first + 4)) as count:
         ended = fault_runs.run(tmp_path / "hit", STEADY, sites, on="cluster")
-    assert ended.error is None and ended.hashes() == fault_runs.run(tmp_path / "calm", STEADY).hashes()
+    assert ended.error is None and ended.hashes() == calm
     assert len(count) >= 2, "the others reach the server and the workers of east through the translation"
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from testbed.codec.table import make_codec
 
-PARTIES, BATCH, ROUNDS = 2, 64, 400
+PARTIES, BATCH, ROUNDS = 2, 64, 250
 SHAPES = ((64, 128), (128,), (128, 10), (10,))
 
 

@@ -8,6 +8,7 @@ from testbed.codec.memory import HostMemory
 from testbed.codec.selectors.on_device import DeviceMemory, TritonSweep
 from testbed.codec.selectors.sources import NonFinite
 from testbed.codec.selectors.sweep import SampleAndSweep
+from testbed.codec.selectors.triton_kernels import BLOCK
 from tests.codec import inputs
 
 CPU = torch.device("cpu")
@@ -38,7 +39,7 @@ def refuses_what_is_not_finite() -> None:
 
 if __name__ == "__main__":
     for input_name in inputs.FINITE:
-        compare(input_name, 40_007, 400, None)
+        compare(input_name, 8 * BLOCK + 7, 80, None)
     for input_name in ("Student-t(3)", "one large layer", "constant"):
-        compare(input_name, 40 * 1024, 41, 0.9)
+        compare(input_name, 8 * BLOCK, 9, 0.9)
     refuses_what_is_not_finite()

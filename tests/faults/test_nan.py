@@ -9,7 +9,7 @@ import pytest
 
 from testbed.scenario.matrix import AXES, Combination, overrides, refusals
 from tests.faults.runs import faults, run
-from tests.faults.schedules import SMALL
+from tests.faults.schedules import FEW_STEPS, SMALL
 
 ROWS = [
     {axis: kind} for axis in ("sync", "codec", "overlay", "shard", "order") for kind in AXES[axis]
@@ -20,7 +20,8 @@ SKIP = "recovery={on_nan: skip}"
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: "=".join(*row.items()))
 def test_no_algorithm_and_no_codec_meets_it(tmp_path: Path, row: Combination) -> None:
-    texts = [*overrides(row), *(("order.overlap=none",) if "p3" in row.values() else ())]
+    texts = [*overrides(row), *FEW_STEPS.get(row.get("sync", ""), ())]
+    texts += ["order.overlap=none"] if "p3" in row.values() else []
     ended = run(tmp_path, *SMALL, *texts, SKIP, faults("kind: nan, node: west/worker0, round: 2"))
     assert ended.error is None
     (warning,) = [event["message"] for event in ended.events("warning") if "non-finite" in event["message"]]

@@ -34,6 +34,9 @@ MUTATIONS: dict[str, Mutation] = {
     "connections are set up at once": Mutation(
         "testbed.simulation.tcp:TcpConnection._set_up", edit("self._model.setup_round_trips * self.rtt_s", "0.0"), TCP
     ),
+    "what is urgent overtakes what the kernel has taken": Mutation(
+        "testbed.simulation.send_queue:SendQueue.take", always(None), TCP
+    ),
     "all congestion controls share alike": Mutation("testbed.simulation.tcp_model:TcpModel.weight", always(1.0), TCP),
     "loss does not limit TCP": Mutation(
         "testbed.simulation.tcp_model:TcpModel.rate_limit", edit("if loss <= 0:", "if True:"), TCP

@@ -34,7 +34,7 @@ def writer(path: Path) -> tuple[int, int]:
 def test_a_killed_writer_leaves_the_old_or_the_new_content_whole(tmp_path: Path) -> None:
     result, chance = tmp_path / "result.json", random.Random(5)
     left_behind = 0
-    for _ in range(30):
+    for _ in range(12):
         pid, begun = writer(result)
         assert os.read(begun, 1) == b"."
         time.sleep(chance.uniform(0, 0.02))

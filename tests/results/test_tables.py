@@ -74,6 +74,19 @@ def test_a_torn_last_line_is_ignored(events: Path) -> None:
     assert tables.read_part(part)["rounds"] == before
 
 
+def test_events_without_time_are_left_out_and_those_without_node_are_of_their_writer(events: Path) -> None:
+    part = part_of(events, "tokyo/worker0")
+    lines = [json.loads(line) for line in text_of(part).splitlines()]
+    rounds = [line for line in lines if line["kind"] == "round"]
+    del rounds[0]["t"], rounds[1]["node"]
+    before = tables.read_part(part)["rounds"]
+    write_part(part, "".join(json.dumps(line) + "\n" for line in lines))
+    built = tables.read(events.parent)
+    assert tables.read_part(part)["rounds"] == before.slice(1)
+    warnings = built["warnings"]["message"].tolist()
+    assert warnings == ["tokyo.worker0.0000.jsonl.gz: 1 damaged line(s) were left out of the tables"]
+
+
 def test_damaged_lines_are_left_out_and_said(events: Path) -> None:
     part = part_of(events, "tokyo/worker0")
     lines = text_of(part).splitlines()

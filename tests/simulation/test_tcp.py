@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -337,3 +338,16 @@ def test_after_an_outage_a_loss_based_window_opens_anew() -> None:
         connection.send(3e6, 0, "m")
         ends += wire.times()
     assert ends[0] > ends[1] + 0.3, "CUBIC begins with one segment, BBR with what it had"
+
+
+@pytest.mark.parametrize(("unsent_bytes", "place"), [(0, 1), (150, 2), (250, 3), (10_000, 4)])
+def test_an_urgent_message_overtakes_nothing_that_the_kernel_has_taken(unsent_bytes: float, place: int) -> None:
+    """Of 400 bytes, 50 have been sent; the kernel takes whole messages."""
+    wire = Wire([100.0])
+    connection = wire.connect(replace(WARM, unsent_limit_bytes=unsent_bytes))
+    for item in range(4):
+        connection.send(100, 0, item)
+    wire.clock.run(until=0.5)
+    connection.send(100, 5, "urgent")
+    wire.times()
+    assert [item for item, _ in wire.arrived].index("urgent") == place

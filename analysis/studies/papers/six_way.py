@@ -128,6 +128,7 @@ def _sooner(network: str, axes: Axes, found: Results) -> None:
         values, lost = factors(shown, "to_target_s", "FSA", variant)
         if lost:
             axes.annotate("not reached", (1.05, place), fontsize=7, va="center")
+        if lost or not values:
             continue
         mean = mean_of(values)
         width = mean.half_width if mean.count > 1 else None

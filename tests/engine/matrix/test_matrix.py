@@ -14,6 +14,7 @@ import torch
 from testbed.scenario.matrix import AXES, DEFAULTS, Combination, overrides
 from testbed.scenario.matrix_text import tier_refusals
 from tests.engine.runs import Simulated, run
+from tests.faults.schedules import FEW_STEPS
 from tests.scenario.covering import covering
 
 ROUNDS = 3
@@ -41,6 +42,8 @@ def name(combination: Combination) -> str:
 def ran(directory: Path, combination: Combination) -> Simulated:
     """To its end, every worker through every round, with numbers that are numbers."""
     texts = [*SMALL, *overrides(combination)]
+    said = {text.partition("=")[0] for text in texts}
+    texts += [text for text in FEW_STEPS.get(combination["sync"], ()) if text.partition("=")[0] not in said]
     if combination["codec"] not in ("none", "fp16", "twobit"):
         texts.append("codec.bound=100")
     result = run(directory, *texts)
@@ -82,13 +85,14 @@ def test_every_pair_of_techniques(tmp_path: Path, combination: Combination, plai
     check(tmp_path / "run", combination, plain)
 
 
+WITH_FEW_STEPS = {"hfa": "{kind: hfa, k1: 2, k2: 2}", "diloco": "{kind: diloco, h: 2}"}
 TIERS = [(below, above) for below in AXES["sync"] for above in AXES["sync"] if below != above]
 
 
 @pytest.mark.parametrize("tiers", [pair for pair in TIERS if not tier_refusals(*pair)], ids="-".join)
 def test_two_algorithms_one_on_each_tier(tmp_path: Path, tiers: tuple[str, str]) -> None:
-    below, above = tiers
-    at = ["optimizer.at=worker"] if below in ("esync", "diloco") else []
+    below, above = (WITH_FEW_STEPS.get(kind, kind) for kind in tiers)
+    at = ["optimizer.at=worker"] if tiers[0] in ("esync", "diloco") else []
     result = run(tmp_path / "run", *SMALL, f"sync={{tier1: {below}, tier2: {above}}}", *at)
     for worker in WORKERS:
         assert len(result.of_kind("round", worker)) == ROUNDS

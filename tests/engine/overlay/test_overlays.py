@@ -101,8 +101,8 @@ def test_algorithms_with_local_steps(tmp_path: Path, sync: str) -> None:
 
 @pytest.fixture(scope="module")
 def nine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Simulated]:
-    """Nine nodes, thirteen unequal links, a model of 47 MB, every overlay. All rounds of a star or a tree are alike."""
-    rounds = {"star": 8, "tree": 8, "tsengine": 12, "netstorm": 12}
+    """Nine nodes, thirteen unequal links, a model of 47 MB, every overlay. Rounds of a star or tree are alike."""
+    rounds = {"star": 4, "tree": 4, "tsengine": 12, "netstorm": 12}
     return {
         kind: run(
             tmp_path_factory.mktemp(kind) / "run", f"overlay={{tier1: star, tier2: {kind}}}",
@@ -116,7 +116,7 @@ def nine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Simulated]:
 def test_each_member_gets_each_version_once_and_the_way_is_on_record(nine: dict[str, Simulated], kind: str) -> None:
     """Row 55: the forwarding tree of a round can be drawn from its transfers."""
     servers = {f"h{number}/server0" for number in range(1, 10)}
-    for round_ in (0, 7):
+    for round_ in (0, 3 if kind == "tree" else 7):
         spread = transfers(nine[kind], "spread", round_)
         for key in {key for _, _, key in spread}:
             holders = {"h1/global0"}
@@ -132,7 +132,8 @@ def test_tsengine_and_a_balanced_tree_are_faster_than_a_star_and_netstorm_than_a
 
     TSEngine explores: in the mean of twenty rounds it takes 29 to 30 s, with three seeds, against the tree's 30.9 s.
     """
-    times = {kind: result.round_s("h9/worker0", skip=5) for kind, result in nine.items()}
+    learn = ("tsengine", "netstorm")  # what is fast
+    times = {kind: each.round_s("h9/worker0", skip=5 if kind in learn else 1) for kind, each in nine.items()}
     assert times["netstorm"] < times["tsengine"] < 1.05 * times["tree"] < times["star"]
     assert times["star"] / times["tsengine"] > 1.5
     assert times["star"] / times["netstorm"] > 3

@@ -1,0 +1,60 @@
+"""What a connection has to send: messages by priority, but for those that the kernel has taken.
+
+The kernel takes messages as long as less than TCP_NOTSENT_LOWAT waits in the socket unsent. Nothing overtakes what it
+has taken: neither that, nor what has left the sender and waits in a queue of the path.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from math import inf
+from typing import Any
+
+OnStart = Callable[[], None]
+_Waiting = tuple[float, int, float, Any, OnStart | None]
+
+
+class SendQueue:
+    """``size_bytes``: of all messages in it."""
+
+    __slots__ = ("_by_priority", "_least_priority", "_number", "_taken", "_taken_bytes", "size_bytes")
+
+    def __init__(self) -> None:
+        self._by_priority: list[_Waiting] = []  # and by their order
+        self._least_priority = inf  # of these
+        self._taken: deque[_Waiting] = deque()
+        self._taken_bytes = self.size_bytes = 0.0
+        self._number = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._by_priority or self._taken)
+
+    def overtakes(self, priority: float) -> bool:
+        """Return whether a message of this priority overtakes another, if the kernel has taken none of them."""
+        return bool(self._by_priority) and priority > self._least_priority
+
+    def take(self, room_bytes: float) -> None:
+        """Let the kernel take messages until these are as long as ``room_bytes``, those before included."""
+        while self._by_priority and self._taken_bytes < room_bytes:
+            message = heappop(self._by_priority)
+            self._taken.append(message)
+            self._taken_bytes += message[2]
+
+    def push(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None) -> None:
+        """Add a message."""
+        self._least_priority = min(priority, self._least_priority) if self._by_priority else priority
+        self._number += 1
+        heappush(self._by_priority, (-priority, self._number, size_bytes, item, on_start))
+        self.size_bytes += size_bytes
+
+    def pop(self) -> tuple[float, Any, OnStart | None]:
+        """Return and remove the next message: size, item, ``on_start``."""
+        if self._taken:
+            _, _, size_bytes, item, on_start = self._taken.popleft()
+            self._taken_bytes -= size_bytes
+        else:
+            _, _, size_bytes, item, on_start = heappop(self._by_priority)
+        self.size_bytes -= size_bytes
+        return size_bytes, item, on_start
