@@ -16,7 +16,7 @@ OnStart = Callable[[], None]
 _Waiting = tuple[float, int, float, Any, OnStart | None]
 
 
-class SendQueue:
+class SimulatedSendQueue:
     """``size_bytes``: of all messages in it."""
 
     __slots__ = ("_by_priority", "_least_priority", "_number", "_taken", "_taken_bytes", "size_bytes")

@@ -45,7 +45,7 @@ from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.outage import SenderOutage, Timers, smoothed_queueing_s
 from testbed.simulation.pacing import Pacing, Pipe
 from testbed.simulation.paths import SitePath, WanLink
-from testbed.simulation.send_queue import OnStart, SendQueue
+from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
 from testbed.simulation.tcp_model import TcpModel
 
 _STALLED_BYTES_PER_S = 1e-6  # while waiting for a retransmission; not 0, so that every flow has an end
@@ -116,7 +116,7 @@ class TcpConnection:
         self._links, self._copies, self._private_capacity = links, group.copies, group.private_capacity
         self.weight = model.weight(2 * path.delay_s)
         self.flow = network.flow_class(links, self.weight)
-        self._queue = SendQueue()  # of messages that have not begun
+        self._queue = SimulatedSendQueue()  # of messages that have not begun
         self._used, self._bursts = False, 0
         self._sending = False
         self._sent_bytes, self._item = 0.0, None  # of the message being sent

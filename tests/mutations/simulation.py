@@ -35,7 +35,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.tcp:TcpConnection._set_up", edit("self._model.setup_round_trips * self.rtt_s", "0.0"), TCP
     ),
     "what is urgent overtakes what the kernel has taken": Mutation(
-        "testbed.simulation.send_queue:SendQueue.take", always(None), TCP
+        "testbed.simulation.send_queue:SimulatedSendQueue.take", always(None), TCP
     ),
     "all congestion controls share alike": Mutation("testbed.simulation.tcp_model:TcpModel.weight", always(1.0), TCP),
     "loss does not limit TCP": Mutation(
@@ -47,7 +47,7 @@ MUTATIONS: dict[str, Mutation] = {
         TCP,
     ),
     "messages ignore their priority": Mutation(
-        "testbed.simulation.tcp:TcpConnection.send", edit("(-priority, ", "(0, "), TCP
+        "testbed.simulation.send_queue:SimulatedSendQueue.push", edit("(-priority, ", "(0, "), TCP
     ),
     "a path is found again at once": Mutation(
         "testbed.simulation.outage:Timers.found_s", edit("while at_s < up_s:", "while False:"), TCP

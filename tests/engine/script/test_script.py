@@ -183,7 +183,9 @@ for round_ in range(3):
 @pytest.mark.parametrize("order", ["p3, slice: 4 KB, overlap: none", "fifo, slice: 4 KB"])
 def test_a_scripts_own_priorities_hold_on_the_wan(order: str, tmp_path: Path) -> None:
     path = scenario(tmp_path / "a", LARGE)
-    done = run(tmp_path / "run", f"order={{kind: {order}}}", "topology.links[*].rate=2 Mbit/s", scenario=path)
+    waits_at_the_sender = ("transport.unsent_limit=4 KiB", "topology.links[*].queue=16 KiB")
+    order, rate = f"order={{kind: {order}}}", "topology.links[*].rate=2 Mbit/s"
+    done = run(tmp_path / "run", order, rate, *waits_at_the_sender, scenario=path)
     keys = [event["key"] for event in done.of_kind("transfer", "hub/global0")
             if event["message"] == "push" and event["tier"] == "wan" and event["round"] == 1]  # fmt: skip
     urgent, early = ([place for place, key in enumerate(keys) if (key >= 20) == is_urgent] for is_urgent in (1, 0))
