@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import Diverged, Interrupted, ScenarioError, TestbedError, of_os
+from testbed.errors import Diverged, Interrupted, ScenarioError, TestbedError, WaitTimeout, of_os
 from testbed.execution import cluster, emulate, exact, local, simulate
 from testbed.execution.compiler import leave_out_compiler, may_compile
 from testbed.execution.resume import FOLDER
@@ -74,10 +74,12 @@ def attempt(plan: Plan, directory: Path, report: Progress) -> SessionResult:
     except TestbedError as error:
         notes = "\n".join(getattr(error, "__notes__", ()))
         status = "diverged" if isinstance(error, Diverged) else "failed"
-        where = (
-            f"{resumed}: " if resumed and isinstance(error, ScenarioError) and str(resumed) not in str(error) else ""
-        )
-        return SessionResult(status, f"{where}{error}\n{notes}".strip(), error.exit_code)
+        where = came = ""
+        if resumed and isinstance(error, ScenarioError) and str(resumed) not in str(error):
+            where = f"{resumed}: "
+        elif resumed and isinstance(error, WaitTimeout):
+            came = f"\nthe run went on from a checkpoint in {resumed}"
+        return SessionResult(status, f"{where}{error}{came}\n{notes}".strip(), error.exit_code)
     except Exception as error:
         if isinstance(error, OSError) and (ours := of_os(error, directory)) is not None:
             return SessionResult("failed", str(ours), ours.exit_code)

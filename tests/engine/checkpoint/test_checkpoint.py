@@ -17,7 +17,8 @@ import torch
 
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.roles import make_role
-from testbed.errors import ScenarioError
+from testbed.errors import ScenarioError, WaitTimeout
+from testbed.execution import host
 from testbed.execution.resume import take_over
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
@@ -202,3 +203,17 @@ def test_a_checkpoint_that_cannot_be_read_is_not_taken_over(tmp_path: Path, make
     make(checkpoint / "virginia.worker0.pt")
     with pytest.raises(ScenarioError, match=r"virginia\.worker0\.pt: cannot be copied: .*(not a regular|directory)"):
         take_over(tmp_path / "before", tmp_path / "run")
+
+
+def test_a_resumed_run_that_cannot_advance_says_where_it_went_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def waits(*_: object) -> None:
+        raise WaitTimeout("west/worker0", "value of key 0", 1.0, 2.0)
+
+    monkeypatch.setitem(host.BACK_ENDS, "simulate", waits)
+    plan = plan_of(*TECHNIQUES["fsa"])
+    assert "checkpoint" not in host.attempt(plan, tmp_path, lambda event: None).message
+    (tmp_path / "checkpoints").mkdir()
+    said = host.attempt(plan, tmp_path, lambda event: None).message
+    assert f"the run went on from a checkpoint in {tmp_path / 'checkpoints'}" in said
