@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from testbed.engine.agreement import ENDED, FIRST_VALUES, NOTHING, EpochReports
+from testbed.engine.agreement import FIRST_VALUES, NOTHING, EpochReports
 from testbed.engine.state_message import packed, unpacked
 from testbed.policy.gossip.graphs import GRAPHS, given, is_connected, joined_up
 from testbed.policy.gossip.mixing import Metropolis, PushToAll, PushToOne
@@ -34,14 +34,6 @@ def test_reports_of_an_earlier_epoch_decide_nothing() -> None:
     made.report("b", {"name": "agree/3", "progress": 7, "last": LAST})  # its process has ended
     assert made.decide(4, ["a"]) == {"name": "agree/4", "progress": 4, "holder": "a", "last": LAST}
     assert made.decide(4, ["a"]) is None, "they have been told"
-
-
-def test_rounds_need_a_worker_that_joins_from_the_one_on_that_follows_all_others() -> None:
-    made = reports(1, a=6, b=NOTHING)
-    made.begin(["b"])
-    assert made.first_round == {"b": ENDED}
-    made.decide(1, ["a", "b"])
-    assert made.first_round == {"b": 7}
 
 
 def test_without_values_the_first_has_them() -> None:

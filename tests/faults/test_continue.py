@@ -54,16 +54,18 @@ KILLS = {
 
 
 def agree(ended: Ended) -> bool:
-    """Whether all hold the same at the end; of several global servers each holds its part.
-
-    With an optimizer of the workers, servers hold the last sum of gradients.
-    """
-    parts = {node.name for node in ended.plan.with_role("global_server")}
-    others = parts | {node.name for node in ended.plan.with_role("server")} if sums_come_down(ended.plan) else parts
-    held = {event.get("parameters_sha256") for event in ended.events("final") if event["node"] not in others}
+    """Whether all hold the same at the end; of several global servers each holds its part."""
+    parts, others = len(ended.plan.with_role("global_server")), without_model(ended.plan)
+    held = {event.get("parameters_sha256") for event in ended.events("final") if event["node"] not in others} - {None}
     if sums_come_down(ended.plan):
-        return len(held - {None}) == 1
-    return len(held - {None}) == 1 and len(ended.hashes()) == (len(parts) + 1 if len(parts) > 1 else 1)
+        return len(held) == 1
+    return len(held) == 1 and len(ended.hashes()) == (parts + 1 if parts > 1 else 1)
+
+
+def without_model(plan: Plan) -> set[str]:
+    """Global servers, of which each may hold a part; with an optimizer of the workers, all servers: they hold sums."""
+    roles = ("global_server", "server") if sums_come_down(plan) else ("global_server",)
+    return {node.name for role in roles for node in plan.with_role(role)}
 
 
 def sums_come_down(plan: Plan) -> bool:

@@ -197,7 +197,7 @@ def mixing_only(plan: Plan, rank: int, names: list[str], make: Any) -> Program:
         model = OwnModel(world, plan, Still(), OneGradient(Still()), values, 1.0)
         one = make(world, mail, model, peers)
         await collectives.all_reduce(torch.zeros(1))
-        await one.run(NoEvaluation(), 0, no_checkpoint)
+        await one.run(NoEvaluation(), 0, no_checkpoint, joins=False)
         await collectives.all_reduce(torch.zeros(1))  # others may still ask
         return first, one.value
 
