@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", default="", metavar="LABEL,…", help="only these variants")
     parser.add_argument("--seeds", type=whole, metavar="N", help="instead of the study's own number")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: figures/NAME or figures/NAME-quick")
-    parser.add_argument("--jobs", type=whole, metavar="N", help="runs at once; default: cores when simulated, else 1")
+    parser.add_argument("--jobs", type=whole, metavar="N", help="runs at once; default: cores in virtual time, else 1")
     add_cluster(parser)
 
 

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="values combined one to one with those of the other --zip; may be repeated")  # fmt: skip
     parser.add_argument("--seeds", type=whole, metavar="N", help="the scenario's seed and the N-1 after it")
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the runs; default: sweeps/NAME")
-    parser.add_argument("--jobs", type=whole, metavar="N", help="runs at once; default: cores when simulated, else 1")
+    parser.add_argument("--jobs", type=whole, metavar="N", help="runs at once; default: cores in virtual time, else 1")
     add_cluster(parser)
     parser.add_argument("--retry-failed", action="store_true", help="run failed points again")
     add_log(parser)

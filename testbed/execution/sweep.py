@@ -25,6 +25,7 @@ from testbed.execution.sweep_cluster import ClusterPool
 from testbed.execution.sweep_points import SweepPoint, index_of
 from testbed.execution.sweep_pool import OnState, Pool
 from testbed.execution.sweep_run import Followers
+from testbed.plan.model import IN_VIRTUAL_TIME
 from testbed.results import FINISHED, atomic
 from testbed.results.rundir import RunDirectory
 from testbed.results.summary import read_result
@@ -99,9 +100,9 @@ def execute(job: SweepJob, on_state: OnState, warn: Warn = _print_warning) -> li
 
 
 def default_jobs(points: list[SweepPoint]) -> int:
-    """Return the runs at once: a simulation per core, but one real run, as real runs would slow each other down."""
-    simulated = all(point.plan.back_end == "simulate" for point in points)
-    return len(os.sched_getaffinity(0)) if simulated else 1
+    """Return the runs at once: one per core in virtual time, but one real run, as these would slow each other down."""
+    virtual = all(point.plan.back_end in IN_VIRTUAL_TIME for point in points)
+    return len(os.sched_getaffinity(0)) if virtual else 1
 
 
 def table(job: SweepJob) -> list[dict[str, Any]]:

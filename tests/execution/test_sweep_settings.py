@@ -1,5 +1,6 @@
 """Which points a sweep has: grids, zips, seeds; from options, from YAML; and every mistake refused with its place."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from testbed.errors import ScenarioError
 from testbed.execution.code_version import ALWAYS, BACK_END, code_version
+from testbed.execution.sweep import default_jobs
 from testbed.execution.sweep_points import points_of
 from testbed.scenario.load import load
 from testbed.scenario.sweep import SweepSettings, from_options, joined, read_sweep, split_values
@@ -104,3 +106,9 @@ def test_mistakes_in_options(grid: list[str], zipped: list[str], seeds: int | No
 def test_a_bad_value_is_refused_before_anything_runs() -> None:
     with pytest.raises(ScenarioError, match="--set codec=fp17"):
         points_of(QUICKSTART, from_options(["codec=fp16,fp17"], [], None), "simulate")
+
+
+@pytest.mark.parametrize(("back_end", "jobs"), [("simulate", 3), ("exact", 3), ("local", 1), ("emulate", 1)])
+def test_runs_in_virtual_time_take_a_core_each(monkeypatch: pytest.MonkeyPatch, back_end: str, jobs: int) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 5})
+    assert default_jobs(points_of(QUICKSTART, SweepSettings(), back_end)) == jobs
