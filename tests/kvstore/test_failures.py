@@ -105,8 +105,10 @@ def test_the_kernels_kill_for_want_of_memory_is_told_apart(tmp_path: Path) -> No
     finally:
         group.rmdir()
     first = result.message.splitlines()[0]
-    assert first in [f"east/worker0: mine.py:{line}: SIGKILL: the process was killed by the kernel, for want of memory"
-                     for line in (12, 13)]  # fmt: skip
+    # version 1 of control groups counts a kill in the group of the killed process alone, not in the launcher's above it
+    told = "by the kernel, for want of memory", "while the kernel killed for want of memory"
+    assert first in [f"east/worker0: mine.py:{line}: SIGKILL: the process was killed {how}"
+                     for line in (12, 13) for how in told]  # fmt: skip
 
 
 # ---- parts ------------------------------------------------------------------------------------------------------
