@@ -84,7 +84,7 @@ def _read(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, int]:
 
 
 def _placed(rows: pa.Table, writer: str) -> pa.Table:
-    """Return the events that say when they were, and between whom, with ``writer`` as the node of others."""
+    """Return the rows that have a time, a source and a target; a missing node is the ``writer``."""
     for field in ("t", "source", "target"):
         if field in rows.column_names and rows[field].null_count:
             rows = rows.filter(pc.is_valid(rows[field]))
