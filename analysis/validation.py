@@ -19,14 +19,15 @@ from matplotlib.image import AxesImage
 from testbed.errors import ScenarioError
 
 _DARK = 0.28  # of an error, whose colour lets no black be read
-LONG_FLOW = 16  # bandwidth-delay products that a transfer must have for sharing to be fluid
+# Between these, single packets decide whether a burst overflows the queue, and a timeout may be as long as a round.
+UNDECIDED = (0.5, 1.5)
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationPoint:
     """One technique at one rate (bit/s) and one-way delay (s), and the mean round in both worlds.
 
-    ``products``: payload of a round on the busiest WAN direction, in bandwidth-delay products of the link.
+    ``fill``: see ``fill_of``.
     ``caveat``: what the emulated run itself says against its times (a busy machine, late packets); empty: nothing.
     ``repeats_s``: of each emulation, where there were several; ``emulated_s`` is their mean.
     ``doubt``: what the simulated run itself says against its prediction (``testbed.simulation.validity``).
@@ -37,7 +38,7 @@ class ValidationPoint:
     delay_s: float
     emulated_s: float
     simulated_s: float
-    products: float = math.inf
+    fill: float = 0.0
     caveat: str = ""
     repeats_s: tuple[float, ...] = ()
     doubt: str = ""
@@ -49,14 +50,18 @@ class ValidationPoint:
 
     @property
     def valid(self) -> bool:
-        """Whether the model claims anything here (``testbed.simulation.tcp``), of an emulation that vouches for it."""
-        return self.products >= LONG_FLOW and not self.caveat and not self.doubt
+        """Whether the model claims anything here, of an emulation that vouches for its times."""
+        return not (self._undecided or self.caveat or self.doubt)
 
     @property
     def why(self) -> str:
         """Why the error counts for less; empty where it counts."""
-        short = f"{self.products:.1f} BDP a round: outside the model's claim" if self.products < LONG_FLOW else ""
-        return "; ".join(part for part in (short, self.doubt, self.caveat) if part)
+        fill = f"a round sends {self.fill:.1f} times what path and queue hold" if self._undecided else ""
+        return "; ".join(part for part in (fill, self.doubt, self.caveat) if part)
+
+    @property
+    def _undecided(self) -> bool:
+        return UNDECIDED[0] <= self.fill < UNDECIDED[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +109,15 @@ def ranking(points: Sequence[ValidationPoint]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def products_of(result: Mapping[str, object], rate_bps: float, delay_s: float) -> float:
-    """Bandwidth-delay products in a round's payload, of the busiest data centre; from a ``result.json``."""
+def fill_of(result: Mapping[str, object], product_bytes: float, queue_bytes: float) -> float:
+    """Return how many times a round's payload fills path and queue, of the median data centre; from a ``result.json``.
+
+    product_bytes  bandwidth-delay product of a link
+    """
     payload, rounds = result["wan_payload_bytes"], result["rounds"]
     assert isinstance(payload, dict) and isinstance(rounds, int)
-    busiest = max(max(ways["up"], ways["down"]) for ways in payload.values())
-    return float(busiest) / max(1, rounds) * 8 / max(1e-9, rate_bps * 2 * delay_s)
+    sent = float(np.median([max(ways["up"], ways["down"]) for ways in payload.values()]))
+    return sent / max(1, rounds) / (product_bytes + queue_bytes)
 
 
 def write_table(points: Sequence[ValidationPoint], path: Path) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.cli.options import Outcome, add_cluster, whole
 from testbed.cli.sweep_progress import progress
 from testbed.display import look
+from testbed.errors import ScenarioError
 from testbed.results import COMPLETED
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--techniques", type=Path, metavar="FILE",
                         help="YAML: NAME: {path: value, …} each, e.g. scenarios/large/techniques.yaml")  # fmt: skip
     parser.add_argument("--rounds", type=whole, default=30, help="rounds of each run; default: %(default)s")
+    parser.add_argument("--warm-up", type=whole, default=0, metavar="ROUNDS",
+                        help="rounds at the start of each run that do not count: in the first ones TCP's windows grow "
+                        "until packets are lost; default: %(default)s")  # fmt: skip
     parser.add_argument("--against", choices=("emulate", "exact"), default="emulate",
                         help="the back end that the simulation is compared with; default: %(default)s")  # fmt: skip
     parser.add_argument("--repeats", type=whole, default=1, metavar="N",
@@ -82,6 +86,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 def _points(arguments: argparse.Namespace) -> list[ValidationPoint]:
     """Return every grid point on both back ends, without those where a run failed; standard error names the cause."""
+    if not 0 <= arguments.warm_up < arguments.rounds:
+        raise ScenarioError(f"--warm-up {arguments.warm_up}: of {arguments.rounds} rounds, none is left to be compared")
     places = _places(arguments)
     emulated = [_results(arguments, places, arguments.against, number) for number in range(arguments.repeats)]
     simulated = _results(arguments, places, "simulate")
@@ -115,8 +121,9 @@ def _results(
     from testbed.scenario.shipped import path_of
     from testbed.scenario.sweep import SweepAxis, SweepSettings
 
-    host = {"simulation.host": arguments.host} if arguments.host and world == "simulate" else {}
-    settings = ({**place.settings, **host} for place in places)
+    before = {"simulation.network": "emulated"} if world == "simulate" else {}
+    after = {"simulation.host": arguments.host} if arguments.host and world == "simulate" else {}
+    settings = ({**before, **place.settings, **after} for place in places)
     wanted = [
         SweepSettings(tuple(SweepAxis((path,), ((value,),)) for path, value in each.items())) for each in settings
     ]
@@ -126,12 +133,23 @@ def _results(
                     points=points, cluster=arguments.cluster)  # fmt: skip
     with progress(job, quiet=arguments.json) as shown:
         rows = sweep.execute(job, shown.take, shown.warn)
-    return [_result(job, *each) for each in zip(places, points, rows, strict=True)]
+    ended = zip(places, points, rows, strict=True)
+    return [_result(job, *each, arguments.warm_up) for each in ended]
 
 
-def _result(job: SweepJob, place: _GridPoint, point: SweepPoint, row: Mapping[str, Any]) -> Result | None:
+def _result(
+    job: SweepJob, place: _GridPoint, point: SweepPoint, row: Mapping[str, Any], warm_up: int
+) -> Result | None:  # fmt: skip
+    """Return the result of a run, its mean round without the first ``warm_up``; ``None`` if there is none."""
+    from testbed.results import tables
+    from testbed.results.summary import covered_round_time_s
+
     if row["status"] in COMPLETED and row["round_time_s"]:
         result: Result = json.loads((job.path(point) / "result.json").read_text())
+        result["queue_bytes"] = min((link.queue_bytes for link in point.plan.network.links), default=0)
+        if warm_up:
+            rounds = tables.read(job.path(point), ["rounds"])["rounds"]
+            result["round_time_s"] = covered_round_time_s(rounds[rounds["round"] >= warm_up])
         return result
     cause = (row["message"].splitlines() or ["no round was completed"])[0]
     where = f"{place.technique}, {place.rate}, {place.delay}"
@@ -140,7 +158,7 @@ def _result(job: SweepJob, place: _GridPoint, point: SweepPoint, row: Mapping[st
 
 
 def _point(place: _GridPoint, repeats: Sequence[Result | None], simulated: Result) -> ValidationPoint:
-    from analysis.validation import ValidationPoint, products_of
+    from analysis.validation import ValidationPoint, fill_of
     from testbed.units import parse_duration, parse_rate
 
     rate_bps, delay_s = parse_rate(place.rate), parse_duration(place.delay)
@@ -152,8 +170,8 @@ def _point(place: _GridPoint, repeats: Sequence[Result | None], simulated: Resul
     doubts = [warning for warning in simulated["fidelity"]["warnings"] if warning not in shared]
     return ValidationPoint(
         place.technique, rate_bps, delay_s, sum(times) / len(times), simulated["round_time_s"],
-        products_of(emulated[0], rate_bps, delay_s), "; ".join(dict.fromkeys(causes)), times if len(times) > 1 else (),
-        "; ".join(doubts),
+        fill=fill_of(emulated[0], rate_bps / 8 * 2 * delay_s, simulated["queue_bytes"]),
+        caveat="; ".join(dict.fromkeys(causes)), repeats_s=times if len(times) > 1 else (), doubt="; ".join(doubts),
     )  # fmt: skip
 
 

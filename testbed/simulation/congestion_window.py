@@ -226,10 +226,24 @@ class CongestionWindow:
         self._threshold_bytes = self.size_bytes
         self._lost_s = self._epoch_s = now
 
+    def present_bytes(self, now: float, delivered: float) -> float:
+        """Return W as it has grown since it was last set, which an open window does only when it is next needed."""
+        if self._loss:
+            return self.size_bytes
+        if not self.slow_start:
+            return min(self._recovered_bytes(now), self._pipe_bytes)
+        grown_bytes = (delivered - self._round_base) / _SLOWEST_GROWTH if self.open else 0.0
+        return min(self.size_bytes + grown_bytes, self._pipe_bytes)
+
     def _recover(self, now: float) -> None:
         """Grow to what the time since the last loss allows."""
         if self._loss:
             return
+        self.size_bytes = self._recovered_bytes(now)
+        self.open = self.size_bytes >= self._bdp_bytes
+
+    def _recovered_bytes(self, now: float) -> float:
+        """Return what the time since the last loss allows."""
         model, elapsed_s = self._model, now - self._epoch_s
         segment_bytes, beta = model.segment_bytes, model.window_after_loss
         growth = 3 * (1 - beta) / (1 + beta)  # segments per round; 1 for Reno
@@ -238,8 +252,7 @@ class CongestionWindow:
             flat_bytes = max(self._peak_bytes, self._base_bytes)  # W is two segments at least, which may be above Wm
             flat_s = ((flat_bytes - self._base_bytes) / segment_bytes / _CUBIC) ** (1 / 3)
             size_bytes = max(size_bytes, flat_bytes + _CUBIC * (elapsed_s - flat_s) ** 3 * segment_bytes)
-        self.size_bytes = max(self.size_bytes, min(size_bytes, model.window_limit_bytes))
-        self.open = self.size_bytes >= self._bdp_bytes
+        return max(self.size_bytes, min(size_bytes, model.window_limit_bytes))
 
     def next_round(self, now: float, delivered: float) -> bool:
         """Grow by what the last round has sent, and begin another. Return whether the window has opened."""

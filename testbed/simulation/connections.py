@@ -44,6 +44,8 @@ class SimulatedNetwork:
         at_once = numba and len(plan.nodes) >= _LARGE_NODES if compiled is None else compiled
         compile_after = _LONG_WORK if compiled is None and numba else math.inf
         self.flows = FlowNetwork(clock, self.paths.capacities(), self.paths.longest, at_once, compile_after)
+        if plan.simulation.network == "emulated" or plan.simulation.host is not None:
+            self.paths.emulate(clock, self.flows)
         if tcp.loss_based and tcp.slow_start:
             for link in self.paths.links:
                 link.drop_tail = DropTailQueue(clock)

@@ -1,29 +1,28 @@
-"""What an emulated link does to TCP beyond its rate, delay and queue.
+"""What the shaper of an emulated link does to TCP beyond its rate, delay and queue: the token bucket.
 
-Modelled only with ``simulation.host``, where a run predicts an emulation to the per cent.
-
-Two effects: the token bucket of the shaper lets the first bytes after silence pass at once, and acknowledgements of
-messages in the other direction take part of the rate.
+Modelled with ``simulation.network: emulated``, and with ``simulation.host``, where a run predicts an emulation to the
+per cent; ``two_way_traffic`` likewise.
 """
 
 from __future__ import annotations
 
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
-
-_SEGMENT_FRAME_BYTES = 1514  # a full segment: Ethernet 14, IP 20, TCP with timestamps 32, payload 1448
-_ACKNOWLEDGEMENT_BYTES = 66  # the same headers without payload
-# TCP acknowledges every second full segment (delayed acknowledgements: RFC 1122, 4.2.3.2; RFC 5681, 4.2): 2.2 %.
-ACKNOWLEDGEMENT_SHARE = _ACKNOWLEDGEMENT_BYTES / (2 * _SEGMENT_FRAME_BYTES)
+from testbed.simulation.two_way_traffic import LinkSender, LinkTraffic, TwoWayTraffic
 
 _LAST_BYTES = 1.0  # never passed at once: a flow's last bytes arrive when its sender, who may pace them, has sent them
+
+
+def depth_bytes(rate_bps: float) -> int:
+    """Return what the shaper's HTB class lets pass at once, in bytes of frames; the last one need not fit."""
+    return burst_bytes(rate_bps) + FRAME_BYTES
 
 
 class TokenBucket:
     """The bucket of the shaper's HTB class on one link.
 
-    It holds some milliseconds' worth of bytes (``burst_bytes``), so that late timers cost no rate, and the frame that
-    empties it passes as well: depth D = burst_bytes(rate) + one frame. It fills at the link's rate while no message is
-    being sent. While one is, tokens are spent as fast as they come in, so nothing is added.
+    It holds some milliseconds' worth of bytes (``depth_bytes``), so that late timers cost no rate. It fills at the
+    link's rate while no message is being sent. While one is, tokens are spent as fast as they come in, so nothing is
+    added.
     """
 
     __slots__ = ("_goodput", "_idle_since_s", "_senders", "_tokens")
@@ -35,7 +34,7 @@ class TokenBucket:
     def enter(self, now_s: float, size_bytes: float, rate_bps: float) -> float:
         """Begin to send a message. Return how many of its bytes pass at once."""
         if not self._senders:
-            depth = (burst_bytes(rate_bps) + FRAME_BYTES) * self._goodput
+            depth = depth_bytes(rate_bps) * self._goodput
             filled = self._tokens + rate_bps / 8 * self._goodput * (now_s - self._idle_since_s)
             self._tokens = min(depth, filled)
         self._senders += 1
@@ -50,23 +49,23 @@ class TokenBucket:
 
 
 class EmulatedLink:
-    """One link. ``reverse``: the link in the other direction, set by the maker of both, if there is one."""
+    """One link: its token bucket, and the traffic in both directions where there is a link back."""
 
-    __slots__ = ("_bucket", "_in_flight_bytes", "reverse")
+    __slots__ = ("_bucket", "_direction", "_traffic")
 
-    def __init__(self, goodput: float) -> None:
-        self._bucket = TokenBucket(goodput)
-        self._in_flight_bytes = 0.0
-        self.reverse: EmulatedLink | None = None
+    def __init__(
+        self, goodput: float, traffic: TwoWayTraffic | None = None, direction: LinkTraffic | None = None
+    ) -> None:
+        self._bucket, self._traffic, self._direction = TokenBucket(goodput), traffic, direction
 
-    def enter(self, now_s: float, size_bytes: float, rate_bps: float) -> tuple[float, float]:
-        """Begin to send a message. Return how many of its bytes pass at once, and how many bytes of acknowledgements
-        are sent with it: for the part of the reverse traffic that overlaps it."""
-        self._in_flight_bytes += size_bytes
-        overlapping_bytes = min(size_bytes, self.reverse._in_flight_bytes) if self.reverse else 0.0
-        return self._bucket.enter(now_s, size_bytes, rate_bps), ACKNOWLEDGEMENT_SHARE * overlapping_bytes
+    def enter(self, sender: LinkSender, now_s: float, size_bytes: float, rate_bps: float) -> float:
+        """Begin to send a message. Return how many of its bytes pass at once."""
+        if self._traffic is not None and self._direction is not None:
+            self._traffic.enter(self._direction, sender)
+        return self._bucket.enter(now_s, size_bytes, rate_bps)
 
-    def leave(self, now_s: float, size_bytes: float) -> None:
+    def leave(self, sender: LinkSender, now_s: float) -> None:
         """The message has been sent."""
+        if self._traffic is not None and self._direction is not None:
+            self._traffic.leave(self._direction, sender)
         self._bucket.leave(now_s)
-        self._in_flight_bytes -= size_bytes

@@ -101,8 +101,10 @@ class FlowNetwork:
         self._solver = SolverState(len(capacities), longest_path)
         if compiled:
             self._solver.compile()
-        for link, capacity in enumerate(capacities):
-            self._solver.LF[link * LINK_FLOATS + CAPACITY] = float(capacity)
+        self._capacities = [float(capacity) for capacity in capacities]
+        self._shares = [1.0] * len(capacities)  # of each capacity, that flows may use
+        for link, capacity in enumerate(self._capacities):
+            self._solver.LF[link * LINK_FLOATS + CAPACITY] = capacity
         self._classes: list[FlowClass] = []
         self._reservable: dict[int, ReservableLink] = {}
         self._isolated: dict[tuple[float, float, float, int], SolverState] = {}  # reused: empty between simulations
@@ -217,7 +219,17 @@ class FlowNetwork:
 
     def set_capacity(self, link: int, capacity: float) -> None:
         """Set a link's capacity (bytes per second) from now on."""
-        self._solver.LF[link * LINK_FLOATS + CAPACITY] = float(capacity)
+        self._capacities[link] = float(capacity)
+        self._capacity_changed(link)
+
+    def set_share(self, link: int, share: float) -> None:
+        """Let flows use this share of a link's capacity from now on."""
+        if self._shares[link] != share:
+            self._shares[link] = share
+            self._capacity_changed(link)
+
+    def _capacity_changed(self, link: int) -> None:
+        self._solver.LF[link * LINK_FLOATS + CAPACITY] = self._capacities[link] * self._shares[link]
         latest = self._latest[link]
         if latest is not None and latest.parked:
             self._unpark(latest)
@@ -228,9 +240,8 @@ class FlowNetwork:
             self._dirty.append(-1 - link)
 
     def capacity(self, link: int) -> float:
-        """Return a link's present capacity, in bytes per second."""
-        capacity: float = self._solver.LF[link * LINK_FLOATS + CAPACITY]
-        return capacity
+        """Return a link's present capacity, in bytes per second, of which flows may use a share (``set_share``)."""
+        return self._capacities[link]
 
     def delivered_bytes(self, flow_class: FlowClass) -> float:
         """Return the bytes that all flows of the class together have carried until now."""

@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from testbed.ids import link_name
 from testbed.plan.effects import LinkState
 from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
+from testbed.simulation.clock import Clock
 from testbed.simulation.drop_tail import DropTailQueue
-from testbed.simulation.emulated_link import EmulatedLink
+from testbed.simulation.emulated_link import EmulatedLink, depth_bytes
+from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.two_way_traffic import LinkTraffic, TwoWayTraffic
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,8 +82,6 @@ class PathTable:
             for number, link in enumerate(plan.network.links)
         ]  # fmt: skip
         self._by_name = {link.plan.name: link for link in self.links}
-        if plan.simulation.host is not None:
-            self._emulate()
         self._network = plan.network
         self._sites = {site.name: site for site in plan.network.sites}
         self._place = {node.name: (i, self._sites[node.data_center]) for i, node in enumerate(plan.nodes)}
@@ -89,14 +90,21 @@ class PathTable:
         self._node_bytes_per_s = node_bytes_per_s
         self.longest = 2 + max((len(route) for route in plan.network.routes.values()), default=0)
 
-    def _emulate(self) -> None:
+    def emulate(self, clock: Clock, network: FlowNetwork) -> None:
         """Add the effects of emulation; see ``emulated_link``."""
         for link in self.links:
-            link.emulated = EmulatedLink(self.goodput)
-        for link in self.links:
             back = self._by_name.get(link_name(link.plan.target, link.plan.source))
-            if back is not None and back.emulated is not None and link.emulated is not None:
-                link.emulated.reverse = back.emulated
+            if back is None:
+                link.emulated = EmulatedLink(self.goodput)
+            elif back.number > link.number:
+                directions = self._direction(link), self._direction(back)
+                traffic = TwoWayTraffic(clock, network, directions)
+                for each, direction in zip((link, back), directions, strict=True):
+                    each.emulated = EmulatedLink(self.goodput, traffic, direction)
+
+    def _direction(self, link: WanLink) -> LinkTraffic:
+        bucket_bytes = depth_bytes(link.rate_bps) * self.goodput
+        return LinkTraffic(link.number, link.plan.queue_bytes * self.goodput, bucket_bytes)
 
     def capacities(self) -> list[float]:
         """Return the capacity of every link at the start, in payload bytes per second."""

@@ -19,7 +19,7 @@ outage          a sender into a path that is down finds it up again at its next 
 loss p          r <= sqrt(3/2)·MSS / (RTT·sqrt(p)) for Reno (Mathis et al. 1997); CUBIC the larger of that and RFC
                 9438's; BBR r <= C·(1 - p): ``tcp_model``
 sharing         a connection's weight is RTT^-γ, γ by algorithm: ``tcp_model``
-emulated link   token bucket and acknowledgements: ``emulated_link``
+emulated link   token bucket (``emulated_link``), and acknowledgements behind data (``two_way_traffic``)
 
 Valid where bytes per transfer >= 16·C·RTT, or alone on the path; for CUBIC and Reno with queues of at least one
 bandwidth-delay product and similar RTTs (``validity``). Alone on an emulated path, warm transfers of 0.2 to 400 C·RTT
@@ -47,6 +47,7 @@ from testbed.simulation.pacing import Pacing, Pipe
 from testbed.simulation.paths import SitePath, WanLink
 from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
 from testbed.simulation.tcp_model import TcpModel
+from testbed.simulation.two_way_traffic import Flight
 
 _STALLED_BYTES_PER_S = 1e-6  # while waiting for a retransmission; not 0, so that every flow has an end
 _SHORT_RTT_S = 1e-3  # a window fills such a path (inside a LAN) within a few milliseconds, once; it is not modelled
@@ -317,11 +318,10 @@ class TcpConnection:
         self._sending, self._sent_bytes, self._item = True, size_bytes, item
         if not (path.up and path.acknowledged):
             self._miss(now, self._smoothed_queueing_s, under_way=False)
-        at_once_bytes = more_bytes = 0.0
-        link = path.narrowest
+        at_once_bytes, link = 0.0, path.narrowest
         if link is not None and link.emulated is not None:
-            at_once_bytes, more_bytes = self._enter(link.emulated, link.rate_bps, size_bytes)
-        self._network.start(self.flow, size_bytes + more_bytes, self._on_sent_callback, self._copies, at_once_bytes)
+            at_once_bytes = self._enter(link.emulated, link.rate_bps, size_bytes)
+        self._network.start(self.flow, size_bytes, self._on_sent_callback, self._copies, at_once_bytes)
         if pacing is not None and self._window.open and not self.unlimited:
             self._overflow(pacing, size_bytes)
         if on_start is not None:
@@ -399,18 +399,26 @@ class TcpConnection:
         self._recovering = False
         self._cap(self._limit)
 
-    def _enter(self, link: EmulatedLink, rate_bps: float, size_bytes: float) -> tuple[float, float]:
+    def _enter(self, link: EmulatedLink, rate_bps: float, size_bytes: float) -> float:
         """Enter an emulated link; see ``EmulatedLink.enter``."""
         now = self._clock.now
         if not self._window.open and now >= self._window.round_end_s:
             self._next_round(self._delivered_bytes())  # so that what passes at once belongs to this round
         self._emulated = link
-        return link.enter(now, size_bytes, rate_bps)
+        return link.enter(self, now, size_bytes, rate_bps)
+
+    def flight(self) -> Flight:
+        """See ``two_way_traffic``. A window that nothing limits, and BBR's, wait for no single acknowledgement."""
+        left_bytes = self._queue.size_bytes + self._network.left_bytes(self.flow)
+        window_bytes = left_bytes
+        if self._pacing is None and not self.unlimited:
+            window_bytes = min(left_bytes, self._window.present_bytes(self._clock.now, self._delivered_bytes()))
+        return Flight(self._copies * window_bytes, self._copies * (left_bytes - window_bytes), self.rtt_s)
 
     def _on_sent(self) -> None:
         item, self._item, self._sending = self._item, None, False
         if self._emulated is not None:
-            self._emulated.leave(self._clock.now, self._sent_bytes)
+            self._emulated.leave(self, self._clock.now)
         self._burst_bytes += self._sent_bytes
         now = self._idle_since_s = self._clock.now
         arrival_s = now + self._path.delay_s

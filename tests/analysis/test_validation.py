@@ -10,7 +10,7 @@ import pytest
 from analysis.validation import (
     ValidationPoint,
     error_map,
-    products_of,
+    fill_of,
     ranking,
     reproduced,
     verdict,
@@ -21,8 +21,7 @@ from testbed.errors import ScenarioError
 
 def points(*errors: float, technique: str = "fsa") -> list[ValidationPoint]:
     return [
-        ValidationPoint(technique, 5e6 * (i + 1), 0.02, 2.0, 2.0 * (1 + error), 20.0 - 10 * i)
-        for i, error in enumerate(errors)
+        ValidationPoint(technique, 5e6 * (i + 1), 0.02, 2.0, 2.0 * (1 + error), i) for i, error in enumerate(errors)
     ]
 
 
@@ -63,24 +62,26 @@ def test_the_emulation_is_held_against_itself() -> None:
     assert reproduced([once]) is None
 
 
-def test_a_round_is_counted_in_bandwidth_delay_products() -> None:
-    result = {"wan_payload_bytes": {"a": {"up": 10_000_000, "down": 4}, "b": {"up": 3, "down": 2}}, "rounds": 10}
-    assert products_of(result, 20e6, 0.02) == pytest.approx(1_000_000 * 8 / (20e6 * 0.04))
+def test_a_round_is_counted_in_what_path_and_queue_hold() -> None:
+    ways = {"a": {"up": 10_000_000, "down": 4}, "b": {"up": 3, "down": 2_000_000}, "c": {"up": 1_000_000, "down": 0}}
+    result = {"wan_payload_bytes": ways, "rounds": 10}
+    assert fill_of(result, 60_000, 40_000) == pytest.approx(2.0), "the centre sends more, over more links"
 
 
 def test_what_is_outside_the_models_claim_is_told() -> None:
-    assert [point.valid for point in points(0.0, 0.0)] == [True, False]
+    assert [point.valid for point in points(0.0, 0.0, 0.0)] == [True, False, True]
+    assert "1.0 times" in points(0.0, 0.0)[1].why
 
 
 def test_an_emulation_that_does_not_vouch_for_its_times_is_no_measure() -> None:
-    busy = ValidationPoint("fsa", 5e6, 0.02, 2.0, 1.5, 100.0, "all cores were busy (> 95%) in 57% of the samples")
+    busy = ValidationPoint("fsa", 5e6, 0.02, 2.0, 1.5, 0.0, "all cores were busy (> 95%) in 57% of the samples")
     assert not busy.valid
     assert busy.why == busy.caveat
-    assert ValidationPoint("fsa", 5e6, 0.02, 2.0, 1.5, 100.0).why == ""
+    assert ValidationPoint("fsa", 5e6, 0.02, 2.0, 1.5).why == ""
 
 
 def test_a_prediction_that_doubts_itself_claims_nothing() -> None:
-    short = ValidationPoint("fsa", 5e6, 0.02, 2.0, 1.5, 100.0, doubt="bursts of 322 kB overflow a queue")
+    short = ValidationPoint("fsa", 5e6, 0.02, 2.0, 1.5, doubt="bursts of 322 kB overflow a queue")
     assert not short.valid
     assert short.why == short.doubt
 
@@ -97,7 +98,7 @@ def test_table_and_map_are_written(tmp_path: Path) -> None:
 
 def test_a_map_has_a_panel_per_technique_and_all_have_the_same_places() -> None:
     four = [point for name in ("fsa", "hfa", "esync") for point in points(0.1, -0.2, technique=name)]
-    figure = error_map([*four, ValidationPoint("ring", 7e6, 0.02, 2.0, 1.5, 100.0)])
+    figure = error_map([*four, ValidationPoint("ring", 7e6, 0.02, 2.0, 1.5)])
     shown = [axes for axes in figure.axes if axes.get_visible() and axes.get_title()]
     assert [axes.get_title() for axes in shown] == ["fsa", "hfa", "esync", "ring"]
     assert sum(axes.get_visible() for axes in figure.axes) == 4 + 1, "panels, and the scale of colours"

@@ -7,6 +7,7 @@ from tests.mutations.mutation import Mutation, always, edit, instead
 TCP, HOST = ("tests/simulation/test_tcp.py",), ("tests/simulation/test_host.py",)
 FLOWS, BEST = ("tests/simulation/test_flows.py",), ("tests/simulation/test_best_effort.py",)
 EMULATED = ("tests/simulation/test_emulated_link.py",)
+TWO_WAY = ("tests/simulation/test_two_way_traffic.py",)
 VALIDITY, FOLD = ("tests/simulation/test_validity.py",), ("tests/simulation/test_fold.py",)
 COSTS = ("tests/simulation/test_costs.py",)
 INBOX = ("tests/simulation/test_inbox.py",)
@@ -65,7 +66,13 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "packets cost a machine nothing": Mutation("testbed.simulation.host:HostModel.forwarding_s", always(0.0), HOST),
     "acknowledgements are free": Mutation(
-        "testbed.simulation.emulated_link:ACKNOWLEDGEMENT_SHARE", instead(0.0), EMULATED
+        "testbed.simulation.two_way_traffic:ACKNOWLEDGEMENT_SHARE", instead(0.0), TWO_WAY
+    ),
+    "acknowledgements never wait behind data": Mutation(
+        "testbed.simulation.two_way_traffic:used_share", always(1.0), TWO_WAY
+    ),
+    "windows that meet are taken as they were when they met": Mutation(
+        "testbed.simulation.two_way_traffic:TwoWayTraffic._on_timer", always(None), TWO_WAY
     ),
     "best effort loses nothing": Mutation(
         "testbed.simulation.best_effort:BestEffort._on_served", edit("self._path.loss <= 0", "True"), BEST
@@ -87,7 +94,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.drop_tail:DropTailQueue._settle", edit("room_bytes -= sum", "sum"), DROP_TAIL
     ),
     "a window opens at once after a loss": Mutation(
-        "testbed.simulation.congestion_window:CongestionWindow._recover",
+        "testbed.simulation.congestion_window:CongestionWindow._recovered_bytes",
         edit("max(self.size_bytes, min", "max(2 * self._peak_bytes, min"),
         ("tests/simulation/test_congestion_window.py",),
     ),

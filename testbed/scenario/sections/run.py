@@ -98,9 +98,10 @@ class SimulationSection(Section):
     events: Annotated[str, one_of("auto", "full", "brief")] = "auto"
     """What nodes log. brief: workers log their rounds only, and no node what happens inside a LAN. auto: brief for
     runs of very many nodes."""
-    network: Annotated[str, one_of("tcp", "ideal")] = "tcp"
-    """tcp: TCP's windows, headers and unequal shares. ideal: every byte of a link carries payload, flows share links
-    equally, and connections have no start-up: for closed forms and bounds."""
+    network: Annotated[str, one_of("tcp", "emulated", "ideal")] = "tcp"
+    """tcp: TCP's windows, headers and unequal shares. emulated: likewise, and what predicting an emulation takes: the
+    shapers' token buckets, and acknowledgements that wait behind data of their direction. ideal: every byte of a link
+    carries payload, flows share links equally, and connections have no start-up: for closed forms and bounds."""
     host: Annotated[HostSection | None, NULLABLE] = None
     """The machine whose emulation is to be predicted. By default every node has a processor of its own."""
     costs: COSTS = {}
