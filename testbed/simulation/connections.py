@@ -102,5 +102,6 @@ class SimulatedNetwork:
         group: ConnectionGroup = SINGLE,
     ) -> TcpConnection:  # fmt: skip
         connection = TcpConnection(self._clock, self.flows, path, links, self._tcp, deliver, group)
+        connection.emulated = self.paths.emulated(links)
         self._monitor.add(connection, path, links)
         return connection

@@ -17,7 +17,7 @@ from testbed.plan.effects import LinkState
 from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
 from testbed.simulation.clock import Clock
 from testbed.simulation.drop_tail import DropTailQueue
-from testbed.simulation.emulated_link import EmulatedLink, depth_bytes
+from testbed.simulation.emulated_link import EmulatedLink, EmulatedPath, PortBucket, depth_bytes
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.two_way_traffic import LinkTraffic, TwoWayTraffic
 
@@ -29,7 +29,6 @@ class WanLink(LinkState):
     number: int
     plan: LinkPlan
     taken_bps: float = 0.0  # by background datagrams, which do not yield to TCP
-    emulated: EmulatedLink | None = None
     drop_tail: DropTailQueue | None = None  # where connections are loss-based
 
 
@@ -86,6 +85,8 @@ class PathTable:
         self._sites = {site.name: site for site in plan.network.sites}
         self._place = {node.name: (i, self._sites[node.data_center]) for i, node in enumerate(plan.nodes)}
         self._between: dict[tuple[str, str], SitePath] = {}
+        self._emulated: dict[int, EmulatedLink] = {}  # by number
+        self._port_buckets: dict[int, PortBucket] = {}  # likewise
         self._has_outages = False
         self._node_bytes_per_s = node_bytes_per_s
         self.longest = 2 + max((len(route) for route in plan.network.routes.values()), default=0)
@@ -95,12 +96,22 @@ class PathTable:
         for link in self.links:
             back = self._by_name.get(link_name(link.plan.target, link.plan.source))
             if back is None:
-                link.emulated = EmulatedLink(self.goodput)
+                self._emulated[link.number] = EmulatedLink(link, self.goodput)
             elif back.number > link.number:
                 directions = self._direction(link), self._direction(back)
                 traffic = TwoWayTraffic(clock, network, directions)
                 for each, direction in zip((link, back), directions, strict=True):
-                    each.emulated = EmulatedLink(self.goodput, traffic, direction)
+                    self._emulated[each.number] = EmulatedLink(each, self.goodput, traffic, direction)
+        for i, site in self._place.values():
+            for number in (len(self.links) + 2 * i, len(self.links) + 2 * i + 1):
+                self._port_buckets[number] = PortBucket(site.lan_rate_bps, self.goodput)
+
+    def emulated(self, links: Collection[int]) -> EmulatedPath | None:
+        """Return what messages over these links meet, if the network is emulated."""
+        if not self._port_buckets:
+            return None
+        ports = tuple(self._port_buckets[number] for number in links if number in self._port_buckets)
+        return EmulatedPath(ports, tuple(self._emulated[number] for number in links if number in self._emulated))
 
     def _direction(self, link: WanLink) -> LinkTraffic:
         bucket_bytes = depth_bytes(link.rate_bps) * self.goodput

@@ -40,7 +40,7 @@ from typing import Any
 
 from testbed.simulation.clock import Clock
 from testbed.simulation.congestion_window import BurstRepair, CongestionWindow, repair_of
-from testbed.simulation.emulated_link import EmulatedLink
+from testbed.simulation.emulated_link import EmulatedPath
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.outage import SenderOutage, Timers, smoothed_queueing_s
 from testbed.simulation.pacing import Pacing, Pipe
@@ -102,11 +102,11 @@ class TcpConnection:
 
     __slots__ = (
         "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_burst_window", "_bursts", "_clock",
-        "_copies", "_deliver", "_emulated", "_entered", "_idle_since_s", "_item", "_limit", "_links", "_loss",
+        "_copies", "_deliver", "_entered", "_idle_since_s", "_item", "_limit", "_links", "_loss",
         "_lost_s", "_model", "_network", "_on_sent_callback", "_outage", "_pacing", "_path", "_pipe",
         "_private_capacity", "_queue", "_queues", "_ready", "_recovering", "_sending", "_sent_bytes",
-        "_smoothed_queueing_s", "_used", "_waiting_share", "_window", "flow", "largest_burst_bytes", "on_idle",
-        "on_room", "rtt_s", "unlimited", "weight",
+        "_smoothed_queueing_s", "_used", "_waiting_share", "_window", "emulated", "flow", "largest_burst_bytes",
+        "on_idle", "on_room", "rtt_s", "unlimited", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -125,6 +125,7 @@ class TcpConnection:
         self._burst_bytes = self.largest_burst_bytes = 0.0  # a burst lasts from idle to idle
         self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
         self.on_idle: Callable[[], None] | None = None  # called when nothing is left to send
+        self.emulated: EmulatedPath | None = None  # in an emulated network
         self._arrival_s = 0.0  # of the last message: TCP keeps the order even when a trace shortens the path
         self._idle_since_s = 0.0
         self._burst_begin_s = -math.inf  # of this burst
@@ -139,7 +140,6 @@ class TcpConnection:
         self._queues: tuple[BurstQueue, ...] = ()  # in which its bursts wait
         self._entered: tuple[BurstQueue, ...] = ()  # those that this burst has entered
         self._lost_s = -math.inf  # when a queue last dropped packets of it
-        self._emulated: EmulatedLink | None = None  # which the message being sent has entered
         self._recovering = False  # BBR waits for what a burst has lost
         self._outage, self._smoothed_queueing_s = SenderOutage(), 0.0
         self._on_sent_callback = self._on_sent  # one bound method for all messages
@@ -318,9 +318,7 @@ class TcpConnection:
         self._sending, self._sent_bytes, self._item = True, size_bytes, item
         if not (path.up and path.acknowledged):
             self._miss(now, self._smoothed_queueing_s, under_way=False)
-        at_once_bytes, link = 0.0, path.narrowest
-        if link is not None and link.emulated is not None:
-            at_once_bytes = self._enter(link.emulated, link.rate_bps, size_bytes)
+        at_once_bytes = self._enter_emulated(self.emulated, size_bytes) if self.emulated else 0.0
         self._network.start(self.flow, size_bytes, self._on_sent_callback, self._copies, at_once_bytes)
         if pacing is not None and self._window.open and not self.unlimited:
             self._overflow(pacing, size_bytes)
@@ -399,13 +397,12 @@ class TcpConnection:
         self._recovering = False
         self._cap(self._limit)
 
-    def _enter(self, link: EmulatedLink, rate_bps: float, size_bytes: float) -> float:
-        """Enter an emulated link; see ``EmulatedLink.enter``."""
+    def _enter_emulated(self, path: EmulatedPath, size_bytes: float) -> float:
+        """Enter the emulated path with a message; see ``EmulatedPath.enter``."""
         now = self._clock.now
         if not self._window.open and now >= self._window.round_end_s:
             self._next_round(self._delivered_bytes())  # so that what passes at once belongs to this round
-        self._emulated = link
-        return link.enter(self, now, size_bytes, rate_bps)
+        return path.enter(self, now, size_bytes)
 
     def flight(self) -> Flight:
         """See ``two_way_traffic``. A window that nothing limits, and BBR's, wait for no single acknowledgement."""
@@ -417,8 +414,8 @@ class TcpConnection:
 
     def _on_sent(self) -> None:
         item, self._item, self._sending = self._item, None, False
-        if self._emulated is not None:
-            self._emulated.leave(self, self._clock.now)
+        if self.emulated:
+            self.emulated.leave(self, self._clock.now)
         self._burst_bytes += self._sent_bytes
         now = self._idle_since_s = self._clock.now
         arrival_s = now + self._path.delay_s

@@ -86,6 +86,12 @@ MUTATIONS: dict[str, Mutation] = {
     "a token bucket is always full": Mutation(
         "testbed.simulation.emulated_link:TokenBucket.enter", edit("self._tokens -= passed", "pass"), EMULATED
     ),
+    "a port passes all at once": Mutation(
+        "testbed.simulation.emulated_link:PortBucket.enter", edit("self._tokens -= size_bytes", "pass"), EMULATED
+    ),
+    "ports hold nothing back": Mutation(
+        "testbed.simulation.emulated_link:EmulatedPath.enter", edit("in self.ports", "in ()"), EMULATED
+    ),
     "short transfers are believed": Mutation("testbed.simulation.validity:LONG_FLOW", instead(0.0), VALIDITY),
     "a queue takes every burst": Mutation(
         "testbed.simulation.drop_tail:DropTailQueue._settle", edit("burst_bytes > room_bytes", "False"), DROP_TAIL

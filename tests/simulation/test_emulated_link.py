@@ -1,17 +1,21 @@
-"""The token bucket of an emulated link against tokens counted one by one."""
+"""The token buckets of emulated links and ports against tokens counted one by one."""
 
 from __future__ import annotations
 
 import math
 import random
+from unittest.mock import Mock
 
 import pytest
 
+from testbed.plan.model import LinkPlan
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
-from testbed.simulation.emulated_link import TokenBucket
+from testbed.simulation.emulated_link import EmulatedLink, EmulatedPath, PortBucket, TokenBucket
+from testbed.simulation.paths import WanLink
 
 RATE_BPS = 20e6
 DEPTH = burst_bytes(RATE_BPS) + FRAME_BYTES
+PLAN = LinkPlan(name="a>b", source="a", target="b", rate_bps=RATE_BPS, delay_s=0.03, queue_bytes=100_000)
 
 
 def test_it_fills_while_nobody_sends_and_not_beyond_its_depth() -> None:
@@ -51,3 +55,23 @@ def test_it_lets_pass_what_a_real_one_would(seed: int) -> None:
         now_s = seen_s = now_s + took_s
         bucket.leave(now_s)
         now_s += draw.choice([0.0, 1e-3, 5e-3, math.pi])
+
+
+def test_a_port_fills_while_it_sends_slower_than_it_could() -> None:
+    port = PortBucket(RATE_BPS, 1.0)
+    assert port.enter(5.0, DEPTH + 2500) == DEPTH
+    assert port.enter(5.0, 1e3) == 0.0, "what is missing is sent first"
+    assert port.enter(5.002, 1e6) == pytest.approx(1500), "all was sent after 1.4 ms"
+    assert port.enter(7.0, 4000) == pytest.approx(3999), "the last byte is left to the sender"
+
+
+def test_what_passes_at_once_passes_everywhere_on_the_path() -> None:
+    ports = PortBucket(1e9, 1.0), PortBucket(1e9, 1.0)
+    link = EmulatedLink(WanLink(number=0, plan=PLAN, rate_bps=RATE_BPS, delay_s=0.03), 1.0)
+    path, sender = EmulatedPath(ports, (link,)), Mock()
+    assert path.enter(sender, 1.0, 1e6) == DEPTH, "the narrowest decides"
+    path.leave(sender, 1.4)
+    assert path.enter(sender, 1.4, 1e6) == 0.0
+    assert EmulatedPath(ports, ()).enter(sender, 9.0, 1e6) == burst_bytes(1e9) + FRAME_BYTES, (
+        "a LAN has its ports alone"
+    )

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.plan.model import LinkPlan, TransportPlan
 from testbed.simulation.clock import Clock
-from testbed.simulation.emulated_link import EmulatedLink
+from testbed.simulation.emulated_link import EmulatedLink, EmulatedPath
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.outage import smoothed_queueing_s
 from testbed.simulation.paths import SitePath, WanLink
@@ -155,25 +155,24 @@ def test_bbr_spreads_a_burst_shorter_than_the_path() -> None:
         assert wire.times() == pytest.approx([0.05 + takes_s], rel=EXACT)
 
 
-def bucket_before(wire: Wire) -> None:
-    """Gives the wire's path the bucket of an emulated link of 20 Mbit/s: 11 514 bytes."""
+def with_bucket(connection: TcpConnection) -> TcpConnection:
+    """Give the connection the bucket of an emulated link of 20 Mbit/s: 11 514 bytes."""
     plan = LinkPlan(name="a>b", source="a", target="b", rate_bps=20e6, delay_s=0.03, queue_bytes=100_000)
-    wire.path.narrowest = WanLink(number=0, plan=plan, rate_bps=20e6, delay_s=0.03)
-    wire.path.narrowest.emulated = EmulatedLink(1.0)
+    link = EmulatedLink(WanLink(number=0, plan=plan, rate_bps=20e6, delay_s=0.03), 1.0)
+    connection.emulated = EmulatedPath((), (link,))
+    return connection
 
 
 def test_the_window_holds_for_what_passes_the_bucket_too() -> None:
     """24 kB need two windows, of 10 segments and more, although the link itself has to carry but 12."""
     wire = Wire([20e6 / 8], 0.03)
-    bucket_before(wire)
-    wire.connect(TcpModel(setup_round_trips=0)).send(24_000, 0, "m")
+    with_bucket(wire.connect(TcpModel(setup_round_trips=0))).send(24_000, 0, "m")
     assert wire.times()[0] > 0.03 + 0.06
 
 
 def test_what_the_bucket_of_an_emulated_link_holds_passes_at_once_and_is_counted() -> None:
     wire = Wire([20e6 / 8], 0.03)
-    bucket_before(wire)
-    connection = wire.connect(WARM)
+    connection = with_bucket(wire.connect(WARM))
     connection.send(111_514, 0, "m")
     assert wire.times() == pytest.approx([0.03 + 100_000 / (20e6 / 8)], rel=1e-6)
     assert connection.carried_bytes == pytest.approx(111_514)

@@ -41,7 +41,9 @@ class Network:
 
     def connect(self, source: str, target: str) -> TcpConnection:
         path, links = self._network.paths.between(f"{source}/worker0", f"{target}/worker0")
-        return TcpConnection(self.clock, self._network.flows, path, links, self._model, self._deliver)
+        connection = TcpConnection(self.clock, self._network.flows, path, links, self._model, self._deliver)
+        connection.emulated = self._network.paths.emulated(links)
+        return connection
 
     def _deliver(self, item: Any) -> None:
         self.arrived[item] = self.clock.now
