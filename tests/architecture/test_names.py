@@ -76,3 +76,16 @@ def test_private_attributes_of_simpy_are_not_used() -> None:
 def test_that_rule_sees_what_it_forbids() -> None:
     tree = ast.parse("from simpy.core import Environment\nclock._queue.append(1)\nself._own = 2\n")
     assert set(private_in(tree)) & private_of_imported(tree) == {"_queue"}
+
+
+def test_every_test_is_found() -> None:
+    """A test inside another function is never run; a merge has made four of them once."""
+    inside = re.compile(r"\n(?:async )?def .*?(?=\n\S|\Z)", re.DOTALL)
+    nested = re.compile(r"\n +(?:async )?def (test_\w+)")
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for function in inside.finditer("\n" + path.read_text(encoding="utf-8"))
+        for name in nested.findall(function.group())
+    ]
+    assert found == []

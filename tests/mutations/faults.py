@@ -90,10 +90,10 @@ def _without_repeating(before: Any) -> Any:
 REALTIME, FAULTS = "tests/realtime/test", "tests/faults/test"
 MEMBERS = "tests/engine/checkpoint/test_members.py"
 MUTATIONS: dict[str, Mutation] = {
-    "a stalled connection waits as a dead link's rate says": Mutation(
+    "a stalled connection notices what changes on a dead link": Mutation(
         "testbed.simulation.tcp:TcpConnection.path_changed",
         edit("if not path.up and self._pipe.capacity > 0:", "if False:"),
-        (f"{FAULTS}_overlaps.py::test_losses_inside_and_across_the_ends_of_an_outage",),
+        ("tests/simulation/test_tcp.py::test_what_changes_while_the_path_is_down_is_not_noticed",),
     ),
     "the first pause that ends lets a process go on": Mutation(
         "testbed.plan.effects:NodeEffects._action",
@@ -118,7 +118,7 @@ MUTATIONS: dict[str, Mutation] = {
     "who registers takes the answer to its predecessor": Mutation(
         "testbed.engine.membership:Membership._on_ready",
         edit("if registered_s not in (None, self._registration.sent_at_s):", "if False:"),
-        (f"{FAULTS}_search.py::test_nor_where_one_once_was",),
+        ("tests/engine/test_membership.py",),
     ),
     "faults hit nodes that have yet to start again": Mutation(
         "testbed.execution.recovery:Attempts._next_beginning_s",

@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import inspect
 import os
+import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,7 +67,12 @@ def target(mutation: Mutation) -> tuple[Any, str]:
 def apply(mutation: Mutation) -> None:
     """Break the mechanism in this process. ``AttributeError`` if there is none of that name."""
     owner, name = target(mutation)
-    setattr(owner, name, mutation.change(getattr(owner, name)))
+    before = getattr(owner, name)
+    after = mutation.change(before)
+    setattr(owner, name, after)
+    for module in list(sys.modules.values()):  # those that have imported it by its name
+        if callable(before) and vars(module).get(name) is before:
+            setattr(module, name, after)
 
 
 def is_noticed(mutation: Mutation) -> bool:

@@ -17,14 +17,6 @@ class TestWatch:
         assert first_cause([told, lost]) is lost
         assert first_cause([told, NodeExit("e", 0)]) is None
 
-
-def test_of_lost_peers_the_first_to_be_noticed_explains_the_others() -> None:
-    """The scheduler, which noticed, may end after those that only lost the scheduler."""
-    followed = NodeExit("a/worker0", 1, cause="PeerLost", message="lost hub/scheduler", at_s=2.002)
-    noticed = NodeExit("hub/scheduler", 1, cause="PeerLost", message="no sign of life", at_s=2.001)
-    assert first_cause([followed, noticed]) is noticed
-    assert first_cause([NodeExit("b/worker0", 1, cause="PeerLost"), followed]) is followed
-
     def test_errors_name_node_and_cause(self) -> None:
         assert str(NodeExit("a", -9).error()) == "a was killed by signal 9, SIGKILL"
         assert str(NodeExit("a", -9, killer="by x").error()) == "a was killed by signal 9, SIGKILL (by x)"
@@ -51,3 +43,11 @@ def test_of_lost_peers_the_first_to_be_noticed_explains_the_others() -> None:
             "a waits for a push since t = 2.000 s",
             "b waits for nothing: it computes, or does not run",
         ]
+
+
+def test_of_lost_peers_the_first_to_be_noticed_explains_the_others() -> None:
+    """The scheduler, which noticed, may end after those that only lost the scheduler."""
+    followed = NodeExit("a/worker0", 1, cause="PeerLost", message="lost hub/scheduler", at_s=2.002)
+    noticed = NodeExit("hub/scheduler", 1, cause="PeerLost", message="no sign of life", at_s=2.001)
+    assert first_cause([followed, noticed]) is noticed
+    assert first_cause([NodeExit("b/worker0", 1, cause="PeerLost"), followed]) is followed

@@ -304,6 +304,22 @@ def test_who_begins_during_an_outage_is_silent_from_then_on() -> None:
     assert wire.times() == pytest.approx([1.0 + 0.08 + 0.24 + 0.48 + 0.12], rel=1e-6)
 
 
+def test_what_changes_while_the_path_is_down_is_not_noticed() -> None:
+    """Its timeout follows from the round trips that it has seen."""
+    wire = Wire([1e6], 0.02)
+    connection = wire.connect(WARM)
+    cut(wire, connection, 0.5, 1.0)
+
+    def delayed(delay_s: float) -> None:
+        wire.path.delay_s = delay_s
+        connection.path_changed()
+
+    wire.clock.at(0.7, lambda _: delayed(0.4))
+    wire.clock.at(1.0, lambda _: connection.send(1e5, 0, "m"))
+    wire.clock.at(1.2, lambda _: delayed(0.02))
+    assert wire.times() == pytest.approx([1.0 + 0.08 + 0.24 + 0.48 + 0.12], rel=1e-6), "as without a change"
+
+
 @pytest.mark.parametrize(("begins_s", "found_s"), [(1.0, 1.8), (0.0, 2.28 + 0.04 + 2 * (0.04 + 1.76 / 8) + 0.04)])
 def test_who_has_sent_before_both_directions_were_cut_takes_its_timeout_for_spurious(
     begins_s: float, found_s: float

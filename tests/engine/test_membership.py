@@ -1,0 +1,56 @@
+"""A node's place in the run: which of the scheduler's answers is its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import Mock
+
+from testbed.engine.membership import Membership
+from testbed.messages import Message, MessageKind
+from testbed.plan.build import build_plan
+from testbed.scenario.load import loads
+
+SCENARIO = """
+version: 1
+name: two
+seed: 1
+topology:
+  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]
+  links: [{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}]
+training: {model: mlp, data: digits, rounds: 1, evaluate_every: 1}
+"""
+
+
+class World:
+    """Stamps what is sent with the time 5 s, and waits without a deadline."""
+
+    node = "b/worker0"
+
+    def future(self) -> Any:
+        return asyncio.get_running_loop().create_future()
+
+    async def send(self, _to: str, message: Message) -> None:
+        message.sent_at_s = 5.0
+
+    async def wait(self, future: Any, _what: str, _deadline_s: float) -> Any:
+        return await future
+
+
+def test_an_answer_to_the_process_in_whose_place_it_is_does_not_count() -> None:
+    async def joined() -> tuple[bool, int]:
+        read: dict[MessageKind, Callable[[Message], None]] = {}
+        inbox = Mock()
+        inbox.on = read.__setitem__
+        membership = Membership(World(), inbox, build_plan(loads(SCENARIO), "simulate"))  # type: ignore[arg-type]
+        joining = asyncio.create_task(membership.join())
+        await asyncio.sleep(0)
+        read[MessageKind.READY](Message(MessageKind.READY, meta={"registered_s": 4.0, "epoch": 1}))
+        await asyncio.sleep(0)
+        early = joining.done()
+        read[MessageKind.READY](Message(MessageKind.READY, meta={"registered_s": 5.0, "epoch": 2}))
+        await joining
+        return early, membership.newest_epoch
+
+    assert asyncio.run(joined()) == (False, 2)
