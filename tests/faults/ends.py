@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -255,17 +256,18 @@ def _gone(pids: set[int], within_s: float) -> None:
 
 @contextmanager
 def memory_group(name: str, megabytes: int) -> Iterator[Path]:
-    """A control group, of version 1, with so much memory, for this process and its children. Needs root."""
+    """A control group, of version 1, with so much memory. Needs root.
+
+    A command joins it by itself: this process would be the largest in it, and the one that the kernel kills.
+    """
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     own = next(line.split(":", 2)[2] for line in lines if ":memory:" in line)
     group = _GROUPS / own.strip("/") / name
     group.mkdir()
     (group / "memory.limit_in_bytes").write_text(str(megabytes << 20))
-    (group / "cgroup.procs").write_text(str(os.getpid()))
     try:
         yield group
     finally:
-        (group.parent / "cgroup.procs").write_text(str(os.getpid()))
         for pid in (group / "cgroup.procs").read_text().split():
             os.kill(int(pid), signal.SIGKILL)
         for _ in range(100):  # until the kernel has buried the last of them
@@ -279,10 +281,10 @@ def out_of_memory(megabytes: int) -> Ending:
     """A run in a control group with too little memory: the kernel kills one of its processes."""
     folder, begin_s = Path(tempfile.mkdtemp(prefix="ends-")), time.monotonic()
     try:
-        with memory_group(f"ends-{os.getpid()}", megabytes):
+        with memory_group(f"ends-{os.getpid()}", megabytes) as group:
             big = ("training.model={kind: mlp, layers: 2, hidden: 4096}", "training.rounds=50")
-            # not forked from here: the kernel kills the largest, which the launcher is not by itself
-            command = [sys.executable, "-m", "testbed.cli.main", *arguments(folder / "run", "local", 50, *big)]
+            join = ["sh", "-c", 'echo $$ > "$0"; exec "$@"', str(group / "cgroup.procs")]
+            command = [*join, sys.executable, "-m", "testbed.cli.main", *arguments(folder / "run", "local", 50, *big)]
             run = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
             ended = Ended(run.returncode, run.stdout, run.stderr)
             return judged(
@@ -319,8 +321,8 @@ def trials(disks: int, signals: int, stops: int) -> list[Callable[[], Ending]]:
 def ending_of(trial: Callable[[], Ending]) -> Ending:
     """Return the ending of a trial in a forked process, whose mounts and groups are its own."""
     import_what_commands_do()  # before the fork
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        return pool.apply(trial)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:  # notices if its process is killed
+        return pool.submit(trial).result()
 
 
 def main() -> int:
