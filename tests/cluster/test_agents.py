@@ -220,7 +220,7 @@ def test_events_are_by_one_clock_though_each_machine_has_its_own(
 ) -> None:
     """Though the clocks are not known when the run begins: all that is learned later counts for all events."""
     monkeypatch.setattr("testbed.cluster.agents._FIRST_PINGS", 0)
-    skews = {"tokyo/machine0": Skew(0.05), "frankfurt/machine0": Skew(-0.05, drift_ppm=500)}
+    skews = {"tokyo/machine0": Skew(0.05), "frankfurt/machine0": Skew(-0.05, drift_ppm=3000)}
     told: list[dict[str, Any]] = []
     run = deploy(tmp_path / "run", *SHORT, starter=ForkedAgents(skews), report=told.append)
     assert run.hashes("worker") == {simulated_hash}
@@ -232,7 +232,7 @@ def test_events_are_by_one_clock_though_each_machine_has_its_own(
     assert clocks["virginia/machine0"]["error_s"] == 0, "that machine has the driver's clock"
     assert abs(clocks["tokyo/machine0"]["offset_s"] - 0.05) < clocks["tokyo/machine0"]["error_s"] < 1e-2
     drift_ppm = clocks["frankfurt/machine0"]["drift_ppm"]  # of a run of less than a second nothing can be said
-    assert drift_ppm is None or abs(drift_ppm - 500) < 400
+    assert drift_ppm is None or abs(drift_ppm - 3000) < 2000
 
 
 def test_the_report_says_what_links_and_clocks_were(tmp_path: Path) -> None:
