@@ -50,7 +50,7 @@ class ValidationPoint:
 
     @property
     def valid(self) -> bool:
-        """Whether the model claims anything here, of an emulation that vouches for its times."""
+        """Whether this point counts as a test of the model: inside its claim, and measured without a caveat."""
         return not (self._undecided or self.caveat or self.doubt)
 
     @property

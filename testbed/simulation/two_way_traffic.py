@@ -33,6 +33,7 @@ _ACKNOWLEDGEMENT_BYTES = 66  # the same headers without payload
 ACKNOWLEDGEMENT_SHARE = _ACKNOWLEDGEMENT_BYTES / (2 * _SEGMENT_FRAME_BYTES)
 
 _SEGMENT_BYTES = 1448  # with less than one left, nothing waits
+_LONGEST_CYCLE_S = 1.0  # a link that is down would make it endless
 _LEAST_SHARE = 0.1  # of a link that is so much slower than its reverse that acknowledgements alone would fill it
 
 
@@ -56,7 +57,7 @@ class LinkSender(Protocol):
 
 
 class LinkTraffic:
-    """One of the two links, and who sends over it.
+    """One direction of the link, and the connections that are sending over it.
 
     number        of the link in the flow network
     queue_bytes   before the link, of payload
@@ -134,7 +135,8 @@ class TwoWayTraffic:
         if (wait_s or wait_back_s) and not self._timer:
             self._timer = True
             cycle_s = window_s + window_back_s + flight.rtt_s
-            self._clock.at(self._clock.now + min(cycle_s, wait_s or cycle_s, wait_back_s or cycle_s), self._on_timer)
+            soon_s = min(cycle_s, wait_s or cycle_s, wait_back_s or cycle_s, _LONGEST_CYCLE_S)
+            self._clock.at_background(self._clock.now + soon_s, self._on_timer)
 
     def _set_share(self, direction: LinkTraffic, used: float, acknowledged: float) -> None:
         """``acknowledged``: the rate of the other direction, in capacities of this one."""

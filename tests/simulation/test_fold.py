@@ -110,6 +110,7 @@ def test_the_start_event_says_how_many_workers_it_stands_for(tmp_path: Path) -> 
     "overrides",
     [
         ("simulation.fold=false",),
+        ("simulation.network=emulated",),
         ("sync=tap",),
         ("sync={tier1: esync, tier2: fsa}", "optimizer={kind: sgd, learning_rate: 0.1, at: worker}"),
         ("codec={kind: bisparse, ratio: 0.01}",),

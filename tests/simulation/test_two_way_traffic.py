@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ class Network:
         self.clock, self._model = Clock(), model
         plan = build_plan(loads(SCENARIO, overrides=list(overrides)), "simulate")
         self._network = SimulatedNetwork(plan, self.clock, model, float("inf"), False, {})
+        self.flows = self._network.flows
         self.arrived: dict[str, float] = {}
 
     def connect(self, source: str, target: str) -> TcpConnection:
@@ -47,6 +49,9 @@ class Network:
 
     def _deliver(self, item: Any) -> None:
         self.arrived[item] = self.clock.now
+
+    def set_capacity(self, number: int, capacity: float, _: Any) -> None:
+        self.flows.set_capacity(number, capacity)
 
     def ends_s(self, senders: str, size_bytes: float = SIZE) -> dict[str, float]:
         """Return when so much has arrived of each of ``senders`` that send to each other at the same time."""
@@ -115,6 +120,19 @@ def test_a_transfer_that_ends_gives_the_other_its_link_back() -> None:
     network.clock.finish()
     alone_s = Network(EMULATED).ends_s("a")["a"]
     assert network.arrived["a"] == pytest.approx(alone_s * (1 + ACKNOWLEDGEMENT_SHARE / 2), rel=2e-3)
+
+
+def test_after_an_outage_windows_that_meet_are_slower_again() -> None:
+    """Of links that are down, a cycle has no end."""
+    ends = []
+    for size_bytes in (SIZE, 1.5 * SIZE):
+        network = Network(EMULATED, model=TcpModel(setup_round_trips=0.0))
+        rate = network.flows.capacity(0)
+        for at_s, capacity in ((5.0, 1e-6), (6.0, rate)):
+            for number in (0, 1):
+                network.clock.at(at_s, partial(network.set_capacity, number, capacity))
+        ends.append(network.ends_s("ab", size_bytes)["a"])
+    assert (ends[1] - ends[0]) / (SIZE / 2 / rate) > 1.05
 
 
 def test_a_link_ten_times_slower_than_its_reverse_carries_ten_times_the_acknowledgements() -> None:
