@@ -113,6 +113,17 @@ def _no_compiler() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """One thread for torch, as every node of a run has: how sums are split decides about their last bits.
+
+    A process forked from one in which torch has started more waits for these for ever.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _relaxed_garbage_collection() -> Iterator[None]:
     """A simulation looks through all objects of the process before and after; here, once before the first test.
 

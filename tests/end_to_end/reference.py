@@ -18,7 +18,6 @@ def train_single_process(plan: Plan, rounds: int) -> list[torch.Tensor]:
 
     FSA's update sees the sum over N workers of mean gradients: N times the mean over the concatenated batch.
     """
-    torch.set_num_threads(1)
     training, options = plan.training, plan.technique.optimizer.options
     workers = [node for node in plan.with_role("worker") if node.trains]
     dataset = load_dataset(training.data.kind, training.data.options, plan.seed)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.roles import make_role
@@ -50,7 +49,6 @@ def plan_of(*overrides: str) -> Plan:
 
 def run(plan: Plan, directory: Path, on_progress: Any = lambda line: None) -> tuple[set[str], CheckpointFiles]:
     """Simulate in ``directory``, from what checkpoints it holds; hashes of all nodes that hold parameters."""
-    torch.set_num_threads(1)
     files = CheckpointFiles(directory / "checkpoints", plan)
     for path in (directory / "events").glob("*"):
         path.unlink()
