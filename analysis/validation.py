@@ -19,6 +19,8 @@ from matplotlib.image import AxesImage
 from testbed.errors import ScenarioError
 
 _DARK = 0.28  # of an error, whose colour lets no black be read
+# Relative: two techniques whose rounds differ by less take the same time, in either world (see ``tau_b``).
+RESOLUTION = 0.005
 # Between these, single packets decide whether a burst overflows the queue, and a timeout may be as long as a round.
 UNDECIDED = (0.5, 1.5)
 
@@ -66,12 +68,16 @@ class ValidationPoint:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Absolute errors over all points, and Kendall's tau of the techniques' order, the mean over rates and delays."""
+    """Absolute errors over all points, and Kendall's tau of the techniques' order, the mean over rates and delays.
+
+    ``tau_resolved``: with times that differ by less than ``RESOLUTION`` as ties.
+    """
 
     median: float
     percentile_95: float
     worst: float
     tau: float | None
+    tau_resolved: float | None
     points: int
 
 
@@ -81,8 +87,9 @@ def verdict(points: Sequence[ValidationPoint]) -> Agreement:
         raise ScenarioError("nothing to compare: no point was run in both worlds")
     errors = np.abs([point.error for point in points])
     return Agreement(
-        float(np.median(errors)), float(np.percentile(errors, 95)), float(errors.max()), ranking(points), len(points)
-    )
+        float(np.median(errors)), float(np.percentile(errors, 95)), float(errors.max()), ranking(points),
+        ranking(points, RESOLUTION), len(points),
+    )  # fmt: skip
 
 
 def reproduced(points: Sequence[ValidationPoint]) -> Agreement | None:
@@ -95,18 +102,33 @@ def reproduced(points: Sequence[ValidationPoint]) -> Agreement | None:
     return verdict(twice) if twice else None
 
 
-def ranking(points: Sequence[ValidationPoint]) -> float | None:
+def ranking(points: Sequence[ValidationPoint], resolution: float = 0.0) -> float | None:
     """Kendall's tau-b between the techniques' emulated and simulated times; ``None`` with less than two techniques."""
-    from scipy.stats import kendalltau
-
     frame = pd.DataFrame(points)
     taus = [
-        kendalltau(group["emulated_s"], group["simulated_s"]).statistic
+        tau_b(group["emulated_s"].to_numpy(), group["simulated_s"].to_numpy(), resolution)
         for _, group in frame.groupby(["rate_bps", "delay_s"])
-        if len(group) > 1
     ]
-    known = [float(tau) for tau in taus if not math.isnan(tau)]
+    known = [tau for tau in taus if tau is not None]
     return sum(known) / len(known) if known else None
+
+
+def tau_b(one: np.ndarray, other: np.ndarray, resolution: float = 0.0) -> float | None:
+    """Return Kendall's tau-b of two series of positive values; ``None`` if one of them is all ties.
+
+    A pair is tied if its values differ by no more than ``resolution`` times the larger. Without a resolution this is
+    the coefficient of Kendall, "The treatment of ties in ranking problems" (Biometrika 33, 1945).
+    """
+    orders = [_order(values, resolution) for values in (one, other)]
+    scale = math.sqrt(math.prod(np.count_nonzero(order) for order in orders))
+    return float((orders[0] * orders[1]).sum() / scale) if scale else None
+
+
+def _order(values: np.ndarray, resolution: float) -> np.ndarray:
+    """Return 1, -1 or 0 for each pair of values: whether the first is larger, smaller, or neither."""
+    first, second = values[:, None], values[None, :]
+    differs = np.abs(first - second) > resolution * np.maximum(first, second)
+    return np.sign(first - second) * differs
 
 
 def fill_of(result: Mapping[str, object], product_bytes: float, queue_bytes: float) -> float:

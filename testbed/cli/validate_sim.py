@@ -1,7 +1,7 @@
 """Validate the simulator against the emulation, or exact runs: every technique at every rate and delay on both.
 
 Prints the error of the mean round time at each point, the median, the 95th percentile and the worst, and the rank
-correlation of the techniques (Kendall's tau); writes errors.csv and error-map.png. Each back end is a sweep in a
+correlation of the techniques (Kendall's tau, also with equal times as ties); writes errors.csv and error-map.png. Each back end is a sweep in a
 directory of its own, so that finished runs are not repeated, and a grid may be interrupted and extended. With
 --repeats 2 it also prints how well a second emulation agrees with the first: a bound for any prediction. Against exact
 runs the machine's speed and load have no effect, and a repetition would be the same.
@@ -195,6 +195,10 @@ def _print(points: list[ValidationPoint], found: Agreement, arguments: argparse.
 
 
 def _print_verdict(which: str, found: Agreement) -> None:
+    from analysis.validation import RESOLUTION
+
     tau = "one technique, no ranking" if found.tau is None else f"Kendall's tau {found.tau:.2f}"
+    if found.tau_resolved is not None:
+        tau += f" ({found.tau_resolved:.2f} where differences below {RESOLUTION:.1%} are ties)"
     look.console().print(f"{which}: median error {found.median:.1%}, 95 % below {found.percentile_95:.1%}, "
                          f"worst {found.worst:.1%}; {tau}")  # fmt: skip

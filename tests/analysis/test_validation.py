@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from analysis.validation import (
@@ -13,6 +15,7 @@ from analysis.validation import (
     fill_of,
     ranking,
     reproduced,
+    tau_b,
     verdict,
     write_table,
 )
@@ -49,6 +52,28 @@ def test_the_ranking_is_of_techniques_at_one_place() -> None:
     assert ranking(same) == pytest.approx(1.0)
     assert ranking(turned) == pytest.approx(-1.0)
     assert ranking(same + turned) == pytest.approx(0.0)
+
+
+def test_without_a_resolution_tau_is_scipys() -> None:
+    from scipy.stats import kendalltau
+
+    generator = np.random.default_rng(1)
+    for _ in range(20):
+        one, other = generator.integers(1, 8, 12).astype(float), generator.integers(1, 8, 12).astype(float)
+        assert tau_b(one, other) == pytest.approx(kendalltau(one, other).statistic)
+
+
+def test_times_that_cannot_be_told_apart_are_ties() -> None:
+    """Of six pairs, two are tied in both worlds, and the other four agree."""
+    one, other = np.array([1.0, 1.004, 2.0, 2.008]), np.array([1.003, 1.0, 2.008, 2.0])
+    assert tau_b(one, other) == pytest.approx((4 - 2) / 6)
+    assert tau_b(one, other, 0.005) == pytest.approx(1.0)
+    assert tau_b(one, other, 0.001) == pytest.approx((4 - 2) / 6), "these can be told apart"
+    # tied in one world only: neither agrees nor disagrees
+    assert tau_b(np.array([1.0, 1.001, 3.0]), np.array([1.0, 2.0, 3.0]), 0.005) == pytest.approx(2 / math.sqrt(2 * 3))
+    assert tau_b(np.array([1.0, 1.001]), np.array([1.0, 2.0]), 0.005) is None
+    points = [ValidationPoint(f"t{i}", 1e6, 0.01, *times) for i, times in enumerate(zip(one, other, strict=True))]
+    assert verdict(points).tau == pytest.approx(1 / 3) and verdict(points).tau_resolved == pytest.approx(1.0)
 
 
 def test_the_emulation_is_held_against_itself() -> None:
