@@ -55,6 +55,9 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if missing else each", "if False else each"),
         ("tests/analysis/test_studies.py::test_what_only_leaves_out_is_in_no_verdict",),
     ),
+    "rounds that cannot be told apart are ranked": Mutation(
+        "analysis.validation:_order", edit(" * differs", ""), ("tests/analysis/test_validation.py",)
+    ),
     "a technique is judged by the seeds that reached the target": Mutation(
         "analysis.studies.verdicts.comparison:factors",
         edit("missing = int(ours[column].isna().sum())", "ours, missing = ours.dropna(subset=[column]), 0"),
