@@ -9,6 +9,9 @@ growth      acknowledgements of d bytes add d, but a window of which less than h
             Linux: tcp_is_cwnd_limited). So after idle time a round that sent d bytes makes it max(W, 2d), and one that
             follows a full round W + d. A round that sent less than W although there was more to send is limited by the
             network: no cap until the connection is next idle, and W grows by what is sent
+segments    Linux counts W in segments (tcp_cwnd_test), and sends small ones at once (TCP_NODELAY). So in an emulated
+            network a message of a loss-based algorithm that nothing holds back takes whole segments of W. What the
+            window or pacing holds back is written together, and fills them
 open        a window of a loss-based algorithm grows in slow start beyond C·RTT as well: a burst of d bytes after idle
             time that it lets out at once makes it max(W, 2d), so the next burst may be larger than the queue
 hystart     CUBIC leaves slow start when acknowledgements have come in one train for RTT/2 (Ha and Rhee 2011; Linux'
@@ -130,6 +133,10 @@ class CongestionWindow:
     def left_bytes(self, delivered: float) -> float:
         """Return what may still be sent in this round."""
         return self._round_bytes - (delivered - self._round_base)
+
+    def take(self, size_bytes: float) -> None:
+        """Let so many bytes of the window be used by what is not payload: the rest of a segment that is not full."""
+        self._round_base -= size_bytes
 
     def needs_timer(self) -> bool:
         """Whether a timer for the end of this round has yet to be set; it is taken to be set now."""

@@ -105,7 +105,7 @@ class TcpConnection:
         "_copies", "_deliver", "_entered", "_idle_since_s", "_item", "_limit", "_links", "_loss",
         "_lost_s", "_model", "_network", "_on_sent_callback", "_outage", "_pacing", "_path", "_pipe",
         "_private_capacity", "_queue", "_queues", "_ready", "_recovering", "_sending", "_sent_bytes",
-        "_smoothed_queueing_s", "_used", "_waiting_share", "_window", "emulated", "flow", "largest_burst_bytes",
+        "_smoothed_queueing_s", "_used", "_waiting_share", "_window", "_written_bytes", "_written_s", "emulated", "flow", "largest_burst_bytes",
         "on_idle", "on_room", "rtt_s", "unlimited", "weight",
     )  # fmt: skip
 
@@ -128,6 +128,7 @@ class TcpConnection:
         self.emulated: EmulatedPath | None = None  # in an emulated network
         self._arrival_s = 0.0  # of the last message: TCP keeps the order even when a trace shortens the path
         self._idle_since_s = 0.0
+        self._written_s, self._written_bytes = -math.inf, 0.0  # an instant, and what was to be sent at it
         self._burst_begin_s = -math.inf  # of this burst
         self._burst_base = self._burst_window = 0.0  # likewise: what was delivered before, and the window
         self._pacing = None if model.loss_based else Pacing(model.segment_bytes)
@@ -175,17 +176,36 @@ class TcpConnection:
         """Queue a message. ``on_start()`` is called when its first byte leaves."""
         if not self._used:
             self._set_up()
+        at_once = self.emulated is not None and self._leaves_at_once()
         if self._ready and not self._sending and not self._queue:
             self._begin(size_bytes, item, on_start)
         else:
             if self._sending and self._queue.overtakes(priority):
                 self._queue.take(self._taken_bytes() - self._network.left_bytes(self.flow))
             self._queue.push(size_bytes, priority, item, on_start)
+        if at_once:
+            self._count_segments(size_bytes)
         if self._ready and not self._window.open and not self._window.network_limited:
             self._window.more_to_send(self._clock.now)
             self._update_cap()
         if self._entered and self._clock.now < self._burst_begin_s + self.rtt_s:
             self._enter_queues()  # it sends more in its first round
+
+    def _leaves_at_once(self) -> bool:
+        """Whether nothing holds back what is sent now: neither pacing nor the window, which has room for all before."""
+        if self._pacing is not None or self.unlimited or not self._ready:
+            return False
+        if self._window.open or not self.busy:
+            return True
+        waiting_bytes = self._queue.size_bytes + self._network.left_bytes(self.flow)
+        return waiting_bytes < self._window.left_bytes(self._delivered_bytes())
+
+    def _count_segments(self, size_bytes: float) -> None:
+        """Let a message that leaves at once take whole segments of the window, with the others of this instant."""
+        now, segment_bytes = self._clock.now, self._model.segment_bytes
+        before_bytes = self._written_bytes if self._written_s == now else 0.0
+        self._written_s, self._written_bytes = now, before_bytes + size_bytes
+        self._window.take(-self._written_bytes % segment_bytes - -before_bytes % segment_bytes)
 
     def _taken_bytes(self) -> float:
         """Return how much of what is to be sent the kernel has taken at most."""

@@ -47,6 +47,14 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if model.slow_start_after_idle:", "if False:"),
         TCP,
     ),
+    "windows count bytes of messages that leave at once": Mutation(
+        "testbed.simulation.congestion_window:CongestionWindow.take", always(None), TCP
+    ),
+    "messages that are written together take segments of their own": Mutation(
+        "testbed.simulation.tcp:TcpConnection._count_segments",
+        edit("self._written_bytes if self._written_s == now else 0.0", "0.0"),
+        TCP,
+    ),
     "messages ignore their priority": Mutation(
         "testbed.simulation.send_queue:SimulatedSendQueue.push", edit("(-priority, ", "(0, "), TCP
     ),

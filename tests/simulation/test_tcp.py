@@ -170,6 +170,20 @@ def test_the_window_holds_for_what_passes_the_bucket_too() -> None:
     assert wire.times()[0] > 0.03 + 0.06
 
 
+@pytest.mark.parametrize(
+    ("control", "apart_s", "waits"), [("cubic", 1e-4, True), ("cubic", 0.0, False), ("bbr", 1e-4, False)]
+)
+def test_a_message_takes_whole_segments_of_the_window(control: str, apart_s: float, waits: bool) -> None:
+    """Eleven of 300 bytes do not fit a cold window of ten segments, unless they are written together, or paced."""
+    wire = Wire([1e9], 0.03)
+    connection = with_bucket(wire.connect(TcpModel(setup_round_trips=0, congestion_control=control)))
+    for i in range(11):
+        wire.clock.at(i * apart_s, lambda _: connection.send(300, 0, "m"))
+    times = wire.times()
+    assert times[9] < 0.03 + 0.06
+    assert (times[10] == pytest.approx(0.03 + 0.06, abs=1e-5)) == waits
+
+
 def test_what_the_bucket_of_an_emulated_link_holds_passes_at_once_and_is_counted() -> None:
     wire = Wire([20e6 / 8], 0.03)
     connection = with_bucket(wire.connect(WARM))
