@@ -1,10 +1,10 @@
 """Validate the simulator against the emulation, or exact runs: every technique at every rate and delay on both.
 
 Prints the error of the mean round time at each point, the median, the 95th percentile and the worst, and the rank
-correlation of the techniques (Kendall's tau, also with equal times as ties); writes errors.csv and error-map.png. Each back end is a sweep in a
-directory of its own, so that finished runs are not repeated, and a grid may be interrupted and extended. With
---repeats 2 it also prints how well a second emulation agrees with the first: a bound for any prediction. Against exact
-runs the machine's speed and load have no effect, and a repetition would be the same.
+correlation of the techniques (Kendall's tau, also with equal times as ties); writes errors.csv and error-map.png. Each
+back end is a sweep in a directory of its own, so that finished runs are not repeated, and a grid may be interrupted and
+extended. With --repeats 2 it also prints how well a second emulation agrees with the first: a bound for any prediction.
+Against exact runs the machine's speed and load have no effect, and a repetition would be the same.
 """
 
 from __future__ import annotations

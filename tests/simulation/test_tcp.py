@@ -180,8 +180,8 @@ def test_a_message_takes_whole_segments_of_the_window(control: str, apart_s: flo
     for i in range(11):
         wire.clock.at(i * apart_s, lambda _: connection.send(300, 0, "m"))
     times = wire.times()
-    assert times[9] < 0.03 + 0.06
-    assert (times[10] == pytest.approx(0.03 + 0.06, abs=1e-5)) == waits
+    assert times[9] < 0.06
+    assert times[10] == pytest.approx(0.03 + 0.06, abs=1e-5) if waits else times[10] < 0.06
 
 
 def test_what_the_bucket_of_an_emulated_link_holds_passes_at_once_and_is_counted() -> None:
