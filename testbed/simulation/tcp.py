@@ -105,8 +105,8 @@ class TcpConnection:
         "_copies", "_deliver", "_entered", "_idle_since_s", "_item", "_limit", "_links", "_loss",
         "_lost_s", "_model", "_network", "_on_sent_callback", "_outage", "_pacing", "_path", "_pipe",
         "_private_capacity", "_queue", "_queues", "_ready", "_recovering", "_sending", "_sent_bytes",
-        "_smoothed_queueing_s", "_used", "_waiting_share", "_window", "_written_bytes", "_written_s", "emulated", "flow",
-        "largest_burst_bytes", "on_idle", "on_room", "rtt_s", "unlimited", "weight",
+        "_smoothed_queueing_s", "_used", "_waiting_share", "_window", "_written_bytes", "_written_s", "emulated",
+        "flow", "largest_burst_bytes", "on_idle", "on_room", "rtt_s", "unlimited", "weight",
     )  # fmt: skip
 
     def __init__(

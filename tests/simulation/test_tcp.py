@@ -155,10 +155,10 @@ def test_bbr_spreads_a_burst_shorter_than_the_path() -> None:
         assert wire.times() == pytest.approx([0.05 + takes_s], rel=EXACT)
 
 
-def with_bucket(connection: TcpConnection) -> TcpConnection:
-    """Give the connection the bucket of an emulated link of 20 Mbit/s: 11 514 bytes."""
-    plan = LinkPlan(name="a>b", source="a", target="b", rate_bps=20e6, delay_s=0.03, queue_bytes=100_000)
-    link = EmulatedLink(WanLink(number=0, plan=plan, rate_bps=20e6, delay_s=0.03), 1.0)
+def with_bucket(connection: TcpConnection, rate_bps: float = 20e6) -> TcpConnection:
+    """Give the connection the bucket of an emulated link: of 20 Mbit/s, 11 514 bytes; 4542 at least."""
+    plan = LinkPlan(name="a>b", source="a", target="b", rate_bps=rate_bps, delay_s=0.03, queue_bytes=100_000)
+    link = EmulatedLink(WanLink(number=0, plan=plan, rate_bps=rate_bps, delay_s=0.03), 1.0)
     connection.emulated = EmulatedPath((), (link,))
     return connection
 
@@ -174,11 +174,11 @@ def test_the_window_holds_for_what_passes_the_bucket_too() -> None:
     ("control", "apart_s", "waits"), [("cubic", 1e-4, True), ("cubic", 0.0, False), ("bbr", 1e-4, False)]
 )
 def test_a_message_takes_whole_segments_of_the_window(control: str, apart_s: float, waits: bool) -> None:
-    """Eleven of 300 bytes do not fit a cold window of ten segments, unless they are written together, or paced."""
+    """Eleven of 1000 bytes do not fit a cold window of ten segments, unless they are written together, or paced."""
     wire = Wire([1e9], 0.03)
-    connection = with_bucket(wire.connect(TcpModel(setup_round_trips=0, congestion_control=control)))
+    connection = with_bucket(wire.connect(TcpModel(setup_round_trips=0, congestion_control=control)), 1e3)
     for i in range(11):
-        wire.clock.at(i * apart_s, lambda _: connection.send(300, 0, "m"))
+        wire.clock.at(i * apart_s, lambda _: connection.send(1000, 0, "m"))
     times = wire.times()
     assert times[9] < 0.06
     assert times[10] == pytest.approx(0.03 + 0.06, abs=1e-5) if waits else times[10] < 0.06
