@@ -239,7 +239,8 @@ class CongestionWindow:
             return self.size_bytes
         if not self.slow_start:
             return min(self._recovered_bytes(now), self._pipe_bytes)
-        grown_bytes = (delivered - self._round_base) / _SLOWEST_GROWTH if self.open else 0.0
+        sent_bytes = delivered - self._round_base
+        grown_bytes = sent_bytes / _SLOWEST_GROWTH if self.open else sent_bytes if self.network_limited else 0.0
         return min(self.size_bytes + grown_bytes, self._pipe_bytes)
 
     def _recover(self, now: float) -> None:

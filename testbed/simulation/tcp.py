@@ -424,13 +424,23 @@ class TcpConnection:
             self._next_round(self._delivered_bytes())  # so that what passes at once belongs to this round
         return path.enter(self, now, size_bytes)
 
-    def flight(self) -> Flight:
-        """See ``two_way_traffic``. A window that nothing limits, and BBR's, wait for no single acknowledgement."""
-        left_bytes = self._queue.size_bytes + self._network.left_bytes(self.flow)
-        window_bytes = left_bytes
+    def flight(self, since_s: float) -> Flight:
+        """See ``two_way_traffic``: acknowledgements of what had passed by ``since_s`` have come.
+
+        A window that nothing limits, and BBR's, wait for no single acknowledgement.
+        """
+        now = self._clock.now
+        left_bytes = window_bytes = self._queue.size_bytes + self._network.left_bytes(self.flow)
+        passed_bytes = 0.0
         if self._pacing is None and not self.unlimited:
-            window_bytes = min(left_bytes, self._window.present_bytes(self._clock.now, self._delivered_bytes()))
-        return Flight(self._copies * window_bytes, self._copies * (left_bytes - window_bytes), self.rtt_s)
+            delivered = self._delivered_bytes()
+            window_bytes = self._window.present_bytes(now, delivered)
+            lately_s = min(self.rtt_s / 2, now - since_s)
+            passed_bytes = min(delivered - self._burst_base, self._network.rate(self.flow) * lately_s)
+        free_bytes = min(left_bytes, max(0.0, window_bytes - passed_bytes))
+        queued_bytes = min(left_bytes, max(0.0, window_bytes - 2 * passed_bytes))
+        sizes = (queued_bytes, free_bytes, left_bytes - free_bytes)
+        return Flight(*(self._copies * size_bytes for size_bytes in sizes), self.rtt_s)
 
     def _on_sent(self) -> None:
         item, self._item, self._sending = self._item, None, False

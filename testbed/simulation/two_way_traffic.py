@@ -1,27 +1,26 @@
 """What data in both directions of a link does to TCP: acknowledgements of one wait in the queue of the other.
 
-Notation: C capacity of a direction; W what its senders have under way at most (their windows, or what is left to send);
-T = W / C; T' that of the other direction; RTT without queues.
+Notation: C capacity of a direction; W the window of its senders; d one-way delay; Q' what the other direction has in its
+queue; C' its capacity.
 
-Windows that fill the path keep W - C·RTT in the queue before their link. Once the other direction sends a burst W', no
-acknowledgement passes for T'. Meanwhile the queue drains, and then the link stands idle for RTT + T' - T. All the
-acknowledgements come at once and let out a burst, behind which those of the other direction wait in turn; the next such
-burst comes T + T' + RTT after the first. So a link is used for a share
+A sender may have W under way. Once the other direction sends a burst Q', no acknowledgement passes for Q'/C', and the
+next one comes Q'/C' + d later, for all that has arrived meanwhile. Until then a direction can send what is left of W
+when those are taken away that have passed the link in the last d: nobody has acknowledged them. If it has more to send,
+and has sent that before the acknowledgements come, its link stands idle until then. The shaper's token bucket lets
+bytes pass at once after silence, and shortens the idle time by as much.
 
-    U = 2·T / (T + T' + RTT)    where T and T' differ by less than RTT: both links stand idle at times
-    U = T / T'                  where T' > T + RTT: the other's queue never empties, and delays by T' - RTT
-
-(Zhang, Shenker and Clark, SIGCOMM 1991: "Observations on the dynamics of a congestion control algorithm: the effects of
-two-way traffic", 4.2 and 4.3: acknowledgement compression, in- and out-of-phase synchronisation.) What the shapers'
-token buckets hold after silence passes at once, and shortens the idle time by as much.
-
-A direction is slower as long as it has more to send than W: then no acknowledgement lets anything out.
+All the acknowledgements come at once and let out a burst, behind which those of the other direction wait in turn. So if
+both send on and on, a cycle of both windows takes T + T' + RTT, with T = W / C, and a link is used for 2·T of it (Zhang,
+Shenker and Clark, SIGCOMM 1991: "Observations on the dynamics of a congestion control algorithm: the effects of two-way
+traffic", 4.2 and 4.3: acknowledgement compression, in- and out-of-phase synchronisation). Smooth flows in both
+directions are not stable: they are taken to be in such bunches after a cycle.
 
 Acknowledgements take their own part of the rate, too, one of ``_ACKNOWLEDGEMENT_BYTES`` for every second segment.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, Protocol
 
 from testbed.simulation.clock import Clock
@@ -33,19 +32,22 @@ _ACKNOWLEDGEMENT_BYTES = 66  # the same headers without payload
 ACKNOWLEDGEMENT_SHARE = _ACKNOWLEDGEMENT_BYTES / (2 * _SEGMENT_FRAME_BYTES)
 
 _SEGMENT_BYTES = 1448  # with less than one left, nothing waits
-_LONGEST_CYCLE_S = 1.0  # a link that is down would make it endless
+_LONGEST_STALL_S = 1.0  # a link that is down would make it endless
+_STALLED_SHARE = 1e-6  # of a link whose senders wait; not 0, so that every flow has an end
 _LEAST_SHARE = 0.1  # of a link that is so much slower than its reverse that acknowledgements alone would fill it
 
 
 class Flight(NamedTuple):
     """What one connection, or all over a link, have still to send.
 
-    size_bytes     under way at most
+    queued_bytes   wait before the link
+    free_bytes     are sent before any further acknowledgement comes: these, and what more the window lets out
     waiting_bytes  the others, which are sent when acknowledgements come
     rtt_s          without queues
     """
 
-    size_bytes: float
+    queued_bytes: float
+    free_bytes: float
     waiting_bytes: float
     rtt_s: float
 
@@ -53,46 +55,58 @@ class Flight(NamedTuple):
 class LinkSender(Protocol):
     """A connection that has something to send."""
 
-    def flight(self) -> Flight: ...
+    def flight(self, since_s: float) -> Flight: ...
 
 
 class LinkTraffic:
     """One direction of the link, and the connections that are sending over it.
 
-    number        of the link in the flow network
-    queue_bytes   before the link, of payload
-    bucket_bytes  what passes at once after silence, of payload
+    number         of the link in the flow network
+    queue_bytes    before the link, of payload
+    bucket_bytes   what passes at once after silence, of payload
+    stalls_s       when it will have sent what it may send without acknowledgements
+    held_until_s   when acknowledgements come again
+    released_s     when they last came all at once
+    bunched_s      when they will at the latest, as both directions have more to send than their windows
     """
 
-    __slots__ = ("bucket_bytes", "number", "queue_bytes", "senders")
+    __slots__ = (
+        "bucket_bytes", "bunched_s", "held_until_s", "number", "queue_bytes", "released_s", "senders", "stalls_s",
+    )  # fmt: skip
 
     def __init__(self, number: int, queue_bytes: float, bucket_bytes: float) -> None:
         self.number, self.queue_bytes, self.bucket_bytes = number, queue_bytes, bucket_bytes
         self.senders: dict[LinkSender, None] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing is left to send."""
+        self.stalls_s = self.held_until_s = self.released_s = -math.inf
+        self.bunched_s = math.inf
 
     def flight(self, capacity: float) -> Flight:
         """Return that of all senders. More than the path and the queue hold is never under way."""
-        flights = [sender.flight() for sender in self.senders]
+        flights = [sender.flight(self.released_s) for sender in self.senders]
         rtt_s = max(flight.rtt_s for flight in flights)
-        size_bytes = sum(flight.size_bytes for flight in flights)
+        most_bytes = capacity * rtt_s + self.queue_bytes
+        queued_bytes = min(sum(flight.queued_bytes for flight in flights), most_bytes)
+        free_bytes = min(sum(flight.free_bytes for flight in flights), most_bytes)
         waiting_bytes = sum(flight.waiting_bytes for flight in flights)
-        if waiting_bytes < _SEGMENT_BYTES:
-            waiting_bytes = 0.0
-        return Flight(min(size_bytes, capacity * rtt_s + self.queue_bytes), waiting_bytes, rtt_s)
+        return Flight(queued_bytes, free_bytes, waiting_bytes, rtt_s)
 
 
 class TwoWayTraffic:
     """Both directions of a link.
 
-    Shares are settled at the end of every instant at which a message begins or ends, when nothing is left that waits,
-    and after each cycle, as windows grow.
+    It is settled at the end of every instant at which a message begins or ends, and when one of them stalls, or its
+    acknowledgements come.
     """
 
-    __slots__ = ("_clock", "_directions", "_network", "_settling", "_timer")
+    __slots__ = ("_clock", "_directions", "_network", "_settling", "_timer_s")
 
     def __init__(self, clock: Clock, network: FlowNetwork, directions: tuple[LinkTraffic, LinkTraffic]) -> None:
         self._clock, self._network, self._directions = clock, network, directions
-        self._settling = self._timer = False
+        self._settling, self._timer_s = False, math.inf
 
     def enter(self, direction: LinkTraffic, sender: LinkSender) -> None:
         """A message of ``sender`` begins."""
@@ -110,43 +124,62 @@ class TwoWayTraffic:
             self._clock.at_end_of_instant(self._settle)
 
     def _on_timer(self, _: Any) -> None:
-        self._timer = False
-        self._settle_later()
+        if self._clock.now == self._timer_s:
+            self._timer_s = math.inf
+            self._settle_later()
 
     def _settle(self, _: Any) -> None:
         self._settling = False
-        there, back = self._directions
+        (there, back), now = self._directions, self._clock.now
+        for each in (there, back):
+            if each.held_until_s <= now:
+                each.released_s = max(each.released_s, each.held_until_s)
+            if each.bunched_s <= now:
+                each.released_s, each.bunched_s = now, math.inf
         if there.senders and back.senders:
-            self._share(there, back)
-        else:
-            self._network.set_share(there.number, 1.0)
-            self._network.set_share(back.number, 1.0)
+            self._hold(there, back)
+            self._hold(back, there)
+        there_used, back_used = self._used(there), self._used(back)
+        there_capacity, back_capacity = self._network.capacity(there.number), self._network.capacity(back.number)
+        self._set_share(there, there_used, back_used * back_capacity / there_capacity if back.senders else 0.0)
+        self._set_share(back, back_used, there_used * there_capacity / back_capacity if there.senders else 0.0)
+        self._set_timer()
 
-    def _share(self, there: LinkTraffic, back: LinkTraffic) -> None:
-        capacity, capacity_back = self._network.capacity(there.number), self._network.capacity(back.number)
-        flight, flight_back = there.flight(capacity), back.flight(capacity_back)
-        window_s, window_back_s = flight.size_bytes / capacity, flight_back.size_bytes / capacity_back
-        passing_s = there.bucket_bytes / capacity + back.bucket_bytes / capacity_back
-        wait_s, wait_back_s = flight.waiting_bytes / capacity, flight_back.waiting_bytes / capacity_back
-        used = used_share(window_s, window_back_s, flight.rtt_s - passing_s) if wait_s else 1.0
-        used_back = used_share(window_back_s, window_s, flight_back.rtt_s - passing_s) if wait_back_s else 1.0
-        self._set_share(there, used, used_back * capacity_back / capacity)
-        self._set_share(back, used_back, used * capacity / capacity_back)
-        if (wait_s or wait_back_s) and not self._timer:
-            self._timer = True
-            cycle_s = window_s + window_back_s + flight.rtt_s
-            soon_s = min(cycle_s, wait_s or cycle_s, wait_back_s or cycle_s, _LONGEST_CYCLE_S)
-            self._clock.at_background(self._clock.now + soon_s, self._on_timer)
+    def _hold(self, direction: LinkTraffic, opposite: LinkTraffic) -> None:
+        """Let ``direction`` wait for its acknowledgements, if these come later than it needs them."""
+        now = self._clock.now
+        if now < direction.held_until_s:
+            return
+        capacity, opposite_capacity = self._network.capacity(direction.number), self._network.capacity(opposite.number)
+        flight, opposite_flight = direction.flight(capacity), opposite.flight(opposite_capacity)
+        if flight.waiting_bytes < _SEGMENT_BYTES:
+            return
+        sent_s, queued_s = flight.free_bytes / capacity, opposite_flight.queued_bytes / opposite_capacity
+        acknowledged_s = queued_s + flight.rtt_s / 2 - direction.bucket_bytes / capacity
+        if sent_s < acknowledged_s < _LONGEST_STALL_S and opposite_flight.queued_bytes > 2 * _SEGMENT_BYTES:
+            direction.stalls_s, direction.held_until_s = now + sent_s, now + acknowledged_s
+        elif opposite_flight.waiting_bytes < _SEGMENT_BYTES:
+            direction.bunched_s = math.inf
+        elif direction.bunched_s == math.inf:
+            direction.bunched_s = now + min(sent_s + queued_s + flight.rtt_s, _LONGEST_STALL_S)
+
+    def _used(self, direction: LinkTraffic) -> float:
+        """Return the share of the link that it uses at this instant."""
+        if not direction.senders:
+            direction.forget()
+        return 0.0 if direction.stalls_s <= self._clock.now < direction.held_until_s else 1.0
+
+    def _set_timer(self) -> None:
+        next_s = math.inf
+        for each in self._directions:
+            for at_s in (each.stalls_s, each.held_until_s, each.bunched_s):
+                if self._clock.now < at_s < next_s:
+                    next_s = at_s
+        if next_s < self._timer_s:
+            self._timer_s = next_s
+            self._clock.at_background(next_s, self._on_timer)
 
     def _set_share(self, direction: LinkTraffic, used: float, acknowledged: float) -> None:
         """``acknowledged``: the rate of the other direction, in capacities of this one."""
-        left = used * (1 - ACKNOWLEDGEMENT_SHARE * acknowledged)
-        self._network.set_share(direction.number, max(_LEAST_SHARE, left))
-
-
-def used_share(window_s: float, opposite_s: float, rtt_s: float) -> float:
-    """Return U for T and T'. ``rtt_s``: less what token buckets let pass."""
-    rtt_s = max(0.0, rtt_s)
-    if opposite_s > window_s + rtt_s:
-        return window_s / opposite_s
-    return min(1.0, 2 * window_s / (window_s + opposite_s + rtt_s))
+        left = used * max(_LEAST_SHARE, 1 - ACKNOWLEDGEMENT_SHARE * acknowledged)
+        self._network.set_share(direction.number, left or _STALLED_SHARE)

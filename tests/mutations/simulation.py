@@ -77,7 +77,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.two_way_traffic:ACKNOWLEDGEMENT_SHARE", instead(0.0), TWO_WAY
     ),
     "acknowledgements never wait behind data": Mutation(
-        "testbed.simulation.two_way_traffic:used_share", always(1.0), TWO_WAY
+        "testbed.simulation.two_way_traffic:TwoWayTraffic._hold", always(None), TWO_WAY
     ),
     "windows that meet are taken as they were when they met": Mutation(
         "testbed.simulation.two_way_traffic:TwoWayTraffic._on_timer", always(None), TWO_WAY

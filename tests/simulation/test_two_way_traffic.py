@@ -14,7 +14,7 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.connections import SimulatedNetwork
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
-from testbed.simulation.two_way_traffic import ACKNOWLEDGEMENT_SHARE, used_share
+from testbed.simulation.two_way_traffic import ACKNOWLEDGEMENT_SHARE
 
 SCENARIO = """
 version: 1
@@ -61,25 +61,6 @@ class Network:
         return self.arrived
 
 
-# ---- the share ----------------------------------------------------------------------------------------------------
-
-
-def test_like_windows_leave_both_links_idle_for_a_round_trip_in_each_cycle() -> None:
-    """A cycle is T + T' + RTT, and T what either window takes."""
-    assert used_share(0.1, 0.1, 0.04) == pytest.approx(1 - 0.04 / 0.24)
-
-
-def test_the_larger_window_fills_its_link_and_delays_the_others() -> None:
-    assert used_share(0.15, 0.1, 0.04) == 1.0
-    assert used_share(0.1, 0.15, 0.04) == pytest.approx(0.1 / 0.15)
-    both = [used_share(0.1, 0.14 + more, 0.04) for more in (-1e-9, 1e-9)]
-    assert both[0] == pytest.approx(both[1]), "both formulas meet"
-
-
-def test_what_the_buckets_let_pass_fills_the_idle_time() -> None:
-    assert used_share(0.1, 0.1, -1.0) == 1.0
-
-
 # ---- links --------------------------------------------------------------------------------------------------------
 
 
@@ -111,6 +92,21 @@ def test_the_last_window_needs_no_acknowledgement() -> None:
     product_bytes = rate * (0.04 + LAN) - 2 * (burst_bytes(5e6) + FRAME_BYTES) * cubic.goodput
     slower = (1 + product_bytes / 120e3) / (1 - ACKNOWLEDGEMENT_SHARE)
     assert both["a"] / alone["a"] == pytest.approx((1 + slower) / 2, abs=0.02)
+
+
+@pytest.mark.parametrize(("burst_bytes_", "waits"), [(60e3, True), (100.0, False)])
+def test_the_end_of_a_transfer_waits_for_acknowledgements_behind_a_burst(burst_bytes_: float, waits: bool) -> None:
+    """150 kB in windows of 120 kB: the last 30 kB need acknowledgements, and those come when the burst has passed."""
+    model = TcpModel(setup_round_trips=0.0, initial_window_bytes=120e3)  # opens the path at once
+    network = Network(EMULATED, "links[0].delay=100 ms", "links[0].queue=200 KB", model=model)
+    rate, bucket_bytes = 5e6 / 8 * model.goodput, (burst_bytes(5e6) + FRAME_BYTES) * model.goodput
+    network.connect("a", "b").send(150e3, 0.0, "a")
+    other = network.connect("b", "a")
+    network.clock.at(0.1, lambda _: other.send(burst_bytes_, 0.0, "b"))
+    network.clock.finish()
+    acknowledged_s = 0.1 + (burst_bytes_ - 2 * bucket_bytes) / rate + 0.1
+    sent_s = acknowledged_s + 30e3 / rate if waits else (150e3 - bucket_bytes) / rate
+    assert network.arrived["a"] == pytest.approx(sent_s + 0.1, abs=0.012), "buckets let pass 7 ms each"
 
 
 def test_a_transfer_that_ends_gives_the_other_its_link_back() -> None:
