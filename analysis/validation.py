@@ -128,7 +128,8 @@ def _order(values: np.ndarray, resolution: float) -> np.ndarray:
     """Return 1, -1 or 0 for each pair of values: whether the first is larger, smaller, or neither."""
     first, second = values[:, None], values[None, :]
     differs = np.abs(first - second) > resolution * np.maximum(first, second)
-    return np.sign(first - second) * differs
+    order: np.ndarray = np.sign(first - second) * differs
+    return order
 
 
 def fill_of(result: Mapping[str, object], product_bytes: float, queue_bytes: float) -> float:

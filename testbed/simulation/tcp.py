@@ -439,8 +439,8 @@ class TcpConnection:
             passed_bytes = min(delivered - self._burst_base, self._network.rate(self.flow) * lately_s)
         free_bytes = min(left_bytes, max(0.0, window_bytes - passed_bytes))
         queued_bytes = min(left_bytes, max(0.0, window_bytes - 2 * passed_bytes))
-        sizes = (queued_bytes, free_bytes, left_bytes - free_bytes)
-        return Flight(*(self._copies * size_bytes for size_bytes in sizes), self.rtt_s)
+        copies = self._copies
+        return Flight(copies * queued_bytes, copies * free_bytes, copies * (left_bytes - free_bytes), self.rtt_s)
 
     def _on_sent(self) -> None:
         item, self._item, self._sending = self._item, None, False

@@ -1,7 +1,7 @@
 """What data in both directions of a link does to TCP: acknowledgements of one wait in the queue of the other.
 
-Notation: C capacity of a direction; W the window of its senders; d one-way delay; Q' what the other direction has in its
-queue; C' its capacity.
+Notation: C capacity of a direction, W the window of its senders, T = W / C; d one-way delay; Q' what the other
+direction has in its queue, and C' its capacity.
 
 A sender may have W under way. Once the other direction sends a burst Q', no acknowledgement passes for Q'/C', and the
 next one comes Q'/C' + d later, for all that has arrived meanwhile. Until then a direction can send what is left of W
@@ -10,10 +10,10 @@ and has sent that before the acknowledgements come, its link stands idle until t
 bytes pass at once after silence, and shortens the idle time by as much.
 
 All the acknowledgements come at once and let out a burst, behind which those of the other direction wait in turn. So if
-both send on and on, a cycle of both windows takes T + T' + RTT, with T = W / C, and a link is used for 2·T of it (Zhang,
-Shenker and Clark, SIGCOMM 1991: "Observations on the dynamics of a congestion control algorithm: the effects of two-way
-traffic", 4.2 and 4.3: acknowledgement compression, in- and out-of-phase synchronisation). Smooth flows in both
-directions are not stable: they are taken to be in such bunches after a cycle.
+both send on and on, a cycle of both windows takes T + T' + RTT, and a link is used for 2·T of it (Zhang, Shenker and
+Clark, SIGCOMM 1991: "Observations on the dynamics of a congestion control algorithm: the effects of two-way traffic",
+4.2 and 4.3: acknowledgement compression, in- and out-of-phase synchronisation). Smooth flows in both directions are not
+stable: they are taken to be in such bunches after a cycle.
 
 Acknowledgements take their own part of the rate, too, one of ``_ACKNOWLEDGEMENT_BYTES`` for every second segment.
 """
