@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import importlib
 import json
 import os
 import signal
@@ -21,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import Diverged, Interrupted, ScenarioError, TestbedError, WaitTimeout, of_os
-from testbed.execution import cluster, emulate, exact, local, simulate
-from testbed.execution.compiler import leave_out_compiler, may_compile
+from testbed.execution.compiler import leave_out_compiler, leave_out_kernels, may_compile
 from testbed.execution.resume import FOLDER
 from testbed.execution.session import SessionResult
 from testbed.plan.code import check_code
@@ -35,9 +35,20 @@ _FLUSH_INTERVAL_S = 0.02
 
 BackEnd = Callable[[Plan, Path, Progress], None]
 
+
+
+def _imported_late(module: str, function: str = "run") -> BackEnd:
+    """Return a back end that is imported when it is called: after it is known what torch may leave out."""
+
+    def run(plan: Plan, directory: Path, report: Progress) -> None:
+        getattr(importlib.import_module(f"testbed.execution.{module}"), function)(plan, directory, report)
+
+    return run
+
+
 BACK_ENDS: dict[str, BackEnd] = {
-    "local": local.run, "emulate": emulate.run, "simulate": simulate.run, "exact": exact.run_in_guest,
-    "cluster": cluster.run,
+    "local": _imported_late("local"), "emulate": _imported_late("emulate"), "simulate": _imported_late("simulate"),
+    "exact": _imported_late("exact", "run_in_guest"), "cluster": _imported_late("cluster"),
 }  # fmt: skip
 
 
@@ -48,6 +59,8 @@ def main(directory: Path) -> int:
     gc.disable()  # nothing is garbage yet
     plan = from_json((directory / "plan.json").read_bytes())
     if not may_compile(plan):
+        if not plan.code:
+            leave_out_kernels()
         leave_out_compiler()
     gc.enable()
     outcome = attempt(plan, directory, report)
