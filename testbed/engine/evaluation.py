@@ -41,7 +41,8 @@ class Evaluation:
 
     def begin(self, rounds: int, workers: int, absent: Collection[str] = ()) -> None:
         """Record the start of training: ``rounds`` at most, by ``workers``; the first that is not ``absent`` does."""
-        if self.active or self._world.node == next((each.name for each in self._workers if each.name not in absent), ""):
+        present = (worker.name for worker in self._workers if worker.name not in absent)
+        if self.active or self._world.node == next(present, ""):
             self._world.record("train", rounds=rounds, workers=workers)
 
     async def before_push(self, round_: int) -> bool:

@@ -36,7 +36,6 @@ _FLUSH_INTERVAL_S = 0.02
 BackEnd = Callable[[Plan, Path, Progress], None]
 
 
-
 def _imported_late(module: str, function: str = "run") -> BackEnd:
     """Return a back end that is imported when it is called: after it is known what torch may leave out."""
 
