@@ -1,11 +1,7 @@
-"""Leaves out of processes that compile nothing what torch imports for its compiler, which is most of what it imports.
+"""Leaves torch's compiler out of processes that compile nothing.
 
 Torch's optimizers import ``torch._dynamo`` at their first step, only to tell a compiler that it must not look at them.
 The import takes as long as that of torch itself: 1.2 s of the processor before the nodes of a run start.
-
-Torch's own import ends with ``torch._meta_registrations``, a third of its time: kernels in Python for tensors without
-memory. Those of simulations need no more than the kernels in C++, which are the quicker ones (``copy_`` in Python
-imports sympy, for half a second).
 """
 
 from __future__ import annotations
@@ -20,7 +16,6 @@ from testbed.execution.scripts import is_scripted
 from testbed.plan.model import Plan
 
 NAME = "torch._dynamo"
-KERNELS = "torch._meta_registrations"
 
 
 class _Absent(ModuleType):
@@ -35,25 +30,14 @@ class _Absent(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__path__":  # what looks at all modules asks for such names
             raise AttributeError(name)
-        for absent in (KERNELS, self.__name__):  # a compiler needs the kernels, too
-            if isinstance(sys.modules.get(absent), _Absent):
-                del sys.modules[absent]
-                importlib.import_module(absent)
-        return getattr(importlib.import_module(self.__name__), name)
+        if sys.modules.get(NAME) is self:
+            del sys.modules[NAME]
+        return getattr(importlib.import_module(NAME), name)
 
 
 def may_compile(plan: Plan) -> bool:
     """Return whether a run may need the compiler: it says so, or runs code of the user."""
     return is_scripted(plan) or plan.program is not None or plan.training.compile
-
-
-def leave_out_kernels() -> None:
-    """Leave out ``torch._meta_registrations``, unless this process has imported torch already.
-
-    Only for runs of shipped techniques: no test tells which kernels those of a user need.
-    """
-    if "torch" not in sys.modules:
-        sys.modules[KERNELS] = _Absent(KERNELS)
 
 
 def leave_out_compiler() -> None:

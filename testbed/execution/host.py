@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import Diverged, Interrupted, ScenarioError, TestbedError, WaitTimeout, of_os
-from testbed.execution.compiler import leave_out_compiler, leave_out_kernels, may_compile
+from testbed.execution.compiler import leave_out_compiler, may_compile
 from testbed.execution.resume import FOLDER
 from testbed.execution.session import SessionResult
 from testbed.plan.code import check_code
@@ -37,7 +37,7 @@ BackEnd = Callable[[Plan, Path, Progress], None]
 
 
 def _imported_late(module: str, function: str = "run") -> BackEnd:
-    """Return a back end that is imported when it is called: after it is known what torch may leave out."""
+    """Return a back end that is imported when it is called: a run needs one of them."""
 
     def run(plan: Plan, directory: Path, report: Progress) -> None:
         getattr(importlib.import_module(f"testbed.execution.{module}"), function)(plan, directory, report)
@@ -58,8 +58,6 @@ def main(directory: Path) -> int:
     gc.disable()  # nothing is garbage yet
     plan = from_json((directory / "plan.json").read_bytes())
     if not may_compile(plan):
-        if not plan.code:
-            leave_out_kernels()
         leave_out_compiler()
     gc.enable()
     outcome = attempt(plan, directory, report)
