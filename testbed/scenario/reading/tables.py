@@ -1,4 +1,4 @@
-"""Tables from CSV files beside the scenario. Each becomes one value, for a scenario may have a limited number of them."""
+"""Tables from CSV files beside the scenario. Each becomes one value, as a scenario may have few values."""
 
 from __future__ import annotations
 
