@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+
 from analysis.studies import STUDIES
 from analysis.studies.study import Study
 from testbed.axes import import_code, installed
 from testbed.errors import ScenarioError
-from testbed.scenario.reading.suggest import suggestion
 
 
 def find(name: str) -> tuple[str, Study]:
@@ -17,11 +18,10 @@ def find(name: str) -> tuple[str, Study]:
     """
     found = import_code(STUDIES.get(name, name), installed("figure").get(name))
     if found is None:
-        meant = suggestion(name, STUDIES)
+        close = difflib.get_close_matches(name, STUDIES, 1)
+        meant = f"did you mean {close[0]}? " if close else ""
         known = ", ".join([*STUDIES, *installed("figure")])
-        raise ScenarioError(
-            f"figure {name}: unknown; {meant and meant + ' '}It is one of {known}, package.module:NAME or FILE.py:NAME"
-        )
+        raise ScenarioError(f"figure {name}: unknown; {meant}It is one of {known}, package.module:NAME or FILE.py:NAME")
     study = found() if callable(found) and not isinstance(found, Study) else found
     if not isinstance(study, Study):
         raise ScenarioError(f"figure {name}: is no analysis.studies.study.Study")
