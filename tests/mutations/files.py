@@ -238,7 +238,7 @@ MUTATIONS: dict[str, Mutation] = {
         LINE,
     ),
     "a link's packets are drawn in another way than the kernel's": Mutation(
-        "emulation.shaping.loss:kernel_random", edit("(2, 8, 16, 128)", "(2, 8, 16, 64)"), LINE
+        "emulation.shaping.loss:kernel_random", edit("<< 18", "<< 17"), LINE
     ),
     "every change of a link repeats the same losses": Mutation(
         "emulation.shaping.loss:change_seed", edit("/{change}", ""), LINE
