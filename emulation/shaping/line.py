@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from emulation.shaping.loss import Fate, Impairments, change_seed
+from emulation.shaping.loss import Fate, PacketFates, change_seed
 from emulation.shaping.table import DelayField, path_in
 
 LATE_NS = 1_000_000  # a packet released later than this counts as late
@@ -26,7 +26,7 @@ class Line:
         self.early: list[int] = []  # of the packets of the last ``arrive``, those that skip the delay
         self._seed = seed
         self._changes = 0
-        self._impairments = Impairments(path_in(cells), 0)
+        self._fates = PacketFates(path_in(cells), 0)
 
     def arrive(self, identities: Sequence[int], now_ns: int) -> list[int]:
         """Take packets that arrived together, in order; return those that are lost. Sets ``early``."""
@@ -34,12 +34,12 @@ class Line:
         cells[DelayField.PACKETS] += len(identities)
         if cells[DelayField.CHANGES] != self._changes:
             self._changes = cells[DelayField.CHANGES]
-            self._impairments = Impairments(path_in(cells), change_seed(self._seed, self._changes))
+            self._fates = PacketFates(path_in(cells), change_seed(self._seed, self._changes))
         lost: list[int] = []
         self.early = []
         kept = identities
-        if self._impairments.any:
-            fates = [(identity, self._impairments.next()) for identity in identities]
+        if self._fates.any:
+            fates = [(identity, self._fates.next()) for identity in identities]
             lost = [identity for identity, fate in fates if fate is Fate.LOST]
             self.early = [identity for identity, fate in fates if fate is Fate.EARLY]
             kept = [identity for identity, fate in fates if fate is Fate.DELAYED]

@@ -46,7 +46,7 @@ def kernel_random(seed: int) -> Callable[[], int]:
     return draw
 
 
-class Impairments:
+class PacketFates:
     """Decides packet by packet, from one change of a link to the next."""
 
     def __init__(self, path: Path, seed: int) -> None:

@@ -22,7 +22,7 @@ from emulation.settings import settings, window_share
 from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
 from emulation.shaping.install import delay_line_settings, delay_lines, link_specs, netem_lines, refuse_unsupported
 from emulation.shaping.line import Line
-from emulation.shaping.loss import Fate, Impairments, change_seed, kernel_random
+from emulation.shaping.loss import Fate, PacketFates, change_seed, kernel_random
 from emulation.shaping.path import Path, as_netem, netem_options, netem_text
 from emulation.shaping.table import PARTS_PER_BILLION, DelayField, DelayTable, set_path
 from testbed.errors import CapabilityError, ScenarioError
@@ -88,8 +88,8 @@ def test_draws_are_those_of_the_kernel() -> None:
 
 
 def fates(path: Path, seed: int, count: int) -> list[Fate]:
-    impairments = Impairments(path, seed)
-    return [impairments.next() for _ in range(count)]
+    fates_of = PacketFates(path, seed)
+    return [fates_of.next() for _ in range(count)]
 
 
 def test_random_loss_is_seeded() -> None:

@@ -233,7 +233,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "late packets are not counted": Mutation("emulation.shaping.line:LATE_NS", instead(1 << 60), LINE),
     "emulated losses have no bursts": Mutation(
-        "emulation.shaping.loss:Impairments.__init__",
+        "emulation.shaping.loss:PacketFates.__init__",
         edit("self._bursty, self._bad = path.bursty", "self._bursty, self._bad = False"),
         LINE,
     ),
