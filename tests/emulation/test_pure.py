@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import struct
 import time
 from dataclasses import asdict, fields, replace
@@ -335,6 +336,15 @@ def test_netems_arguments_and_structures() -> None:
     assert struct.unpack("=Q", kinds[14]) == (7,)
     assert asdict(as_netem(path)) == pytest.approx(asdict(path), rel=1e-7)
     assert as_netem(Path(delay_s=0.02, loss=0.9, burst=2.0)).loss == pytest.approx(2 / 3), "no state is left sooner"
+
+
+@pytest.mark.parametrize("wires", [False, True])
+def test_the_ends_of_a_wan_link_know_each_others_hardware_address(wires: bool) -> None:
+    layout = lay_out(plan({("dc0", "dc1"): {}}), wires=wires)
+    ends = ["\n".join(address_lines(layout, vertex, "")) for vertex in ("dc0", "dc1")]
+    for mine, others in (ends, ends[::-1]):
+        address = re.search(r"wan0 address (\S+)", others)
+        assert address and f" lladdr {address[1]} dev wan0 nud permanent" in mine
 
 
 @pytest.mark.parametrize("wires", [False, True])
