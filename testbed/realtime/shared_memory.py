@@ -7,7 +7,9 @@ has a name, so nothing stays behind when processes are killed. The socket shows 
 
 A writer copies bytes into its ring. If the reader had taken all that was there before, it may sleep, and the writer
 rings its bell (a byte in a pipe). A writer that finds its ring full marks that it waits; the reader then rings when a
-quarter is free. Frames are those of a socket, codes included.
+quarter is free. Frames are those of a socket, but no code is computed: its field is zero. Who can write to this memory
+can read the keys in the processes' own, so a code would keep nobody out, and take as long as a copy. That the memory is
+the peer's is authenticated.
 
 Counters of a ring are written by one side each, after the bytes that they speak of; that other processors see both in
 that order is a property of x86 processors, so on others nodes stay with their sockets. Each side publishes what it has
@@ -150,6 +152,8 @@ class _Ring:
 
 class SharedStream:
     """A ``ByteStream`` over two rings; ``sock`` shows when the peer has ended."""
+
+    private = True
 
     def __init__(self, sock: socket.socket, memory: mmap.mmap, bell: _Bell, incoming: int) -> None:
         self._sock, self._memory, self._bell = sock, memory, bell
