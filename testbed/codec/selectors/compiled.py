@@ -16,7 +16,7 @@ import numpy as np
 from testbed.codec.selectors.sources import WITHOUT_SIGN, Floats, Indices
 
 COMPILED_FROM = 1 << 22  # elements: of smaller tensors a hundred sweeps take less than to import numba
-_ROW = 64  # elements; with a hundredth of all elements sought, every second row holds one
+ROW = 64  # elements; with a hundredth of all elements sought, every second row holds one
 
 Sweep = Callable[[Floats, Floats, Any, Indices], int]
 
@@ -24,23 +24,21 @@ Sweep = Callable[[Floats, Floats, Any, Indices], int]
 def feedback_sweep(residual: Floats, gradient: Floats, bound: int, found: Indices) -> int:
     """Add ``gradient`` to ``residual``; write the positions of magnitudes from ``bound`` on to ``found``, ascending.
 
-    Return their number. If that is more than ``found`` holds, the last ones are not written.
+    Return their number, or more than ``found.size - ROW`` if there are more than that: then not all are written. Both
+    arrays are whole rows, as the compiler makes vector instructions of loops of a fixed length.
     """
     bits = residual.view(np.int32)
-    size, count, room = residual.size, 0, found.size
-    for start in range(0, size, _ROW):
-        stop = min(start + _ROW, size)
-        for at in range(start, stop):
+    count, most = 0, found.size - ROW
+    for start in range(0, residual.size, ROW):
+        for at in range(start, start + ROW):
             residual[at] += gradient[at]
         largest = np.int32(0)
-        for at in range(start, stop):
+        for at in range(start, start + ROW):
             largest = max(largest, bits[at] & WITHOUT_SIGN)
-        if largest >= bound:
-            for at in range(start, stop):
-                if bits[at] & WITHOUT_SIGN >= bound:
-                    if count < room:
-                        found[count] = at
-                    count += 1
+        if largest >= bound and count <= most:
+            for at in range(start, start + ROW):
+                found[count] = at  # written over by the next one, unless it counts: without a branch for each element
+                count += bits[at] & WITHOUT_SIGN >= bound
     return count
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from testbed.codec.blocks import BLOCK, blocks
 from testbed.codec.selectors.bisection import largest_by_bisection
-from testbed.codec.selectors.compiled import COMPILED_FROM, Sweep, compiled
+from testbed.codec.selectors.compiled import COMPILED_FROM, ROW, Sweep, compiled
 from testbed.codec.selectors.sources import SMALLEST_BITS, Feedback, Indices, ValueSource, check_k, magnitude_bits
 from testbed.codec.selectors.sources import positions_of_largest as largest_of
 
@@ -82,6 +82,8 @@ def _sweep(source: ValueSource, bound: int, most: int) -> Indices | None:
 
 
 def _compiled_sweep(sweep: Sweep, source: Feedback, bound: int, most: int) -> Indices | None:
-    found = np.empty(most, np.int64)
-    count = sweep(source.residual, source.gradient, np.int32(bound), found)
-    return None if count > most else found[:count]
+    rows = source.size // ROW * ROW
+    found = np.empty(most + ROW, np.int64)
+    count = sweep(source.residual[:rows], source.gradient[:rows], np.int32(bound), found)
+    last = np.flatnonzero(magnitude_bits(source.update(slice(rows, source.size))) >= bound) + rows
+    return None if count + last.size > most else np.concatenate([found[:count], last])
