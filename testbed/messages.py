@@ -195,7 +195,7 @@ _MOST_MEASURED = 4096
 _measured: dict[int, tuple[torch.Tensor, int, int]] = {}  # by identity: the part, its bytes, those that describe it
 _decoder = msgspec.msgpack.Decoder(_Header)
 _MOST_CHECKED = 4096
-_checked: dict[tuple[str, tuple[int, ...]], tuple[torch.dtype, tuple[int, ...], int]] = {}  # shapes that peers have sent
+_checked: dict[tuple[str, tuple[int, ...]], tuple[torch.dtype, tuple[int, ...], int]] = {}  # parts that peers sent
 
 
 class MalformedMessage(ValueError):

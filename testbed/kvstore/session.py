@@ -4,7 +4,8 @@ The requests that a session answers, by name (``engine.script.worker`` carries t
 
 begin(values, optimizer, compression)  all keys are known: agree on first values. Answer: the master's, by key
 push(key, tensor, priority)            a contribution to the key's next round. Answer: that round's number
-value(key, round)                      the value after (key, round), or after a push that was posted. Round -1: as it is now
+value(key, round)                      the value after (key, round). Round -1: the value as it is now. A push that was
+                                       posted stands for its round
 exchange(tensors, steps)               push all keys, wait for all. Answer: new values, local steps of the next round
 step()                                 a local training step has ended here: it takes the time that its device takes
 barrier()                              wait for all workers

@@ -113,7 +113,7 @@ class _Ring:
     def writer_waits(self, waits: bool) -> None:
         self._counters[_WAITS] = waits
 
-    def write(self, buffers: Sequence[memoryview]) -> tuple[int, bool]:
+    def write(self, buffers: Sequence[bytes | memoryview]) -> tuple[int, bool]:
         """Copy as much as there is room for. Return its size, and whether the reader may sleep."""
         written, room = self._counters[_WRITTEN], RING_BYTES - self.filled
         start = written
@@ -126,7 +126,7 @@ class _Ring:
         _publish()
         return written - start, self._counters[_READ] == start
 
-    def _copied(self, written: int, data: memoryview) -> int:
+    def _copied(self, written: int, data: bytes | memoryview) -> int:
         at = written % RING_BYTES
         first = min(len(data), RING_BYTES - at)
         self._bytes[at : at + first] = data[:first]
@@ -178,7 +178,7 @@ class SharedStream:
             raise BlockingIOError
         return count
 
-    def sendmsg(self, buffers: Sequence[memoryview], /) -> int:
+    def sendmsg(self, buffers: Sequence[bytes | memoryview], /) -> int:
         count, reader_sleeps = self._out.write(buffers)
         if not count:
             raise BlockingIOError

@@ -32,7 +32,7 @@ class SimulatedWorld:
     connections begin anew and returns the instant; nothing is done, and ``None`` returned, while they carry anything.
     """
 
-    call_from_thread = None
+    call_from_thread: Callable[[Callable[[], None]], object] | None = None
 
     def __init__(
         self, node: SimulatedNode, clock: Clock, waits: Waits, recorder: VirtualRecorder, compute: ComputeModel,

@@ -63,7 +63,7 @@ class ScriptThread:
         """``deadline_s``: the longest time between two calls of the API, on the wall clock."""
         self.node, self.job, self._path, self._deadline_s, self._watch = node, job, path, deadline_s, watch
         self.posted: deque[tuple[Posted, str, tuple[Any, ...]]] = deque()  # requests to be carried out, in order
-        self.on_posted: Callable[[], object] | None = None  # called in this thread, when there are any; None: none may be
+        self.on_posted: Callable[[], object] | None = None  # called when there are any; None: every request waits
         self._requests: SimpleQueue[Any] = SimpleQueue()
         self._answers: SimpleQueue[Any] = SimpleQueue()
         self._generators = _seeded(seed)
