@@ -69,7 +69,7 @@ SMALL, LARGE = "0.3 MB", "1.2 MB"
 MODELS: dict[str, Settings] = {SMALL: {HIDDEN: "1000"}, LARGE: {HIDDEN: "4000"}}
 CHOSEN: dict[str, dict[str, str]] = {
     SMALL: {FLAT: "0.03", "HiPS": "0.03", "HiPS + FP16": "0.01", "HFA": "0.01", BEST: "0.01"},
-    LARGE: {FLAT: "0.003", BEST: "0.01"},
+    LARGE: {FLAT: "0.003", BEST: "0.003"},
 }
 SEARCH = ", learning rates"
 RATES = ("5", "10", "20", "50", "100")
