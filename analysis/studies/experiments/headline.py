@@ -176,7 +176,7 @@ STUDY = Study(
         Panel(f"Model of {SMALL}", "gain", "ratio", log="xy", where={"sweep": SMALL}, **_AXES,
               levels={20.0: "GeoMX's claim"}, width=1.2),
         Panel(f"{BEST}, by model", "gain", "ratio", log="xy", where={"variant": BEST, "sweep": tuple(MODELS)},
-              series="sweep", x_label="communication / computation", legend=True, levels={20.0: "", 50.0: ""}),
+              series="sweep", **_AXES, legend=True, levels={20.0: "20 times", 50.0: "50 times"}),
         Panel(f"What each part brings, {SMALL}, {LADDER_MBPS:g} Mbit/s", draw=_ladder,
               x_label="times sooner than a flat server"),
     ),
