@@ -183,9 +183,10 @@ def test_congestion_control_is_the_plans(name: str) -> None:
 
 
 def test_two_emulations_at_once_do_not_touch_each_other() -> None:
-    both = [start("sees_link", seconds=3.0) for _ in range(2)]
+    """The second one is an ordinary user's."""
+    both = [start("sees_link", rootless=rootless, seconds=3.0) for rootless in (None, True)]
     for goodput in [finish(sandbox) for sandbox in both]:
-        assert goodput == pytest.approx(20e6 * GOODPUT_SHARE, rel=0.03)
+        assert goodput == pytest.approx(20e6 * GOODPUT_SHARE, rel=0.05)
 
 
 def test_without_the_delay_line_the_link_breaks_and_is_noticed() -> None:
@@ -205,8 +206,3 @@ def test_lans_have_their_rate(rate_bps: float) -> None:
 
 def test_the_host_stays_single_threaded() -> None:
     assert run("no_threads") == 1
-
-
-def test_without_root() -> None:
-    seen = finish(start("sees_link", rootless=True, seconds=3.0))
-    assert seen == pytest.approx(20e6 * GOODPUT_SHARE, rel=0.05)

@@ -34,7 +34,8 @@ EMULATED = [pytest.mark.emulation, pytest.mark.slow]  # 13 s each; FSA's are in 
 @pytest.mark.parametrize(
     ("name", "back_end"),
     [
-        *((name, "local") for name in ("hfa", "bsp", "esync", "diloco")),
+        *((name, "local") for name in ("hfa", "esync")),
+        *(pytest.param(name, "local", marks=pytest.mark.slow) for name in ("bsp", "diloco")),  # 6 s each
         *(pytest.param(name, "emulate", marks=EMULATED) for name in ("hfa", "bsp", "esync", "diloco")),
     ],
 )
