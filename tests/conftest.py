@@ -25,8 +25,8 @@ _COLLAPSE, _LARGE_PAGE_BYTES = 25, 2 << 20  # MADV_COLLAPSE, of Linux 6.1; other
 _memory = {"resident_bytes": 0}  # after it was last given back
 _CHECKS = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors)
 # The default suite draws the same few examples every time; ``-m slow`` draws many, other ones each time.
-settings.register_profile("ci", max_examples=25, deadline=None, derandomize=True, suppress_health_check=_CHECKS)
-settings.register_profile("thorough", max_examples=300, deadline=None, suppress_health_check=_CHECKS)
+settings.register_profile("ci", max_examples=12, deadline=None, derandomize=True, suppress_health_check=_CHECKS)
+settings.register_profile("thorough", max_examples=100, deadline=None, suppress_health_check=_CHECKS)
 
 
 def pytest_configure(config: pytest.Config) -> None:

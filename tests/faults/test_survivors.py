@@ -35,10 +35,10 @@ def test_whoever_is_killed_whenever(paradigm: str, seed: int) -> None:
     assert broken(schedule(paradigm, seed)) == ""
 
 
-@pytest.mark.slow  # 130 s each
+@pytest.mark.slow  # 13 s each; at a hundred instants: tests.faults.survivors
 @pytest.mark.parametrize("paradigm", ["allreduce", "gossip"])
-def test_at_a_hundred_instants(paradigm: str) -> None:
-    found = {seed: broken(schedule(paradigm, seed)) for seed in range(100)}
+def test_at_ten_instants(paradigm: str) -> None:
+    found = {seed: broken(schedule(paradigm, seed)) for seed in range(10)}
     assert not {seed: why for seed, why in found.items() if why}
 
 
@@ -178,7 +178,7 @@ def test_processes_go_on_without_one_that_is_killed_and_take_it_in_again(tmp_pat
 
 @pytest.mark.slow  # 15 s each
 @pytest.mark.emulation
-@pytest.mark.parametrize("technique", [RING, DPSGD, ADPSGD])
+@pytest.mark.parametrize("technique", [RING, ADPSGD])
 def test_emulated_too(tmp_path: Path, technique: str) -> None:
     skip_unless_possible("emulate")
     kill = faults("kind: kill, node: east/worker1, round: 5, for: 1 s")
