@@ -158,7 +158,8 @@ def test_background_traffic_takes_its_share() -> None:
     assert last[2]["received_bytes"] > 5e6
 
 
-@pytest.mark.parametrize("streams", [pytest.param(1, marks=pytest.mark.slow), 4])  # 6 s
+@pytest.mark.slow  # 6 s each
+@pytest.mark.parametrize("streams", [1, 4])
 def test_capped_buffers_show_the_window_law(streams: int) -> None:
     law_bps = streams * 65_536 * 8 / 0.1
     assert run("windows", receive_buffer_bytes=65_536, streams=streams) == pytest.approx(law_bps, rel=0.15)
@@ -177,7 +178,9 @@ def test_paths_part_by_their_source() -> None:
         assert planned_s <= seen[pair][0] < planned_s + 0.0025, pair  # the fastest: others may wait for a core
 
 
-@pytest.mark.parametrize("name", ["reno", "bbr", pytest.param("cubic", marks=pytest.mark.slow)])  # 3 s
+@pytest.mark.parametrize(
+    "name", ["bbr", *(pytest.param(each, marks=pytest.mark.slow) for each in ("reno", "cubic"))]
+)  # 3 s
 def test_congestion_control_is_the_plans(name: str) -> None:
     assert run("congestion_control", name=name) == [name, "0", "1"]
 
@@ -197,7 +200,7 @@ def test_without_the_delay_line_the_link_breaks_and_is_noticed() -> None:
     assert "emulation.shaping.delay_line ended with -9" in seen[1]
 
 
-@pytest.mark.parametrize("rate_bps", [50e6, 1e9])
+@pytest.mark.parametrize("rate_bps", [50e6, pytest.param(1e9, marks=pytest.mark.slow)])  # 3 s
 def test_lans_have_their_rate(rate_bps: float) -> None:
     seen = run("lan", rate_bps=rate_bps)
     assert seen["goodput_bps"] == pytest.approx(rate_bps * GOODPUT_SHARE, rel=0.1)

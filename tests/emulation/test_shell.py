@@ -130,6 +130,7 @@ def test_plain_ddp_sees_the_link(scenario: Path) -> None:
     assert all(transfer_s < step < transfer_s + 0.8 for step in steps[1:]), steps
 
 
+@pytest.mark.slow  # 9 s
 def test_a_recorded_shell_leaves_a_run_directory(scenario: Path) -> None:
     done = shell(
         scenario, "--record", "kept", "--in", "a/worker0", "--", "ping", "-q", "-c", "3", "-i", "0.2", "worker0.b"

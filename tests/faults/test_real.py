@@ -46,6 +46,7 @@ def test_a_restart_ends_with_the_bits_of_a_run_without_faults(tmp_path: Path) ->
     leaves_nothing(ended)
 
 
+@pytest.mark.slow  # 9 s
 def test_a_data_centre_dies_and_comes_back(tmp_path: Path) -> None:
     ended = run(tmp_path, *LONG, CONTINUE, faults("kind: kill, data_center: east, round: 5, for: 700 ms"), on="local")
     assert ended.error is None and len(ended.hashes()) == 1

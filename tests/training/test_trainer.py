@@ -46,6 +46,7 @@ for job in JOBS:
 """
 
 
+@pytest.mark.slow  # 6 s; by default, tests/api has a whole run in another process
 def test_another_process_gets_the_same_bits(tmp_path: Path) -> None:
     here = {job: hash_after_training(job, tmp_path) for job in JOBS}
     environment = {**os.environ, "PYTHONHASHSEED": "12345"}

@@ -44,9 +44,9 @@ def connected(draw: st.DrawFn) -> Graph:
 
 def mixed(mixing: Mixing, models: np.ndarray, rounds: int) -> np.ndarray:
     """What the workers do, without messages: values and push-sum weights side by side."""
-    weights = np.ones(len(models))
+    weights, steps = np.ones(len(models)), [matrix(mixing, round_) for round_ in range(mixing.period)]
     for round_ in range(rounds):
-        step = matrix(mixing, round_)
+        step = steps[round_ % mixing.period]
         models, weights = step @ models, step @ weights
     return models / weights[:, None]
 
