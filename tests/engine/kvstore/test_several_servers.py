@@ -34,8 +34,8 @@ SHARDS = ["hashed", "multigps", "{kind: multigps, rule: even, bound: 1000}"]
 def test_any_number_of_global_servers_gives_the_same_bits(tmp_path: Path, sync: str) -> None:
     """Row 63."""
     at = "global" if sync == "fsa" else "worker"
-    cases = [(1, SHARDS[0]), (2, SHARDS[1]), (5, SHARDS[2])]
-    cases += [(5, shard) for shard in SHARDS[:2]] if sync == "fsa" else []
+    cases = [(1, SHARDS[0]), (5, SHARDS[2])]
+    cases += [(2, SHARDS[1]), (5, SHARDS[0])] if sync == "fsa" else []
     hashes = set[str]()
     for number, shard in cases:
         overrides = (f"shard={shard}", f"sync={sync}", f"optimizer={{kind: sgd, at: {at}}}")
