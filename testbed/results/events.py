@@ -52,7 +52,7 @@ import re
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -272,13 +272,20 @@ def writer_of(part: Path) -> str:
 def read(directory: Path, node: str = "") -> Iterator[dict[str, Any]]:
     """Yield all events of a directory, or those of one node, file by file. Leave out lines that are damaged."""
     for path in parts(directory):
-        for line in PartReader(path).lines().splitlines():
-            try:
-                event = msgspec.json.decode(line)
-            except msgspec.DecodeError:
-                continue
-            if isinstance(event, dict) and isinstance(event.get("node"), str) and (not node or event["node"] == node):
+        for event in decoded(PartReader(path).lines().splitlines()):
+            if isinstance(event.get("node"), str) and (not node or event["node"] == node):
                 yield event
+
+
+def decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the events of lines. Leave out those that are damaged, which the tables report."""
+    for line in lines:
+        try:
+            event = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(event, dict):
+            yield event
 
 
 def _plain(value: Any) -> Any:

@@ -65,6 +65,19 @@ def test_a_link_that_differs_from_the_plan_refuses_the_run() -> None:
     assert "round-trip time planned 20.07 ms, measured 60." in delay
 
 
+def test_settings_are_read_back() -> None:
+    rate, delay, loss = run("read_back")
+    assert "dc0>dc1: the kernel has 1e+07 bit/s" in rate
+    assert "delay_s of 0.05, the plan says" in delay
+    assert "loss of 0.02, the plan says 0.01" in loss
+
+
+def test_a_seed_loses_the_same_packets_again() -> None:
+    lost = run("lost_numbers", burst=1.0)
+    assert len(lost) == pytest.approx(3000 * (1 - 0.95 * 0.99), rel=0.25)
+    assert run("lost_numbers", burst=1.0) == lost
+
+
 def test_live_changes_keep_the_queue() -> None:
     seen = run("live_change")
     assert seen["backlog_before"] > 80_000

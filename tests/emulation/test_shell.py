@@ -96,6 +96,7 @@ def test_one_command_in_a_node(scenario: Path) -> None:
     done = shell(scenario, "--in", "b/worker0", "--", "sh", "-c", "hostname -I; cat; exit 7", script="passed on")
     assert done.returncode == 7
     assert done.stdout.split() == ["10.2.0.1", "passed", "on"]
+    assert "\nfidelity: " in "\n" + done.stderr and [*scenario.parent.iterdir()] == [scenario]
 
 
 @pytest.mark.slow  # 5 s

@@ -459,8 +459,8 @@ MUTATIONS: dict[str, Mutation] = {
         (f"{FAULTS}_restart.py::test_silence_for_too_long_is_death",),
     ),
     "wrong bits pass": Mutation(
-        "emulation.shaping.line:Line._drawn",
-        always([]),
+        "emulation.shaping.loss:PacketFates.next",
+        edit("Fate.LOST if spoilt else ", ""),
         ("tests/emulation/test_pure.py::test_spoilt_packets_are_lost_beside_the_others",),
     ),
     "an answer for a predecessor": Mutation(

@@ -233,7 +233,15 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "late packets are not counted": Mutation("emulation.shaping.line:LATE_NS", instead(1 << 60), LINE),
     "emulated losses have no bursts": Mutation(
-        "emulation.shaping.loss:LossModel.set", lambda before: lambda self, loss, burst=1.0: before(self, loss), LINE
+        "emulation.shaping.loss:PacketFates.__init__",
+        edit("self._bursty, self._bad = path.bursty", "self._bursty, self._bad = False"),
+        LINE,
+    ),
+    "a link's packets are drawn in another way than the kernel's": Mutation(
+        "emulation.shaping.loss:kernel_random", edit("<< 18", "<< 17"), LINE
+    ),
+    "every change of a link repeats the same losses": Mutation(
+        "emulation.shaping.loss:change_seed", edit("/{change}", ""), LINE
     ),
     "the command always ends well": Mutation(
         "testbed.cli.main:_report", lambda before: lambda *of: before(*of) and 0, ("tests/cli/test_command.py",)

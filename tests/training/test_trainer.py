@@ -36,9 +36,10 @@ def hash_after_training(job: str, folder: Path, steps: int = 3) -> str | None:
 HASHES = """
 import sys
 from pathlib import Path
+import torch
 from testbed.execution.compiler import leave_out_compiler
 leave_out_compiler()
-from tests.training import conftest
+torch.set_num_threads(1)
 from tests.training.jobs import JOBS
 from tests.training.test_trainer import hash_after_training
 for job in JOBS:
