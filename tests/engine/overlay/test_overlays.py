@@ -43,7 +43,7 @@ def star(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
 
 @pytest.mark.parametrize(
     ("kind", "tiers"),
-    [*((kind, TIERS[-1]) for kind in EXACT), *((kind, tiers) for tiers in TIERS[:-1] for kind in EXACT[::3])],
+    [*((kind, TIERS[-1]) for kind in EXACT), *zip(EXACT[::3], TIERS[:-1], strict=False)],
 )
 def test_exact_merging_gives_the_bits_of_a_star(tmp_path: Path, star: Simulated, kind: str, tiers: str) -> None:
     """Row 53, 58."""
