@@ -64,9 +64,11 @@ def nothing_left() -> Any:
 
 def test_exits_are_reported_in_their_order(tmp_path: Path) -> None:
     async def late(world: RealWorld) -> None:
+        await world.receive("that the other has started")
         await world.sleep(0.3)
 
-    exits = fleet(tmp_path, {"a/scheduler": idle, WORKER: idle, REMOTE: late}).run()
+    first = sending(REMOTE, Message(MessageKind.PUSH))
+    exits = fleet(tmp_path, {"a/scheduler": idle, WORKER: first, REMOTE: late}).run()
     assert exits[0].node == WORKER, "the monitor stays until all others have left"
     assert {end.node for end in exits} == {WORKER, REMOTE, "a/scheduler"}
     assert not any(end.failed for end in exits)
