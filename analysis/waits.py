@@ -1,9 +1,10 @@
-"""Who waited for whom: in every round, what arrives last makes all others wait.
+"""Waiting between nodes: in every round, what arrives last makes all others wait.
 
-A server that combines the pushes of a round holds what has arrived until the last of it is there. That time is charged
-to who sent the last one, and taken from who had sent before. Workers wait so for their neighbours at the local server,
-and data centres for each other at the global one. With asynchronous algorithms every entry is 0. Workers that sum what
-they push among themselves wait for the one whose step ended last; it is counted at their local server.
+A server that combines the pushes of a round holds those that have arrived until the last one is there. That time is
+charged to the sender of the last push, as waiting of the senders before it. Workers wait for their neighbours in this
+way at the local server, and data centres for each other at the global one. With asynchronous algorithms every entry is
+0. Workers that sum what they push among themselves wait for the one whose step ended last; it is counted at their
+local server.
 
 Without servers, workers wait for each other; ``server`` then says in what. All-reduce: for the one whose step ended
 last. Synchronous gossip: for the neighbour whose model came last. AD-PSGD waits for no other worker's step.

@@ -6,7 +6,7 @@ import ipaddress
 import itertools
 from collections.abc import Mapping
 
-from emulation.layout import Layout, Route, SwitchPort
+from emulation.layout import WAN_PREFIX_BITS, Layout, Route, SwitchPort
 from emulation.shaping.install import queue_number
 
 _FIRST_TABLE = 100
@@ -51,11 +51,26 @@ def _port_lines(port: SwitchPort, suffix: str) -> list[str]:
     if port.address is None:
         return [f"link set dev {port.interface} up"]
     subnet = ipaddress.ip_interface(port.address).network
-    return [
+    lines = [
         f"addr add {port.address} dev {port.interface} noprefixroute",
         f"link set dev {port.interface} up",
         f"route add {subnet} dev {port.interface} src {port.ip}{suffix}",
     ]
+    if subnet.prefixlen != WAN_PREFIX_BITS:
+        return lines
+    # The ends of a WAN link know each other: netem would delay and lose ARP requests, the delay line would not, and a
+    # lost one holds up a link for a second.
+    (peer,) = (host for host in subnet.hosts() if str(host) != port.ip)
+    return [
+        f"link set dev {port.interface} address {_hardware_address(port.ip)}",
+        *lines,
+        f"neigh add {peer} lladdr {_hardware_address(str(peer))} dev {port.interface} nud permanent",
+    ]
+
+
+def _hardware_address(ip: str) -> str:
+    """Return a locally administered MAC address (IEEE 802) made of an IPv4 address."""
+    return ":".join(["02", "00", *(f"{byte:02x}" for byte in ipaddress.ip_address(ip).packed)])
 
 
 def _route_lines(route: Route, table: int, suffix: str) -> list[str]:

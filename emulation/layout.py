@@ -16,6 +16,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.model import EMULATED_LAN_CEILING_BPS, LinkPlan, NetworkPlan, Plan, SitePlan
 
 WAN_ADDRESSES = ipaddress.IPv4Network("198.18.0.0/15")  # set aside for network tests (RFC 2544)
+WAN_PREFIX_BITS = 30  # of the subnet of a WAN link: two addresses
 WIRES = "wires"
 BRIDGE = "br0"
 # A LAN's cables and switch have a delay of some 0.05 ms. Planned delays below this floor are left to them.
@@ -232,7 +233,7 @@ class _Wan:
         self.cables: list[Cable] = []
         self.bridges: list[Bridge] = []
         self._numbers: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
-        self._blocks = WAN_ADDRESSES.subnets(new_prefix=30)
+        self._blocks = WAN_ADDRESSES.subnets(new_prefix=WAN_PREFIX_BITS)
         directed = {(link.source, link.target): link for link in network.links}
         for forward in network.links:
             backward = directed.get((forward.target, forward.source))
@@ -244,7 +245,7 @@ class _Wan:
     def _connect(self, forward: LinkPlan, backward: LinkPlan, wires: bool) -> None:
         block = next(self._blocks)
         a, b = (
-            SwitchPort(vertex, f"wan{next(self._numbers[vertex])}", f"{address}/30")
+            SwitchPort(vertex, f"wan{next(self._numbers[vertex])}", f"{address}/{WAN_PREFIX_BITS}")
             for vertex, address in ((forward.source, block[1]), (forward.target, block[2]))
         )
         left = right = None

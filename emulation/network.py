@@ -140,7 +140,7 @@ class Emulation:
             helpers.start_timed(TRAFFIC, {"flows": flows})
         helpers.wait_ready()
         self.shaper.apply_plan()
-        self.shaper.verify()
+        self.shaper.verify(self.plan.transport.best_effort_channels)
 
     def contact(self) -> None:
         """Wait until all paths work. Raise ``RunFailed`` with those that stay silent."""

@@ -288,7 +288,6 @@ class Comparison:
         return comparison(list(self.runs), self.target)
 
     def frame(self) -> pd.DataFrame:
-        """Return ``rows`` as a frame."""
         import pandas as pd
 
         return pd.DataFrame(self.rows)

@@ -46,7 +46,6 @@ class Geometric(_Scattered):
     radius: float = field(default=0.35, metadata={"help": "longest link, as a share of the side", "above": 0, "max": 2})
 
     def build(self) -> Graph[str]:
-        """Return the annotated graph."""
         random = Random(f"geometric/{self.seed}")
         return _scattered(self, random, lambda distance_km, _: distance_km <= self.radius * self.side_km)
 
@@ -63,7 +62,6 @@ class Waxman(_Scattered):
     beta: float = field(default=0.8, metadata={"help": "larger: more links", "above": 0, "max": 1})
 
     def build(self) -> Graph[str]:
-        """Return the annotated graph."""
         random = Random(f"waxman/{self.seed}")
 
         def linked(distance_km: float, longest_km: float) -> bool:

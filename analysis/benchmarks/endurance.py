@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+import psutil
+
 from analysis.benchmarks.harness import ROOT, Benchmark, Row
 
 TOKEN = "TESTBED_ENDURANCE"  # an environment variable that marks the processes of one network
@@ -43,7 +45,8 @@ def endure(starts: int, kills: int, sites: int, workers: int, seed: int = 1) -> 
     """Start and stop ``starts`` networks; ``kills`` of them, at random moments, by SIGKILL of their launcher."""
     random, report = Random(seed), EnduranceReport()
     doomed = set(random.sample(range(starts), kills))
-    before = _descriptors(), _namespaces(), _kernel_mb()
+    descriptors = psutil.Process().num_fds
+    before = descriptors(), _namespaces(), _kernel_mb()
     for number in range(starts):
         interfaces, token = _interfaces(), f"{os.getpid()}-{number}"
         delay_s = random.uniform(0.0, 2.0) if number in doomed else None
@@ -56,8 +59,8 @@ def endure(starts: int, kills: int, sites: int, workers: int, seed: int = 1) -> 
         changed = set(_interfaces().splitlines()) ^ set(interfaces.splitlines())
         if changed:
             report.leftovers.append(f"start {number}: {changed}")
-    report.descriptors, report.namespaces, report.kernel_mb = zip(  # type: ignore[assignment]
-        before, (_descriptors(), _namespaces(), _kernel_mb()), strict=True
+    report.descriptors, report.namespaces, report.kernel_mb = zip(
+        before, (descriptors(), _namespaces(), _kernel_mb()), strict=True
     )
     return report
 
@@ -85,21 +88,15 @@ def _wait_until_gone(token: str, report: EnduranceReport) -> float:
     begin_s = time.monotonic()
     while left := _processes(token):
         if time.monotonic() > begin_s + GONE_DEADLINE_S:
-            report.leftovers.append(f"{token}: processes {sorted(left)}")
+            report.leftovers.append(f"{token}: processes {left}")
             break
         time.sleep(0.005)
     return time.monotonic() - begin_s
 
 
-def _processes(token: str) -> set[int]:
-    found, wanted = set(), f"{TOKEN}={token}".encode()
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.add(int(entry.name))
-        except OSError:
-            continue
-    return found
+def _processes(token: str) -> list[int]:
+    running = psutil.process_iter(["environ"])
+    return [process.pid for process in running if (process.info["environ"] or {}).get(TOKEN) == token]
 
 
 def _interfaces() -> str:
@@ -107,10 +104,6 @@ def _interfaces() -> str:
     return "".join(
         subprocess.run(argv, capture_output=True, text=True, check=True, timeout=10).stdout for argv in commands
     )
-
-
-def _descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def _namespaces() -> int:
@@ -132,14 +125,12 @@ def _kernel_mb() -> float:
 def measure(options: argparse.Namespace) -> Iterator[Row]:
     """Yield one row over all starts."""
     report = endure(options.starts, options.kills, options.sites, options.workers)
-    (fds, fds_after), (spaces, spaces_after), (memory, memory_after) = (
-        report.descriptors, report.namespaces, report.kernel_mb
-    )  # fmt: skip
     yield {
         "starts": report.starts, "killed": report.killed,
         "up_median_s": statistics.median(report.bring_up_s), "up_max_s": max(report.bring_up_s),
-        "gone_max_s": max(report.gone_s), "descriptors": f"{fds} -> {fds_after}",
-        "namespaces": f"{spaces} -> {spaces_after}", "kernel_mb": f"{memory:.0f} -> {memory_after:.0f}",
+        "gone_max_s": max(report.gone_s), "descriptors": "{} -> {}".format(*report.descriptors),
+        "namespaces": "{} -> {}".format(*report.namespaces),
+        "kernel_mb": "{:.0f} -> {:.0f}".format(*report.kernel_mb),
         "ok": not report.leftovers, "leftovers": ", ".join(report.leftovers),
     }  # fmt: skip
 

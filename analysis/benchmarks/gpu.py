@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
 import torch
@@ -47,22 +49,36 @@ FEW = ("training.rounds=10", "training.evaluate_every=10", "training.target_accu
 SPARSE = "codec={kind: topk, ratio: 0.01, bound: 100}"
 
 
+Finding = tuple[str, str, bool | None]
+"""What was measured, its bound, and whether it is within; ``None``: there is nothing to be within."""
+
+
+class NotMeasuredError(Exception):
+    """A check that this machine cannot make: why, and the command that cures it, if it is not ``LATER``."""
+
+    def __init__(self, why: str, cure: str = "") -> None:
+        super().__init__(why)
+        self.cure = cure
+
+
 def measure(options: argparse.Namespace) -> Iterator[Row]:
     """Yield one row per line of the list."""
     begin_s = time.monotonic()
-    bench = _Bench(options.device)
-    for name, check in bench.checks().items():
+    for name, check in _Bench(options.device).checks().items():
         if options.only and options.only not in name:
             continue
+        later = f"{LATER} --only '{name}'"
         if time.monotonic() - begin_s > options.limit_s:
-            yield _row(name, "not measured: the time is over", f"{LATER} --only '{name}'", None)
+            yield _row(name, "not measured: the time is over", later, None)
             continue
         try:
-            yield check(name)
+            yield _row(name, *check())
+        except NotMeasuredError as error:
+            yield _row(name, f"not measured here: {error}", error.cure or later, None)
         except Exception as error:
             yield _row(name, f"{type(error).__name__}: {str(error)[:200]}", "", False)
-    yield _row("time of all", f"{time.monotonic() - begin_s:.0f} s", f"{options.limit_s:g} s",
-               time.monotonic() - begin_s <= options.limit_s)  # fmt: skip
+    took_s = time.monotonic() - begin_s
+    yield _row("time of all", f"{took_s:.0f} s", f"{options.limit_s:g} s", took_s <= options.limit_s)
 
 
 def _row(name: str, found: str, bound: str, ok: bool | None) -> Row:
@@ -73,11 +89,12 @@ class _Bench:
     """``kind``: ``cuda``, or ``cpu`` for a rehearsal."""
 
     def __init__(self, kind: str) -> None:
-        self.kind, self.device = kind, torch_device(kind)
-        self.accelerator = accelerator_of(self.device)
+        self.kind, self.rehearses, self.device = kind, kind == "cpu", torch_device(kind)
+        self.accelerator = accelerator_of(self.device) or HostAccelerator(self.device)
         torch.set_num_threads(1)
 
-    def checks(self) -> dict[str, Callable[[str], Row]]:
+    def checks(self) -> dict[str, Callable[[], Finding]]:
+        local = partial(self.whole_run, "local", *FEW)
         return {
             "facts": self.facts,
             "codecs: payloads have the processor's bits": self.payloads,
@@ -91,55 +108,50 @@ class _Bench:
             "deterministic: two trainings end with equal bits": self.determinism,
             "bf16 and torch.compile train": self.settings,
             "HFA's local step: at most 1.1 times plain PyTorch": self.local_step,
-            "simulate": lambda name: self.whole_run(name, "simulate"),
-            "local: six workers share the GPU": lambda name: self.whole_run(name, "local"),
-            "local: Bi-Sparse": lambda name: self.whole_run(name, "local", "codec={kind: bisparse, bound: 100}"),
-            "local: P3 by layers": lambda name: self.whole_run(name, "local", "order={kind: p3, overlap: layers}"),
-            "local: servers on the GPU": lambda name: self.whole_run(name, "local", SPARSE, self._servers),
-            "emulate: fidelity ok": lambda name: self.whole_run(name, "emulate", ok="fidelity"),
+            "simulate": partial(self.whole_run, "simulate", *FEW),
+            "local: six workers share the GPU": local,
+            "local: Bi-Sparse": partial(local, "codec={kind: bisparse, bound: 100}"),
+            "local: P3 by layers": partial(local, "order={kind: p3, overlap: layers}"),
+            "local: servers on the GPU": partial(local, SPARSE, f"device.server_device={self.kind}"),
+            "emulate: fidelity ok": partial(self.whole_run, "emulate", *FEW, needs_fidelity=True),
             "profile, then simulate": self.predicted,
             "NCCL without a GPU for each worker is refused": self.nccl,
-            "ResNet-50, eight workers, emulated, to the end": lambda name: self.large(name, RESNET50),
-            "GPT-2 124 M, eight workers, emulated, to the end": lambda name: self.large(name, GPT2),
+            "ResNet-50, eight workers, emulated, to the end": partial(self.large, RESNET50),
+            "GPT-2 124 M, eight workers, emulated, to the end": partial(self.large, GPT2),
         }
 
-    @property
-    def _servers(self) -> str:
-        return f"device.server_device={self.kind}"
+    def _needs_gpu(self) -> None:
+        if self.rehearses:
+            raise NotMeasuredError("needs a GPU")
 
-    def _only_on_gpu(self, name: str) -> Row | None:
-        if self.kind == "cpu":
-            return _row(name, "not measured here: needs a GPU", f"{LATER} --only '{name}'", None)
-        return None
+    def _later(self, bound: str) -> str:
+        """Return a bound that a rehearsal does not compare with."""
+        return f"{bound}; {LATER}" if self.rehearses else bound
 
     # ---- facts and bits -----------------------------------------------------------------------------------------
 
-    def facts(self, name: str) -> Row:
+    def facts(self) -> Finding:
         about = described()
         gpus = ", ".join(f"{gpu['name']} ({gpu['driver']})" for gpu in about["gpus"]) or "no GPU"
-        return _row(name, f"{gpus}; torch {torch.__version__}, CUDA {about['cuda']}", "", None)
+        return f"{gpus}; torch {torch.__version__}, CUDA {about['cuda']}", "", None
 
-    def payloads(self, name: str) -> Row:
+    def payloads(self) -> Finding:
         """Compare the payloads of every codec, in both directions, over three rounds."""
-        accelerator = self.accelerator or HostAccelerator(self.device)
-        different = [kind for kind in CODECS if not _same_payloads(kind, accelerator)]
-        return _row(name, f"differ: {', '.join(different) or 'none'} of {len(CODECS)}", "none", not different)
+        different = [kind for kind in CODECS if not _same_payloads(kind, self.accelerator)]
+        return f"differ: {', '.join(different) or 'none'} of {len(CODECS)}", "none", not different
 
-    def choices(self, name: str) -> Row:
+    def choices(self) -> Finding:
         sizes = [(1000, 10), (40_007, 400), (40 * 1024, 41)]
-        if self.kind != "cpu":
+        if not self.rehearses:
             sizes += [(4_000_003, 40_000), (25_000_000, 25_000)]
         elif not _has_triton():
-            return _row(name, "not measured here: Triton is not installed", "pip install triton", None)
-        bad = 0
-        for size, k in sizes:
-            for momentum in (None, 0.9):
-                bad += not self._same_choice(size, k, momentum)
-        how = "" if self.kind != "cpu" else " (in Triton's interpreter)" if _interprets() else " (in torch)"
-        return _row(name, f"{bad} of {2 * len(sizes)} cases differ{how}", "0", bad == 0)
+            raise NotMeasuredError("Triton is not installed", "pip install triton")
+        bad = sum(not self._same_choice(size, k, momentum) for size, k in sizes for momentum in (None, 0.9))
+        how = "" if not self.rehearses else " (in Triton's interpreter)" if _interprets() else " (in torch)"
+        return f"{bad} of {2 * len(sizes)} cases differ{how}", "0", bad == 0
 
     def _same_choice(self, size: int, k: int, momentum: float | None) -> bool:
-        add = TritonSweep(size, self.device) if self.kind != "cpu" or _interprets() else exact
+        add = exact if self.rehearses and not _interprets() else TritonSweep(size, self.device)
         here, there = HostMemory(size, SampleAndSweep(), momentum), DeviceMemory(size, self.device, momentum, add)
         generator = torch.Generator().manual_seed(size)
         for _ in range(3):
@@ -152,79 +164,72 @@ class _Bench:
     # ---- speed of kernels and copies ----------------------------------------------------------------------------
 
     def _ms(self, function: Callable[[], Any], repeats: int = 10) -> float:
-        assert self.accelerator is not None
         for _ in range(3):
             function()
         return 1e3 * self.accelerator.timed(lambda: [function() for _ in range(repeats)])[1] / repeats
 
-    def bandwidth(self, name: str) -> Row:
-        if (absent := self._only_on_gpu(name)) is not None:
-            return absent
+    def _memory(self, size: int) -> DeviceMemory:
+        return DeviceMemory(size, self.device, None, TritonSweep(size, self.device))
+
+    def bandwidth(self) -> Finding:
+        self._needs_gpu()
         size, k = 100_000_000, 1_000_000
         gradient = torch.randn(size, device=self.device)
-        other, memory = (
-            torch.empty_like(gradient),
-            DeviceMemory(size, self.device, None, TritonSweep(size, self.device)),
-        )
+        other, memory = torch.empty_like(gradient), self._memory(size)
         copy_ms, ours_ms = self._ms(lambda: other.copy_(gradient)), self._ms(lambda: memory.take(gradient, k))
         copy, ours = 8 * size / copy_ms / 1e6, 12.6 * size / ours_ms / 1e6  # GB/s: bytes that each has to move
-        return _row(name, f"{ours:.0f} of {copy:.0f} GB/s, {ours / copy:.0%}", "60 %", ours / copy >= 0.6)
+        return f"{ours:.0f} of {copy:.0f} GB/s, {ours / copy:.0%}", "60 %", ours / copy >= 0.6
 
-    def against_topk(self, name: str) -> Row:
-        if (absent := self._only_on_gpu(name)) is not None:
-            return absent
+    def against_topk(self) -> Finding:
+        self._needs_gpu()
         size, k = 100_000_000, 1_000_000
         gradient, unsent = torch.randn(size, device=self.device), torch.zeros(size, device=self.device)
-        memory = DeviceMemory(size, self.device, None, TritonSweep(size, self.device))
-        theirs_ms, ours_ms = (
-            self._ms(lambda: torch_topk(gradient, unsent, k)),
-            self._ms(lambda: memory.take(gradient, k)),
-        )
+        memory = self._memory(size)
+        theirs_ms = self._ms(lambda: torch_topk(gradient, unsent, k))
+        ours_ms = self._ms(lambda: memory.take(gradient, k))
         found = f"{theirs_ms:.2f} ms against {ours_ms:.2f} ms, {theirs_ms / ours_ms:.1f}x"
-        return _row(name, found, "5x", theirs_ms / ours_ms >= 5)
+        return found, "5x", theirs_ms / ours_ms >= 5
 
-    def latency(self, name: str) -> Row:
+    def latency(self) -> Finding:
         """Gradient complete on the device, to the payload in main memory."""
-        size = 1_000_000 if self.accelerator is None else 100_000_000
-        accelerator = self.accelerator or HostAccelerator(self.device)
-        codec = OnDevice(make_codec("topk", {"ratio": 0.01}), accelerator)
-        gradient = torch.randn(size, device=self.device)
-        codec.begin(0, gradient)
+        codec, gradient = self._topk(1_000_000 if self.rehearses else 100_000_000)
         times_ms = []
         for _ in range(8):
             begin_s = time.perf_counter()
             codec.encode(0, gradient)
             times_ms.append(1e3 * (time.perf_counter() - begin_s))
         found = min(times_ms[3:])
-        if self.kind == "cpu":
-            return _row(name, f"not measured here; of 1 M on this processor {found:.2f} ms", f"{LATER}", None)
-        return _row(name, f"{found:.2f} ms", "1.5 ms", found < 1.5)
+        if self.rehearses:
+            return f"not measured here; of 1 M on this processor {found:.2f} ms", LATER, None
+        return f"{found:.2f} ms", "1.5 ms", found < 1.5
 
-    def host_bytes(self, name: str) -> Row:
-        """Copies to the host of an encoding, by the profiler; without a GPU, what the accelerator is told to copy."""
-        accelerator = self.accelerator or HostAccelerator(self.device)
-        size = 1_000_000
-        codec, gradient = OnDevice(make_codec("topk", {"ratio": 0.01}), accelerator), torch.randn(size)
+    def _topk(self, size: int) -> tuple[OnDevice, Tensor]:
+        """Return a codec that sends 1 % of a gradient of ``size`` elements, and the gradient."""
+        codec, gradient = OnDevice(make_codec("topk", {"ratio": 0.01}), self.accelerator), torch.randn(size)
         gradient = gradient.to(self.device)
         codec.begin(0, gradient)
+        return codec, gradient
+
+    def host_bytes(self) -> Finding:
+        """Copies of an encoding to the host, by the profiler; in a rehearsal, the copies asked for."""
+        codec, gradient = self._topk(1_000_000)
         codec.encode(0, gradient)
-        if isinstance(accelerator, HostAccelerator):
-            accelerator.copied_bytes = 0
+        if isinstance(self.accelerator, HostAccelerator):
+            self.accelerator.copied_bytes = 0
             payload = sum(part.nbytes for part in codec.encode(0, gradient))
-            moved = accelerator.copied_bytes
+            moved = self.accelerator.copied_bytes
         else:
             from torch.profiler import ProfilerActivity, profile
 
             with profile(activities=[ProfilerActivity.CUDA]) as profiled:
                 payload = sum(part.nbytes for part in codec.encode(0, gradient))
-            moved = sum(_bytes_of(event) for event in _to_host(profiled))
-        return _row(name, f"{moved} B for a payload of {payload} B", "± 1 %", abs(moved / payload - 1) <= 0.01)
+            events: list[Any] = [event for event in profiled.events() or () if "Memcpy DtoH" in event.name]
+            moved = sum(int(getattr(event, "bytes", 0) or getattr(event, "nbytes", 0) or 0) for event in events)
+        return f"{moved} B for a payload of {payload} B", "± 1 %", abs(moved / payload - 1) <= 0.01
 
-    def overlap(self, name: str) -> Row:
+    def overlap(self) -> Finding:
         """While a large multiplication runs on the default stream, copies on the codecs' own end before it does."""
-        if (absent := self._only_on_gpu(name)) is not None:
-            return absent
-        assert self.accelerator is not None
+        self._needs_gpu()
         matrix, payload = torch.randn(8192, 8192, device=self.device), (torch.randn(2_000_000, device=self.device),)
         alone_ms = self._ms(lambda: [matrix @ matrix for _ in range(4)], 3)
         accelerator = self.accelerator
@@ -240,7 +245,7 @@ class _Bench:
             copy_ms = 4 * self._ms(lambda: accelerator.to_host(payload), 5)
         both_ms = self._ms(both, 3)
         share = max(0.0, min(1.0, 1 - (both_ms - alone_ms) / copy_ms))
-        return _row(name, f"{share:.0%} of {copy_ms:.2f} ms", "80 %", share >= 0.8)
+        return f"{share:.0%} of {copy_ms:.2f} ms", "80 %", share >= 0.8
 
     # ---- training -----------------------------------------------------------------------------------------------
 
@@ -249,25 +254,23 @@ class _Bench:
         model = build_model("cnn", {}, data.input_shape, data.classes, 1)
         return Trainer(model, data, Batches(torch.arange(640), 32, 1, 0), device, computing or Computing())
 
-    def gradient(self, name: str) -> Row:
+    def gradient(self) -> Finding:
         here, there, again = (self._trainer(device) for device in (torch.device("cpu"), self.device, self.device))
         worst, repeats = 0.0, True
         for step in range(20):
             expected, found, same = (one.gradient(step).gradients for one in (here, there, again))
             worst = max(worst, *(_distance(a, b.cpu()) for a, b in zip(expected, found, strict=True)))
             repeats &= all(torch.equal(a, b) for a, b in zip(found, same, strict=True))
-        return _row(
-            name, f"relative error {worst:.1e}; {'same' if repeats else 'other'} bits again", "1e-3", worst < 1e-3
-        )
+        return f"relative error {worst:.1e}; {'same' if repeats else 'other'} bits again", "1e-3", worst < 1e-3
 
-    def determinism(self, name: str) -> Row:
+    def determinism(self) -> Finding:
         configure("float32", True, self.device)
         try:
             first, second = self._trained(), self._trained()
         finally:
             configure("float32", False, self.device)
         same = all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-        return _row(name, "equal bits" if same else "other bits", "equal", same)
+        return "equal bits" if same else "other bits", "equal", same
 
     def _trained(self, steps: int = 30) -> list[Tensor]:
         one = self._trainer(self.device)
@@ -277,17 +280,17 @@ class _Bench:
             one.load(optimizer.values())
         return one.values()
 
-    def settings(self, name: str) -> Row:
+    def settings(self) -> Finding:
         settings = [Computing("bf16"), Computing(accumulate=4)]
-        settings += [Computing("tf32"), Computing("bf16", compiled=True)] if self.kind != "cpu" else []
+        settings += [Computing("tf32"), Computing("bf16", compiled=True)] if not self.rehearses else []
         losses = [self._trainer(self.device, computing).gradient(0).loss for computing in settings]
         expected = self._trainer(self.device).gradient(0).loss
         worst = max(abs(loss / expected - 1) for loss in losses)
-        return _row(name, f"{len(losses)} settings, loss within {worst:.1%}", "5 %", worst < 0.05)
+        return f"{len(losses)} settings, loss within {worst:.1%}", "5 %", worst < 0.05
 
-    def local_step(self, name: str) -> Row:
+    def local_step(self) -> Finding:
         """Compare the step of an HFA worker with the same in plain PyTorch: model, loss, backward, Adam."""
-        timed = self.accelerator.timed if self.accelerator else timed_on_core
+        timed = self.accelerator.timed
         one, plain = self._trainer(self.device), self._trainer(self.device)
         mine = ModelOptimizer("adam", {"learning_rate": 1e-3}, one.values())
         model = plain.model
@@ -309,52 +312,44 @@ class _Bench:
         for step in range(60):
             found["pytorch"].append(timed(partial(pytorch, step))[1])
             found["ours"].append(timed(partial(ours, step))[1])
-        medians = {each: sorted(times[10:])[len(times[10:]) // 2] for each, times in found.items()}
-        ratio = medians["ours"] / medians["pytorch"]
-        bound = f"1.1; {LATER}" if self.kind == "cpu" else "1.1"
-        return _row(name, f"{ratio:.2f} times {1e3 * medians['pytorch']:.2f} ms", bound,
-                    None if self.kind == "cpu" else ratio <= 1.1)  # fmt: skip
+        ours_s, pytorch_s = (median_high(found[each][10:]) for each in ("ours", "pytorch"))
+        ratio = ours_s / pytorch_s
+        within = None if self.rehearses else ratio <= 1.1
+        return f"{ratio:.2f} times {1e3 * pytorch_s:.2f} ms", self._later("1.1"), within
 
     # ---- whole runs ---------------------------------------------------------------------------------------------
 
-    def whole_run(self, name: str, on: str, *overrides: str, ok: str = "done") -> Row:
-        given = (*FEW, f"device.kind={self.kind}", *overrides)
-        result = _run(QUICKSTART, on, *given)
-        return self._told(name, result, ok)
-
-    def large(self, name: str, overrides: tuple[str, ...]) -> Row:
-        if (absent := self._only_on_gpu(name)) is not None:
-            return absent
-        return self._told(name, _run(QUICKSTART, "emulate", f"device.kind={self.kind}", *overrides), "done")
-
-    def _told(self, name: str, result: dict[str, Any], ok: str) -> Row:
+    def whole_run(self, on: str, *overrides: str, needs_fidelity: bool = False) -> Finding:
+        result = _run(QUICKSTART, on, f"device.kind={self.kind}", *overrides)
         fidelity = result.get("fidelity", {}).get("status", "")
-        sha256 = str(result.get("parameters_sha256"))[:12]
-        good = result["status"] == "done" and (ok != "fidelity" or fidelity == "ok" or self.kind == "cpu")
-        wanted = "done" if ok != "fidelity" else "done, fidelity ok"
-        return _row(
-            name, f"{result['status']}, {sha256}, fidelity {fidelity} {result.get('message', '')[:150]}", wanted, good
-        )
+        good = result["status"] == "done" and (not needs_fidelity or fidelity == "ok" or self.rehearses)
+        sha256, message = str(result.get("parameters_sha256"))[:12], result.get("message", "")[:150]
+        found = f"{result['status']}, {sha256}, fidelity {fidelity} {message}"
+        return found, "done, fidelity ok" if needs_fidelity else "done", good
 
-    def predicted(self, name: str) -> Row:
+    def large(self, overrides: tuple[str, ...]) -> Finding:
+        self._needs_gpu()
+        return self.whole_run("emulate", *overrides)
+
+    def predicted(self) -> Finding:
         """Compare the round of a measured run on loopback with its simulation from a profile."""
         with tempfile.TemporaryDirectory() as folder:
             scenario = Path(folder) / "scenario.yaml"
             scenario.write_text(PREDICTED.format(kind=self.kind))
-            told = _testbed("profile", str(scenario), "--on", "local", "--out", folder, "--no-costs", "--json")
+            profiled = _testbed("profile", str(scenario), "--on", "local", "--out", folder, "--no-costs", "--json")
             simulated = _run(scenario, "simulate", "device.profile={file: profile.csv}")
             local = _run(scenario, "local", "device.pace=measured")
-        if "error" in told or simulated["status"] != "done" or local["status"] != "done":
-            return _row(name, f"{told} {simulated.get('message')} {local.get('message')}"[:200], "", False)
+        if "error" in profiled or simulated["status"] != "done" or local["status"] != "done":
+            return f"{profiled} {simulated.get('message')} {local.get('message')}"[:200], "", False
         found = f"a round {1e3 * simulated['round_time_s']:.1f} ms simulated, {1e3 * local['round_time_s']:.1f} ms here"
         ratio = simulated["round_time_s"] / local["round_time_s"]
-        return _row(name, f"{found}, {ratio - 1:+.0%}", "5 %" if self.kind != "cpu" else f"5 %; {LATER}",
-                    None if self.kind == "cpu" else abs(ratio - 1) <= 0.05)  # fmt: skip
+        within = None if self.rehearses else abs(ratio - 1) <= 0.05
+        return f"{found}, {ratio - 1:+.0%}", self._later("5 %"), within
 
-    def nccl(self, name: str) -> Row:
+    def nccl(self) -> Finding:
         result = _run(ROOT / "scenarios" / "paradigms" / "gloo.yaml", "local", "paradigm.backend=nccl")
         found = str(result.get("message"))
-        return _row(name, found[:120], "refused", "nccl needs a GPU for each of" in found)
+        return found[:120], "refused", "nccl needs a GPU for each of" in found
 
 
 class HostAccelerator(Accelerator):
@@ -362,9 +357,7 @@ class HostAccelerator(Accelerator):
 
     copied_bytes = 0
 
-    def timed(self, function: Callable[[], Any]) -> tuple[Any, float]:
-        begin_s = time.perf_counter()
-        return function(), time.perf_counter() - begin_s
+    timed = staticmethod(timed_on_core)
 
     def on(self, stream: str) -> Any:
         return nullcontext()
@@ -398,8 +391,6 @@ def _distance(expected: Tensor, found: Tensor) -> float:
 
 
 def _has_triton() -> bool:
-    from importlib.util import find_spec
-
     return find_spec("triton") is not None
 
 
@@ -407,19 +398,12 @@ def _interprets() -> bool:
     return _has_triton() and os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def _to_host(profiled: Any) -> list[Any]:
-    return [event for event in profiled.events() if "Memcpy DtoH" in event.name]
-
-
-def _bytes_of(event: Any) -> int:
-    return int(getattr(event, "bytes", 0) or getattr(event, "nbytes", 0) or 0)
-
-
 def _run(scenario: Path, on: str, *overrides: str) -> dict[str, Any]:
     settings = [word for override in overrides for word in ("--set", override)]
     with tempfile.TemporaryDirectory() as folder:
-        told = _testbed("run", str(scenario), "--on", on, "--out", f"{folder}/run", "--json", *settings)
-    result: dict[str, Any] = told.get("result", {"status": "failed", "message": str(told.get("error", told))})
+        answer = _testbed("run", str(scenario), "--on", on, "--out", f"{folder}/run", "--json", *settings)
+    failed = {"status": "failed", "message": str(answer.get("error", answer))}
+    result: dict[str, Any] = answer.get("result", failed)
     return result
 
 
@@ -467,17 +451,16 @@ GPT2 = (
 )  # fmt: skip
 
 
-def _device(text: str) -> str:
-    if text not in ("cpu", "cuda"):
-        raise argparse.ArgumentTypeError(f"'{text}' is not one of cpu, cuda")
-    return text
-
-
 BENCHMARK = Benchmark(
     measure=measure,
     arguments={
-        "--device": {"type": _device, "default": "cuda", "help": "cuda (default), or cpu for a rehearsal"},
+        "--device": {"choices": ("cpu", "cuda"), "default": "cuda", "help": "cuda (default), or cpu for a rehearsal"},
         "--only": {"default": "", "metavar": "TEXT", "help": "lines with this text"},
-        "--limit-s": {"type": float, "default": 480.0, "metavar": "S", "help": "begin nothing after so long"},
+        "--limit-s": {
+            "type": float,
+            "default": 480.0,
+            "metavar": "S",
+            "help": "after this time no further check begins",
+        },
     },
 )

@@ -190,7 +190,7 @@ def _waited(run: StoredRun, label: str) -> Iterator[str]:
     if len(shown) < len(sites):
         note += f" The {len(shown)} of {len(sites)} data centres that waited or were waited for most."
     height = charts.rows_in(len(shown), 0.5, 1.2)
-    yield card("Who waited for whom", note, charts.svg(draw, charts.NARROW_IN, height, f"{label}Waits"))
+    yield card("Waiting, by data centre", note, charts.svg(draw, charts.NARROW_IN, height, f"{label}Waits"))
 
 
 def _trust(run: StoredRun, label: str) -> str:

@@ -36,14 +36,14 @@ def between(claim: str, values: Sequence[float], low: float = -INFINITY, high: f
     if not len(values):
         return Claim(claim, "no value", UNRESOLVED, "no run gave a value")
     mean = mean_of(values)
-    told = f"{mean.value:.4g} ± {mean.half_width:.2g}{unit} ({mean.count} seeds)"
+    measured = f"{mean.value:.4g} ± {mean.half_width:.2g}{unit} ({mean.count} seeds)"
     lower, upper = mean.value - mean.half_width, mean.value + mean.half_width
     if low <= lower and upper <= high:
-        return Claim(claim, told, PASS)
+        return Claim(claim, measured, PASS)
     wanted = f"wanted {_range(low, high)}"
     if upper < low or lower > high:
-        return Claim(claim, told, FAIL, wanted)
-    return Claim(claim, told, UNRESOLVED, f"{wanted}; the 95 % interval reaches across a bound: more seeds")
+        return Claim(claim, measured, FAIL, wanted)
+    return Claim(claim, measured, UNRESOLVED, f"{wanted}; the 95 % interval reaches across a bound: more seeds")
 
 
 def exactly(claim: str, value: float, low: float = -INFINITY, high: float = INFINITY, unit: str = "") -> Claim:
@@ -69,27 +69,27 @@ def ordered(claim: str, groups: Mapping[str, Sequence[float]], slack: float = 0.
     mean over those seeds that reached a target says nothing about those that did not.
     """
     means = {name: mean_of(values) for name, values in groups.items() if len(values)}
-    told = ", ".join(f"{name} {mean.value:.4g}" for name, mean in means.items())
+    measured = ", ".join(f"{name} {mean.value:.4g}" for name, mean in means.items())
     if len(means) < len(groups):
-        return unresolved(claim, "some series have no value", told)
+        return unresolved(claim, "some series have no value", measured)
     if len({mean.count for mean in means.values()}) > 1:
         counts = ", ".join(f"{name} {mean.count}" for name, mean in means.items())
-        return unresolved(claim, f"not every seed has a value in every series: {counts}", told)
+        return unresolved(claim, f"not every seed has a value in every series: {counts}", measured)
     overlap = False
     for above, below in pairwise(means.values()):
         gap = above.value - below.value * (1 - slack)
         reach = (above.half_width**2 + below.half_width**2) ** 0.5 if above.count > 1 else 0.0
         if gap < -reach:
-            return Claim(claim, told, FAIL, "the order is another")
+            return Claim(claim, measured, FAIL, "the order is another")
         overlap |= abs(gap) <= reach and reach > 0
-    return unresolved(claim, "intervals overlap: more seeds", told) if overlap else Claim(claim, told, PASS)
+    return unresolved(claim, "intervals overlap: more seeds", measured) if overlap else Claim(claim, measured, PASS)
 
 
 def in_order(claim: str, values: Mapping[str, float], slack: float = 0.0) -> Claim:
     """Decide whether values that are the same for every seed fall in the order given, up to the share ``slack``."""
-    told = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+    measured = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
     falls = all(below <= above * (1 + slack) for above, below in pairwise(values.values()))
-    return decided(claim, told, falls, "the order is another")
+    return decided(claim, measured, falls, "the order is another")
 
 
 def _range(low: float, high: float) -> str:

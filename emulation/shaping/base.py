@@ -13,14 +13,16 @@ from typing import Any, Literal
 from emulation.namespaces import inside
 from emulation.netlink import NetlinkSocket
 from emulation.shaping import traffic_control as tc
-from emulation.shaping.path import Path
-from emulation.shaping.table import PARTS_PER_BILLION, DelayField, DelayTable
+from emulation.shaping.loss import change_seed
+from emulation.shaping.path import Path, as_netem
+from emulation.shaping.table import DelayField, DelayTable, path_in, set_path
 from testbed.errors import NetworkMismatch
 from testbed.plan.shaping import FRAME_BYTES
 
 DelayMethod = Literal["netem", "nfqueue"]
 # netem holds packets while they are delayed. Its default of 1000 packets would drop all beyond 120 ms at 100 Mbit/s.
 NETEM_LIMIT_PACKETS = 200_000
+_TOLERANCE = 1e-6  # of delays in seconds, shares and packets of a burst: settings have 32 bits, or nine digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +135,15 @@ class Shaper:
         self._set_path(link, self._current[link])
 
     def path_of(self, link: str) -> Path:
-        """Return the present delay and impairments; with netem, those that this shaper set last."""
+        """Return the present delay and impairments of a link whose delay is here: with netem, as the kernel reports
+        them, else as its delay line reads them."""
         spec = self.specs[link]
         if spec.method == "netem":
-            return self._current[link]
-        cells = self._table.row(spec.row)
-        loss = cells[DelayField.LOSS_PPB] / PARTS_PER_BILLION
-        return replace(self._current[link], delay_s=spec.underlay_s + cells[DelayField.DELAY_NS] / 1e9, loss=loss)
+            place = self._places[spec.delay_namespace]
+            path = tc.read_netem_paths(place.link)[place.index[spec.delay_interface]]
+        else:
+            path = path_in(self._table.row(spec.row))
+        return replace(path, delay_s=path.delay_s + spec.underlay_s)
 
     def is_up(self, link: str) -> bool:
         """Return whether the link is up, as far as this shaper has set it."""
@@ -153,16 +157,10 @@ class Shaper:
         path = replace(path, delay_s=max(0.0, path.delay_s - spec.underlay_s))
         if link in self._down:
             path = replace(path, loss=1.0, burst=1.0, reordering=0.0, corruption=0.0)
-        if spec.method == "nfqueue":
-            cells = self._table.row(spec.row)
-            cells[DelayField.BURST_MILLI] = int(path.burst * 1e3)
-            cells[DelayField.REORDER_PPB] = round(path.reordering * PARTS_PER_BILLION)
-            cells[DelayField.CORRUPT_PPB] = round(path.corruption * PARTS_PER_BILLION)
-            cells[DelayField.LOSS_PPB] = round(path.loss * PARTS_PER_BILLION)
-            cells[DelayField.DELAY_NS] = round(path.delay_s * 1e9)
-            return
-        place = self._places[spec.delay_namespace]
-        tc.change_netem(place.link, place.index[spec.delay_interface], path, NETEM_LIMIT_PACKETS)
+        change = set_path(self._table.row(spec.row), path)
+        if spec.method == "netem":
+            place, seed = self._places[spec.delay_namespace], change_seed(spec.seed, change)
+            tc.change_netem(place.link, place.index[spec.delay_interface], path, NETEM_LIMIT_PACKETS, seed)
 
     def apply_plan(self) -> None:
         """Set delays and impairments as planned. Rates are in place since the queues were made."""
@@ -175,18 +173,33 @@ class Shaper:
         place = self._places[spec.rate_namespace]
         return tc.read_rate_bps(place.link, place.index[spec.rate_interface])
 
-    def verify(self) -> None:
-        """Read rates and queue limits back. Raise ``NetworkMismatch`` if they differ from the plan."""
+    def verify(self, channels: int = 0) -> None:
+        """Read rates, queues, delays and impairments back. Raise ``NetworkMismatch`` if they differ from the plan.
+
+        ``channels``: best-effort channels, each of which has a queue of its own on every link.
+        """
         for spec in self._rated():
             place = self._places[spec.rate_namespace]
             index = place.index[spec.rate_interface]
-            rate, limit = tc.read_rate_bps(place.link, index), tc.read_queue_limit(place.link, index)
-            wanted = max(spec.rate_bps, tc.LOWEST_RATE_BPS)
-            if abs(rate - wanted) > max(8.0, wanted * 1e-6) or limit != max(spec.queue_bytes, FRAME_BYTES):
+            rate, limits = tc.read_rate_bps(place.link, index), tc.read_queue_limits(place.link, index)
+            wanted, limit = max(spec.rate_bps, tc.LOWEST_RATE_BPS), max(spec.queue_bytes, FRAME_BYTES)
+            if abs(rate - wanted) > max(8.0, wanted * 1e-6) or limits != [limit] * (1 + channels):
                 raise NetworkMismatch(
-                    f"{spec.name}: the kernel has {rate:g} bit/s and a queue of {limit} bytes,"
-                    f" the plan says {spec.rate_bps:g} bit/s and {spec.queue_bytes} bytes"
+                    f"{spec.name}: the kernel has {rate:g} bit/s and queues of {limits} bytes,"
+                    f" the plan says {spec.rate_bps:g} bit/s and {1 + channels} of {limit} bytes"
                 )
+        for spec in self.specs.values():
+            if spec.has_delay:
+                self._verify_path(spec)
+
+    def _verify_path(self, spec: LinkSpec) -> None:
+        path = replace(spec.path, delay_s=max(spec.delay_s, spec.underlay_s))
+        wanted = asdict(as_netem(path) if spec.method == "netem" else path)
+        found = asdict(self.path_of(spec.name))
+        wrong = [name for name, value in wanted.items() if abs(found[name] - value) > _TOLERANCE * max(1.0, value)]
+        if wrong:
+            told = (f"{name} of {found[name]:g}, the plan says {wanted[name]:g}" for name in wrong)
+            raise NetworkMismatch(f"{spec.name}: the emulated link has {'; '.join(told)}")
 
     def _rated(self) -> list[LinkSpec]:
         return [spec for spec in self.specs.values() if spec.has_rate]

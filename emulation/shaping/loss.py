@@ -1,47 +1,78 @@
-"""Random losses, seeded: the same sequence of packets loses the same ones.
+"""What becomes of each packet on its way, drawn as the kernel's netem draws it: both lose the same packets of a link.
 
-Gilbert's two-state model (E. N. Gilbert, "Capacity of a burst-noise channel", BSTJ 1960) with all packets lost in the
-bad state. With p the probability of entering the bad state and r that of leaving it, a burst has 1/r packets on
-average, and the share of lost packets is p / (p + r). Given loss and burst length, r = 1/burst and
-p = loss r / (1 - loss).
+The generator is the kernel's ``prandom_u32_state``: L'Ecuyer's LFSR113 ("Tables of maximally equidistributed combined
+LFSR generators", Mathematics of Computation 68, 1999). Draws come in the order of ``netem_enqueue``
+(net/sched/sch_netem.c, which takes a seed from Linux 6.7 on): loss, corruption, reordering. Loss in bursts is Gilbert's
+two-state model (see ``path.gilbert``): two draws a packet, of which the first decides about the next packet's state.
 """
 
 from __future__ import annotations
 
-from random import Random
+import hashlib
+from collections.abc import Callable
+from enum import Enum
+
+from emulation.shaping.path import Path, gilbert, share32
+
+_MASK = 0xFFFFFFFF
 
 
-def gilbert(loss: float, burst: float) -> tuple[float, float]:
-    """Return p (good to bad) and r (bad to good) for a mean share of losses and a mean burst length in packets."""
-    leave = 1.0 / burst
-    return min(1.0, loss * leave / (1 - loss)) if loss < 1 else 1.0, leave
+class Fate(Enum):
+    """What becomes of a packet. ``EARLY``: it skips the delay, and overtakes others."""
+
+    DELAYED = 0
+    LOST = 1
+    EARLY = 2
 
 
-class LossModel:
-    """Decides packet by packet. ``loss`` and ``burst`` may change at any time; the random stream continues."""
+def change_seed(link_seed: str, change: int) -> int:
+    """Return the 64-bit seed of a link's packets from a change of its delay or losses on, counted from 1."""
+    return int.from_bytes(hashlib.sha256(f"{link_seed}/{change}".encode()).digest()[:8], "little")
 
-    def __init__(self, seed: int | str, loss: float = 0.0, burst: float = 1.0) -> None:
-        self._random = Random(seed)
-        self._bad = False
-        self.set(loss, burst)
 
-    def set(self, loss: float, burst: float = 1.0) -> None:
-        """Set the mean share of packets lost, in [0, 1], and the mean burst length in packets.
+def kernel_random(seed: int) -> Callable[[], int]:
+    """Return a function whose values are those of ``prandom_u32_state`` after ``prandom_seed_state`` with ``seed``."""
+    mixed = ((seed >> 32) ^ (seed << 10) ^ seed) & _MASK
+    one, two, three, four = (mixed + least if mixed < least else mixed for least in (2, 8, 16, 128))
 
-        A burst of 1 or less means independent losses. Raise ``ValueError`` for a share outside [0, 1].
+    def draw() -> int:
+        nonlocal one, two, three, four
+        one = ((one & 0xFFFFFFFE) << 18 & _MASK) ^ (((one << 6 & _MASK) ^ one) >> 13)
+        two = ((two & 0xFFFFFFF8) << 2 & _MASK) ^ (((two << 2 & _MASK) ^ two) >> 27)
+        three = ((three & 0xFFFFFFF0) << 7 & _MASK) ^ (((three << 13 & _MASK) ^ three) >> 21)
+        four = ((four & 0xFFFFFF80) << 13 & _MASK) ^ (((four << 3 & _MASK) ^ four) >> 12)
+        return one ^ two ^ three ^ four
+
+    return draw
+
+
+class PacketFates:
+    """Decides packet by packet, from one change of a link to the next."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self._draw = kernel_random(seed)
+        self._loss, self._corruption = share32(path.loss), share32(path.corruption)
+        self._reordering = share32(path.reordering)
+        self._bursty, self._bad = path.bursty, False
+        enter, leave = gilbert(path.loss, path.burst) if path.bursty else (0.0, 0.0)
+        self._enter, self._leave = share32(enter), share32(leave)
+        self.any = any((self._loss, self._corruption, self._reordering))
+
+    def next(self) -> Fate:
+        """Return what becomes of the next packet.
+
+        One with a wrong bit is lost: the receiver's checksum finds it.
         """
-        if not 0 <= loss <= 1:
-            raise ValueError(f"a loss of {loss} is not a share between 0 and 1")
-        self.loss, self.burst = loss, burst
-        self._enter, self._leave = gilbert(loss, max(burst, 1.0))
+        if self._loses():
+            return Fate.LOST
+        spoilt = self._corruption and self._draw() <= self._corruption
+        early = self._reordering and self._draw() <= self._reordering
+        return Fate.LOST if spoilt else Fate.EARLY if early else Fate.DELAYED
 
-    def lost(self) -> bool:
-        """Return whether the next packet is lost."""
-        if self.loss <= 0:
-            self._bad = False
-            return False
-        draw = self._random.random()
-        if self.burst <= 1:
-            return draw < self.loss
-        self._bad = draw >= self._leave if self._bad else draw < self._enter
-        return self._bad
+    def _loses(self) -> bool:
+        if not self._bursty:
+            return self._loss > 0 and self._draw() <= self._loss
+        lost, change = self._bad, self._draw()
+        self._bad = change >= self._leave if lost else change < self._enter
+        self._draw()  # netem asks whether this packet is lost; here each is in the bad state, and none in the good one
+        return lost

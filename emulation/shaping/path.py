@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from emulation.netlink import attribute
-from emulation.shaping.loss import gilbert
+from emulation.netlink import attribute, attributes
 
 _WHOLE = 0xFFFFFFFF  # netem's 100 %
+_QOPT = struct.Struct("=IIIIII")  # latency in ticks, limit in packets, loss, gap, duplication, jitter in ticks
+_REORDER, _CORRUPT, _LOSS, _RATE, _LATENCY, _SEED = 3, 4, 5, 6, 10, 14  # TCA_NETEM_…
+_GILBERT = 2  # NETEM_LOSS_GE
 # Without a rate, netem releases each packet after its own delay: where a delay falls, packets overtake earlier ones.
 # With one, a packet leaves after the one before it. This rate, in bytes per second, is the highest that fits into 32
 # bits, and delays a full frame by 0.4 us; the link's own rate is made by HTB.
@@ -35,6 +37,17 @@ class Path:
         return self.burst > 1 and 0 < self.loss < 1
 
 
+def gilbert(loss: float, burst: float) -> tuple[float, float]:
+    """Return p (good to bad) and r (bad to good) for a mean share of losses and a mean burst length in packets.
+
+    Gilbert's two-state model (E. N. Gilbert, "Capacity of a burst-noise channel", BSTJ 1960) with all packets lost in
+    the bad state: a burst has 1/r packets on average, and the share of lost packets is p / (p + r). So r = 1/burst and
+    p = loss r / (1 - loss).
+    """
+    leave = 1.0 / burst
+    return min(1.0, loss * leave / (1 - loss)) if loss < 1 else 1.0, leave
+
+
 def share32(share: float) -> int:
     """Return a share as netem's 32-bit fraction."""
     return round(min(max(share, 0.0), 1.0) * _WHOLE)
@@ -58,20 +71,46 @@ def netem_text(path: Path) -> str:
     return " ".join(words)
 
 
-def netem_options(path: Path, limit_packets: int, ticks_per_us: float) -> list[tuple[int, bytes]]:
-    """``struct tc_netem_qopt`` (as kind 0) and the attributes after it (linux/pkt_sched.h)."""
+def netem_options(path: Path, limit_packets: int, ticks_per_us: float, seed: int) -> list[tuple[int, bytes]]:
+    """``struct tc_netem_qopt`` (as kind 0) and the attributes after it (linux/pkt_sched.h).
+
+    ``seed``: of the packets' fates from now on. Kernels before 6.7 ignore it, and draw one of their own.
+    """
     latency_ns = int(path.delay_s * 1e9)
     ticks = min(int(latency_ns / 1e3 * ticks_per_us), _WHOLE)
     simple = 0 if path.bursty else share32(path.loss)
     gap = 1 if path.reordering else 0
-    parts = [(0, struct.pack("=IIIIII", ticks, limit_packets, simple, gap, share32(path.duplication), 0))]
-    parts.append((10, struct.pack("=q", latency_ns)))
-    parts.append((6, struct.pack("=IiIi", _ORDERED_BYTES_PER_S, 0, 0, 0)))
+    parts = [(0, _QOPT.pack(ticks, limit_packets, simple, gap, share32(path.duplication), 0))]
+    parts.append((_LATENCY, struct.pack("=q", latency_ns)))
+    parts.append((_RATE, struct.pack("=IiIi", _ORDERED_BYTES_PER_S, 0, 0, 0)))
     if path.reordering:
-        parts.append((3, struct.pack("=II", share32(path.reordering), 0)))
-    parts.append((4, struct.pack("=II", share32(path.corruption), 0)))
+        parts.append((_REORDER, struct.pack("=II", share32(path.reordering), 0)))
+    parts.append((_CORRUPT, struct.pack("=II", share32(path.corruption), 0)))
     if path.bursty:
         enter, leave = gilbert(path.loss, path.burst)
         model = struct.pack("=IIII", share32(enter), share32(leave), 0, 0)  # in the bad state everything is lost
-        parts.append((5, attribute(2, model)))
+        parts.append((_LOSS, attribute(_GILBERT, model)))
+    parts.append((_SEED, struct.pack("=Q", seed)))
     return parts
+
+
+def path_of_netem(options: bytes) -> Path:
+    """Return the path that netem's options, as the kernel reports them, make. Inverse of ``netem_options``."""
+    _, _, loss, gap, duplicate, _ = _QOPT.unpack_from(options)
+    found = attributes(options[_QOPT.size :])
+    path = Path(
+        delay_s=struct.unpack("=q", found[_LATENCY])[0] / 1e9, loss=loss / _WHOLE, duplication=duplicate / _WHOLE,
+        corruption=struct.unpack_from("=I", found[_CORRUPT])[0] / _WHOLE,
+        reordering=struct.unpack_from("=I", found[_REORDER])[0] / _WHOLE if gap else 0.0,
+    )  # fmt: skip
+    model = attributes(found[_LOSS]).get(_GILBERT) if _LOSS in found else None
+    if model is None:
+        return path
+    enter, leave = (share / _WHOLE for share in struct.unpack_from("=II", model))
+    return replace(path, loss=enter / (enter + leave), burst=1 / leave)
+
+
+def as_netem(path: Path) -> Path:
+    """Return what netem makes of a path: its shares have 32 bits, and bursts are limited by Gilbert's model."""
+    (_, head), *others = netem_options(path, 0, 1.0, 0)
+    return path_of_netem(head + b"".join(attribute(kind, data) for kind, data in others))

@@ -13,17 +13,17 @@ Kernel structures: linux/pkt_sched.h, linux/gen_stats.h.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path as FilePath
 
 from emulation.netlink import NetlinkSocket, attribute, attributes
-from emulation.shaping.path import Path, netem_options, netem_text
+from emulation.shaping.path import Path, netem_options, netem_text, path_of_netem
 from emulation.shaping.priority import BANDS, FIRST_BAND, band_lines, default_class
 from testbed.plan.model import EMULATED_LOWEST_RATE_BPS
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 
 QUANTUM_BYTES = 15_000  # what a class may send before another gets its turn; here there is one per priority
-LEAF_HANDLE = 0x100000  # "10:"
 ROOT_HANDLE = 0x10000  # "1:"
 CLASS_HANDLE = 0x10001
 ROOT_PARENT = 0xFFFFFFFF
@@ -119,22 +119,31 @@ def read_queues(link: NetlinkSocket) -> dict[int, QueueStatistics]:
 
 def read_netem_drops(link: NetlinkSocket) -> dict[int, int]:
     """Packets that netem has lost since it was made, by interface index, of a whole namespace."""
-    found = {}
+    return {index: _statistics(parts[_STATS2]).dropped_packets for index, parts in _netems(link)}
+
+
+def read_netem_paths(link: NetlinkSocket) -> dict[int, Path]:
+    """Return what each netem of a namespace does to packets, by interface index."""
+    return {index: path_of_netem(parts[_OPTIONS]) for index, parts in _netems(link)}
+
+
+def _netems(link: NetlinkSocket) -> Iterator[tuple[int, dict[int, bytes]]]:
+    """Yield the interface index and the attributes of each netem of a namespace."""
     for body in link.dump(_GET_QDISC, _tcmsg.pack(0, 0, 0, 0, 0, 0, 0)):
         _, _, _, index, handle, _, _ = _tcmsg.unpack_from(body)
         parts = attributes(body[_tcmsg.size :])
         if handle == ROOT_HANDLE and parts[_KIND].rstrip(b"\0") == b"netem":
-            found[index] = _statistics(parts[_STATS2]).dropped_packets
-    return found
+            yield index, parts
 
 
-def read_queue_limit(link: NetlinkSocket, index: int) -> int:
-    """Return the limit in bytes of the ``bfifo`` on an interface. Raise ``LookupError`` without one."""
+def read_queue_limits(link: NetlinkSocket, index: int) -> list[int]:
+    """Return the limits in bytes of the queues on an interface, one per priority, in their order."""
+    limits = {}
     for body in link.dump(_GET_QDISC, _tcmsg.pack(0, 0, 0, 0, 0, 0, 0)):
         _, _, _, at, handle, _, _ = _tcmsg.unpack_from(body)
-        if at == index and handle == LEAF_HANDLE:
-            return int(struct.unpack_from("=I", attributes(body[_tcmsg.size :])[_OPTIONS])[0])
-    raise LookupError(f"no queue on interface {index}")
+        if at == index and FIRST_BAND <= handle >> 16 < FIRST_BAND + BANDS:
+            limits[handle] = int(struct.unpack_from("=I", attributes(body[_tcmsg.size :])[_OPTIONS])[0])
+    return [limits[handle] for handle in sorted(limits)]
 
 
 def _statistics(data: bytes) -> QueueStatistics:
@@ -144,9 +153,12 @@ def _statistics(data: bytes) -> QueueStatistics:
     return QueueStatistics(sent_bytes, drops, backlog, sent_packets)
 
 
-def change_netem(link: NetlinkSocket, index: int, path: Path, limit_packets: int) -> None:
-    """Change the netem parameters of an interface; packets that are being delayed keep their times."""
-    (_, head), *others = netem_options(path, limit_packets, _TICKS_PER_US)
+def change_netem(link: NetlinkSocket, index: int, path: Path, limit_packets: int, seed: int) -> None:
+    """Change the netem parameters of an interface; packets that are being delayed keep their times.
+
+    ``seed``: of what becomes of the packets from now on.
+    """
+    (_, head), *others = netem_options(path, limit_packets, _TICKS_PER_US, seed)
     options = head + b"".join(attribute(kind, data) for kind, data in others)
     body = _tcmsg.pack(0, 0, 0, index, ROOT_HANDLE, ROOT_PARENT, 0)
     link.request(_NEW_QDISC, body + attribute(_KIND, b"netem\0") + attribute(_OPTIONS, options))

@@ -1,7 +1,7 @@
 """Inside the sandbox: brings the plan's network up, then runs one command in a node, or a shell.
 
 ``python -m emulation.shell PLAN EVENTS [NODE COMMAND…]``, where PLAN is an inherited file descriptor and EVENTS the
-directory for the events of a recorded shell, or empty. Ends with the command's exit status.
+directory for the shell's events. Ends with the command's exit status.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     try:
         found = probe()
         found.require_emulation()
-        events = Path(arguments[1]) if arguments[1] else None
+        events = Path(arguments[1])
         recording = Recording(events)
 
         def record(kind: str, **fields: Any) -> None:
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
 
         with Emulation(plan, found, record, events) as network:
             write_hosts(network)
-            recording.begin(network)
+            recording.begin(network, measured=plan.program is not None)  # of a recorded shell
             session = ShellSession(network, recording)
             now_s = time.monotonic()
             network.helpers.begin(now_s, now_s)

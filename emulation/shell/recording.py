@@ -1,4 +1,4 @@
-"""What a recorded shell leaves behind: the events of a run, written while programs are started by hand."""
+"""What a shell writes while programs are started by hand: the events of a run."""
 
 from __future__ import annotations
 
@@ -14,31 +14,29 @@ LOG, NETWORK_LOG = "shell", "network"
 
 
 class Recording:
-    """The events of one recorded shell. Without ``events``, a directory, nothing is kept."""
+    """The events of one shell, in the directory ``events``."""
 
-    def __init__(self, events: Path | None) -> None:
+    def __init__(self, events: Path) -> None:
         self._begin_s = time.monotonic()
-        self._shell = EventLog(events, LOG) if events else None
-        self._network = EventLog(events, NETWORK_LOG) if events else None
+        self._shell = EventLog(events, LOG)
+        self._network = EventLog(events, NETWORK_LOG)
         self._nodes: dict[str, EventLog] = {}
         self._events = events
 
     def network_event(self, kind: str, **fields: Any) -> None:
         """Record an event of the network's making, its measurements included."""
-        if self._network is not None:
-            self._network.write(kind, self._now_s(), **fields)
+        self._network.write(kind, self._now_s(), **fields)
 
-    def begin(self, network: Emulation) -> None:
-        """Measure the network, and watch it from now on."""
-        if self._shell is None:
-            return
-        network.measure()
+    def begin(self, network: Emulation, *, measured: bool) -> None:
+        """Watch the network from now on; ``measured``: measure it first."""
+        if measured:
+            network.measure()
         network.helpers.start_monitor(self._begin_s)
         self._shell.write("train", self._now_s(), workers=len(network.layout.hosts), rounds=0)
 
     def command(self, line: str) -> None:
         """Record a command of the shell."""
-        if self._shell is not None and line.strip():
+        if line.strip():
             self._shell.write("command", self._now_s(), line=line.strip())
             self._shell.flush()
 
@@ -52,17 +50,12 @@ class Recording:
 
     def end(self, network: Emulation) -> None:
         """Take the last samples, and close all logs."""
-        if self._shell is None:
-            return
         network.helpers.finish()
         self._shell.write("final", self._now_s(), role="shell", rounds=0)
         for log in (self._shell, self._network, *self._nodes.values()):
-            if log is not None:
-                log.close()
+            log.close()
 
     def _write(self, node: str, kind: str, **fields: Any) -> None:
-        if self._events is None:
-            return
         log = self._nodes.setdefault(node, EventLog(self._events, node))
         log.write(kind, self._now_s(), **fields)
         log.flush()

@@ -25,7 +25,6 @@ class CheckedFigure:
 
     @property
     def study(self) -> Study:
-        """The declaration."""
         return find_study(self.kind)[1]
 
     @property

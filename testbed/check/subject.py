@@ -36,7 +36,6 @@ class Subject:
 
     @property
     def axis_name(self) -> str:
-        """The name of the axis, as of ``--axis``."""
         return self.axis.name
 
     @property
@@ -47,7 +46,6 @@ class Subject:
 
     @property
     def options(self) -> Any:
-        """A new options object."""
         return self.axis.options(self.kind, self.values)
 
 

@@ -104,7 +104,7 @@ def _sync(entry: type[SyncPolicy], chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rounds(subject: Subject) -> int:
-    """Return so many rounds that the last one crosses the WAN, and all nodes end with one model."""
+    """Return a number of rounds after which all nodes hold one model: the last one crosses the WAN."""
     every = int(subject.entry.lan_rounds(subject.options))
     return every * -(-ROUNDS // every)
 

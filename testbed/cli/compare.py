@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from testbed.cli.options import Outcome, whole
-
-if TYPE_CHECKING:
-    pass
+from testbed.cli.options import Outcome, measured, whole
+from testbed.errors import ScenarioError
 
 HELP = "compare runs: table, CSV, LaTeX, figure, simulated against emulated"
 
@@ -28,8 +26,11 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.compare import comparison, write
     from analysis.load import load
     from analysis.metrics import simulation_errors
+    from testbed.units import parse_share
 
-    target = _accuracy(arguments.target)
+    target = measured(arguments.target, "--target", parse_share)
+    if target is not None and not 0 < target <= 1:
+        raise ScenarioError(f"--target: {arguments.target} is no accuracy between 0 and 100 % (write '95 %' or 0.95)")
     runs = load(arguments.runs)
     rows, errors = comparison(runs, target), simulation_errors(runs)
     files = write(runs, rows, arguments.out, arguments.columns)
@@ -38,21 +39,6 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         return {"kind": "comparison", "runs": rows, "simulation_errors": errors, "files": paths}
     _print(rows, errors, files)
     return 0
-
-
-def _accuracy(text: str | None) -> float | None:
-    from testbed.errors import ScenarioError
-    from testbed.units import UnitError, parse_share
-
-    if text is None:
-        return None
-    try:
-        wanted = parse_share(text)
-    except UnitError as error:
-        raise ScenarioError(f"--target: {error}") from error
-    if not 0 < wanted <= 1:
-        raise ScenarioError(f"--target: {text} is no accuracy between 0 and 100 % (write '95 %' or 0.95)")
-    return wanted
 
 
 def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list[Path]) -> None:

@@ -8,11 +8,12 @@ and a verb would have a parameter for each option.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import ScenarioError
-from testbed.units import parse_float, parse_whole
+from testbed.units import UnitError, parse_float, parse_whole
 
 if TYPE_CHECKING:
     from testbed.plan.model import Plan
@@ -37,6 +38,14 @@ def decimal(text: str) -> float:
         return parse_float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"'{text}' is not a number") from None
+
+
+def measured(text: str | None, option: str, parse: Callable[[str], float]) -> float | None:
+    """Return the value of an option with a unit; ``None`` without the option. Raise ``ScenarioError``."""
+    try:
+        return None if text is None else parse(text)
+    except UnitError as error:
+        raise ScenarioError(f"{option}: {error}") from error
 
 
 def add_scenario(parser: argparse.ArgumentParser) -> None:

@@ -3,15 +3,18 @@
 `testbed shell SCENARIO` reads commands (try 'help'); `testbed shell SCENARIO --in NODE -- COMMAND…` runs one program
 in a node, behind the scenario's links, and ends with its exit status. Nothing is trained.
 
-With `--record` the shell leaves a run directory, as a run does: what every link carried over time, its measured rates
-and delays, the fidelity report. Without it, no files are left.
+Links and processor are watched meanwhile, and the last line says whether the network kept to the scenario. With
+`--record` the shell leaves a run directory, as a run does: what every link carried over time, its measured rates and
+delays, the fidelity report. Without it, no files are left.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -56,8 +59,22 @@ def execute(arguments: argparse.Namespace) -> int:
     probe().require_emulation()
     command = [arguments.node, *arguments.command] if arguments.command else []
     if arguments.record is None:
-        return _run(plan, "", command)
+        return _watched(plan, command)
     return _recorded(scenario, _by_hand(plan, arguments.command), arguments.record, command)
+
+
+def _watched(plan: Plan, command: list[str]) -> int:
+    """Run the shell; then say how well the network kept to the plan."""
+    from testbed.plan.model import to_json
+    from testbed.results import fidelity, tables
+
+    with tempfile.TemporaryDirectory(prefix="testbed-shell-") as events:
+        code = _run(plan, events, command)
+        frames = {name: table.to_pandas() for name, table in tables.build(Path(events)).items()}
+    if len(frames["links"]):  # else it has ended before the network was up, and has said why
+        report = fidelity.assess(frames, json.loads(to_json(plan)), {})
+        print("\n  ".join([f"fidelity: {report['status']}", *report["reasons"]]), file=sys.stderr)
+    return code
 
 
 def _by_hand(plan: Plan, command: list[str]) -> Plan:

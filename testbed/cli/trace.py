@@ -9,10 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import Outcome, decimal
+from testbed.cli.options import Outcome, decimal, measured
 from testbed.cli.pictures import save, write
 from testbed.display import look
 from testbed.errors import ScenarioError
+from testbed.units import parse_duration
 
 if TYPE_CHECKING:
     from topologies.traces import Trace
@@ -106,15 +107,8 @@ def _changed(trace: Trace, arguments: argparse.Namespace) -> Trace:
 
 
 def _time(text: str | None, option: str) -> float | None:
-    from testbed.units import UnitError, parse_duration
-
-    if text is None:
-        return None
-    try:
-        value = parse_duration(text)
-    except UnitError as error:
-        raise ScenarioError(f"{option}: {error}") from error
-    if value <= 0:
+    value = measured(text, option, parse_duration)
+    if value is not None and value <= 0:
         raise ScenarioError(f"{option}: {text} is not above 0")
     return value
 

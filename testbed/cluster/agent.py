@@ -19,7 +19,7 @@ class AgentHandle:
     """An agent of a run.
 
     epoch_ns            the run's start, on the driver's clock
-    about               what the agent has told of its machine; empty until it has
+    about               the machine, as the agent describes it; empty until it has
     offset_at_epoch_ns  of its clock, as known when its first nodes start
     heard_s             when its last message came
     unanswered          questions without an answer: it may be busy
@@ -40,7 +40,6 @@ class AgentHandle:
 
     @property
     def name(self) -> str:
-        """That of its placement."""
         return self.placement.name
 
     @property

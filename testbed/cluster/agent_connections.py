@@ -101,7 +101,7 @@ class AgentConnections:
             self._lose(agent, str(error))
 
     def ping(self, agent: AgentHandle) -> None:
-        """Ask an agent that has told of its machine for a sign of life and a sample of its clock."""
+        """Ask an agent that has described its machine for a sign of life and a sample of its clock."""
         if agent.about:
             self.send(agent, {"do": "ping", "t1": time.monotonic_ns()})
 

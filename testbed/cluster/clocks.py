@@ -10,18 +10,18 @@ interpolated, which removes a steady drift.
 from __future__ import annotations
 
 import gzip
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from testbed.process_id import boot_id
 from testbed.results import atomic
-from testbed.results.events import PartReader
+from testbed.results.events import PartReader, decoded
 
 WANDER = 500e-6  # s per s: as fast as Linux lets a clock be corrected
 _LEVEL = 3
@@ -111,12 +111,7 @@ def _least(samples: list[ClockSample]) -> list[float]:
 def _interpolated(knots: list[ClockSample], at_ns: int) -> float:
     if not knots:
         return 0.0
-    place = bisect_right(knots, at_ns, key=lambda knot: knot.at_ns)
-    if place in (0, len(knots)):
-        return float(knots[min(place, len(knots) - 1)].offset_ns)
-    before, after = knots[place - 1], knots[place]
-    share = (at_ns - before.at_ns) / (after.at_ns - before.at_ns)
-    return before.offset_ns + share * (after.offset_ns - before.offset_ns)
+    return float(np.interp(at_ns, [knot.at_ns for knot in knots], [knot.offset_ns for knot in knots]))
 
 
 def clock_of_machine() -> str:
@@ -135,18 +130,10 @@ def correct_file(path: Path, own: Seconds, of_node: Mapping[str, Seconds]) -> No
     of_node  those by a sender's, who has stamped its message: the begin of a transfer
     """
     with atomic.replacing(path) as temporary, gzip.open(temporary, "wb", _LEVEL) as out:
-        for event in _events(path):
+        for event in decoded(PartReader(path).lines().splitlines()):
             for field in _OWN:
                 if isinstance(event.get(field), int | float):
                     sent = field == "t0" and event["kind"] == "transfer"
                     clock = of_node.get(event["source"], own) if sent else own
                     event[field] = round(max(0.0, clock(event[field])), 6)
             out.write(msgspec.json.encode(event) + b"\n")
-
-
-def _events(path: Path) -> Iterator[dict[str, Any]]:
-    for line in PartReader(path).lines().splitlines():
-        try:
-            yield msgspec.json.decode(line)
-        except msgspec.DecodeError:
-            continue

@@ -1,8 +1,8 @@
 """Measurement of the real network between two machines: round trips, rate and losses of one TCP connection.
 
 One agent serves, in a process of its own, and the other one measures. It sends the token that the driver has given to
-both, then single bytes that are echoed, then as much as it can in ``SECONDS``, at most ``MOST_BYTES`` or as many as it
-is told.
+both, then single bytes that are echoed, then as much as it can in ``SECONDS``. The driver may set another limit of this
+than ``MOST_BYTES``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ _IP_MTU = 14  # linux/in.h: of the path, as far as TCP has found out
 
 
 def new_token() -> bytes:
-    """Return a token for one measurement."""
     return secrets.token_bytes(TOKEN_BYTES)
 
 

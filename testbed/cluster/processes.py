@@ -79,7 +79,6 @@ class AgentProcesses:
         return len(self._running)
 
     def start(self, nodes: Iterable[str], training_since_s: float | None = None) -> None:
-        """See ``NodeProcesses``."""
         by_agent: dict[str, list[str]] = {}
         for node in nodes:
             agent = self._agents.of_node(node)
@@ -90,7 +89,6 @@ class AgentProcesses:
         )
 
     def wait(self, timeout_s: float) -> Iterator[Line | ProcessEnd]:
-        """See ``NodeProcesses``."""
         if not self._connections.events:
             self._connections.turn(timeout_s)
         while self._connections.events:
@@ -112,31 +110,26 @@ class AgentProcesses:
         return {**line, **{name: agent.run_time_s(line[name]) for name in _TIMES if name in line}}
 
     def send_signal(self, node: str, number: signal.Signals) -> bool:
-        """See ``NodeProcesses``."""
         agent = self._running.get(node)
         if agent is not None:
             self._connections.send(agent, {"do": "signal", "nodes": [node], "number": int(number)})
         return agent is not None
 
     def send_signal_to_all(self, number: signal.Signals) -> None:
-        """See ``NodeProcesses``."""
         for agent in self._agents:
             nodes = [node for node, at in self._running.items() if at is agent]
             if nodes:
                 self._connections.send(agent, {"do": "signal", "nodes": nodes, "number": int(number)})
 
     def explain(self, node: str, code: int) -> str:
-        """See ``NodeProcesses``."""
         if node in self._why_lost:
             return self._why_lost[node]
         return str(self._asked(node, do="explain", node=node, code=code) or "")
 
     def ask_for_stacks(self, node: str) -> bool:
-        """See ``NodeProcesses``."""
         return node in self._running and bool(self._asked(node, do="ask_for_stacks", node=node))
 
     def hung(self, node: str, why: str) -> str:
-        """See ``NodeProcesses``."""
         return str(self._asked(node, do="hung", node=node, why=why) or "")
 
     def _asked(self, at: str, **question: Any) -> Any:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +51,46 @@ def starter_of(plan: Plan) -> AgentStarter:
 
 def run_with(starter: AgentStarter, plan: Plan, directory: Path, report: Progress) -> None:
     """Run all nodes by agents that ``starter`` starts."""
+    with driving(starter, plan, directory, report) as driver:
+        driver.stage("measuring the links")
+        _measure(plan, driver, "before")
+        driver.stage("starting nodes")
+        run_attempts(plan, directory, driver.report, driver.epoch_ns, driver.agents)
+        _measure(plan, driver, "after")
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """The agents of a run, its start on CLOCK_MONOTONIC, where its progress goes, and the driver's own events."""
+
+    agents: Agents
+    epoch_ns: int
+    report: Progress
+    _log: EventLog
+
+    def stage(self, name: str) -> None:
+        """Report what begins."""
+        self.report({"kind": "stage", "name": name})
+
+    def record(self, kind: str, **fields: Any) -> None:
+        """Write an event of the driver; report a warning, too."""
+        self._log.write(kind, (time.monotonic_ns() - self.epoch_ns) / 1e9, **fields)
+        if kind == "warning":
+            self.report({"kind": kind, "node": "network", **fields})
+
+    def measured(self, source: AgentHandle, target: AgentHandle, to: str, **limits: int) -> dict[str, Any]:
+        """Return what ``links.measure`` finds from one machine to another, which ``source`` reaches at ``to``."""
+        ask, token = self.agents.connections.ask, links.new_token()
+        port = ask(target.name, do="serve", token=token)
+        found: dict[str, Any] = ask(
+            source.name, do="measure", to=(to, port), token=token, source=source.placement.bind, **limits
+        )
+        return found
+
+
+@contextmanager
+def driving(starter: AgentStarter, plan: Plan, directory: Path, report: Progress) -> Iterator[Driver]:
+    """Start the agents of a run; at the end, its events have the times of this machine's clock."""
     from testbed.cluster.agents import Agents
 
     epoch_ns = time.monotonic_ns()
@@ -57,11 +99,7 @@ def run_with(starter: AgentStarter, plan: Plan, directory: Path, report: Progres
     log = EventLog(directory / "events", "network")
     with starter, Agents(plan, directory, starter, epoch_ns) as agents:
         try:
-            report({"kind": "stage", "name": "measuring the links"})
-            _measure(plan, agents, log, epoch_ns, "before")
-            report({"kind": "stage", "name": "starting nodes"})
-            run_attempts(plan, directory, report, epoch_ns, agents)
-            _measure(plan, agents, log, epoch_ns, "after")
+            yield Driver(agents, epoch_ns, report, log)
         finally:
             log.close()
             agents.correct_events()
@@ -99,15 +137,12 @@ def _elsewhere(*_: Any) -> Any:
     raise AssertionError("roles are made by agents")
 
 
-def _measure(plan: Plan, agents: Agents, log: EventLog, epoch_ns: int, when: str) -> None:
+def _measure(plan: Plan, driver: Driver, when: str) -> None:
     """Measure the paths between data centres, one after the other, and record what they do."""
-    for source, target in itertools.islice(_paths(plan, agents), MOST_PATHS):
-        token = links.new_token()
-        port = agents.connections.ask(target.name, do="serve", token=token)
-        to = (target.placement.seen_from(source.placement.data_center), port)
-        found = agents.connections.ask(source.name, do="measure", to=to, token=token, source=source.placement.bind)
-        path = link_name(source.placement.data_center, target.placement.data_center)
-        log.write("path", (time.monotonic_ns() - epoch_ns) / 1e9, path=path, when=when, **found)
+    for source, target in itertools.islice(_paths(plan, driver.agents), MOST_PATHS):
+        here, there = source.placement.data_center, target.placement.data_center
+        found = driver.measured(source, target, target.placement.seen_from(here))
+        driver.record("path", path=link_name(here, there), when=when, **found)
 
 
 def _paths(plan: Plan, agents: Agents) -> Iterator[tuple[AgentHandle, AgentHandle]]:

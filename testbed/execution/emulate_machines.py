@@ -11,20 +11,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cluster import links, underlay
+from testbed.cluster import underlay
 from testbed.cluster.machines import machines_of
 from testbed.cluster.underlay import Pair, UnderlayPath
 from testbed.errors import NetworkMismatch
-from testbed.execution.cluster import run_attempts, starter_of
-from testbed.execution.processes import timed
+from testbed.execution.cluster import Driver, driving, run_attempts, starter_of
 from testbed.plan.model import LinkPlan, Plan
-from testbed.results.events import EventLog
 from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
     from emulation.measurement import Measurement
     from testbed.cluster.agent import AgentHandle
-    from testbed.cluster.agents import Agents
     from testbed.cluster.starting import AgentStarter
 
 RATE_BUDGET_S = 3.0  # for rates of links between machines, after which no further group of links is flooded
@@ -44,45 +41,28 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
 
 def run_with(starter: AgentStarter, plan: Plan, directory: Path, report: Progress) -> None:
     """Run all nodes by agents that ``starter`` starts."""
-    from testbed.cluster.agents import Agents
-
-    epoch_ns = time.monotonic_ns()
-    report = timed(report, epoch_ns)
-    log = EventLog(directory / "events", "network")
-
-    def record(kind: str, **fields: Any) -> None:
-        log.write(kind, (time.monotonic_ns() - epoch_ns) / 1e9, **fields)
-        if kind == "warning":
-            report({"kind": kind, "node": "network", **fields})
-
-    report({"kind": "stage", "name": "starting agents"})
-    with starter, Agents(plan, directory, starter, epoch_ns) as agents:
-        try:
-            network = MachinesNetwork(plan, agents, record)
-            report({"kind": "stage", "name": "measuring the machines' network"})
-            network.measure_underlay()
-            report({"kind": "stage", "name": "bringing the network up"})
-            network.bring_up(epoch_ns)
-            report({"kind": "stage", "name": "measuring the links"})
-            network.measure()
-            report({"kind": "stage", "name": "starting nodes"})
-            network.start_monitors()
-            run_attempts(plan, directory, network.following(report), epoch_ns, agents)
-            network.end()
-        finally:
-            log.close()
-            agents.correct_events()
-            report({"kind": "capabilities", "cluster": {"address": starter.address, "machines": agents.report()}})
+    with driving(starter, plan, directory, report) as driver:
+        network = MachinesNetwork(plan, driver)
+        driver.stage("measuring the machines' network")
+        network.measure_underlay()
+        driver.stage("bringing the network up")
+        network.bring_up()
+        driver.stage("measuring the links")
+        network.measure()
+        driver.stage("starting nodes")
+        network.start_monitors()
+        run_attempts(plan, directory, network.following(driver.report), driver.epoch_ns, driver.agents)
+        network.end()
 
 
 class MachinesNetwork:
-    """The emulated network, whose parts agents have. ``record(kind, **fields)`` writes an event of the driver."""
+    """The emulated network, whose parts agents have."""
 
-    def __init__(self, plan: Plan, agents: Agents, record: Any) -> None:
-        self._plan, self._agents, self._record = plan, agents, record
-        self._connections = agents.connections
-        self._by_name = {agent.name: agent for agent in agents}
-        self._machines = machines_of(plan.network, agents.placements)
+    def __init__(self, plan: Plan, driver: Driver) -> None:
+        self._plan, self._driver, self._record = plan, driver, driver.record
+        self._agents, self._connections = driver.agents, driver.agents.connections
+        self._by_name = {agent.name: agent for agent in self._agents}
+        self._machines = machines_of(plan.network, self._agents.placements)
         self._crossing = underlay.crossing(plan, self._machines)
         self._paths: dict[Pair, UnderlayPath] = {}
         self._corrected_s = 0.0
@@ -95,18 +75,13 @@ class MachinesNetwork:
 
     def _measured(self, pair: Pair) -> UnderlayPath:
         source, target = (self._by_name[name] for name in pair)
-        token = links.new_token()
-        port = self._connections.ask(target.name, do="serve", token=token)
-        found = self._connections.ask(
-            source.name, do="measure", to=(target.placement.inside, port), token=token, source=source.placement.bind,
-            most_bytes=_MOST_BYTES,
-        )  # fmt: skip
+        found = self._driver.measured(source, target, target.placement.inside, most_bytes=_MOST_BYTES)
         if "failed" in found:
             raise NetworkMismatch(f"{pair[1]} cannot be reached from {pair[0]}: {found['failed']}")
         self._record("path", path=">".join(pair), when="before", **found)
         return UnderlayPath(found["min_rtt_s"], found["rate_bps"], found["mtu_bytes"])
 
-    def bring_up(self, epoch_ns: int) -> None:
+    def bring_up(self) -> None:
         """Let all agents make their parts, and wait until the paths between them work."""
         mtu_bytes = underlay.mtu_bytes(self._paths.values())
         if warning := underlay.mtu_warning(mtu_bytes):

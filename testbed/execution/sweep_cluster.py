@@ -6,10 +6,8 @@ that is killed therefore leaves directories that the next one recognises as cras
 
 from __future__ import annotations
 
-import io
 import json
 import sys
-import tarfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +19,7 @@ from testbed.cluster.connection import ClusterMachine
 from testbed.cluster.machines import SLOT
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution.code_version import code_version
-from testbed.execution.sweep_files import SentFile, named_files, pack
+from testbed.execution.sweep_files import SentFile, named_files, pack, unpack
 from testbed.execution.sweep_machine import (
     MachineUnfit,
     PointBroken,
@@ -256,8 +254,7 @@ class ClusterPool:
 
     def _finish(self, point: SweepPoint, ended: PointEnded) -> None:
         run = RunDirectory(self.directory(point))
-        with tarfile.open(fileobj=io.BytesIO(ended.content)) as archive:
-            archive.extractall(run.path, filter="data")
+        unpack(ended.content, run.path)
         for path in run.path.rglob("*"):
             if path.is_file():
                 atomic.sync(path)

@@ -127,8 +127,8 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def unpack(content: bytes, folder: Path) -> None:
-    """Write a packed file into a new folder."""
-    folder.mkdir(parents=True)
+    """Write what was packed into a folder, which may be there."""
+    folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         archive.extractall(folder, filter="data")
 

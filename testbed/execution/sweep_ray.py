@@ -35,7 +35,6 @@ class RayTasks:
         return self._machines
 
     def content(self, sha256: str, content: bytes) -> None:
-        """See ``PointTasks``."""
         if sha256 not in self._contents:
             self._contents[sha256] = self._ray.put(content)
 
@@ -50,7 +49,6 @@ class RayTasks:
         self._streams[remote.remote(pickle.dumps(task), files)] = task.id
 
     def reports(self, limit_s: float) -> list[tuple[str, PointReport]]:
-        """See ``PointTasks``."""
         streams = list(self._streams)
         ready, _ = self._ray.wait(streams, num_returns=1, timeout=limit_s)
         if ready:
@@ -58,7 +56,6 @@ class RayTasks:
         return [(self._streams[stream], self._next(stream)) for stream in ready]
 
     def cancel(self) -> None:
-        """See ``PointTasks``."""
         for stream in self._streams:
             self._ray.cancel(stream, force=True)
         self._streams.clear()

@@ -103,7 +103,6 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what this machine is."""
     return {
         "system": platform.system(),
         "kernel": platform.release(),

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from testbed.ids import data_center_of
-from testbed.results.events import PartReader, parts
+from testbed.results.events import PartReader, decoded, parts
 from testbed.results.rounds import RoundCounter
 
 LINKS_FOLLOWED = 100
@@ -145,20 +143,11 @@ class EventTail:
     def _take(self) -> None:
         wanted = tuple(f'"kind":"{kind}"'.encode() for kind in self.kinds)
         for path in parts(self.events):
-            for line in self._files.setdefault(path, PartReader(path)).lines().splitlines():
-                if not wanted or any(kind in line for kind in wanted):
-                    self._hold(line)
+            lines = self._files.setdefault(path, PartReader(path)).lines().splitlines()
+            due = (line for line in lines if not wanted or any(kind in line for kind in wanted))
+            self._held += (event for event in decoded(due) if isinstance(event.get("t"), float | int)
+                           and (not self.kinds or event.get("kind") in self.kinds))  # fmt: skip
         self._held.sort(key=lambda event: float(event["t"]))  # stable: one writer's events keep their order
-
-    def _hold(self, line: bytes) -> None:
-        try:
-            event = msgspec.json.decode(line)
-        except msgspec.DecodeError:
-            return  # a damaged line; the tables report it
-        if not isinstance(event, dict) or not isinstance(event.get("t"), float | int):
-            return
-        if not self.kinds or event.get("kind") in self.kinds:
-            self._held.append(event)
 
 
 def tail_of(run: Path, plan: Mapping[str, Any]) -> EventTail:

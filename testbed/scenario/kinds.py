@@ -19,7 +19,7 @@ from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
 from testbed.scenario.paradigms import PARADIGMS
-from testbed.scenario.reading.suggest import suggestion
+from testbed.scenario.reading.suggest import nearest_or_all
 from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS
 from topologies.generators import GENERATORS
 from topologies.traces.synthetic import SYNTHETIC
@@ -55,8 +55,7 @@ class AxisValue:
 def kinds_of(axis: str) -> tuple[AxisValue, ...]:
     """Return all kinds of an axis, in the order of its table. Raise ``ScenarioError``."""
     if axis not in AXES:
-        hint = suggestion(axis, AXES) or f"one of {', '.join(AXES)}"
-        raise ScenarioError(f"'{axis}' is not an axis of a scenario ({hint})")
+        raise ScenarioError(f"'{axis}' is not an axis of a scenario ({nearest_or_all(axis, AXES)})")
     return tuple(_kind(name, entry) for name, entry in AXES[axis].items())
 
 

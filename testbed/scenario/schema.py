@@ -84,7 +84,7 @@ class Scenario(Section):
     paradigm: Annotated[Technique, axis("paradigm", PARADIGMS)] = short("hips")
     """hips: hierarchical parameter server, two tiers (GeoMX). ps: parameter server, one tier (ps-lite)."""
     sync: Annotated[PerTier, per_tier("sync", SYNC)] = short("fsa")
-    """When a round is complete, and who waits for whom."""
+    """When a round is complete, and which nodes wait for others."""
     optimizer: Annotated[Technique, axis("optimizer", OPTIMIZERS)] = short("adam")
     """How parameters are updated, and where."""
     codec: Annotated[PerTier, per_tier("codec", CODECS)] = short("none")

@@ -44,7 +44,7 @@ class SweepAxis:
 
 @dataclass(frozen=True, slots=True)
 class SweepSettings:
-    """``seeds`` of ``None``: the scenario's own; a number: so many from there on; otherwise these."""
+    """``seeds``: ``None`` for the scenario's own, the number of seeds from there on, or the seeds themselves."""
 
     axes: tuple[SweepAxis, ...] = ()
     seeds: int | tuple[int, ...] | None = None

@@ -32,7 +32,6 @@ class ModelShape:
 
     @property
     def keys(self) -> tuple[range, ...]:
-        """The keys of each segment."""
         return key_ranges(tuple(len(segment.sizes) for segment in self.segments))
 
     @property

@@ -102,6 +102,31 @@ def measured() -> list[dict[str, Any]]:
     return [*records, {"kind": "bring_up", "seconds": up}]
 
 
+def read_back() -> list[str]:
+    """What is wrong with the settings of links that were changed behind the Plan's back, one after another."""
+    from testbed.errors import NetworkMismatch
+
+    messages = []
+    with emulation(plan({("dc0", "dc1"): {"loss": 0.01, "loss_burst_packets": 3.0, "corruption": 0.001}})) as net:
+        assert net.shaper is not None
+        net.shaper.verify()
+        for what, value in (("rate", 10e6), ("delay", 0.05), ("loss", 0.02)):
+            getattr(net.shaper, f"set_{what}")("dc0>dc1", value)
+            try:
+                net.shaper.verify()
+            except NetworkMismatch as error:
+                messages.append(str(error))
+            net.shaper.set_rate("dc0>dc1", net.plan.network.links[0].rate_bps)
+            net.shaper.apply_plan()
+    return messages
+
+
+def lost_numbers(burst: float) -> list[int]:
+    """Which of 3000 numbered datagrams are lost."""
+    got = set(_numbers({"loss": 0.05, "loss_burst_packets": burst}, 3000))
+    return [number for number in range(3000) if number not in got]
+
+
 def refused() -> list[str]:
     """A network whose links were changed behind the Plan's back does not pass ``measure``."""
     from testbed.errors import NetworkMismatch
@@ -244,23 +269,26 @@ def reordered(share: float, jitter_s: float = 0.0) -> list[int]:
 
 def bursts(burst: float) -> list[int]:
     """Lengths of the gaps among numbered datagrams on a link that loses a tenth of them."""
-    link = {"rate_bps": 200e6, "loss": 0.1, "loss_burst_packets": burst, "queue_bytes": 1_000_000}
-    with emulation(plan({("dc0", "dc1"): link})) as net:
+    got = [-1, *_numbers({"loss": 0.1, "loss_burst_packets": burst}, 20_000)]
+    return [after - before - 1 for before, after in pairwise(got) if after > before + 1]
+
+
+def _numbers(link: dict[str, float], count: int) -> list[int]:
+    """Send numbered datagrams over a link; return the numbers that arrive."""
+    with emulation(plan({("dc0", "dc1"): link | {"rate_bps": 200e6, "queue_bytes": 1_000_000}})) as net:
         receiver = socket_on(net, "dc1/worker0", socket.SOCK_DGRAM)
         receiver.bind((net.address("dc1/worker0"), 9999))
-        receiver.settimeout(0.5)
         sender = socket_on(net, "dc0/worker0", socket.SOCK_DGRAM)
-        got = [-1]
+        got: list[int] = []
         with sender, receiver:
-            for first in range(0, 20_000, 50):
+            for first in range(0, count, 50):  # the receiver's buffer does not hold all of them
                 for number in range(first, first + 50):
                     sender.sendto(number.to_bytes(2, "big"), receiver.getsockname())
-                time.sleep(0.002)
-                receiver.setblocking(False)
-                with suppress(BlockingIOError):
+                receiver.settimeout(0.002 if first + 50 < count else 0.5)
+                with suppress(TimeoutError):
                     while True:
                         got.append(int.from_bytes(receiver.recv(2), "big"))
-        return [after - before - 1 for before, after in pairwise(got) if after > before + 1]
+        return got
 
 
 def duplicated(share: float) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import struct
 import time
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pytest
@@ -22,19 +23,20 @@ from emulation.settings import settings, window_share
 from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
 from emulation.shaping.install import delay_line_settings, delay_lines, link_specs, netem_lines, refuse_unsupported
 from emulation.shaping.line import Line
-from emulation.shaping.loss import LossModel
-from emulation.shaping.path import Path, netem_options, netem_text
-from emulation.shaping.table import PARTS_PER_BILLION, DelayField, DelayTable
+from emulation.shaping.loss import Fate, PacketFates, change_seed, kernel_random
+from emulation.shaping.path import Path, as_netem, netem_options, netem_text
+from emulation.shaping.table import PARTS_PER_BILLION, DelayField, DelayTable, set_path
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.plan.model import Series, TransportPlan
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 
 MS = 1_000_000
+KERNEL_DRAWS = [1976660935, 2350886939, 2896332784, 2170846020]
 
 
 @pytest.fixture
 def line() -> Line:
-    return Line(DelayTable.create(1).row(0), seed=1)
+    return Line(DelayTable.create(1).row(0), seed="1")
 
 
 def test_a_line_releases_when_the_delay_has_passed(line: Line) -> None:
@@ -69,38 +71,50 @@ def test_lateness_is_counted(line: Line) -> None:
 
 
 def test_lost_packets_never_come_out(line: Line) -> None:
-    line.cells[DelayField.LOSS_PPB] = PARTS_PER_BILLION // 4
+    set_path(line.cells, Path(loss=0.25))
     lost: list[int] = []
     for first in range(0, 20_000, 10):
         lost += line.arrive(range(first, first + 10), first)
     assert line.cells[DelayField.LOST] == len(lost) == pytest.approx(5_000, abs=250)
     assert sum(count for _, _, count in line.waiting) == 20_000 - len(lost)
     assert not set(lost) & {last for _, last, _ in line.waiting}
-    line.cells[DelayField.LOSS_PPB] = PARTS_PER_BILLION
+    set_path(line.cells, Path(loss=1.0))
     assert line.arrive([1, 2], 0) == [1, 2]
 
 
-def test_random_loss_is_seeded() -> None:
-    def pattern(seed: int) -> list[bool]:
-        model = LossModel(seed, 0.1)
-        return [model.lost() for _ in range(1000)]
+def test_draws_are_those_of_the_kernel() -> None:
+    """The values are those of ``prandom_seed_state`` and ``prandom_u32_state`` of Linux 7.3, compiled and run."""
+    draw = kernel_random(0x0123456789ABCDEF)
+    assert [draw() for _ in range(4)] == KERNEL_DRAWS
 
-    assert pattern(1) == pattern(1) != pattern(2)
+
+def fates(path: Path, seed: int, count: int) -> list[Fate]:
+    fates_of = PacketFates(path, seed)
+    return [fates_of.next() for _ in range(count)]
+
+
+def test_random_loss_is_seeded() -> None:
+    path = Path(loss=0.1, reordering=0.1)
+    assert fates(path, 1, 1000) == fates(path, 1, 1000) != fates(path, 2, 1000)
+    assert len({change_seed(link, change) for link in ("a", "b") for change in (1, 2)}) == 4
 
 
 @pytest.mark.parametrize(("loss", "burst"), [(0.02, 1.0), (0.02, 4.0), (0.1, 10.0)])
 def test_bursts_have_their_length_and_loss_its_share(loss: float, burst: float) -> None:
-    model = LossModel(3, loss, burst)
-    lost = [model.lost() for _ in range(200_000)]
+    lost = [fate is Fate.LOST for fate in fates(Path(loss=loss, burst=burst), 3, 200_000)]
     runs = [len(list(group)) for bad, group in itertools.groupby(lost) if bad]
     assert sum(lost) / len(lost) == pytest.approx(loss, rel=0.1)
     assert sum(runs) / len(runs) == pytest.approx(burst if burst > 1 else 1 / (1 - loss), rel=0.1)
 
 
-@pytest.mark.parametrize("loss", [-0.1, 1.5])
-def test_a_loss_is_a_share(loss: float) -> None:
-    with pytest.raises(ValueError, match="share between 0 and 1"):
-        LossModel(1, loss)
+def test_a_change_of_a_link_begins_a_sequence_of_its_own() -> None:
+    def lost_after(changes: int) -> list[int]:
+        line = Line(DelayTable.create(1).row(0), seed="a>b")
+        for _ in range(changes):
+            set_path(line.cells, Path(loss=0.1))
+        return line.arrive(range(1000), 0)
+
+    assert lost_after(1) == lost_after(1) != lost_after(2)
 
 
 def test_a_timeline_repeats_and_starts_anywhere() -> None:
@@ -247,7 +261,7 @@ def test_a_floods_rate_leaves_the_burst_out() -> None:
 
 
 def test_packets_that_overtake_are_neither_delayed_nor_waited_for(line: Line) -> None:
-    line.cells[DelayField.DELAY_NS], line.cells[DelayField.REORDER_PPB] = 20 * MS, PARTS_PER_BILLION // 4
+    set_path(line.cells, Path(delay_s=0.02, reordering=0.25))
     early = 0
     for first in range(1, 20_000, 10):
         assert line.arrive(range(first, first + 10), first) == []
@@ -255,20 +269,18 @@ def test_packets_that_overtake_are_neither_delayed_nor_waited_for(line: Line) ->
         assert not line.waiting or line.waiting[-1][1] not in line.early
     assert early == pytest.approx(5_000, abs=250)
     assert sum(count for _, _, count in line.waiting) == 20_000 - early
-    line.cells[DelayField.LOSS_PPB] = PARTS_PER_BILLION
+    set_path(line.cells, Path(delay_s=0.02, reordering=0.25, loss=1.0))
     assert line.arrive([1, 2], 0) == [1, 2] and line.early == []  # a link that is down lets nothing pass
 
 
 def test_spoilt_packets_are_lost_beside_the_others() -> None:
-    table = DelayTable.create(1)
-    line = Line(table.row(0), seed=1)
-    line.cells[DelayField.CORRUPT_PPB] = PARTS_PER_BILLION // 5
-    line.cells[DelayField.LOSS_PPB], line.cells[DelayField.BURST_MILLI] = PARTS_PER_BILLION // 10, 4000
-    lost = line.arrive(range(20_000), 0)
+    line = Line(DelayTable.create(1).row(0), seed="1")
+    set_path(line.cells, Path(loss=0.1, burst=4.0, corruption=0.2))
+    lost = line.arrive(range(6_000), 0)
     assert len(set(lost)) == len(lost) == line.cells[DelayField.LOST]
-    assert len(lost) == pytest.approx(20_000 * (1 - 0.9 * 0.8), rel=0.05)
-    line.cells[DelayField.CORRUPT_PPB] = 0
-    assert len(line.arrive(range(20_000), 0)) == pytest.approx(2_000, rel=0.15)
+    assert len(lost) == pytest.approx(6_000 * (1 - 0.9 * 0.8), rel=0.05)
+    set_path(line.cells, Path(loss=0.1, burst=4.0))
+    assert len(line.arrive(range(6_000), 0)) == pytest.approx(600, rel=0.2)
 
 
 def test_a_link_goes_down_and_up_and_keeps_its_loss() -> None:
@@ -311,7 +323,7 @@ def test_netems_arguments_and_structures() -> None:
         " corrupt 0.1000000% duplicate 0.2000000% reorder 25.0000000% gap 1"
     )
     assert netem_text(Path(delay_s=0.001, loss=0.05)) == "delay 1000us rate 34359738352bit loss random 5.0000000%"
-    kinds = dict(netem_options(path, 1000, 15.625))
+    kinds = dict(netem_options(path, 1000, 15.625, 7))
     ticks, limit, loss, gap, duplicate, jitter = struct.unpack("=IIIIII", kinds[0])
     assert (ticks, limit, loss, gap, jitter) == (312_500, 1000, 0, 1, 0)
     assert duplicate / 0xFFFFFFFF == pytest.approx(0.002)
@@ -320,7 +332,19 @@ def test_netems_arguments_and_structures() -> None:
     assert struct.unpack("=II", kinds[3])[0] / 0xFFFFFFFF == pytest.approx(0.25)
     model = struct.unpack_from("=HHIIII", kinds[5])
     assert model[:2] == (20, 2) and model[2] / model[3] == pytest.approx(0.01 / 0.99) and model[4:] == (0, 0)
-    assert struct.unpack("=IIIIII", dict(netem_options(Path(loss=1.0, burst=4.0), 1, 1.0))[0])[2] == 0xFFFFFFFF
+    assert struct.unpack("=IIIIII", dict(netem_options(Path(loss=1.0, burst=4.0), 1, 1.0, 7))[0])[2] == 0xFFFFFFFF
+    assert struct.unpack("=Q", kinds[14]) == (7,)
+    assert asdict(as_netem(path)) == pytest.approx(asdict(path), rel=1e-7)
+    assert as_netem(Path(delay_s=0.02, loss=0.9, burst=2.0)).loss == pytest.approx(2 / 3), "no state is left sooner"
+
+
+@pytest.mark.parametrize("wires", [False, True])
+def test_the_ends_of_a_wan_link_know_each_others_hardware_address(wires: bool) -> None:
+    layout = lay_out(plan({("dc0", "dc1"): {}}), wires=wires)
+    ends = ["\n".join(address_lines(layout, vertex, "")) for vertex in ("dc0", "dc1")]
+    for mine, others in (ends, ends[::-1]):
+        address = re.search(r"wan0 address (\S+)", others)
+        assert address and f" lladdr {address[1]} dev wan0 nud permanent" in mine
 
 
 @pytest.mark.parametrize("wires", [False, True])

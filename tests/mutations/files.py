@@ -58,6 +58,11 @@ MUTATIONS: dict[str, Mutation] = {
     "rounds that cannot be told apart are ranked": Mutation(
         "analysis.validation:_order", edit(" * differs", ""), ("tests/analysis/test_validation.py",)
     ),
+    "the headline evaluates models of one data centre": Mutation(
+        "analysis.studies.experiments.headline:sweeps",
+        edit("{**STACKS[stack], **size}", '{**STACKS[stack], **size, "training.evaluate_every": "1"}'),
+        ("tests/analysis/test_studies.py::test_the_headline_evaluates_models_that_all_data_centres_have_averaged",),
+    ),
     "a technique is judged by the seeds that reached the target": Mutation(
         "analysis.studies.verdicts.comparison:factors",
         edit("missing = int(ours[column].isna().sum())", "ours, missing = ours.dropna(subset=[column]), 0"),
@@ -113,7 +118,20 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.results.events:_EventFile.append", edit(">= self._due_s", ">= 1e9"), EVENTS
     ),
     "the last events of a simulation are not encoded": Mutation(
-        "testbed.results.events:_EventFile._flush", edit("if self._events:", "if False:"), EVENTS
+        "testbed.results.events:_EventFile._flush", edit("if self.events:", "if False:"), EVENTS
+    ),
+    "the events of a simulation are kept to its end": Mutation(
+        "testbed.results.events:_EventFile.encode", always(None), EVENTS
+    ),
+    "a large Plan is looked through for infinity": Mutation(
+        "testbed.plan.model:from_json",
+        edit("msgspec.json.decode(text, type=Plan)", "msgspec.convert(_without_null(msgspec.json.decode(text)), Plan)"),
+        ("tests/plan/test_build.py",),
+    ),
+    "a tensor without memory brings sympy": Mutation(
+        "testbed.buffers:empty_like",
+        edit("torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)", "torch.empty_like(tensor)"),
+        ("tests/units/test_buffers.py",),
     ),
     "a new process of a node writes on in the part of the one before": Mutation(
         "testbed.results.events:_EventFile._new_part", edit("exist_ok=False", "exist_ok=True"), EVENTS
@@ -236,7 +254,15 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "late packets are not counted": Mutation("emulation.shaping.line:LATE_NS", instead(1 << 60), LINE),
     "emulated losses have no bursts": Mutation(
-        "emulation.shaping.loss:LossModel.set", lambda before: lambda self, loss, burst=1.0: before(self, loss), LINE
+        "emulation.shaping.loss:PacketFates.__init__",
+        edit("self._bursty, self._bad = path.bursty", "self._bursty, self._bad = False"),
+        LINE,
+    ),
+    "a link's packets are drawn in another way than the kernel's": Mutation(
+        "emulation.shaping.loss:kernel_random", edit("<< 18", "<< 17"), LINE
+    ),
+    "every change of a link repeats the same losses": Mutation(
+        "emulation.shaping.loss:change_seed", edit("/{change}", ""), LINE
     ),
     "the command always ends well": Mutation(
         "testbed.cli.main:_report", lambda before: lambda *of: before(*of) and 0, ("tests/cli/test_command.py",)

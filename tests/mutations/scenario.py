@@ -84,9 +84,9 @@ MUTATIONS: dict[str, Mutation] = {
         edit("offset_s % trace.period_s", "0.0"),
         ("tests/topologies/test_traces.py",),
     ),
-    "resampled traces lose the rest of a step": Mutation(
+    "resampled traces take all steps as equally long": Mutation(
         "topologies.traces.change:resampled",
-        edit("max(0.0, upto - now)", "step_s"),
+        edit("spans * trace.values", "trace.values"),
         ("tests/topologies/test_traces.py",),
     ),
     "a fat tree has one path between racks": Mutation(

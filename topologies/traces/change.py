@@ -7,6 +7,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from testbed.errors import ScenarioError
 from topologies.traces.model import LIMITS, MAX_LENGTH_S, MAX_POINTS, Trace, rate_or_outage
 
@@ -58,9 +61,11 @@ def sped_up(trace: Trace, speed: float) -> Trace:
 
 def steps_of(trace: Trace) -> Iterator[tuple[float, float]]:
     """Yield (duration in s, value) of every step of one period."""
-    ends = (*trace.times_s[1:], trace.length_s)
-    for start, end, value in zip(trace.times_s, ends, trace.values, strict=True):
-        yield end - start, value
+    yield from zip(_durations_s(trace).tolist(), trace.values, strict=True)
+
+
+def _durations_s(trace: Trace) -> NDArray[np.float64]:
+    return np.diff([*trace.times_s, trace.length_s])
 
 
 def resampled(trace: Trace, step_s: float) -> Trace:
@@ -71,21 +76,10 @@ def resampled(trace: Trace, step_s: float) -> Trace:
     steps = trace.length_s / step_s
     if not 0 < steps <= MAX_POINTS:
         raise ScenarioError(f"{steps:g} steps of {step_s:g} s, allowed {MAX_POINTS} (choose longer steps)")
-    count = math.ceil(round(steps, 9))
-    edges = [min(number * step_s, trace.length_s) for number in range(count + 1)]
-    sums = [0.0] * count
-    number, now = 0, 0.0
-    for duration_s, value in steps_of(trace):
-        end = now + duration_s
-        while number < count:
-            upto = min(end, edges[number + 1])
-            sums[number] += value * max(0.0, upto - now)
-            now = upto
-            if end < edges[number + 1]:
-                break
-            number += 1
-        now = end
-    values = tuple(total / (b - a) for total, a, b in zip(sums, edges, edges[1:], strict=False))
+    edges = np.minimum(np.arange(math.ceil(round(steps, 9)) + 1) * step_s, trace.length_s)
+    knots, spans = np.array([*trace.times_s, trace.length_s]), _durations_s(trace)
+    integral = np.interp(edges, knots, np.cumsum([0.0, *(spans * trace.values)]))
+    values = tuple((np.diff(integral) / np.diff(edges)).clip(min=0).tolist())
     return replace(trace, times_s=tuple(round(edge, 6) for edge in edges[:-1]), values=values)
 
 
@@ -110,26 +104,16 @@ class Summary:
 
 def summary(trace: Trace) -> Summary:
     """Return the statistics of a trace."""
-    steps = list(steps_of(trace))
-    total = math.fsum(duration for duration, _ in steps)
-    mean = math.fsum(duration * value for duration, value in steps) / total
-    square = math.fsum(duration * (value - mean) ** 2 for duration, value in steps) / total
-    pairs = list(zip(trace.values, trace.values[1:], strict=False))
-    changes = math.fsum(abs(b - a) for a, b in pairs) / len(pairs) / mean if pairs and mean else 0.0
-    ordered = sorted(steps, key=lambda step: step[1])
-    loops, middle = math.isfinite(trace.period_s), sorted(duration for duration, _ in steps)[len(steps) // 2]
-    p5, half, p95 = (_quantile(ordered, total, share) for share in (0.05, 0.5, 0.95))
-    least, most, deviation = ordered[0][1], ordered[-1][1], math.sqrt(square)
-    longest = max(duration for duration, _ in steps)
+    durations_s, values = _durations_s(trace), np.array(trace.values)
+    mean = float(np.average(values, weights=durations_s))
+    deviation = math.sqrt(np.average((values - mean) ** 2, weights=durations_s))
+    order = values.argsort(kind="stable")
+    passed_s = durations_s[order].cumsum()
+    p5, half, p95 = values[order][np.searchsorted(passed_s, passed_s[-1] * np.array((0.05, 0.5, 0.95)))].tolist()
     return Summary(
-        len(steps), trace.length_s, loops, middle, longest, mean, deviation, least, p5, half, p95, most, changes
-    )
-
-
-def _quantile(ordered: list[tuple[float, float]], total: float, share: float) -> float:
-    passed = 0.0
-    for duration, value in ordered:
-        passed += duration
-        if passed >= share * total:
-            return value
-    return ordered[-1][1]
+        steps=len(values), length_s=trace.length_s, loops=math.isfinite(trace.period_s),
+        step_s=float(np.quantile(durations_s, 0.5, method="higher")), longest_s=float(durations_s.max()),
+        mean=mean, deviation=deviation, least=float(values.min()), p5=p5, median=half, p95=p95,
+        most=float(values.max()),
+        changes=float(np.abs(np.diff(values)).mean()) / mean if len(values) > 1 and mean else 0.0,
+    )  # fmt: skip

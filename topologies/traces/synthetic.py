@@ -71,7 +71,6 @@ class Levels:
             yield "levels", f"expected numbers in [0, 1000], got '{self.levels}'", "e.g. '1 0.5 0.25'"
 
     def steps(self, _: Random) -> tuple[Steps, float]:
-        """See ``Constant``."""
         levels = [parse_float(level) for level in self.levels.split()]
         return [(number * self.every, level) for number, level in enumerate(levels)], len(levels) * self.every
 
@@ -113,7 +112,6 @@ class Walk(_Ranged):
         return self.length, self.step
 
     def steps(self, random: Random) -> tuple[Steps, float]:
-        """See ``Constant``."""
         low, high = math.log(self.low), math.log(self.high)
         now = (low + high) / 2
         steps: Steps = []
@@ -138,7 +136,6 @@ class Markov(_Ranged):
         return self.length, (self.mean_high + self.mean_low) / 4
 
     def steps(self, random: Random) -> tuple[Steps, float]:
-        """See ``Constant``."""
         now, at_high = 0.0, True
         steps: Steps = []
         while now < self.length and len(steps) < MAX_POINTS:
@@ -162,7 +159,6 @@ class Redraw(_Ranged):
         return self.length, self.step
 
     def steps(self, random: Random) -> tuple[Steps, float]:
-        """See ``Constant``."""
         return [(t, random.uniform(self.low, self.high)) for t in _times(self.length, self.step)], self.length
 
 

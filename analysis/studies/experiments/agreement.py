@@ -53,8 +53,8 @@ def claims(found: Results) -> Claims:
     table = found.curves.pivot_table(index=["variant", "seed", "at_round"], columns="back_end", values="at_accuracy")
     if {"emulate", "simulate"} <= set(table.columns):
         largest = (table["emulate"] - table["simulate"]).abs().groupby("variant").max()
-        told = ", ".join(f"{name} {100 * value:.1f}" for name, value in largest.items())
-        yield decided("the largest difference on the way is stated (points)", told, True)
+        measured = ", ".join(f"{name} {100 * value:.1f}" for name, value in largest.items())
+        yield decided("the largest difference on the way is stated (points)", measured, True)
 
 
 STUDY = Study(

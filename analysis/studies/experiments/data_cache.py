@@ -46,9 +46,9 @@ def claims(found: Results) -> Claims:
     yield decided("all end with equal bits", f"{digests.nunique()} of {len(digests)} differ", digests.nunique() == 1)
     last = found.curves["round"] >= 2 / 3 * found.curves["round"].max()
     late = found.curves[last].groupby("variant")["duration_s"].mean()
-    told = ", ".join(f"{name} {value:.3f} s" for name, value in late.items())
+    measured = ", ".join(f"{name} {value:.3f} s" for name, value in late.items())
     warm = late["cache, cold"] < 1.1 * late["all in memory"]
-    yield decided("once warm, a round is as short as with all samples in memory (10 %)", told, bool(warm))
+    yield decided("once warm, a round is as short as with all samples in memory (10 %)", measured, bool(warm))
 
 
 STUDY = Study(

@@ -44,8 +44,8 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
 def claims(found: Results) -> Claims:
     size = found.rows(sweep="size", variant="DGT")
     lossy, clean = (size[size["loss"] == loss].groupby("model_kb")["mean_gain"].mean() for loss in (MARK, 0.0))
-    told = ", ".join(f"{kb:.0f} kB {gain:.1%}" for kb, gain in lossy.items())
-    yield decided("at 1 % loss the gain grows with the model", told, lossy.is_monotonic_increasing,
+    measured = ", ".join(f"{kb:.0f} kB {gain:.1%}" for kb, gain in lossy.items())
+    yield decided("at 1 % loss the gain grows with the model", measured, lossy.is_monotonic_increasing,
                   "a larger model gained less than a smaller one")  # fmt: skip
     yield exactly("at 1 % loss the largest model's rounds are 15 to 40 % shorter", float(lossy.iloc[-1]), 0.15, 0.40)
     yield exactly("without loss the difference is at most 3 % at every size", float(clean.abs().max()), 0, 0.03)

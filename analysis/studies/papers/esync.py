@@ -58,11 +58,11 @@ def _crossover(found: Results) -> Claim:
     late = [a - b for a, b in zip(_at(rows, "ESync", end_s), _at(rows, "ASGD", end_s), strict=True)]
     early = [a - b for a, b in zip(_at(rows, "ASGD", end_s / 5), _at(rows, "ESync", end_s / 5), strict=True)]
     first, last = between("", early, 0, 1), between("", late, 0, 1)
-    told = f"ASGD - ESync early: {first.measured}; ESync - ASGD late: {last.measured}"
+    measured = f"ASGD - ESync early: {first.measured}; ESync - ASGD late: {last.measured}"
     verdicts = {first.verdict, last.verdict}
     verdict = FAIL if FAIL in verdicts else PASS if verdicts == {PASS} else UNRESOLVED
     claim = "split by class: ASGD leads early, ESync in the end"
-    return Claim(claim, told, verdict, "" if verdict == PASS else "both differences must be above 0")
+    return Claim(claim, measured, verdict, "" if verdict == PASS else "both differences must be above 0")
 
 
 def _at(rows: pd.DataFrame, variant: str, time_s: float) -> list[float]:

@@ -71,8 +71,8 @@ def claims(found: Results) -> Claims:
         if name != FLAT:
             curve = times[times["variant"] == name].sort_values("rate_mbps")["speed_up"].tolist()
             falls = all(after <= before * 1.02 for before, after in pairwise(curve))
-            told = ", ".join(f"{value:.3g}" for value in curve)
-            yield decided(f"{name}: speed-up falls as the WAN gets faster", told, falls)
+            measured = ", ".join(f"{value:.3g}" for value in curve)
+            yield decided(f"{name}: speed-up falls as the WAN gets faster", measured, falls)
             yield exactly(f"{name}: at most 1.1 at {high:g} Mbit/s", curve[-1], 0.0, 1.1, " times")
     best = times[times["rate_mbps"] <= 20].sort_values("speed_up").iloc[-1]
     which = f"{best['variant']}, {best['rate_mbps']:g} Mbit/s"

@@ -60,10 +60,10 @@ def claims(found: Results) -> Claims:
             yield exactly(f"{model}: at most 3 % at the {end} rate, {rate:g} Gbit/s", float(gains[rate]), -0.03, 0.03)
     yield exactly("the VGG-like model gains more than the ResNet", most["alexnet"] / most["resnet50"], 1, unit=" times")
     speed = found.rows(sweep="slice").set_index("slice_bytes")["speed"].sort_index()
-    told = ", ".join(f"{size / 1e6:g} MB {value:.4g}" for size, value in speed.items())
+    measured = ", ".join(f"{size / 1e6:g} MB {value:.4g}" for size, value in speed.items())
     inside = bool(speed.index[0] < speed.idxmax() < speed.index[-1])
     claim = "the best slice is neither the smallest nor the largest"
-    yield decided(claim, told, inside, "the best here lies at an end of the range")
+    yield decided(claim, measured, inside, "the best here lies at an end of the range")
 
 
 def _speed(model: str, title: str) -> Panel:

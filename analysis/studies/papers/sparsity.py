@@ -97,11 +97,11 @@ def _crossover(found: Results) -> Claim:
     table = found.rows(sweep="time").pivot_table(index="rate_mbps", columns="variant", values="round_time_s")
     wins = table.index[table["dense"] <= table["Bi-Sparse"]]
     claim = "dense wins above a reported rate"
-    told = ", ".join(f"{rate:g} Mbit/s: {row['dense'] / row['Bi-Sparse']:.3g}" for rate, row in table.iterrows())
+    measured = ", ".join(f"{rate:g} Mbit/s: {row['dense'] / row['Bi-Sparse']:.3g}" for rate, row in table.iterrows())
     if len(wins):
-        return decided(claim, f"from {min(wins):g} Mbit/s (dense/Bi-Sparse {told})", True)
+        return decided(claim, f"from {min(wins):g} Mbit/s (dense/Bi-Sparse {measured})", True)
     why = "dense never won at these rates"
-    return unresolved(claim, why, f"dense/Bi-Sparse: {told}")
+    return unresolved(claim, why, f"dense/Bi-Sparse: {measured}")
 
 
 STUDY = Study(

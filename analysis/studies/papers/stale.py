@@ -90,17 +90,19 @@ def _interior(found: Results) -> Claim:
     claim = "SSP: the best staleness bound is neither 0 nor the largest"
     times = {bound: found.of("time_to_target_s", series="SSP", bound=bound) for bound in BOUNDS}
     means = {bound: mean_of(values) for bound, values in times.items() if values}
-    told = ", ".join(f"s={bound}: {mean.value:.3g} s" for bound, mean in means.items()) or "no run reached the target"
+    measured = (
+        ", ".join(f"s={bound}: {mean.value:.3g} s" for bound, mean in means.items()) or "no run reached the target"
+    )
     if len(means) < 3:
-        return unresolved(claim, "too few bounds reached the target", told)
+        return unresolved(claim, "too few bounds reached the target", measured)
     if len({mean.count for mean in means.values()}) > 1:
-        return unresolved(claim, "not every seed reached the target at every bound", told)
+        return unresolved(claim, "not every seed reached the target at every bound", measured)
     best = min(means, key=lambda bound: means[bound].value)
     if best in (min(means), max(means)):
-        return unresolved(claim, f"the best here is s={best}, at an end of the range", told)
+        return unresolved(claim, f"the best here is s={best}, at an end of the range", measured)
     apart = all(end.value - means[best].value > (end.half_width**2 + means[best].half_width ** 2) ** 0.5
                 for end in (means[min(means)], means[max(means)]))  # fmt: skip
-    return decided(claim, told, True) if apart else unresolved(claim, "intervals overlap: more seeds", told)
+    return decided(claim, measured, True) if apart else unresolved(claim, "intervals overlap: more seeds", measured)
 
 
 def _mixed(axes: Axes, found: Results) -> None:

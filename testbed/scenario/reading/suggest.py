@@ -22,6 +22,13 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"did you mean '{nearest}'?" if near else ""
 
 
+def nearest_or_all(word: str, known: Iterable[str], most: int | None = None) -> str:
+    """Return ``suggestion``, or where no word is near ``one of`` the first ``most`` (or all) of them."""
+    words = list(known)
+    more = ", …" if most and len(words) > most else ""
+    return suggestion(word, words) or f"one of {', '.join(words[:most])}{more}"
+
+
 def edit_distance(first: str, second: str) -> int:
     """Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours cost one."""
     rows = [list(range(len(second) + 1))]

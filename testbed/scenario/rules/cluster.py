@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.scenario.reading.suggest import suggestion
+from testbed.scenario.reading.suggest import nearest_or_all
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import Found
 from testbed.scenario.schema import Scenario
@@ -16,9 +16,7 @@ def machines_are_of_data_centers(scenario: Scenario) -> Found:
     for name in scenario.cluster.data_centers:
         if name not in known:
             place = ("cluster", "data_centers", name)
-            yield Violation(
-                place, f"there is no data centre '{name}'", suggestion(name, known) or f"one of {', '.join(known)}"
-            )
+            yield Violation(place, f"there is no data centre '{name}'", nearest_or_all(name, known))
 
 
 def advertised_nodes_have_ports(scenario: Scenario) -> Found:

@@ -59,10 +59,7 @@ def modelled_compute_is_simulated(scenario: Scenario) -> Found:
 def measured_pace_needs_real_time(scenario: Scenario) -> Found:
     if scenario.run.on != "exact" or is_scripted(scenario) or scenario.is_program:
         return
-    sites = scenario.topology.data_centers
-    of_workers = (device for site in sites for device in site.worker_devices.values())
-    given = [scenario.device, *(site.device for site in sites), *of_workers]
-    if any(getattr(device, "pace", None) == "measured" for device in given):
+    if "measured" in _given(scenario, "pace"):
         yield Violation(
             ("device", "pace"),
             "'measured' steps take no time in an exact run, where only what waits takes time",
@@ -98,11 +95,15 @@ def layers_are_computed_whole(scenario: Scenario) -> Found:
 
 
 def _on_gpus(scenario: Scenario) -> bool:
+    return bool(_given(scenario, "kind", "server_device") - {"cpu"})
+
+
+def _given(scenario: Scenario, *keys: str) -> set[str]:
+    """Return what is written for these keys of ``device``, for all workers, for a data centre or for one worker."""
     sites = scenario.topology.data_centers
     of_workers = (device for site in sites for device in site.worker_devices.values())
-    given = [scenario.device, *(site.device for site in sites), *of_workers]
-    kinds = [getattr(device, key, None) for device in given for key in ("kind", "server_device")]
-    return any(kind not in (None, "cpu") for kind in kinds)
+    devices = [scenario.device, *(site.device for site in sites), *of_workers]
+    return {value for device in devices for key in keys if (value := getattr(device, key, None)) is not None}
 
 
 def real_compute_needs_values(scenario: Scenario) -> Found:

@@ -6,7 +6,7 @@ from collections import Counter
 
 from testbed.policy.order import ORDERS
 from testbed.scenario.paradigms import PARADIGMS
-from testbed.scenario.reading.suggest import suggestion
+from testbed.scenario.reading.suggest import nearest_or_all
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import Found, kinds, tiers_of
 from testbed.scenario.schema import Scenario
@@ -53,8 +53,8 @@ def background_ends_exist(scenario: Scenario) -> Found:
     for index, traffic in enumerate(scenario.background):
         for key, end in (("from", traffic.source), ("to", traffic.target)):
             if end not in known:
-                hint = suggestion(end, known) or f"one of {', '.join(known)}"
-                yield Violation(("background", index, key), f"no data centre named '{end}'", hint)
+                place, hint = ("background", index, key), nearest_or_all(end, known)
+                yield Violation(place, f"no data centre named '{end}'", hint)
 
 
 def _count_nodes(topology: Topology) -> Counter[str]:

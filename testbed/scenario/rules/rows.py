@@ -41,7 +41,7 @@ def _unfit(scenario: Scenario) -> Iterator[tuple[str, str]]:
     elif training.compute == "modelled":
         yield "which rows a batch needs follows from samples, and nothing is computed here", "'compute: real'"
     elif training.loading.declared.loads:
-        problem = "which rows the next batch needs is told before that batch is loaded"
+        problem = "workers say which rows the next batch needs before that batch is loaded"
         yield problem, f"loading: {kinds(LOADINGS, lambda loading: not loading.loads)}"
     yield from _of_transfer(scenario)
     if pushed(scenario) is not Contribution.GRADIENT or updates_on_workers(scenario):

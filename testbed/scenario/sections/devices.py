@@ -41,7 +41,7 @@ class Slowdown(Section):
     points: tuple[SlowdownPoint, ...] = ()
     """Times and factors; the first time is 0 s."""
     repeat_after: Annotated[float | None, DURATION] = None
-    """Start again after so long; otherwise the last factor stays."""
+    """Time after which it starts again; by default the last factor stays."""
 
     def _violations(self) -> Iterable[Violation]:
         if not self.points:

@@ -53,7 +53,7 @@ class Fault(Section):
     link: Annotated[str | None, TEXT] = None
     """The link that it hits, by direction: 'virginia>tokyo'; 'virginia<>tokyo' is both; with '*', all that match."""
     pick: Annotated[int | None, integer(1, 1000)] = None
-    """Hit only so many of those that match, drawn by the seed."""
+    """How many of those that match are hit, drawn by the seed; by default all."""
     at: Annotated[float | None, INSTANT] = None
     """Time since the start of training."""
     sometime: Annotated[Window | None, NULLABLE] = None

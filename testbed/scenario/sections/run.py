@@ -127,9 +127,9 @@ class Recovery(Section):
     on_failure: Annotated[str, one_of("abort", "continue", "restart")] = "abort"
     """abort: the run fails. continue: the others go on. restart: all go back to the last checkpoint."""
     max_restarts: Annotated[int, integer(0, 10_000)] = 3
-    """restart: at most so often."""
+    """restart: how often at most."""
     delay: Annotated[float, INSTANT] = 1.0
-    """restart: so long after the loss."""
+    """restart: time from the loss to the restart."""
     replicas: Annotated[int, integer(0, 1)] = 0
     """continue: nodes that repeat every update of the global server, and take its place when it is lost."""
     on_nan: Annotated[str, one_of("abort", "skip", "ignore")] = "abort"

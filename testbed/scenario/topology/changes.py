@@ -16,7 +16,7 @@ from testbed.scenario.reading.axes import kind_of
 from testbed.scenario.reading.files import beside
 from testbed.scenario.reading.quantities import BOOLEAN, DELAY, NAME, RATE, integer, number, one_of, refuse, text_of
 from testbed.scenario.reading.section import NULLABLE, ReadAs, Section
-from testbed.scenario.reading.suggest import suggestion
+from testbed.scenario.reading.suggest import nearest_or_all, suggestion
 from testbed.scenario.reading.violations import Violation, raise_found
 from testbed.scenario.topology.links import LINK_CHANGE, Link, LinkEnds, SiteName, changed, joined, one_way
 from testbed.scenario.topology.sites import SITE_CHANGE, DataCenter, Lan, NamedSite
@@ -48,7 +48,7 @@ def _read_use(value: Any, info: ValidationInfo) -> Used:
         return Used(name, topology_path(name), False)
     ending = Path(name).suffix.lower()
     if not ending:
-        raise refuse(f"'{name}' is no built-in topology", suggestion(name, BUILT_IN) or f"one of {', '.join(BUILT_IN)}")
+        raise refuse(f"'{name}' is no built-in topology", nearest_or_all(name, BUILT_IN))
     is_graph = info.data.get("reader") is not None or ending in endings()
     if not is_graph and ending not in _YAML:
         known = f"one of {', '.join((*endings(), *_YAML))}, or name a 'reader'"
@@ -122,30 +122,24 @@ def _checked(base: Topology, changed: dict[str, Any]) -> Topology:
 
 def _unknown_names(base: Topology, used: UsedTopology) -> Iterator[Violation]:
     sites = [site.name for site in base.data_centers]
-    vertices = [*sites, *base.routers]
     chosen = list(used.sites) if used.sites is not None else sites
     if used.sites is not None and not used.sites:
         yield Violation(("sites",), "is empty", "name at least one vertex")
     for index, name in enumerate(used.sites or ()):
         if name not in sites:
-            yield Violation(
-                ("sites", index), f"no data centre named '{name}'", suggestion(name, sites) or _some(vertices)
-            )
+            yield _no_site(("sites", index), name, sites)
     if used.central is not None and used.central not in chosen:
-        yield Violation(
-            ("central",), f"no data centre named '{used.central}'", suggestion(used.central, chosen) or _some(chosen)
-        )
+        yield _no_site(("central",), used.central, chosen)
     for index, change in enumerate(used.data_centers):
         if change.name not in chosen:
-            hint = suggestion(change.name, chosen) or _some(chosen)
-            yield Violation(("data_centers", index, "name"), f"no data centre named '{change.name}'", hint)
+            yield _no_site(("data_centers", index, "name"), change.name, chosen)
     if used.streams is not None and (base.about is None or base.about.streams != 1):
         problem = f"has no effect on '{used.use.name}', whose rates were not measured with one connection"
         yield Violation(("streams",), problem, "use hmc4 or aws11, or 'scale'")
 
 
-def _some(names: list[str]) -> str:
-    return f"one of {', '.join(names[:12])}{', …' if len(names) > 12 else ''}"
+def _no_site(at: tuple[str | int, ...], name: str, known: list[str]) -> Violation:
+    return Violation(at, f"no data centre named '{name}'", nearest_or_all(name, known, 12))
 
 
 def _with_sites(base: Topology, used: UsedTopology) -> Topology:

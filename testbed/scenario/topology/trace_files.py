@@ -62,11 +62,11 @@ class TraceFile(Section):
     speed: Annotated[float, _FACTOR] = 1.0
     """Divides the times: 60 makes an hour a minute."""
     offset: Annotated[float, INSTANT] = 0.0
-    """Begin so far into the trace."""
+    """Time in the trace at which it begins."""
     loop: Annotated[bool | None, BOOLEAN] = None
     """Start again at its end; the default is yes for Mahimahi, Pensieve, FCC and HSDPA, no for others."""
     repeat_after: Annotated[float | None, DURATION] = None
-    """Start again after so long (of the run's time)."""
+    """Time of the run after which it starts again."""
     source: Annotated[str | None, TEXT] = None
     """Where the numbers come from."""
 

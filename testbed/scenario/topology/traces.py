@@ -94,7 +94,7 @@ class LinkTrace(Section):
     model: Annotated[Technique | None, axis("trace model", SYNTHETIC)] = None
     """A seeded model instead of points; its values are multiples of the link's own."""
     repeat_after: Annotated[float | None, DURATION] = None
-    """Start again after so long; otherwise the last value stays."""
+    """Time after which it starts again; by default the last value stays."""
     source: Annotated[str | None, TEXT] = None
     """Where the numbers come from."""
 

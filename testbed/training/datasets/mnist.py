@@ -45,7 +45,7 @@ def _part(images_path: Path, labels_path: Path) -> tuple[Tensor, Tensor]:
 
 
 def read_idx(path: Path, dimensions: int) -> Tensor:
-    """Return the uint8 tensor of an IDX file. Raise ``ScenarioError`` unless it is one with so many dimensions."""
+    """Return the uint8 tensor of an IDX file. Raise ``ScenarioError`` unless it is one with ``dimensions``."""
     content = read_bytes(path)
     header = 4 + 4 * dimensions
     if content[:4] != bytes((0, 0, _UNSIGNED_BYTE, dimensions)) or len(content) < header:

@@ -59,7 +59,6 @@ class Lars(torch.optim.Optimizer):
 
 
 def norms_of(value: Tensor, gradient: Tensor) -> Norms:
-    """Return the norms of these tensors."""
     return Norms(torch.linalg.vector_norm(value).item(), torch.linalg.vector_norm(gradient).item())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from testbed.axes import option
+from testbed.axes import Axis, option
 from testbed.training.options.declarations import NOTHING, PROGRAM, RECORDS, SCRIPT, TEXT, DataDeclarations
 
 _ALL: dict[str, Any] = {"min": 0, "max": 10_000_000}
@@ -130,3 +130,23 @@ class UserProgramData(DataDeclarations):
     """The data of a user's program, if it has any."""
 
     gives: ClassVar[str] = PROGRAM
+
+
+DATASETS: Axis[Any] = Axis(
+    "data",
+    {
+        "digits": Digits,
+        "mnist": Mnist,
+        "fashion_mnist": FashionMnist,
+        "cifar10": Cifar10,
+        "text": Text,
+        "teacher": Teacher,
+        "tokens": SyntheticTokens,
+        "clicks": Clicks,
+        "movielens": MovieLens,
+        "none": NoData,
+        "script": ScriptData,
+        "user_program": UserProgramData,
+    },
+    base="testbed.training.datasets.base:DataSource",
+)

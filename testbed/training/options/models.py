@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from testbed.axes import option
+from testbed.axes import Axis, option
 from testbed.training.declared import DECLARED, declared_shape
 from testbed.training.options.declarations import (
     NOTHING,
@@ -149,3 +149,22 @@ class Declared(ModelDeclarations):
     @classmethod
     def size_bound_bytes(cls, options: Declared) -> int:
         return max(UNKNOWN_MODEL_BYTES, 4 * sum(declared_shape(**asdict(options)).sizes))
+
+
+MODELS: Axis[Any] = Axis(
+    "model",
+    {
+        "cnn": Cnn,
+        "lenet": LeNet,
+        "mlp": Mlp,
+        "resnet": ResNet,
+        "resnet50": ResNet50,
+        "vit": VisionTransformer,
+        "transformer": Transformer,
+        "recommender": Recommender,
+        "declared": Declared,
+        "script": Script,
+        "user_program": UserProgram,
+    },
+    base="testbed.training.models.base:Model",
+)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from testbed.axes import option
+from testbed.axes import Axis, option
 from testbed.training.options.declarations import OptimizerDeclarations
 
 SCHEDULES = ("constant", "step", "cosine", "inverse_sqrt")
@@ -125,3 +125,17 @@ class Nesterov(OptimizerOptions):
     learning_rate: float = _learning_rate(0.7)
     momentum: float = option(0.9, **_MOMENTUM)
     at: str = _at("global")
+
+
+OPTIMIZERS: Axis[Any] = Axis(
+    "optimizer",
+    {
+        "sgd": Sgd,
+        "adam": Adam,
+        "adamw": AdamW,
+        "lars": LarsOptions,
+        "dcasgd": DcAsgd,
+        "nesterov": Nesterov,
+    },
+    base="testbed.training.optimizers.base:KeyStep",
+)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from testbed.axes import option
+from testbed.axes import Axis, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,16 @@ class ByCount:
         """Yield option, problem and cure."""
         if self.shares and self.skew:
             yield "skew", "has no effect beside 'shares'", "keep one of them"
+
+
+SPLITS: Axis[Any] = Axis(
+    "split",
+    {
+        "iid": Iid,
+        "contiguous": Contiguous,
+        "by_class": ByClass,
+        "dirichlet": Dirichlet,
+        "by_count": ByCount,
+    },
+    base="testbed.training.splits.base:Split",
+)

@@ -80,7 +80,6 @@ def _dirichlet(options: Dirichlet, labels: Tensor, seed: int, workers: int) -> l
 def _dirichlet_owners(
     alpha: float, classes: NDArray[np.int64], stream: np.random.Generator, workers: int
 ) -> NDArray[np.int64]:
-    """Return the worker of every sample."""
     owner = np.empty(len(classes), dtype=np.int64)
     for label in np.unique(classes):
         members = stream.permutation(np.flatnonzero(classes == label))

@@ -14,7 +14,7 @@ class BiasesFirst(Order):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """``piece``: of a tensor, at most so many bytes."""
+        """``piece``: the largest piece of a tensor, in bytes."""
 
         piece: int = field(default=16_000, metadata={"help": "largest piece of a tensor", "unit": "bytes"})
 

@@ -11,7 +11,7 @@ class RoundRobin(Shard):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        """``bound``: tensors with at least so many elements are cut."""
+        """``bound``: tensors with at least this number of elements are cut."""
 
         bound: int = field(default=100_000, metadata={"help": "elements from which a tensor is cut", "min": 1})
 

@@ -19,6 +19,8 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("corrupted", {"share": 0.1}),
     ("live_change", {}),
     ("goodput", {"jitter_s": 0.005}),
+    ("lost_numbers", {"burst": 1.0}),
+    ("read_back", {}),
 )
 OF_NETEM: tuple[tuple[str, dict[str, Any]], ...] = (("duplicated", {"share": 0.1}),)
 
@@ -31,6 +33,7 @@ tell("netem", "probe", probe().to_dict())
 for method in ("netem", "nfqueue"):
     os.environ["TESTBED_WITHOUT_NETEM"] = "" if method == "netem" else "yes"
     tell(method, "ordered", run("reordered", share=0.0, jitter_s=0.005))
+    tell(method, "lost in bursts", run("lost_numbers", burst=4.0))
     for name, arguments in CASES + (OF_NETEM if method == "netem" else ()):
         try:
             result = run(name, **arguments)

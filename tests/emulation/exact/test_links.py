@@ -54,6 +54,18 @@ def test_losses_and_their_account(results: Results, method: str) -> None:
     assert sum(gaps) == pytest.approx(2000, rel=0.25) and statistics.mean(gaps) == pytest.approx(5.0, rel=0.25)
 
 
+@pytest.mark.parametrize("case", ["lost_numbers", "lost in bursts"])
+def test_both_lose_the_same_packets(results: Results, case: str) -> None:
+    assert results["netem", case] == results["nfqueue", case] and 100 < len(results["netem", case]) < 300
+
+
+@both
+def test_settings_are_read_back(results: Results, method: str) -> None:
+    assert [message.split(" of ")[0].rpartition(" ")[2] for message in results[method, "read_back"][1:]] == [
+        "delay_s", "loss",
+    ]  # fmt: skip
+
+
 @both
 def test_packets_overtake_others_where_the_scenario_says_so_and_never_by_jitter(results: Results, method: str) -> None:
     order = results[method, "reordered"]
