@@ -104,15 +104,9 @@ class TcpConnection:
         "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_burst_window", "_bursts", "_clock",
         "_copies", "_deliver", "_entered", "_idle_since_s", "_item", "_limit", "_links", "_loss",
         "_lost_s", "_model", "_network", "_on_sent_callback", "_outage", "_pacing", "_path", "_pipe",
-<<<<<<< HEAD
-        "_private_capacity", "_queue", "_queues", "_ready", "_recovering", "_sending", "_sent_bytes",
-        "_smoothed_queueing_s", "_used", "_waiting_share", "_window", "_written_bytes", "_written_s", "emulated",
-        "flow", "largest_burst_bytes", "on_idle", "on_room", "rtt_s", "unlimited", "weight",
-=======
         "_private_capacity", "_queues", "_ready", "_recovering", "_sending", "_sent_bytes",
-        "_smoothed_queueing_s", "_used", "_waiting_share", "_window", "emulated", "flow", "largest_burst_bytes",
-        "on_idle", "on_room", "queue", "rtt_s", "unlimited", "weight",
->>>>>>> main
+        "_smoothed_queueing_s", "_used", "_waiting_share", "_window", "_written_bytes", "_written_s", "emulated",
+        "flow", "largest_burst_bytes", "on_idle", "on_room", "queue", "rtt_s", "unlimited", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -177,24 +171,15 @@ class TcpConnection:
         """Queue a message. ``on_start()`` is called when its first byte leaves."""
         if not self._used:
             self._set_up()
-<<<<<<< HEAD
         at_once = self.emulated is not None and self._leaves_at_once()
-        if self._ready and not self._sending and not self._queue:
-            self._begin(size_bytes, item, on_start)
-        else:
-            if self._sending and self._queue.overtakes(priority):
-                self._queue.take(self._taken_bytes() - self._network.left_bytes(self.flow))
-            self._queue.push(size_bytes, priority, item, on_start)
-        if at_once:
-            self._count_segments(size_bytes)
-=======
         if self._ready and not self._sending and not self.queue.length:
             self._begin(size_bytes, item, on_start)
         else:
             if self._sending and self.queue.overtakes(priority):
                 self.queue.take(self._taken_bytes() - self._network.left_bytes(self.flow))
             self.queue.push(size_bytes, priority, item, on_start)
->>>>>>> main
+        if at_once:
+            self._count_segments(size_bytes)
         if self._ready and not self._window.open and not self._window.network_limited:
             self._window.more_to_send(self._clock.now)
             self._update_cap()
@@ -207,7 +192,7 @@ class TcpConnection:
             return False
         if self._window.open or not self.busy:
             return True
-        waiting_bytes = self._queue.size_bytes + self._network.left_bytes(self.flow)
+        waiting_bytes = self.queue.size_bytes + self._network.left_bytes(self.flow)
         return waiting_bytes < self._window.left_bytes(self._delivered_bytes())
 
     def _count_segments(self, size_bytes: float) -> None:
@@ -434,21 +419,14 @@ class TcpConnection:
             self._next_round(self._delivered_bytes())  # so that what passes at once belongs to this round
         return path.enter(self, now, size_bytes)
 
-<<<<<<< HEAD
     def flight(self, since_s: float) -> Flight:
         """See ``two_way_traffic``: acknowledgements of what had passed by ``since_s`` have come.
 
         A window that nothing limits, and BBR's, wait for no single acknowledgement.
         """
         now = self._clock.now
-        left_bytes = window_bytes = self._queue.size_bytes + self._network.left_bytes(self.flow)
+        left_bytes = window_bytes = self.queue.size_bytes + self._network.left_bytes(self.flow)
         passed_bytes = 0.0
-=======
-    def flight(self) -> Flight:
-        """See ``two_way_traffic``. A window that nothing limits, and BBR's, wait for no single acknowledgement."""
-        left_bytes = self.queue.size_bytes + self._network.left_bytes(self.flow)
-        window_bytes = left_bytes
->>>>>>> main
         if self._pacing is None and not self.unlimited:
             delivered = self._delivered_bytes()
             window_bytes = self._window.present_bytes(now, delivered)
