@@ -19,3 +19,34 @@ def test_a_call_that_comes_after_the_end_returns_and_frees_its_turn(tmp_path: Pa
     late.join(5)
     assert not late.is_alive()
     assert second.resume(None) is None
+
+
+POSTING = """
+from testbed.kvstore.session import here
+session = here()
+for number in range(100):
+    session.post("push", number)
+session.ask("barrier")
+"""
+
+
+def test_posted_requests_wait_for_the_node_together_and_are_bounded(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(POSTING)
+    thread = ScriptThread(tmp_path / "mine.py", "a/worker0", ScriptJob(), 1, 60.0)
+    told: list[int] = []
+    thread.on_posted = lambda: told.append(len(thread.posted))
+    assert thread.resume(None) == ("push", (64,)), "a script that posts faster than its node carries out waits"
+    assert [number for _, _, (number,) in thread.posted] == list(range(64))
+    assert told == [1], "the node is told once"
+    thread.posted.clear()
+    assert thread.resume("done") == ("barrier", ())
+    assert [number for _, _, (number,) in thread.posted] == list(range(65, 100))
+    thread.abandon()
+
+
+def test_without_a_node_that_runs_beside_it_a_script_waits_for_every_request(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(POSTING)
+    thread = ScriptThread(tmp_path / "mine.py", "a/worker0", ScriptJob(), 1, 60.0)
+    assert thread.resume(None) == ("push", (0,))
+    assert thread.resume(0) == ("push", (1,))
+    thread.abandon()
