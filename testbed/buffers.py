@@ -111,8 +111,11 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 def empty_like(tensor: Tensor) -> Tensor:
-    """Return memory for a tensor of this kind: of the pool, if it is in main memory."""
-    return _pool.empty(tensor.shape, tensor.dtype) if tensor.device.type == "cpu" else torch.empty_like(tensor)
+    """Return memory for a flat tensor of this kind: of the pool, if it is in main memory."""
+    if tensor.device.type == "cpu":
+        return _pool.empty(tensor.shape, tensor.dtype)
+    # not ``torch.empty_like``, which imports sympy for the first tensor without memory: a third of a second
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
 def clone(tensor: Tensor) -> Tensor:

@@ -165,6 +165,8 @@ def rates_of_links(figure: Figure | SubFigure, grid: Sequence[Axes], run: Stored
         axes.yaxis.set_major_locator(MaxNLocator(3, steps=(1, 2, 2.5, 5, 10)))
         time_axis(axes, end_s)
         axes.set_xlabel("")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_label_coords(0.5, 0.5)  # of no label; else its place would be found anew with every drawing
     for axes in grid[len(names) :]:
         axes.set_axis_off()
     grid[0].set_ylim(bottom=0)

@@ -30,8 +30,8 @@ class Evaluation:
         training = plan.training
         self._world, self._learner = world, learner
         self._every, self._target, self._rounds = training.evaluate_every, training.target_accuracy, training.rounds
-        self._names = tuple(worker.name for worker in plan.training_workers)
-        self.active = world.node == self._names[0]
+        self._workers = plan.training_workers
+        self.active = world.node == self._workers[0].name
         self._snapshot: _Snapshot | None = None
         self._reached = False
 
@@ -41,7 +41,8 @@ class Evaluation:
 
     def begin(self, rounds: int, workers: int, absent: Collection[str] = ()) -> None:
         """Record the start of training: ``rounds`` at most, by ``workers``; the first that is not ``absent`` does."""
-        if self.active or self._world.node == next((name for name in self._names if name not in absent), ""):
+        present = (worker.name for worker in self._workers if worker.name not in absent)
+        if self.active or self._world.node == next(present, ""):
             self._world.record("train", rounds=rounds, workers=workers)
 
     async def before_push(self, round_: int) -> bool:

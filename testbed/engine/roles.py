@@ -212,8 +212,7 @@ def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: 
         store = _store(plan, node, world, inbox, overlays)
         counts_rounds = not SYNC[plan.technique.sync_tier1.kind].waits
         may_join_late = plan.recovery.on_failure == "continue"
-        workers = len([worker for worker in plan.training_workers if node.name in worker.parents])
-        pushes_per_round = max(1, workers) if counts_rounds else 0
+        pushes_per_round = max(1, plan.training_workers_by_parent[node.name]) if counts_rounds else 0
         return ParentServers(world, store, contribution_weight(plan, node), pushes_per_round, may_join_late)
     make_state, replicas = parameter_state_maker(plan), plan.with_role("replica")
     if replicas:

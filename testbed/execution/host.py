@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import importlib
 import json
 import os
 import signal
@@ -21,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import Diverged, Interrupted, ScenarioError, TestbedError, WaitTimeout, of_os
-from testbed.execution import cluster, emulate, exact, local, simulate
 from testbed.execution.compiler import leave_out_compiler, may_compile
 from testbed.execution.resume import FOLDER
 from testbed.execution.session import SessionResult
@@ -35,9 +35,19 @@ _FLUSH_INTERVAL_S = 0.02
 
 BackEnd = Callable[[Plan, Path, Progress], None]
 
+
+def _imported_late(module: str, function: str = "run") -> BackEnd:
+    """Return a back end that is imported when it is called: a run needs one of them."""
+
+    def run(plan: Plan, directory: Path, report: Progress) -> None:
+        getattr(importlib.import_module(f"testbed.execution.{module}"), function)(plan, directory, report)
+
+    return run
+
+
 BACK_ENDS: dict[str, BackEnd] = {
-    "local": local.run, "emulate": emulate.run, "simulate": simulate.run, "exact": exact.run_in_guest,
-    "cluster": cluster.run,
+    "local": _imported_late("local"), "emulate": _imported_late("emulate"), "simulate": _imported_late("simulate"),
+    "exact": _imported_late("exact", "run_in_guest"), "cluster": _imported_late("cluster"),
 }  # fmt: skip
 
 

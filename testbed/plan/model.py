@@ -8,6 +8,7 @@ Times are seconds since the start of training, rates are bits per second, sizes 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -503,6 +504,11 @@ class Plan:
         return tuple(worker for worker in self.with_role("worker") if worker.trains)
 
     @cached_property
+    def training_workers_by_parent(self) -> Counter[str]:
+        """How many training workers push to each server."""
+        return Counter(parent for worker in self.training_workers for parent in worker.parents)
+
+    @cached_property
     def contributing(self) -> frozenset[str]:
         """Names of the training workers, and of the servers that they push to."""
         parents = {parent for worker in self.training_workers for parent in worker.parents}
@@ -534,8 +540,12 @@ def to_json(plan: Plan) -> bytes:
 
 def from_json(text: bytes) -> Plan:
     """Inverse of ``to_json``. ``msgspec.ValidationError`` when it is not a Plan."""
-    # ``replace``: convert leaves out what has a default, and so would ``to_json``
-    return replace(msgspec.convert(_without_null(msgspec.json.decode(text)), Plan))
+    try:
+        plan = msgspec.json.decode(text, type=Plan)
+    except msgspec.ValidationError:  # ``null`` may be infinity
+        plan = msgspec.convert(_without_null(msgspec.json.decode(text)), Plan)
+    # ``replace``: msgspec leaves out what has a default, and so would ``to_json``
+    return replace(plan)
 
 
 def completed(content: Mapping[str, Any]) -> dict[str, Any]:

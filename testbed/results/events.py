@@ -103,20 +103,25 @@ class EventLog:
 
     ``beside``: another log of this process, into whose file the events go. Events are in the file when they are
     ``FLUSH_INTERVAL_S`` old and another one comes, at ``flush``, and at ``close``. With ``many``, for a writer of
-    millions of events that uses ``flushed``, they are encoded together, and no event looks at the time.
+    millions of events that uses ``flushed``, an event (a dictionary, or a Struct with these fields) is only kept, and
+    must not change any more. ``encode``, to be called now and then, encodes many together.
     """
 
     def __init__(self, directory: Path, name: str, beside: EventLog | None = None, many: bool = False) -> None:
         self.node = name
         self._file: _EventFile = _EventFile(directory, name) if beside is None else beside._file
         # no methods, which would cost a call for each of millions of events
-        self.append: Callable[[Any], None] = self._file.append_later if many else self._file.append
+        self.append: Callable[[Any], None] = self._file.events.append if many else self._file.append
         if beside is not None:
             self.append = beside.append
 
     def write(self, kind: str, t: float, **fields: Any) -> None:
         """Append one event. NaN becomes ``null``."""
         self.append({"t": round(t, 6), "kind": kind, "node": self.node, **fields})
+
+    def encode(self) -> None:
+        """Encode the events that are kept, if they are many; see ``many``."""
+        self._file.encode()
 
     def flush(self) -> None:
         self._file.flush()
@@ -153,7 +158,7 @@ class _EventFile:
         self._directory, self._name = directory, name.replace("/", ".")
         self._lock = threading.Lock()
         self._lines = bytearray()
-        self._events: list[Any] = []  # yet to be encoded
+        self.events: list[Any] = []  # yet to be encoded
         self._part = 0  # the next number
         self._path: Path | None = None  # of the part that is being written: it is made with its first lines
         self._bytes = 0  # of its lines
@@ -169,12 +174,9 @@ class _EventFile:
             if len(lines) >= _BUFFER_BYTES or time.monotonic() >= self._due_s:
                 self._flush()
 
-    def append_later(self, event: Any) -> None:
-        """As ``append``. The event, a dictionary or a Struct with these fields, is encoded with others: it must not
-        change any more."""
-        events = self._events
-        events.append(event)
-        if len(events) >= _TOGETHER:
+    def encode(self) -> None:
+        """Encode what is in ``events``, if that is much."""
+        if len(self.events) >= _TOGETHER:
             with self._lock:
                 self._encode()
                 if len(self._lines) >= _BUFFER_BYTES:
@@ -190,13 +192,13 @@ class _EventFile:
             self._end_part()
 
     def _encode(self) -> None:
-        events = self._events  # to which another thread may append meanwhile
+        events = self.events  # to which another thread may append meanwhile
         number = len(events)
         self._lines += _encode_lines(events[:number])
         del events[:number]
 
     def _flush(self) -> None:
-        if self._events:
+        if self.events:
             self._encode()
         self._due_s = time.monotonic() + FLUSH_INTERVAL_S
         if not self._lines:

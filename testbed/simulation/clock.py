@@ -55,10 +55,12 @@ class Clock(Environment):  # type: ignore[misc]
         self.on_background: Callable[[], None] = lambda: None  # called before and after each background event
         self._heap: list[tuple[float, int, Callback, Any]] = []  # of later instants
         self._numbers = itertools.count()
-        self._urgent: deque[tuple[Callback, Any]] = deque()  # of the present instant, as are those in ``_ready``
-        self._ready: deque[tuple[Callback, Any]] = deque()
+        self.urgent: deque[tuple[Callback, Any]] = deque()  # of the present instant, as are those in ``ready``
+        self.ready: deque[tuple[Callback, Any]] = deque()
         self._background_events = 0  # among the scheduled events
         self._at_end_of_instant: list[Callback] = []
+        # call ``callback(None)`` after the last event of this instant, those included that are yet to be scheduled
+        self.at_end_of_instant: Callable[[Callback], None] = self._at_end_of_instant.append
 
     # ---- scheduling ---------------------------------------------------------------------------------------------
 
@@ -67,16 +69,11 @@ class Clock(Environment):  # type: ignore[misc]
         if time_s > self.now:
             heappush(self._heap, (time_s, next(self._numbers), callback, argument))
         else:
-            self._ready.append((callback, argument))
+            self.ready.append((callback, argument))
 
     def soon(self, callback: Callback, argument: Any = None, priority: int = NORMAL) -> None:
         """Call ``callback(argument)`` at the present instant."""
-        (self._urgent if priority == URGENT else self._ready).append((callback, argument))
-
-    def at_end_of_instant(self, callback: Callback) -> None:
-        """Call ``callback(None)`` after the last event of the present instant, including events that are yet to be
-        scheduled for it."""
-        self._at_end_of_instant.append(callback)
+        (self.urgent if priority == URGENT else self.ready).append((callback, argument))
 
     def at_background(self, time_s: float, callback: Callback) -> None:
         """Schedule a background event: call ``callback(None)`` at ``time_s``."""
@@ -115,7 +112,7 @@ class Clock(Environment):  # type: ignore[misc]
 
         Raise ``EmptySchedule`` when none is left.
         """
-        heap, ready, urgent = self._heap, self._ready, self._urgent
+        heap, ready, urgent, at_end_of_instant = self._heap, self.ready, self.urgent, self._at_end_of_instant
         for _ in range(events):
             if urgent:
                 callback, argument = urgent.popleft()
@@ -123,8 +120,9 @@ class Clock(Environment):  # type: ignore[misc]
             elif ready:
                 callback, argument = ready.popleft()
                 callback(argument)
-            elif self._at_end_of_instant:
-                callbacks, self._at_end_of_instant = self._at_end_of_instant, []
+            elif at_end_of_instant:
+                callbacks = at_end_of_instant.copy()
+                at_end_of_instant.clear()
                 for callback in callbacks:
                     callback(None)
             elif heap:
@@ -161,18 +159,18 @@ class Clock(Environment):  # type: ignore[misc]
     def idle_but_for(self, callback: Callback) -> bool:
         """Whether only background events are scheduled, and calls of ``callback``."""
         kept = (callback, self._run_background)
-        scheduled = [*(each[2] for each in self._heap), *(each[0] for each in (*self._ready, *self._urgent))]
+        scheduled = [*(each[2] for each in self._heap), *(each[0] for each in (*self.ready, *self.urgent))]
         return not self._at_end_of_instant and all(each in kept for each in scheduled)
 
     @property
     def last_of_instant(self) -> bool:
         """Whether no event is left for the present instant, those at its end aside."""
-        return not self._ready and not self._urgent
+        return not self.ready and not self.urgent
 
     @property
     def only_background(self) -> bool:
         """Whether only background events are scheduled."""
-        scheduled = len(self._heap) + len(self._ready) + len(self._urgent)
+        scheduled = len(self._heap) + len(self.ready) + len(self.urgent)
         return scheduled == self._background_events and not self._at_end_of_instant
 
 
@@ -201,12 +199,13 @@ class VirtualFuture(msgspec.Struct, Generic[T], eq=False):
         assert self._result is _UNSET, "a future is set only once"
         self._result = value
         if self.callbacks:
-            self._clock._ready.append((_resume_waiting, self))
+            self._clock.ready.append((_resume_waiting, self))
 
     def set_result_last(self, value: T) -> None:
         """As ``set_result``, for a caller whose event does nothing afterwards: if no other event of this instant comes
         first, resume the waiting tasks at once and save an event."""
-        if not self.callbacks or not self._clock.last_of_instant:
+        clock = self._clock
+        if not self.callbacks or clock.ready or clock.urgent:
             self.set_result(value)
             return
         assert self._result is _UNSET, "a future is set only once"

@@ -274,7 +274,7 @@ class CongestionWindow:
         if not self.open:
             return self.grow(now, delivered)
         sent_bytes, self._round_base = delivered - self._round_base, delivered
-        if self._loss_based and self.slow_start:
+        if self._loss_based and self.size_bytes < self._threshold_bytes:  # slow start, without a call for each burst
             self._grow_open(now, sent_bytes)
         elif self._hystart and self._lost_s == -math.inf and sent_bytes >= self.size_bytes:
             self.size_bytes += sent_bytes / _SLOWEST_GROWTH

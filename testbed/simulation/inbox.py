@@ -132,11 +132,12 @@ class SimulatedInbox:
         self._messages.append(message)
         if self._handle is None or self._busy:
             return
-        if last and self._clock.last_of_instant:
+        clock = self._clock
+        if last and not clock.ready and not clock.urgent:
             self._handle_messages(None)
         else:
             self._busy = True
-            self._clock.soon(self._handle_messages)
+            clock.ready.append((self._handle_messages, None))
 
     def next(self) -> VirtualFuture[Message]:
         """Return the next message as a future."""

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from testbed.plan.model import BackgroundPlan, LinkPlan, Plan, Series
 from testbed.results.events import EventLog, microseconds
 from testbed.simulation.clock import Clock
@@ -21,6 +23,19 @@ _DOWN_BYTES_PER_S = 1e-6  # capacity of a link that is down; not 0, so that ever
 _LEAST_SHARE = 0.01  # of a link's rate, left to TCP by datagrams that would fill it
 _SAMPLE_INTERVAL_S = 0.5  # virtual time
 _SAMPLED_LINKS = 200  # with more links, samples are rarer, so that their number does not grow
+
+
+class LinkSample(msgspec.Struct, gc=False):
+    """A ``link`` event, which is made and written in half the time of a dictionary: large networks have millions."""
+
+    t: float
+    kind: str
+    node: str
+    link: str
+    configured_bps: float
+    bytes: int
+    dropped_packets: int = 0
+    backlog_bytes: int = 0
 
 
 class LinkMonitor:
@@ -82,13 +97,8 @@ class LinkMonitor:
         self._write(link, microseconds(self._clock.now))
 
     def _write(self, link: WanLink, at_s: float) -> None:
-        self._log.append(
-            {
-                "t": at_s, "kind": "link", "node": self._log.node, "link": link.plan.name,
-                "configured_bps": link.rate_bps, "bytes": round(self._carried[link.number] / self._paths.goodput),
-                "dropped_packets": 0, "backlog_bytes": 0,
-            }
-        )  # fmt: skip
+        bytes_ = round(self._carried[link.number] / self._paths.goodput)
+        self._log.append(LinkSample(at_s, "link", self._log.node, link.plan.name, link.rate_bps, bytes_))
 
     def _count(self) -> None:
         """Add what flow classes have carried since the last count. Idle ones are counted again when they carry more."""

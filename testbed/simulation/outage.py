@@ -62,7 +62,8 @@ def smoothed_queueing_s(before_s: float, last_s: float, segments: float) -> floa
 
     With n samples i·d and the gain 1/8 that is q^n·before + d·(n - 7·(1 - q^n)), where q = 7/8.
     """
-    samples = max(1.0, segments / _SEGMENTS_PER_SAMPLE)
+    samples = segments / _SEGMENTS_PER_SAMPLE
+    samples = max(samples, 1.0)
     forgotten = math.pow(1 - _GAIN, samples)
     return forgotten * before_s + last_s * (1 - (1 / _GAIN - 1) * (1 - forgotten) / samples)
 

@@ -68,7 +68,8 @@ class SimulatedOutbox:
         payload_bytes, header_bytes = wire_bytes(message)
         size_bytes = payload_bytes + header_bytes
         copies = node.copies * peer.inbox.node.copies  # records count the messages of all folded nodes
-        self._recorder.sent(peer.tier, payload_bytes * copies)
+        if peer.tier == "wan":
+            self._recorder.up_bytes += payload_bytes * copies
         envelope = Envelope(message, payload_bytes * copies, header_bytes * copies, peer.inbox, peer.tier)
         if peer.groups is not None:
             envelope.parts, envelope.folded = peer.groups.count, True
@@ -77,7 +78,7 @@ class SimulatedOutbox:
         if node.thread is not None:
             return self._send_by_thread(node.thread, peer, size_bytes, envelope)
         connection = peer.connection
-        if connection.queued_bytes + size_bytes <= QUEUE_LIMIT_BYTES or connection.idle:
+        if connection.queue.size_bytes + size_bytes <= QUEUE_LIMIT_BYTES or connection.idle:
             connection.send(size_bytes, message.priority, envelope)
             return None
         return await self._send_when_accepted(peer, size_bytes, envelope)
@@ -110,7 +111,8 @@ class SimulatedOutbox:
     def _send_best_effort(self, peer: Peer, message: Message) -> None:
         assert peer.best_effort is not None, f"channel {message.channel}: this Plan has no best-effort channels"
         payload_bytes = message.payload_bytes
-        self._recorder.sent(peer.tier, payload_bytes)
+        if peer.tier == "wan":
+            self._recorder.up_bytes += payload_bytes
         header_bytes = best_effort_overhead_bytes(message)
         peer.best_effort.send(Envelope(message, payload_bytes, header_bytes, peer.inbox, peer.tier))
 
@@ -124,12 +126,12 @@ class SimulatedOutbox:
 
         peer.connection.on_room = partial(self._release, peer)
         peer.connection.send(size_bytes, envelope.message.priority, envelope, started)
-        if peer.connection.queued_bytes > QUEUE_LIMIT_BYTES and not accepted.done():
+        if peer.connection.queue.size_bytes > QUEUE_LIMIT_BYTES and not accepted.done():
             peer.waiting_senders.append(accepted)
             await accepted
 
     def _release(self, peer: Peer) -> None:
-        if peer.connection.queued_bytes <= QUEUE_LIMIT_BYTES:
+        if peer.connection.queue.size_bytes <= QUEUE_LIMIT_BYTES:
             peer.connection.on_room = None
             for accepted in peer.waiting_senders:
                 if not accepted.done():

@@ -99,11 +99,6 @@ class VirtualRecorder(NodeProgress):
         self.activity += 1
         self._log.append(WaitEvent(microseconds(t), "wait", self.node, microseconds(since_s), waiting_for))
 
-    def sent(self, tier: str, payload_bytes: int) -> None:
-        """Count a message that has been accepted for sending."""
-        if tier == "wan":
-            self.up_bytes += payload_bytes
-
     def arrived(self, message: Message, payload_bytes: int, header_bytes: int, tier: str, t: float) -> None:
         """Write the ``transfer`` event of a message on the reliable channel; the receiver of best-effort messages
         writes one event for many of them."""

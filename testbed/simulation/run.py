@@ -164,6 +164,7 @@ class Simulation:
                 self._look_for_stall()
                 if not clock.stopped:
                     self._end_waiting()
+            self.events.encode()
             self._report()
         if isinstance(self._cause, KeyboardInterrupt):
             raise self._cause

@@ -17,19 +17,16 @@ _Waiting = tuple[float, int, float, Any, OnStart | None]
 
 
 class SimulatedSendQueue:
-    """``size_bytes``: of all messages in it."""
+    """``length`` and ``size_bytes``: of all messages in it."""
 
-    __slots__ = ("_by_priority", "_least_priority", "_number", "_taken", "_taken_bytes", "size_bytes")
+    __slots__ = ("_by_priority", "_least_priority", "_number", "_taken", "_taken_bytes", "length", "size_bytes")
 
     def __init__(self) -> None:
         self._by_priority: list[_Waiting] = []  # and by their order
         self._least_priority = inf  # of these
         self._taken: deque[_Waiting] = deque()
         self._taken_bytes = self.size_bytes = 0.0
-        self._number = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._by_priority or self._taken)
+        self._number = self.length = 0
 
     def overtakes(self, priority: float) -> bool:
         """Return whether a message of this priority overtakes another, if the kernel has taken none of them."""
@@ -48,6 +45,7 @@ class SimulatedSendQueue:
         self._number += 1
         heappush(self._by_priority, (-priority, self._number, size_bytes, item, on_start))
         self.size_bytes += size_bytes
+        self.length += 1
 
     def pop(self) -> tuple[float, Any, OnStart | None]:
         """Return and remove the next message: size, item, ``on_start``."""
@@ -57,4 +55,5 @@ class SimulatedSendQueue:
         else:
             _, _, size_bytes, item, on_start = heappop(self._by_priority)
         self.size_bytes -= size_bytes
+        self.length -= 1
         return size_bytes, item, on_start

@@ -104,9 +104,9 @@ class TcpConnection:
         "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_burst_window", "_bursts", "_clock",
         "_copies", "_deliver", "_entered", "_idle_since_s", "_item", "_limit", "_links", "_loss",
         "_lost_s", "_model", "_network", "_on_sent_callback", "_outage", "_pacing", "_path", "_pipe",
-        "_private_capacity", "_queue", "_queues", "_ready", "_recovering", "_sending", "_sent_bytes",
+        "_private_capacity", "_queues", "_ready", "_recovering", "_sending", "_sent_bytes",
         "_smoothed_queueing_s", "_used", "_waiting_share", "_window", "emulated", "flow", "largest_burst_bytes",
-        "on_idle", "on_room", "rtt_s", "unlimited", "weight",
+        "on_idle", "on_room", "queue", "rtt_s", "unlimited", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -117,7 +117,7 @@ class TcpConnection:
         self._links, self._copies, self._private_capacity = links, group.copies, group.private_capacity
         self.weight = model.weight(2 * path.delay_s)
         self.flow = network.flow_class(links, self.weight)
-        self._queue = SimulatedSendQueue()  # of messages that have not begun
+        self.queue = SimulatedSendQueue()  # of messages that have not begun
         self._used, self._bursts = False, 0
         self._sending = False
         self._sent_bytes, self._item = 0.0, None  # of the message being sent
@@ -148,12 +148,7 @@ class TcpConnection:
     @property
     def busy(self) -> bool:
         """Whether any message has not been sent completely."""
-        return self._sending or bool(self._queue)
-
-    @property
-    def queued_bytes(self) -> float:
-        """Bytes of messages that have not begun."""
-        return self._queue.size_bytes
+        return self._sending or self.queue.length > 0
 
     @property
     def carried_bytes(self) -> float:
@@ -169,18 +164,18 @@ class TcpConnection:
     @property
     def idle(self) -> bool:
         """Whether it is set up and has nothing to send."""
-        return self._ready and not self._sending and not self._queue
+        return self._ready and not self._sending and not self.queue.length
 
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
         """Queue a message. ``on_start()`` is called when its first byte leaves."""
         if not self._used:
             self._set_up()
-        if self._ready and not self._sending and not self._queue:
+        if self._ready and not self._sending and not self.queue.length:
             self._begin(size_bytes, item, on_start)
         else:
-            if self._sending and self._queue.overtakes(priority):
-                self._queue.take(self._taken_bytes() - self._network.left_bytes(self.flow))
-            self._queue.push(size_bytes, priority, item, on_start)
+            if self._sending and self.queue.overtakes(priority):
+                self.queue.take(self._taken_bytes() - self._network.left_bytes(self.flow))
+            self.queue.push(size_bytes, priority, item, on_start)
         if self._ready and not self._window.open and not self._window.network_limited:
             self._window.more_to_send(self._clock.now)
             self._update_cap()
@@ -270,8 +265,8 @@ class TcpConnection:
 
     def _queueing_s(self, burst_bytes: float) -> float:
         """Return how long the last of so many bytes, sent at once, waits in the narrowest queue."""
-        pipe, window = self._pipe, self._window
-        waiting_bytes = min(burst_bytes * self._waiting_share, pipe.queue_bytes)
+        pipe, window, waiting_bytes = self._pipe, self._window, burst_bytes * self._waiting_share
+        waiting_bytes = min(waiting_bytes, pipe.queue_bytes)
         if waiting_bytes and not window.open:
             waiting_bytes = min(waiting_bytes, max(0.0, window.size_bytes - pipe.bdp_bytes))
         return waiting_bytes / pipe.capacity
@@ -306,8 +301,8 @@ class TcpConnection:
             self._update_cap()
 
     def _pump(self) -> None:
-        if not self._sending and self._queue:
-            self._begin(*self._queue.pop())
+        if not self._sending and self.queue.length:
+            self._begin(*self.queue.pop())
 
     def _begin(self, size_bytes: float, item: Any, on_start: OnStart | None) -> None:
         now, path, pacing = self._clock.now, self._path, self._pacing
@@ -351,7 +346,7 @@ class TcpConnection:
 
     def queued_flight_bytes(self) -> float:
         """Return what it has in the queue at most; see ``drop_tail``."""
-        left_bytes = self._queue.size_bytes + self._network.left_bytes(self.flow)
+        left_bytes = self.queue.size_bytes + self._network.left_bytes(self.flow)
         first_round = self._clock.now < self._burst_begin_s + self.rtt_s  # of which the window was that before a loss
         window_bytes = self._burst_window if first_round else self._window.size_bytes
         return self._copies * max(0.0, min(left_bytes, window_bytes - self._lately_bytes()))
@@ -371,7 +366,7 @@ class TcpConnection:
         if self._lost_s == self._clock.now:
             return
         self._lost_s = self._clock.now
-        segment_bytes, left_bytes = float(self._model.segment_bytes), self._queue.size_bytes
+        segment_bytes, left_bytes = float(self._model.segment_bytes), self.queue.size_bytes
         left_bytes += self._network.left_bytes(self.flow)
         queued_bytes = self.queued_flight_bytes() / self._copies
         late_bytes = share * queued_bytes * at.late_share
@@ -386,7 +381,7 @@ class TcpConnection:
 
     def _overflow(self, pacing: Pacing, size_bytes: float) -> None:
         """Stall for as long as BBR needs to recover what this burst loses in the queue."""
-        burst_bytes = self._burst_bytes + size_bytes + self._queue.size_bytes
+        burst_bytes = self._burst_bytes + size_bytes + self.queue.size_bytes
         recovery_s = pacing.recovery_s(self._burst_bytes, size_bytes, burst_bytes, self._pipe)
         if recovery_s > 0:
             self._network.set_cap(self.flow, _STALLED_BYTES_PER_S)
@@ -406,7 +401,7 @@ class TcpConnection:
 
     def flight(self) -> Flight:
         """See ``two_way_traffic``. A window that nothing limits, and BBR's, wait for no single acknowledgement."""
-        left_bytes = self._queue.size_bytes + self._network.left_bytes(self.flow)
+        left_bytes = self.queue.size_bytes + self._network.left_bytes(self.flow)
         window_bytes = left_bytes
         if self._pacing is None and not self.unlimited:
             window_bytes = min(left_bytes, self._window.present_bytes(self._clock.now, self._delivered_bytes()))
@@ -423,7 +418,7 @@ class TcpConnection:
             arrival_s += self._window.arrival_delay_s(self._sent_bytes)
         self._arrival_s = max(self._arrival_s, arrival_s)
         self._clock.at(self._arrival_s, self._deliver, item)
-        if self._queue:
+        if self.queue.length:
             self._pump()
         else:
             self._bursts += 1
@@ -486,7 +481,7 @@ class TcpConnection:
             return
         window.open = False
         left = window.left_bytes(delivered)
-        rate, waiting = math.inf, self._queue.size_bytes + self._network.left_bytes(self.flow)
+        rate, waiting = math.inf, self.queue.size_bytes + self._network.left_bytes(self.flow)
         if window.network_limited or waiting <= left * (1 + 1e-9):
             if self._pacing is not None:
                 rate = self._pacing.rate if window.network_limited else self._paced(self._pacing, waiting)
@@ -498,7 +493,7 @@ class TcpConnection:
 
     def _paced(self, pacing: Pacing, waiting: float) -> float:
         """Rate at which ``waiting`` bytes, all that have not left, leave in packet trains (bytes/s)."""
-        burst_bytes = self._burst_bytes + self._sent_bytes + self._queue.size_bytes
+        burst_bytes = self._burst_bytes + self._sent_bytes + self.queue.size_bytes
         left_s = pacing.last_leaves_s(burst_bytes) - self._clock.now
         return waiting / left_s if left_s > 0 else math.inf
 

@@ -43,6 +43,7 @@ class SimulatedWorld:
         self.inbox = SimulatedInbox(node, clock, recorder, compute.message_cost_s)
         self.outbox = SimulatedOutbox(node, clock, recorder, partial(connect, self))
         self.send, self.drain, self.serve = self.outbox.send, self.outbox.drain, self.inbox.serve
+        self.future: Callable[[], VirtualFuture[Any]] = partial(VirtualFuture, clock)
         self.compute = SimulatedProcessor(node, clock, compute, recorder).compute
         self._tasks: dict[Task, None] = {}
         self._records_waits = recorder.keeps("wait")
@@ -102,9 +103,6 @@ class SimulatedWorld:
             self._recorder.waited(wait.since_s, waiting_for, now)
         result: T = future.result()
         return result
-
-    def future(self) -> VirtualFuture[Any]:
-        return VirtualFuture(self._clock)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Future[T]:
         future = TaskFuture(self._clock)

@@ -55,6 +55,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if missing else each", "if False else each"),
         ("tests/analysis/test_studies.py::test_what_only_leaves_out_is_in_no_verdict",),
     ),
+    "the headline evaluates models of one data centre": Mutation(
+        "analysis.studies.experiments.headline:sweeps",
+        edit("{**STACKS[stack], **size}", '{**STACKS[stack], **size, "training.evaluate_every": "1"}'),
+        ("tests/analysis/test_studies.py::test_the_headline_evaluates_models_that_all_data_centres_have_averaged",),
+    ),
     "a technique is judged by the seeds that reached the target": Mutation(
         "analysis.studies.verdicts.comparison:factors",
         edit("missing = int(ours[column].isna().sum())", "ours, missing = ours.dropna(subset=[column]), 0"),
@@ -110,7 +115,20 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.results.events:_EventFile.append", edit(">= self._due_s", ">= 1e9"), EVENTS
     ),
     "the last events of a simulation are not encoded": Mutation(
-        "testbed.results.events:_EventFile._flush", edit("if self._events:", "if False:"), EVENTS
+        "testbed.results.events:_EventFile._flush", edit("if self.events:", "if False:"), EVENTS
+    ),
+    "the events of a simulation are kept to its end": Mutation(
+        "testbed.results.events:_EventFile.encode", always(None), EVENTS
+    ),
+    "a large Plan is looked through for infinity": Mutation(
+        "testbed.plan.model:from_json",
+        edit("msgspec.json.decode(text, type=Plan)", "msgspec.convert(_without_null(msgspec.json.decode(text)), Plan)"),
+        ("tests/plan/test_build.py",),
+    ),
+    "a tensor without memory brings sympy": Mutation(
+        "testbed.buffers:empty_like",
+        edit("torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)", "torch.empty_like(tensor)"),
+        ("tests/units/test_buffers.py",),
     ),
     "a new process of a node writes on in the part of the one before": Mutation(
         "testbed.results.events:_EventFile._new_part", edit("exist_ok=False", "exist_ok=True"), EVENTS

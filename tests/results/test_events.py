@@ -102,3 +102,13 @@ def test_a_round_of_a_node_takes_less_than_a_kilobyte(tmp_path: Path) -> None:
     lines = sum(len(PartReader(path).lines()) for path in parts(tmp_path / "events"))
     assert size / 30 / len(ran.results) < 1000
     assert lines > 5 * size, "they are hardly compressed"
+
+
+def test_events_that_are_kept_are_encoded_when_they_are_many(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "simulation", many=True)
+    for number in range(1000):
+        log.write("round", 0.0, round=number)
+        log.encode()
+        assert len(log._file.events) < 256
+    log.close()
+    assert [event["round"] for event in read(tmp_path, "simulation")] == list(range(1000))

@@ -104,3 +104,10 @@ def test_sums_copies_and_joined_tensors_have_torchs_bits() -> None:
     assert buffers.clone(one).data_ptr() != one.data_ptr()
     meta = torch.empty(ELEMENTS, device="meta")
     assert buffers.empty_like(meta).is_meta
+
+
+def test_a_tensor_without_memory_is_copied_without_importing_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``torch.empty_like`` would import sympy."""
+    monkeypatch.delattr(torch, "empty_like")
+    copy = buffers.clone(torch.empty(5, dtype=torch.float16, device="meta"))
+    assert (copy.shape, copy.dtype, copy.is_meta) == ((5,), torch.float16, True)

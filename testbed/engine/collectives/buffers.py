@@ -65,7 +65,9 @@ class Flat:
     async def _through(self, transfer: RankTransfer, mine: Tensor, codec: Codec) -> Parts:
         """Return the payload of a range, which then holds what its receiver decodes."""
         parts = await coding.encode(self._world, codec, 0, mine, self._round)
-        self._put(transfer, await self._decoded(parts, mine.numel(), codec))
+        decoded = await self._decoded(parts, mine.numel(), codec)
+        if not self._empty:
+            self._put(transfer, decoded)
         return parts
 
     def _decoded(self, parts: Parts, size: int, codec: Codec) -> Coroutine[Any, Any, Tensor]:
@@ -78,15 +80,15 @@ class Flat:
         theirs = parts[0] if self._codec is None else await self._decoded(parts, elements, self._codec)
         assert theirs.numel() == elements, f"{theirs.numel()} elements where {elements} belong"
         if transfer.reduce:
-            mine = await self._range(transfer.start, transfer.stop)
+            mine = None if self._empty else await self._range(transfer.start, transfer.stop)
             work = Work("sum", self._round, 2 * elements * self._element_bytes)
-            theirs = await self._world.compute(work, lambda: theirs if self._empty else buffers.added(mine, theirs))
-        self._put(transfer, theirs)
+            theirs = await self._world.compute(work, lambda: theirs if mine is None else buffers.added(mine, theirs))
+        if not self._empty:
+            self._put(transfer, theirs)
 
     def _put(self, transfer: RankTransfer, tensor: Tensor) -> None:
-        if not self._empty:
-            values = _Values(tensor, self._bounds[transfer.start])
-            self._replaced.update(dict.fromkeys(range(transfer.start, transfer.stop), values))
+        values = _Values(tensor, self._bounds[transfer.start])
+        self._replaced.update(dict.fromkeys(range(transfer.start, transfer.stop), values))
 
     async def _range(self, start: int, stop: int) -> Tensor:
         """Return the values of some chunks, not to be changed: as they lie in memory, if they lie side by side."""
