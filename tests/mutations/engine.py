@@ -220,7 +220,9 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/engine/script/test_thread.py",),
     ),
     "what a script posts is carried out after its next request": Mutation(
-        "testbed.engine.script.worker:ScriptWorker.run", edit("while thread.posted or", "while False and"), SCRIPT
+        "testbed.engine.script.worker:ScriptWorker.run",
+        edit("while thread.posted or", "while False and"),
+        ("tests/engine/script/test_thread.py",),
     ),
     "a script's pull returns the first value": Mutation(
         "testbed.kvstore.store:KVStore.pull", edit("if number in self._last:", "if False:"), SCRIPT

@@ -13,7 +13,7 @@ flat server's own rounds: what is not its step over its step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -113,8 +113,8 @@ def claims(found: Results) -> Claims:
         for (model, rate), rows in known.groupby(["sweep", "rate_mbps"], sort=False):
             for part in (each for each in PARTS if each in CHOSEN[str(model)]):
                 values, lost = factors(rows, "to_target_s", part, BEST)
-                claim = f"{model}, {rate:g} Mbit/s: {BEST} is ahead of {part}{told}"
-                yield decided(claim, "–", False, lost) if lost else between(claim, values, 1.0, unit=" times")
+                text = f"{model}, {rate:g} Mbit/s: {BEST} is ahead of {part}{told}"
+                yield decided(text, "–", False, lost) if lost else between(text, values, 1.0, unit=" times")
 
 
 def _times_sooner(best: pd.DataFrame, told: str) -> Claims:
@@ -160,10 +160,7 @@ def _ladder(axes: Axes, found: Results) -> None:
 
 
 LADDER_MBPS = 5.0
-_AXES: Mapping[str, str] = {
-    "x_label": "communication / computation of the flat server's round",
-    "y_label": "time of flat PS / time of the stack",
-}
+RATIO, TIMES = "communication / computation of the flat server's round", "time of flat PS / time of the stack"
 STUDY = Study(
     title="Time to the same accuracy against a flat parameter server",
     source="GeoMX README: '20x', published without rate and data",
@@ -173,10 +170,10 @@ STUDY = Study(
              "to_target_s": lambda each: time_to_accuracy(each.run, TARGET)},
     looks=LOOKS,
     panels=(
-        Panel(f"Model of {SMALL}", "gain", "ratio", log="xy", where={"sweep": SMALL}, **_AXES,
+        Panel(f"Model of {SMALL}", "gain", "ratio", log="xy", where={"sweep": SMALL}, x_label=RATIO, y_label=TIMES,
               levels={20.0: "GeoMX's claim"}, width=1.2),
         Panel(f"{BEST}, by model", "gain", "ratio", log="xy", where={"variant": BEST, "sweep": tuple(MODELS)},
-              series="sweep", **_AXES, legend=True, levels={20.0: "20 times", 50.0: "50 times"}),
+              series="sweep", x_label=RATIO, y_label=TIMES, legend=True, levels={20.0: "20 times", 50.0: "50 times"}),
         Panel(f"What each part brings, {SMALL}, {LADDER_MBPS:g} Mbit/s", draw=_ladder,
               x_label="times sooner than a flat server"),
     ),
