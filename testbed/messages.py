@@ -176,7 +176,7 @@ class Message(msgspec.Struct):
 
 
 class _Header(msgspec.Struct, array_like=True):
-    kind: str
+    kind: MessageKind
     sender: str
     key: int
     round: int
@@ -194,6 +194,8 @@ _FEW, _MORE_FOR_MANY = 15, 2
 _MOST_MEASURED = 4096
 _measured: dict[int, tuple[torch.Tensor, int, int]] = {}  # by identity: the part, its bytes, those that describe it
 _decoder = msgspec.msgpack.Decoder(_Header)
+_MOST_CHECKED = 4096
+_checked: dict[tuple[str, tuple[int, ...]], tuple[torch.dtype, tuple[int, ...], int]] = {}  # parts that peers sent
 
 
 class MalformedMessage(ValueError):
@@ -267,7 +269,7 @@ def decode_message(data: bytes | memoryview, body: memoryview) -> Message:
     parts, start = [], 0
     for dtype, shape, size in described:
         if size:
-            part = torch.frombuffer(body[start : start + size], dtype=dtype).clone()
+            part = torch.frombuffer(bytearray(body[start : start + size]), dtype=dtype)
             parts.append(part if len(shape) == 1 else part.view(shape))
         else:
             parts.append(torch.empty(shape, dtype=dtype))
@@ -283,10 +285,10 @@ def _decoded(
     try:
         header = _decoder.decode(data)
         message = Message(
-            MessageKind(header.kind), header.key, header.round, header.meta, (),
+            header.kind, header.key, header.round, header.meta, (),
             header.priority, header.channel, header.sender, header.sent_at_s,
         )  # fmt: skip
-        described = [(_DTYPES[code], shape, _part_bytes(code, shape)) for code, shape in header.parts]
+        described = [_checked.get(part) or _check(part) for part in header.parts]
     except (msgspec.DecodeError, ValueError, KeyError, OverflowError, RecursionError) as error:
         raise MalformedMessage(f"header: {error}") from error
     total = sum([size for _, _, size in described])
@@ -295,9 +297,14 @@ def _decoded(
     return message, described
 
 
-def _part_bytes(code: str, shape: tuple[int, ...]) -> int:
+def _check(part: tuple[str, tuple[int, ...]]) -> tuple[torch.dtype, tuple[int, ...], int]:
+    """Return type, shape and bytes of a part. Raise ``MalformedMessage`` if it has no possible shape."""
+    code, shape = part
     if len(shape) > MAX_DIMENSIONS or any(size < 0 for size in shape):
         raise MalformedMessage(f"shape {shape}")
     if math.prod(max(1, size) for size in shape) > MAX_ELEMENTS:
         raise MalformedMessage(f"shape {shape}")
-    return math.prod(shape) * _DTYPES[code].itemsize
+    if len(_checked) == _MOST_CHECKED:
+        _checked.clear()
+    checked = _checked[part] = _DTYPES[code], shape, math.prod(shape) * _DTYPES[code].itemsize
+    return checked

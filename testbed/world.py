@@ -66,6 +66,8 @@ class World(Protocol):
 
     node: str
     pacer: Pacer  # of this node's steps; a checkpoint keeps the number of steps done
+    # Runs a call in this node's turn, from any thread; None in virtual time, where nothing runs beside a node.
+    call_from_thread: Callable[[Callable[[], None]], object] | None
 
     def now(self) -> float:
         """Return the seconds since the run's start, of a clock that is the same on every node and never goes back."""

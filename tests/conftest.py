@@ -25,8 +25,8 @@ _COLLAPSE, _LARGE_PAGE_BYTES = 25, 2 << 20  # MADV_COLLAPSE, of Linux 6.1; other
 _memory = {"resident_bytes": 0}  # after it was last given back
 _CHECKS = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors)
 # The default suite draws the same few examples every time; ``-m slow`` draws many, other ones each time.
-settings.register_profile("ci", max_examples=25, deadline=None, derandomize=True, suppress_health_check=_CHECKS)
-settings.register_profile("thorough", max_examples=300, deadline=None, suppress_health_check=_CHECKS)
+settings.register_profile("ci", max_examples=12, deadline=None, derandomize=True, suppress_health_check=_CHECKS)
+settings.register_profile("thorough", max_examples=100, deadline=None, suppress_health_check=_CHECKS)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -175,23 +175,38 @@ def rendered(_pictures_are_rendered_once: Callable[..., None], monkeypatch: pyte
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_worker_compiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """numba compiles the solver at the first call, for eight seconds, and every worker would do so at the same time.
+    """numba compiles the solver at its first use, for eight seconds, and its simulation of flows at its own, for seven.
 
-    Simulations of any folder may come to need it. All but the first worker load what that has compiled.
+    Simulations of any folder may come to need them, and every worker would compile them at the same time. All but the
+    first worker load what that has compiled.
     """
     from testbed.simulation.solver_state import SolverState
     from tests.simulation.brute import random_case, run_network
 
-    compile_solver = SolverState.compile
+    compile_solver, simulate_flows = SolverState.compile, SolverState.simulate_flows
     shared = tmp_path_factory.getbasetemp().parent  # of all workers
+
+    @contextlib.contextmanager
+    def alone() -> Iterator[None]:
+        with (shared / "solver.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def first(state: SolverState) -> None:
         SolverState.compile = compile_solver  # type: ignore[method-assign]
-        with (shared / "solver.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with alone():
             run_network(random_case(0), compiled=True)
         compile_solver(state)
 
+    def first_flows(state: SolverState, *arguments: Any) -> Any:
+        if not state.compiled:
+            return simulate_flows(state, *arguments)
+        SolverState.simulate_flows = simulate_flows  # type: ignore[method-assign]
+        with alone():
+            return simulate_flows(state, *arguments)
+
     SolverState.compile = first  # type: ignore[method-assign]
+    SolverState.simulate_flows = first_flows  # type: ignore[method-assign]
     yield
     SolverState.compile = compile_solver  # type: ignore[method-assign]
+    SolverState.simulate_flows = simulate_flows  # type: ignore[method-assign]

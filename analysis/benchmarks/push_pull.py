@@ -18,13 +18,16 @@ from testbed.kvstore import connect
 WARM_UP = 3  # TCP's windows and the allocator's memory grow meanwhile
 
 
-def servers_cpu_s(folder: Path) -> float:
-    """Return the processor time so far, in s, of the server and the scheduler; the latter uses little."""
+def others_cpu_s(folder: Path) -> dict[str, float]:
+    """Return the processor time so far, in s, of the server and the scheduler, by process."""
     host = os.getppid()
     children = Path(f"/proc/{host}/task/{host}/children").read_text(encoding="ascii").split()
     others = [child for child in children if not (folder / f"worker-{child}").exists()]
-    fields = [Path(f"/proc/{child}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split() for child in others]
-    return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")  # proc(5): utime, stime
+    return {child: _cpu_s(Path(f"/proc/{child}/task")) for child in others}
+
+
+def _cpu_s(threads: Path) -> float:
+    return sum(int((each / "schedstat").read_text(encoding="ascii").split()[0]) for each in threads.iterdir()) / 1e9
 
 
 def main() -> None:
@@ -33,12 +36,12 @@ def main() -> None:
     tensors = [torch.ones(size_bytes // 4 // keys) for _ in range(keys)]
     for key, tensor in enumerate(tensors):
         store.init(key, tensor)
-    times_s, faults, cpu_s = [], 0, 0.0
+    times_s, faults, cpu_s = [], 0, dict[str, float]()
     me = Path(os.environ["PUSH_RESULT"]).with_name(f"worker-{os.getpid()}")
     me.touch()
     for repeat in range(WARM_UP + int(os.environ["PUSH_REPEATS"])):
         if repeat == WARM_UP:
-            faults, cpu_s = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, servers_cpu_s(me.parent)
+            faults, cpu_s = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, others_cpu_s(me.parent)
         store.barrier()
         begin_s = time.perf_counter()
         handles = [store.push(key, tensor) for key, tensor in enumerate(tensors)]
@@ -48,10 +51,11 @@ def main() -> None:
     if store.rank == 0:
         faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
         moved = 2 * size_bytes * (len(times_s) - WARM_UP)
-        used_s = servers_cpu_s(me.parent) - cpu_s
+        used_s = max(after_s - cpu_s[child] for child, after_s in others_cpu_s(me.parent).items())  # the server's
         result = {
             "times_s": times_s[WARM_UP:], "faults_per_mb": faults / (moved / 1e6),
             "server_cpu_s_per_gb": used_s / (store.num_workers * moved / 1e9),
+            "server_cpu_us_per_message": used_s * 1e6 / (store.num_workers * keys * (len(times_s) - WARM_UP)),
         }  # fmt: skip
         Path(os.environ["PUSH_RESULT"]).write_text(json.dumps(result), encoding="utf-8")
 

@@ -6,7 +6,8 @@ a run without servers (``ring:aes-gmac``, ``ring:aes-gmac:tcp``), which moves th
 ``gloo`` and ``mpich`` (all-reduce of the same tensor), ``socket`` (a server without protocol), ``ps-lite``. What counts
 for the throughput is what all workers push and pull; of an all-reduce, the same bytes over its time. All take turns,
 ``--turns`` times; shown are first quartiles over all, as other processes only add time. Processor time is the server's,
-after the warm-up. Without ``mpiexec``, or without ``--ps-lite``, these peers are left out.
+after the warm-up: for each GB, and for each push and pull of a key. What small messages cost shows ``--size-bytes 64000
+--keys 64``. Without ``mpiexec``, or without ``--ps-lite``, these peers are left out.
 
 ``--ps-lite COMMAND`` is a command that runs ps-lite's own benchmark with PUSH_WORKERS, PUSH_BYTES, PUSH_KEYS and
 PUSH_REPEATS of its environment, and prints the seconds of each push and pull, one a line.
@@ -65,6 +66,7 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
                 "throughput_bytes_per_s": 2 * options.workers * size_bytes / time_s,
                 "times_the_first": quartile_s[codes[0]] / time_s,
                 "server_cpu_s_per_gb": _median(found[code], "server_cpu_s_per_gb"),
+                "server_cpu_us_per_message": _median(found[code], "server_cpu_us_per_message"),
                 "worker_cpu_s_per_gb": _median(found[code], "worker_cpu_s_per_gb"),
                 "faults_per_mb": _median(found[code], "faults_per_mb"),
             }  # fmt: skip

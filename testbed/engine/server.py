@@ -248,11 +248,12 @@ class Server:
         return self._tables.get((member, key)) or self._codecs[member]
 
     def _on_contribution(self, message: Message, tensor: Tensor | None) -> None:
-        key, member, now_s = message.key, message.sender, self._world.now()
+        key, member, meta, now_s = message.key, message.sender, message.meta, self._world.now()
         self._priorities[key] = message.priority
         self._membership.on_pushed(key, message.round)
-        self._contributions.add(member, key, message.round, PendingPush(tensor, message.meta, now_s, message.copies))
-        reports = {worker: WorkerReport(*report) for worker, report in message.meta.get("reports", {}).items()}
+        self._contributions.add(member, key, message.round, PendingPush(tensor, meta, now_s, message.copies))
+        given = meta.get("reports")
+        reports = {worker: WorkerReport(*report) for worker, report in given.items()} if given else {}
         effects = self._policy.on_push(Push(member, key, message.round, now_s, reports))
         if effects:
             task = self._world.spawn(self._carry_out(effects), f"round {message.round} of key {key}")

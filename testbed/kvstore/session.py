@@ -4,7 +4,8 @@ The requests that a session answers, by name (``engine.script.worker`` carries t
 
 begin(values, optimizer, compression)  all keys are known: agree on first values. Answer: the master's, by key
 push(key, tensor, priority)            a contribution to the key's next round. Answer: that round's number
-value(key, round)                      the value after (key, round). Round -1: the value as it is now
+value(key, round)                      the value after (key, round). Round -1: the value as it is now. A push that was
+                                       posted stands for its round
 exchange(tensors, steps)               push all keys, wait for all. Answer: new values, local steps of the next round
 step()                                 a local training step has ended here: it takes the time that its device takes
 barrier()                              wait for all workers
@@ -68,6 +69,15 @@ class ScriptJob:
     continues: bool = False
 
 
+class Posted:
+    """A request that the script does not wait for. ``answer``: set when it is carried out."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self, answer: Any = None) -> None:
+        self.answer = answer
+
+
 class ScriptSession(Protocol):
     """The node that runs the script, as the script sees it."""
 
@@ -75,6 +85,9 @@ class ScriptSession(Protocol):
 
     def ask(self, request: str, *arguments: Any) -> Any:
         """Send a request of the module's table, and wait for the answer."""
+
+    def post(self, request: str, *arguments: Any) -> Posted:
+        """Send a request without waiting for the answer. Later requests are carried out after it."""
 
 
 class Alone:
@@ -91,6 +104,9 @@ class Alone:
             "begin": self._begin, "push": self._push, "value": self._value, "exchange": self._exchange,
         }  # fmt: skip
         return answers[request](*arguments) if request in answers else None
+
+    def post(self, request: str, *arguments: Any) -> Posted:
+        return Posted(self.ask(request, *arguments))
 
     def _begin(self, values: list[Tensor], optimizer: NamedOptions | None, compression: object) -> list[Tensor]:
         self._values = [value.clone() for value in values]

@@ -13,7 +13,7 @@ from testbed import buffers
 from testbed.axes import Axis
 from testbed.errors import ScenarioError
 from testbed.kvstore.checkpoint import generator_states, load_objects, saved_objects
-from testbed.kvstore.session import NamedOptions, ScriptJob, ScriptSession, here
+from testbed.kvstore.session import NamedOptions, Posted, ScriptJob, ScriptSession, here
 
 
 def pull_of(kind: str, options: Mapping[str, Any]) -> str:
@@ -47,14 +47,14 @@ def connect() -> KVStore:
 class Handle:
     """A push in progress."""
 
-    def __init__(self, session: ScriptSession, key: int, round_: int, shape: torch.Size) -> None:
-        self._session, self._key, self._round, self._shape = session, key, round_, shape
+    def __init__(self, session: ScriptSession, key: int, push: Posted, shape: torch.Size) -> None:
+        self._session, self._key, self._push, self._shape = session, key, push, shape
         self._value: Tensor | None = None
 
     def wait(self) -> Tensor:
         """Wait for, and return, the key's value after this push's round. May be called again."""
         if self._value is None:
-            self._value = self._session.ask("value", self._key, self._round).view(self._shape)
+            self._value = self._session.ask("value", self._key, self._push).view(self._shape)
         return self._value
 
 
@@ -70,6 +70,8 @@ class KVStore:
         self._first: list[Tensor] = []
         self._shapes: list[torch.Size] = []
         self._last: dict[int, Handle] = {}
+        self._pushes: dict[int, int] = {}  # by key
+        self._steps = 0  # that pushes have ended
         self._optimizer: NamedOptions | None = None
         self._compression: NamedOptions | None = None
         self._begun: list[Tensor] | None = None
@@ -147,8 +149,13 @@ class KVStore:
         flat = buffers.empty((tensor.numel(),), torch.float32).copy_(tensor.detach().reshape(-1))
         if flat.numel() != self._first[number].numel():
             raise ScenarioError(f"push({key!r}): {flat.numel()} elements, declared with {self._first[number].numel()}")
-        round_ = self._session.ask("push", number, flat, priority)
-        self._last[number] = handle = Handle(self._session, number, round_, self._shapes[number])
+        count = self._pushes[number] = self._pushes.get(number, 0) + 1
+        if count > self._steps:  # the first push after a local step, whose time passes before the script continues
+            self._steps = count
+            pushed = Posted(self._session.ask("push", number, flat, priority))
+        else:
+            pushed = self._session.post("push", number, flat, priority)
+        self._last[number] = handle = Handle(self._session, number, pushed, self._shapes[number])
         return handle
 
     def pull(self, key: Hashable) -> Tensor:

@@ -140,7 +140,7 @@ async def _main(
     )
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     loop.add_reader(lifeline, lambda: os._exit(_UNEXPECTED))
-    log = EventLog(launch.event_directory, node.name)
+    log = EventLog(launch.event_directory, node.name, many=True)  # its status flushes it
     try:
         setup = make_setup()
         role = launch.make_role(setup.plan, node)

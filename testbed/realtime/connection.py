@@ -22,8 +22,18 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from testbed.realtime.auth import Keys
-from testbed.realtime.frame_codes import frame_code
-from testbed.realtime.frames import CLOSE, HEARTBEAT, PIECE_BYTES, Arrival, BadFrame, FrameReader, frame_pieces
+from testbed.realtime.frame_codes import NO_CODE, frame_code
+from testbed.realtime.frames import (
+    CLOSE,
+    HEARTBEAT,
+    PIECE_BYTES,
+    SMALL_BYTES,
+    Arrival,
+    BadFrame,
+    FrameReader,
+    frame_pieces,
+    small_frame,
+)
 from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.sockets import TcpInfo
 from testbed.realtime.stream import ByteStream
@@ -61,7 +71,7 @@ class Connection:
         self._last_info: TcpInfo | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._lock = threading.RLock()  # of the stream, and of what is about to be written
-        self._out: deque[memoryview] = deque()
+        self._out: deque[bytes | memoryview] = deque()
         self._pieces: Iterator[memoryview] = iter(())
         self._sequence = 0
         self._reading = self._writing = self._polling = False
@@ -91,6 +101,7 @@ class Connection:
 
     def start(self, keys: Keys, mac: str, max_body_bytes: int) -> None:
         """Begin to read, and to write what is queued already."""
+        mac = NO_CODE if self._stream.private else mac
         self._code = frame_code(mac, keys.outgoing)
         self._reader = FrameReader(frame_code(mac, keys.incoming), max_body_bytes)
         self.resume_reading()
@@ -217,9 +228,14 @@ class Connection:
                 size += len(piece)
             elif self.queue:
                 item = self.queue.pop()
-                self._pieces = frame_pieces(item.header, item.parts, self._sequence, self._code)
-                self._sequence += 1
-                self._frame_open = True
+                sequence, self._sequence = self._sequence, self._sequence + 1
+                if item.body_bytes <= SMALL_BYTES:
+                    frame = small_frame(item.header, item.parts, sequence, self._code)
+                    self._out.append(frame)
+                    size += len(frame)
+                else:
+                    self._pieces = frame_pieces(item.header, item.parts, sequence, self._code)
+                    self._frame_open = True
             else:
                 self._frame_open = False
                 return

@@ -14,11 +14,13 @@ A frame whose header is ``CLOSE`` or ``HEARTBEAT`` is a control frame without a 
 
 from __future__ import annotations
 
+import ctypes
 import hmac
 import struct
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -57,17 +59,29 @@ def memory_of(part: torch.Tensor) -> memoryview:
     return memoryview(part.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]  # a Buffer from 3.12 on
 
 
+def _bytes_of(part: torch.Tensor) -> bytes:
+    """A copy of a tensor's bytes: of a small one without the six calls that a view of its memory takes."""
+    if part.is_cpu and part.is_contiguous():
+        return ctypes.string_at(part.data_ptr(), part.nbytes)
+    return bytes(memory_of(part.detach().cpu().contiguous()))
+
+
+def small_frame(header: bytes, parts: tuple[torch.Tensor, ...], sequence: int, code: FrameCode) -> bytes:
+    """The bytes of one frame, copied: for at most ``SMALL_BYTES`` of tensors."""
+    body = b"".join([_bytes_of(part) for part in parts])
+    data = _PREFIX.pack(MAGIC, sequence, len(header), len(body)) + header + body
+    return data + code.of(sequence, data)
+
+
 def frame_pieces(
     header: bytes, parts: tuple[torch.Tensor, ...], sequence: int, code: FrameCode
 ) -> Iterator[memoryview]:
     """The bytes of one frame in order, each piece taken into its code just before it is yielded."""
-    memories = [memory_of(part.detach().cpu().contiguous()) for part in parts if part.numel()]
-    body_bytes = sum(map(len, memories))
-    start = _PREFIX.pack(MAGIC, sequence, len(header), body_bytes) + header
-    if body_bytes <= SMALL_BYTES:
-        data = b"".join((start, *memories))
-        yield memoryview(data + code.of(sequence, data))
+    if sum([part.nbytes for part in parts]) <= SMALL_BYTES:
+        yield memoryview(small_frame(header, parts, sequence, code))
         return
+    memories = [memory_of(part.detach().cpu().contiguous()) for part in parts if part.numel()]
+    start = _PREFIX.pack(MAGIC, sequence, len(header), sum(map(len, memories))) + header
     mac = code.begin(sequence)
     mac.update(start)
     yield memoryview(start)
@@ -83,8 +97,7 @@ def _pieces(memories: list[memoryview]) -> Iterator[memoryview]:
             yield memory[offset : offset + PIECE_BYTES]
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """A complete message; ``overhead_bytes``: what it took on the wire beside its payload.
 
     ``began_s``: when its first bytes were read, by the reader's clock.
@@ -93,6 +106,7 @@ class Arrival:
     message: Message
     overhead_bytes: int
     began_s: float = 0.0
+    payload_bytes: int = 0
 
 
 class FrameReader:
@@ -162,13 +176,13 @@ class FrameReader:
         self._start = stop + FRAME_MAC_BYTES
         _compare(memory[stop : self._start], self._code.of(self._sequence, memory[start:stop]))
         header = memory[start + FRAME_PREFIX_BYTES : body]
-        if header in (CLOSE, HEARTBEAT):
+        if len(header) <= len(HEARTBEAT) and header in (CLOSE, HEARTBEAT):
             return bytes(header)
         try:
             message = decode_message(header, memory[body:stop])
         except MalformedMessage as error:
             raise BadFrame(str(error)) from error
-        return Arrival(message, body - start + FRAME_MAC_BYTES, self._began_s)
+        return Arrival(message, body - start + FRAME_MAC_BYTES, self._began_s, stop - body)
 
     def _begin_large(self, start: int, body: int, body_bytes: int) -> _LargeFrame:
         mac = self._code.begin(self._sequence)
@@ -178,7 +192,8 @@ class FrameReader:
         except MalformedMessage as error:
             raise BadFrame(str(error)) from error
         pieces = deque(_pieces([memory_of(part) for part in parts if part.numel()]))
-        large = _LargeFrame(Arrival(message, body - start + FRAME_MAC_BYTES, self._began_s), mac, pieces)
+        arrival = Arrival(message, body - start + FRAME_MAC_BYTES, self._began_s, body_bytes)
+        large = _LargeFrame(arrival, mac, pieces)
         self._start = body + large.copy(self._memory[body : self._end])
         return large
 

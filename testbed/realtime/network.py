@@ -32,7 +32,7 @@ _CONTROL_QUEUE_BYTES = 1 << 16  # of a connection that carries control frames on
 class NetworkOwner(Protocol):
     """The world that a network belongs to: it gets messages, losses, warnings and errors."""
 
-    def deliver(self, message: Message, overhead_bytes: int, began_s: float) -> None: ...
+    def deliver(self, arrival: Arrival, began_s: float) -> None: ...
     def on_peer_lost(self, peer: str, why: str) -> None: ...
     def warn(self, message: str) -> None: ...
     def record(self, kind: str, **fields: Any) -> None: ...
@@ -178,12 +178,12 @@ class Network:
             connection.close()
             self._lose(connection.peer, f"sent a message in the name of {arrival.message.sender!r}")
         elif not self._finishing:
-            self._owner.deliver(arrival.message, arrival.overhead_bytes, arrival.began_s - connection.least_delay_s())
+            self._owner.deliver(arrival, arrival.began_s - connection.least_delay_s())
 
     def on_datagrams(self, arrival: Arrival) -> None:
         """A best-effort message is complete; its sender has been verified."""
         if not self._finishing:
-            self._owner.deliver(arrival.message, arrival.overhead_bytes, self._loop.time())
+            self._owner.deliver(arrival, self._loop.time())
 
     def on_end(self, connection: Connection, cause: str | None) -> None:
         """A connection is closed; ``cause`` is None after an orderly end."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from testbed.ids import data_center_of
 from testbed.messages import Message
-from testbed.results.events import EventLog
+from testbed.results.events import EventLog, Transfer
 from testbed.results.progress import NodeProgress, Progress
 
 
@@ -16,6 +16,7 @@ class EventRecorder(NodeProgress):
     def __init__(self, node: str, log: EventLog, progress: Progress) -> None:
         super().__init__(node, progress)
         self._log = log
+        self._tiers: dict[str, str] = {}  # by peer
 
     def write(self, kind: str, t: float, fields: dict[str, Any]) -> None:
         """One event at ``t`` seconds of the run."""
@@ -27,26 +28,26 @@ class EventRecorder(NodeProgress):
 
     def sent(self, to: str, message: Message) -> None:
         """Count a message that the role has sent."""
-        if self._tier(to) == "wan":
+        if (self._tiers.get(to) or self._tier(to)) == "wan":
             self.up_bytes += message.payload_bytes
 
-    def arrived(self, message: Message, overhead_bytes: int, t: float) -> None:
+    def arrived(self, message: Message, payload_bytes: int, overhead_bytes: int, t: float) -> None:
         """Count a complete message; if it came on the reliable channel, write its ``transfer`` event.
 
         The receiver of best-effort messages writes one event for many of them.
         """
-        tier = self._tier(message.sender)
+        tier = self._tiers.get(message.sender) or self._tier(message.sender)
         if tier == "wan":
-            self.down_bytes += message.payload_bytes
+            self.down_bytes += payload_bytes
+        self.activity += 1
         if message.channel:
-            self.activity += 1
             return
-        fields = {
-            "t0": round(message.sent_at_s, 6), "source": message.sender, "target": self.node,
-            "message": str(message.kind), "key": message.key, "round": message.round,
-            "payload_bytes": message.payload_bytes, "header_bytes": overhead_bytes, "tier": tier,
-        }  # fmt: skip
-        self.write("transfer", t, fields)
+        self._log.append(
+            Transfer(
+                round(t, 6), "transfer", self.node, round(message.sent_at_s, 6), message.sender, self.node,
+                message.kind._value_, message.key, message.round, payload_bytes, overhead_bytes, tier,
+            )
+        )  # fmt: skip
 
     def library_transfer(self, t: float, source: str, payload_bytes: int, fields: dict[str, Any]) -> None:
         """Write the ``transfer`` event of what a library's own connection has carried, without our headers."""
@@ -62,4 +63,5 @@ class EventRecorder(NodeProgress):
         super().status(t, waits)
 
     def _tier(self, peer: str) -> str:
-        return "lan" if data_center_of(peer) == data_center_of(self.node) else "wan"
+        tier = self._tiers[peer] = "lan" if data_center_of(peer) == data_center_of(self.node) else "wan"
+        return tier

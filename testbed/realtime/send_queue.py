@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
 
-@dataclass(order=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Queued:
-    """One frame to be sent; items compare by the order in which they leave."""
+    """One frame to be sent."""
 
-    order: tuple[float, int]
-    header: bytes = field(compare=False)
-    parts: tuple[torch.Tensor, ...] = field(compare=False, default=())
-    size_bytes: int = field(compare=False, default=0)  # of header and tensors
-    accepted: asyncio.Future[None] | None = field(compare=False, default=None)
+    header: bytes
+    parts: tuple[torch.Tensor, ...]
+    body_bytes: int
+    accepted: asyncio.Future[None] | None = None
 
 
 class SendQueue:
@@ -29,7 +28,7 @@ class SendQueue:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._heap: list[Queued] = []
+        self._heap: list[tuple[float, int, Queued]] = []  # by the order in which they leave
         self._waiting: list[Queued] = []  # items whose senders wait
         self._count = 0
         self.queued_bytes = 0
@@ -40,10 +39,9 @@ class SendQueue:
     def post(self, header: bytes, parts: tuple[torch.Tensor, ...] = (), priority: float = 0) -> Queued:
         """Queue a frame and return at once, also above the limit."""
         self._count += 1
-        size_bytes = len(header) + sum([part.nbytes for part in parts])
-        item = Queued((-priority, self._count), header, parts, size_bytes)
-        heapq.heappush(self._heap, item)
-        self.queued_bytes += size_bytes
+        item = Queued(header, parts, sum([part.nbytes for part in parts]))
+        heapq.heappush(self._heap, (-priority, self._count, item))
+        self.queued_bytes += len(header) + item.body_bytes
         return item
 
     def accepted(self, item: Queued) -> asyncio.Future[None] | None:
@@ -56,9 +54,10 @@ class SendQueue:
 
     def pop(self) -> Queued:
         """Remove and return the next frame to send; senders continue when the queue is within its limit again."""
-        item = heapq.heappop(self._heap)
-        self.queued_bytes -= item.size_bytes
-        _release(item)
+        _, _, item = heapq.heappop(self._heap)
+        self.queued_bytes -= len(item.header) + item.body_bytes
+        if item.accepted is not None:
+            _release(item)
         if self._waiting and self.queued_bytes <= self._limit_bytes:
             self._release_all()
         return item

@@ -7,7 +7,9 @@ has a name, so nothing stays behind when processes are killed. The socket shows 
 
 A writer copies bytes into its ring. If the reader had taken all that was there before, it may sleep, and the writer
 rings its bell (a byte in a pipe). A writer that finds its ring full marks that it waits; the reader then rings when a
-quarter is free. Frames are those of a socket, codes included.
+quarter is free. Frames are those of a socket, but no code is computed: its field is zero. Who can write to this memory
+can read the keys in the processes' own, so a code would keep nobody out, and take as long as a copy. That the memory is
+the peer's is authenticated.
 
 Counters of a ring are written by one side each, after the bytes that they speak of; that other processors see both in
 that order is a property of x86 processors, so on others nodes stay with their sockets. Each side publishes what it has
@@ -111,7 +113,7 @@ class _Ring:
     def writer_waits(self, waits: bool) -> None:
         self._counters[_WAITS] = waits
 
-    def write(self, buffers: Sequence[memoryview]) -> tuple[int, bool]:
+    def write(self, buffers: Sequence[bytes | memoryview]) -> tuple[int, bool]:
         """Copy as much as there is room for. Return its size, and whether the reader may sleep."""
         written, room = self._counters[_WRITTEN], RING_BYTES - self.filled
         start = written
@@ -124,7 +126,7 @@ class _Ring:
         _publish()
         return written - start, self._counters[_READ] == start
 
-    def _copied(self, written: int, data: memoryview) -> int:
+    def _copied(self, written: int, data: bytes | memoryview) -> int:
         at = written % RING_BYTES
         first = min(len(data), RING_BYTES - at)
         self._bytes[at : at + first] = data[:first]
@@ -151,6 +153,8 @@ class _Ring:
 class SharedStream:
     """A ``ByteStream`` over two rings; ``sock`` shows when the peer has ended."""
 
+    private = True
+
     def __init__(self, sock: socket.socket, memory: mmap.mmap, bell: _Bell, incoming: int) -> None:
         self._sock, self._memory, self._bell = sock, memory, bell
         self._loop = asyncio.get_running_loop()
@@ -174,7 +178,7 @@ class SharedStream:
             raise BlockingIOError
         return count
 
-    def sendmsg(self, buffers: Sequence[memoryview], /) -> int:
+    def sendmsg(self, buffers: Sequence[bytes | memoryview], /) -> int:
         count, reader_sleeps = self._out.write(buffers)
         if not count:
             raise BlockingIOError

@@ -13,7 +13,12 @@ from testbed.realtime.tls import WOULD_BLOCK, TlsSocket
 
 
 class ByteStream(Protocol):
-    """Bytes in both directions, without blocking: what is not ready raises ``WOULD_BLOCK``."""
+    """Bytes in both directions, without blocking: what is not ready raises ``WOULD_BLOCK``.
+
+    private  whether the kernel keeps all others from reading or writing it: frames then need no authentication code
+    """
+
+    private: bool
 
     def recv_into(self, buffer: memoryview, /) -> int:
         """Read at most ``len(buffer)`` bytes. Return their number; 0 when the peer has ended and all is read.
@@ -21,7 +26,7 @@ class ByteStream(Protocol):
         Fewer than ``len(buffer)`` are all that there are at this time.
         """
 
-    def sendmsg(self, buffers: Sequence[memoryview], /) -> int:
+    def sendmsg(self, buffers: Sequence[bytes | memoryview], /) -> int:
         """Take the first bytes of ``buffers``, as many as there is room for. Return their number."""
 
     def fileno(self) -> int:
@@ -42,6 +47,8 @@ class ByteStream(Protocol):
 
 class SocketStream:
     """A connected, non-blocking socket."""
+
+    private = False  # under TLS neither: records could still be cut off
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._loop = sock, asyncio.get_running_loop()

@@ -133,7 +133,7 @@ async def receive(sock: socket.socket, size: int) -> bytes:
     return await _retry(sock, partial(sock.recv, size))
 
 
-def _joined(pieces: Sequence[memoryview]) -> bytes | memoryview:
+def _joined(pieces: Sequence[bytes | memoryview]) -> bytes | memoryview:
     """The first piece if it fills a record; else as many as fit into one, as a record costs more than a copy."""
     if len(pieces) == 1 or len(pieces[0]) >= RECORD_BYTES:
         return pieces[0]

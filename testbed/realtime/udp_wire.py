@@ -168,4 +168,5 @@ class Unpacker:
             raise _Refused("malformed") from error
         if message.sender != peer.name or message.channel != channel:
             raise _Refused("in another's name")
-        return Arrival(message, header_bytes + count * (PREFIX_BYTES + MAC_BYTES))
+        overhead_bytes = header_bytes + count * (PREFIX_BYTES + MAC_BYTES)
+        return Arrival(message, overhead_bytes, payload_bytes=len(body) - header_bytes)

@@ -17,6 +17,7 @@ from testbed.plan.instant import Instant
 from testbed.plan.model import Plan
 from testbed.plan.pace import Pacer
 from testbed.realtime.cores import ModelledCores
+from testbed.realtime.frames import Arrival
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor
 from testbed.realtime.recorder import EventRecorder
@@ -72,7 +73,8 @@ class RealWorld:
         self._plan, self._device, self._inbox_limit_bytes = plan, plan.node(node).device, inbox_limit_bytes
         self._epoch_ns, self._recorder, self._processor = epoch_ns, recorder, processor
         self._loop = asyncio.get_running_loop()
-        self._inbox: deque[Message] = deque()
+        self.call_from_thread: Callable[[Callable[[], None]], object] | None = self._loop.call_soon_threadsafe
+        self._inbox: deque[tuple[Message, int]] = deque()  # with the bytes of their payloads
         self._inbox_bytes, self._reading = 0, True
         self._arrival: asyncio.Future[None] = self._loop.create_future()
         self._waits: dict[int, tuple[str, float]] = {}
@@ -121,8 +123,8 @@ class RealWorld:
         return self._take()
 
     def _take(self) -> Message:
-        message = self._inbox.popleft()
-        self._count_inbox(-message.payload_bytes)
+        message, payload_bytes = self._inbox.popleft()
+        self._count_inbox(-payload_bytes)
         return message
 
     async def serve(self, handle: Callable[[Message], bool]) -> None:
@@ -134,22 +136,23 @@ class RealWorld:
             if not handle(self._take()):  # all that has come since this task was woken, without a turn of the loop
                 return
 
-    def deliver(self, message: Message, overhead_bytes: int, began_s: float) -> None:
+    def deliver(self, arrival: Arrival, began_s: float) -> None:
         """Called by the network: a message is complete. ``began_s``: when its transfer began, on the loop's clock."""
+        message, overhead_bytes, _, payload_bytes = arrival
         message.began_s = max(0.0, began_s - self._epoch_ns / 1e9)
-        self._recorder.arrived(message, overhead_bytes, self.now())
-        self._inbox.append(message)
-        self._count_inbox(message.payload_bytes)
+        self._recorder.arrived(message, payload_bytes, overhead_bytes, self.now())
+        self._inbox.append((message, payload_bytes))
+        self._count_inbox(payload_bytes)
         self._wake_receiver()
 
     def on_peer_lost(self, peer: str, why: str) -> None:
         """Called by the network: a peer is lost, and the run continues without it."""
-        self._inbox.append(Message(MessageKind.LOST, meta={"why": why}, sender=peer, sent_at_s=self.now()))
+        self._inbox.append((Message(MessageKind.LOST, meta={"why": why}, sender=peer, sent_at_s=self.now()), 0))
         self._wake_receiver()
 
     def request_leave(self) -> None:
         """Ask the role to leave in good order."""
-        self._inbox.append(Message(MessageKind.LEAVE, sender=self.node, sent_at_s=self.now()))
+        self._inbox.append((Message(MessageKind.LEAVE, sender=self.node, sent_at_s=self.now()), 0))
         self._wake_receiver()
 
     def _wake_receiver(self) -> None:

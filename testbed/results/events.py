@@ -81,6 +81,23 @@ def microseconds(t: float) -> float:
     return round(t, 6)
 
 
+class Transfer(msgspec.Struct, gc=False):
+    """A ``transfer`` event, which is made and written in half the time of a dictionary: a run has millions of them."""
+
+    t: float
+    kind: str
+    node: str
+    t0: float
+    source: str
+    target: str
+    message: str
+    key: int
+    round: int
+    payload_bytes: int
+    header_bytes: int
+    tier: str
+
+
 class EventLog:
     """Appends the events of one writer to a file of events; threads may share it.
 

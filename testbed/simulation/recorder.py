@@ -9,7 +9,7 @@ import msgspec
 
 from testbed.messages import Message
 from testbed.plan.model import Plan
-from testbed.results.events import EventLog, microseconds
+from testbed.results.events import EventLog, Transfer, microseconds
 from testbed.results.progress import PASSED_ON, NodeProgress, Progress
 from testbed.world import Work
 
@@ -28,23 +28,6 @@ def left_out(plan: Plan) -> frozenset[str]:
     limit = _BRIEF_NODES if plan.with_role("global_server") else _BRIEF_RANKS
     brief = events == "brief" or (events == "auto" and len(plan.nodes) >= limit)
     return BRIEF if brief else frozenset()
-
-
-class Transfer(msgspec.Struct, gc=False):
-    """A ``transfer`` event, which is made and written in half the time of a dictionary: a run has millions of them."""
-
-    t: float
-    kind: str
-    node: str
-    t0: float
-    source: str
-    target: str
-    message: str
-    key: int
-    round: int
-    payload_bytes: int
-    header_bytes: int
-    tier: str
 
 
 class ComputeEvent(msgspec.Struct, gc=False):

@@ -32,6 +32,8 @@ class SimulatedWorld:
     connections begin anew and returns the instant; nothing is done, and ``None`` returned, while they carry anything.
     """
 
+    call_from_thread: Callable[[Callable[[], None]], object] | None = None
+
     def __init__(
         self, node: SimulatedNode, clock: Clock, waits: Waits, recorder: VirtualRecorder, compute: ComputeModel,
         step_deadline_s: float, connect: Callable[[SimulatedWorld, str], Peer],

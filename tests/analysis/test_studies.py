@@ -26,6 +26,7 @@ from testbed.check.figure import CheckedFigure, smallest, the_declaration_is_com
 from testbed.cli import main as command
 from testbed.errors import ScenarioError
 from testbed.execution import sweep_points
+from testbed.policy.sync import SYNC
 from tests.results import fake_run
 
 INFINITY = float("inf")
@@ -286,14 +287,26 @@ def test_a_users_own_study_in_a_file(attribute: str, tmp_path: Path, capsys: pyt
         assert (out / f"{attribute}.{form}").stat().st_size > 5000
 
 
+def test_the_headline_evaluates_models_that_all_data_centres_have_averaged(tmp_path: Path) -> None:
+    _, study = find("headline")
+    for job in engine.jobs(study, Request(tmp_path, seeds=1)):
+        for label, point in job.labelled:
+            plan = point.plan
+            sync = plan.technique.sync_tier1
+            algorithm = SYNC[sync.kind]
+            rounds = algorithm.lan_rounds(algorithm.Options(**sync.options))
+            assert plan.training.evaluate_every % rounds == 0, label
+
+
 def test_what_only_leaves_out_is_in_no_verdict(tmp_path: Path) -> None:
     _, study = find("headline")
     request = Request(tmp_path, quick=True, only=("HiPS",))
     missing = engine.left_out(study, request)
     assert missing[0] == "flat PS" and len(missing) == len(headline.STACKS) - 1
     assert engine.left_out(study, replace(request, only=())) == []
-    runs = pd.DataFrame({"sweep": "map", "variant": "HiPS", "back_end": "simulate", "rate_mbps": 20.0, "seed": 1,
-                         "round_s": 0.4, "to_target_s": 9.0, "training_s": 9.0, "learning_rate": [0.003]})  # fmt: skip
+    runs = pd.DataFrame({"sweep": headline.SMALL, "variant": "HiPS", "back_end": "simulate", "rate_mbps": 20.0,
+                         "seed": 1, "round_s": 0.4, "to_target_s": 9.0, "training_s": 9.0,
+                         "learning_rate": [0.003]})  # fmt: skip
     assert study.derive
     claims = engine.claims_of(study, Results(study.derive(runs), runs), missing)
     assert claims and {claim.verdict for claim in claims} == {UNRESOLVED}

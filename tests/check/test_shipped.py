@@ -23,27 +23,32 @@ MORE: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("esync", {"fixed_steps": 3}),
     ],
     "codec": [
-        ("twobit", {"threshold": 0.25}),
         ("bisparse", SPARSE),
-        ("bisparse", {**SPARSE, "padded": True}),
-        ("bisparse", {**SPARSE, "pull": "sparse-sum"}),
         ("bisparse", {**SPARSE, "pull": "sparse-sum", "padded": True}),
         ("bisparse", {**SPARSE, "pull": "dense"}),
         ("dgc", {**SPARSE, "stage_rounds": 2, "warmup_stages": 2, "clip_norm": 1.0}),
         ("topk", SPARSE),
         ("randomk", SPARSE),
         ("mstopk", SPARSE),
-        ("mstopk", {**SPARSE, "selector": "published"}),
     ],
     "order": [("fifo", {"slice": 50_000}), ("p3", {"slice": 4000}), ("dgt", {"late": "retransmit"})],
     "shard": [("multigps", {"rule": "even"}), ("multigps", {"bound": 1}), ("hashed", {"bound": 100})],
     "overlay": [("tree", {"degree": 1}), ("tsengine", {"pairing": "fastest"}),
     ("tsengine", {"ports": 1, "max_greed": 0.0})],
-    "model": [("mlp", {"layers": 0}), ("resnet", {"blocks": 3}), ("vit", {"size": "tiny"})],
+    "model": [("mlp", {"layers": 0}), ("vit", {"size": "tiny"})],
     "data": [("teacher", {"channels": 3, "noise": 0.5}), ("clicks", {"fields": 3, "noise": 0.5})],
     "split": [("dirichlet", {"alpha": 0.05}), ("by_count", {"skew": 1.5})],
     "optimizer": [("sgd", {"momentum": 0.9, "nesterov": True}), ("dcasgd", {"adaptive": True, "compensation": 2.0})],
 }  # fmt: skip
+MORE_SLOWLY: dict[str, list[tuple[str, dict[str, Any]]]] = {  # 0.7 to 2 s each; the options of those above, one by one
+    "codec": [
+        ("twobit", {"threshold": 0.25}),
+        ("bisparse", {**SPARSE, "padded": True}),
+        ("bisparse", {**SPARSE, "pull": "sparse-sum"}),
+        ("mstopk", {**SPARSE, "selector": "published"}),
+    ],
+    "model": [("resnet", {"blocks": 3})],
+}
 WITHOUT_CONTRACT = (  # sizes or files alone
     "declared", "script", "user_program", "none", "mnist", "fashion_mnist", "cifar10", "text",
     "movielens",
@@ -54,7 +59,15 @@ CASES = [
     *(pytest.param(axis, kind, {}, marks=LARGE.get(kind, ())) for axis, table in AXES.items() for kind in table.shipped
       if axis not in ON_FILES and (axis in ("sync", "codec") or kind not in WITHOUT_CONTRACT)),
     *((axis, kind, values) for axis, cases in MORE.items() for kind, values in cases),
+    *(pytest.param(axis, kind, values, marks=pytest.mark.slow)
+      for axis, cases in MORE_SLOWLY.items() for kind, values in cases),
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _fewer_damages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three of each size, instead of nine: most of the time of a codec's checks. Those of examples make them all."""
+    monkeypatch.setattr("testbed.check.codec.DAMAGES", 39)
 
 
 def failures(subject: Subject) -> list[verdict.Result]:

@@ -71,14 +71,35 @@ def simulated_hash(tmp_path_factory: pytest.TempPathFactory) -> str:
     return value
 
 
-def test_it_ends_with_the_bits_of_the_simulator(tmp_path: Path, simulated_hash: str) -> None:
-    run = deploy(tmp_path / "run", *SHORT)
+def test_it_ends_with_the_bits_of_the_simulator_and_the_report_says_what_links_and_clocks_were(
+    tmp_path: Path, simulated_hash: str
+) -> None:
+    """A clock that is known to 3 ms is a reason to distrust times; one of half a millisecond is none."""
+    told: list[dict[str, Any]] = []
+    run = deploy(tmp_path / "run", *SHORT, report=told.append)
     assert run.outcome.status == "done", run.outcome.message
     for role in ("worker", "server", "global_server"):
         assert run.hashes(role) == {simulated_hash}
     assert {event["path"] for event in run.of_kind("path") if event["when"] == "before"} == {
         "frankfurt>virginia", "tokyo>virginia", "virginia>frankfurt", "virginia>tokyo",
     }  # fmt: skip
+    frames = {name: tables.frame(table) for name, table in tables.build(run.directory / "events").items()}
+    plan = msgspec.json.decode(to_json(run.plan))
+    capabilities = {"cluster": told[-1]["cluster"]}
+    report = assess(frames, plan, capabilities)
+    assert [(row["path"], row["when"]) for row in report["paths"]] == [
+        (path, when)
+        for path in ("frankfurt>virginia", "tokyo>virginia", "virginia>frankfurt", "virginia>tokyo")
+        for when in ("before", "during", "after")
+    ]
+    for row in report["paths"]:
+        assert 0 < row["min_rtt_s"] <= row["rtt_s"] < 0.1 and row["packets"] > 0 and 0 <= row["loss"] < 0.5
+        assert (row["rate_bps"] is None) == (row["when"] == "during")
+    capabilities["cluster"]["machines"][2]["clock"]["error_s"] = 0.003
+    (reason,) = set(assess(frames, plan, capabilities)["reasons"]) - set(report["reasons"])
+    assert reason.startswith("tokyo/machine0: its clock is known to 3.0 ms only")
+    capabilities["cluster"]["machines"][2]["clock"]["error_s"] = 0.0005
+    assert assess(frames, plan, capabilities)["reasons"] == report["reasons"]
 
 
 @pytest.mark.usefixtures("agents")
@@ -133,7 +154,10 @@ def test_without_a_restart_a_lost_machine_is_named(tmp_path: Path, agents: Forke
 
 
 @pytest.mark.usefixtures("agents")
-@pytest.mark.parametrize(("kind", "place"), [("exit with a text", "end"), ("segmentation fault", "connected")])
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [("exit with a text", "end"), pytest.param("segmentation fault", "connected", marks=pytest.mark.slow)],
+)  # 1 s
 def test_why_a_script_failed_is_named(kind: str, place: str, tmp_path: Path) -> None:
     assert_named(tmp_path / "a", kind, run_failing(tmp_path / "a", "cluster", kind, place))
 
@@ -235,34 +259,15 @@ def test_events_are_by_one_clock_though_each_machine_has_its_own(
     assert drift_ppm is None or abs(drift_ppm - 3000) < 2000
 
 
-def test_the_report_says_what_links_and_clocks_were(tmp_path: Path) -> None:
-    """A clock that is known to 3 ms is a reason to distrust times; one of half a millisecond is none."""
-    told: list[dict[str, Any]] = []
-    run = deploy(tmp_path / "run", *SHORT, report=told.append)
-    frames = {name: tables.frame(table) for name, table in tables.build(run.directory / "events").items()}
-    plan = msgspec.json.decode(to_json(run.plan))
-    capabilities = {"cluster": told[-1]["cluster"]}
-    report = assess(frames, plan, capabilities)
-    assert [(row["path"], row["when"]) for row in report["paths"]] == [
-        (path, when)
-        for path in ("frankfurt>virginia", "tokyo>virginia", "virginia>frankfurt", "virginia>tokyo")
-        for when in ("before", "during", "after")
-    ]
-    for row in report["paths"]:
-        assert 0 < row["min_rtt_s"] <= row["rtt_s"] < 0.1 and row["packets"] > 0 and 0 <= row["loss"] < 0.5
-        assert (row["rate_bps"] is None) == (row["when"] == "during")
-    capabilities["cluster"]["machines"][2]["clock"]["error_s"] = 0.003
-    (reason,) = set(assess(frames, plan, capabilities)["reasons"]) - set(report["reasons"])
-    assert reason.startswith("tokyo/machine0: its clock is known to 3.0 ms only")
-    capabilities["cluster"]["machines"][2]["clock"]["error_s"] = 0.0005
-    assert assess(frames, plan, capabilities)["reasons"] == report["reasons"]
-
-
 @pytest.mark.usefixtures("agents")
-def test_everything_between_machines_can_be_encrypted(tmp_path: Path, calm: set[str]) -> None:
+@pytest.mark.parametrize(
+    "hit",
+    [(), pytest.param((RESTART, faults("kind: kill, node: east/worker0, round: 4")), marks=pytest.mark.slow)],  # 4 s
+    ids=["calm", "restart"],
+)
+def test_everything_between_machines_can_be_encrypted(hit: tuple[str, ...], tmp_path: Path, calm: set[str]) -> None:
     """That includes the connection between driver and agents; a restart uses the certificate again."""
-    kill = faults("kind: kill, node: east/worker0, round: 4")
-    ended = fault_runs.run(tmp_path / "hit", STEADY, "transport.tls=true", RESTART, kill, on="cluster")
+    ended = fault_runs.run(tmp_path / "hit", STEADY, "transport.tls=true", *hit, on="cluster")
     assert ended.error is None and ended.hashes() == calm
 
 

@@ -25,7 +25,10 @@ pytestmark = pytest.mark.usefixtures("agents", "directory_of_agents")
             marks=pytest.mark.slow,  # 2 s
         ),
         (SKIP, faults("kind: nan, node: west/worker0, round: 2")),
-        (CONTINUE, faults("kind: leave, data_center: east, round: 5")),
+        pytest.param(
+            (CONTINUE, faults("kind: leave, data_center: east, round: 5")),
+            marks=pytest.mark.slow,  # 2 s
+        ),
     ],
     ids=["slow", "nan", "leave"],
 )
@@ -39,6 +42,7 @@ def test_it_ends_with_the_bits_of_the_simulated_fault(job: tuple[str, ...], tmp_
     assert sorted(faults_[1]) == sorted(faults_[0]) != []
 
 
+@pytest.mark.slow  # 2 s
 def test_a_nan_ends_the_run_and_names_the_node(tmp_path: Path) -> None:
     nan = faults("kind: nan, node: west/worker0, round: 2")
     simulated = run(tmp_path / "simulated", *STEADY, nan)
@@ -60,6 +64,7 @@ def hits(ended: Ended) -> list[tuple[str, str]]:
     return sorted((event["fault"], event["targets"]) for event in ended.events("fault"))
 
 
+@pytest.mark.slow  # 4 s
 def test_a_checkpoint_that_a_full_disk_leaves_incomplete_is_not_resumed(tmp_path: Path) -> None:
     calm = run(tmp_path / "calm", *STEADY)
     both = faults("kind: disk_full, node: east/server0, round: 5, rounds: 1", "kind: kill, node: hub/global0, round: 7")
@@ -86,6 +91,7 @@ def test_a_data_centre_dies_and_comes_back(tmp_path: Path) -> None:
     assert 0 < len(ended.rounds("east/worker1")) < 60, "it has missed rounds"
 
 
+@pytest.mark.slow  # 2 s
 def test_a_worker_joins_where_it_is_placed(tmp_path: Path) -> None:
     ended = run(tmp_path, *STEADY, CONTINUE, faults("kind: join, node: east/worker1, round: 5"), on="cluster")
     assert ended.error is None and len(ended.hashes()) == 1

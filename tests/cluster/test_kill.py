@@ -77,7 +77,10 @@ def until(told: Iterator[dict[str, Any]], what: str) -> dict[str, Any]:
     raise AssertionError(f"the driver has ended before {what!r}")
 
 
-@pytest.mark.parametrize("moment", ["starting agents", "starting nodes", "train", "round"])
+@pytest.mark.parametrize(
+    "moment",
+    ["starting agents", "round", *(pytest.param(each, marks=pytest.mark.slow) for each in ("starting nodes", "train"))],
+)  # 3 s each
 def test_of_the_driver(tmp_path: Path, moment: str) -> None:
     driver, told = start_driver(tmp_path)
     until(told, moment)
@@ -86,8 +89,8 @@ def test_of_the_driver(tmp_path: Path, moment: str) -> None:
     family.assert_gone()
 
 
-@pytest.mark.slow  # 60 s
-@pytest.mark.parametrize("after_s", [random.Random(seed).uniform(0.01, 3) for seed in range(20)])
+@pytest.mark.slow  # 20 s
+@pytest.mark.parametrize("after_s", [random.Random(seed).uniform(0.01, 3) for seed in range(6)])
 def test_of_the_driver_or_an_agent_at_many_moments(tmp_path: Path, after_s: float) -> None:
     """Of the driver if the moment says so, or there are no agents yet."""
     driver, told = start_driver(tmp_path)
@@ -100,7 +103,7 @@ def test_of_the_driver_or_an_agent_at_many_moments(tmp_path: Path, after_s: floa
     family.assert_gone()
 
 
-@pytest.mark.parametrize("moment", ["starting nodes", "round"])
+@pytest.mark.parametrize("moment", ["round", pytest.param("starting nodes", marks=pytest.mark.slow)])  # 3 s
 def test_of_an_agent(tmp_path: Path, moment: str) -> None:
     """The driver then ends the run."""
     driver, told = start_driver(tmp_path)

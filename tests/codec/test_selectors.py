@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from testbed.codec.memory import Select
+from testbed.codec.selectors import sweep
 from testbed.codec.selectors.bisection import Bisection, RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sources import Difference, Feedback, Floats, Indices, Momentum, NonFinite
@@ -51,6 +52,20 @@ def test_large_tensors_are_chosen_as_by_a_sort(selector: str, name: str, size: i
     for k in {1, size // 1000, size // 100, size - 1}:
         expected = np.sort(by_size[:k][numbers[by_size[:k]] != 0])
         assert np.array_equal(EXACT[selector]()(Numbers(numbers), k), expected), k
+
+
+@pytest.mark.parametrize("size", [SMALL + 1, 300_007])
+@pytest.mark.parametrize("name", inputs.FINITE)
+def test_the_compiled_sweep_does_what_steps_of_numpy_do(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    gradient = inputs.make(name, size)
+    for k in (1, size // 100, size - 1):
+        steps, loop = np.roll(gradient, 7), np.roll(gradient, 7)
+        monkeypatch.setattr(sweep, "COMPILED_FROM", size + 1)
+        expected = SampleAndSweep()(Feedback(steps, gradient), k)
+        monkeypatch.setattr(sweep, "COMPILED_FROM", size)
+        assert np.array_equal(SampleAndSweep()(Feedback(loop, gradient), k), expected), k
+        assert np.array_equal(loop.view(np.int32), steps.view(np.int32))
 
 
 @pytest.mark.parametrize("name", inputs.FINITE)

@@ -39,6 +39,6 @@ def test_codecs_and_runs() -> None:
     )
 
 
-@pytest.mark.slow  # 130 s
+@pytest.mark.slow  # 120 s
 def test_all_techniques() -> None:
-    run(str(CASES / "runs.py"), "-m", "slow or not slow")
+    run(str(CASES / "runs.py"), "-m", "slow")

@@ -18,6 +18,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,9 @@ def tokens_of(path: Path) -> list[Token]:
     return MarkdownIt().parse(path.read_text(encoding="utf-8"))
 
 
+@cache
 def blocks_of(path: Path) -> list[Block]:
-    """Return the fenced blocks of a document, in order."""
+    """Return the fenced blocks of a document, in order. To parse all documents takes more than a second."""
     found, notes = [], ""
     for token in tokens_of(path):
         if token.type == "fence" and token.map:

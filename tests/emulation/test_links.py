@@ -171,7 +171,8 @@ def test_background_traffic_takes_its_share() -> None:
     assert last[2]["received_bytes"] > 5e6
 
 
-@pytest.mark.parametrize("streams", [pytest.param(1, marks=pytest.mark.slow), 4])  # 6 s
+@pytest.mark.slow  # 6 s each
+@pytest.mark.parametrize("streams", [1, 4])
 def test_capped_buffers_show_the_window_law(streams: int) -> None:
     law_bps = streams * 65_536 * 8 / 0.1
     assert run("windows", receive_buffer_bytes=65_536, streams=streams) == pytest.approx(law_bps, rel=0.15)
@@ -190,15 +191,18 @@ def test_paths_part_by_their_source() -> None:
         assert planned_s <= seen[pair][0] < planned_s + 0.0025, pair  # the fastest: others may wait for a core
 
 
-@pytest.mark.parametrize("name", ["reno", "bbr", pytest.param("cubic", marks=pytest.mark.slow)])  # 3 s
+@pytest.mark.parametrize(
+    "name", ["bbr", *(pytest.param(each, marks=pytest.mark.slow) for each in ("reno", "cubic"))]
+)  # 3 s
 def test_congestion_control_is_the_plans(name: str) -> None:
     assert run("congestion_control", name=name) == [name, "0", "1"]
 
 
 def test_two_emulations_at_once_do_not_touch_each_other() -> None:
-    both = [start("sees_link", seconds=3.0) for _ in range(2)]
+    """The second one is an ordinary user's."""
+    both = [start("sees_link", rootless=rootless, seconds=3.0) for rootless in (None, True)]
     for goodput in [finish(sandbox) for sandbox in both]:
-        assert goodput == pytest.approx(20e6 * GOODPUT_SHARE, rel=0.03)
+        assert goodput == pytest.approx(20e6 * GOODPUT_SHARE, rel=0.05)
 
 
 def test_without_the_delay_line_the_link_breaks_and_is_noticed() -> None:
@@ -209,7 +213,7 @@ def test_without_the_delay_line_the_link_breaks_and_is_noticed() -> None:
     assert "emulation.shaping.delay_line ended with -9" in seen[1]
 
 
-@pytest.mark.parametrize("rate_bps", [50e6, 1e9])
+@pytest.mark.parametrize("rate_bps", [50e6, pytest.param(1e9, marks=pytest.mark.slow)])  # 3 s
 def test_lans_have_their_rate(rate_bps: float) -> None:
     seen = run("lan", rate_bps=rate_bps)
     assert seen["goodput_bps"] == pytest.approx(rate_bps * GOODPUT_SHARE, rel=0.1)
@@ -218,8 +222,3 @@ def test_lans_have_their_rate(rate_bps: float) -> None:
 
 def test_the_host_stays_single_threaded() -> None:
     assert run("no_threads") == 1
-
-
-def test_without_root() -> None:
-    seen = finish(start("sees_link", rootless=True, seconds=3.0))
-    assert seen == pytest.approx(20e6 * GOODPUT_SHARE, rel=0.05)

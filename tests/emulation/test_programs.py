@@ -93,6 +93,7 @@ def leave_root() -> None:
     Path("/proc/self/gid_map").write_text(f"{NOBODY} {group} 1")
 
 
+@pytest.mark.slow  # 6 s
 def test_without_root_programs_run_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are root in the sandbox, with names, addresses, ssh and measured links, and an ordinary user outside."""
     if subprocess.run(["unshare", "--map-root-user", "true"], check=False, capture_output=True).returncode:

@@ -84,6 +84,7 @@ def test_a_script_looks_and_changes(scenario: Path) -> None:
     assert "queue kB" in done.stdout
 
 
+@pytest.mark.slow  # 4 s
 def test_a_scripts_mistakes_are_named_and_counted(scenario: Path) -> None:
     done = shell(scenario, script="rate a>c 5 Mbit/s\nrate a>b 5\nping x a/worker0\nfrobnicate\n")
     assert done.returncode == 1
@@ -96,14 +97,14 @@ def test_one_command_in_a_node(scenario: Path) -> None:
     assert done.returncode == 7
     assert done.stdout.split() == ["10.2.0.1", "passed", "on"]
     assert "\nfidelity: " in "\n" + done.stderr and [*scenario.parent.iterdir()] == [scenario]
-    assert "no node 'b/worker9'" in shell(scenario, "--in", "b/worker9", "--", "true").stderr
 
 
-@pytest.mark.slow  # 3 s
+@pytest.mark.slow  # 5 s
 def test_a_command_that_is_killed_or_does_not_exist(scenario: Path) -> None:
     assert shell(scenario, "--in", "b/worker0", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
     done = shell(scenario, "--in", "b/worker0", "--", "no-such-command")
     assert done.returncode == 127 and "no-such-command" in done.stderr
+    assert "no node 'b/worker9'" in shell(scenario, "--in", "b/worker9", "--", "true").stderr
 
 
 @pytest.mark.slow  # 8 s; by default, tests/emulation/test_programs.py has iperf3 behind a link
@@ -130,6 +131,7 @@ def test_plain_ddp_sees_the_link(scenario: Path) -> None:
     assert all(transfer_s < step < transfer_s + 0.8 for step in steps[1:]), steps
 
 
+@pytest.mark.slow  # 9 s
 def test_a_recorded_shell_leaves_a_run_directory(scenario: Path) -> None:
     done = shell(
         scenario, "--record", "kept", "--in", "a/worker0", "--", "ping", "-q", "-c", "3", "-i", "0.2", "worker0.b"

@@ -14,7 +14,7 @@ from testbed.simulation.run import simulate
 from tests.end_to_end.reference import train_single_process
 from tests.end_to_end.runs import QUICKSTART, Finished, run_scenario
 
-ROUNDS = 6
+ROUNDS = 3
 MODEL_BYTES = 4 * 80_458
 BACK_ENDS = [
     "simulate",
@@ -44,7 +44,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     skip_unless_possible(back_end)
     if back_end not in _finished:
         directory = tmp_path_factory.mktemp(back_end) / "run"
-        overrides = (f"training.rounds={ROUNDS}", "training.evaluate_every=5")
+        overrides = (f"training.rounds={ROUNDS}", "training.evaluate_every=2")
         _finished[back_end] = run_scenario(directory, back_end, *overrides)
     run = _finished[back_end]
     assert run.outcome.status == "done", run.outcome.message
@@ -57,7 +57,7 @@ def simulated_hash(tmp_path_factory: pytest.TempPathFactory) -> str:
         tmp_path_factory.mktemp("again") / "run",
         "simulate",
         f"training.rounds={ROUNDS}",
-        "training.evaluate_every=5",
+        "training.evaluate_every=2",
     )
     (value,) = run.hashes("worker")
     return value
@@ -112,7 +112,7 @@ def test_equals_training_in_a_single_process_up_to_rounding(
     tmp_path: Path, optimizer: str, worst: float, mean: float
 ) -> None:
     """FSA computes what plain PyTorch computes on the concatenated batches; only the order of sums differs."""
-    overrides = (f"training.rounds={ROUNDS}", "training.evaluate_every=5", f"optimizer.kind={optimizer}")
+    overrides = (f"training.rounds={ROUNDS}", "training.evaluate_every=2", f"optimizer.kind={optimizer}")
     plan = build_plan(load(QUICKSTART, overrides), "simulate")
     exits = simulate(plan, make_role, tmp_path, lambda event: None)
     ours = torch.cat(exits["tokyo/worker1"].result)

@@ -14,6 +14,7 @@ from testbed.policy.events import Contribution
 from testbed.scenario.load import load
 from tests.engine.runs import THREE_SITES
 from tests.faults.runs import CONTINUE, Ended, faults, plan_of, run
+from tests.pairs import in_turn
 
 LAST = 12
 AT_WORKER = "optimizer={kind: adam, learning_rate: 0.01, at: worker}"
@@ -84,8 +85,7 @@ def finished(ended: Ended) -> None:
         assert ended.rounds(worker) == list(range(LAST + 1)), worker
 
 
-@pytest.mark.parametrize("kill", KILLS)
-@pytest.mark.parametrize("name", TECHNIQUES)
+@pytest.mark.parametrize(("name", "kill"), in_turn(TECHNIQUES, KILLS))  # 0.4 s each
 def test_the_others_finish(tmp_path: Path, name: str, kill: str) -> None:
     ended = run(tmp_path, *TECHNIQUES[name], CONTINUE, faults(KILLS[kill]))
     finished(ended)
@@ -95,8 +95,7 @@ def test_the_others_finish(tmp_path: Path, name: str, kill: str) -> None:
     assert [epoch["number"] for epoch in ended.events("epoch")] == list(range(1, len(ended.events("epoch")) + 1))
 
 
-@pytest.mark.parametrize("kill", KILLS)
-@pytest.mark.parametrize("name", TECHNIQUES)
+@pytest.mark.parametrize(("name", "kill"), in_turn(TECHNIQUES, KILLS, shift=1))  # 0.4 s each
 def test_who_comes_back_takes_part_again(tmp_path: Path, name: str, kill: str) -> None:
     ended = run(tmp_path, *TECHNIQUES[name], CONTINUE, faults(f"{KILLS[kill]}, for: 200 ms"))
     finished(ended)

@@ -11,7 +11,8 @@ from tests.faults.runs import run
 
 
 @pytest.mark.flaky(reruns=2)  # 500 strangers a second, and the run, on the wall clock
-@pytest.mark.parametrize("connections", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.slow  # 10 s each; by default, tests/realtime/test_network.py has strangers beside a session
+@pytest.mark.parametrize("connections", [200, 10_000])
 def test_training_goes_on_among_strangers(tmp_path: Path, connections: int) -> None:
     rounds = 40 + connections // 20
     ended, seen = among_strangers(tmp_path, rounds, Attack(connections, 500.0, tmp_path / "seen.json"))

@@ -10,6 +10,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.fault_clock import late_comers
 from tests.faults.runs import CONTINUE, Ended, faults, plan_of, run
 from tests.faults.test_continue import LAST, SAME_VALUES, TECHNIQUES, agree
+from tests.pairs import in_turn
 
 JOINS = {
     "worker": ("kind: join, node: east/worker1, round: 3", ("east/worker1",)),
@@ -27,8 +28,7 @@ def took_part(ended: Ended, joining: tuple[str, ...], name: str, last: int = LAS
             assert rounds == list(range(rounds[0], last + 1)) and rounds[0] > 2, node.name
 
 
-@pytest.mark.parametrize("who", JOINS)
-@pytest.mark.parametrize("name", TECHNIQUES)
+@pytest.mark.parametrize(("name", "who"), in_turn(TECHNIQUES, JOINS))  # 0.4 s each
 def test_who_joins_takes_part_from_then_on(tmp_path: Path, name: str, who: str) -> None:
     fault, joining = JOINS[who]
     if name in ("ps", "ssp"):  # one tier: without local servers

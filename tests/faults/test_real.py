@@ -46,6 +46,7 @@ def test_a_restart_ends_with_the_bits_of_a_run_without_faults(tmp_path: Path) ->
     leaves_nothing(ended)
 
 
+@pytest.mark.slow  # 9 s
 def test_a_data_centre_dies_and_comes_back(tmp_path: Path) -> None:
     ended = run(tmp_path, *LONG, CONTINUE, faults("kind: kill, data_center: east, round: 5, for: 700 ms"), on="local")
     assert ended.error is None and len(ended.hashes()) == 1
@@ -55,10 +56,11 @@ def test_a_data_centre_dies_and_comes_back(tmp_path: Path) -> None:
     leaves_nothing(ended)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("every", [0, 1, 10])
-@pytest.mark.parametrize("victim", ["east/worker1", "east/server0", "hub/global0", "hub/scheduler"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.slow  # 6 s each
+@pytest.mark.parametrize(
+    ("seed", "victim", "every"),
+    [(1, "east/worker1", 0), (2, "east/server0", 1), (3, "hub/global0", 10), (1, "hub/scheduler", 1)],
+)
 def test_whoever_dies(tmp_path: Path, seed: int, victim: str, every: int) -> None:
     job = (*STEADY, f"seed={seed}")
     kill = f"kind: kill, node: {victim}, sometime: {{from: 100 ms, to: 900 ms}}"
@@ -93,8 +95,13 @@ def test_a_process_that_is_back_reaches_relays_that_have_joined_before_it(tmp_pa
 
 
 @pytest.mark.slow  # 8 s each
-@pytest.mark.parametrize("fault", ["kill, data_center: east, round: 5, for: 1 s", "join, data_center: east, round: 3"])
-@pytest.mark.parametrize("name", ["multigps", "p3", "dgt", "tree", "tsengine"])
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        *((name, "kill, data_center: east, round: 5, for: 1 s") for name in ("multigps", "dgt", "tsengine")),
+        *((name, "join, data_center: east, round: 3") for name in ("p3", "tree")),
+    ],
+)
 def test_processes_go_on_under_every_technique(tmp_path: Path, name: str, fault: str) -> None:
     long = (*STEADY, "training.rounds=60", "training.evaluate_every=20")
     ended = run(tmp_path, *TECHNIQUES[name], *long, CONTINUE, faults(f"kind: {fault}"), on="local")

@@ -9,6 +9,7 @@ import pytest
 from testbed.errors import RunFailed, ScenarioError
 from tests.faults.runs import Ended, faults, plan_of, run
 from tests.faults.test_continue import AT_WORKER
+from tests.pairs import in_turn
 
 FOLLOWED = "recovery={on_failure: continue, replicas: 1}"
 TECHNIQUES: dict[str, tuple[str, ...]] = {
@@ -47,8 +48,7 @@ def steps_made(ended: Ended) -> None:
         assert rounds == sorted(set(rounds))
 
 
-@pytest.mark.parametrize("round_", [0, 6])
-@pytest.mark.parametrize("name", TECHNIQUES)
+@pytest.mark.parametrize(("name", "round_"), in_turn(TECHNIQUES, [0, 6]))  # 0.5 s each
 def test_it_goes_on_where_the_server_was(
     calm: dict[tuple[str, ...], Ended], tmp_path: Path, name: str, round_: int
 ) -> None:
@@ -61,7 +61,7 @@ def test_it_goes_on_where_the_server_was(
     steps_made(ended)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))  # tests.faults.search draws thousands
 def test_at_any_moment(calm: dict[tuple[str, ...], Ended], tmp_path: Path, seed: int) -> None:
     before = undisturbed(calm, tmp_path, f"seed={seed}")
     kill = faults("kind: kill, node: hub/global0, sometime: {from: 0 s, to: 1.5 s}")
@@ -90,8 +90,7 @@ def test_without_both_nobody_can(tmp_path: Path) -> None:
     assert isinstance(ended.error, RunFailed) and "hub/global0 is lost" in str(ended.error)
 
 
-@pytest.mark.parametrize("back_ms", [50, 400, 900])
-@pytest.mark.parametrize("whom", ["node: east/worker0", "data_center: east"])
+@pytest.mark.parametrize(("whom", "back_ms"), in_turn(["data_center: east", "node: east/worker0"], [50, 400, 900]))
 def test_others_may_go_and_come_around_it(tmp_path: Path, whom: str, back_ms: int) -> None:
     """A member that was away, is away, or is about to be back when the server dies."""
     away = f"kind: kill, {whom}, at: 200 ms, for: {back_ms} ms"

@@ -112,7 +112,7 @@ def calm() -> Calm:
     return {}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_no_invariant_is_broken(calm: Calm, seed: int) -> None:
     assert search([case(seed)], calm) == []
 

@@ -30,15 +30,15 @@ SGD = "optimizer={kind: sgd, learning_rate: 0.01}"
 
 
 @pytest.mark.parametrize("paradigm", ["allreduce", "gossip"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_whoever_is_killed_whenever(paradigm: str, seed: int) -> None:
     assert broken(schedule(paradigm, seed)) == ""
 
 
-@pytest.mark.slow  # 130 s each
+@pytest.mark.slow  # 13 s each; at a hundred instants: tests.faults.survivors
 @pytest.mark.parametrize("paradigm", ["allreduce", "gossip"])
-def test_at_a_hundred_instants(paradigm: str) -> None:
-    found = {seed: broken(schedule(paradigm, seed)) for seed in range(100)}
+def test_at_ten_instants(paradigm: str) -> None:
+    found = {seed: broken(schedule(paradigm, seed)) for seed in range(10)}
     assert not {seed: why for seed, why in found.items() if why}
 
 
@@ -102,7 +102,7 @@ def test_one_is_lost_while_a_checkpoint_is_made(tmp_path: Path, technique: str) 
     assert [resumed.rounds(worker) for worker in left] == [[12]] * 3 and not resumed.rounds("west/worker0")
 
 
-@pytest.mark.parametrize("bucket", ["1 KiB", "25 MB"])
+@pytest.mark.parametrize("bucket", ["1 KiB", pytest.param("25 MB", marks=pytest.mark.slow)])  # 2 s
 def test_every_gradient_counts_once_or_not_at_all(tmp_path: Path, bucket: str) -> None:
     """Against one process that adds up, round by round, the gradients of those who took part."""
     paradigm = f"paradigm={{kind: allreduce, algorithm: ring, bucket: {bucket}, overlap: buckets}}"
@@ -178,7 +178,7 @@ def test_processes_go_on_without_one_that_is_killed_and_take_it_in_again(tmp_pat
 
 @pytest.mark.slow  # 15 s each
 @pytest.mark.emulation
-@pytest.mark.parametrize("technique", [RING, DPSGD, ADPSGD])
+@pytest.mark.parametrize("technique", [RING, ADPSGD])
 def test_emulated_too(tmp_path: Path, technique: str) -> None:
     skip_unless_possible("emulate")
     kill = faults("kind: kill, node: east/worker1, round: 5, for: 1 s")

@@ -32,10 +32,10 @@ def test_is_read_or_refused(kind: str) -> None:
     assert defects(kind, range(COUNTS[kind])) == []
 
 
-@pytest.mark.slow  # 110 s together
+@pytest.mark.slow  # 30 s together
 @pytest.mark.parametrize("kind", KINDS)
 def test_many(kind: str) -> None:
-    assert defects(kind, range(1_000_000, 1_000_000 + 10 * COUNTS[kind])) == []
+    assert defects(kind, range(1_000_000, 1_000_000 + 3 * COUNTS[kind])) == []
 
 
 def _raise(error: BaseException) -> None:

@@ -29,6 +29,9 @@ MUTATIONS: dict[str, Mutation] = {
         edit("tensor.contiguous()", "tensor.round(decimals=1)"),
         ("tests/codec/test_contract.py",),
     ),
+    "the compiled sweep forgets the residual": Mutation(
+        "testbed.codec.selectors.compiled:feedback_sweep", edit("residual[at] +=", "residual[at] ="), SELECTORS
+    ),
     "FP16 sends infinities": Mutation("testbed.codec.fp16:_check_range", always(None), GEOMX),
     "2-bit forgets its residual": Mutation(
         "testbed.codec.twobit:TwoBitCodec.encode", edit("if gradient is None", "if True"), GEOMX

@@ -214,6 +214,16 @@ MUTATIONS: dict[str, Mutation] = {
     "servers are compared with workers": Mutation(
         "testbed.results.summary:_digests", edit('(finals["role"] == "worker") & ', ""), WORLDS_OF_SCRIPTS
     ),
+    "a script may post without bound": Mutation(
+        "testbed.engine.script.thread:ScriptThread.post",
+        edit("len(self.posted) >= _MOST_POSTED", "False"),
+        ("tests/engine/script/test_thread.py",),
+    ),
+    "what a script posts is carried out after its next request": Mutation(
+        "testbed.engine.script.worker:ScriptWorker.run",
+        edit("while thread.posted or", "while False and"),
+        ("tests/engine/script/test_thread.py",),
+    ),
     "a script's pull returns the first value": Mutation(
         "testbed.kvstore.store:KVStore.pull", edit("if number in self._last:", "if False:"), SCRIPT
     ),

@@ -241,7 +241,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "tensors of small frames are views of the reader's buffer": Mutation(
         "testbed.messages:decode_message",
-        edit(".clone()", ""),
+        edit("bytearray(body[start : start + size])", "body[start : start + size]"),
         (f"{REALTIME}_frames.py::test_tensors_of_a_small_frame_keep_their_numbers_when_the_buffer_is_used_again",),
     ),
     "a full ring is written over": Mutation(
@@ -268,6 +268,16 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.realtime.shared_memory:hmac",
         _believing,
         (f"{REALTIME}_shared_memory.py::test_an_offer_of_another_key_is_refused",),
+    ),
+    "frames on sockets have no code": Mutation(
+        "testbed.realtime.connection:Connection.start",
+        edit("self._stream.private", "True"),
+        (f"{REALTIME}_shared_memory.py::test_only_frames_that_others_can_reach_have_a_code",),
+    ),
+    "codes are computed where nobody can reach frames": Mutation(
+        "testbed.realtime.connection:Connection.start",
+        edit("self._stream.private", "False"),
+        (f"{REALTIME}_shared_memory.py::test_only_frames_that_others_can_reach_have_a_code",),
     ),
     "memory is shared across emulated links": Mutation(
         "testbed.realtime.shared_memory:shares_memory",

@@ -55,6 +55,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if missing else each", "if False else each"),
         ("tests/analysis/test_studies.py::test_what_only_leaves_out_is_in_no_verdict",),
     ),
+    "the headline evaluates models of one data centre": Mutation(
+        "analysis.studies.experiments.headline:sweeps",
+        edit("{**STACKS[stack], **size}", '{**STACKS[stack], **size, "training.evaluate_every": "1"}'),
+        ("tests/analysis/test_studies.py::test_the_headline_evaluates_models_that_all_data_centres_have_averaged",),
+    ),
     "a technique is judged by the seeds that reached the target": Mutation(
         "analysis.studies.verdicts.comparison:factors",
         edit("missing = int(ours[column].isna().sum())", "ours, missing = ours.dropna(subset=[column]), 0"),

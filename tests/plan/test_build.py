@@ -37,6 +37,7 @@ def test_golden() -> None:
     assert to_json(plan_of()).decode() == GOLDEN.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow  # 2 s; by default, tests/api compares the Plans of two processes
 def test_the_same_scenario_gives_the_same_bytes() -> None:
     """In another process too, whatever the hash seed is."""
     program = (

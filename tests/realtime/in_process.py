@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from testbed.plan.model import Plan
 from testbed.realtime.auth import Credentials, new_credentials
 from testbed.realtime.node import AnyRole, run_node
@@ -24,6 +26,10 @@ class MemoryLog:
 
     def write(self, kind: str, t: float, **fields: Any) -> None:
         self.events.append({"t": t, "kind": kind, **fields})
+
+    def append(self, event: msgspec.Struct) -> None:
+        fields = msgspec.structs.asdict(event)
+        self.events.append({name: value for name, value in fields.items() if name != "node"})
 
     def flush(self) -> None:
         pass

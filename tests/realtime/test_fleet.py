@@ -30,6 +30,8 @@ from tests.contract.programs import idle, receiving, sending
 from tests.contract.tiny import REMOTE, WORKER, tiny_plan
 from tests.realtime.processes import Processes
 
+PATIENCE_S = 30.0  # what ends sooner has not waited for any of the deadlines of 60 s
+
 
 async def wait_long(world: RealWorld) -> None:
     await world.receive("something that never comes", deadline_s=60.0)
@@ -62,15 +64,16 @@ def nothing_left() -> Any:
 
 def test_exits_are_reported_in_their_order(tmp_path: Path) -> None:
     async def late(world: RealWorld) -> None:
+        await world.receive("that the other has started")
         await world.sleep(0.3)
 
-    exits = fleet(tmp_path, {"a/scheduler": idle, WORKER: idle, REMOTE: late}).run()
+    first = sending(REMOTE, Message(MessageKind.PUSH))
+    exits = fleet(tmp_path, {"a/scheduler": idle, WORKER: first, REMOTE: late}).run()
     assert exits[0].node == WORKER, "the monitor stays until all others have left"
     assert {end.node for end in exits} == {WORKER, REMOTE, "a/scheduler"}
     assert not any(end.failed for end in exits)
 
 
-@pytest.mark.flaky(reruns=2)  # ends within seconds on the wall clock
 @pytest.mark.parametrize("victim", [WORKER, "a/scheduler"])
 def test_kill_minus_9_of_a_node_ends_the_run_and_names_it(tmp_path: Path, victim: str) -> None:
     async def kill_itself(world: RealWorld) -> None:
@@ -82,7 +85,7 @@ def test_kill_minus_9_of_a_node_ends_the_run_and_names_it(tmp_path: Path, victim
     under_test = fleet(tmp_path, {**programs, victim: kill_itself})
     with pytest.raises(RunFailed, match=f"{victim} was killed by signal 9, SIGKILL"):
         under_test.run()
-    assert time.monotonic() - start_s < 3
+    assert time.monotonic() - start_s < PATIENCE_S
     assert len(under_test.exits) == 3
 
 
@@ -138,12 +141,11 @@ def test_a_wait_past_its_deadline_ends_with_the_wait_graph(tmp_path: Path) -> No
     assert f"{REMOTE} waits for something that never comes since" in graph
 
 
-@pytest.mark.flaky(reruns=2)  # ends within seconds on the wall clock
 def test_a_run_without_progress_is_ended_by_the_watchdog(tmp_path: Path) -> None:
     start_s = time.monotonic()
     with pytest.raises(WaitTimeout, match="something that never comes") as caught:
         fleet(tmp_path, {REMOTE: wait_long, WORKER: wait_long}, step_deadline_s=0.5).run()
-    assert time.monotonic() - start_s < 6
+    assert time.monotonic() - start_s < PATIENCE_S
     assert len(caught.value.__notes__[0].splitlines()) == 2
 
 
@@ -156,11 +158,12 @@ def test_a_run_that_advances_is_left_alone(tmp_path: Path) -> None:
     fleet(tmp_path, {WORKER: steady}, step_deadline_s=0.5).run()
 
 
-def test_a_node_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+def test_a_node_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(world: RealWorld) -> None:
         await world.sleep(0.1)
         raise ValueError("x")
 
+    monkeypatch.setattr("testbed.realtime.fleet._KILL_AFTER_S", 0.5)
     under_test = fleet(tmp_path, {REMOTE: wait_dead, WORKER: broken})
     with pytest.raises(RunFailed, match="ValueError"):
         under_test.run()
@@ -197,15 +200,17 @@ def test_ctrl_c_ends_all(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.flaky(reruns=2)  # ends within seconds on the wall clock
-def test_a_second_ctrl_c_does_not_wait_for_nodes_that_ignore_the_first(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_does_not_wait_for_nodes_that_ignore_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.realtime.fleet._KILL_AFTER_S", 60.0)
     under_test, start_s = fleet(tmp_path, {REMOTE: wait_dead, WORKER: wait_dead}), time.monotonic()
     timers = [threading.Timer(after_s, os.kill, [os.getpid(), signal.SIGINT]) for after_s in (0.4, 0.8)]
     for timer in timers:
         timer.start()
     with pytest.raises(Interrupted, match="Ctrl-C"):
         under_test.run()
-    assert time.monotonic() - start_s < 2.5
+    assert time.monotonic() - start_s < PATIENCE_S
     for timer in timers:
         timer.join()
 
@@ -318,15 +323,12 @@ def test_kill_minus_9_of_the_parent_leaves_no_children(tmp_path: Path, role: Any
     assert left == []
 
 
-@pytest.mark.flaky(reruns=2)  # ends within seconds on the wall clock
 def test_twelve_nodes_register_with_their_scheduler(tmp_path: Path) -> None:
     names = ["a/scheduler", *(f"{site}/worker{n}" for site in "abc" for n in range(3)), "a/server0", "b/server0"]
     programs: dict[str, Any] = {name: sending("a/scheduler", Message(MessageKind.REGISTER)) for name in names[1:]}
     programs["a/scheduler"] = receiving(11)
-    start_s = time.monotonic()
     results = Processes(tmp_path)(programs)
     assert {message.sender for message in results["a/scheduler"]} == set(names[1:])
-    assert time.monotonic() - start_s < 6
 
 
 def test_the_core_of_a_node_that_is_killed_while_it_computes_becomes_free(tmp_path: Path) -> None:

@@ -183,7 +183,6 @@ def test_a_damaged_frame_closes_the_connection_and_ends_the_run(damage: str) -> 
         InProcess()({REMOTE: receiving(2), WORKER: liar})
 
 
-@pytest.mark.flaky(reruns=2)  # within 0.2 s on the wall clock
 def test_a_peer_that_vanishes_is_noticed_at_once() -> None:
     worlds, times = InProcess(), {}
 
@@ -197,7 +196,7 @@ def test_a_peer_that_vanishes_is_noticed_at_once() -> None:
 
     with pytest.raises(PeerLost, match=f"{REMOTE} lost {WORKER}: closed the connection unexpectedly"):
         worlds({REMOTE: receiving(2), WORKER: vanish})
-    assert time.monotonic() - times["at"] < 0.2
+    assert time.monotonic() - times["at"] < 4, "before the 5 s without a sign of life, after which it counts as dead"
 
 
 def test_a_peer_that_gives_no_sign_of_life_is_noticed() -> None:

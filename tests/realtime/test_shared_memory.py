@@ -14,7 +14,9 @@ import pytest
 
 from testbed.plan.model import TransportPlan
 from testbed.realtime import shared_memory
-from testbed.realtime.auth import Keys
+from testbed.realtime.auth import DATA, Keys
+from testbed.realtime.connection import Connection
+from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.shared_memory import RING_BYTES, SharedStream, offer, shares_memory, take
 from testbed.realtime.stream import ByteStream, SocketStream
 from tests.contract.programs import idle
@@ -180,6 +182,35 @@ def test_an_end_closes_all_that_it_has_opened() -> None:
     with_pair(use)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert Path("/proc/self/maps").read_text().count("testbed-connection") == mapped
+
+
+class _NoHandler:
+    def on_arrival(self, connection: Connection, arrival: object) -> None:
+        raise AssertionError("nothing is sent to this end")
+
+    def on_end(self, connection: Connection, cause: str | None) -> None:
+        raise AssertionError(cause)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_only_frames_that_others_can_reach_have_a_code(shared: bool) -> None:
+    async def use(ours: ByteStream, theirs: ByteStream, _: object) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            one = socket.create_connection(listener.getsockname())
+            other, _ = listener.accept()
+        one.setblocking(False)
+        connection = Connection(ours if shared else SocketStream(one), WORKER, DATA, SendQueue(1), _NoHandler())
+        connection.queue.post(b"a header")
+        connection.start(KEYS, "aes-gmac", 0)
+        await asyncio.sleep(0)
+        buffer = memoryview(bytearray(100))
+        count = theirs.recv_into(buffer) if shared else other.recv_into(buffer)
+        assert (bytes(buffer[count - 32 : count]) == bytes(32)) is shared
+        connection.close()
+        one.close()
+        other.close()
+
+    with_pair(use)
 
 
 def test_an_offer_of_another_key_is_refused() -> None:

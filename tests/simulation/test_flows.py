@@ -127,7 +127,7 @@ def test_an_idle_network_schedules_nothing() -> None:
 
 @pytest.mark.parametrize("first", range(0, 600, 200))
 def test_random_dynamic_cases_agree_with_brute_force(first: int) -> None:
-    for seed in range(first, first + 200):
+    for seed in range(first, first + 70):
         case = random_case(seed)
         end, network = run_network(case)
         assert end == pytest.approx(finish_times(case), rel=EXACT), seed

@@ -164,18 +164,18 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_alone_all_messages_arrive_at_the_very_same_time(compiled: bool, counts: dict[str, int]) -> None:
-    for seed in range(60):
+    for seed in range(20):
         case = replace(drawn(seed, others=0), again_s=100.0)
         seen, expected = Lan(case, True, compiled), Lan(case, False, compiled)
         assert seen.arrivals == expected.arrivals, seed
         assert len(seen.arrivals) == 3
         assert seen.carried == pytest.approx(expected.carried, rel=EXACT)
-    assert counts == {"predicted": 120, "withdrawn": 0}
+    assert counts == {"predicted": 40, "withdrawn": 0}
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_when_another_flow_interferes_it_continues_as_flows(compiled: bool, counts: dict[str, int]) -> None:
-    for seed in range(150):
+    for seed in range(50):
         case = drawn(seed, others=1 + seed % 3)
         seen, expected = Lan(case, True, compiled), Lan(case, False, compiled)
         assert [key for _, key in seen.arrivals] == [key for _, key in expected.arrivals], seed
@@ -184,7 +184,7 @@ def test_when_another_flow_interferes_it_continues_as_flows(compiled: bool, coun
         assert seen.carried == pytest.approx(expected.carried, rel=EXACT), seed
         assert seen.port is not None
         assert seen.port.free
-    assert counts["predicted"] > counts["withdrawn"] > 100
+    assert counts["predicted"] > counts["withdrawn"] > 30
 
 
 def test_a_message_that_was_in_flight_before_is_read_in_its_turn(counts: dict[str, int]) -> None:

@@ -47,6 +47,7 @@ for job in JOBS:
 """
 
 
+@pytest.mark.slow  # 6 s; by default, tests/api has a whole run in another process
 def test_another_process_gets_the_same_bits(tmp_path: Path) -> None:
     here = {job: hash_after_training(job, tmp_path) for job in JOBS}
     environment = {**os.environ, "PYTHONHASHSEED": "12345"}
@@ -58,7 +59,8 @@ def test_another_process_gets_the_same_bits(tmp_path: Path) -> None:
 
 # Chance is 0.1 for digits and teacher; the fox's characters are certain but for the first few of a window.
 @pytest.mark.parametrize(
-    ("job", "steps", "accuracy"), [("cnn", 120, 0.8), ("lenet", 150, 0.75), ("transformer", 60, 0.7)]
+    ("job", "steps", "accuracy"),
+    [("cnn", 120, 0.8), pytest.param("lenet", 150, 0.75, marks=pytest.mark.slow), ("transformer", 60, 0.7)],
 )
 def test_models_learn(job: str, steps: int, accuracy: float, tmp_path: Path) -> None:
     trainer = trainer_for(job, tmp_path)

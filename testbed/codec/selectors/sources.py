@@ -101,17 +101,17 @@ class Feedback:
     """Error feedback (Seide et al., 2014): residual ← residual + gradient."""
 
     def __init__(self, residual: Floats, gradient: Floats) -> None:
-        self._residual, self._gradient, self.size = residual, gradient, residual.size
+        self.residual, self.gradient, self.size = residual, gradient, residual.size
 
     def peek(self, at: Indices) -> Floats:
-        return self._residual[at] + self._gradient[at]
+        return self.residual[at] + self.gradient[at]
 
     def update(self, part: slice) -> Floats:
-        block = self._residual[part]
-        return np.add(block, self._gradient[part], out=block)
+        block = self.residual[part]
+        return np.add(block, self.gradient[part], out=block)
 
     def read(self, at: slice | Indices) -> Floats:
-        return self._residual[at]
+        return self.residual[at]
 
 
 class Momentum:

@@ -16,7 +16,8 @@ import numpy as np
 
 from testbed.codec.blocks import BLOCK, blocks
 from testbed.codec.selectors.bisection import largest_by_bisection
-from testbed.codec.selectors.sources import SMALLEST_BITS, Indices, ValueSource, check_k, magnitude_bits
+from testbed.codec.selectors.compiled import COMPILED_FROM, ROW, Sweep, compiled
+from testbed.codec.selectors.sources import SMALLEST_BITS, Feedback, Indices, ValueSource, check_k, magnitude_bits
 from testbed.codec.selectors.sources import positions_of_largest as largest_of
 
 SMALL = 1 << 17  # up to here a partition of everything is faster
@@ -60,6 +61,8 @@ class SampleAndSweep:
 
 def _sweep(source: ValueSource, bound: int, most: int) -> Indices | None:
     """Update everything; positions of magnitudes from ``bound`` on, or None if they are more than ``most``."""
+    if isinstance(source, Feedback) and source.size >= COMPILED_FROM and (sweep := compiled()) is not None:
+        return _compiled_sweep(sweep, source, bound, most)
     bits, hits = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.bool_)
     found: list[Indices] = []
     count = 0
@@ -76,3 +79,11 @@ def _sweep(source: ValueSource, bound: int, most: int) -> Indices | None:
     if count > most:
         return None
     return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def _compiled_sweep(sweep: Sweep, source: Feedback, bound: int, most: int) -> Indices | None:
+    rows = source.size // ROW * ROW
+    found = np.empty(most + ROW, np.int64)
+    count = sweep(source.residual[:rows], source.gradient[:rows], np.int32(bound), found)
+    last = np.flatnonzero(magnitude_bits(source.update(slice(rows, source.size))) >= bound) + rows
+    return None if count + last.size > most else np.concatenate([found[:count], last])

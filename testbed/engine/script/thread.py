@@ -2,7 +2,8 @@
 
 The node and the script take turns: ``resume`` runs the script until its next call of the API and returns that request;
 the node carries it out and resumes with the answer. Exactly one of the two runs at any time, in both worlds, so the
-script needs to know of no world, and in virtual time the order of everything is the simulator's.
+script needs to know of no world, and in virtual time the order of everything is the simulator's. Only what a script
+posts without waiting for an answer, a real node carries out while the script runs on: so small pushes leave together.
 
 Scripts share a process in the virtual world, so each has random generators (torch, numpy, ``random``) and a module
 ``__main__`` of its own, which are put in place while it runs.
@@ -13,6 +14,8 @@ from __future__ import annotations
 import random
 import sys
 import threading
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import ModuleType
@@ -24,13 +27,15 @@ import torch
 from testbed.engine.script.watch import ScriptWatch
 from testbed.errors import RunFailed
 from testbed.kvstore import enter
-from testbed.kvstore.session import ScriptJob
+from testbed.kvstore.session import Posted, ScriptJob
 from testbed.plan.model import NodePlan, Plan
 from testbed.results.failures import Cause, cause_of
 from testbed.training.seeds import seed_for
 
 _END_S = 5.0  # that an abandoned script has to unwind; it stands in a call of the API, so this is ample
 _PATIENCE = 0.9  # of a step's deadline: the waits of its peers began at about the same time, and explain less
+_MOST_POSTED = 64  # requests that are not carried out yet, and the bytes of each: a script that is faster waits
+_POSTED_BYTES = 65_536
 _TURN = threading.Lock()  # one script of a process at a time, as they share the generators
 
 
@@ -57,6 +62,8 @@ class ScriptThread:
     ) -> None:
         """``deadline_s``: the longest time between two calls of the API, on the wall clock."""
         self.node, self.job, self._path, self._deadline_s, self._watch = node, job, path, deadline_s, watch
+        self.posted: deque[tuple[Posted, str, tuple[Any, ...]]] = deque()  # requests to be carried out, in order
+        self.on_posted: Callable[[], object] | None = None  # called when there are any; None: every request waits
         self._requests: SimpleQueue[Any] = SimpleQueue()
         self._answers: SimpleQueue[Any] = SimpleQueue()
         self._generators = _seeded(seed)
@@ -100,6 +107,19 @@ class ScriptThread:
             self._watch.note(self, sys._getframe(1))
         self._requests.put((request, arguments))
         return self._take()
+
+    def post(self, request: str, *arguments: Any) -> Posted:
+        """Hand a small request to the node without waiting; to be called in the script's thread."""
+        size_bytes = sum([each.nbytes for each in arguments if isinstance(each, torch.Tensor)])
+        if self.on_posted is None or size_bytes > _POSTED_BYTES or len(self.posted) >= _MOST_POSTED:
+            return Posted(self.ask(request, *arguments))
+        if self._watch:
+            self._watch.note(self, sys._getframe(1))
+        posted = Posted()
+        self.posted.append((posted, request, arguments))
+        if len(self.posted) == 1:  # else the node has been told, and has not come to it
+            self.on_posted()
+        return posted
 
     def fail(self, error: BaseException) -> None:
         """End the script with the error of a thread that it has started."""

@@ -26,14 +26,14 @@ from testbed.engine.membership import BEGUN, SCRIPTS, Membership
 from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.script.thread import ScriptThread
 from testbed.errors import RunFailed
-from testbed.kvstore.session import NamedOptions, ScriptJob
+from testbed.kvstore.session import NamedOptions, Posted, ScriptJob
 from testbed.kvstore.store import pull_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.state import State, below, under
-from testbed.world import Work, World
+from testbed.world import Future, Work, World
 
 
 class ScriptWorker:
@@ -54,6 +54,7 @@ class ScriptWorker:
         self._world, self._membership, self._store, self._job = world, membership, store, job
         self._checkpointer, self._kept_round = checkpointer, -1
         self._handover, self._next_step = handover, 0
+        self._carrying_out: Future[None] | None = None  # of what the script has posted
         if handover is not None:
             handover.provide = self._provide
         self._get_objects: Callable[[], Tensor] | None = None
@@ -72,9 +73,15 @@ class ScriptWorker:
     async def run(self, thread: ScriptThread) -> None:
         """Carry out requests until the script ends."""
         answer: Any = None
+        if self._world.call_from_thread is not None:
+            thread.on_posted = partial(self._world.call_from_thread, partial(self._on_posted, thread))
         try:
             while True:
                 request = await self._world.compute(Work(USER_CODE, self.rounds), partial(thread.resume, answer))
+                while thread.posted or self._carrying_out is not None:
+                    self._on_posted(thread)
+                    assert self._carrying_out is not None
+                    await self._world.wait(self._carrying_out, "the pushes before")
                 if request is None:
                     self._warn_of_no_checkpoint()
                     self.values = self._get_parameters() if self._get_parameters else self.values
@@ -83,6 +90,16 @@ class ScriptWorker:
                 answer = await getattr(self, what)(*arguments)
         finally:
             thread.abandon()
+
+    def _on_posted(self, thread: ScriptThread) -> None:
+        if self._carrying_out is None and thread.posted:
+            self._carrying_out = self._world.spawn(self._carry_out(thread), "pushes of the script")
+
+    async def _carry_out(self, thread: ScriptThread) -> None:
+        while thread.posted:
+            posted, what, arguments = thread.posted.popleft()
+            posted.answer = await getattr(self, what)(*arguments)
+        self._carrying_out = None
 
     async def begin(
         self, values: list[Tensor], optimizer: NamedOptions | None, compression: NamedOptions | None
@@ -135,7 +152,8 @@ class ScriptWorker:
         await self._store.push(key, round_, tensor, None, priority)
         return round_
 
-    async def value(self, key: int, round_: int) -> Tensor:
+    async def value(self, key: int, after: int | Posted) -> Tensor:
+        round_: int = after.answer if isinstance(after, Posted) else after
         if round_ >= 0:
             self.values[key] = (await self._store.value(key, round_)).tensor
             self._on_key(key, round_)

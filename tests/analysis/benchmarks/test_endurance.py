@@ -30,14 +30,13 @@ def test_a_few_starts_and_stops_leave_nothing() -> None:
     in_time(report, 2.0)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_hundred_starts_and_stops_leave_nothing() -> None:
-    report = endure(starts=100, kills=10, sites=4, workers=3)
+@pytest.mark.slow  # 40 s; more of them: testbed bench endurance
+def test_many_starts_and_stops_leave_nothing() -> None:
+    report = endure(starts=20, kills=3, sites=4, workers=3)
     check(report)
-    assert len(report.bring_up_s) == 90
+    assert len(report.bring_up_s) == 17
     before, after = report.namespaces
-    assert after - before < 500, "the kernel keeps something of every network (20 namespaces each)"
+    assert after - before < 100, "the kernel keeps something of every network (20 namespaces each)"
 
 
 @pytest.mark.slow  # 20 s

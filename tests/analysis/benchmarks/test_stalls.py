@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import time
 
 import pytest
@@ -30,3 +31,11 @@ def test_it_sees_work_in_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Processor, "code", inline)
     _, row = stalls.measure(OPTIONS)
     assert row["longest_s"] > 0.09
+
+
+@pytest.mark.parametrize(("waited_s", "held"), [(0.0, True), (1.0, False)])
+def test_waits_for_a_core_are_not_the_codecs(waited_s: float, held: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    total_s = itertools.count(0.0, waited_s)
+    monkeypatch.setattr(stalls, "_waited_for_cores_s", lambda: next(total_s))
+    _, row = stalls.measure(OPTIONS)
+    assert row["held_longest_s"] == (row["longest_s"] if held else 0.0)

@@ -34,12 +34,14 @@ def test_a_bare_server_and_a_users_command_are_measured(tmp_path: Path) -> None:
         measure_command("true", job)
 
 
+@pytest.mark.slow  # 5 s
 def test_the_ring_of_real_nodes_is_measured(tmp_path: Path) -> None:
     found = measure_ring("aes-gmac:tcp", Job(2, 40_000, 2, 3, tmp_path))
     assert len(found["times_s"]) == 3
     assert found["worker_cpu_s_per_gb"] > 0
 
 
+@pytest.mark.slow  # 4 s
 @pytest.mark.skipif(mpich() is None, reason="there is no mpiexec")
 def test_mpich_is_measured(tmp_path: Path) -> None:
     assert len(measure_mpich(Job(2, 40_000, 2, 3, tmp_path))["times_s"]) == 3

@@ -42,10 +42,10 @@ def simulated(folder: Path, *overrides: str) -> Finished:
 @pytest.mark.parametrize(
     "technique",
     [
-        ("device.server_device=cuda",),
         (SPARSE, "device.server_device=cuda"),
-        ("codec={kind: bisparse, bound: 100}",),
-        ("codec=twobit",),
+        pytest.param(("device.server_device=cuda",), marks=pytest.mark.slow),
+        pytest.param(("codec={kind: bisparse, bound: 100}",), marks=pytest.mark.slow),
+        pytest.param(("codec=twobit",), marks=pytest.mark.slow),
         ("sync={kind: hfa, k1: 2}", AT_WORKERS),
         pytest.param(("codec=fp16",), marks=pytest.mark.slow),  # 4 s each, with many others at once
         pytest.param(("codec=mpq",), marks=pytest.mark.slow),
@@ -99,8 +99,8 @@ def test_under_a_sparse_codec_no_round_copies_a_dense_tensor(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "technique",
     [
-        ("paradigm=allreduce", SPARSE),
-        ("paradigm={kind: allreduce, algorithm: flat_topk}",),
+        pytest.param(("paradigm=allreduce", SPARSE), marks=pytest.mark.slow),
+        pytest.param(("paradigm={kind: allreduce, algorithm: flat_topk}",), marks=pytest.mark.slow),
         ("paradigm={kind: allreduce, algorithm: hitopk}",),
     ],
     ids=" ".join,

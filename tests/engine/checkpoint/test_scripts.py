@@ -54,7 +54,9 @@ def plan_of(folder: Path, script: str, *texts: str) -> Plan:
     return build_plan(load(path, ("checkpoint.every=2", *texts)), "simulate")
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name", ["fsa", "esync", "keys", *(pytest.param(each, marks=pytest.mark.slow) for each in ("hfa", "topk"))]
+)  # 1 s each
 def test_a_script_goes_on(name: str, tmp_path: Path) -> None:
     script, texts = SETTINGS[name]
     plan, chance = plan_of(tmp_path / "script", script, *texts), random.Random(name)

@@ -60,10 +60,10 @@ def check_sums(results: list[dict[str, Tensor]], size: int) -> None:
         assert all(torch.equal(result[name], results[0][name]) for result in results), f"{name}: bits differ"
 
 
-@pytest.mark.parametrize("ranks", range(1, 18))
+@pytest.mark.parametrize("ranks", [*range(1, 9), 13, 16, 17])
 def test_all_reduce_of_uneven_sizes(ranks: int, tmp_path: Path) -> None:
     groups = groups_of(ranks)
-    for number, size in enumerate(SIZES if ranks < 9 else SIZES[2 + ranks % 2 :][:1]):
+    for number, size in enumerate(SIZES if ranks < 6 else SIZES[2 + ranks % 2 :][:1]):
         runs = Virtual(tmp_path / str(size))
         shape = shape_of(groups, segments=1 + number % 3)
         check_sums(run_all(runs, names_of(groups), every_algorithm(size), shape=shape), size)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tests.end_to_end.runs import Finished, run_scenario
 
 SCENARIO = Path(__file__).parents[1] / "dgt.yaml"
 WAIT_FOR_ALL = ("order.deadline=60 s",)
+Simulated = Callable[..., Finished]
 LOSSY = "topology.links[*].loss=5 %"
 
 
@@ -20,6 +23,17 @@ def run(directory: Path, back_end: str, *overrides: str) -> Finished:
     finished = run_scenario(directory, back_end, *overrides, scenario=SCENARIO)
     assert finished.outcome.status == "done", finished.outcome.message
     return finished
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
+    """Each run is simulated once."""
+
+    @cache
+    def once(*overrides: str) -> Finished:
+        return run(tmp_path_factory.mktemp("simulated") / "run", "simulate", *overrides)
+
+    return once
 
 
 def account(finished: Finished) -> dict[str, int]:
@@ -39,11 +53,11 @@ def account(finished: Finished) -> dict[str, int]:
     ids=str,
 )
 def test_waiting_for_all_gives_the_bits_of_plain_pushes(
-    tmp_path: Path, back_end: str, overrides: tuple[str, ...]
+    tmp_path: Path, back_end: str, overrides: tuple[str, ...], simulated: Simulated
 ) -> None:
     """Row 47."""
-    plain = run(tmp_path / "plain", "simulate", "order.kind=fifo", *overrides)
-    ours = run(tmp_path / "ours", back_end, *WAIT_FOR_ALL, *overrides)
+    plain, settings = simulated("order.kind=fifo", *overrides), (*WAIT_FOR_ALL, *overrides)
+    ours = simulated(*settings) if back_end == "simulate" else run(tmp_path / "ours", back_end, *settings)
     assert ours.hashes("worker") == plain.hashes("worker") and len(plain.hashes("worker")) == 1
     if not overrides:
         counts = account(ours)
@@ -51,10 +65,9 @@ def test_waiting_for_all_gives_the_bits_of_plain_pushes(
 
 
 @pytest.mark.parametrize("overrides", [(), ("shard=multigps", "topology.data_centers[0].global_servers=2")], ids=str)
-def test_without_loss_no_block_is_late(tmp_path: Path, overrides: tuple[str, ...]) -> None:
+def test_without_loss_no_block_is_late(overrides: tuple[str, ...], simulated: Simulated) -> None:
     """Though a reliable part of 65 KB takes 27 ms here, and the deadline is 10 ms."""
-    plain = run(tmp_path / "plain", "simulate", "order.kind=fifo", *overrides)
-    ours = run(tmp_path / "ours", "simulate", *overrides)
+    plain, ours = simulated("order.kind=fifo", *overrides), simulated(*overrides)
     events = ours.of_kind("blocks")
     assert sum(event["sent"] for event in events) > 500
     assert not sum(event["late"] + event["lost"] for event in events)
@@ -62,14 +75,14 @@ def test_without_loss_no_block_is_late(tmp_path: Path, overrides: tuple[str, ...
 
 
 @pytest.mark.parametrize("late", ["next-round", "zero", "heuristic-drop", "sender-drop", "retransmit"])
-def test_training_completes_on_lossy_links(tmp_path: Path, late: str) -> None:
+def test_training_completes_on_lossy_links(tmp_path: Path, late: str, simulated: Simulated) -> None:
     overrides = (LOSSY, f"order.late={late}", "training.rounds=12", "order.k=0.5")
     finished = run(tmp_path / "run", "simulate", *overrides)
     counts = account(finished)
     losses = {event["round"]: event["loss"] for event in finished.of_kind("round") if event["node"] == "left/worker0"}
     assert losses[11] < 0.9 * losses[0]
     if late == "retransmit":
-        plain = run(tmp_path / "plain", "simulate", "order.kind=fifo")
+        plain = simulated("order.kind=fifo")
         assert finished.hashes("worker") == plain.hashes("worker")
         assert counts["resent"] > 0 and counts["delivered"] == counts["sent"]
     elif late == "sender-drop":
@@ -86,9 +99,9 @@ def test_the_same_seed_loses_the_same_blocks(tmp_path: Path) -> None:
     assert account(other) != account(one)
 
 
-def test_k_falls_with_the_loss_and_the_channels_with_it(tmp_path: Path) -> None:
+def test_k_falls_with_the_loss_and_the_channels_with_it(simulated: Simulated) -> None:
     """Row 49, and the trace of k that the paper draws."""
-    finished = run(tmp_path / "run", "simulate")
+    finished = simulated()
     mine = [event for event in finished.of_kind("threshold") if event["node"] == "left/server0"]
     first = mine[0]["loss"]
     assert [event["k"] for event in mine] == pytest.approx(
@@ -103,9 +116,9 @@ def test_k_falls_with_the_loss_and_the_channels_with_it(tmp_path: Path) -> None:
     assert sent[11] > 1.5 * sent[0]
 
 
-def test_every_byte_is_in_a_transfer_event(tmp_path: Path) -> None:
+def test_every_byte_is_in_a_transfer_event(simulated: Simulated) -> None:
     """What goes up is a model and the channels of its blocks, whichever way its parts take."""
-    finished = run(tmp_path / "run", "simulate", *WAIT_FOR_ALL)
+    finished = simulated(*WAIT_FOR_ALL)
     blocks = sum(-(-size // 1024) for size in (64 * 256, 256, 256 * 256, 256, 256 * 10, 10))
     model = 4 * (64 * 256 + 256 + 256 * 256 + 256 + 256 * 10 + 10)
     moved: dict[int, int] = {}
@@ -115,8 +128,8 @@ def test_every_byte_is_in_a_transfer_event(tmp_path: Path) -> None:
     assert moved == dict.fromkeys(range(12), model + blocks)
 
 
-def test_nothing_is_cut_inside_a_data_centre(tmp_path: Path) -> None:
-    finished = run(tmp_path / "run", "simulate")
+def test_nothing_is_cut_inside_a_data_centre(simulated: Simulated) -> None:
+    finished = simulated()
     assert not sum(event["sent"] for event in finished.of_kind("blocks") if event["source"] == "hub/server0")
 
 

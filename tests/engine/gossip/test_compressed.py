@@ -81,7 +81,7 @@ def test_sparse_gossip_learns_what_exact_gossip_learns(algorithm: str, tmp_path:
     assert wan_bytes(sparse[2]) < wan_bytes(exact[2]) / 4
 
 
-@pytest.mark.parametrize("kind", ["twobit", "topk", "mstopk"])
+@pytest.mark.parametrize("kind", ["twobit", "topk", pytest.param("mstopk", marks=pytest.mark.slow)])  # 2 s
 def test_gathered_sums_learn_and_all_workers_agree(kind: str, tmp_path: Path) -> None:
     options = {"twobit": "threshold: 0.02", "topk": "ratio: 0.05, bound: 100", "mstopk": "ratio: 0.05, bound: 100"}[
         kind

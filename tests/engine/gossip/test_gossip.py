@@ -30,6 +30,7 @@ from tests.contract.programs import Program
 from tests.end_to_end.reference import train_single_process
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import Runs, names_of, worlds
+from tests.pairs import in_turn
 from tests.policy.gossip.consensus import consensus_distance
 
 
@@ -43,8 +44,7 @@ def hashes(runs: Runs, names: list[str]) -> set[str]:
     return {event["parameters_sha256"] for event in finals}
 
 
-@pytest.mark.parametrize("algorithm", ["dpsgd", "sgp"])
-@pytest.mark.parametrize("graph", [*GRAPHS, "network"])
+@pytest.mark.parametrize(("graph", "algorithm"), in_turn([*GRAPHS, "network"], ["dpsgd", "sgp"]))
 def test_synchronous_gossip_ends_with_one_model_the_same_in_both_worlds(
     algorithm: str, graph: str, tmp_path: Path
 ) -> None:
@@ -100,15 +100,15 @@ def test_it_learns_and_all_stop_at_the_target(algorithm: str, tmp_path: Path) ->
 def test_consensus_distance_by_the_graphs_gap(tmp_path: Path) -> None:
     """The distance settles where mixing balances the differences of gradients: larger gap, smaller distance."""
     distances = {}
-    for graph in ("ring", "torus", "exponential", "complete"):
-        plan = serverless_plan([1] * 16, "gossip", {"graph": graph, "gradients": "mean"}, rounds=15)
+    for graph in ("ring", "exponential", "complete"):
+        plan = serverless_plan([1] * 16, "gossip", {"graph": graph, "gradients": "mean"}, rounds=9)
         plan = replace(plan, training=replace(plan.training, split=Choice(kind="by_class")))
         runs = worlds("virtual", tmp_path / graph)
         names = list(run_plan(runs, plan, gossip_worker))
         exact = {event["distance"] for event in events_of(runs, names, "consensus")}
         assert len(exact) == 1, "all workers agree on it"
         distances[graph] = exact.pop()
-        last = [event["sketch"] for event in events_of(runs, names, "gossip") if event["round"] == 14]
+        last = [event["sketch"] for event in events_of(runs, names, "gossip") if event["round"] == 8]
         assert consensus_distance(last) == pytest.approx(distances[graph], rel=0.3)
     assert all(distances[a] > distances[b] for a, b in pairwise(distances)), distances
 

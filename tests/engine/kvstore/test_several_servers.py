@@ -34,8 +34,8 @@ SHARDS = ["hashed", "multigps", "{kind: multigps, rule: even, bound: 1000}"]
 def test_any_number_of_global_servers_gives_the_same_bits(tmp_path: Path, sync: str) -> None:
     """Row 63."""
     at = "global" if sync == "fsa" else "worker"
-    cases = [(1, SHARDS[0]), (2, SHARDS[1]), (5, SHARDS[2])]
-    cases += [(5, shard) for shard in SHARDS[:2]] if sync == "fsa" else []
+    cases = [(1, SHARDS[0]), (5, SHARDS[2])]
+    cases += [(2, SHARDS[1]), (5, SHARDS[0])] if sync == "fsa" else []
     hashes = set[str]()
     for number, shard in cases:
         overrides = (f"shard={shard}", f"sync={sync}", f"optimizer={{kind: sgd, at: {at}}}")
@@ -78,9 +78,8 @@ def test_the_time_of_a_round_falls_while_the_servers_port_is_the_bottleneck(tmp_
         "topology.lan.rate=10 Gbit/s", "topology.data_centers[0].lan={rate: 100 Mbit/s, delay: 1 us}",
         "training.rounds=5", "topology.data_centers[0].workers=0",
     )  # fmt: skip
-    times = [run(tmp_path / str(n), *modelled, servers(n), "shard=multigps").round_s("east/worker0") for n in (1, 2, 4)]
-    assert times[0] / times[1] == pytest.approx(2, rel=0.02)
-    assert times[0] / times[2] == pytest.approx(4, rel=0.05)
+    times = [run(tmp_path / str(n), *modelled, servers(n), "shard=multigps").round_s("east/worker0") for n in (1, 4)]
+    assert times[0] / times[1] == pytest.approx(4, rel=0.05)
 
 
 def test_real_processes_with_two_global_servers(tmp_path: Path) -> None:

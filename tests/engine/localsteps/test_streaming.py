@@ -47,7 +47,7 @@ def accuracy(result: Simulated) -> float:
     return float(result.of_kind("evaluate")[-1]["accuracy"])
 
 
-@pytest.mark.parametrize("paradigm", ["allreduce", "ps"])
+@pytest.mark.parametrize("paradigm", ["ps", pytest.param("allreduce", marks=pytest.mark.slow)])  # 3 s
 def test_the_peak_falls_by_the_number_of_fragments(paradigm: str, tmp_path: Path) -> None:
     """For as many steps and bytes, and with a model that is as good."""
     plain = trained(tmp_path / "plain", PLAIN, paradigm, 5)
@@ -89,7 +89,10 @@ def test_worlds_agree(tmp_path: Path) -> None:
     assert local.hashes("worker") == run(tmp_path / "simulated", *texts).hashes()
 
 
-@pytest.mark.parametrize(("codec", "share"), [("fp16", 0.5), ("{kind: twobit, threshold: 0.002}", 0.2)])
+@pytest.mark.parametrize(
+    ("codec", "share"),
+    [pytest.param("fp16", 0.5, marks=pytest.mark.slow), ("{kind: twobit, threshold: 0.002}", 0.2)],  # 1 s
+)
 def test_fragments_are_quantised(codec: str, share: float, tmp_path: Path) -> None:
     small = trained(tmp_path / "small", LATE, "allreduce", 16, f"codec={codec}")
     plain = trained(tmp_path / "plain", LATE, "allreduce", FRAGMENTS)  # in as many rounds, all fragments once

@@ -20,6 +20,7 @@ from testbed.policy.sync import SYNC
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import worlds
 from tests.engine.runs import Simulated, run
+from tests.pairs import in_turn
 
 SMALL = (
     "training.model={kind: mlp, hidden: 16}", "training.rounds=6", "training.evaluate_every=3",
@@ -80,19 +81,23 @@ def finals(runs: Any, names: list[str]) -> set[str]:
     return {event["parameters_sha256"] for name in names for event in runs.events(name) if event["kind"] == "final"}
 
 
+@pytest.fixture(scope="module")
+def direct(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The model of a worker, summed without an algorithm."""
+    plan = with_steps(serverless_plan([2, 1, 2], "allreduce", {"algorithm": "direct"}), DILOCO)
+    return run_plan(worlds("virtual", tmp_path_factory.mktemp("direct")), plan, allreduce_worker)["a/worker0"]
+
+
 @pytest.mark.parametrize("algorithm", ALL_REDUCE)
-def test_every_algorithm_ends_with_equal_bits_at_all_ranks(algorithm: str, tmp_path: Path) -> None:
+def test_every_algorithm_ends_with_equal_bits_at_all_ranks(algorithm: str, tmp_path: Path, direct: Any) -> None:
     plan = with_steps(serverless_plan([2, 1, 2], "allreduce", {"algorithm": algorithm, "segments": 2}), DILOCO)
-    expected = with_steps(serverless_plan([2, 1, 2], "allreduce", {"algorithm": "direct"}), DILOCO)
-    reference = run_plan(worlds("virtual", tmp_path / "direct"), expected, allreduce_worker)["a/worker0"]
     runs = worlds("virtual", tmp_path / algorithm)
     results = run_plan(runs, plan, allreduce_worker)
     assert len(finals(runs, list(results))) == 1
-    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(results["c/worker1"], reference, strict=True))
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(results["c/worker1"], direct, strict=True))
 
 
-@pytest.mark.parametrize("steps", [DILOCO, HFA], ids=lambda steps: steps.kind)
-@pytest.mark.parametrize("paradigm", ["ring", "hitopk", "dpsgd", "sgp"])
+@pytest.mark.parametrize(("paradigm", "steps"), in_turn(["ring", "hitopk", "dpsgd", "sgp"], [DILOCO, HFA]))
 def test_both_worlds_end_with_the_same_parameters(paradigm: str, steps: Choice, tmp_path: Path) -> None:
     family, worker = ("gossip", gossip_worker) if paradigm in ("dpsgd", "sgp") else ("allreduce", allreduce_worker)
     plan = with_steps(serverless_plan([2, 2], family, {"algorithm": paradigm}, rounds=4), steps)

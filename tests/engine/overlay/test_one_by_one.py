@@ -10,6 +10,7 @@ import pytest
 from testbed.engine.overlay.group import InOrder
 from testbed.messages import Message, MessageKind
 from tests.engine.runs import Simulated, run
+from tests.pairs import in_turn
 
 SMALL = (
     "training.model={kind: mlp, hidden: 16}", "training.rounds=6", "training.evaluate_every=3",
@@ -29,8 +30,7 @@ def updates(result: Simulated) -> Counter[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("overlay", TREES, ids=["tree", "netstorm"])
-@pytest.mark.parametrize("sync", ["mixedsync", "tap", "ssp"])
-@pytest.mark.parametrize("paradigm", ["ps", "hips"])
+@pytest.mark.parametrize(("sync", "paradigm"), in_turn(["mixedsync", "tap", "ssp"], ["ps", "hips"]))  # 1 s each
 def test_every_contribution_is_applied_once(paradigm: str, sync: str, overlay: str, tmp_path: Path) -> None:
     texts = (*SMALL, f"sync={sync}", f"paradigm={paradigm}")
     star, tree = run(tmp_path / "star", *texts), run(tmp_path / "tree", *texts, f"overlay={overlay}")

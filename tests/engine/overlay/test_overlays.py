@@ -43,7 +43,7 @@ def star(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
 
 @pytest.mark.parametrize(
     ("kind", "tiers"),
-    [*((kind, TIERS[-1]) for kind in EXACT), *((kind, tiers) for tiers in TIERS[:-1] for kind in EXACT[::3])],
+    [*((kind, TIERS[-1]) for kind in EXACT), *zip(EXACT[::3], TIERS[:-1], strict=False)],
 )
 def test_exact_merging_gives_the_bits_of_a_star(tmp_path: Path, star: Simulated, kind: str, tiers: str) -> None:
     """Row 53, 58."""
@@ -51,9 +51,12 @@ def test_exact_merging_gives_the_bits_of_a_star(tmp_path: Path, star: Simulated,
     assert result.hashes() == star.hashes()
 
 
-@pytest.mark.parametrize("order", ["order={kind: p3, slice: 8 KB}", "order={kind: fifo, overlap: layers}"])
 @pytest.mark.parametrize(
-    "kind", ["{kind: tsengine, merge: exact, chunk: 8 KB}", "{kind: tree, merge: exact, chunk: 1 bytes}"]
+    ("kind", "order"),
+    [
+        ("{kind: tsengine, merge: exact, chunk: 8 KB}", "order={kind: p3, slice: 8 KB}"),
+        ("{kind: tree, merge: exact, chunk: 1 bytes}", "order={kind: fifo, overlap: layers}"),
+    ],
 )
 def test_with_layers_and_slices_too(tmp_path: Path, star: Simulated, kind: str, order: str) -> None:
     assert run(tmp_path, f"overlay={kind}", order, TWO_SERVERS).hashes() == star.hashes()

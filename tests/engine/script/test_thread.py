@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from testbed.engine.script.thread import ScriptThread
+from testbed.engine.script.worker import ScriptWorker
 from testbed.kvstore.session import ScriptJob
+from testbed.world import Work
 
 
 def test_a_call_that_comes_after_the_end_returns_and_frees_its_turn(tmp_path: Path) -> None:
@@ -19,3 +24,84 @@ def test_a_call_that_comes_after_the_end_returns_and_frees_its_turn(tmp_path: Pa
     late.join(5)
     assert not late.is_alive()
     assert second.resume(None) is None
+
+
+POSTING = """
+from testbed.kvstore.session import here
+session = here()
+for number in range(100):
+    session.post("push", number)
+session.ask("barrier")
+"""
+
+
+def test_posted_requests_wait_for_the_node_together_and_are_bounded(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(POSTING)
+    thread = ScriptThread(tmp_path / "mine.py", "a/worker0", ScriptJob(), 1, 60.0)
+    told: list[int] = []
+    thread.on_posted = lambda: told.append(len(thread.posted))
+    assert thread.resume(None) == ("push", (64,)), "a script that posts faster than its node carries out waits"
+    assert [number for _, _, (number,) in thread.posted] == list(range(64))
+    assert told == [1], "the node is told once"
+    thread.posted.clear()
+    assert thread.resume("done") == ("barrier", ())
+    assert [number for _, _, (number,) in thread.posted] == list(range(65, 100))
+    thread.abandon()
+
+
+def test_without_a_node_that_runs_beside_it_a_script_waits_for_every_request(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(POSTING)
+    thread = ScriptThread(tmp_path / "mine.py", "a/worker0", ScriptJob(), 1, 60.0)
+    assert thread.resume(None) == ("push", (0,))
+    assert thread.resume(0) == ("push", (1,))
+    thread.abandon()
+
+
+PUSHING = """
+from testbed.kvstore.session import here
+session = here()
+for number in range(3):
+    session.post("push", number, None, None)
+session.ask("barrier")
+"""
+
+
+class _Node:
+    """World, membership and store of a script, as far as this test needs them; ``calls``: what reached the latter."""
+
+    node = "a/worker0"
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.call_from_thread = asyncio.get_running_loop().call_soon_threadsafe
+
+    def now(self) -> float:
+        return 0.0
+
+    async def compute(self, work: Work, function: Callable[[], Any]) -> Any:
+        return await asyncio.to_thread(function)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return asyncio.create_task(coroutine, name=name)
+
+    async def wait(self, future: asyncio.Task[None], waiting_for: str) -> None:
+        await future
+
+    async def push(self, key: int, round_: int, *arguments: object) -> None:
+        await asyncio.sleep(0.01)  # as if the queue of the connection were full
+        self.calls.append(f"push {key}")
+
+    async def barrier(self, name: str, size: int) -> None:
+        self.calls.append("barrier")
+
+
+def test_a_request_is_carried_out_after_all_that_the_script_has_posted(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PUSHING)
+
+    async def run() -> list[str]:
+        node: Any = _Node()
+        worker = ScriptWorker(node, node, node, ScriptJob(), lambda round_: 1, node)
+        await worker.run(ScriptThread(tmp_path / "mine.py", "a/worker0", ScriptJob(), 1, 60.0))
+        return list(node.calls)
+
+    assert asyncio.run(run()) == ["push 0", "push 1", "push 2", "barrier"]

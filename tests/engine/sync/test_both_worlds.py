@@ -176,7 +176,7 @@ def test_any_number_of_global_servers_gives_the_same_bits(rule: str, world: str,
     assert (max(taken) <= 1.05 * sum(taken) / 3) == (rule == "balanced")
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # 20 s
 def test_two_global_servers_on_one_host_start_a_hundred_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 65: a hundred runs over real sockets, one after the other, and the same answer each time."""
     use_constants(monkeypatch, lambda rank, values: 2.0**rank)

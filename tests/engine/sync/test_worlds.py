@@ -34,8 +34,9 @@ EMULATED = [pytest.mark.emulation, pytest.mark.slow]  # 13 s each; FSA's are in 
 @pytest.mark.parametrize(
     ("name", "back_end"),
     [
-        *((name, "local") for name in ("hfa", "bsp", "esync", "diloco")),
-        *(pytest.param(name, "emulate", marks=EMULATED) for name in ("hfa", "bsp", "esync", "diloco")),
+        *((name, "local") for name in ("hfa", "esync")),
+        *(pytest.param(name, "local", marks=pytest.mark.slow) for name in ("bsp", "diloco")),  # 6 s each
+        *(pytest.param(name, "emulate", marks=EMULATED) for name in ("hfa", "diloco")),
     ],
 )
 def test_the_same_bits_in_every_world(

@@ -203,7 +203,7 @@ def test_a_fault_pauses_a_process(folder: Path) -> None:
     assert longest["b/worker0"] > 0.6
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])  # 7 s
 def test_nothing_is_left_when_the_command_is_ended(folder: Path, number: signal.Signals) -> None:
     pids = folder / "pids"
     pids.mkdir()

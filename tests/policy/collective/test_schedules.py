@@ -21,8 +21,8 @@ RANKS = range(1, 18)
 
 @st.composite
 def shapes(draw: st.DrawFn) -> GroupShape:
-    """Any number of ranks in groups of any sizes, members in any order."""
-    ranks = draw(st.permutations(range(draw(st.integers(1, 17)))))
+    """Any number of ranks in groups of any sizes, members in any order. More ranks: ``test_every_number_of_ranks``."""
+    ranks = draw(st.permutations(range(draw(st.integers(1, 11)))))
     groups, left = [], list(ranks)
     while left:
         size = draw(st.integers(1, len(left)))
@@ -41,9 +41,9 @@ def test_every_rank_gets_every_contribution_once_in_any_interleaving(name: str, 
 
 
 @pytest.mark.parametrize("name", ALL_REDUCE)
-@pytest.mark.parametrize("size", RANKS)
-def test_every_number_of_ranks(name: str, size: int) -> None:
-    check_all_reduce([ALL_REDUCE[name](GroupShape(size), rank) for rank in range(size)])
+def test_every_number_of_ranks(name: str) -> None:
+    for size in RANKS:
+        check_all_reduce([ALL_REDUCE[name](GroupShape(size), rank) for rank in range(size)])
 
 
 @given(schedule=st.sampled_from(sorted(ALL_REDUCE)), shape=shapes(), elements=st.integers(0, 200))
