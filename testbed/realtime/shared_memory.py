@@ -7,9 +7,9 @@ has a name, so nothing stays behind when processes are killed. The socket shows 
 
 A writer copies bytes into its ring. If the reader had taken all that was there before, it may sleep, and the writer
 rings its bell (a byte in a pipe). A writer that finds its ring full marks that it waits; the reader then rings when a
-quarter is free. Frames are those of a socket, but no code is computed: its field is zero. Who can write to this memory
-can read the keys in the processes' own, so a code would keep nobody out, and take as long as a copy. That the memory is
-the peer's is authenticated.
+quarter is free. Frames are those of a socket, but no authentication code is computed: its field is zero. A process that
+can write to this memory can also read the keys in the memory of both processes, so a code would keep no attacker out,
+and it would take as long as a copy. The offer of the memory is authenticated.
 
 Counters of a ring are written by one side each, after the bytes that they speak of; that other processors see both in
 that order is a property of x86 processors, so on others nodes stay with their sockets. Each side publishes what it has

@@ -56,7 +56,8 @@ def test_a_stopped_process_goes_on(tmp_path: Path) -> None:
     calm, ended = run(tmp_path / "calm", *STEADY), run(tmp_path / "hit", *STEADY, pause, on="cluster")
     assert ended.error is None and ended.hashes() == calm.hashes()
     ends_s = [event["t"] for event in ended.events("round", node="west/worker0")]
-    assert max(after - before for before, after in pairwise(ends_s)) >= 0.5
+    # both signals go over a connection to the agent, the first one a few milliseconds slower than the second
+    assert max(after - before for before, after in pairwise(ends_s)) >= 0.45
 
 
 def hits(ended: Ended) -> list[tuple[str, str]]:
