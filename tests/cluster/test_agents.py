@@ -248,11 +248,12 @@ def test_events_are_by_one_clock_though_each_machine_has_its_own(
     told: list[dict[str, Any]] = []
     run = deploy(tmp_path / "run", *SHORT, starter=ForkedAgents(skews), report=told.append)
     assert run.hashes("worker") == {simulated_hash}
-    for site in ("tokyo", "frankfurt"):
-        there, back = least_transfer_s(run, "virginia", site), least_transfer_s(run, site, "virginia")
-        assert -1e-3 < there < 2e-2 and -1e-3 < back < 2e-2 and abs(there - back) < 2e-2
     (about,) = [line["cluster"]["machines"] for line in told if line["kind"] == "capabilities"]
     clocks = {each["name"]: each["clock"] for each in about}
+    for site in ("tokyo", "frankfurt"):
+        there, back = least_transfer_s(run, "virginia", site), least_transfer_s(run, site, "virginia")
+        earliest_s = -1e-3 - clocks[f"{site}/machine0"]["error_s"]  # on a busy machine the error is larger, as is known
+        assert earliest_s < there < 2e-2 and earliest_s < back < 2e-2 and abs(there - back) < 2e-2
     assert clocks["virginia/machine0"]["error_s"] == 0, "that machine has the driver's clock"
     assert abs(clocks["tokyo/machine0"]["offset_s"] - 0.05) < clocks["tokyo/machine0"]["error_s"] < 1e-2
     drift_ppm = clocks["frankfurt/machine0"]["drift_ppm"]  # of a run of less than a second nothing can be said
