@@ -62,7 +62,8 @@ def _frames(plan: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return how messages between processes are protected; virtual time has no frames."""
     transport = plan["transport"]
     how = transport["mac"] + (", TLS" if transport["tls"] else "")
-    return [] if plan["back_end"] == "simulate" else [("frames", how, "authentication code")]
+    where = "authentication code" + (", none in shared memory" if transport["shared_memory"] else "")
+    return [] if plan["back_end"] == "simulate" else [("frames", how, where)]
 
 
 def _of_program(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, str, str]]:

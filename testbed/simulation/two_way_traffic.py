@@ -5,9 +5,9 @@ direction has in its queue, and C' its capacity.
 
 A sender may have W under way. Once the other direction sends a burst Q', no acknowledgement passes for Q'/C', and the
 next one comes Q'/C' + d later, for all that has arrived meanwhile. Until then a direction can send what is left of W
-when those are taken away that have passed the link in the last d: they are not acknowledged yet. If it has more to send,
-and has sent that before the acknowledgements come, its link stands idle until then. The shaper's token bucket lets
-bytes pass at once after silence, and shortens the idle time by as much.
+when those are taken away that have passed the link in the last d: they are not acknowledged yet. If it has more to
+send, and has sent that before the acknowledgements come, its link stands idle until then. The shaper's token bucket
+lets bytes pass at once after silence, and shortens the idle time by as much.
 
 All the acknowledgements come at once and let out a burst, behind which those of the other direction wait in turn. So if
 both send on and on, a cycle of both windows takes T + T' + RTT, and a link is used for 2·T of it (Zhang, Shenker and

@@ -274,7 +274,7 @@ MUTATIONS: dict[str, Mutation] = {
         edit("self._stream.private", "True"),
         (f"{REALTIME}_shared_memory.py::test_only_frames_that_others_can_reach_have_a_code",),
     ),
-    "codes are computed where nobody can reach frames": Mutation(
+    "authentication codes are computed in shared memory": Mutation(
         "testbed.realtime.connection:Connection.start",
         edit("self._stream.private", "False"),
         (f"{REALTIME}_shared_memory.py::test_only_frames_that_others_can_reach_have_a_code",),

@@ -31,7 +31,8 @@ class Transport(Section):
     unsent_limit: Annotated[int, SIZE] = 131_072
     """Bytes that may wait in a socket unsent; small, so that a later message of higher priority can overtake."""
     mac: Annotated[str, one_of("aes-gmac", "hmac-sha256", "crc32c", "none")] = "aes-gmac"
-    """How frames are protected; hmac-sha256: where a processor lacks AES; crc32c, none: to see what a code costs."""
+    """How frames on a network are protected; hmac-sha256: where a processor lacks AES; crc32c, none: to see what a code
+    costs. Frames in shared memory carry no code."""
     tls: Annotated[bool, BOOLEAN] = False
     """Whether connections between nodes are encrypted (TLS 1.3, with a certificate made for the run)."""
     send_buffer: Annotated[int | None, SIZE] = None

@@ -38,11 +38,11 @@ session.ask("barrier")
 def test_posted_requests_wait_for_the_node_together_and_are_bounded(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(POSTING)
     thread = ScriptThread(tmp_path / "mine.py", "a/worker0", ScriptJob(), 1, 60.0)
-    told: list[int] = []
-    thread.on_posted = lambda: told.append(len(thread.posted))
+    waiting: list[int] = []
+    thread.on_posted = lambda: waiting.append(len(thread.posted))
     assert thread.resume(None) == ("push", (64,)), "a script that posts faster than its node carries out waits"
     assert [number for _, _, (number,) in thread.posted] == list(range(64))
-    assert told == [1], "the node is told once"
+    assert waiting == [1], "the node is called once"
     thread.posted.clear()
     assert thread.resume("done") == ("barrier", ())
     assert [number for _, _, (number,) in thread.posted] == list(range(65, 100))
