@@ -36,7 +36,7 @@ CURE = "testbed exact build (about 10 minutes of processor time, once)"
 APT_LINE = "sudo apt-get install --no-install-recommends build-essential flex bison bc patch xz-utils"
 
 _HERE = Path(__file__).parent
-_PATCHES = ("rngseed.patch", "tt-syscall.patch")
+_PATCHES = ("rngseed.patch", "tt-syscall.patch", "host-cputime.patch")
 _TOOLS = ("gcc", "make", "flex", "bison", "bc", "patch", "xz", "tar", "dpkg-deb")
 _FREE_BYTES = 4 << 30  # the source takes 2 GB, objects 0.4 GB
 # The banner of the kernel names who built it, where and when; one source is to give one binary.

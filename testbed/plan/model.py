@@ -52,6 +52,7 @@ class DevicePlan:
     ``measured``: the step takes as long as it takes here (the virtual world then needs ``step_time_s`` as its model).
 
     step_time_s  mean; the scenario's ``speed`` is already divided in
+    speed        how many times faster a measured step of an exact run is here than on the machine's processor
     variation    coefficient of variation of single steps, which are drawn from a lognormal distribution
     slowdown     how many times slower the device is, by seconds since this worker's first step
     codec_speed  how many times faster codecs are here than the table of costs says; in virtual time
@@ -63,6 +64,7 @@ class DevicePlan:
 
     pace: str = "paced"
     step_time_s: float = 0.05
+    speed: float = 1.0
     kind: str = "cpu"
     index: int = ANY_GPU
     share: float = 1.0
@@ -406,7 +408,8 @@ class SimulationPlan:
 class ExactPlan:
     """The user-mode kernel of an exact run: its memory, and what takes virtual time.
 
-    cpu  ``modelled``: codecs, sums, optimizers and messages, as in simulated runs; ``none``: training steps alone
+    cpu  ``modelled``: codecs, sums, optimizers and messages, as in simulated runs; ``measured``: all but messages by
+         the time of the machine's processor; ``none``: training steps alone
     """
 
     memory_bytes: int

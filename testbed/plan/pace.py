@@ -54,9 +54,15 @@ class Pacer:
             work_s += part * self._device.step_time_s * self._factor(number)
             self._steps_done += part
             left -= part
-        if self._device.slowdown is None:
-            return work_s
-        return slowed_s(work_s, self._device.slowdown, now_s - self._first_s)
+        return self._slowed_s(work_s, now_s - self._first_s)
+
+    def measured_s(self, processor_s: float, now_s: float) -> float:
+        """Seconds on this device, from ``now_s`` on, of what takes ``processor_s`` of the machine's processor."""
+        self._first_s = now_s if self._first_s is None else self._first_s
+        return self._slowed_s(processor_s / self._device.speed, now_s - self._first_s)
+
+    def _slowed_s(self, work_s: float, begin_s: float) -> float:
+        return work_s if self._device.slowdown is None else slowed_s(work_s, self._device.slowdown, begin_s)
 
     def _factor(self, step: int) -> float:
         """Lognormal with mean 1, by inversion of its distribution function."""

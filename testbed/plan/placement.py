@@ -116,8 +116,8 @@ def _device_plan(on: str, device: Device, *changes: Section | None) -> DevicePla
         pace = "measured" if device.kind != "cpu" and on not in IN_VIRTUAL_TIME else "paced"
     step_time = sum(map(sum, device.profile)) or device.step_time
     return DevicePlan(
-        pace=pace, step_time_s=step_time / device.speed, layers=device.profile, kind=device.kind, index=device.index,
-        share=device.share, variation=device.variation, slowdown=_slowdown(device.slowdown),
+        pace=pace, step_time_s=step_time / device.speed, speed=device.speed, layers=device.profile, kind=device.kind,
+        index=device.index, share=device.share, variation=device.variation, slowdown=_slowdown(device.slowdown),
         codec_speed=device.codec_speed,
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ from testbed.plan.model import (
     EMULATED_LAN_CEILING_BPS,
     EMULATED_LOWEST_RATE_BPS,
     UNSHAPED,
+    DevicePlan,
     NetworkPlan,
     NodePlan,
 )
@@ -53,7 +54,7 @@ def _back_end(scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tu
         if any(node.role == "worker" and node.device.pace == "measured" for node in nodes):
             yield "device.pace: 'measured' cannot be simulated; a step takes device.step_time"
     else:
-        yield from _measured(nodes)
+        yield from _measured(nodes, back_end)
 
 
 def _topology(scenario: Scenario) -> Iterator[str]:
@@ -104,10 +105,11 @@ def _transport(scenario: Scenario, back_end: str) -> Iterator[str]:
         yield f"background: has no effect on '{back_end}', whose links are not emulated"
 
 
-def _measured(nodes: tuple[NodePlan, ...]) -> Iterator[str]:
+def _measured(nodes: tuple[NodePlan, ...], back_end: str) -> Iterator[str]:
     devices = [node.device for node in nodes if node.role == "worker" and node.device.pace == "measured"]
-    for key in ("variation", "slowdown"):
-        if any(getattr(device, key) for device in devices):
+    plain = DevicePlan()
+    for key in ("variation",) if back_end == "exact" else ("variation", "slowdown", "speed"):
+        if any(getattr(device, key) != getattr(plain, key) for device in devices):
             yield f"device.{key}: has no effect where device.pace is 'measured'; a step takes what it takes"
 
 

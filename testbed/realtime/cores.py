@@ -1,15 +1,25 @@
-"""The processor of a node whose computing takes modelled time, as in simulated runs: that of exact runs."""
+"""The processor of a node of an exact run: how long computing takes, where programs take no time by themselves.
+
+Modelled, computing takes what it does in simulated runs. Measured, codecs, sums, optimizers and measured steps take
+what the machine's processor needed for them, which only the kernel of exact runs tells (``host-cputime.patch``).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import selectors
 from collections.abc import Callable
+from functools import cache
+from typing import TypeVar
 
 from testbed.compute_model import ComputeModel
 from testbed.costs import CODING
 from testbed.plan.pace import Pacer
 from testbed.world import Work
+
+T = TypeVar("T")
+_HOST_CPUTIME = "/proc/host_cputime"
 
 
 def precise_loop() -> asyncio.AbstractEventLoop:
@@ -17,14 +27,36 @@ def precise_loop() -> asyncio.AbstractEventLoop:
     return asyncio.SelectorEventLoop(selectors.SelectSelector())
 
 
-class ModelledCores:
+def processor_timed(function: Callable[[], T]) -> tuple[T, float]:
+    """Return the value of ``function``, and the seconds that the machine's processor worked for it in an exact run.
+
+    The clock is that of this process, all threads. But virtual time stands still while a thread computes, so no other
+    one works meanwhile, unless the first one waits.
+    """
+    begin_ns = _processor_ns()
+    value = function()
+    return value, (_processor_ns() - begin_ns) / 1e9
+
+
+def _processor_ns() -> int:
+    return int(os.pread(_processor_clock(), 32, 0))
+
+
+@cache
+def _processor_clock() -> int:
+    """Return a descriptor, which forked processes may use, too: it tells the time of the process that reads it."""
+    return os.open(_HOST_CPUTIME, os.O_RDONLY | os.O_CLOEXEC)
+
+
+class Cores:
     """Two cores: one trains, sums and optimizes, the other runs codecs.
 
-    Each does one piece of work at a time, in the order of the calls. ``now`` is the world's clock, in s.
+    Each does one piece of work at a time, in the order of the calls. ``now`` is the world's clock, in s. ``measured``:
+    what is no training step takes its real time, else that of the model.
     """
 
-    def __init__(self, model: ComputeModel, now: Callable[[], float]) -> None:
-        self._model, self._now = model, now
+    def __init__(self, model: ComputeModel, now: Callable[[], float], measured: bool = False) -> None:
+        self._model, self._now, self.measured = model, now, measured
         self._free_s = {True: 0.0, False: 0.0}  # by whether it is the core of codecs: when it has done its work
 
     async def free(self) -> None:
@@ -36,10 +68,16 @@ class ModelledCores:
         """Note that the core that trains does a step until then: sums and optimizers wait for its end, as simulated."""
         self._free_s[False] = max(self._free_s[False], end_s)
 
-    async def spend(self, work: Work, pacer: Pacer) -> float:
-        """Take the time of a piece of work that is no training step; return that time, in s."""
+    async def spend(self, work: Work, pacer: Pacer, real_s: float) -> float:
+        """Take the time of a piece of work that is no training step; return that time, in s.
+
+        real_s  that the machine's processor worked for it
+        """
         core, now_s = work.kind in CODING, self._now()
-        duration_s = self._model.duration_s(work, pacer, now_s)
+        if self.measured:
+            duration_s = real_s / pacer.codec_speed if core else real_s
+        else:
+            duration_s = self._model.duration_s(work, pacer, now_s)
         end_s = self._free_s[core] = max(now_s, self._free_s[core]) + duration_s
         await asyncio.sleep(end_s - now_s)
         return duration_s

@@ -9,6 +9,7 @@ from typing import Any
 from testbed.devices.accelerator import accelerator_of, timed_on_host
 from testbed.placing import place_of
 from testbed.plan.pace import Pacer
+from testbed.realtime.cores import processor_timed
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor
 from testbed.realtime.recorder import EventRecorder
@@ -34,8 +35,10 @@ async def run_node(
     """
     timeouts = setup.plan.timeouts
     accelerator = accelerator_of(place_of(setup.plan, setup.plan.node(setup.name)))
-    timed = accelerator.timed if accelerator else timed_on_host
-    processor = Processor(setup.tokens, timeouts.step_deadline_s, timed)
+    timed, codec_timed = accelerator.timed if accelerator else timed_on_host, timed_on_host
+    if setup.plan.exact is not None and setup.plan.exact.cpu == "measured":
+        timed = codec_timed = processor_timed
+    processor = Processor(setup.tokens, timeouts.step_deadline_s, timed, codec_timed)
     recorder = EventRecorder(setup.name, log, progress)
     world = RealWorld(setup.plan, setup.name, setup.epoch_ns, recorder, processor, setup.limits.inbox_bytes)
     world.pacer = Pacer(setup.plan.node(setup.name).device, setup.plan.seed, setup.name, setup.since_s)

@@ -123,9 +123,11 @@ class Processor:
     checkpoints.
     """
 
-    def __init__(self, tokens: Tokens, deadline_s: float, timed: Timed = timed_on_host) -> None:
-        """``timed``: returns what a function returns, complete, and the seconds that it took."""
-        self._tokens, self._deadline_s, self.timed = tokens, deadline_s, timed
+    def __init__(
+        self, tokens: Tokens, deadline_s: float, timed: Timed = timed_on_host, codec_timed: Timed = timed_on_host
+    ) -> None:
+        """``timed`` and, for codecs, ``codec_timed`` return what a function returns, complete, and its seconds."""
+        self._tokens, self._deadline_s, self.timed, self._codec_timed = tokens, deadline_s, timed, codec_timed
         self._timed_path = ThreadPoolExecutor(1, "compute", lambda: torch.set_num_threads(1))
         self._codecs = ThreadPoolExecutor(1, "codecs", lambda: torch.set_num_threads(1))
         self._coding = 0  # pieces of work that the thread of codecs has yet to do
@@ -146,11 +148,12 @@ class Processor:
         ``row``: what it is, for the measured duration of an element.
         """
         if not self._coding and self._element_s.get(row, _ASSUMED_ELEMENT_S) * elements < INLINE_S:
-            value, real_s = timed_on_host(function)
+            value, real_s = self._codec_timed(function)
         else:
             self._coding += 1
             try:
-                value, real_s = await asyncio.get_running_loop().run_in_executor(self._codecs, timed_on_host, function)
+                loop = asyncio.get_running_loop()
+                value, real_s = await loop.run_in_executor(self._codecs, self._codec_timed, function)
             finally:
                 self._coding -= 1
         if elements:

@@ -16,7 +16,7 @@ from testbed.messages import Message, MessageKind
 from testbed.plan.instant import Instant
 from testbed.plan.model import Plan
 from testbed.plan.pace import Pacer
-from testbed.realtime.cores import ModelledCores
+from testbed.realtime.cores import Cores
 from testbed.realtime.frames import Arrival
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor
@@ -85,8 +85,8 @@ class RealWorld:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._cpu_begin_s = 0.0
         self.failure: asyncio.Future[None] = self._loop.create_future()
-        modelled = plan.exact is not None and plan.exact.cpu == "modelled"
-        self._cores = ModelledCores(ComputeModel().of_plan(plan), self.now) if modelled else None
+        cpu = "none" if plan.exact is None else plan.exact.cpu
+        self._cores = None if cpu == "none" else Cores(ComputeModel().of_plan(plan), self.now, cpu == "measured")
 
     # ---- the clock ----------------------------------------------------------------------------------------------
 
@@ -242,7 +242,10 @@ class RealWorld:
         if work.kind == "step":
             return await self._step(work, function, start_s)
         if work.kind == USER_CODE:
-            return (await self._processor.step(function))[0]
+            value, real_s = await self._processor.step(function)
+            if self._passes_afterwards():
+                await asyncio.sleep(self.pacer.measured_s(real_s, start_s))
+            return value
         if work.kind in CODING:
             assert work.cost is not None, "a codec's work has a cost"
             value, real_s = await self._processor.code(work.cost.row, work.elements, function)
@@ -251,26 +254,33 @@ class RealWorld:
             value, real_s = self._processor.timed(function) if inline else await self._processor.run(function)
             if work.kind == "copy":
                 return value
-        modelled_s = await self._cores.spend(work, self.pacer) if self._cores is not None else 0.0
+        modelled_s = await self._cores.spend(work, self.pacer, real_s) if self._cores is not None else 0.0
         self._record_compute(work, start_s, modelled_s, real_s, overrun=False)
         return value
 
     async def _step(self, work: Work, function: Callable[[], T], start_s: float) -> T:
         modelled_s = self.pacer.duration_s(work.steps, start_s)
-        if self._cores is not None:
+        paced = waits = self._device.pace == "paced"
+        if self._cores is not None and paced:
             self._cores.step_until(start_s + modelled_s)
-        if work.began_s is None:
-            value, real_s = await self._processor.step(function)
-        else:
+        if work.began_s is not None:
             value, real_s = function(), self.now() - start_s
+        else:
+            value, real_s = await self._processor.step(function)
+            if self._cores is not None and self._passes_afterwards():
+                modelled_s, waits = self.pacer.measured_s(real_s, start_s), True
+                self._cores.step_until(start_s + modelled_s)
         left_s = start_s + modelled_s - self.now()
-        paced = self._device.pace == "paced"
-        if paced and left_s > 0:
+        if waits and left_s > 0:
             end_s = start_s + modelled_s - self._overslept_s
             await asyncio.sleep(end_s - self.now())
             self._overslept_s = max(0.0, self.now() - end_s)
         self._record_compute(work, start_s, modelled_s, real_s, overrun=paced and left_s < 0)
         return value
+
+    def _passes_afterwards(self) -> bool:
+        """Say whether a step's real time passes after it: what computes takes no time by itself in an exact run."""
+        return self._cores is not None and self._cores.measured and self._device.pace == "measured"
 
     def _record_compute(self, work: Work, start_s: float, modelled_s: float, real_s: float, overrun: bool) -> None:
         self.record(

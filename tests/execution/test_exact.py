@@ -97,6 +97,12 @@ def test_the_plan_is_the_emulations() -> None:
     assert planned.exact.memory_bytes > len(planned.nodes) * 90e6
 
 
-def test_measured_steps_are_refused() -> None:
-    with pytest.raises(ScenarioError, match="take no time in an exact run"):
+def test_measured_steps_need_a_measured_processor() -> None:
+    with pytest.raises(ScenarioError, match=r"take no time in an exact run.*write exact\.cpu: measured"):
         load("quickstart", ["device.pace=measured"], on="exact")
+    plan = build_plan(load("quickstart", ["device.pace=measured", "device.speed=0.5", "exact.cpu=measured"]), "exact")
+    device = next(node.device for node in plan.nodes if node.role == "worker")
+    assert (device.pace, device.speed) == ("measured", 0.5)
+    assert not any("device.speed" in warning for warning in plan.warnings)
+    local = build_plan(load("quickstart", ["device.pace=measured", "device.speed=0.5"]), "local")
+    assert any("device.speed: has no effect" in warning for warning in local.warnings)

@@ -1,10 +1,11 @@
-"""Exact runs: the kernel's identity, the guest's seed, the watchdog, and what a run leaves."""
+"""Exact runs: the kernel's identity, the guest's seed, the watchdog, measured processors, and what a run leaves."""
 
 from __future__ import annotations
 
 from tests.mutations.mutation import Mutation, always, edit
 
 KERNEL, LAUNCHER = ("tests/emulation/exact/test_kernel.py",), ("tests/execution/test_exact.py",)
+CORES = ("tests/realtime/test_cores.py",)
 MUTATIONS: dict[str, Mutation] = {
     "a changed kernel is started": Mutation(
         "emulation.exact.kernel:require", edit("_sha256(Path(kernel.path)) != kernel.binary_sha256", "False"), KERNEL
@@ -16,5 +17,11 @@ MUTATIONS: dict[str, Mutation] = {
     "a guest that spins is left alone": Mutation("testbed.execution.exact:processor_s", always(0.0), LAUNCHER),
     "half a line of progress counts": Mutation(
         "testbed.execution.exact:lines", edit("(rest + file.read())", "file.read()"), LAUNCHER
+    ),
+    "measured codecs take modelled time": Mutation(
+        "testbed.realtime.cores:Cores.spend", edit("if self.measured:", "if False:"), CORES
+    ),
+    "measured steps take no time in an exact run": Mutation(
+        "testbed.realtime.world:RealWorld._passes_afterwards", always(False), CORES
     ),
 }

@@ -23,6 +23,13 @@ def test_a_plain_device_takes_its_step_time() -> None:
     assert Pacer(DevicePlan(step_time_s=0.2), 1, "a/worker0").duration_s(3, 7.0) == pytest.approx(0.6)
 
 
+def test_measured_work_is_divided_by_the_speed_and_slowed_down() -> None:
+    slowed = DevicePlan(speed=0.5, slowdown=Series(times_s=(0.0, 1.0), values=(1.0, 10.0)))
+    pacer = Pacer(slowed, 1, "a/worker0")
+    assert pacer.measured_s(0.25, 7.0) == pytest.approx(0.5)
+    assert pacer.measured_s(0.05, 8.5) == pytest.approx(1.0)
+
+
 def test_variation_has_the_mean_and_the_spread_that_were_asked_for() -> None:
     pacer = Pacer(DevicePlan(step_time_s=2.0, variation=0.5), 1, "a/worker0")
     steps = [pacer.duration_s(1, 0.0) for _ in range(20_000)]

@@ -1,18 +1,23 @@
-"""Modelled cores: what computing takes in an exact run, and the loop whose timers are exact enough for it."""
+"""Cores of exact runs: what computing takes, modelled or measured, and the loop whose timers are exact enough."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
 from testbed.compute_model import ComputeModel
 from testbed.costs import Cost, Row
-from testbed.plan.model import DevicePlan
+from testbed.plan.model import DevicePlan, ExactPlan
 from testbed.plan.pace import Pacer
-from testbed.realtime.cores import ModelledCores, precise_loop
+from testbed.realtime import cores as host
+from testbed.realtime.cores import Cores, precise_loop
+from testbed.realtime.world import RealWorld
 from testbed.world import Work
+from tests.contract.tiny import WORKER, tiny_plan
+from tests.realtime.in_process import InProcess
 
 MODEL = ComputeModel(
     memory_bytes_per_s=1e6, work_overhead_s=0.0, message_cost_s=0.02, costs={"slow encode": Row(0.0, 1e-3)}
@@ -25,9 +30,9 @@ def timed_run(*works: Work) -> tuple[list[float], float, float]:
 
     async def main() -> tuple[list[float], float, float]:
         begin_s = time.monotonic()
-        cores = ModelledCores(MODEL, lambda: time.monotonic() - begin_s)
+        cores = Cores(MODEL, lambda: time.monotonic() - begin_s)
         pacer = Pacer(DevicePlan(), 1, "node")
-        spending = asyncio.gather(*(cores.spend(work, pacer) for work in works))
+        spending = asyncio.gather(*(cores.spend(work, pacer, 0.0) for work in works))
         await asyncio.sleep(0)
         await cores.free()
         free_s = time.monotonic() - begin_s
@@ -51,7 +56,7 @@ def test_codecs_wait_for_each_other_and_not_for_sums() -> None:
 def test_a_message_takes_its_time() -> None:
     async def main() -> float:
         begin_s = time.monotonic()
-        await ModelledCores(MODEL, time.monotonic).read_message()
+        await Cores(MODEL, time.monotonic).read_message()
         return time.monotonic() - begin_s
 
     assert asyncio.run(main()) >= 0.02
@@ -73,9 +78,36 @@ def test_timers_of_the_loop_are_not_a_millisecond_late() -> None:
 def test_a_sum_waits_for_the_step_under_way() -> None:
     async def main() -> float:
         begin_s = time.monotonic()
-        cores = ModelledCores(MODEL, lambda: time.monotonic() - begin_s)
+        cores = Cores(MODEL, lambda: time.monotonic() - begin_s)
         cores.step_until(0.05)
-        await cores.spend(SUM, Pacer(DevicePlan(), 1, "node"))
+        await cores.spend(SUM, Pacer(DevicePlan(), 1, "node"), 0.0)
         return time.monotonic() - begin_s
 
     assert asyncio.run(main()) >= 0.08
+
+
+def test_measured_work_takes_what_the_processor_worked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a processor that has always worked 40 ms when its clock is read again."""
+    ticks = iter(range(0, 10**12, 40_000_000))
+    monkeypatch.setattr(host, "_processor_ns", lambda: next(ticks))
+    device = DevicePlan(pace="measured", step_time_s=9.0, speed=0.25, codec_speed=2.0)
+
+    async def role(world: RealWorld) -> list[float]:
+        took_s = []
+        for work in (Work("step"), ENCODE, SUM):
+            begin_s = world.now()
+            assert await world.compute(work, lambda: "value") == "value"
+            took_s.append(world.now() - begin_s)
+        return took_s
+
+    plan = tiny_plan([WORKER])
+    plan = replace(
+        plan, nodes=(replace(plan.nodes[0], device=device),),
+        exact=ExactPlan(memory_bytes=1 << 30, system_call_s=0.0, cpu="measured"),
+    )  # fmt: skip
+    run = InProcess()
+    step_s, encode_s, sum_s = run({WORKER: role}, plan)[WORKER]
+    assert 0.16 <= step_s < 0.24 and 0.02 <= encode_s < 0.04 and 0.04 <= sum_s < 0.08
+    events = [event for event in run.events(WORKER) if event["kind"] == "compute"]
+    assert [(each["real_s"], each["modelled_s"]) for each in events] == [(0.04, 0.16), (0.04, 0.02), (0.04, 0.04)]
+    assert not any(each["overrun"] for each in events)

@@ -59,11 +59,11 @@ def modelled_compute_is_simulated(scenario: Scenario) -> Found:
 def measured_pace_needs_real_time(scenario: Scenario) -> Found:
     if scenario.run.on != "exact" or is_scripted(scenario) or scenario.is_program:
         return
-    if "measured" in _given(scenario, "pace"):
+    if "measured" in _given(scenario, "pace") and scenario.exact.cpu != "measured":
         yield Violation(
             ("device", "pace"),
-            "'measured' steps take no time in an exact run, where only what waits takes time",
-            "write 'paced' and a device.step_time",
+            f"'measured' steps take no time in an exact run with exact.cpu: {scenario.exact.cpu}",
+            "write exact.cpu: measured, or 'paced' and a device.step_time",
         )
 
 

@@ -71,8 +71,9 @@ class Device(Section):
     server_device: Annotated[str, one_of("cpu", "cuda")] = "cpu"
     """Where servers aggregate and optimize."""
     pace: Annotated[str, one_of("auto", "paced", "measured")] = "auto"
-    """paced: a step computes, then waits until its step time has passed. measured: it takes as long as it computes.
-    auto: measured on a GPU of a real run, else paced."""
+    """paced: a step computes, then waits until its step time has passed. measured: it takes as long as it computes;
+    in an exact run, which needs exact.cpu: measured for it, the processor's time divided by speed. auto: measured on a
+    GPU of a real run, else paced."""
     step_time: Annotated[float, DURATION] = 0.05
     """Time of one training step at speed 1."""
     speed: Annotated[float, number(0.001, 1000)] = 1.0

@@ -117,9 +117,11 @@ class ExactSection(Section):
     """Memory of the guest, of which the machine gives what is used; by default 2 GiB, and 96 MiB a node."""
     system_call: Annotated[float, DELAY] = 200e-9
     """Virtual time that a system call takes."""
-    cpu: Annotated[str, one_of("modelled", "none")] = "modelled"
+    cpu: Annotated[str, one_of("modelled", "measured", "none")] = "modelled"
     """What computing takes beside device.step_time. modelled: what a simulated run charges for codecs, sums, optimizers
-    and messages (simulation.costs). none: nothing."""
+    and messages (simulation.costs). measured: codecs, sums and optimizers take the time that this machine's processor
+    works on them, and so do steps with device.pace: measured; messages as modelled; no two runs are equal then. none:
+    nothing."""
 
 
 class Recovery(Section):

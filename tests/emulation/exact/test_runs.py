@@ -18,6 +18,7 @@ from emulation.exact import kernel
 from testbed import api
 from testbed.errors import NoProgress
 from testbed.process_id import start_ticks
+from testbed.results.events import read
 
 pytestmark = [
     pytest.mark.slow,  # 20 to 60 s each
@@ -25,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(kernel.find() is None, reason="the kernel is not built: testbed exact build"),
 ]
 SHORT = ("--set", "training.rounds=4", "--set", "training.evaluate_every=2")
+WORK = ("step", "encode", "decode", "optimizer")
 PROGRAM = """
 version: 1
 name: program
@@ -91,6 +93,23 @@ def test_another_seed_is_another_run(folder: Path, first: Path) -> None:
     assert run_in(folder, "quickstart", *SHORT, "--seed", "2").returncode == 0
     other = (folder / "run").rename(folder / "other")
     assert "result.json" in set(differences(dircmp(first, other)))
+
+
+def test_a_measured_processor_takes_the_time_that_it_works(folder: Path) -> None:
+    measured = ("device.pace=measured", "device.speed=0.25", "exact.cpu=measured", "codec=bisparse")
+    settings = [part for each in measured for part in ("--set", each)]
+    assert run_in(folder, "quickstart", *SHORT, *settings).returncode == 0
+    (folder / "run").rename(folder / "measured")
+    found = list(read(folder / "measured" / "events"))
+    computed = {kind: [each for each in found if each["kind"] == "compute" and each["work"] == kind] for kind in WORK}
+    assert all(computed.values())
+    for kind, events in computed.items():
+        real_s = [each["real_s"] * (4 if kind == "step" else 1) for each in events]
+        assert [each["modelled_s"] for each in events] == pytest.approx(real_s, abs=5e-6)
+    steps = {(each["node"], each["round"]): each for each in computed["step"]}
+    assert all(100e-6 < each["real_s"] < 0.2 for each in steps.values())
+    rounds = [each for each in found if each["kind"] == "round"]
+    assert all(each["t"] - each["t0"] >= steps[each["node"], each["round"]]["modelled_s"] for each in rounds)
 
 
 @pytest.mark.parametrize("victim", ["launcher", "kernel"])
