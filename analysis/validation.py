@@ -31,14 +31,14 @@ class ValidationPoint:
 
     ``fill``: see ``fill_of``.
     ``caveat``: what the emulated run itself says against its times (a busy machine, late packets); empty: nothing.
-    ``repeats_s``: of each emulation, where there were several; ``emulated_s`` is their mean.
+    ``measured_s``: of the emulated or exact run; of several emulations the mean of ``repeats_s``.
     ``doubt``: what the simulated run itself says against its prediction (``testbed.simulation.validity``).
     """
 
     technique: str
     rate_bps: float
     delay_s: float
-    emulated_s: float
+    measured_s: float
     simulated_s: float
     fill: float = 0.0
     caveat: str = ""
@@ -47,8 +47,8 @@ class ValidationPoint:
 
     @property
     def error(self) -> float:
-        """Relative, of the simulated against the emulated time."""
-        return self.simulated_s / self.emulated_s - 1
+        """Relative, of the simulated against the measured time."""
+        return self.simulated_s / self.measured_s - 1
 
     @property
     def valid(self) -> bool:
@@ -97,16 +97,16 @@ def reproduced(points: Sequence[ValidationPoint]) -> Agreement | None:
 
     No prediction can be expected to be closer. ``None`` where no point was emulated twice.
     """
-    twice = [replace(point, emulated_s=point.repeats_s[0], simulated_s=point.repeats_s[1])
+    twice = [replace(point, measured_s=point.repeats_s[0], simulated_s=point.repeats_s[1])
              for point in points if len(point.repeats_s) > 1]  # fmt: skip
     return verdict(twice) if twice else None
 
 
 def ranking(points: Sequence[ValidationPoint], resolution: float = 0.0) -> float | None:
-    """Kendall's tau-b between the techniques' emulated and simulated times; ``None`` with less than two techniques."""
+    """Kendall's tau-b between the techniques' measured and simulated times; ``None`` with less than two techniques."""
     frame = pd.DataFrame(points)
     taus = [
-        tau_b(group["emulated_s"].to_numpy(), group["simulated_s"].to_numpy(), resolution)
+        tau_b(group["measured_s"].to_numpy(), group["simulated_s"].to_numpy(), resolution)
         for _, group in frame.groupby(["rate_bps", "delay_s"])
     ]
     known = [tau for tau in taus if tau is not None]
@@ -149,8 +149,11 @@ def write_table(points: Sequence[ValidationPoint], path: Path) -> None:
     pd.DataFrame(rows).to_csv(path, index=False)
 
 
-def error_map(points: Sequence[ValidationPoint]) -> Figure:
-    """One panel per technique: error in per cent over rate and delay; bracketed where the model claims nothing."""
+def error_map(points: Sequence[ValidationPoint], against: str = "emulated") -> Figure:
+    """One panel per technique: error in per cent over rate and delay; bracketed where the model claims nothing.
+
+    against  what the simulated rounds are compared with, for the label
+    """
     techniques = list(dict.fromkeys(point.technique for point in points))
     columns = min(3, len(techniques))
     rows = -(-len(techniques) // columns)
@@ -162,7 +165,7 @@ def error_map(points: Sequence[ValidationPoint]) -> Figure:
         axis.set_title(technique)
     for axis in panels[len(techniques) :]:
         axis.set_visible(False)
-    figure.colorbar(image, ax=panels, label="simulated against emulated round (%)", shrink=min(0.8, 2 / rows))
+    figure.colorbar(image, ax=panels, label=f"simulated against {against} round (%)", shrink=min(0.8, 2 / rows))
     return figure
 
 

@@ -67,13 +67,14 @@ class _GridPoint:
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
+    from analysis.identity import BACK_ENDS
     from analysis.validation import error_map, reproduced, verdict, write_table
 
     points = _points(arguments)
     found = verdict(points)
     itself = reproduced(points)
     write_table(points, arguments.out / "errors.csv")
-    error_map(points).savefig(arguments.out / "error-map.png", dpi=150)
+    error_map(points, BACK_ENDS[arguments.against].label).savefig(arguments.out / "error-map.png", dpi=150)
     if arguments.json:
         rows = [asdict(point) | {"error": point.error, "valid": point.valid} for point in points]
         reproduced_by = asdict(itself) if itself else None
@@ -181,7 +182,7 @@ def _print(points: list[ValidationPoint], found: Agreement, arguments: argparse.
 
     rows = [
         (point.technique, f"{point.rate_bps / 1e6:g} Mbit/s", f"{point.delay_s * 1e3:g} ms",
-         look.seconds(point.emulated_s), look.seconds(point.simulated_s), f"{point.error:+.1%}", point.why)
+         look.seconds(point.measured_s), look.seconds(point.simulated_s), f"{point.error:+.1%}", point.why)
         for point in points
     ]  # fmt: skip
     console = look.console()

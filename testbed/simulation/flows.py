@@ -217,6 +217,10 @@ class FlowNetwork:
             F[at] = cap
             self._touch(flow_class)
 
+    def cap(self, flow_class: FlowClass) -> float:
+        """Return what each flow of the class is limited to, in bytes per second."""
+        return float(self._solver.F[flow_class.base + CAP])
+
     def set_capacity(self, link: int, capacity: float) -> None:
         """Set a link's capacity (bytes per second) from now on."""
         self._capacities[link] = float(capacity)

@@ -435,7 +435,8 @@ class TcpConnection:
         free_bytes = min(left_bytes, max(0.0, window_bytes - passed_bytes))
         queued_bytes = min(left_bytes, max(0.0, window_bytes - 2 * passed_bytes))
         copies = self._copies
-        return Flight(copies * queued_bytes, copies * free_bytes, copies * (left_bytes - free_bytes), self.rtt_s)
+        cap = copies * self._network.cap(self.flow)
+        return Flight(copies * queued_bytes, copies * free_bytes, copies * (left_bytes - free_bytes), cap, self.rtt_s)
 
     def _on_sent(self) -> None:
         item, self._item, self._sending = self._item, None, False

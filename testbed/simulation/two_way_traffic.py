@@ -6,8 +6,9 @@ direction has in its queue, and C' its capacity.
 A sender may have W under way. Once the other direction sends a burst Q', no acknowledgement passes for Q'/C', and the
 next one comes Q'/C' + d later, for all that has arrived meanwhile. Until then a direction can send what is left of W
 when those are taken away that have passed the link in the last d: they are not acknowledged yet. If it has more to
-send, and has sent that before the acknowledgements come, its link stands idle until then. The shaper's token bucket
-lets bytes pass at once after silence, and shortens the idle time by as much.
+send, and has sent that before the acknowledgements come, its link stands idle until then. A window that does not fill
+the path yet sends no faster than W per round trip, so it waits hardly longer than it does anyway. The shaper's token
+bucket lets bytes pass at once after silence, and shortens the idle time by as much.
 
 All the acknowledgements come at once and let out a burst, behind which those of the other direction wait in turn. So if
 both send on and on, a cycle of both windows takes T + T' + RTT, and a link is used for 2·T of it (Zhang, Shenker and
@@ -43,12 +44,14 @@ class Flight(NamedTuple):
     queued_bytes   wait before the link
     free_bytes     are sent before any further acknowledgement comes: these, and what more the window lets out
     waiting_bytes  the others, which are sent when acknowledgements come
+    cap            rate at which windows that do not fill the path let bytes out, in bytes per second
     rtt_s          without queues
     """
 
     queued_bytes: float
     free_bytes: float
     waiting_bytes: float
+    cap: float
     rtt_s: float
 
 
@@ -92,7 +95,7 @@ class LinkTraffic:
         queued_bytes = min(sum(flight.queued_bytes for flight in flights), most_bytes)
         free_bytes = min(sum(flight.free_bytes for flight in flights), most_bytes)
         waiting_bytes = sum(flight.waiting_bytes for flight in flights)
-        return Flight(queued_bytes, free_bytes, waiting_bytes, rtt_s)
+        return Flight(queued_bytes, free_bytes, waiting_bytes, sum(flight.cap for flight in flights), rtt_s)
 
 
 class TwoWayTraffic:
@@ -154,7 +157,8 @@ class TwoWayTraffic:
         flight, opposite_flight = direction.flight(capacity), opposite.flight(opposite_capacity)
         if flight.waiting_bytes < _SEGMENT_BYTES:
             return
-        sent_s, queued_s = flight.free_bytes / capacity, opposite_flight.queued_bytes / opposite_capacity
+        rate, queued_s = min(capacity, flight.cap), opposite_flight.queued_bytes / opposite_capacity
+        sent_s = flight.free_bytes / rate if rate > 0 else math.inf
         acknowledged_s = queued_s + flight.rtt_s / 2 - direction.bucket_bytes / capacity
         if sent_s < acknowledged_s < _LONGEST_STALL_S and opposite_flight.queued_bytes > 2 * _SEGMENT_BYTES:
             direction.stalls_s, direction.held_until_s = now + sent_s, now + acknowledged_s

@@ -123,7 +123,8 @@ def test_table_and_map_are_written(tmp_path: Path) -> None:
 
 def test_a_map_has_a_panel_per_technique_and_all_have_the_same_places() -> None:
     four = [point for name in ("fsa", "hfa", "esync") for point in points(0.1, -0.2, technique=name)]
-    figure = error_map([*four, ValidationPoint("ring", 7e6, 0.02, 2.0, 1.5)])
+    figure = error_map([*four, ValidationPoint("ring", 7e6, 0.02, 2.0, 1.5)], "exact")
+    assert "simulated against exact round (%)" in {axes.get_ylabel() for axes in figure.axes}
     shown = [axes for axes in figure.axes if axes.get_visible() and axes.get_title()]
     assert [axes.get_title() for axes in shown] == ["fsa", "hfa", "esync", "ring"]
     assert sum(axes.get_visible() for axes in figure.axes) == 4 + 1, "panels, and the scale of colours"

@@ -79,6 +79,9 @@ MUTATIONS: dict[str, Mutation] = {
     "acknowledgements never wait behind data": Mutation(
         "testbed.simulation.two_way_traffic:TwoWayTraffic._hold", always(None), TWO_WAY
     ),
+    "windows that open send what they may at the link's rate": Mutation(
+        "testbed.simulation.two_way_traffic:TwoWayTraffic._hold", edit("min(capacity, flight.cap)", "capacity"), TWO_WAY
+    ),
     "windows that meet are taken as they were when they met": Mutation(
         "testbed.simulation.two_way_traffic:TwoWayTraffic._on_timer", always(None), TWO_WAY
     ),

@@ -72,6 +72,14 @@ def test_two_transfers_that_meet_take_longer_by_their_acknowledgements() -> None
     assert pytest.approx(0.0218, abs=1e-4) == ACKNOWLEDGEMENT_SHARE, "66 of 3028 bytes"
 
 
+def test_windows_that_have_yet_to_open_do_not_open_sooner_for_data_that_comes_back() -> None:
+    """A window that waits for its acknowledgements anyway sends no faster afterwards."""
+    fast = (EMULATED, "links[*].rate=100 Mbit/s", "links[*].delay=100 ms", "links[*].queue=2 MB")
+    cubic = TcpModel(setup_round_trips=0.0)
+    alone, both = Network(*fast, model=cubic).ends_s("a", 326e3), Network(*fast, model=cubic).ends_s("ab", 326e3)
+    assert alone["a"] <= both["a"] < alone["a"] + 0.05
+
+
 def test_two_windows_that_meet_take_longer_by_their_round_trip() -> None:
     """CUBIC's windows of equal connections fill path and queue after their first loss."""
     cubic = TcpModel(setup_round_trips=0.0)
