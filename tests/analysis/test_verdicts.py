@@ -1,6 +1,7 @@
 """Verdicts: a technique beside its twin, each at its best learning rate; what does not arrive has lost."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -91,6 +92,15 @@ def test_table_and_forest_have_a_row_for_every_claim() -> None:
     axes = Figure().subplots()
     draw_forest((EXAMPLE,), axes, found)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["X: here"]
+
+
+def test_rows_of_one_case_are_told_apart() -> None:
+    frame = runs(BOTH_SIDES)
+    two = replace(EXAMPLE, expected=(*EXAMPLE.expected, replace(EXAMPLE.expected[0], claim="later: not at all")))
+    axes = Figure().subplots()
+    draw_forest((two,), axes, Results(frame, frame))
+    shown = [label.get_text() for label in axes.get_yticklabels()]
+    assert shown == ["X: here (later)", f"X: here ({EXAMPLE.expected[0].claim})"]
 
 
 def test_every_scenario_of_the_folder_belongs_to_a_verdict_and_to_the_readme() -> None:

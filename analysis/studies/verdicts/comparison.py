@@ -206,7 +206,9 @@ def draw_forest(comparisons: tuple[TwinComparison, ...], axes: Axes, found: Resu
             width = mean.half_width if mean.count > 1 else 0.0
             axes.errorbar(mean.value, place, xerr=width, color=color, marker="o", markersize=5, capsize=2.5, zorder=3,
                           markeredgecolor="white", markeredgewidth=0.6)  # fmt: skip
-        labels.append(f"{comparison.technique}: {expected.case}"
+        others = [other for other in comparison.expected if other.case == expected.case and not other.points]
+        which = f" ({expected.claim.split(':')[0]})" if len(others) > 1 else ""
+        labels.append(f"{comparison.technique}: {expected.case}{which}"
                       + ("" if back_end == "simulate" else f", {BACK_ENDS[back_end].label}"))  # fmt: skip
     axes.axvline(1, color=INK, linewidth=0.8)
     axes.set_yticks(range(len(labels)), labels, fontsize=7.5)
