@@ -85,8 +85,9 @@ class RealWorld:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._cpu_begin_s = 0.0
         self.failure: asyncio.Future[None] = self._loop.create_future()
-        cpu = "none" if plan.exact is None else plan.exact.cpu
-        self._cores = None if cpu == "none" else Cores(ComputeModel().of_plan(plan), self.now, cpu == "measured")
+        cpu = "" if plan.exact is None else plan.exact.cpu
+        takes_time = cpu in ("modelled", "measured")
+        self._cores = Cores(ComputeModel().of_plan(plan), self.now, cpu == "measured") if takes_time else None
 
     # ---- the clock ----------------------------------------------------------------------------------------------
 
