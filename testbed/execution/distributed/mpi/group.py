@@ -29,8 +29,10 @@ async def mpi_group(world: RealWorld, plan: Plan, peers: Collectives) -> Process
     mpi, progress, before = load_mpi(), MpiProgress(), sockets.listening()
     await _set_environment(world, plan, peers)
     limit_s = plan.timeouts.rendezvous_s
-    await world.wait(progress.start(lambda: start(mpi)), "the start of MPI", limit_s)
-    forget_shared_memory()
+    try:
+        await world.wait(progress.start(lambda: start(mpi)), "the start of MPI", limit_s)
+    finally:  # also if another rank is lost meanwhile
+        forget_shared_memory()
     progress.idle = mpi.COMM_WORLD.Iprobe
     listeners = sockets.listening() - before
     if len(listeners) != 1:

@@ -92,9 +92,10 @@ def start(mpi: Any) -> None:
 
 
 def forget_shared_memory() -> None:
-    """Unlink MPICH's shared-memory files, which would stay behind after SIGKILL. No rank shares memory here."""
-    for path in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            target = path.readlink()
-            if target.parent == Path("/dev/shm") and target.name.startswith("mpich_shm_"):
-                target.unlink()
+    """Unlink MPICH's shared-memory files, which would stay behind after SIGKILL. No rank shares memory here.
+
+    MPICH maps them and then closes them, so they are found by what is mapped.
+    """
+    mapped = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    for path in set(re.findall(r"/dev/shm/mpich_shm_\S+$", mapped, re.MULTILINE)):
+        Path(path).unlink(missing_ok=True)
