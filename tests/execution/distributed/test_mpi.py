@@ -17,7 +17,7 @@ from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.errors import CapabilityError, NodeLost, RunFailed
 from testbed.execution.distributed.mpi import group as group_module
-from testbed.execution.distributed.mpi.library import environment, load_mpi
+from testbed.execution.distributed.mpi.library import environment, forget_shared_memory, load_mpi
 from testbed.execution.distributed.role import LibrarySum
 from testbed.plan.model import Choice, Plan
 from tests.end_to_end.runs import run_scenario
@@ -152,6 +152,17 @@ def test_a_start_that_mpich_gives_up_ends_the_run(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(group_module, "environment", without_provider)
     with pytest.raises(RunFailed, match=r"a/worker0|b/worker0|MPICH has aborted"):
         forked(tmp_path, mpi_plan([1, 1]))
+
+
+def test_shared_memory_is_found_after_mpich_has_closed_its_file() -> None:
+    path = Path(f"/dev/shm/mpich_shm_{os.getpid():x}_test")
+    path.write_bytes(bytes(4096))
+    try:
+        memory = torch.from_file(str(path), shared=True, size=4096, dtype=torch.uint8)  # the file is closed again
+        forget_shared_memory()
+        assert not path.exists() and len(memory) == 4096
+    finally:
+        path.unlink(missing_ok=True)
 
 
 @needs_mpi
