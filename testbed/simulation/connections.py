@@ -18,6 +18,7 @@ from testbed.simulation.failure_notifier import FailureNotifier
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.link_monitor import LinkMonitor
 from testbed.simulation.outbox import Peer
+from testbed.simulation.packets.network import PacketNetwork
 from testbed.simulation.paths import PathTable, SitePath
 from testbed.simulation.predicted_transfer import GroupConnections, ServerPath, reservable_ports
 from testbed.simulation.tcp import SINGLE, ConnectionGroup, TcpConnection
@@ -44,8 +45,11 @@ class SimulatedNetwork:
         at_once = numba and len(plan.nodes) >= _LARGE_NODES if compiled is None else compiled
         compile_after = _LONG_WORK if compiled is None and numba else math.inf
         self.flows = FlowNetwork(clock, self.paths.capacities(), self.paths.longest, at_once, compile_after)
+        self._packets: PacketNetwork | None = None
         if plan.simulation.network == "emulated" or plan.simulation.host is not None:
             self.paths.emulate(clock, self.flows)
+            if not plan.transport.best_effort_channels and tcp.loss_based:
+                self._packets = PacketNetwork(clock, plan, self.paths.links, tcp)
         if tcp.loss_based and tcp.slow_start:
             for link in self.paths.links:
                 link.drop_tail = DropTailQueue(clock)
@@ -54,18 +58,34 @@ class SimulatedNetwork:
 
     def monitor(self, log: EventLog) -> LinkMonitor:
         """Return the monitor of the WAN links. Once, before any connection."""
-        self._monitor = LinkMonitor(self._clock, self.flows, self.paths, log)
+        self._monitor = LinkMonitor(self._clock, self.flows, self.paths, log, self._packets)
         return self._monitor
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is under way."""
+        return self.flows.active or (self._packets is not None and self._packets.active)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is under way, and no event is scheduled but background events."""
+        return self.flows.at_rest and not self.active
 
     def begin_anew(self, now_s: float) -> None:
         """From now on, datagrams of connections that are made draw their losses from other streams."""
         self._streams = f"@{now_s}"
+        if self._packets is not None:
+            self._packets.begin_anew()
 
     def connect(self, source: SimulatedWorld, target: SimulatedWorld, notifier: FailureNotifier) -> Peer:
         """Connect two nodes, as ``source`` sees it."""
         path, links = self.paths.between(source.node, target.node)
         if source.state.group is not None or target.state.group is not None:
             return self._connect_folded(source, target, path)
+        if self._packets is not None and path.links:
+            back, _ = self.paths.between(target.node, source.node)
+            deliver = notifier.deliverer(source, target)
+            return Peer(self._packets.connect(source.node, target.node, (path, back), deliver), target.inbox, path.tier)
         connection = self._connection(path, links, notifier.deliverer(source, target))
         best_effort = None
         if self._plan.transport.best_effort_channels:
