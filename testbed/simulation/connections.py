@@ -64,7 +64,7 @@ class SimulatedNetwork:
     @property
     def active(self) -> bool:
         """Whether anything is under way."""
-        return self.flows.active or (self._packets is not None and self._packets.active)
+        return bool(self.flows.active) or (self._packets is not None and self._packets.active)
 
     @property
     def at_rest(self) -> bool:

@@ -46,7 +46,12 @@ class LinkMonitor:
     """
 
     def __init__(
-        self, clock: Clock, network: FlowNetwork, paths: PathTable, log: EventLog, packets: PacketNetwork | None
+        self,
+        clock: Clock,
+        network: FlowNetwork,
+        paths: PathTable,
+        log: EventLog,
+        packets: PacketNetwork | None = None,
     ) -> None:
         self._clock, self._network, self._paths, self._log, self._packets = clock, network, paths, log, packets
         self._sampling = False

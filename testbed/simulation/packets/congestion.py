@@ -31,7 +31,6 @@ class Window(Protocol):
     window: int
     threshold: float
     now_s: float
-    least_rtt_s: float
 
     @property
     def pacing_bytes_per_s(self) -> float: ...
@@ -86,8 +85,9 @@ class Cubic(Reno):
     """The congestion control of RFC 9438."""
 
     __slots__ = (
-        "_cubic_count", "_delay_s", "_epoch_s", "_found", "_k_s", "_last_train_s", "_last_window", "_least_s", "_origin",
-        "_peak", "_reno_acknowledged", "_reno_window", "_round_begin_s", "_round_ends", "_samples", "_updated_s",
+        "_cubic_count", "_delay_s", "_epoch_s", "_found", "_k_s", "_last_train_s", "_last_window", "_least_s",
+        "_origin", "_peak", "_reno_acknowledged", "_reno_window", "_round_begin_s", "_round_ends", "_samples",
+        "_updated_s",
     )  # fmt: skip
 
     def __init__(self) -> None:

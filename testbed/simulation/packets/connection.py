@@ -26,8 +26,22 @@ class PacketConnection:
     """
 
     __slots__ = (
-        "_clock", "_deliver", "_item", "_left_bytes", "_limit_bytes", "_model", "_path", "_ready", "_sender", "_there",
-        "_back", "_used", "_writing", "on_idle", "on_room", "queue",
+        "_back",
+        "_clock",
+        "_deliver",
+        "_item",
+        "_left_bytes",
+        "_limit_bytes",
+        "_model",
+        "_path",
+        "_ready",
+        "_sender",
+        "_there",
+        "_used",
+        "_writing",
+        "on_idle",
+        "on_room",
+        "queue",
     )  # fmt: skip
 
     def __init__(
@@ -56,7 +70,9 @@ class PacketConnection:
     @property
     def at_rest(self) -> bool:
         """Whether nothing is to be sent or under way."""
-        return not self._used or (self._ready and not self.busy and self._sender.idle)
+        return not self._used or (
+            self._ready and self._sender.idle and (not self.busy or self._sender.unsent_bytes > 0)
+        )
 
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
         """Queue a message. ``on_start()`` is called when the socket takes its first byte."""

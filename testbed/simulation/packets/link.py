@@ -127,6 +127,10 @@ class PacketPort:
         self._seconds_per_byte = 8 / rate_bps
         self._burst_s, self._empty_s = burst_bytes(rate_bps) * self._seconds_per_byte, -math.inf
 
+    def has_room_s(self, room_bytes: float) -> float:
+        """Return when no more than ``room_bytes`` will wait, of what has arrived until now."""
+        return self._empty_s - room_bytes * self._seconds_per_byte
+
     def leaves_s(self, now_s: float, size_bytes: int) -> float:
         """Return when a packet leaves that arrives now."""
         at_s = max(now_s, self._empty_s)
@@ -144,6 +148,10 @@ class PacketPath:
     ) -> None:
         self._clock, self._ports, self._lan_delay_s = clock, ports, lan_delay_s
         self._links = links[::-1]
+
+    def has_room_s(self, room_bytes: float) -> float:
+        """See ``PacketPort``, of the sender's port."""
+        return self._ports[0].has_room_s(room_bytes)
 
     def send(self, size_bytes: int, receive: Callable[[Any], None], argument: Any, channel: int = 0) -> None:
         """Send a frame; at the other end, call ``receive(argument)``."""

@@ -46,7 +46,13 @@ class TcpReceiver:
         self, clock: Clock, back: PacketPath, acknowledge: Callable[[Acknowledgement], None],
         deliver: Callable[[Any], None], rtt_s: float,
     ) -> None:  # fmt: skip
-        self._clock, self._back, self._acknowledge, self._deliver, self._rtt_s = clock, back, acknowledge, deliver, rtt_s
+        self._clock, self._back, self._acknowledge, self._deliver, self._rtt_s = (
+            clock,
+            back,
+            acknowledge,
+            deliver,
+            rtt_s,
+        )
         self._next = 0
         self._out_of_order: dict[int, Segment] = {}
         self.beyond: list[int] = []

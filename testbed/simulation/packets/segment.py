@@ -34,10 +34,6 @@ class Segment(msgspec.Struct, eq=False):
     lost: bool = False
     again: bool = False
     resent: bool = False
-    delivered: int = 0  # what its connection had delivered when it was sent, in segments
-    delivered_s: float = 0.0  # and when that was
-    first_sent_s: float = 0.0  # when the last segment delivered before had been sent
-    limited: bool = False  # the sender had no more to send then
 
 
 class Acknowledgement(NamedTuple):
