@@ -69,10 +69,10 @@ class PacketConnection:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is to be sent or under way."""
-        return not self._used or (
-            self._ready and self._sender.idle and (not self.busy or self._sender.unsent_bytes > 0)
-        )
+        """Whether nothing is to be sent or under way, or nothing will get there any more."""
+        if not self._used or not self._ready:
+            return not self._used
+        return self._sender.gave_up or (self._sender.idle and not self.busy)
 
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
         """Queue a message. ``on_start()`` is called when the socket takes its first byte."""

@@ -86,8 +86,13 @@ class TcpSender:
 
     @property
     def idle(self) -> bool:
-        """Whether all that was written has been acknowledged, or TCP has given up."""
-        return (not self._scoreboard.out and not self.unsent_bytes) or self._round_trips.hopeless
+        """Whether all that was written has been acknowledged."""
+        return not self._scoreboard.out and not self.unsent_bytes
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether nothing is sent any more, as too many timeouts have expired."""
+        return self._round_trips.hopeless
 
     @property
     def pacing_bytes_per_s(self) -> float:
@@ -295,7 +300,7 @@ class TcpSender:
         self._state, self._high, self._probe_ends = State.LOSS, self._scoreboard.following, -1
         self.window = self._scoreboard.in_flight + 1
         self._round_trips.back_off()
-        if self._round_trips.hopeless:
+        if self.gave_up:
             self._timer_s = math.inf
             return
         self._resend_lost()
