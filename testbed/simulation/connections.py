@@ -11,13 +11,14 @@ from random import Random
 from testbed.best_effort import pace_bps
 from testbed.plan.model import NodePlan, Plan
 from testbed.results.events import EventLog
-from testbed.simulation.best_effort import BestEffort, BestEffortSettings
+from testbed.simulation.best_effort import BestEffort, FlowCarrier, FlowSettings
 from testbed.simulation.clock import Clock
 from testbed.simulation.drop_tail import DropTailQueue
 from testbed.simulation.failure_notifier import FailureNotifier
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.link_monitor import LinkMonitor
 from testbed.simulation.outbox import Peer
+from testbed.simulation.packets.datagrams import PacketCarrier
 from testbed.simulation.packets.network import PacketNetwork
 from testbed.simulation.paths import PathTable, SitePath
 from testbed.simulation.predicted_transfer import GroupConnections, ServerPath, reservable_ports
@@ -48,7 +49,7 @@ class SimulatedNetwork:
         self._packets: PacketNetwork | None = None
         if plan.simulation.network == "emulated" or plan.simulation.host is not None:
             self.paths.emulate(clock, self.flows)
-            if not plan.transport.best_effort_channels and tcp.loss_based:
+            if tcp.loss_based and tcp.slow_start:
                 self._packets = PacketNetwork(clock, plan, self.paths.links, tcp)
         if tcp.loss_based and tcp.slow_start:
             for link in self.paths.links:
@@ -82,19 +83,30 @@ class SimulatedNetwork:
         path, links = self.paths.between(source.node, target.node)
         if source.state.group is not None or target.state.group is not None:
             return self._connect_folded(source, target, path)
+        deliver = notifier.deliverer(source, target)
         if self._packets is not None and path.links:
-            back, _ = self.paths.between(target.node, source.node)
-            deliver = notifier.deliverer(source, target)
-            return Peer(self._packets.connect(source.node, target.node, (path, back), deliver), target.inbox, path.tier)
-        connection = self._connection(path, links, notifier.deliverer(source, target))
+            return self._connect_packets(self._packets, source, target, deliver)
+        connection = self._connection(path, links, deliver)
         best_effort = None
         if self._plan.transport.best_effort_channels:
-            settings = BestEffortSettings(
-                pace_bps(self._plan, source.node, target.node), self._tcp.goodput,
-                Random(f"{self._plan.seed}/{source.node}>{target.node}{self._streams}"), self._monitor.add_flow,
-            )  # fmt: skip
-            best_effort = BestEffort(self._clock, self.flows, connection, path, links, settings, target.inbox.deliver)
+            random = Random(f"{self._plan.seed}/{source.node}>{target.node}{self._streams}")
+            settings = FlowSettings(self._tcp.goodput, connection.weight, random, self._monitor.add_flow)
+            carrier = FlowCarrier(self._clock, self.flows, path, links, settings, target.inbox.deliver)
+            best_effort = BestEffort(self._clock, connection, self._pace_bps(source, target), carrier)
         return Peer(connection, target.inbox, path.tier, best_effort)
+
+    def _connect_packets(
+        self, packets: PacketNetwork, source: SimulatedWorld, target: SimulatedWorld, deliver: Callable[..., None]
+    ) -> Peer:
+        connection, path = packets.connect(source.node, target.node, self.paths, deliver)
+        best_effort = None
+        if self._plan.transport.best_effort_channels:
+            carrier = PacketCarrier(path, target.inbox.deliver)
+            best_effort = BestEffort(self._clock, connection, self._pace_bps(source, target), carrier)
+        return Peer(connection, target.inbox, "wan", best_effort)
+
+    def _pace_bps(self, source: SimulatedWorld, target: SimulatedWorld) -> float:
+        return pace_bps(self._plan, source.node, target.node)
 
     def _connect_folded(self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath) -> Peer:
         """As ``connect``, where one end represents several nodes: one connection for those that send the same."""

@@ -101,7 +101,7 @@ class PacketConnection:
 
     def _on_window(self) -> None:
         """The window has room: send what the socket has, and let it take more."""
-        self._sender.push()
+        self._push()
         if 2 * self._sender.unsent_bytes < self._limit_bytes and (self._left_bytes or self.queue.length):
             self._fill()
             self._push()

@@ -10,7 +10,7 @@ from testbed.plan.model import Plan
 from testbed.simulation.clock import Clock
 from testbed.simulation.packets.connection import PacketConnection
 from testbed.simulation.packets.link import PacketLink, PacketPath, PacketPort
-from testbed.simulation.paths import SitePath, WanLink
+from testbed.simulation.paths import PathTable, SitePath, WanLink
 from testbed.simulation.tcp_model import TcpModel
 
 
@@ -46,19 +46,20 @@ class PacketNetwork:
         loss = 1 - (1 - link.loss) * (1 - link.corruption)
         self._links[link.number].change(max(rate_bps, 0.0), link.delay_s, loss)
 
-    def path(self, source: str, target: str, path: SitePath) -> PacketPath:
-        """Return the way of packets from node to node, over the links of ``path``."""
+    def connect(
+        self, source: str, target: str, paths: PathTable, deliver: Callable[[Any], None]
+    ) -> tuple[PacketConnection, PacketPath]:
+        """Connect two nodes of different data centres. Return the connection, and the way that packets take."""
+        there, _ = paths.between(source, target)
+        back, _ = paths.between(target, source)
+        path = self._path(source, target, there)
+        connection = PacketConnection(self._clock, there, path, self._path(target, source, back), self._model, deliver)
+        self._connections.append(connection)
+        return connection, path
+
+    def _path(self, source: str, target: str, path: SitePath) -> PacketPath:
         links = tuple(self._links[link.number] for link in path.links)
         return PacketPath(self._clock, links, (self._ports[source][0], self._ports[target][1]), path.lan_delay_s)
-
-    def connect(
-        self, source: str, target: str, paths: tuple[SitePath, SitePath], deliver: Callable[[Any], None]
-    ) -> PacketConnection:
-        """Connect two nodes. ``paths``: there, and back."""
-        there, back = self.path(source, target, paths[0]), self.path(target, source, paths[1])
-        connection = PacketConnection(self._clock, paths[0], there, back, self._model, deliver)
-        self._connections.append(connection)
-        return connection
 
     def begin_anew(self) -> None:
         """Forget all connections, over which nothing is under way."""
