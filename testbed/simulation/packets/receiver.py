@@ -38,8 +38,8 @@ class TcpReceiver:
     """
 
     __slots__ = (
-        "_acknowledge", "_back", "_clock", "_deliver", "_gathered", "_gathered_at", "_heard_s", "_next", "_of_gap",
-        "_out_of_order", "_quick", "_rtt_s", "_timer_s", "_unacknowledged_bytes", "beyond",
+        "_acknowledge", "_back", "_clock", "_deliver", "_echo_s", "_gathered", "_gathered_at", "_heard_s", "_next",
+        "_of_gap", "_out_of_order", "_quick", "_rtt_s", "_timer_s", "_unacknowledged_bytes", "beyond",
     )  # fmt: skip
 
     def __init__(
@@ -58,17 +58,20 @@ class TcpReceiver:
         self.beyond: list[int] = []
         self._quick, self._heard_s = _QUICK, clock.now
         self._unacknowledged_bytes = 0
+        self._echo_s = math.inf  # when the first segment was sent that has not been acknowledged
         self._of_gap = 0  # acknowledgements sent since the gap moved
         self._gathered, self._gathered_at = 0, -1
         self._timer_s = math.inf
 
-    def arrive(self, segment: Segment) -> None:
-        """Take a segment."""
+    def arrive(self, arrival: tuple[Segment, float]) -> None:
+        """Take a segment, and when it was sent."""
+        segment, sent_s = arrival
         number, now = segment.number, self._clock.now
         if now - self._heard_s > self._rtt_s + 0.2:  # longer than the retransmission timeout
             self._quick = _QUICK
         self._heard_s = now
         if number == self._next:
+            self._echo_s = min(self._echo_s, sent_s)
             self._take(segment)
         elif number > self._next and number not in self._out_of_order:
             self._out_of_order[number] = segment
@@ -119,5 +122,6 @@ class TcpReceiver:
         self._timer_s, self._unacknowledged_bytes, self._gathered = math.inf, 0, 0
         self._quick = max(0, self._quick - 1)
         size_bytes = HEADER_BYTES + (SELECTIVE_BYTES if self._out_of_order or duplicate else 0)
-        acknowledgement = Acknowledgement(self._next, len(self.beyond), duplicate)
+        acknowledgement = Acknowledgement(self._next, len(self.beyond), self._echo_s, duplicate)
+        self._echo_s = math.inf
         self._back.send(size_bytes, self._acknowledge, acknowledgement)

@@ -21,14 +21,12 @@ class Delivered(NamedTuple):
     segments  that have arrived since the one before
     advanced  whether the first one that was missing is among them
     oldest_s, latest_s  when the first and the last of those were sent that were sent once only; NaN: there are none
-    before    the least number of those; infinite: there are none
     """
 
     segments: int
     advanced: bool
     oldest_s: float
     latest_s: float
-    before: float
 
 
 class Scoreboard:
@@ -92,7 +90,7 @@ class Scoreboard:
     def acknowledge(self, acknowledgement: Acknowledgement, now_s: float, least_rtt_s: float) -> Delivered:
         """Take an acknowledgement."""
         first, following = self.first, acknowledgement.next_number
-        delivered, oldest_s, latest_s, before = 0, math.nan, math.nan, math.inf
+        delivered, oldest_s, latest_s = 0, math.nan, math.nan
         for number in (*range(first, following), *self._newly_beyond(acknowledgement)):
             segment = self._segments.pop(number) if number < following else self._segments[number]
             if segment.again:
@@ -102,7 +100,6 @@ class Scoreboard:
                 latest_s = segment.sent_s
                 if not delivered or math.isnan(oldest_s):
                     oldest_s = latest_s
-                before = min(before, number)
             if segment.lost:
                 segment.lost = False
                 self.lost -= 1
@@ -116,7 +113,7 @@ class Scoreboard:
                 self.sacked += 1
         self.first = max(first, following)
         self._look_from = max(self._look_from, self.first)
-        return Delivered(delivered, following > first, oldest_s, latest_s, before)
+        return Delivered(delivered, following > first, oldest_s, latest_s)
 
     def _newly_beyond(self, acknowledgement: Acknowledgement) -> list[int]:
         if self._seen >= acknowledgement.beyond:

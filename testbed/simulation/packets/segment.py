@@ -38,8 +38,10 @@ class Segment(msgspec.Struct, eq=False):
 
 class Acknowledgement(NamedTuple):
     """``next_number``: of the first segment that is missing. ``beyond``: how many segments have arrived behind gaps
-    until now, in the order of ``TcpReceiver.beyond``. ``duplicate``: of something that had arrived before."""
+    until now, in the order of ``TcpReceiver.beyond``. ``echo_s``: when the first segment was sent that it acknowledges
+    in order (RFC 7323, 4.3); infinite: there is none. ``duplicate``: that one had arrived before."""
 
     next_number: int
     beyond: int
+    echo_s: float
     duplicate: bool

@@ -2,8 +2,9 @@
 
 Recovery  PRR (RFC 6937): what may be sent follows what is acknowledged, so that the window is β·W in the end
 Tail      two RTTs after the last acknowledgement the last segment is sent again (RFC 8985, 7)
-Timeout   all is taken for lost, and the window is one segment (RFC 5681, 3.1), unless a segment that was sent only
-          once is acknowledged: then the timeout was spurious (F-RTO, RFC 5682)
+Timeout   all is taken for lost, and the window is one segment (RFC 5681, 3.1)
+Undo      if what is acknowledged in order was sent before the loss was noted, nothing was lost (Eifel detection by
+          timestamps, RFC 3522), and the window is what it was
 Growth    only while the window limits the connection (RFC 7661; Linux: ``tcp_cwnd_validate``)
 Host      no more waits at the node's port than two frames, or what the estimated rate sends in 1 ms (TCP small queues),
           so that what is written meanwhile fills the last segment
@@ -23,7 +24,7 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.packets.congestion import Cubic, Reno
 from testbed.simulation.packets.link import PacketPath
 from testbed.simulation.packets.receiver import TcpReceiver
-from testbed.simulation.packets.scoreboard import Delivered, Scoreboard
+from testbed.simulation.packets.scoreboard import Scoreboard
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, Acknowledgement, Segment
 from testbed.simulation.packets.timers import RoundTripTimes, tick_after
 from testbed.simulation.tcp_model import TcpModel
@@ -52,9 +53,9 @@ class TcpSender:
 
     __slots__ = (
         "_clock", "_control", "_ends", "_first_window", "_high", "_last_sent_s", "_limit", "_limited",
-        "_limited_until", "_model", "_most_out", "_path", "_prior_threshold", "_prior_window", "_probe_ends",
+        "_limited_until", "_most_out", "_noted_s", "_path", "_prior_threshold", "_prior_window", "_probe_ends",
         "_probe_resent", "_receive", "_recovered", "_reordering_at_s", "_resent", "_restarts", "_round_trips",
-        "_scoreboard", "_spurious", "_state", "_timer_s", "_waits_for_host", "_wakes_s", "_window_used",
+        "_scoreboard", "_state", "_timer_s", "_waits_for_host", "_wakes_s", "_window_used",
         "_window_used_s", "now_s", "on_room", "threshold", "unsent_bytes", "window",
     )  # fmt: skip
 
@@ -72,7 +73,7 @@ class TcpSender:
         self._state, self._high = State.OPEN, 0  # until all before ``_high`` is acknowledged
         self._prior_window, self._recovered, self._resent = 0, 0, 0  # of PRR
         self._prior_threshold = math.inf
-        self._spurious = False  # the last timeout may have been
+        self._noted_s = -math.inf  # when the present loss was noted
         self._probe_ends, self._probe_resent = -1, False  # of a tail loss probe; negative: none is under way
         self._limited, self._most_out, self._limited_until = False, 0, 0
         self._window_used, self._window_used_s = 0, clock.now
@@ -161,7 +162,7 @@ class TcpSender:
 
     def _transmit(self, segment: Segment) -> None:
         self._last_sent_s = self._clock.now
-        self._path.send(segment.size_bytes + HEADER_BYTES, self._receive, segment)
+        self._path.send(segment.size_bytes + HEADER_BYTES, self._receive, (segment, self._last_sent_s))
 
     def _resend(self, segment: Segment) -> None:
         self._scoreboard.resent(segment, self._clock.now)
@@ -237,7 +238,7 @@ class TcpSender:
         if 0 <= self._probe_ends <= acknowledgement.next_number:
             self._probe_answered(acknowledgement)
         if not delivered.segments or scoreboard.sacked or scoreboard.lost or self._state is not State.OPEN:
-            self._recover(delivered)
+            self._recover(delivered.advanced and acknowledgement.echo_s < self._noted_s)
         if delivered.segments:
             self._set_timer()
         if self._state is State.RECOVERY:
@@ -249,13 +250,14 @@ class TcpSender:
 
     # ---- recovery -----------------------------------------------------------------------------------------------
 
-    def _recover(self, delivered: Delivered) -> None:
-        if self._state is not State.OPEN and self._scoreboard.first >= self._high:
+    def _recover(self, spurious: bool) -> None:
+        """``spurious``: what is acknowledged was sent before the last loss was noted."""
+        if self._state is not State.OPEN and spurious:
+            self._undo()
+        elif self._state is not State.OPEN and self._scoreboard.first >= self._high:
             if self._state is State.RECOVERY:
                 self.window = int(self.threshold)
             self._state = State.OPEN
-        elif self._state is State.LOSS and self._spurious and delivered.before < self._high:
-            self._undo()
         self._find_lost()
 
     def _find_lost(self) -> None:
@@ -265,8 +267,13 @@ class TcpSender:
         self._reordering_at_s = self._scoreboard.find_lost(self._clock.now, settle_s)
         if self._scoreboard.lost and self._state is State.OPEN:
             self._state, self._high, self._probe_ends = State.RECOVERY, self._scoreboard.following, -1
-            self._prior_window, self._recovered, self._resent = self.window, 0, 0
-            self.threshold = self._control.reduced(self)
+            self._recovered = self._resent = 0
+            self._note_loss()
+
+    def _note_loss(self) -> None:
+        self._prior_window, self._prior_threshold = self.window, self.threshold
+        self._noted_s = self._clock.now
+        self.threshold = self._control.reduced(self)
 
     def _reduce(self, delivered: int, advanced: bool) -> None:
         """PRR: let the window follow what is delivered. ``advanced``: in order, and nothing more is lost."""
@@ -291,10 +298,8 @@ class TcpSender:
 
     def _time_out(self) -> None:
         """Take all that is under way for lost, and begin anew with one segment."""
-        if self._state is not State.LOSS or self._high <= self._scoreboard.first:
-            self._prior_window, self._prior_threshold = self.window, self._present_threshold()
-            self._spurious = self._state is not State.RECOVERY
-            self.threshold = self._control.reduced(self)
+        if self._state is State.OPEN or self._high <= self._scoreboard.first:
+            self._note_loss()
         self._scoreboard.lose_all(self._clock.now)
         self._control.timed_out(self, self._scoreboard.following)
         self._state, self._high, self._probe_ends = State.LOSS, self._scoreboard.following, -1
@@ -307,10 +312,10 @@ class TcpSender:
         self._timer_s = tick_after(self._clock.now + self._round_trips.timeout_s)
 
     def _undo(self) -> None:
-        """The timeout was spurious: nothing was lost."""
+        """Nothing was lost: begin where it was noted."""
         self._scoreboard.none_lost()
         self.window, self.threshold = max(self.window, self._prior_window), self._prior_threshold
-        self._state, self._spurious = State.OPEN, False
+        self._state = State.OPEN
 
     # ---- timers -------------------------------------------------------------------------------------------------
 
