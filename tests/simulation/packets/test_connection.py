@@ -214,3 +214,16 @@ def test_two_connections_share_a_link_about_evenly() -> None:
     both_s = 6_000_000 / (20e6 / 8 * 1448 / 1514)
     assert both_s < max(arrivals.values()) < 1.3 * both_s, "the link is used, but for the first loss"
     assert min(arrivals.values()) > 0.6 * both_s
+
+
+def test_what_is_written_while_the_host_is_busy_fills_the_last_segment() -> None:
+    """TCP small queues: the end of a burst is not cut into a segment of its own yet when 50 µs later more is written."""
+    pair = Pair(1e9, 0.01, 10**7)
+    pair.send(0.0, ("before", 300 * SEGMENT_BYTES))
+    before = []
+    pair.clock.at(2.9, lambda _: before.append(pair.sent))
+    pair.send(3.0, ("burst", 120 * SEGMENT_BYTES + 100))
+    pair.send(3.00005, ("more", 100))
+    pair.clock.finish()
+    assert pair.sent - before[0] == 121
+    assert pair.arrivals["more"] == pair.arrivals["burst"]
