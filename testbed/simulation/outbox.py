@@ -23,7 +23,7 @@ from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
 QUEUE_LIMIT_BYTES = 64 << 20  # as in the real world: queued for one peer before ``send`` waits
 
 
-class Connection(Protocol):
+class SimulatedConnection(Protocol):
     """One direction to another node: a ``TcpConnection``, or a ``PacketConnection``."""
 
     queue: SimulatedSendQueue
@@ -43,7 +43,7 @@ class Peer:
     __slots__ = ("best_effort", "connection", "forwarding", "groups", "inbox", "tier", "waiting_senders")
 
     def __init__(
-        self, connection: Connection, inbox: SimulatedInbox, tier: str, best_effort: BestEffort | None = None,
+        self, connection: SimulatedConnection, inbox: SimulatedInbox, tier: str, best_effort: BestEffort | None = None,
         groups: GroupConnections | None = None,
     ) -> None:  # fmt: skip
         self.connection, self.inbox, self.tier = connection, inbox, tier

@@ -20,7 +20,7 @@ from testbed.simulation.packets.segment import (
     SEGMENT_BYTES,
     SELECTIVE_BYTES,
     Acknowledgement,
-    Segment,
+    TcpSegment,
 )
 
 _DELAY_S = 0.04  # TCP_DELACK_MIN
@@ -54,7 +54,7 @@ class TcpReceiver:
             rtt_s,
         )
         self._next = 0
-        self._out_of_order: dict[int, Segment] = {}
+        self._out_of_order: dict[int, TcpSegment] = {}
         self.beyond: list[int] = []
         self._quick, self._heard_s = _QUICK, clock.now
         self._unacknowledged_bytes = 0
@@ -63,7 +63,7 @@ class TcpReceiver:
         self._gathered, self._gathered_at = 0, -1
         self._timer_s = math.inf
 
-    def arrive(self, arrival: tuple[Segment, float]) -> None:
+    def arrive(self, arrival: tuple[TcpSegment, float]) -> None:
         """Take a segment, and when it was sent."""
         segment, sent_s = arrival
         number, now = segment.number, self._clock.now
@@ -80,11 +80,11 @@ class TcpReceiver:
         else:
             self._send(duplicate=True)
 
-    def _take(self, segment: Segment) -> None:
+    def _take(self, segment: TcpSegment) -> None:
         """Take the one that was expected, and what had arrived behind it."""
         out_of_order, fills = self._out_of_order, bool(self._out_of_order)
         pushed = segment.pushed
-        following: Segment | None = segment
+        following: TcpSegment | None = segment
         while following is not None:
             self._next += 1
             self._unacknowledged_bytes += following.size_bytes

@@ -10,7 +10,7 @@ import math
 from collections import deque
 from typing import NamedTuple
 
-from testbed.simulation.packets.segment import Acknowledgement, Segment
+from testbed.simulation.packets.segment import Acknowledgement, TcpSegment
 
 _ROUNDING_S = 1e-9
 
@@ -42,8 +42,8 @@ class Scoreboard:
 
     def __init__(self, beyond: list[int]) -> None:
         self._beyond, self._seen = beyond, 0  # the receiver's list of arrivals beyond gaps, and how much is known of it
-        self._segments: dict[int, Segment] = {}
-        self._order: deque[tuple[float, Segment]] = deque()  # by the time of sending
+        self._segments: dict[int, TcpSegment] = {}
+        self._order: deque[tuple[float, TcpSegment]] = deque()  # by the time of sending
         self._latest, self._latest_rtt_s = (-math.inf, -1), 0.0  # of those that have arrived, the one sent last
         self._look_from = 0  # no segment before is to be sent again
         self.first = self.following = 0
@@ -60,26 +60,26 @@ class Scoreboard:
         return self.following - self.first - self.sacked - self.lost + self.again
 
     @property
-    def oldest(self) -> Segment:
+    def oldest(self) -> TcpSegment:
         """The first one that is not acknowledged."""
         return self._segments[self.first]
 
     @property
-    def newest(self) -> Segment:
+    def newest(self) -> TcpSegment:
         """The last one that was sent for the first time."""
         return self._segments[self.following - 1]
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: TcpSegment) -> None:
         """Add a new segment."""
         self._segments[segment.number] = segment
         self.following += 1
 
-    def sent(self, segment: Segment, now_s: float) -> None:
+    def sent(self, segment: TcpSegment, now_s: float) -> None:
         """Note that a segment is sent now."""
         segment.sent_s = now_s
         self._order.append((now_s, segment))
 
-    def resent(self, segment: Segment, now_s: float) -> None:
+    def resent(self, segment: TcpSegment, now_s: float) -> None:
         """Note that a segment is sent again now."""
         if segment.lost and not segment.again:
             segment.again = True
@@ -122,7 +122,7 @@ class Scoreboard:
         self._seen = acknowledgement.beyond
         return [number for number in beyond if number >= max(self.first, acknowledgement.next_number)]
 
-    def _arrived(self, segment: Segment, now_s: float, least_rtt_s: float) -> None:
+    def _arrived(self, segment: TcpSegment, now_s: float, least_rtt_s: float) -> None:
         rtt_s = now_s - segment.sent_s
         if segment.resent and rtt_s < least_rtt_s:
             return  # what arrived is what was sent first
@@ -154,7 +154,7 @@ class Scoreboard:
             if not segment.sacked and not recent:
                 self._lose(segment)
 
-    def _lose(self, segment: Segment) -> None:
+    def _lose(self, segment: TcpSegment) -> None:
         if segment.again:
             segment.again = False
             self.again -= 1
@@ -169,7 +169,7 @@ class Scoreboard:
             segment.lost = segment.again = False
         self.lost = self.again = 0
 
-    def next_lost(self) -> Segment | None:
+    def next_lost(self) -> TcpSegment | None:
         """Return the first segment that is lost and has not been sent again."""
         while self._look_from < self.following:
             segment = self._segments.get(self._look_from)

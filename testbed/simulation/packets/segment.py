@@ -11,7 +11,7 @@ HEADER_BYTES = 66  # of a frame: Ethernet's 14, IP's 20, TCP's 32
 SELECTIVE_BYTES = 12  # of the option that acknowledges one block beyond a gap (RFC 2018)
 
 
-class Segment(msgspec.Struct, eq=False):
+class TcpSegment(msgspec.Struct, eq=False):
     """One segment, as its sender keeps it until it is acknowledged.
 
     number       in the order of the stream

@@ -25,7 +25,7 @@ from testbed.simulation.packets.congestion import Cubic, Reno
 from testbed.simulation.packets.link import PacketPath
 from testbed.simulation.packets.receiver import TcpReceiver
 from testbed.simulation.packets.scoreboard import Scoreboard
-from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, Acknowledgement, Segment
+from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, Acknowledgement, TcpSegment
 from testbed.simulation.packets.timers import RoundTripTimes, tick_after
 from testbed.simulation.tcp_model import TcpModel
 
@@ -34,7 +34,7 @@ _HOST_S = 1 / 1024  # sk_pacing_shift
 _HOST_FRAMES = 2
 
 
-class State(IntEnum):
+class RecoveryState(IntEnum):
     """Of loss recovery: none, after lost segments, and after a timeout."""
 
     OPEN = 0
@@ -70,7 +70,7 @@ class TcpSender:
         self._limit = model.window_limit_bytes / SEGMENT_BYTES
         self.unsent_bytes = 0
         self._ends: deque[list[Any]] = deque()  # [bytes of the unsent stream up to its end, message]
-        self._state, self._high = State.OPEN, 0  # until all before ``_high`` is acknowledged
+        self._state, self._high = RecoveryState.OPEN, 0  # until all before ``_high`` is acknowledged
         self._prior_window, self._recovered, self._resent = 0, 0, 0  # of PRR
         self._prior_threshold = math.inf
         self._noted_s = -math.inf  # when the present loss was noted
@@ -153,18 +153,18 @@ class TcpSender:
         for end in ends:
             end[0] -= size_bytes
         scoreboard, now = self._scoreboard, self._clock.now
-        segment = Segment(scoreboard.following, size_bytes, not self.unsent_bytes, messages)
+        segment = TcpSegment(scoreboard.following, size_bytes, not self.unsent_bytes, messages)
         if scoreboard.in_flight == 0 and now > self._last_sent_s:
             self._control.resumed(now, now - self._last_sent_s)
         scoreboard.add(segment)
         scoreboard.sent(segment, now)
         self._transmit(segment)
 
-    def _transmit(self, segment: Segment) -> None:
+    def _transmit(self, segment: TcpSegment) -> None:
         self._last_sent_s = self._clock.now
         self._path.send(segment.size_bytes + HEADER_BYTES, self._receive, (segment, self._last_sent_s))
 
-    def _resend(self, segment: Segment) -> None:
+    def _resend(self, segment: TcpSegment) -> None:
         self._scoreboard.resent(segment, self._clock.now)
         self._transmit(segment)
 
@@ -203,7 +203,7 @@ class TcpSender:
     def _shrink_unused(self) -> None:
         """Of a window of which only a part was used for a timeout, half of the rest is kept (RFC 2861)."""
         used = max(self._window_used, self._first_window)
-        if self._state is State.OPEN and used < self.window:
+        if self._state is RecoveryState.OPEN and used < self.window:
             self.threshold = self._present_threshold()
             self.window = (self.window + used) // 2
         self._window_used, self._window_used_s = 0, self._clock.now
@@ -221,7 +221,7 @@ class TcpSender:
         self._window_used, self._window_used_s = 0, self._clock.now
 
     def _present_threshold(self) -> float:
-        if self._state is State.RECOVERY:
+        if self._state is RecoveryState.RECOVERY:
             return self.threshold
         return max(self.threshold, self.window // 2 + self.window // 4)
 
@@ -237,11 +237,11 @@ class TcpSender:
             self._control.sampled(self, now - delivered.latest_s, scoreboard.first, scoreboard.following)
         if 0 <= self._probe_ends <= acknowledgement.next_number:
             self._probe_answered(acknowledgement)
-        if not delivered.segments or scoreboard.sacked or scoreboard.lost or self._state is not State.OPEN:
+        if not delivered.segments or scoreboard.sacked or scoreboard.lost or self._state is not RecoveryState.OPEN:
             self._recover(delivered.advanced and acknowledgement.echo_s < self._noted_s)
         if delivered.segments:
             self._set_timer()
-        if self._state is State.RECOVERY:
+        if self._state is RecoveryState.RECOVERY:
             self._reduce(delivered.segments, delivered.advanced and scoreboard.lost <= lost)
         elif delivered.advanced and self._is_limited:
             self._control.acknowledged(self, delivered.segments)
@@ -252,21 +252,21 @@ class TcpSender:
 
     def _recover(self, spurious: bool) -> None:
         """``spurious``: what is acknowledged was sent before the last loss was noted."""
-        if self._state is not State.OPEN and spurious:
+        if self._state is not RecoveryState.OPEN and spurious:
             self._undo()
-        elif self._state is not State.OPEN and self._scoreboard.first >= self._high:
-            if self._state is State.RECOVERY:
+        elif self._state is not RecoveryState.OPEN and self._scoreboard.first >= self._high:
+            if self._state is RecoveryState.RECOVERY:
                 self.window = int(self.threshold)
-            self._state = State.OPEN
+            self._state = RecoveryState.OPEN
         self._find_lost()
 
     def _find_lost(self) -> None:
         settle_s = 0.0
-        if self._state is State.OPEN and self._scoreboard.sacked < _DUPLICATES:
+        if self._state is RecoveryState.OPEN and self._scoreboard.sacked < _DUPLICATES:
             settle_s = min(self._round_trips.least_s / 4, self._round_trips.smoothed_s)
         self._reordering_at_s = self._scoreboard.find_lost(self._clock.now, settle_s)
-        if self._scoreboard.lost and self._state is State.OPEN:
-            self._state, self._high, self._probe_ends = State.RECOVERY, self._scoreboard.following, -1
+        if self._scoreboard.lost and self._state is RecoveryState.OPEN:
+            self._state, self._high, self._probe_ends = RecoveryState.RECOVERY, self._scoreboard.following, -1
             self._recovered = self._resent = 0
             self._note_loss()
 
@@ -298,11 +298,11 @@ class TcpSender:
 
     def _time_out(self) -> None:
         """Take all that is under way for lost, and begin anew with one segment."""
-        if self._state is State.OPEN or self._high <= self._scoreboard.first:
+        if self._state is RecoveryState.OPEN or self._high <= self._scoreboard.first:
             self._note_loss()
         self._scoreboard.lose_all(self._clock.now)
         self._control.timed_out(self, self._scoreboard.following)
-        self._state, self._high, self._probe_ends = State.LOSS, self._scoreboard.following, -1
+        self._state, self._high, self._probe_ends = RecoveryState.LOSS, self._scoreboard.following, -1
         self.window = self._scoreboard.in_flight + 1
         self._round_trips.back_off()
         if self.gave_up:
@@ -315,7 +315,7 @@ class TcpSender:
         """Nothing was lost: begin where it was noted."""
         self._scoreboard.none_lost()
         self.window, self.threshold = max(self.window, self._prior_window), self._prior_threshold
-        self._state = State.OPEN
+        self._state = RecoveryState.OPEN
 
     # ---- timers -------------------------------------------------------------------------------------------------
 
@@ -324,7 +324,7 @@ class TcpSender:
         if not scoreboard.out:
             self._timer_s = self._reordering_at_s = math.inf
             return
-        if after_sending and self._timer_s < math.inf and self._state is not State.OPEN:
+        if after_sending and self._timer_s < math.inf and self._state is not RecoveryState.OPEN:
             return  # that of the oldest segment runs
         at_s = (scoreboard.oldest.sent_s if after_sending else now) + self._round_trips.timeout_s
         if self._probes:
@@ -335,7 +335,7 @@ class TcpSender:
     @property
     def _probes(self) -> bool:
         """Whether a probe comes before the timeout."""
-        return self._state is State.OPEN and self._probe_ends < 0
+        return self._state is RecoveryState.OPEN and self._probe_ends < 0
 
     def _wake(self) -> None:
         at_s = min(self._timer_s, self._reordering_at_s)
@@ -350,7 +350,7 @@ class TcpSender:
         self._wakes_s = math.inf
         if self._reordering_at_s <= now:
             self._find_lost()
-            if self._state is State.RECOVERY and not self._recovered:
+            if self._state is RecoveryState.RECOVERY and not self._recovered:
                 self._reduce(1, advanced=False)
             self._resend_lost()
             self.on_room()

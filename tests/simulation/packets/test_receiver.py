@@ -6,7 +6,7 @@ from typing import Any
 
 from testbed.simulation.clock import Clock
 from testbed.simulation.packets.receiver import TcpReceiver
-from testbed.simulation.packets.segment import SEGMENT_BYTES, Acknowledgement, Segment
+from testbed.simulation.packets.segment import SEGMENT_BYTES, Acknowledgement, TcpSegment
 
 
 class Back:
@@ -20,7 +20,7 @@ class Back:
         self.sent.append((self.clock.now, argument))
 
     def arrive(self, at_s: float, number: int, pushed: bool = False, size_bytes: int = SEGMENT_BYTES) -> None:
-        segment = Segment(number, size_bytes, pushed, [number])
+        segment = TcpSegment(number, size_bytes, pushed, [number])
         self.clock.at(at_s, self.receiver.arrive, (segment, at_s - 0.05))
 
     def told(self) -> list[tuple[float, int, int]]:
