@@ -25,7 +25,7 @@ _BETA = 717 / 1024
 _RENO_SHARE = 15 / 8  # 1 / (3·(1 - β) / (1 + β)) in eighths, rounded down as Linux does
 
 
-class Window(Protocol):
+class CongestionState(Protocol):
     """A connection, as its congestion control sees it. Windows are in segments."""
 
     window: int
@@ -44,7 +44,7 @@ class Reno:
     def __init__(self) -> None:
         self._acknowledged = 0
 
-    def acknowledged(self, of: Window, segments: int) -> None:
+    def acknowledged(self, of: CongestionState, segments: int) -> None:
         """Grow by so many acknowledged segments, while the window limits the connection."""
         if of.window < of.threshold:
             before = of.window
@@ -54,10 +54,10 @@ class Reno:
                 return
         self._increase(of, segments, self._count(of, segments))
 
-    def _count(self, of: Window, segments: int) -> int:
+    def _count(self, of: CongestionState, segments: int) -> int:
         return of.window
 
-    def _increase(self, of: Window, segments: int, count: int) -> None:
+    def _increase(self, of: CongestionState, segments: int, count: int) -> None:
         if self._acknowledged >= count:
             self._acknowledged = 0
             of.window += 1
@@ -66,15 +66,15 @@ class Reno:
             of.window += self._acknowledged // count
             self._acknowledged %= count
 
-    def reduced(self, of: Window) -> int:
+    def reduced(self, of: CongestionState) -> int:
         """Return the threshold after a loss."""
         self._acknowledged = 0
         return max(of.window // 2, 2)
 
-    def sampled(self, of: Window, rtt_s: float, acknowledged: int, following: int) -> None:
+    def sampled(self, of: CongestionState, rtt_s: float, acknowledged: int, following: int) -> None:
         """Take note of a round-trip time; see ``RoundTripTimes.observe``."""
 
-    def timed_out(self, of: Window, following: int) -> None:
+    def timed_out(self, of: CongestionState, following: int) -> None:
         """Begin anew after a retransmission timeout."""
 
     def resumed(self, now_s: float, idle_s: float) -> None:
@@ -105,7 +105,7 @@ class Cubic(Reno):
         self._k_s = 0.0
         self._updated_s, self._cubic_count = -math.inf, 1
 
-    def _count(self, of: Window, segments: int) -> int:
+    def _count(self, of: CongestionState, segments: int) -> int:
         now, window = of.now_s, of.window
         self._reno_acknowledged += segments
         if self._last_window == window and now - self._updated_s <= 1 / 32:
@@ -128,13 +128,13 @@ class Cubic(Reno):
         self._cubic_count = max(count, 2)
         return self._cubic_count
 
-    def reduced(self, of: Window) -> int:
+    def reduced(self, of: CongestionState) -> int:
         self._acknowledged = 0
         self._epoch_s = None
         self._peak = int(of.window * (1 + _BETA) / 2) if of.window < self._peak else of.window
         return max(int(of.window * _BETA), 2)
 
-    def timed_out(self, of: Window, following: int) -> None:
+    def timed_out(self, of: CongestionState, following: int) -> None:
         self._reset()
         self._begin_round(of.now_s, following)
 
@@ -142,7 +142,7 @@ class Cubic(Reno):
         if self._epoch_s is not None:
             self._epoch_s = min(self._epoch_s + idle_s, now_s)
 
-    def sampled(self, of: Window, rtt_s: float, acknowledged: int, following: int) -> None:
+    def sampled(self, of: CongestionState, rtt_s: float, acknowledged: int, following: int) -> None:
         if self._epoch_s is not None and of.now_s - self._epoch_s < _RECENT_S:
             return
         self._delay_s = min(self._delay_s, rtt_s)
@@ -153,7 +153,7 @@ class Cubic(Reno):
         self._round_begin_s = self._last_train_s = now_s
         self._round_ends, self._least_s, self._samples = following, math.inf, 0
 
-    def _look_for_end(self, of: Window, rtt_s: float, acknowledged: int, following: int) -> None:
+    def _look_for_end(self, of: CongestionState, rtt_s: float, acknowledged: int, following: int) -> None:
         """HyStart: end slow start if the path seems to be full."""
         now, delay_s = of.now_s, self._delay_s
         if acknowledged > self._round_ends:

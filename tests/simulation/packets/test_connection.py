@@ -217,7 +217,7 @@ def test_two_connections_share_a_link_about_evenly() -> None:
 
 
 def test_what_is_written_while_the_host_is_busy_fills_the_last_segment() -> None:
-    """TCP small queues: the end of a burst is not cut into a segment of its own yet when 50 µs later more is written."""
+    """TCP small queues: the end of a burst shares a segment with what is written 50 µs later."""
     pair = Pair(1e9, 0.01, 10**7)
     pair.send(0.0, ("before", 300 * SEGMENT_BYTES))
     before = []
