@@ -390,7 +390,7 @@ class SimulationPlan:
     fold    let one coroutine run all workers of a data centre that wait for each other, where results stay the same
     events  ``full``; ``brief``: workers log their rounds, and no node what happens inside a LAN; ``auto``: brief for
             runs of very many nodes
-    network  ``tcp``; ``emulated``: with what an emulated link adds (``testbed.simulation.emulated_link``), as with
+    network  ``tcp``; ``emulated``: with what an emulated link does to packets (``testbed.simulation.packets``), as with
              ``host``; ``ideal``: every byte carries payload, flows share links equally, connections have no start-up
     host    the machine whose emulation is to be predicted; ``None``: every node has a processor of its own
     costs   rows of a table of costs that take the place of the reference machine's: seconds of a call, and for each

@@ -11,13 +11,15 @@ from random import Random
 from testbed.best_effort import pace_bps
 from testbed.plan.model import NodePlan, Plan
 from testbed.results.events import EventLog
-from testbed.simulation.best_effort import BestEffort, BestEffortSettings
+from testbed.simulation.best_effort import BestEffort, FlowCarrier, FlowSettings
 from testbed.simulation.clock import Clock
 from testbed.simulation.drop_tail import DropTailQueue
 from testbed.simulation.failure_notifier import FailureNotifier
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.link_monitor import LinkMonitor
 from testbed.simulation.outbox import Peer
+from testbed.simulation.packets.datagrams import PacketCarrier
+from testbed.simulation.packets.network import PacketNetwork
 from testbed.simulation.paths import PathTable, SitePath
 from testbed.simulation.predicted_transfer import GroupConnections, ServerPath, reservable_ports
 from testbed.simulation.tcp import SINGLE, ConnectionGroup, TcpConnection
@@ -44,8 +46,11 @@ class SimulatedNetwork:
         at_once = numba and len(plan.nodes) >= _LARGE_NODES if compiled is None else compiled
         compile_after = _LONG_WORK if compiled is None and numba else math.inf
         self.flows = FlowNetwork(clock, self.paths.capacities(), self.paths.longest, at_once, compile_after)
+        self._packets: PacketNetwork | None = None
         if plan.simulation.network == "emulated" or plan.simulation.host is not None:
             self.paths.emulate(clock, self.flows)
+            if tcp.loss_based and tcp.slow_start:
+                self._packets = PacketNetwork(clock, plan, self.paths.links, tcp)
         if tcp.loss_based and tcp.slow_start:
             for link in self.paths.links:
                 link.drop_tail = DropTailQueue(clock)
@@ -54,27 +59,54 @@ class SimulatedNetwork:
 
     def monitor(self, log: EventLog) -> LinkMonitor:
         """Return the monitor of the WAN links. Once, before any connection."""
-        self._monitor = LinkMonitor(self._clock, self.flows, self.paths, log)
+        self._monitor = LinkMonitor(self._clock, self.flows, self.paths, log, self._packets)
         return self._monitor
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is under way."""
+        return bool(self.flows.active) or (self._packets is not None and self._packets.active)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is under way, and no event is scheduled but background events."""
+        return self.flows.at_rest and not self.active
 
     def begin_anew(self, now_s: float) -> None:
         """From now on, datagrams of connections that are made draw their losses from other streams."""
         self._streams = f"@{now_s}"
+        if self._packets is not None:
+            self._packets.begin_anew()
 
     def connect(self, source: SimulatedWorld, target: SimulatedWorld, notifier: FailureNotifier) -> Peer:
         """Connect two nodes, as ``source`` sees it."""
         path, links = self.paths.between(source.node, target.node)
         if source.state.group is not None or target.state.group is not None:
             return self._connect_folded(source, target, path)
-        connection = self._connection(path, links, notifier.deliverer(source, target))
+        deliver = notifier.deliverer(source, target)
+        if self._packets is not None and path.links:
+            return self._connect_packets(self._packets, source, target, deliver)
+        connection = self._connection(path, links, deliver)
         best_effort = None
         if self._plan.transport.best_effort_channels:
-            settings = BestEffortSettings(
-                pace_bps(self._plan, source.node, target.node), self._tcp.goodput,
-                Random(f"{self._plan.seed}/{source.node}>{target.node}{self._streams}"), self._monitor.add_flow,
-            )  # fmt: skip
-            best_effort = BestEffort(self._clock, self.flows, connection, path, links, settings, target.inbox.deliver)
+            random = Random(f"{self._plan.seed}/{source.node}>{target.node}{self._streams}")
+            settings = FlowSettings(self._tcp.goodput, connection.weight, random, self._monitor.add_flow)
+            carrier = FlowCarrier(self._clock, self.flows, path, links, settings, target.inbox.deliver)
+            best_effort = BestEffort(self._clock, connection, self._pace_bps(source, target), carrier)
         return Peer(connection, target.inbox, path.tier, best_effort)
+
+    def _connect_packets(
+        self, packets: PacketNetwork, source: SimulatedWorld, target: SimulatedWorld, deliver: Callable[..., None]
+    ) -> Peer:
+        connection, path = packets.connect(source.node, target.node, self.paths, deliver)
+        best_effort = None
+        if self._plan.transport.best_effort_channels:
+            carrier = PacketCarrier(path, target.inbox.deliver)
+            best_effort = BestEffort(self._clock, connection, self._pace_bps(source, target), carrier)
+        return Peer(connection, target.inbox, "wan", best_effort)
+
+    def _pace_bps(self, source: SimulatedWorld, target: SimulatedWorld) -> float:
+        return pace_bps(self._plan, source.node, target.node)
 
     def _connect_folded(self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath) -> Peer:
         """As ``connect``, where one end represents several nodes: one connection for those that send the same."""

@@ -13,6 +13,7 @@ from testbed.plan.model import BackgroundPlan, LinkPlan, Plan, Series
 from testbed.results.events import EventLog, microseconds
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowClass, FlowNetwork
+from testbed.simulation.packets.network import PacketNetwork
 from testbed.simulation.paths import PathTable, SitePath, WanLink, changes_from
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
@@ -44,8 +45,15 @@ class LinkMonitor:
     Bytes are those of Ethernet frames, as an interface counts them.
     """
 
-    def __init__(self, clock: Clock, network: FlowNetwork, paths: PathTable, log: EventLog) -> None:
-        self._clock, self._network, self._paths, self._log = clock, network, paths, log
+    def __init__(
+        self,
+        clock: Clock,
+        network: FlowNetwork,
+        paths: PathTable,
+        log: EventLog,
+        packets: PacketNetwork | None = None,
+    ) -> None:
+        self._clock, self._network, self._paths, self._log, self._packets = clock, network, paths, log, packets
         self._sampling = False
         self._connections: dict[int, list[TcpConnection]] = {link.number: [] for link in paths.links}
         self._by_path: dict[SitePath, list[TcpConnection]] = {}
@@ -97,8 +105,14 @@ class LinkMonitor:
         self._write(link, microseconds(self._clock.now))
 
     def _write(self, link: WanLink, at_s: float) -> None:
-        bytes_ = round(self._carried[link.number] / self._paths.goodput)
-        self._log.append(LinkSample(at_s, "link", self._log.node, link.plan.name, link.rate_bps, bytes_))
+        sample = LinkSample(at_s, "link", self._log.node, link.plan.name, link.rate_bps, 0)
+        if self._packets is None:
+            sample.bytes = round(self._carried[link.number] / self._paths.goodput)
+        else:
+            carried = self._packets.link(link.number)
+            sample.bytes, sample.dropped_packets = carried.sent_bytes, carried.dropped_packets
+            sample.backlog_bytes = carried.backlog_bytes
+        self._log.append(sample)
 
     def _count(self) -> None:
         """Add what flow classes have carried since the last count. Idle ones are counted again when they carry more."""
@@ -133,6 +147,8 @@ class LinkMonitor:
         link.take(what, value)
         if what in ("state", "rate"):
             self._set_capacity(link)
+        elif self._packets is not None:
+            self._packets.changed(link)
         if link.up != was_up:
             self._paths.expect_outages()
         crossing = self._paths.crossing(link)
@@ -173,6 +189,8 @@ class LinkMonitor:
         left_bps = max(link.rate_bps - link.taken_bps, _LEAST_SHARE * link.rate_bps)
         left_bps = left_bps if link.up else 0.0
         self._network.set_capacity(link.number, max(self._paths.capacity(left_bps), _DOWN_BYTES_PER_S))
+        if self._packets is not None:
+            self._packets.changed(link)
 
 
 def _rate_changes(traffic: BackgroundPlan) -> Iterator[tuple[float, float]]:

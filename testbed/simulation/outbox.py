@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -17,9 +18,20 @@ from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.predicted_transfer import GroupConnections
 from testbed.simulation.recorder import VirtualRecorder
-from testbed.simulation.tcp import TcpConnection
+from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
 
 QUEUE_LIMIT_BYTES = 64 << 20  # as in the real world: queued for one peer before ``send`` waits
+
+
+class SimulatedConnection(Protocol):
+    """One direction to another node: a ``TcpConnection``, or a ``PacketConnection``."""
+
+    queue: SimulatedSendQueue
+    on_room: Callable[[], None] | None
+
+    @property
+    def idle(self) -> bool: ...
+    def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None: ...
 
 
 class Peer:
@@ -31,7 +43,7 @@ class Peer:
     __slots__ = ("best_effort", "connection", "forwarding", "groups", "inbox", "tier", "waiting_senders")
 
     def __init__(
-        self, connection: TcpConnection, inbox: SimulatedInbox, tier: str, best_effort: BestEffort | None = None,
+        self, connection: SimulatedConnection, inbox: SimulatedInbox, tier: str, best_effort: BestEffort | None = None,
         groups: GroupConnections | None = None,
     ) -> None:  # fmt: skip
         self.connection, self.inbox, self.tier = connection, inbox, tier

@@ -305,7 +305,7 @@ class Simulation:
 
     def _settle(self) -> Instant | None:
         """Let connections begin anew, if nothing is in flight; see ``World.settle``."""
-        if not self._network.flows.at_rest:
+        if not self._network.at_rest:
             return None
         for world in self._worlds.values():
             world.outbox.begin_anew()
@@ -322,7 +322,7 @@ class Simulation:
         """Find out whether nothing but a deadline can let a node advance, and keep the wait graph of that moment. If
         there is no deadline either, end all nodes."""
         clock = self.clock
-        if not clock.only_background or self._network.flows.active:
+        if not clock.only_background or self._network.active:
             if clock.stalled:
                 clock.stalled, self._waits.graph = False, None
                 self._links.start_sampling()

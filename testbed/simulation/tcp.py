@@ -19,7 +19,8 @@ outage          a sender into a path that is down finds it up again at its next 
 loss p          r <= sqrt(3/2)·MSS / (RTT·sqrt(p)) for Reno (Mathis et al. 1997); CUBIC the larger of that and RFC
                 9438's; BBR r <= C·(1 - p): ``tcp_model``
 sharing         a connection's weight is RTT^-γ, γ by algorithm: ``tcp_model``
-emulated link   token bucket (``emulated_link``), and acknowledgements behind data (``two_way_traffic``)
+emulated link   with BBR, token bucket (``emulated_link``), and acknowledgements behind data (``two_way_traffic``);
+                others are packets there (``packets``)
 
 Valid where bytes per transfer >= 16·C·RTT, or alone on the path; for CUBIC and Reno with queues of at least one
 bandwidth-delay product and similar RTTs (``validity``). Alone on an emulated path, warm transfers of 0.2 to 400 C·RTT

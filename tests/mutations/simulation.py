@@ -12,6 +12,7 @@ VALIDITY, FOLD = ("tests/simulation/test_validity.py",), ("tests/simulation/test
 COSTS = ("tests/simulation/test_costs.py",)
 INBOX = ("tests/simulation/test_inbox.py",)
 DROP_TAIL = ("tests/simulation/test_drop_tail.py",)
+PACKETS = ("tests/simulation/packets",)
 MUTATIONS: dict[str, Mutation] = {
     "codecs cost nothing": Mutation("testbed.compute_model:ComputeModel._cost_s", always(0.0), COSTS),
     "payloads cost nothing": Mutation(
@@ -176,5 +177,47 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.link_monitor:LinkMonitor.start_background",
         always(None),
         ("tests/simulation/test_background.py",),
+    ),
+    "links of packets have no bucket": Mutation(
+        "testbed.simulation.packets.link:PacketLink._send", edit("now - self._burst_s", "now"), PACKETS
+    ),
+    "queues of packets are endless": Mutation(
+        "testbed.simulation.packets.link:PacketLink.arrive", edit("<= self._queue_bytes", "< 10**12"), PACKETS
+    ),
+    "packets overtake when a delay falls": Mutation(
+        "testbed.simulation.packets.link:PacketLink._send",
+        edit("max(self._last_arrival_s, now + self._delay_s)", "now + self._delay_s"),
+        PACKETS,
+    ),
+    "every segment is acknowledged at once": Mutation(
+        "testbed.simulation.packets.receiver:TcpReceiver._send_after",
+        edit("self._clock.now + delay_s", "self._clock.now"),
+        PACKETS,
+    ),
+    "segments beyond a gap are never lost": Mutation(
+        "testbed.simulation.packets.scoreboard:Scoreboard.find_lost", always(float("inf")), PACKETS
+    ),
+    "a lost end is not probed for": Mutation(
+        "testbed.simulation.packets.sender:TcpSender._probe", always(None), PACKETS
+    ),
+    "a loss does not shrink the window": Mutation(
+        "testbed.simulation.packets.congestion:Cubic.reduced", edit("int(of.window * _BETA)", "of.window"), PACKETS
+    ),
+    "timeouts that were spurious are not undone": Mutation(
+        "testbed.simulation.packets.sender:TcpSender._undo", always(None), PACKETS
+    ),
+    "slow start does not double the window": Mutation(
+        "testbed.simulation.packets.congestion:Reno.acknowledged", edit("before + segments", "before + 1"), PACKETS
+    ),
+    "nothing waits at a host's port": Mutation(
+        "testbed.simulation.packets.sender:TcpSender._host_is_full", always(False), PACKETS
+    ),
+    "recovery sends all at once": Mutation(
+        "testbed.simulation.packets.sender:TcpSender._reduce",
+        edit("max(send, 0 if self._resent else 1)", "1000"),
+        PACKETS,
+    ),
+    "the socket takes all that there is": Mutation(
+        "testbed.simulation.packets.connection:PacketConnection._fill", edit("self._limit_bytes", "10**12"), PACKETS
     ),
 }

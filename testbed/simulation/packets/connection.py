@@ -1,0 +1,133 @@
+"""A TCP connection over packets, with the interface of ``testbed.simulation.tcp.TcpConnection``.
+
+Messages wait by priority until the socket takes them: it takes some as long as less than TCP_NOTSENT_LOWAT waits in it
+unsent, and wakes its writer when less than half of that does. What it has taken cannot be overtaken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from testbed.simulation.clock import Clock
+from testbed.simulation.packets.link import PacketPath
+from testbed.simulation.packets.receiver import TcpReceiver
+from testbed.simulation.packets.sender import TcpSender
+from testbed.simulation.paths import SitePath
+from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
+from testbed.simulation.tcp_model import TcpModel
+
+
+class PacketConnection:
+    """One direction between two nodes. ``deliver(item)`` is called when a message has arrived.
+
+    ``there``, ``back``: the ways of segments and of acknowledgements.
+    """
+
+    __slots__ = (
+        "_back",
+        "_clock",
+        "_deliver",
+        "_item",
+        "_left_bytes",
+        "_limit_bytes",
+        "_model",
+        "_path",
+        "_ready",
+        "_sender",
+        "_there",
+        "_used",
+        "_writing",
+        "on_idle",
+        "on_room",
+        "queue",
+    )  # fmt: skip
+
+    def __init__(
+        self, clock: Clock, path: SitePath, there: PacketPath, back: PacketPath, model: TcpModel,
+        deliver: Callable[[Any], None],
+    ) -> None:  # fmt: skip
+        self._clock, self._path, self._there, self._back, self._model = clock, path, there, back, model
+        self._deliver = deliver
+        self.queue = SimulatedSendQueue()  # of messages that have not begun
+        self._left_bytes, self._item = 0, None  # of the message that the socket is taking
+        self._limit_bytes = model.unsent_limit_bytes or math.inf
+        self._used = self._ready = self._writing = False
+        self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
+        self.on_idle: Callable[[], None] | None = None  # called when nothing is left to send
+
+    @property
+    def busy(self) -> bool:
+        """Whether any message has not been sent completely."""
+        return bool(self.queue.length or self._left_bytes or (self._ready and self._sender.unsent_bytes))
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is set up and has nothing to send."""
+        return self._ready and not self.busy
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is to be sent or under way, or nothing will get there any more."""
+        if not self._used or not self._ready:
+            return not self._used
+        return self._sender.gave_up or (self._sender.idle and not self.busy)
+
+    def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
+        """Queue a message. ``on_start()`` is called when the socket takes its first byte."""
+        self.queue.push(size_bytes, priority, item, on_start)
+        if not self._used:
+            self._used = True
+            setup_s = self._model.setup_round_trips * 2 * self._path.delay_s
+            self._clock.at(self._clock.now + setup_s, self._on_set_up)
+        elif self._ready and not self._writing:
+            self._writing = True
+            self._clock.at_end_of_instant(self._write)
+
+    def _on_set_up(self, _: Any) -> None:
+        rtt_s = 2 * self._path.delay_s
+        self._sender = TcpSender(self._clock, self._there, self._model, rtt_s)
+        self._sender.connect(TcpReceiver(self._clock, self._back, self._sender.acknowledged, self._deliver, rtt_s))
+        self._sender.on_room = self._on_window
+        self._ready = True
+        self._write(None)
+
+    def _write(self, _: Any) -> None:
+        self._writing = False
+        if self._sender.unsent_bytes < self._limit_bytes:
+            self._fill()
+        self._push()
+
+    def _on_window(self) -> None:
+        """The window has room: send what the socket has, and let it take more."""
+        self._push()
+        if 2 * self._sender.unsent_bytes < self._limit_bytes and (self._left_bytes or self.queue.length):
+            self._fill()
+            self._push()
+
+    def _push(self) -> None:
+        self._sender.push()
+        if self.on_idle is not None and not self.busy:
+            self.on_idle()
+
+    def _fill(self) -> None:
+        """Let the socket take what it has room for."""
+        sender, queue = self._sender, self.queue
+        while sender.unsent_bytes < self._limit_bytes:
+            if not self._left_bytes:
+                if not queue.length:
+                    return
+                self._begin()
+            size_bytes = int(min(self._left_bytes, self._limit_bytes - sender.unsent_bytes))
+            self._left_bytes -= size_bytes
+            sender.write(size_bytes, None if self._left_bytes else self._item)
+            sender.push(more=True)  # what is written leaves as soon as it is a segment
+
+    def _begin(self) -> None:
+        size_bytes, self._item, on_start = self.queue.pop()
+        self._left_bytes = math.ceil(size_bytes)
+        if on_start is not None:
+            on_start()
+        if self.on_room is not None:
+            self.on_room()

@@ -1,0 +1,172 @@
+"""A WAN link as the emulator makes it, packet by packet: a rate, drop-tail queues, a delay, random losses.
+
+The rate is that of an HTB class: with a bucket of B bytes (``burst_bytes``) filled at r, a packet leaves as soon as the
+bucket is not in debt, and is taken out of it then. So of packets that arrive after silence, those leave at once that
+begin in the first B bytes. In terms of time: let z be the instant at which the bucket is empty. A packet of s bytes
+leaves at t >= z, and z becomes max(z, t - B/r) + s/r (the generic cell rate algorithm, ITU-T I.371). What waits is not
+out yet, so a change of the rate concerns it.
+
+A packet that does not fit into the queue is dropped. There is a queue for each channel, served in strict order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+
+from testbed.plan.shaping import FRAME_BYTES, burst_bytes
+from testbed.simulation.clock import Clock
+
+
+class Packet(msgspec.Struct, eq=False):
+    """A frame on its way. ``hops``: the links that are left, the next one last. ``receive(argument)``: at its end."""
+
+    size_bytes: int
+    hops: list[PacketLink]
+    receive: Callable[[Any], None]
+    argument: Any
+    channel: int = 0
+
+
+class PacketLink:
+    """One direction. ``channels``: best-effort channels beside the reliable one (0), which precedes them.
+
+    sent_bytes       of frames that have left
+    dropped_packets  by full queues
+    backlog_bytes    in all queues
+    """
+
+    __slots__ = (
+        "_burst_s", "_channel_bytes", "_clock", "_delay_s", "_empty_s", "_last_arrival_s", "_loss", "_queue_bytes",
+        "_queues", "_random", "_seconds_per_byte", "_timer_s", "dropped_packets", "sent_bytes",
+    )  # fmt: skip
+
+    def __init__(self, clock: Clock, queue_bytes: int, random: Random, channels: int = 0) -> None:
+        self._clock, self._random = clock, random
+        self._queue_bytes = max(queue_bytes, FRAME_BYTES)
+        self._queues: tuple[deque[Packet], ...] = tuple(deque() for _ in range(channels + 1))
+        self._channel_bytes = [0] * (channels + 1)
+        self._empty_s = self._last_arrival_s = -math.inf
+        self._seconds_per_byte = self._delay_s = self._loss = self._burst_s = 0.0
+        self._timer_s = math.inf  # of the next look at the queues
+        self.sent_bytes = self.dropped_packets = 0
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes of frames that wait."""
+        return sum(self._channel_bytes)
+
+    def change(self, rate_bps: float, delay_s: float, loss: float) -> None:
+        """Set what it does to packets that leave from now on. Nothing leaves while ``rate_bps`` is 0."""
+        self._delay_s, self._loss = delay_s, loss
+        self._seconds_per_byte = 8 / rate_bps if rate_bps > 0 else math.inf
+        self._burst_s = burst_bytes(rate_bps) * self._seconds_per_byte if rate_bps > 0 else 0.0
+        if self.backlog_bytes:
+            self._serve()
+
+    def arrive(self, packet: Packet) -> None:
+        """Take a packet: send it, queue it, or drop it."""
+        channel, size_bytes = packet.channel, packet.size_bytes
+        if self._empty_s <= self._clock.now and self._seconds_per_byte < math.inf and not self.backlog_bytes:
+            self._send(packet)
+        elif self._channel_bytes[channel] + size_bytes <= self._queue_bytes:
+            self._queues[channel].append(packet)
+            self._channel_bytes[channel] += size_bytes
+            self._look_later()
+        else:
+            self.dropped_packets += 1
+
+    def _look_later(self) -> None:
+        at_s = self._empty_s
+        if at_s < self._timer_s and self._seconds_per_byte < math.inf:
+            self._timer_s = at_s
+            self._clock.at(at_s, self._on_timer, at_s)
+
+    def _on_timer(self, at_s: float) -> None:
+        if at_s == self._timer_s:
+            self._timer_s = math.inf
+            self._serve()
+
+    def _serve(self) -> None:
+        """Send what the bucket lets pass."""
+        now = self._clock.now
+        for channel, queue in enumerate(self._queues):
+            while queue and self._empty_s <= now and self._seconds_per_byte < math.inf:
+                packet = queue.popleft()
+                self._channel_bytes[channel] -= packet.size_bytes
+                self._send(packet)
+            if queue:
+                return self._look_later()
+        return None
+
+    def _send(self, packet: Packet) -> None:
+        now = self._clock.now
+        self._empty_s = max(self._empty_s, now - self._burst_s) + packet.size_bytes * self._seconds_per_byte
+        self.sent_bytes += packet.size_bytes
+        if self._loss and self._random.random() < self._loss:
+            return
+        self._last_arrival_s = max(self._last_arrival_s, now + self._delay_s)  # none overtakes another
+        hops = packet.hops
+        if hops:
+            self._clock.at(self._last_arrival_s, hops.pop().arrive, packet)
+        else:
+            self._clock.at(self._last_arrival_s, packet.receive, packet.argument)
+
+
+class PacketPort:
+    """The port of a node on its LAN, faster than any WAN link behind it. Packets are never dropped here."""
+
+    __slots__ = ("_burst_s", "_empty_s", "_seconds_per_byte")
+
+    def __init__(self, rate_bps: float) -> None:
+        self._seconds_per_byte = 8 / rate_bps
+        self._burst_s, self._empty_s = burst_bytes(rate_bps) * self._seconds_per_byte, -math.inf
+
+    def has_room_s(self, room_bytes: float) -> float:
+        """Return when no more than ``room_bytes`` will wait, of what has arrived until now."""
+        return self._empty_s - room_bytes * self._seconds_per_byte
+
+    def leaves_s(self, now_s: float, size_bytes: int) -> float:
+        """Return when a packet leaves that arrives now."""
+        at_s = max(now_s, self._empty_s)
+        self._empty_s = max(self._empty_s, at_s - self._burst_s) + size_bytes * self._seconds_per_byte
+        return at_s
+
+
+class PacketPath:
+    """The way of packets from one node to another. ``ports``: of the sender and of the receiver."""
+
+    __slots__ = ("_clock", "_lan_delay_s", "_links", "_ports")
+
+    def __init__(
+        self, clock: Clock, links: tuple[PacketLink, ...], ports: tuple[PacketPort, PacketPort], lan_delay_s: float
+    ) -> None:
+        self._clock, self._ports, self._lan_delay_s = clock, ports, lan_delay_s
+        self._links = links[::-1]
+
+    def has_room_s(self, room_bytes: float) -> float:
+        """See ``PacketPort``, of the sender's port."""
+        return self._ports[0].has_room_s(room_bytes)
+
+    def send(self, size_bytes: int, receive: Callable[[Any], None], argument: Any, channel: int = 0) -> None:
+        """Send a frame; at the other end, call ``receive(argument)``."""
+        hops, now = list(self._links), self._clock.now
+        packet = Packet(size_bytes, hops, self._received, (size_bytes, receive, argument), channel)
+        at_s = self._ports[0].leaves_s(now, size_bytes) + self._lan_delay_s
+        if at_s > now:
+            self._clock.at(at_s, hops.pop().arrive, packet)
+        else:
+            hops.pop().arrive(packet)
+
+    def _received(self, arrival: tuple[int, Callable[[Any], None], Any]) -> None:
+        size_bytes, receive, argument = arrival
+        at_s = self._ports[1].leaves_s(self._clock.now, size_bytes)
+        if at_s > self._clock.now:
+            self._clock.at(at_s, receive, argument)
+        else:
+            receive(argument)

@@ -1,0 +1,66 @@
+"""The WAN of an emulated network, packet by packet: its links, the nodes' ports, and the connections over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from testbed.plan.model import Plan
+from testbed.simulation.clock import Clock
+from testbed.simulation.packets.connection import PacketConnection
+from testbed.simulation.packets.link import PacketLink, PacketPath, PacketPort
+from testbed.simulation.paths import PathTable, SitePath, WanLink
+from testbed.simulation.tcp_model import TcpModel
+
+
+class PacketNetwork:
+    """``links``: the Plan's WAN links, whose state packets follow; their numbers are those of the Plan's order."""
+
+    def __init__(self, clock: Clock, plan: Plan, links: list[WanLink], model: TcpModel) -> None:
+        self._clock, self._model = clock, model
+        channels = plan.transport.best_effort_channels
+        self._links: list[PacketLink] = []
+        for link in links:
+            random = Random(f"{plan.seed}/{link.plan.name}")
+            self._links.append(PacketLink(clock, link.plan.queue_bytes, random, channels))
+            self.changed(link)
+        rates = {site.name: site.lan_rate_bps for site in plan.network.sites}
+        self._ports = {
+            node.name: (PacketPort(rates[node.data_center]), PacketPort(rates[node.data_center])) for node in plan.nodes
+        }
+        self._connections: list[PacketConnection] = []
+
+    @property
+    def active(self) -> bool:
+        """Whether any connection has something to send, or has not heard of its arrival."""
+        return not all(connection.at_rest for connection in self._connections)
+
+    def link(self, number: int) -> PacketLink:
+        """Return a link by its number."""
+        return self._links[number]
+
+    def changed(self, link: WanLink) -> None:
+        """Take note of a link's present state."""
+        rate_bps = link.rate_bps - link.taken_bps if link.up else 0.0
+        loss = 1 - (1 - link.loss) * (1 - link.corruption)
+        self._links[link.number].change(max(rate_bps, 0.0), link.delay_s, loss)
+
+    def connect(
+        self, source: str, target: str, paths: PathTable, deliver: Callable[[Any], None]
+    ) -> tuple[PacketConnection, PacketPath]:
+        """Connect two nodes of different data centres. Return the connection, and the way that packets take."""
+        there, _ = paths.between(source, target)
+        back, _ = paths.between(target, source)
+        path = self._path(source, target, there)
+        connection = PacketConnection(self._clock, there, path, self._path(target, source, back), self._model, deliver)
+        self._connections.append(connection)
+        return connection, path
+
+    def _path(self, source: str, target: str, path: SitePath) -> PacketPath:
+        links = tuple(self._links[link.number] for link in path.links)
+        return PacketPath(self._clock, links, (self._ports[source][0], self._ports[target][1]), path.lan_delay_s)
+
+    def begin_anew(self) -> None:
+        """Forget all connections, over which nothing is under way."""
+        self._connections.clear()

@@ -1,0 +1,47 @@
+"""What TCP sends: segments, and acknowledgements of them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+SEGMENT_BYTES = 1448  # of payload: MTU 1500 less IP's 20 and TCP's 32 bytes of headers, with timestamps
+HEADER_BYTES = 66  # of a frame: Ethernet's 14, IP's 20, TCP's 32
+SELECTIVE_BYTES = 12  # of the option that acknowledges one block beyond a gap (RFC 2018)
+
+
+class TcpSegment(msgspec.Struct, eq=False):
+    """One segment, as its sender keeps it until it is acknowledged.
+
+    number       in the order of the stream
+    size_bytes   of payload
+    pushed       nothing more was to be sent behind it (TCP's PSH)
+    messages     those that end in it
+    sent_s       when it was last sent
+    sacked       acknowledged beyond a gap
+    lost         marked as lost, and not acknowledged
+    again        its retransmission is under way
+    resent       it has been sent more than once
+    """
+
+    number: int
+    size_bytes: int
+    pushed: bool
+    messages: list[Any]
+    sent_s: float = 0.0
+    sacked: bool = False
+    lost: bool = False
+    again: bool = False
+    resent: bool = False
+
+
+class Acknowledgement(NamedTuple):
+    """``next_number``: of the first segment that is missing. ``beyond``: how many segments have arrived behind gaps
+    until now, in the order of ``TcpReceiver.beyond``. ``echo_s``: when the first segment was sent that it acknowledges
+    in order (RFC 7323, 4.3); infinite: there is none. ``duplicate``: that one had arrived before."""
+
+    next_number: int
+    beyond: int
+    echo_s: float
+    duplicate: bool

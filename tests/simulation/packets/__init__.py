@@ -1,0 +1,1 @@
+"""TCP packet by packet."""

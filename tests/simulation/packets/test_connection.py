@@ -1,0 +1,229 @@
+"""A connection packet by packet: against a real kernel's times, and against RFCs where packets are lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from testbed.simulation.clock import Clock
+from testbed.simulation.packets.connection import PacketConnection
+from testbed.simulation.packets.link import PacketLink, PacketPath, PacketPort
+from testbed.simulation.packets.segment import SEGMENT_BYTES
+from testbed.simulation.packets.sender import TcpSender
+from testbed.simulation.paths import SitePath
+from testbed.simulation.tcp_model import TcpModel
+
+MODEL = TcpModel(unsent_limit_bytes=131_072)
+FRAME_HEADERS_BYTES = 121  # of a value of one key, in what travels
+
+
+class Pair:
+    """Two nodes, a link there and back, and a connection over it; ``lose`` names frames there that are lost."""
+
+    def __init__(
+        self, rate_bps: float, delay_s: float, queue_bytes: int, model: TcpModel = MODEL,
+        lose: Callable[[int], bool] = lambda number: False,
+    ) -> None:  # fmt: skip
+        self.clock, self.arrivals = Clock(), dict[Any, float]()
+        self.there = PacketLink(self.clock, queue_bytes, Random(1))
+        self.back = PacketLink(self.clock, queue_bytes, Random(1))
+        self.rate_bps, self.delay_s = rate_bps, delay_s
+        self.up(True)
+        self.sent = 0
+        send = self.there._send
+
+        def counted(packet: Any) -> None:
+            self.sent += 1
+            if not lose(self.sent):
+                send(packet)
+
+        self._lossy = type("Lossy", (PacketLink,), {"__slots__": (), "_send": lambda _, packet: counted(packet)})
+        self.there.__class__ = self._lossy
+        lan = PacketPort(1e9), PacketPort(1e9)
+        site_path = SitePath("wan", (), 0.0, delay_s=delay_s)
+        there = PacketPath(self.clock, (self.there,), lan, 0.0)
+        back = PacketPath(self.clock, (self.back,), (PacketPort(1e9), PacketPort(1e9)), 0.0)
+        self.connection = PacketConnection(self.clock, site_path, there, back, model, self._arrived)
+
+    def up(self, up: bool, delay_s: float | None = None) -> None:
+        for link in (self.there, self.back):
+            link.change(self.rate_bps if up else 0.0, self.delay_s if delay_s is None else delay_s, 0.0)
+
+    def _arrived(self, message: Any) -> None:
+        assert message not in self.arrivals
+        self.arrivals[message] = self.clock.now
+
+    def send(self, at_s: float, *sizes: tuple[Any, int]) -> None:
+        for name, size_bytes in sizes:
+            self.clock.at(at_s, lambda _, name=name, size=size_bytes: self.connection.send(size, 0, name))
+
+    @property
+    def sender(self) -> TcpSender:
+        return self.connection._sender
+
+
+def test_first_values_take_what_they_take_with_a_real_kernel() -> None:
+    """An exact run (Linux 7.3, CUBIC) of the quickstart at 5 Mbit/s, 100 ms and a queue of 137 500 bytes: the first
+    values of a server, ten keys, arrived so long after they were sent, 600 ms of them for setting up."""
+    measured_s = {0: 0.7000, 2: 1.1095, 4: 1.4335, 6: 1.6592, 8: 1.6687}
+    sizes = (1600, 64, 51_200, 128, 131_072, 1024, 131_072, 512, 5120, 40)
+    pair = Pair(5e6, 0.1, 137_500)
+    pair.send(0.0, *((key, size + FRAME_HEADERS_BYTES) for key, size in enumerate(sizes)))
+    pair.clock.finish()
+    for key, at_s in measured_s.items():
+        assert pair.arrivals[key] == pytest.approx(at_s, rel=0.003), key
+
+
+def test_a_window_doubles_each_round_trip() -> None:
+    pair = Pair(1e9, 0.05, 10**7)
+    pair.send(0.0, ("all", 100 * SEGMENT_BYTES))
+    pair.clock.finish()
+    # 10 + 20 + 40 segments in three round trips, and the rest in the fourth
+    assert pair.arrivals["all"] == pytest.approx(0.3 + 3 * 0.1 + 0.05, abs=0.003)
+
+
+@pytest.mark.parametrize(("control", "beta"), [("cubic", 0.7), ("reno", 0.5)])
+def test_an_overflow_is_repaired_and_leaves_a_part_of_the_window(control: str, beta: float) -> None:
+    model = TcpModel(congestion_control=control, unsent_limit_bytes=131_072)
+    pair = Pair(20e6, 0.02, 60_000, model)
+    pair.send(0.0, ("first", 400 * SEGMENT_BYTES))
+    peak = 0
+
+    def look(_: Any) -> None:
+        nonlocal peak
+        peak = max(peak, pair.sender.window)
+        if pair.sender.threshold == math.inf:
+            pair.clock.at(pair.clock.now + 1e-3, look)
+
+    pair.clock.at(0.13, look)
+    pair.clock.finish()
+    assert pair.there.dropped_packets > 0
+    assert pair.sent == 400, "nothing is sent again that was not lost"
+    assert pair.sender.threshold == pytest.approx(beta * peak, rel=0.05)
+    assert pair.sender.window >= pair.sender.threshold
+
+
+def test_a_lost_segment_is_sent_again_a_round_trip_later() -> None:
+    pair = Pair(100e6, 0.05, 10**6, lose=lambda number: number == 3)
+    pair.send(0.0, ("all", 10 * SEGMENT_BYTES))
+    pair.clock.finish()
+    assert pair.arrivals["all"] == pytest.approx(0.3 + 0.05 + 0.1, abs=0.01)
+    assert pair.sent == 11
+
+
+@pytest.mark.parametrize(("lost", "least_s"), [((10,), 0.3), ((9, 10), 0.2 + 0.1)])
+def test_a_lost_end_is_probed_for(lost: tuple[int, ...], least_s: float) -> None:
+    """After two round trips (RFC 8985, 7.2), and then RACK finds the segment before; of one segment alone after the
+    timeout of 300 ms, as its acknowledgement may be delayed."""
+    pair = Pair(100e6, 0.05, 10**6, lose=lambda number: number in lost)
+    pair.send(0.0, ("all", 10 * SEGMENT_BYTES))
+    pair.clock.finish()
+    assert pair.arrivals["all"] == pytest.approx(0.3 + 0.1 + least_s + 0.05, abs=0.02)
+    assert pair.sender.threshold == (math.inf if lost == (10,) else 12), (
+        "0.7 of 18; a probe's answer alone shows no loss"
+    )
+    pair.send(5.0, ("next", 1000))
+    pair.clock.finish()
+    assert pair.sender.threshold < math.inf, "but what follows does"
+
+
+def test_of_a_lost_burst_all_is_sent_again() -> None:
+    pair = Pair(100e6, 0.05, 10**6, lose=lambda number: 3 <= number <= 12)
+    pair.send(0.0, *((number, SEGMENT_BYTES) for number in range(10)))
+    pair.clock.finish()
+    assert list(pair.arrivals) == list(range(10)), "in their order"
+    assert 1.0 < pair.arrivals[9] < 5.0, "probe, timeouts and slow start take their time"
+
+
+def test_an_outage_ends_with_the_first_retransmission_that_gets_through() -> None:
+    pair = Pair(100e6, 0.05, 4000)
+    pair.send(0.0, ("before", 1000))
+    pair.clock.at(1.0, lambda _: pair.up(False))
+    pair.send(1.1, ("during", 20_000))
+    pair.clock.at(6.0, lambda _: pair.up(True))
+    pair.clock.finish()
+    assert pair.arrivals["before"] < 0.4
+    # what the small queue held arrives at once; the rest, when a timeout that doubles each time has expired
+    assert 6.1 < pair.arrivals["during"] < 6.0 + 6.0
+    assert pair.connection.at_rest
+
+
+def test_a_timeout_of_late_segments_is_undone() -> None:
+    pair = Pair(100e6, 0.05, 10**6)
+    pair.send(0.0, ("before", 60 * SEGMENT_BYTES))
+    pair.clock.at(2.0, lambda _: pair.up(True, delay_s=1.0))
+    pair.send(2.01, ("late", 20 * SEGMENT_BYTES))
+    windows: list[int] = []
+    pair.clock.at(1.9, lambda _: windows.append(pair.sender.window))
+    pair.clock.finish()
+    assert pair.arrivals["late"] == pytest.approx(3.01, abs=0.02)
+    assert pair.sender.window >= windows[0], "nothing was lost"
+
+
+def test_after_idle_time_the_window_is_kept_unless_asked_otherwise() -> None:
+    model = TcpModel(unsent_limit_bytes=131_072, slow_start_after_idle=True)
+    took_s = []
+    for each in (MODEL, model):
+        pair = Pair(1e9, 0.05, 10**7, each)
+        pair.send(0.0, ("first", 200 * SEGMENT_BYTES))
+        pair.send(30.0, ("second", 100 * SEGMENT_BYTES))
+        pair.clock.finish()
+        took_s.append(pair.arrivals["second"] - 30.0)
+    assert took_s[0] == pytest.approx(0.05, abs=0.003)
+    assert took_s[1] == pytest.approx(0.05 + 3 * 0.1, abs=0.005), "it begins with ten segments"
+
+
+def test_a_limit_of_the_window_is_kept() -> None:
+    pair = Pair(1e9, 0.05, 10**7, TcpModel(window_limit_bytes=20.0 * SEGMENT_BYTES, unsent_limit_bytes=131_072))
+    pair.send(0.0, ("all", 110 * SEGMENT_BYTES))
+    pair.clock.finish()
+    # 10 + 20 + 20 + 20 + 20 + 20
+    assert pair.arrivals["all"] == pytest.approx(0.3 + 5 * 0.1 + 0.05, abs=0.003)
+
+
+def test_what_is_urgent_overtakes_what_the_socket_has_not_taken() -> None:
+    pair = Pair(5e6, 0.01, 10**6)
+    for number in range(10):
+        pair.clock.at(0.5, lambda _, number=number: pair.connection.send(50_000, 0, number))
+    pair.clock.at(0.0, lambda _: pair.connection.send(100, 0, "set up"))
+    pair.clock.at(0.6, lambda _: pair.connection.send(1000, 1, "urgent"))
+    pair.clock.finish()
+    order = list(pair.arrivals)
+    # at 0.6 s about 60 kB have left; 131 kB more have been taken by the socket
+    assert 3 <= order.index("urgent") - 1 <= 6
+
+
+def test_two_connections_share_a_link_about_evenly() -> None:
+    clock, arrivals = Clock(), {}
+    there, back = (PacketLink(clock, 125_000, Random(1)) for _ in range(2))
+    for link in (there, back):
+        link.change(20e6, 0.02, 0.0)
+    for name in "ab":
+        ports = [(PacketPort(1e9), PacketPort(1e9)) for _ in range(2)]
+        connection = PacketConnection(
+            clock, SitePath("wan", (), 0.0, delay_s=0.02), PacketPath(clock, (there,), ports[0], 0.0),
+            PacketPath(clock, (back,), ports[1], 0.0), MODEL,
+            lambda message: arrivals.__setitem__(message, clock.now),
+        )  # fmt: skip
+        clock.at(0.0, lambda _, connection=connection, name=name: connection.send(3_000_000, 0, name))
+    clock.finish()
+    both_s = 6_000_000 / (20e6 / 8 * 1448 / 1514)
+    assert both_s < max(arrivals.values()) < 1.3 * both_s, "the link is used, but for the first loss"
+    assert min(arrivals.values()) > 0.6 * both_s
+
+
+def test_what_is_written_while_the_host_is_busy_fills_the_last_segment() -> None:
+    """TCP small queues: the end of a burst shares a segment with what is written 50 µs later."""
+    pair = Pair(1e9, 0.01, 10**7)
+    pair.send(0.0, ("before", 300 * SEGMENT_BYTES))
+    before = []
+    pair.clock.at(2.9, lambda _: before.append(pair.sent))
+    pair.send(3.0, ("burst", 120 * SEGMENT_BYTES + 100))
+    pair.send(3.00005, ("more", 100))
+    pair.clock.finish()
+    assert pair.sent - before[0] == 121
+    assert pair.arrivals["more"] == pair.arrivals["burst"]

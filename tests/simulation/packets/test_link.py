@@ -1,0 +1,112 @@
+"""Links packet by packet: rate and bucket, queue, delay, losses, priorities; against closed forms."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from testbed.plan.shaping import FRAME_BYTES, burst_bytes
+from testbed.simulation.clock import Clock
+from testbed.simulation.packets.link import PacketLink, PacketPath, PacketPort
+
+RATE_BPS, DELAY_S = 5e6, 0.1
+FRAME_S = FRAME_BYTES * 8 / RATE_BPS
+AT_ONCE = burst_bytes(RATE_BPS) // FRAME_BYTES + 1  # those that begin in the bucket
+
+
+class Wire:
+    """A link between two fast ports, and when each frame arrives."""
+
+    def __init__(self, queue_bytes: int = 10**6, loss: float = 0.0, channels: int = 0) -> None:
+        self.clock = Clock()
+        self.link = PacketLink(self.clock, queue_bytes, Random(1), channels)
+        self.link.change(RATE_BPS, DELAY_S, loss)
+        ports = PacketPort(1e12), PacketPort(1e12)
+        self.path = PacketPath(self.clock, (self.link,), ports, 0.0)
+        self.arrivals: list[tuple[int, float]] = []
+
+    def send(self, number: int, size_bytes: int = FRAME_BYTES, channel: int = 0) -> None:
+        self.path.send(size_bytes, lambda it: self.arrivals.append((it, self.clock.now)), number, channel)
+
+    def at(self, time_s: float, *numbers: int) -> None:
+        for number in numbers:
+            self.clock.at(time_s, self.send, number)
+
+
+def test_after_silence_a_bucket_passes_at_once_and_then_the_rate_counts() -> None:
+    wire = Wire()
+    wire.at(1.0, *range(10))
+    wire.clock.finish()
+    times = [at_s - 1.0 - DELAY_S for _, at_s in wire.arrivals]
+    assert times[:AT_ONCE] == pytest.approx([0.0] * AT_ONCE, abs=1e-9)
+    # the bucket is in debt by what its last packet was longer than what was left
+    debt_s = (AT_ONCE * FRAME_BYTES - burst_bytes(RATE_BPS)) * 8 / RATE_BPS
+    assert times[AT_ONCE:] == pytest.approx([debt_s + i * FRAME_S for i in range(10 - AT_ONCE)], abs=1e-9)
+    assert wire.link.sent_bytes == 10 * FRAME_BYTES
+
+
+def test_what_does_not_fit_into_the_queue_is_lost() -> None:
+    wire = Wire(queue_bytes=4 * FRAME_BYTES + 100)
+    wire.at(1.0, *range(AT_ONCE + 6))
+    wire.clock.at(1.0, lambda _: wire.send(99, size_bytes=90))  # there is room for it
+    wire.clock.finish()
+    assert [number for number, _ in wire.arrivals] == [*range(AT_ONCE + 4), 99]
+    assert wire.link.dropped_packets == 2
+    assert wire.link.backlog_bytes == 0
+
+
+def test_a_change_of_the_rate_concerns_what_waits() -> None:
+    wire = Wire()
+    wire.at(1.0, *range(AT_ONCE + 2))
+    wire.clock.at(1.0 + 1e-4, lambda _: wire.link.change(2 * RATE_BPS, DELAY_S, 0.0))
+    wire.clock.finish()
+    last, before = wire.arrivals[-1][1], wire.arrivals[-2][1]
+    assert last - before == pytest.approx(FRAME_S / 2)
+
+
+def test_nothing_leaves_a_link_that_is_down_and_what_waits_leaves_later() -> None:
+    wire = Wire()
+    wire.at(1.0, 0)
+    wire.clock.at(1.01, lambda _: wire.link.change(0.0, DELAY_S, 0.0))
+    wire.at(1.02, 1)
+    wire.clock.at(3.0, lambda _: wire.link.change(RATE_BPS, DELAY_S, 0.0))
+    wire.clock.finish()
+    assert wire.arrivals == [(0, pytest.approx(1.1)), (1, pytest.approx(3.1))]
+
+
+def test_a_shorter_delay_lets_nothing_overtake() -> None:
+    wire = Wire()
+    wire.at(1.0, 0)
+    wire.clock.at(1.05, lambda _: wire.link.change(RATE_BPS, 0.01, 0.0))
+    wire.at(1.06, 1)
+    wire.at(2.0, 2)
+    wire.clock.finish()
+    assert wire.arrivals == [(0, pytest.approx(1.1)), (1, pytest.approx(1.1)), (2, pytest.approx(2.01))]
+
+
+def test_a_lower_channel_is_served_first_and_has_a_queue_of_its_own() -> None:
+    wire = Wire(queue_bytes=3 * FRAME_BYTES, channels=1)
+    wire.at(1.0, *range(AT_ONCE))
+    for number in range(100, 105):
+        wire.clock.at(1.0, lambda _, number=number: wire.send(number, channel=1))
+    wire.at(1.0, 10, 11)
+    wire.clock.finish()
+    assert [number for number, _ in wire.arrivals] == [*range(AT_ONCE), 10, 11, 100, 101, 102]
+
+
+def test_losses_have_the_share_that_is_asked_for() -> None:
+    wire = Wire(queue_bytes=10**8, loss=0.05)
+    wire.at(1.0, *range(4000))
+    wire.clock.finish()
+    assert len(wire.arrivals) == pytest.approx(3800, abs=4 * (4000 * 0.05 * 0.95) ** 0.5)
+    assert wire.link.dropped_packets == 0, "those are of the queue"
+
+
+def test_a_port_lets_pass_its_bucket_and_then_its_rate() -> None:
+    port, rate_bps = PacketPort(1e9), 1e9
+    count = burst_bytes(rate_bps) // FRAME_BYTES + 1
+    assert {port.leaves_s(1.0, FRAME_BYTES) for _ in range(count)} == {1.0}
+    later = [port.leaves_s(1.0, FRAME_BYTES) for _ in range(3)]
+    assert later[2] - later[1] == pytest.approx(FRAME_BYTES * 8 / rate_bps)
+    assert port.has_room_s(2 * FRAME_BYTES) == pytest.approx(later[1])
