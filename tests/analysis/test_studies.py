@@ -210,31 +210,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[StoredR
     return made
 
 
-def computed_once(study: Study) -> Study:
-    """Columns and curves of each place in the study are computed once: those of all its seeds are of one run here."""
-
-    def once(of: Callable[[StudyRun], Any]) -> Callable[[StudyRun], Any]:
-        known: dict[Any, Any] = {}
-
-        def cached(each: StudyRun) -> Any:
-            key = each.run.path, each.sweep, each.variant, *each.settings.items()
-            if key not in known:
-                known[key] = of(each)
-            return known[key]
-
-        return cached
-
-    columns = {name: once(of) for name, of in study.columns.items()}
-    return replace(study, columns=columns, curves=once(study.curves) if study.curves else None)
-
-
 # what these read, only real runs have: staleness of updates, enough settings to fit
 @pytest.mark.parametrize(
     "name",
     [name for name in STUDIES if find(name)[1].sweeps and name not in (*COMPOSED, "staleness", "extrapolation")],
 )
 def test_columns_claims_and_panels_of_every_study(name: str, finished: dict[str, list[StoredRun]]) -> None:
-    study = computed_once(find(name)[1])
+    _, study = find(name)
     assert study.sweeps
     found = []
     for sweep in study.sweeps(True):

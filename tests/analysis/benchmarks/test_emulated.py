@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from analysis.benchmarks.links import row
-from analysis.benchmarks.streams import PUBLISHED_BPS, SCALE, STREAMS, TOLERANCE, law_bps
+from analysis.benchmarks.streams import PUBLISHED_BPS, SCALE, law_bps
 from analysis.benchmarks.topologies import scaled_plan
 from analysis.benchmarks.trace_replay import TRACE, Integral, rotated, score, series_of
 from testbed.plan.model import Series
@@ -99,15 +98,12 @@ def test_the_contract_prints_rows_and_fails_outside(tmp_path: Path) -> None:
 @pytest.mark.emulation
 @pytest.mark.slow  # 60 s
 def test_the_streams_figure(tmp_path: Path) -> None:
-    """A busy machine does not carry the high rates; on none does a window carry more than the law says."""
-    files = tmp_path / "streams.png", tmp_path / "streams.csv"
-    done = command("streams", "--seconds", "4", "--plot", str(files[0]), "--csv", str(files[1]))
-    assert done.returncode in (0, 1), done.stderr  # 1: a row is outside
-    rows = list(csv.DictReader(files[1].read_text().splitlines()))
-    assert [int(row["streams"]) for row in rows] == list(STREAMS)
-    shares = [float(row["capped_bps"]) / float(row["law_bps"]) for row in rows]
-    assert max(shares) < 1 + TOLERANCE and shares[0] > 1 - TOLERANCE, done.stdout
-    assert files[0].stat().st_size > 10_000
+    done = command(
+        "streams", "--seconds", "6", "--plot", str(tmp_path / "streams.png"), "--csv", str(tmp_path / "streams.csv")
+    )
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "streams.png").stat().st_size > 10_000
+    assert len((tmp_path / "streams.csv").read_text().splitlines()) == 7
 
 
 @pytest.mark.flaky(reruns=2)  # measures rates, which other processes disturb
