@@ -22,6 +22,7 @@ from testbed.garbage import relaxed_garbage_collection
 
 _C_LIBRARY = ctypes.CDLL(None)
 _COLLAPSE, _LARGE_PAGE_BYTES = 25, 2 << 20  # MADV_COLLAPSE, of Linux 6.1; others refuse it, and all is as before
+_SLOW_TIMEOUT_S = 1200
 _memory = {"resident_bytes": 0}  # after it was last given back
 _CHECKS = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors)
 # The default suite draws the same few examples every time; ``-m slow`` draws many, other ones each time.
@@ -62,11 +63,16 @@ def _test_modules() -> list[Path]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """``-m slow`` also runs all property tests, by the thorough profile."""
+    """``-m slow`` also runs all property tests, by the thorough profile, and lets each test take twenty minutes.
+
+    One that takes a minute takes more than the default suite's five where other work has most of the machine.
+    """
     if _is_thorough(config):
         for item in items:
             if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
                 item.add_marker(pytest.mark.slow)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(_SLOW_TIMEOUT_S))
 
 
 @pytest.hookimpl(trylast=True)

@@ -8,6 +8,7 @@ axis' tables use all of theirs, and a study may choose techniques by name. ``tec
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
@@ -96,7 +97,15 @@ def is_own(kind: str, path: str) -> bool:
     return kind in Path(path).with_suffix("").parts or module in owners()[kind]
 
 
+@cache
+def written() -> re.Pattern[str]:
+    """Return what finds the constants of kinds in a text: one without them, as most are, is not parsed."""
+    return re.compile(rf"""["']({"|".join(map(re.escape, owners()))})["']""")
+
+
 def names_in(path: str, text: str) -> Iterator[tuple[int, str]]:
+    if not written().search(text):
+        return
     tree = ast.parse(text)
     tables = any(fnmatch(path, pattern) for pattern in (*TABLES, *STUDIES))
     for constant in (*compared(tree), *(() if tables else tabulated(tree))):

@@ -122,5 +122,5 @@ def test_machines_are_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.slow  # 5 s
 def test_from_python_the_errors_are_those_of_the_command(tmp_path: Path) -> None:
-    with pytest.raises(CapabilityError, match=r"--cluster 127.0.0.1:1: (nothing answers there|.*needs Ray)"):
+    with pytest.raises(CapabilityError, match=r"^--cluster (127\.0\.0\.1:1: nothing answers there|needs Ray)"):
         testbed.sweep("quickstart", {"codec": ["none"]}, on="simulate", out=tmp_path / "out", cluster="127.0.0.1:1")

@@ -37,10 +37,13 @@ PATIENCE = "30 min"  # so that such a stop ends nothing: who hangs is found by w
 
 @dataclass(frozen=True)
 class Sample:
-    """What a process held ``t`` seconds after the watching began."""
+    """What a process held ``t`` seconds after the watching began.
+
+    held_bytes  its memory without pages of files: those of libraries come one by one, as code is first needed
+    """
 
     t: float
-    rss_bytes: int
+    held_bytes: int
     descriptors: int
 
 
@@ -65,14 +68,19 @@ def overrides(policy: str, seconds: float) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def held_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+
+
 def watch(parent: int, seconds: float, report: Path) -> None:
     """Look at all processes every second, then end the run. Time in which all stood still does not count."""
     t, seen_s, samples = 0.0, time.monotonic(), Samples()
     while t < seconds:
         for process in [psutil.Process(parent), *psutil.Process(parent).children()]:
             try:
-                seen = Sample(t, process.memory_info().rss, process.num_fds())
-            except psutil.Error:
+                seen = Sample(t, held_bytes(process.pid), process.num_fds())
+            except (psutil.Error, OSError):  # it has ended
                 continue
             if process.pid != os.getpid():
                 samples.setdefault(process.pid, []).append(seen)
@@ -80,7 +88,7 @@ def watch(parent: int, seconds: float, report: Path) -> None:
         t += min(2 * STEP_S, time.monotonic() - seen_s)
         seen_s = time.monotonic()
     report.write_text(
-        json.dumps({pid: [[s.t, s.rss_bytes, s.descriptors] for s in own] for pid, own in samples.items()})
+        json.dumps({pid: [[s.t, s.held_bytes, s.descriptors] for s in own] for pid, own in samples.items()})
     )
     os.kill(parent, signal.SIGINT)
 
@@ -108,7 +116,7 @@ def lasting(samples: Samples, seconds: float) -> dict[int, list[Sample]]:
 def slope_mb_per_min(samples: Sequence[Sample]) -> float:
     """Of the memory, by least squares."""
     times = np.array([one.t for one in samples])
-    sizes = np.array([one.rss_bytes for one in samples], dtype=float)
+    sizes = np.array([one.held_bytes for one in samples], dtype=float)
     return float(np.polyfit(times, sizes, 1)[0]) * 60 / 1e6
 
 

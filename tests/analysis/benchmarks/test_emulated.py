@@ -94,8 +94,9 @@ def test_the_contract_prints_rows_and_fails_outside(tmp_path: Path) -> None:
     assert all(abs(row["error"]) <= 2 * row["tolerance"] for row in rows), rows  # a busy machine may miss it by a bit
 
 
+@pytest.mark.flaky(reruns=2)  # measures rates, which other processes disturb
 @pytest.mark.emulation
-@pytest.mark.slow
+@pytest.mark.slow  # 60 s
 def test_the_streams_figure(tmp_path: Path) -> None:
     done = command(
         "streams", "--seconds", "6", "--plot", str(tmp_path / "streams.png"), "--csv", str(tmp_path / "streams.csv")

@@ -9,6 +9,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,17 @@ def simulated(folder: Path, *overrides: str) -> Finished:
     run = run_scenario(folder, "simulate", *FEW, *overrides)
     assert run.outcome.status == "done", run.outcome.message
     return run
+
+
+@pytest.fixture(scope="module")
+def on_host(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., set[str]]:
+    """Return what gives the hashes of a run on the processor, each of which is made once."""
+
+    @cache
+    def hashes(*technique: str) -> set[str]:
+        return simulated(tmp_path_factory.mktemp("cpu") / "run", *technique).hashes("worker")
+
+    return hashes
 
 
 @pytest.mark.usefixtures("gpu")
@@ -75,9 +88,8 @@ def simulated(folder: Path, *overrides: str) -> Finished:
     ],
     ids=" ".join,
 )
-def test_a_gpu_changes_no_bits(technique: tuple[str, ...], tmp_path: Path) -> None:
-    on_host = [each for each in technique if not each.startswith("device.")]
-    expected = simulated(tmp_path / "cpu", *on_host).hashes("worker")
+def test_a_gpu_changes_no_bits(technique: tuple[str, ...], tmp_path: Path, on_host: Callable[..., set[str]]) -> None:
+    expected = on_host(*(each for each in technique if not each.startswith("device.")))
     assert simulated(tmp_path / "gpu", *technique, "device.kind=cuda").hashes("worker") == expected
 
 
@@ -173,7 +185,7 @@ def result_of(folder: Path) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_nodes_inherit_no_context(
-    technique: tuple[str, ...], simulated_as: tuple[str, ...] | None, tmp_path: Path
+    technique: tuple[str, ...], simulated_as: tuple[str, ...] | None, tmp_path: Path, on_host: Callable[..., set[str]]
 ) -> None:
     """Real processes, on a GPU that they share. This process has computed on it; so a fresh one forks them."""
     settings = (*FEW, "run.on=local", "device.kind=cuda", *technique)
@@ -190,7 +202,7 @@ def test_nodes_inherit_no_context(
     finals = [event for event in read_events(out) if event["kind"] == "final" and event["role"] == "worker"]
     hashes = {event["parameters_sha256"] for event in finals}
     assert len(hashes) == 1
-    assert simulated_as is None or hashes == simulated(tmp_path / "cpu", *simulated_as).hashes("worker")
+    assert simulated_as is None or hashes == on_host(*simulated_as)
 
 
 @pytest.mark.usefixtures("gpu")

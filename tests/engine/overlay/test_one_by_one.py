@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,12 +31,25 @@ def updates(result: Simulated) -> Counter[tuple[int, str]]:
     )
 
 
+@pytest.fixture(scope="module")
+def star(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Simulated]:
+    """Return what gives a run without relays, each of which is made once."""
+
+    @cache
+    def once(*texts: str) -> Simulated:
+        return run(tmp_path_factory.mktemp("star") / "run", *texts)
+
+    return once
+
+
 @pytest.mark.parametrize("overlay", TREES, ids=["tree", "netstorm"])
 @pytest.mark.parametrize(("sync", "paradigm"), in_turn(["mixedsync", "tap", "ssp"], ["ps", "hips"]))  # 1 s each
-def test_every_contribution_is_applied_once(paradigm: str, sync: str, overlay: str, tmp_path: Path) -> None:
+def test_every_contribution_is_applied_once(
+    paradigm: str, sync: str, overlay: str, tmp_path: Path, star: Callable[..., Simulated]
+) -> None:
     texts = (*SMALL, f"sync={sync}", f"paradigm={paradigm}")
-    star, tree = run(tmp_path / "star", *texts), run(tmp_path / "tree", *texts, f"overlay={overlay}")
-    assert updates(tree) == updates(star) and updates(star)
+    tree, applied = run(tmp_path / "tree", *texts, f"overlay={overlay}"), updates(star(*texts))
+    assert updates(tree) == applied and applied
     assert all(len(event["contributors"]) == 1 for event in tree.of_kind("update"))
     assert tree.hashes() == run(tmp_path / "again", *texts, f"overlay={overlay}").hashes()
     relayed = [event for event in tree.of_kind("transfer") if event["message"] in ("merge", "spread")]
