@@ -12,7 +12,7 @@ VALIDITY, FOLD = ("tests/simulation/test_validity.py",), ("tests/simulation/test
 COSTS = ("tests/simulation/test_costs.py",)
 INBOX = ("tests/simulation/test_inbox.py",)
 DROP_TAIL = ("tests/simulation/test_drop_tail.py",)
-PACKETS = ("tests/simulation/packets",)
+PACKETS = tuple(f"tests/simulation/packets/test_{name}.py" for name in ("link", "receiver", "connection"))
 MUTATIONS: dict[str, Mutation] = {
     "codecs cost nothing": Mutation("testbed.compute_model:ComputeModel._cost_s", always(0.0), COSTS),
     "payloads cost nothing": Mutation(
