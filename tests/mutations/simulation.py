@@ -87,10 +87,10 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.two_way_traffic:TwoWayTraffic._on_timer", always(None), TWO_WAY
     ),
     "best effort loses nothing": Mutation(
-        "testbed.simulation.best_effort:BestEffort._on_served", edit("self._path.loss <= 0", "True"), BEST
+        "testbed.simulation.best_effort:FlowCarrier._on_served", edit("self._path.loss <= 0", "True"), BEST
     ),
     "best effort queues have no end": Mutation(
-        "testbed.simulation.best_effort:BestEffort._enter", edit("if queued_bytes and", "if False and"), BEST
+        "testbed.simulation.best_effort:FlowCarrier.carry", edit("if queued_bytes and", "if False and"), BEST
     ),
     "best effort is not paced": Mutation(
         "testbed.simulation.best_effort:BestEffort._pump", edit("self._clock.now < self._free_s", "False"), BEST
