@@ -1,8 +1,10 @@
 """What codecs and optimizers cost on this machine: the rows of a table of costs (``testbed.costs``).
 
-Every row has three numbers. ``call_s`` is measured on a small tensor, ``payload_byte_s`` between two ratios of codecs
-that send a share of the elements, and ``element_s`` is the rest, on a large tensor. One core; the least of some
-repeats, as others' work on the machine only adds. Codecs whose keys are cut by default are measured on a slice.
+A codec's or optimizer's row has three numbers. ``call_s`` is measured on a small tensor, ``payload_byte_s`` between two
+ratios of codecs that send a share of the elements, and ``element_s`` is the rest, on a large tensor. One core; the
+least of some repeats, as others' work on the machine only adds. Codecs whose keys are cut by default are measured on a
+slice. Sums and copies have a time for each byte that they read. In the kernel of exact runs the rows are what programs
+need there.
 """
 
 from __future__ import annotations
@@ -13,17 +15,19 @@ from dataclasses import fields
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from testbed import buffers
 from testbed.codec import fourbit
 from testbed.codec.base import Codec
 from testbed.codec.on_device import OnDevice
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
-from testbed.costs import DECODE, DECODE_VALUE, ENCODE, ENCODE_VALUE, Row
+from testbed.costs import COPY, DECODE, DECODE_VALUE, ENCODE, ENCODE_VALUE, SUM, Row
 from testbed.devices.accelerator import CPU, accelerator_of
+from testbed.engine.aggregation import sum_in_order
 from testbed.policy.order.fifo import AUTO_BYTES
 from testbed.policy.shard.slices import ELEMENT_BYTES
+from testbed.realtime.cores import processor_clock
 from testbed.training.optimizers import KeyOptimizer
 from testbed.training.options import OPTIMIZERS
 
@@ -49,8 +53,7 @@ def measure(large: int = LARGE, repeats: int = 3, device: torch.device = CPU) ->
             rows.setdefault(row, _row(small[row], big[row], more.get(row), size))
     for row, (small_s, large_s) in _optimizers(large, repeats).items():
         rows[row] = Row(small_s, max(0.0, large_s - small_s) / large, 0.0)
-    rows |= _blocks(large, repeats)
-    return rows
+    return rows | _blocks(large, repeats) | _memory(large, repeats)
 
 
 def _on_gpu(large: int, repeats: int, device: torch.device) -> dict[str, Row]:
@@ -122,7 +125,7 @@ def _timed(
     decodes = operation in (DECODE, DECODE_VALUE)
     method = getattr(codec, operation)
     # of a GPU the wall-clock time until all is done counts, of a core its own time
-    clock = time.perf_counter if isinstance(codec, OnDevice) else time.thread_time
+    clock = time.perf_counter if isinstance(codec, OnDevice) else processor_clock()
     begin_s = clock()
     results = [(key, method(key, content, size) if decodes else method(key, content)) for key, content in contents]
     spent_s = (clock() - begin_s) / len(contents)
@@ -156,12 +159,12 @@ def _optimizers(large: int, repeats: int) -> dict[str, tuple[float, float]]:
 
 def _step(kind: str, options: dict[str, Any], size: int, repeats: int) -> tuple[str, float]:
     optimizer, gradient = KeyOptimizer(kind, options, torch.randn(size)), torch.randn(size) * 1e-3
-    least_s = float("inf")
-    for _ in range(repeats + 1):
-        begin_s = time.thread_time()
+
+    def step() -> None:
         optimizer.step(gradient)
-        optimizer.value.clone()  # as a server does, which sends it
-        least_s = min(least_s, time.thread_time() - begin_s)
+        buffers.clone(optimizer.value)  # as a server does, which sends it
+
+    least_s = _least(repeats + 1, step)
     assert optimizer.cost is not None
     return optimizer.cost.row, least_s
 
@@ -182,17 +185,25 @@ def _blocks(large: int, repeats: int) -> dict[str, Row]:
 
 
 def _least(repeats: int, function: Callable[[], object]) -> float:
-    least_s = float("inf")
+    clock, least_s = processor_clock(), float("inf")
     for _ in range(repeats):
-        begin_s = time.thread_time()
+        begin_s = clock()
         function()
-        least_s = min(least_s, time.thread_time() - begin_s)
+        least_s = min(least_s, clock() - begin_s)
     return least_s
 
 
-def sum_byte_s() -> float:
-    """Return seconds per byte of contributions that are added up."""
-    from testbed.engine.aggregation import sum_in_order
+def _memory(large: int, repeats: int) -> dict[str, Row]:
+    """Return what it takes to add up three contributions, and to copy a tensor."""
+    read_bytes = {SUM: 3 * ELEMENT_BYTES * large, COPY: ELEMENT_BYTES * large}
 
-    tensors: list[Tensor] = [torch.randn(LARGE) for _ in range(3)]
-    return _least(3, lambda: sum_in_order(tensors)) / (3 * tensors[0].nbytes)
+    def seconds(size: int, times: int) -> dict[str, float]:
+        tensors = [torch.randn(size) for _ in range(3)]
+        times += 1  # the first one takes new memory
+        return {
+            SUM: _least(times, lambda: sum_in_order(tensors)),
+            COPY: _least(times, lambda: buffers.clone(tensors[0])),
+        }
+
+    small, big = seconds(SMALL, repeats * 10), seconds(large, repeats)
+    return {name: Row(small[name], 0.0, max(0.0, big[name] - small[name]) / read_bytes[name]) for name in small}
