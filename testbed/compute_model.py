@@ -56,7 +56,7 @@ class ComputeModel:
             return self._cost_s(work, work.cost, pacer)
         if work.kind == COPY and not self.copies_cost:
             return 0.0
-        if self.costs is not None and work.kind in self.costs:
+        if self.costs is not None and work.kind in self.costs and work.size_bytes:
             return self.costs[work.kind].seconds(0, work.size_bytes)
         return self.work_overhead_s + work.size_bytes / self.memory_bytes_per_s
 
