@@ -147,7 +147,7 @@ def _results(
     from testbed.scenario.sweep import SweepAxis, SweepSettings
 
     before = {"simulation.network": "emulated"} if world == "simulate" else {}
-    after = {}
+    after: dict[str, str] = {}
     if world == "simulate":
         after |= {"simulation.host": arguments.host} if arguments.host else {}
         after |= {"simulation.costs": _costs_text(arguments.costs)} if arguments.costs else {}

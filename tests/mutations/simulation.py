@@ -24,7 +24,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.compute:SimulatedProcessor.compute", edit("not self._model.copies_cost", "True"), COSTS
     ),
     "one contribution is added up": Mutation(
-        "testbed.engine.server:Server._aggregate", edit("for each in added) == 1", "for each in added) == 0"), COSTS
+        "testbed.engine.server:Server._aggregate", edit("in sizes) == 1", "in sizes) == 0"), COSTS
     ),
     "codecs work on as many cores as they like": Mutation(
         "testbed.simulation.node:CodingCore.take",
