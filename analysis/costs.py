@@ -10,13 +10,14 @@ time for each byte that they read. In the kernel of exact runs the rows are what
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from statistics import median
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from testbed import buffers
 from testbed.codec import fourbit
@@ -35,6 +36,7 @@ from testbed.training.options import OPTIMIZERS
 
 SMALL, SLICE, LARGE = 2_000, AUTO_BYTES // ELEMENT_BYTES, 1 << 24
 _RATIOS = (0.01, 0.1)
+_MEMBERS = 4
 _OTHER_ELEMENTS = 1 << 23  # of the work between two calls: more than caches hold
 Seconds = dict[str, tuple[float, int]]  # by row: of one call, and its payload's bytes
 Calls = dict[str, list[tuple[float, int]]]
@@ -99,10 +101,10 @@ def _codec(
     child, server = (OnDevice(each, accelerator) if accelerator else each for each in made)
     generator = torch.Generator().manual_seed(0)
     gradients = [torch.split(torch.randn(size * keys, generator=generator) * 1e-2, size) for _ in range(2)]
-    values = torch.split(torch.randn(size * keys, generator=generator), size)
+    values: Sequence[Tensor] = torch.split(torch.randn(size * keys, generator=generator), size)
     if accelerator:
         gradients = [accelerator.to_device(each) for each in gradients]
-        values = accelerator.to_device(values)
+        values = accelerator.to_device(tuple(values))
     for end in (child, server):
         for key, value in enumerate(values):
             end.begin(key, value)
@@ -113,12 +115,20 @@ def _codec(
         pushed = list(enumerate(gradients[number % 2]))
         payloads = _timed(found, child, ENCODE, size, pushed)
         contributions = _timed(found, server, DECODE, size, payloads)
-        # a value is a dense model, or the sum of sparse contributions
-        dense = [(key, values[key] + gradient) for key, gradient in pushed]
+        # a value is a model, which members of a sparse codec change in a few elements, or the sum of contributions
+        if CODECS[kind].sparse:
+            changes = [sum(torch.roll(each, member) for member in range(_MEMBERS)) for _, each in contributions]
+        else:
+            changes = [gradient for _, gradient in pushed]
+        values = [value + change for value, change in zip(values, changes, strict=True)]
         if accelerator:
             accelerator.timed(lambda: None)
         payloads = _timed(
-            found, server, ENCODE_VALUE, size, contributions if options.get("pull") == "sparse-sum" else dense
+            found,
+            server,
+            ENCODE_VALUE,
+            size,
+            contributions if options.get("pull") == "sparse-sum" else list(enumerate(values)),
         )
         _timed(found, child, DECODE_VALUE, size, payloads)
     return {row: (median(seconds for seconds, _ in calls), calls[-1][1]) for row, calls in found.items()}
@@ -204,7 +214,7 @@ def _seconds(repeats: int, function: Callable[[], object]) -> float:
 
 
 @cache
-def _other_numbers() -> torch.Tensor:
+def _other_numbers() -> Tensor:
     return torch.zeros(_OTHER_ELEMENTS)
 
 
