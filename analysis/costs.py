@@ -1,35 +1,45 @@
 """What codecs and optimizers cost on this machine: the rows of a table of costs (``testbed.costs``).
 
-Every row has three numbers. ``call_s`` is measured on a small tensor, ``payload_byte_s`` between two ratios of codecs
-that send a share of the elements, and ``element_s`` is the rest, on a large tensor. One core; the least of some
-repeats, as others' work on the machine only adds. Codecs whose keys are cut by default are measured on a slice.
+A codec's or optimizer's row has three numbers. ``call_s`` is measured on a small tensor, ``payload_byte_s`` between two
+ratios of codecs that send a share of the elements, and ``element_s`` is the rest, on a large tensor. One core; the
+median of some calls, each after other work, as in a run: a small tensor takes several times as long then as when the
+same call is made again at once. Codecs whose keys are cut by default are measured on a slice. Sums and copies have a
+time for each byte that they read. In the kernel of exact runs the rows are what programs need there.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
+from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from testbed import buffers
 from testbed.codec import fourbit
 from testbed.codec.base import Codec
 from testbed.codec.on_device import OnDevice
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
-from testbed.costs import DECODE, DECODE_VALUE, ENCODE, ENCODE_VALUE, Row
+from testbed.costs import COPY, DECODE, DECODE_VALUE, ENCODE, ENCODE_VALUE, SUM, Row
 from testbed.devices.accelerator import CPU, accelerator_of
+from testbed.engine.aggregation import sum_in_order
 from testbed.policy.order.fifo import AUTO_BYTES
 from testbed.policy.shard.slices import ELEMENT_BYTES
+from testbed.realtime.cores import processor_clock
 from testbed.training.optimizers import KeyOptimizer
 from testbed.training.options import OPTIMIZERS
 
 SMALL, SLICE, LARGE = 2_000, AUTO_BYTES // ELEMENT_BYTES, 1 << 24
 _RATIOS = (0.01, 0.1)
+_MEMBERS = 4
+_OTHER_ELEMENTS = 1 << 23  # of the work between two calls: more than caches hold
 Seconds = dict[str, tuple[float, int]]  # by row: of one call, and its payload's bytes
+Calls = dict[str, list[tuple[float, int]]]
 
 
 def measure(large: int = LARGE, repeats: int = 3, device: torch.device = CPU) -> dict[str, Row]:
@@ -40,7 +50,7 @@ def measure(large: int = LARGE, repeats: int = 3, device: torch.device = CPU) ->
     for kind, variant in _variants():
         # what may be cut is cut
         size = min(large, SLICE) if CODECS[kind].dense or CODECS[kind].elementwise else large
-        small = _codec(kind, variant, SMALL, repeats * 10)
+        small = _codec(kind, variant, SMALL, repeats * 3)
         big = _codec(kind, variant, size, repeats, large // size)
         more: Seconds = {}
         if "ratio" in _option_names(kind):
@@ -49,14 +59,13 @@ def measure(large: int = LARGE, repeats: int = 3, device: torch.device = CPU) ->
             rows.setdefault(row, _row(small[row], big[row], more.get(row), size))
     for row, (small_s, large_s) in _optimizers(large, repeats).items():
         rows[row] = Row(small_s, max(0.0, large_s - small_s) / large, 0.0)
-    rows |= _blocks(large, repeats)
-    return rows
+    return rows | _blocks(large, repeats) | _memory(large, repeats)
 
 
 def _on_gpu(large: int, repeats: int, device: torch.device) -> dict[str, Row]:
     rows: dict[str, Row] = {}
     for kind, variant in _variants():
-        small = _codec(kind, variant, SMALL, repeats * 10, device=device)
+        small = _codec(kind, variant, SMALL, repeats * 3, device=device)
         big = _codec(kind, variant, large, repeats, device=device)
         for row in big:
             rows.setdefault(row, _row(small[row], big[row], None, large))
@@ -92,44 +101,55 @@ def _codec(
     child, server = (OnDevice(each, accelerator) if accelerator else each for each in made)
     generator = torch.Generator().manual_seed(0)
     gradients = [torch.split(torch.randn(size * keys, generator=generator) * 1e-2, size) for _ in range(2)]
-    values = torch.split(torch.randn(size * keys, generator=generator), size)
+    values: Sequence[Tensor] = torch.split(torch.randn(size * keys, generator=generator), size)
     if accelerator:
         gradients = [accelerator.to_device(each) for each in gradients]
-        values = accelerator.to_device(values)
+        values = accelerator.to_device(tuple(values))
     for end in (child, server):
         for key, value in enumerate(values):
             end.begin(key, value)
-    found: Seconds = {}
+    found: Calls = {}
     for number in range(repeats + 1):
+        if number == 1:
+            found.clear()  # the first calls took new memory
         pushed = list(enumerate(gradients[number % 2]))
         payloads = _timed(found, child, ENCODE, size, pushed)
         contributions = _timed(found, server, DECODE, size, payloads)
-        # a value is a dense model, or the sum of sparse contributions
-        dense = [(key, values[key] + gradient) for key, gradient in pushed]
+        # a value is a model, which members of a sparse codec change in a few elements, or the sum of contributions
+        if CODECS[kind].sparse:
+            changes = [sum(torch.roll(each, member) for member in range(_MEMBERS)) for _, each in contributions]
+        else:
+            changes = [gradient for _, gradient in pushed]
+        values = [value + change for value, change in zip(values, changes, strict=True)]
         if accelerator:
             accelerator.timed(lambda: None)
         payloads = _timed(
-            found, server, ENCODE_VALUE, size, contributions if options.get("pull") == "sparse-sum" else dense
+            found,
+            server,
+            ENCODE_VALUE,
+            size,
+            contributions if options.get("pull") == "sparse-sum" else list(enumerate(values)),
         )
         _timed(found, child, DECODE_VALUE, size, payloads)
-    return found
+    return {row: (median(seconds for seconds, _ in calls), calls[-1][1]) for row, calls in found.items()}
 
 
 def _timed(
-    found: Seconds, codec: Codec, operation: str, size: int, contents: list[tuple[int, Any]]
+    found: Calls, codec: Codec, operation: str, size: int, contents: list[tuple[int, Any]]
 ) -> list[tuple[int, Any]]:
     """Return what ``operation`` makes of the tensors, or of the payloads, of keys."""
     decodes = operation in (DECODE, DECODE_VALUE)
     method = getattr(codec, operation)
     # of a GPU the wall-clock time until all is done counts, of a core its own time
-    clock = time.perf_counter if isinstance(codec, OnDevice) else time.thread_time
+    clock = time.perf_counter if isinstance(codec, OnDevice) else processor_clock()
+    _other_work()
     begin_s = clock()
     results = [(key, method(key, content, size) if decodes else method(key, content)) for key, content in contents]
     spent_s = (clock() - begin_s) / len(contents)
     cost = codec.cost(operation, size)
     if cost is not None:
         payload = sum(part.nbytes for part in (contents if decodes else results)[0][1])
-        found[cost.row] = min(found.get(cost.row, (spent_s, payload)), (spent_s, payload))
+        found.setdefault(cost.row, []).append((spent_s, payload))
     return results
 
 
@@ -149,21 +169,22 @@ def _optimizers(large: int, repeats: int) -> dict[str, tuple[float, float]]:
         if "momentum" in {field.name for field in fields(OPTIMIZERS[kind])}:
             momenta = [{"momentum": 0.0}, {"momentum": 0.9}]
         for options in momenta:
-            row, small_s = _step(kind, options, SMALL, repeats * 10)
+            row, small_s = _step(kind, options, SMALL, repeats * 3)
             found[row] = small_s, _step(kind, options, large, repeats)[1]
     return found
 
 
 def _step(kind: str, options: dict[str, Any], size: int, repeats: int) -> tuple[str, float]:
     optimizer, gradient = KeyOptimizer(kind, options, torch.randn(size)), torch.randn(size) * 1e-3
-    least_s = float("inf")
-    for _ in range(repeats + 1):
-        begin_s = time.thread_time()
+
+    def step() -> None:
         optimizer.step(gradient)
-        optimizer.value.clone()  # as a server does, which sends it
-        least_s = min(least_s, time.thread_time() - begin_s)
+        buffers.clone(optimizer.value)  # as a server does, which sends it
+
+    step()
+    median_s = _seconds(repeats, step)
     assert optimizer.cost is not None
-    return optimizer.cost.row, least_s
+    return optimizer.cost.row, median_s
 
 
 def _blocks(large: int, repeats: int) -> dict[str, Row]:
@@ -172,27 +193,46 @@ def _blocks(large: int, repeats: int) -> dict[str, Row]:
     def seconds(size: int, times: int) -> tuple[float, float]:
         tensor = torch.randn(size)
         encoded = fourbit.encode(tensor)
-        return _least(times, lambda: fourbit.encode(tensor)), _least(times, lambda: fourbit.decode(*encoded, size))
+        return _seconds(times, lambda: fourbit.encode(tensor)), _seconds(times, lambda: fourbit.decode(*encoded, size))
 
-    small, big = seconds(SMALL, repeats * 10), seconds(large, repeats)
+    small, big = seconds(SMALL, repeats * 3), seconds(large, repeats)
     return {
         f"blocks {operation}": Row(call_s, max(0.0, large_s - call_s) / large, 0.0)
         for operation, call_s, large_s in zip((ENCODE, DECODE), small, big, strict=True)
     }
 
 
-def _least(repeats: int, function: Callable[[], object]) -> float:
-    least_s = float("inf")
+def _seconds(repeats: int, function: Callable[[], object]) -> float:
+    """Return what a call takes after other work, the median of some."""
+    clock, found_s = processor_clock(), []
     for _ in range(repeats):
-        begin_s = time.thread_time()
+        _other_work()
+        begin_s = clock()
         function()
-        least_s = min(least_s, time.thread_time() - begin_s)
-    return least_s
+        found_s.append(clock() - begin_s)
+    return median(found_s)
 
 
-def sum_byte_s() -> float:
-    """Return seconds per byte of contributions that are added up."""
-    from testbed.engine.aggregation import sum_in_order
+@cache
+def _other_numbers() -> Tensor:
+    return torch.zeros(_OTHER_ELEMENTS)
 
-    tensors: list[Tensor] = [torch.randn(LARGE) for _ in range(3)]
-    return _least(3, lambda: sum_in_order(tensors)) / (3 * tensors[0].nbytes)
+
+def _other_work() -> None:
+    _other_numbers().add_(1.0)
+
+
+def _memory(large: int, repeats: int) -> dict[str, Row]:
+    """Return what it takes to add up three contributions, and to copy a tensor."""
+    read_bytes = {SUM: 3 * ELEMENT_BYTES * large, COPY: ELEMENT_BYTES * large}
+
+    def seconds(size: int, times: int) -> dict[str, float]:
+        tensors = [torch.randn(size) for _ in range(3)]
+        sum_in_order(tensors)  # takes the memory that those below use again
+        return {
+            SUM: _seconds(times, lambda: sum_in_order(tensors)),
+            COPY: _seconds(times, lambda: buffers.clone(tensors[0])),
+        }
+
+    small, big = seconds(SMALL, repeats * 3), seconds(large, repeats)
+    return {name: Row(small[name], 0.0, max(0.0, big[name] - small[name]) / read_bytes[name]) for name in small}

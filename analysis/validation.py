@@ -29,6 +29,7 @@ UNDECIDED = (0.5, 1.5)
 class ValidationPoint:
     """One technique at one rate (bit/s) and one-way delay (s), and the mean round in both worlds.
 
+    ``case``: what else differs between points, such as the model; empty: nothing.
     ``fill``: see ``fill_of``.
     ``caveat``: what the emulated run itself says against its times (a busy machine, late packets); empty: nothing.
     ``measured_s``: of the emulated or exact run; of several emulations the mean of ``repeats_s``.
@@ -44,6 +45,7 @@ class ValidationPoint:
     caveat: str = ""
     repeats_s: tuple[float, ...] = ()
     doubt: str = ""
+    case: str = ""
 
     @property
     def error(self) -> float:
@@ -68,7 +70,7 @@ class ValidationPoint:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Absolute errors over all points, and Kendall's tau of the techniques' order, the mean over rates and delays.
+    """Absolute errors over all points, and Kendall's tau of the techniques' order, a mean over cases, rates and delays.
 
     ``tau_resolved``: with times that differ by less than ``RESOLUTION`` as ties.
     """
@@ -107,7 +109,7 @@ def ranking(points: Sequence[ValidationPoint], resolution: float = 0.0) -> float
     frame = pd.DataFrame(points)
     taus = [
         tau_b(group["measured_s"].to_numpy(), group["simulated_s"].to_numpy(), resolution)
-        for _, group in frame.groupby(["rate_bps", "delay_s"])
+        for _, group in frame.groupby(["case", "rate_bps", "delay_s"])
     ]
     known = [tau for tau in taus if tau is not None]
     return sum(known) / len(known) if known else None
@@ -150,20 +152,21 @@ def write_table(points: Sequence[ValidationPoint], path: Path) -> None:
 
 
 def error_map(points: Sequence[ValidationPoint], against: str = "emulated") -> Figure:
-    """One panel per technique: error in per cent over rate and delay; bracketed where the model claims nothing.
+    """One panel per technique and case: error in per cent over rate and delay; in brackets where nothing is claimed.
 
     against  what the simulated rounds are compared with, for the label
     """
-    techniques = list(dict.fromkeys(point.technique for point in points))
-    columns = min(3, len(techniques))
-    rows = -(-len(techniques) // columns)
+    shown = list(dict.fromkeys((point.technique, point.case) for point in points))
+    columns = min(3, len(shown))
+    rows = -(-len(shown) // columns)
     figure = Figure(figsize=(1.2 + 2.9 * columns, 0.9 + 2.5 * rows), layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     rates, delays = sorted({point.rate_bps for point in points}), sorted({point.delay_s for point in points})
-    for axis, technique in zip(panels, techniques, strict=False):
-        image = _panel(axis, [point for point in points if point.technique == technique], rates, delays)
-        axis.set_title(technique)
-    for axis in panels[len(techniques) :]:
+    for axis, (technique, case) in zip(panels, shown, strict=False):
+        of_panel = [point for point in points if (point.technique, point.case) == (technique, case)]
+        image = _panel(axis, of_panel, rates, delays)
+        axis.set_title("\n".join(filter(None, (technique, case))))
+    for axis in panels[len(shown) :]:
         axis.set_visible(False)
     figure.colorbar(image, ax=panels, label=f"simulated against {against} round (%)", shrink=min(0.8, 2 / rows))
     return figure

@@ -15,6 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -97,7 +98,8 @@ def class_of(size_bytes: int) -> int:
 
 def _new_block(size_bytes: int) -> mmap.mmap:
     block = mmap.mmap(-1, size_bytes, flags=_PRIVATE)
-    block.madvise(mmap.MADV_HUGEPAGE)
+    with suppress(OSError):  # a kernel without huge pages, as that of exact runs
+        block.madvise(mmap.MADV_HUGEPAGE)
     return block
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from testbed.costs import CODING, USER_CODE, Cost, Costs, Row, reference_costs
+from testbed.costs import CODING, COPY, USER_CODE, Cost, Costs, Row, reference_costs
 from testbed.plan.model import Plan
 from testbed.plan.pace import Pacer
 from testbed.world import Work
@@ -17,7 +17,8 @@ from testbed.world import Work
 class ComputeModel:
     """Rates and fixed costs of a node's processor. Defaults are calibrated against real runs of this project.
 
-    memory_bytes_per_s   sums are bound by memory bandwidth: ``Work.size_bytes`` divided by this
+    memory_bytes_per_s   sums are bound by memory bandwidth: ``Work.size_bytes`` divided by this, where ``costs`` has no
+                         row for them
     work_overhead_s      of each piece of work that is not a training step
     message_cost_s       from the arrival of a message's last byte until the role has it: wake-up, parsing,
                          verification. A receiver reads its messages one after another.
@@ -32,6 +33,11 @@ class ComputeModel:
     message_cost_s: float = 60e-6
     message_bytes_per_s: float = 3.2e9
     costs: Costs | None = field(default_factory=reference_costs)
+
+    @property
+    def copies_cost(self) -> bool:
+        """Whether copies in memory take time."""
+        return self.costs is not None and COPY in self.costs
 
     def of_plan(self, plan: Plan) -> ComputeModel:
         """Return the model with the costs that the Plan has instead of the reference machine's."""
@@ -48,6 +54,10 @@ class ComputeModel:
             return 0.0
         if work.cost is not None and (self.costs is not None or work.kind in CODING):
             return self._cost_s(work, work.cost, pacer)
+        if work.kind == COPY and not self.copies_cost:
+            return 0.0
+        if self.costs is not None and work.kind in self.costs and work.size_bytes:
+            return self.costs[work.kind].seconds(0, work.size_bytes)
         return self.work_overhead_s + work.size_bytes / self.memory_bytes_per_s
 
     def _cost_s(self, work: Work, cost: Cost, pacer: Pacer) -> float:

@@ -5,6 +5,9 @@ name of the work. A piece of work takes
 
     call + elements · element + payload bytes · payload_byte
 
+The rows ``sum`` and ``copy`` are of work in memory, whose bytes are those that it reads. A table without the first has
+sums take what the world's model says, one without the second has copies take no time.
+
 ``reference_costs.csv`` was measured on the machine of ``docs/measurements/costs.md``; ``testbed calibrate --costs``
 writes a table of the machine that it runs on.
 """
@@ -21,6 +24,7 @@ from testbed.errors import ScenarioError
 from testbed.units import parse_float
 
 ENCODE, DECODE, ENCODE_VALUE, DECODE_VALUE = "encode", "decode", "encode_value", "decode_value"
+SUM, COPY = "sum", "copy"  # rows, and kinds of ``testbed.world.Work``: by the bytes that are read
 CODING = ("encode", "decode")  # kinds of ``testbed.world.Work`` that codecs do
 USER_CODE = "user_code"
 """``Work.kind`` of a script until its next call. It takes no modelled time: the step that it ends in does."""

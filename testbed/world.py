@@ -26,7 +26,7 @@ class Work(msgspec.Struct):
 
     kind        ``step`` (a training step, paced by the node's device), ``sum``, ``optimizer``, ``select`` (of the
                 largest elements), ``load`` (from disk), ``encode`` or ``decode`` (by a codec), ``copy`` (in memory:
-                never recorded, and without modelled time), or ``USER_CODE``
+                without modelled time, and then not recorded, unless the table of costs has it), or ``USER_CODE``
     round       the training round that it belongs to, for the record
     size_bytes  bytes read, for kinds whose time grows with size; of codecs the payload's, which the function may set
     cost        which row of the table of measured costs it is: of codecs

@@ -1,41 +1,66 @@
 """Measure this machine, so that `simulate` can predict what an emulation here will show.
 
 With runs: prints the value of `simulation.host`, and adds all constants to each run's manifest. With `--costs`: writes
-what codecs and optimizers cost here, for `simulation.costs`.
+what codecs, optimizers, sums and copies cost here, for `simulation.costs`; with `--on exact` in the kernel of exact
+runs, whose programs need more of the processor.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import platform
+import sys
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
 from testbed.cli.options import Outcome
 from testbed.display import look
-from testbed.errors import ScenarioError
+from testbed.errors import RunFailed, ScenarioError
 
+_GUEST_BYTES = 6 << 30
 HELP = "measure the simulator's constants of this machine"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="*", metavar="RUN", help="finished runs on: local or emulate")
     parser.add_argument("--costs", type=Path, metavar="FILE.csv", help="measure codecs and optimizers, in two minutes")
+    parser.add_argument(
+        "--on", choices=("local", "exact"), default="local",
+        help="where --costs are measured: here, or in the kernel of exact runs; default: %(default)s",
+    )  # fmt: skip
 
 
-def _measure_costs(path: Path) -> None:
-    import torch
-
-    from analysis.costs import measure, sum_byte_s
-    from testbed.costs import write_costs
+def _measure_costs(path: Path, where: str) -> None:
     from testbed.results import atomic
 
-    torch.set_num_threads(1)
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, PyTorch {torch.__version__}"
-    about = f"{machine}; sums {1e-9 / sum_byte_s():.1f} GB/s"
-    atomic.write_text(path, write_costs(measure(), about))
+    atomic.write_text(path, _table_of_exact_runs() if where == "exact" else _table())
     look.console().print(f"--set 'simulation.costs={{file: {path}}}'", markup=False, soft_wrap=True)
+
+
+def _table() -> str:
+    """Return a table of costs, measured in this process."""
+    import torch
+
+    from analysis.costs import measure
+    from testbed.costs import write_costs
+
+    torch.set_num_threads(1)
+    return write_costs(measure(), f"{platform.machine()}, PyTorch {torch.__version__}")
+
+
+def _table_of_exact_runs() -> str:
+    from emulation.exact.guest_init import RUN_DIRECTORY
+    from testbed.execution import exact
+
+    written = "costs.csv"
+    with tempfile.TemporaryDirectory(prefix="testbed-") as folder:
+        command = [sys.executable, "-P", "-m", "testbed.cli.main", "calibrate", "--costs", f"{RUN_DIRECTORY}/{written}"]
+        printed = exact.run_command(command, Path(folder), _GUEST_BYTES)
+        table = Path(folder) / written
+        if not table.exists():
+            raise RunFailed(f"the kernel of exact runs ended without a table: {printed[-2000:]}")
+        return table.read_text(encoding="utf-8")
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
@@ -45,7 +70,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if not arguments.runs and arguments.costs is None:
         raise ScenarioError("calibrate: name finished runs, or a file to write with --costs FILE.csv")
     if arguments.costs is not None:
-        _measure_costs(arguments.costs)
+        _measure_costs(arguments.costs, arguments.on)
     if not arguments.runs:
         return {"kind": "costs", "file": str(arguments.costs)} if arguments.json else 0
     found = calibrate(load(arguments.runs))

@@ -52,8 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", metavar="VALUE",
                         help="simulation.host of the simulated runs, as `testbed calibrate` prints it")  # fmt: skip
     parser.add_argument(
-        "--set", action="append", default=[], metavar="PATH=VALUE", help="for all runs, on both back ends"
-    )
+        "--set", action="append", default=[], metavar="PATH=V,V",
+        help="for all runs, on both back ends; each of several values makes a grid of its own; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--costs", type=Path, metavar="FILE",
+        help="simulation.costs of the simulated runs: what `testbed calibrate --costs` writes",
+    )  # fmt: skip
+    parser.add_argument("--jobs", type=whole, metavar="N", help="runs at once; default: cores in virtual time, else 1")
     parser.add_argument("--out", type=Path, default=Path("validation"), metavar="DIR", help="default: validation/")
     add_cluster(parser)
 
@@ -63,6 +69,7 @@ class _GridPoint:
     technique: str
     rate: str
     delay: str
+    case: str
     settings: Mapping[str, str]
 
 
@@ -97,20 +104,37 @@ def _points(arguments: argparse.Namespace) -> list[ValidationPoint]:
 
 
 def _places(arguments: argparse.Namespace) -> list[_GridPoint]:
-    from testbed.scenario import techniques
+    from testbed.scenario import sweep, techniques
 
-    rounds = str(arguments.rounds)
-    fixed = {"links[*].rate_trace": "null", "training.rounds": rounds, "training.target_accuracy": "null",
-             "training.evaluate_every": rounds}  # fmt: skip
-    common = techniques.settings_of(arguments.set)
+    rounds, (rate_path, delay_path) = str(arguments.rounds), _paths_of_links(arguments.scenario)
+    fixed = {"training.rounds": rounds, "training.target_accuracy": "null", "training.evaluate_every": rounds}
+    if not rate_path.startswith("generator"):
+        fixed["links[*].rate_trace"] = "null"
+    given = sweep.from_options(arguments.set, (), None)
+    varied = given.varied()
     named = techniques.read_techniques(arguments.techniques) if arguments.techniques else {}
     named |= techniques.from_texts(arguments.technique)
     return [
-        _GridPoint(name, rate, delay, {**fixed, "links[*].rate": rate, "links[*].delay": delay, **common, **own})
+        _GridPoint(name, rate, delay, ", ".join(f"{path.rpartition('.')[2]}={common[path]}" for path in varied),
+                   {**fixed, rate_path: rate, delay_path: delay, **common, **own})
+        for common in given.settings()
         for rate in map(str.strip, arguments.rates.split(","))
         for delay in map(str.strip, arguments.delays.split(","))
         for name, own in (named or {"scenario": {}}).items()
-    ]
+    ]  # fmt: skip
+
+
+def _paths_of_links(scenario: Path) -> tuple[str, str]:
+    """Return the paths of the rate and the delay of all links: of a generator, or of links that are written out."""
+    from testbed.scenario.reading.document import Mapping as Node
+    from testbed.scenario.reading.files import read_document
+    from testbed.scenario.shipped import path_of
+
+    root = read_document(path_of(scenario))
+    topology = root.entries.get("topology") if isinstance(root, Node) else None
+    made = isinstance(topology, Node) and "generator" in topology.entries
+    owner = "generator" if made else "links[*]"
+    return f"{owner}.rate", f"{owner}.delay"
 
 
 def _results(
@@ -123,7 +147,10 @@ def _results(
     from testbed.scenario.sweep import SweepAxis, SweepSettings
 
     before = {"simulation.network": "emulated"} if world == "simulate" else {}
-    after = {"simulation.host": arguments.host} if arguments.host and world == "simulate" else {}
+    after: dict[str, str] = {}
+    if world == "simulate":
+        after |= {"simulation.host": arguments.host} if arguments.host else {}
+        after |= {"simulation.costs": _costs_text(arguments.costs)} if arguments.costs else {}
     settings = ({**before, **place.settings, **after} for place in places)
     wanted = [
         SweepSettings(tuple(SweepAxis((path,), ((value,),)) for path, value in each.items())) for each in settings
@@ -131,11 +158,19 @@ def _results(
     points = [points_of(arguments.scenario, each, world)[0] for each in wanted]
     directory = arguments.out / (f"{world}-{repeat + 1}" if repeat else world)
     job = sweep.SweepJob(directory=directory, scenario=path_of(arguments.scenario), sweep=SweepSettings(),
-                    points=points, cluster=arguments.cluster)  # fmt: skip
+                    points=points, jobs=arguments.jobs, cluster=arguments.cluster)  # fmt: skip
     with progress(job, quiet=arguments.json) as shown:
         rows = sweep.execute(job, shown.take, shown.warn)
     ended = zip(places, points, rows, strict=True)
     return [_result(job, *each, arguments.warm_up) for each in ended]
+
+
+def _costs_text(path: Path) -> str:
+    """Return a table of costs as a value of ``simulation.costs``, wherever its file lies."""
+    from testbed.costs import read_costs
+    from topologies.traces.model import TextFile
+
+    return json.dumps(json.dumps(read_costs(TextFile.read(path).rows, path.name)))
 
 
 def _result(
@@ -153,7 +188,7 @@ def _result(
             result["round_time_s"] = covered_round_time_s(rounds[rounds["round"] >= warm_up])
         return result
     cause = (row["message"].splitlines() or ["no round was completed"])[0]
-    where = f"{place.technique}, {place.rate}, {place.delay}"
+    where = ", ".join(filter(None, (place.technique, place.rate, place.delay, place.case)))
     print(f"{where}: {row['status']}: {cause} ({job.path(point)})", file=sys.stderr)
     return None
 
@@ -173,6 +208,7 @@ def _point(place: _GridPoint, repeats: Sequence[Result | None], simulated: Resul
         place.technique, rate_bps, delay_s, sum(times) / len(times), simulated["round_time_s"],
         fill=fill_of(emulated[0], rate_bps / 8 * 2 * delay_s, simulated["queue_bytes"]),
         caveat="; ".join(dict.fromkeys(causes)), repeats_s=times if len(times) > 1 else (), doubt="; ".join(doubts),
+        case=place.case,
     )  # fmt: skip
 
 
@@ -181,12 +217,13 @@ def _print(points: list[ValidationPoint], found: Agreement, arguments: argparse.
     from analysis.validation import verdict
 
     rows = [
-        (point.technique, f"{point.rate_bps / 1e6:g} Mbit/s", f"{point.delay_s * 1e3:g} ms",
+        (point.technique, point.case, f"{point.rate_bps / 1e6:g} Mbit/s", f"{point.delay_s * 1e3:g} ms",
          look.seconds(point.measured_s), look.seconds(point.simulated_s), f"{point.error:+.1%}", point.why)
         for point in points
     ]  # fmt: skip
     console = look.console()
-    columns = ("technique", ">rate", ">delay", f">{BACK_ENDS[arguments.against].label}", ">simulated", ">error", "")
+    case, against = "case" if any(point.case for point in points) else "", BACK_ENDS[arguments.against].label
+    columns = ("technique", case, ">rate", ">delay", f">{against}", ">simulated", ">error", "")
     console.print(look.table("", *columns, rows=rows))
     valid = [point for point in points if point.valid]
     if valid and len(valid) < len(points):

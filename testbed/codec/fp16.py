@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from testbed import buffers
 from testbed.codec.base import Codec, part
 from testbed.codec.errors import OutsideHalfPrecision, check_finite
 from testbed.codec.options import Fp16Options
@@ -30,7 +31,9 @@ class Fp16Codec(Codec):
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         half = part(parts, torch.float16, size)
-        return torch.empty(size, dtype=torch.float32, device=half.device).copy_(half)
+        if not half.is_cpu:
+            return torch.empty(size, dtype=torch.float32, device=half.device).copy_(half)
+        return buffers.empty((size,), torch.float32).copy_(half)
 
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
         return self.encode(wire_key, value)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from testbed import buffers
+
 ROUNDING = 1e-9  # so that 0.29 of 100 elements are 29, although 0.29·100 is a little less in float64
 
 
@@ -58,8 +60,10 @@ def unpack(parts: tuple[Tensor, ...], size: int, most: int, words: int | None = 
 
 def scatter(indices: Tensor, values: Tensor, size: int) -> Tensor:
     """A dense tensor with ``values`` at ``indices`` and zeros elsewhere."""
-    tensor = torch.zeros(size, device=values.device)
-    return tensor if values.is_meta else tensor.index_copy_(0, indices.long(), values)
+    if values.is_meta:
+        return torch.empty(size, device="meta")
+    tensor = buffers.empty((size,), torch.float32) if values.is_cpu else torch.empty(size, device=values.device)
+    return tensor.zero_().index_copy_(0, indices.long(), values)
 
 
 def _check_filler(filler: Tensor, length: int) -> None:

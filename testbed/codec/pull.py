@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from testbed import buffers
 from testbed.codec import pairs
 from testbed.codec.base import part
 from testbed.codec.context import CodecContext
@@ -158,7 +159,7 @@ class DifferencePull(DensePull):
             raise ValueError(f"differences of key {wire_key} came before its first value")
         if values.is_meta:
             return torch.empty(size, device="meta")
-        value = mirror.index_copy(0, indices.long(), values)  # a new tensor: earlier values stay as they were
+        value = buffers.clone(mirror).index_copy_(0, indices.long(), values)  # earlier values stay as they were
         self._mirrors[wire_key] = value
         return value
 

@@ -48,7 +48,8 @@ class LocalWork(ABC):
 
     async def begin(self, world: World, values: list[Tensor]) -> None:
         """Load the first values, equal at all workers."""
-        await world.compute(copying(values), lambda: self.load(values))
+        work = copying(values if self._optimizer is None else [*values, *values])  # one has a copy of its own
+        await world.compute(work, lambda: self.load(values))
 
     def load(self, values: list[Tensor]) -> None:
         """Continue with these values; an optimizer keeps momentum and moments."""
@@ -136,7 +137,8 @@ class LocalSteps(LocalWork):
         self._since = values
 
     async def run(self, world: World, round_: int, steps: int) -> LocalResult:
-        before = await self._before(world)
+        is_model = self._contribution is Contribution.MODEL  # needs no values from before
+        before = self._optimizer.values() if is_model else await self._before(world)
         results = [await self._step(world, round_) for _ in range(steps)]
         contributions = await world.compute(copying(before), lambda: self._contributions(before))
         return joined_result(dict(enumerate(contributions)), results)
@@ -191,7 +193,7 @@ def optimizer_work(keys: Sequence[Stepped], round_: int) -> Work:
     cost = keys[0].cost if keys else None
     elements = sum(key.value.numel() for key in keys)
     if cost is None:
-        return Work("copy", round_, size_bytes=4 * elements)
+        return Work("copy", round_)  # of nothing: the aggregate itself is the new value
     # Adam, the largest, reads and writes gradient, value and two moments
     return Work("optimizer", round_, size_bytes=4 * 4 * elements, cost=cost, elements=elements)
 

@@ -286,7 +286,10 @@ class Server:
         """Sum the members' contributions; nothing of them is kept while the sum is passed on."""
         taken = self._contributions.take(effect.members, effect.key, effect.round, self._world.now())
         tensors = [contribution.tensor for contribution in taken if contribution.tensor is not None]
-        size_bytes = sum(each.tensor.nbytes * each.copies for each in taken if each.tensor is not None)
+        sizes = [(each.tensor.nbytes, each.copies) for each in taken if each.tensor is not None]
+        size_bytes = sum(nbytes * copies for nbytes, copies in sizes)
+        if sum(copies for _, copies in sizes) == 1:
+            size_bytes = 0  # one contribution is its own sum
         work = Work("sum", effect.round, size_bytes=size_bytes)
         tensor = await self._world.compute(work, lambda: sum_in_order(tensors))
         tensor = await self._rescaled(tensor, effect)

@@ -13,7 +13,7 @@ from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.kvworker import CodecChoice, KVWorker
 from testbed.engine.reply import ReplyControl, Value
 from testbed.state import below, under
-from testbed.world import Future, World
+from testbed.world import Future, Work, World
 
 
 class Upstream(ABC):
@@ -123,7 +123,10 @@ class ParentServers(Upstream):
 
     async def apply(self, total: AggregatedPush) -> Value:
         round_ = self._round_of(total)
-        tensor = total.tensor if self._weight == 1.0 else total.tensor * self._weight
+        tensor = total.tensor
+        if self._weight != 1.0:
+            work = Work("copy", total.round, size_bytes=tensor.nbytes)
+            tensor = await self._world.compute(work, lambda: total.tensor * self._weight)
         await self._store.push(total.key, round_, tensor, total.notes, total.priority, total.wanted)
         return await self._store.value(total.key, round_)
 

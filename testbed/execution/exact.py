@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from testbed.plan.model import Plan
 from testbed.results.progress import Progress
 
 SPIN_LIMIT_S = 60.0  # of processor time without a sign of virtual time
+SYSTEM_CALL_NS = 200  # of a guest without a Plan
 IDLE_LIMIT_S = 30.0  # without any processor time: a guest never waits, its clock jumps to the next timer
 _ALIGNED_S = 60  # longer than any start, however many system calls it makes
 _ABSOLUTE = 1  # TIMER_ABSTIME
@@ -89,18 +90,33 @@ def _environment() -> dict[str, str]:
 
 def start(plan: Plan, directory: Path) -> HostProcess:
     """Start the kernel with the host process in it. Raise ``CapabilityError`` if there is no kernel, or no memory."""
-    from emulation.exact import kernel
     from emulation.sandbox import sandbox_command
 
     # -P: a working directory on the path of modules is listed, and what lies there would reach memory and system calls
     host = sandbox_command([sys.executable, "-P", "-m", "testbed.execution.host", RUN_DIRECTORY], rootless=False)
-    command, outer = exact_command(kernel.require(), _guest(plan), directory, host, _environment())
+    kernel_process = _start_kernel(_guest(plan), directory, host)
+    return HostProcess(kernel_process, partial(lines, kernel_process, directory), partial(close, directory))
+
+
+def run_command(command: Sequence[str], directory: Path, memory_bytes: int) -> str:
+    """Run a command in a guest, in which ``directory`` is ``RUN_DIRECTORY``; return all that it printed.
+
+    No watchdog looks whether virtual time goes on: the command may compute for minutes.
+    """
+    with _start_kernel(Guest(1, SYSTEM_CALL_NS, memory_bytes), directory, command) as kernel_process:
+        kernel_process.wait()
+    return progress_of(directory).read_text() + (directory / "host.log").read_text()
+
+
+def _start_kernel(guest: Guest, directory: Path, command: Sequence[str]) -> subprocess.Popen[str]:
+    from emulation.exact import kernel
+
+    started, outer = exact_command(kernel.require(), guest, directory, command, _environment())
     progress_of(directory).write_bytes(b"")
     with kernel_log(directory).open("wb") as log:
-        kernel_process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, start_new_session=True, env=outer
+        return subprocess.Popen(
+            started, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, start_new_session=True, env=outer
         )
-    return HostProcess(kernel_process, partial(lines, kernel_process, directory), partial(close, directory))
 
 
 def lines(host: subprocess.Popen[str], directory: Path) -> Iterator[str]:

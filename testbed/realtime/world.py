@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.compute_model import ComputeModel
-from testbed.costs import CODING, USER_CODE
+from testbed.costs import CODING, COPY, USER_CODE
 from testbed.errors import WaitTimeout
 from testbed.messages import Message, MessageKind
 from testbed.plan.instant import Instant
@@ -253,7 +253,7 @@ class RealWorld:
         else:
             inline = work.size_bytes <= INLINE_BYTES
             value, real_s = self._processor.timed(function) if inline else await self._processor.run(function)
-            if work.kind == "copy":
+            if work.kind == COPY and (self._cores is None or not self._cores.copies_cost):
                 return value
         modelled_s = await self._cores.spend(work, self.pacer, real_s) if self._cores is not None else 0.0
         self._record_compute(work, start_s, modelled_s, real_s, overrun=False)

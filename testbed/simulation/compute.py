@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from testbed.compute_model import ComputeModel
-from testbed.costs import CODING, USER_CODE
+from testbed.costs import CODING, COPY, USER_CODE
 from testbed.devices.accelerator import Accelerator
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.host import Thread
@@ -37,7 +37,7 @@ class SimulatedProcessor:
 
     async def compute(self, work: Work, function: Callable[[], T]) -> T:
         """Run ``function`` now and return its result after the modelled time of ``work``."""
-        if work.kind == "copy":
+        if work.kind == COPY and (self._node.thread is not None or not self._model.copies_cost):
             return function()
         if work.kind in CODING:
             return await self._code(work, function)

@@ -26,7 +26,7 @@ def without_an_emulation() -> None:
 
     def results(arguments: Namespace, places: Any, world: str, repeat: int = 0) -> Any:
         slow = "{cores: 1, message: 8 ms, stream: 1000 Mbit/s}" if repeat else None
-        bare = Namespace(**{**vars(arguments), "host": slow})
+        bare = Namespace(**{**vars(arguments), "host": slow, "costs": None})
         return real(bare if world == "emulate" else arguments, places, "simulate", repeat)
 
     validate_sim._results = results
@@ -64,6 +64,30 @@ def test_every_technique_at_every_place_in_both_worlds(folder: Path) -> None:
     for row in rows:
         assert float(row["error"]) == pytest.approx(float(row["simulated_s"]) / float(row["measured_s"]) - 1)
     assert (folder / "out/error-map.png").stat().st_size > 10_000
+
+
+def test_each_of_several_values_makes_a_grid_of_its_own(folder: Path) -> None:
+    ran = validate(folder, "--set", "training.model={kind: mlp, hidden: 8},{kind: mlp, hidden: 9}", "--json")
+    assert ran.returncode == 0, ran.stderr
+    points = json.loads(ran.stdout.splitlines()[-1])["points"]
+    cases = {point["case"] for point in points}
+    assert cases == {f"model={{kind: mlp, hidden: {hidden}}}" for hidden in (8, 9)}
+    times = {(point["case"], point["technique"], point["rate_bps"]): point["simulated_s"] for point in points}
+    assert len(times) == 8 and len(set(times.values())) == 8
+
+
+def test_the_simulation_alone_has_the_given_costs_and_a_generators_links_have_the_rates(folder: Path) -> None:
+    links = "links: [{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}]"
+    sites = "data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]"
+    made = SMALL.replace(links, "").replace(sites, "generator: {kind: star, data_centers: 2, workers: 1}")
+    (folder / "made.yaml").write_text(made)
+    (folder / "costs.csv").write_text("# slow\nrow,call_us,element_ns,payload_byte_ns\nfp16 encode,100000,0,0\n")
+    options = ["--rates", "5 Mbit/s", "--delays", "10 ms", "--rounds", "3", "--technique", "half:codec=fp16"]
+    options += ["--costs", str(folder / "costs.csv"), "--out", str(folder / "made"), "--json"]
+    ran = command(["validate-sim", str(folder / "made.yaml"), *options], prepare=without_an_emulation)
+    assert ran.returncode == 0, ran.stderr
+    (point,) = json.loads(ran.stdout.splitlines()[-1])["points"]
+    assert point["simulated_s"] > point["measured_s"] + 0.1
 
 
 def test_what_has_been_run_is_not_run_again(folder: Path) -> None:

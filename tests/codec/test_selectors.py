@@ -86,6 +86,21 @@ def test_what_is_not_finite_is_counted_and_refused(select: Select, name: str, si
     assert error.value.count == 2 or isinstance(select, RandomK)
 
 
+def test_zeros_are_not_partitioned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most differences of values are zero, and numpy's partition is slow among many equal numbers."""
+    sizes, real = [], np.partition
+
+    def partition(numbers: Floats, at: int) -> Floats:
+        sizes.append(numbers.size)
+        return real(numbers, at)
+
+    monkeypatch.setattr(np, "partition", partition)
+    value = np.zeros(50_000, np.float32)
+    value[::50] = np.arange(1, 1001)
+    chosen = SampleAndSweep(0)(Difference(value, np.zeros_like(value)), 500)
+    assert chosen.tolist() == list(range(25_000, 50_000, 50)) and sizes == [1000]
+
+
 @pytest.mark.parametrize("select", [*(make() for make in EXACT.values()), TorchTopk(), PublishedMsTopk(), RandomK()])
 def test_k_must_fit(select: Select) -> None:
     for k in (-1, 11):

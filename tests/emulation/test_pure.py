@@ -8,7 +8,8 @@ import re
 import struct
 import time
 from dataclasses import asdict, fields, replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -16,8 +17,10 @@ from analysis.benchmarks.sample_plans import plan, with_link
 from emulation.commands import address_lines, delay_rules
 from emulation.flood import Flood
 from emulation.layout import lay_out
+from emulation.measurement import BuiltNetwork
 from emulation.monitor import BusyTime
 from emulation.probe import Capabilities
+from emulation.rates import FLOOD_CEILING_BPS, FLOOD_S, least_s
 from emulation.replay import Replay, StartClock, Timeline, timelines_of
 from emulation.settings import settings, window_share
 from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
@@ -258,6 +261,13 @@ def test_a_floods_rate_leaves_the_burst_out() -> None:
     assert each.measured_bps() == pytest.approx(1e6)
     each.stamps_s = each.stamps_s[:6]
     assert each.measured_bps() is None
+
+
+@pytest.mark.parametrize(("back_end", "seconds"), [("emulate", FLOOD_S), ("exact", FLOOD_S / 10)])
+def test_fast_links_are_flooded_shortly_in_virtual_time(back_end: str, seconds: float) -> None:
+    net = cast(BuiltNetwork, SimpleNamespace(plan=replace(plan({}), back_end=back_end)))
+    assert least_s(net, FLOOD_CEILING_BPS * 10) == pytest.approx(seconds)
+    assert least_s(net, FLOOD_CEILING_BPS / 10) == FLOOD_S
 
 
 def test_packets_that_overtake_are_neither_delayed_nor_waited_for(line: Line) -> None:

@@ -32,6 +32,12 @@ MUTATIONS: dict[str, Mutation] = {
     "the compiled sweep forgets the residual": Mutation(
         "testbed.codec.selectors.compiled:feedback_sweep", edit("residual[at] +=", "residual[at] ="), SELECTORS
     ),
+    "zeros are partitioned": Mutation(
+        "testbed.codec.selectors.sources:positions_of_largest", edit("bits[bits >= smallest]", "bits"), SELECTORS
+    ),
+    "decoded tensors keep what was in their memory": Mutation(
+        "testbed.codec.pairs:scatter", edit("tensor.zero_()", "tensor"), ("tests/codec/test_pairs.py",)
+    ),
     "FP16 sends infinities": Mutation("testbed.codec.fp16:_check_range", always(None), GEOMX),
     "2-bit forgets its residual": Mutation(
         "testbed.codec.twobit:TwoBitCodec.encode", edit("if gradient is None", "if True"), GEOMX

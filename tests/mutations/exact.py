@@ -21,6 +21,12 @@ MUTATIONS: dict[str, Mutation] = {
     "measured codecs take modelled time": Mutation(
         "testbed.realtime.cores:Cores.spend", edit("if self.measured:", "if False:"), CORES
     ),
+    "measured copies take no time": Mutation(
+        "testbed.realtime.world:RealWorld.compute", edit("not self._cores.copies_cost", "True"), CORES
+    ),
+    "tensors need huge pages": Mutation(
+        "testbed.buffers:_new_block", edit("suppress(OSError)", "suppress(KeyError)"), ("tests/units/test_buffers.py",)
+    ),
     "measured steps take no time in an exact run": Mutation(
         "testbed.realtime.world:RealWorld._passes_afterwards", always(False), CORES
     ),

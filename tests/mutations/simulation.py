@@ -18,6 +18,15 @@ MUTATIONS: dict[str, Mutation] = {
     "payloads cost nothing": Mutation(
         "testbed.costs:Row.seconds", edit(" + payload_bytes * self.payload_byte_s", ""), COSTS
     ),
+    "rows of sums and copies have no effect": Mutation(
+        "testbed.compute_model:ComputeModel.duration_s", edit("and work.kind in self.costs", "and False"), COSTS
+    ),
+    "copies cost nothing": Mutation(
+        "testbed.simulation.compute:SimulatedProcessor.compute", edit("not self._model.copies_cost", "True"), COSTS
+    ),
+    "one contribution is added up": Mutation(
+        "testbed.engine.server:Server._aggregate", edit("in sizes) == 1", "in sizes) == 0"), COSTS
+    ),
     "codecs work on as many cores as they like": Mutation(
         "testbed.simulation.node:CodingCore.take",
         edit("max(now_s, self.busy_until_s) + work_s", "now_s + work_s"),

@@ -35,6 +35,16 @@ def test_the_file_of_all_techniques_misses_none_that_both_worlds_can_run() -> No
                      "shard": set(SHARDS), "paradigm": both_worlds}  # fmt: skip
 
 
+def test_the_grid_of_codecs_has_all_of_them_in_both_worlds() -> None:
+    folder, found = ROOT / "scenarios/codecs", set()
+    for settings in read_techniques(folder / "techniques.yaml").values():
+        overrides = [f"{path}={value}" for path, value in settings.items()]
+        for back_end in ("simulate", "exact"):
+            scenario = load(folder / "grid.yaml", overrides, on=back_end)
+            found.add(build_plan(scenario, back_end).technique.codec_tier2.kind)
+    assert found == set(CODECS)
+
+
 def test_a_value_reads_as_an_override_would_take_it(tmp_path: Path) -> None:
     file = tmp_path / "some.yaml"
     file.write_text("hfa: {sync: {kind: hfa, k1: 2}, optimizer.at: worker}\nplain: {}\n")

@@ -11,7 +11,7 @@ import torch
 
 from testbed.codec.table import make_codec
 from testbed.compute_model import ComputeModel
-from testbed.costs import COLUMNS, Cost, Row, read_costs, reference_costs, write_costs
+from testbed.costs import COLUMNS, Cost, Costs, Row, read_costs, reference_costs, write_costs
 from testbed.engine import coding
 from testbed.engine.local_work import optimizer_work
 from testbed.errors import ScenarioError
@@ -32,10 +32,10 @@ MODEL = ComputeModel(
 )
 
 
-def play(directory: Path, role: Role, codec_speed: float = 1.0) -> Any:
+def play(directory: Path, role: Role, codec_speed: float = 1.0, costs: Costs | None = None) -> Any:
     plan = tiny_plan([WORKER])
     node = replace(plan.nodes[0], device=replace(plan.nodes[0].device, codec_speed=codec_speed))
-    options = SimulationOptions(compute=MODEL)
+    options = SimulationOptions(compute=MODEL if costs is None else ComputeModel(costs=costs))
     (end,) = simulate(
         replace(plan, nodes=(node,)), lambda plan, node: role, directory, lambda e: None, options
     ).values()
@@ -92,6 +92,38 @@ def test_an_optimizer_step_takes_its_row_at_a_worker_as_at_a_server(tmp_path: Pa
         return world.now() - begin_s
 
     assert play(tmp_path, role) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("row", "seconds"), [({}, [0.0, 0.0]), ({"copy": Row(0.25, 0.0, 1e-6)}, [0.75, 1.5])])
+def test_copies_take_time_where_the_table_has_them_one_after_another(
+    tmp_path: Path, row: dict[str, Row], seconds: list[float]
+) -> None:
+    async def role(world: World) -> list[float]:
+        async def copy() -> float:
+            await world.compute(Work("copy", size_bytes=500_000), lambda: None)
+            return world.now()
+
+        tasks = [world.spawn(copy(), "copy") for _ in range(2)]
+        return [await world.wait(task, "copy") for task in tasks]
+
+    assert play(tmp_path, role, costs=row) == pytest.approx(seconds)
+
+
+def test_sums_take_what_the_table_says_of_their_bytes(tmp_path: Path) -> None:
+    async def role(world: World) -> float:
+        await world.compute(Work("sum", size_bytes=500_000), lambda: None)
+        return world.now()
+
+    assert play(tmp_path, role, costs={"sum": Row(0.25, 0.0, 1e-6)}) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_one_contribution_is_its_own_sum(tmp_path: Path, workers: int) -> None:
+    """Else a data centre with one worker would wait for its memory, in which nothing is added."""
+    found = run(tmp_path, *MODELLED, f"data_centers[*].workers={workers}", "training.rounds=1", "simulation.fold=false")
+    of_servers = [event for event in found.of_kind("compute") if event["work"] == "sum" and "/server" in event["node"]]
+    longest_s = max(event["modelled_s"] for event in of_servers)
+    assert (longest_s > 1e-5) == (workers > 1), longest_s
 
 
 def test_what_sends_a_tensor_as_it_is_costs_nothing() -> None:

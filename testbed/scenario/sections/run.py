@@ -119,9 +119,9 @@ class ExactSection(Section):
     """Virtual time that a system call takes."""
     cpu: Annotated[str, one_of("modelled", "measured", "none")] = "modelled"
     """What computing takes beside device.step_time. modelled: what a simulated run charges for codecs, sums, optimizers
-    and messages (simulation.costs). measured: codecs, sums and optimizers take the time that this machine's processor
-    works on them, and so do steps with device.pace: measured; messages as modelled; no two runs are equal then. none:
-    nothing."""
+    and messages (simulation.costs). measured: codecs, sums, copies and optimizers take the time that this machine's
+    processor works on them, and so do steps with device.pace: measured; messages as modelled; no two runs are equal
+    then. none: nothing."""
 
 
 class Recovery(Section):
