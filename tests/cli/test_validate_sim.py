@@ -67,11 +67,11 @@ def test_every_technique_at_every_place_in_both_worlds(folder: Path) -> None:
 
 
 def test_each_of_several_values_makes_a_grid_of_its_own(folder: Path) -> None:
-    ran = validate(folder, "--set", "training.model={kind: mlp, hidden: 8},{kind: mlp, hidden: 9}", "--json")
+    ran = validate(folder, "--set", "training.model={kind: mlp, hidden: 64},{kind: mlp, hidden: 96}", "--json")
     assert ran.returncode == 0, ran.stderr
     points = json.loads(ran.stdout.splitlines()[-1])["points"]
     cases = {point["case"] for point in points}
-    assert cases == {f"model={{kind: mlp, hidden: {hidden}}}" for hidden in (8, 9)}
+    assert cases == {f"model={{kind: mlp, hidden: {hidden}}}" for hidden in (64, 96)}
     times = {(point["case"], point["technique"], point["rate_bps"]): point["simulated_s"] for point in points}
     assert len(times) == 8 and len(set(times.values())) == 8
 
