@@ -49,7 +49,7 @@ class SimulatedNetwork:
         self._packets: PacketNetwork | None = None
         if plan.simulation.network == "emulated" or plan.simulation.host is not None:
             self.paths.emulate(clock, self.flows)
-            if tcp.loss_based and tcp.slow_start:
+            if tcp.slow_start:
                 self._packets = PacketNetwork(clock, plan, self.paths.links, tcp)
         if tcp.loss_based and tcp.slow_start:
             for link in self.paths.links:

@@ -33,7 +33,11 @@ class CongestionState(Protocol):
     now_s: float
 
     @property
+    def in_flight(self) -> int: ...
+    @property
     def pacing_bytes_per_s(self) -> float: ...
+    @property
+    def paced_for_s(self) -> float: ...
 
 
 class Reno:
@@ -66,10 +70,14 @@ class Reno:
             of.window += self._acknowledged // count
             self._acknowledged %= count
 
-    def reduced(self, of: CongestionState) -> int:
+    def reduced(self, of: CongestionState) -> float:
         """Return the threshold after a loss."""
         self._acknowledged = 0
         return max(of.window // 2, 2)
+
+    def undone(self, of: CongestionState, prior_window: int) -> int:
+        """Return the window after a loss that was none, before which it was ``prior_window``."""
+        return max(of.window, prior_window)
 
     def sampled(self, of: CongestionState, rtt_s: float, acknowledged: int, following: int) -> None:
         """Take note of a round-trip time; see ``RoundTripTimes.observe``."""
@@ -77,8 +85,8 @@ class Reno:
     def timed_out(self, of: CongestionState, following: int) -> None:
         """Begin anew after a retransmission timeout."""
 
-    def resumed(self, now_s: float, idle_s: float) -> None:
-        """Nothing has been sent for ``idle_s``."""
+    def resumed(self, of: CongestionState, now_s: float, idle_s: float) -> None:
+        """Sending begins while nothing is under way, after ``idle_s``."""
 
 
 class Cubic(Reno):
@@ -128,7 +136,7 @@ class Cubic(Reno):
         self._cubic_count = max(count, 2)
         return self._cubic_count
 
-    def reduced(self, of: CongestionState) -> int:
+    def reduced(self, of: CongestionState) -> float:
         self._acknowledged = 0
         self._epoch_s = None
         self._peak = int(of.window * (1 + _BETA) / 2) if of.window < self._peak else of.window
@@ -138,8 +146,8 @@ class Cubic(Reno):
         self._reset()
         self._begin_round(of.now_s, following)
 
-    def resumed(self, now_s: float, idle_s: float) -> None:
-        if self._epoch_s is not None:
+    def resumed(self, of: CongestionState, now_s: float, idle_s: float) -> None:
+        if idle_s and self._epoch_s is not None:
             self._epoch_s = min(self._epoch_s + idle_s, now_s)
 
     def sampled(self, of: CongestionState, rtt_s: float, acknowledged: int, following: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from testbed.simulation.clock import Clock
@@ -22,7 +23,7 @@ from testbed.simulation.tcp_model import TcpModel
 class PacketConnection:
     """One direction between two nodes. ``deliver(item)`` is called when a message has arrived.
 
-    ``there``, ``back``: the ways of segments and of acknowledgements.
+    ``ways``: of segments and of acknowledgements. ``random``: of its congestion control.
     """
 
     __slots__ = (
@@ -34,6 +35,7 @@ class PacketConnection:
         "_limit_bytes",
         "_model",
         "_path",
+        "_random",
         "_ready",
         "_sender",
         "_there",
@@ -45,11 +47,11 @@ class PacketConnection:
     )  # fmt: skip
 
     def __init__(
-        self, clock: Clock, path: SitePath, there: PacketPath, back: PacketPath, model: TcpModel,
+        self, clock: Clock, path: SitePath, ways: tuple[PacketPath, PacketPath], model: TcpModel, random: Random,
         deliver: Callable[[Any], None],
     ) -> None:  # fmt: skip
-        self._clock, self._path, self._there, self._back, self._model = clock, path, there, back, model
-        self._deliver = deliver
+        self._clock, self._path, (self._there, self._back), self._model = clock, path, ways, model
+        self._random, self._deliver = random, deliver
         self.queue = SimulatedSendQueue()  # of messages that have not begun
         self._left_bytes, self._item = 0, None  # of the message that the socket is taking
         self._limit_bytes = model.unsent_limit_bytes or math.inf
@@ -87,7 +89,7 @@ class PacketConnection:
 
     def _on_set_up(self, _: Any) -> None:
         rtt_s = 2 * self._path.delay_s
-        self._sender = TcpSender(self._clock, self._there, self._model, rtt_s)
+        self._sender = TcpSender(self._clock, self._there, self._model, rtt_s, self._random)
         self._sender.connect(TcpReceiver(self._clock, self._back, self._sender.acknowledged, self._deliver, rtt_s))
         self._sender.on_room = self._on_window
         self._ready = True

@@ -18,7 +18,7 @@ class PacketNetwork:
     """``links``: the Plan's WAN links, whose state packets follow; their numbers are those of the Plan's order."""
 
     def __init__(self, clock: Clock, plan: Plan, links: list[WanLink], model: TcpModel) -> None:
-        self._clock, self._model = clock, model
+        self._clock, self._model, self._seed = clock, model, plan.seed
         channels = plan.transport.best_effort_channels
         self._links: list[PacketLink] = []
         for link in links:
@@ -53,7 +53,9 @@ class PacketNetwork:
         there, _ = paths.between(source, target)
         back, _ = paths.between(target, source)
         path = self._path(source, target, there)
-        connection = PacketConnection(self._clock, there, path, self._path(target, source, back), self._model, deliver)
+        random = Random(f"{self._seed}/{source}>{target}")
+        ways = path, self._path(target, source, back)
+        connection = PacketConnection(self._clock, there, ways, self._model, random, deliver)
         self._connections.append(connection)
         return connection, path
 

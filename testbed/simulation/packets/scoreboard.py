@@ -10,6 +10,7 @@ import math
 from collections import deque
 from typing import NamedTuple
 
+from testbed.simulation.packets.delivery_rate import DeliveryRate
 from testbed.simulation.packets.segment import Acknowledgement, TcpSegment
 
 _ROUNDING_S = 1e-9
@@ -33,21 +34,24 @@ class Scoreboard:
     """``first``: the number of the first segment that is not acknowledged. ``following``: of the next new one.
 
     sacked, lost, again  how many are acknowledged beyond a gap, are lost, and of these have been sent again
+    marked               how often one was marked as lost
+    delivery             takes note of what is sent and arrives
     """
 
     __slots__ = (
-        "_beyond", "_latest", "_latest_rtt_s", "_look_from", "_order", "_seen", "_segments", "again", "first",
-        "following", "lost", "sacked",
+        "_beyond", "_latest", "_latest_rtt_s", "_look_from", "_order", "_seen", "_segments", "again", "delivery",
+        "first", "following", "lost", "marked", "sacked",
     )  # fmt: skip
 
-    def __init__(self, beyond: list[int]) -> None:
+    def __init__(self, beyond: list[int], delivery: DeliveryRate | None) -> None:
         self._beyond, self._seen = beyond, 0  # the receiver's list of arrivals beyond gaps, and how much is known of it
         self._segments: dict[int, TcpSegment] = {}
         self._order: deque[tuple[float, TcpSegment]] = deque()  # by the time of sending
         self._latest, self._latest_rtt_s = (-math.inf, -1), 0.0  # of those that have arrived, the one sent last
         self._look_from = 0  # no segment before is to be sent again
         self.first = self.following = 0
-        self.sacked = self.lost = self.again = 0
+        self.sacked = self.lost = self.again = self.marked = 0
+        self.delivery = delivery
 
     @property
     def out(self) -> int:
@@ -69,13 +73,16 @@ class Scoreboard:
         """The last one that was sent for the first time."""
         return self._segments[self.following - 1]
 
-    def add(self, segment: TcpSegment) -> None:
-        """Add a new segment."""
+    def add(self, segment: TcpSegment, now_s: float) -> None:
+        """Add a new segment, which is sent now."""
+        self.sent(segment, now_s)
         self._segments[segment.number] = segment
         self.following += 1
 
     def sent(self, segment: TcpSegment, now_s: float) -> None:
         """Note that a segment is sent now."""
+        if self.delivery is not None:
+            self.delivery.sent(segment, now_s, self.out)
         segment.sent_s = now_s
         self._order.append((now_s, segment))
 
@@ -107,6 +114,8 @@ class Scoreboard:
                 self.sacked -= 1
                 continue
             delivered += 1
+            if self.delivery is not None:
+                self.delivery.arrived(segment)
             self._arrived(segment, now_s, least_rtt_s)
             if number >= following:
                 segment.sacked = True
@@ -158,9 +167,11 @@ class Scoreboard:
         if segment.again:
             segment.again = False
             self.again -= 1
+            self.marked += 1
         elif not segment.lost:
             segment.lost = True
             self.lost += 1
+            self.marked += 1
         self._look_from = min(self._look_from, segment.number)
 
     def none_lost(self) -> None:

@@ -11,6 +11,16 @@ HEADER_BYTES = 66  # of a frame: Ethernet's 14, IP's 20, TCP's 32
 SELECTIVE_BYTES = 12  # of the option that acknowledges one block beyond a gap (RFC 2018)
 
 
+class DeliveryState(NamedTuple):
+    """What ``DeliveryRate`` notes when a segment is sent: how many had been delivered, when the last one of them was,
+    and when the first one was sent of what is under way."""
+
+    delivered: int
+    delivered_s: float
+    first_sent_s: float
+    application_limited: bool
+
+
 class TcpSegment(msgspec.Struct, eq=False):
     """One segment, as its sender keeps it until it is acknowledged.
 
@@ -23,6 +33,7 @@ class TcpSegment(msgspec.Struct, eq=False):
     lost         marked as lost, and not acknowledged
     again        its retransmission is under way
     resent       it has been sent more than once
+    delivery     of whoever measures rates
     """
 
     number: int
@@ -34,6 +45,7 @@ class TcpSegment(msgspec.Struct, eq=False):
     lost: bool = False
     again: bool = False
     resent: bool = False
+    delivery: DeliveryState | None = None
 
 
 class Acknowledgement(NamedTuple):

@@ -47,7 +47,7 @@ class Pair:
         site_path = SitePath("wan", (), 0.0, delay_s=delay_s)
         there = PacketPath(self.clock, (self.there,), lan, 0.0)
         back = PacketPath(self.clock, (self.back,), (PacketPort(1e9), PacketPort(1e9)), 0.0)
-        self.connection = PacketConnection(self.clock, site_path, there, back, model, self._arrived)
+        self.connection = PacketConnection(self.clock, site_path, (there, back), model, Random(1), self._arrived)
 
     def up(self, up: bool, delay_s: float | None = None) -> None:
         for link in (self.there, self.back):
@@ -205,8 +205,8 @@ def test_two_connections_share_a_link_about_evenly() -> None:
     for name in "ab":
         ports = [(PacketPort(1e9), PacketPort(1e9)) for _ in range(2)]
         connection = PacketConnection(
-            clock, SitePath("wan", (), 0.0, delay_s=0.02), PacketPath(clock, (there,), ports[0], 0.0),
-            PacketPath(clock, (back,), ports[1], 0.0), MODEL,
+            clock, SitePath("wan", (), 0.0, delay_s=0.02),
+            (PacketPath(clock, (there,), ports[0], 0.0), PacketPath(clock, (back,), ports[1], 0.0)), MODEL, Random(1),
             lambda message: arrivals.__setitem__(message, clock.now),
         )  # fmt: skip
         clock.at(0.0, lambda _, connection=connection, name=name: connection.send(3_000_000, 0, name))
