@@ -9,9 +9,6 @@ growth      acknowledgements of d bytes add d, but a window of which less than h
             Linux: tcp_is_cwnd_limited). So after idle time a round that sent d bytes makes it max(W, 2d), and one that
             follows a full round W + d. A round that sent less than W although there was more to send is limited by the
             network: no cap until the connection is next idle, and W grows by what is sent
-segments    Linux counts W in segments (tcp_cwnd_test), and sends small ones at once (TCP_NODELAY). So in an emulated
-            network a message of a loss-based algorithm that nothing holds back takes whole segments of W. What the
-            window or pacing holds back is written together, and fills them
 open        a window of a loss-based algorithm grows in slow start beyond C·RTT as well: a burst of d bytes after idle
             time that it lets out at once makes it max(W, 2d), so the next burst may be larger than the queue
 hystart     CUBIC leaves slow start when acknowledgements have come in one train for RTT/2 (Ha and Rhee 2011; Linux'
@@ -134,10 +131,6 @@ class CongestionWindow:
         """Return what may still be sent in this round."""
         return self._round_bytes - (delivered - self._round_base)
 
-    def take(self, size_bytes: float) -> None:
-        """Let so many bytes of the window be used by what is not payload: the rest of a segment that is not full."""
-        self._round_base -= size_bytes
-
     def needs_timer(self) -> bool:
         """Whether a timer for the end of this round has yet to be set; it is taken to be set now."""
         if self._timed_round_s == self.round_end_s:
@@ -233,25 +226,10 @@ class CongestionWindow:
         self._threshold_bytes = self.size_bytes
         self._lost_s = self._epoch_s = now
 
-    def present_bytes(self, now: float, delivered: float) -> float:
-        """Return W as it has grown since it was last set, which an open window does only when it is next needed."""
-        if self._loss:
-            return self.size_bytes
-        if not self.slow_start:
-            return min(self._recovered_bytes(now), self._pipe_bytes)
-        sent_bytes = delivered - self._round_base
-        grown_bytes = sent_bytes / _SLOWEST_GROWTH if self.open else sent_bytes if self.network_limited else 0.0
-        return min(self.size_bytes + grown_bytes, self._pipe_bytes)
-
     def _recover(self, now: float) -> None:
         """Grow to what the time since the last loss allows."""
         if self._loss:
             return
-        self.size_bytes = self._recovered_bytes(now)
-        self.open = self.size_bytes >= self._bdp_bytes
-
-    def _recovered_bytes(self, now: float) -> float:
-        """Return what the time since the last loss allows."""
         model, elapsed_s = self._model, now - self._epoch_s
         segment_bytes, beta = model.segment_bytes, model.window_after_loss
         growth = 3 * (1 - beta) / (1 + beta)  # segments per round; 1 for Reno
@@ -260,7 +238,8 @@ class CongestionWindow:
             flat_bytes = max(self._peak_bytes, self._base_bytes)  # W is two segments at least, which may be above Wm
             flat_s = ((flat_bytes - self._base_bytes) / segment_bytes / _CUBIC) ** (1 / 3)
             size_bytes = max(size_bytes, flat_bytes + _CUBIC * (elapsed_s - flat_s) ** 3 * segment_bytes)
-        return max(self.size_bytes, min(size_bytes, model.window_limit_bytes))
+        self.size_bytes = max(self.size_bytes, min(size_bytes, model.window_limit_bytes))
+        self.open = self.size_bytes >= self._bdp_bytes
 
     def next_round(self, now: float, delivered: float) -> bool:
         """Grow by what the last round has sent, and begin another. Return whether the window has opened."""

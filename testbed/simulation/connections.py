@@ -48,7 +48,7 @@ class SimulatedNetwork:
         self.flows = FlowNetwork(clock, self.paths.capacities(), self.paths.longest, at_once, compile_after)
         self._packets: PacketNetwork | None = None
         if plan.simulation.network == "emulated" or plan.simulation.host is not None:
-            self.paths.emulate(clock, self.flows)
+            self.paths.emulate_ports()
             if tcp.slow_start:
                 self._packets = PacketNetwork(clock, plan, self.paths.links, tcp)
         if tcp.loss_based and tcp.slow_start:
@@ -134,6 +134,6 @@ class SimulatedNetwork:
         group: ConnectionGroup = SINGLE,
     ) -> TcpConnection:  # fmt: skip
         connection = TcpConnection(self._clock, self.flows, path, links, self._tcp, deliver, group)
-        connection.emulated = self.paths.emulated(links)
+        connection.port_buckets = self.paths.port_buckets(links)
         self._monitor.add(connection, path, links)
         return connection

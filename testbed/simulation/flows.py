@@ -102,7 +102,6 @@ class FlowNetwork:
         if compiled:
             self._solver.compile()
         self._capacities = [float(capacity) for capacity in capacities]
-        self._shares = [1.0] * len(capacities)  # of each capacity, that flows may use
         for link, capacity in enumerate(self._capacities):
             self._solver.LF[link * LINK_FLOATS + CAPACITY] = capacity
         self._classes: list[FlowClass] = []
@@ -217,23 +216,10 @@ class FlowNetwork:
             F[at] = cap
             self._touch(flow_class)
 
-    def cap(self, flow_class: FlowClass) -> float:
-        """Return what each flow of the class is limited to, in bytes per second."""
-        return float(self._solver.F[flow_class.base + CAP])
-
     def set_capacity(self, link: int, capacity: float) -> None:
         """Set a link's capacity (bytes per second) from now on."""
         self._capacities[link] = float(capacity)
-        self._capacity_changed(link)
-
-    def set_share(self, link: int, share: float) -> None:
-        """Let flows use this share of a link's capacity from now on."""
-        if self._shares[link] != share:
-            self._shares[link] = share
-            self._capacity_changed(link)
-
-    def _capacity_changed(self, link: int) -> None:
-        self._solver.LF[link * LINK_FLOATS + CAPACITY] = self._capacities[link] * self._shares[link]
+        self._solver.LF[link * LINK_FLOATS + CAPACITY] = self._capacities[link]
         latest = self._latest[link]
         if latest is not None and latest.parked:
             self._unpark(latest)
@@ -244,7 +230,7 @@ class FlowNetwork:
             self._dirty.append(-1 - link)
 
     def capacity(self, link: int) -> float:
-        """Return a link's present capacity, in bytes per second, of which flows may use a share (``set_share``)."""
+        """Return a link's present capacity, in bytes per second."""
         return self._capacities[link]
 
     def delivered_bytes(self, flow_class: FlowClass) -> float:

@@ -12,14 +12,10 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from testbed.ids import link_name
 from testbed.plan.effects import LinkState
 from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
-from testbed.simulation.clock import Clock
 from testbed.simulation.drop_tail import DropTailQueue
-from testbed.simulation.emulated_link import EmulatedLink, EmulatedPath, PortBucket, depth_bytes
-from testbed.simulation.flows import FlowNetwork
-from testbed.simulation.two_way_traffic import LinkTraffic, TwoWayTraffic
+from testbed.simulation.port_bucket import PortBucket
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,37 +81,20 @@ class PathTable:
         self._sites = {site.name: site for site in plan.network.sites}
         self._place = {node.name: (i, self._sites[node.data_center]) for i, node in enumerate(plan.nodes)}
         self._between: dict[tuple[str, str], SitePath] = {}
-        self._emulated: dict[int, EmulatedLink] = {}  # by number
-        self._port_buckets: dict[int, PortBucket] = {}  # likewise
+        self._port_buckets: dict[int, PortBucket] = {}  # by number of the port's link
         self._has_outages = False
         self._node_bytes_per_s = node_bytes_per_s
         self.longest = 2 + max((len(route) for route in plan.network.routes.values()), default=0)
 
-    def emulate(self, clock: Clock, network: FlowNetwork) -> None:
-        """Add the effects of emulation; see ``emulated_link``."""
-        for link in self.links:
-            back = self._by_name.get(link_name(link.plan.target, link.plan.source))
-            if back is None:
-                self._emulated[link.number] = EmulatedLink(link, self.goodput)
-            elif back.number > link.number:
-                directions = self._direction(link), self._direction(back)
-                traffic = TwoWayTraffic(clock, network, directions)
-                for each, direction in zip((link, back), directions, strict=True):
-                    self._emulated[each.number] = EmulatedLink(each, self.goodput, traffic, direction)
+    def emulate_ports(self) -> None:
+        """Let ports have token buckets from now on, as those of an emulated network have."""
         for i, site in self._place.values():
             for number in (len(self.links) + 2 * i, len(self.links) + 2 * i + 1):
                 self._port_buckets[number] = PortBucket(site.lan_rate_bps, self.goodput)
 
-    def emulated(self, links: Collection[int]) -> EmulatedPath | None:
-        """Return what messages over these links meet, if the network is emulated."""
-        if not self._port_buckets:
-            return None
-        ports = tuple(self._port_buckets[number] for number in links if number in self._port_buckets)
-        return EmulatedPath(ports, tuple(self._emulated[number] for number in links if number in self._emulated))
-
-    def _direction(self, link: WanLink) -> LinkTraffic:
-        bucket_bytes = depth_bytes(link.rate_bps) * self.goodput
-        return LinkTraffic(link.number, link.plan.queue_bytes * self.goodput, bucket_bytes)
+    def port_buckets(self, links: Collection[int]) -> tuple[PortBucket, ...]:
+        """Return those that messages over these links meet; none if the network is not emulated."""
+        return tuple(self._port_buckets[number] for number in links if number in self._port_buckets)
 
     def capacities(self) -> list[float]:
         """Return the capacity of every link at the start, in payload bytes per second."""

@@ -19,15 +19,15 @@ outage          a sender into a path that is down finds it up again at its next 
 loss p          r <= sqrt(3/2)·MSS / (RTT·sqrt(p)) for Reno (Mathis et al. 1997); CUBIC the larger of that and RFC
                 9438's; BBR r <= C·(1 - p): ``tcp_model``
 sharing         a connection's weight is RTT^-γ, γ by algorithm: ``tcp_model``
-emulated link   with BBR, token bucket (``emulated_link``), and acknowledgements behind data (``two_way_traffic``);
-                others are packets there (``packets``)
+emulated LAN    a token bucket at each node's port (``port_bucket``); between data centres, an emulated network is
+                simulated by packets, not here (``packets``)
 
 Valid where bytes per transfer >= 16·C·RTT, or alone on the path; for CUBIC and Reno with queues of at least one
 bandwidth-delay product and similar RTTs (``validity``). Alone on an emulated path, warm transfers of 0.2 to 400 C·RTT
 took the predicted time within 7 % with CUBIC (median 0.9 %), those of 0.02 to 400 C·RTT within 8 % with BBR (median
 0.8 %), and messages of 0.5 to 80 KB within 6 % with both (``testbed figure transfers``).
 
-Not modelled: delayed acknowledgements; acknowledgements' bandwidth outside emulated networks; retransmissions that are
+Not modelled: delayed acknowledgements; acknowledgements' bandwidth; retransmissions that are
 lost again; queueing delay of small messages behind other connections; losses of a connection that sends on and on with
 a window that fills the path (which is then taken to be used fully, as with queues of half a bandwidth-delay product).
 """
@@ -41,14 +41,13 @@ from typing import Any
 
 from testbed.simulation.clock import Clock
 from testbed.simulation.congestion_window import BurstRepair, CongestionWindow, repair_of
-from testbed.simulation.emulated_link import EmulatedPath
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.outage import SenderOutage, Timers, smoothed_queueing_s
 from testbed.simulation.pacing import Pacing, Pipe
 from testbed.simulation.paths import SitePath, WanLink
+from testbed.simulation.port_bucket import PortBucket
 from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
 from testbed.simulation.tcp_model import TcpModel
-from testbed.simulation.two_way_traffic import Flight
 
 _STALLED_BYTES_PER_S = 1e-6  # while waiting for a retransmission; not 0, so that every flow has an end
 _SHORT_RTT_S = 1e-3  # a window fills such a path (inside a LAN) within a few milliseconds, once; it is not modelled
@@ -103,11 +102,11 @@ class TcpConnection:
 
     __slots__ = (
         "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_burst_window", "_bursts", "_clock",
-        "_copies", "_deliver", "_entered", "_idle_since_s", "_item", "_limit", "_links", "_loss",
-        "_lost_s", "_model", "_network", "_on_sent_callback", "_outage", "_pacing", "_path", "_pipe",
-        "_private_capacity", "_queues", "_ready", "_recovering", "_sending", "_sent_bytes",
-        "_smoothed_queueing_s", "_used", "_waiting_share", "_window", "_written_bytes", "_written_s", "emulated",
-        "flow", "largest_burst_bytes", "on_idle", "on_room", "queue", "rtt_s", "unlimited", "weight",
+        "_copies", "_deliver", "_entered", "_idle_since_s", "_item", "_limit", "_links", "_loss", "_lost_s", "_model",
+        "_network", "_on_sent_callback", "_outage", "_pacing", "_path", "_pipe", "_private_capacity", "_queues",
+        "_ready", "_recovering", "_sending", "_sent_bytes", "_smoothed_queueing_s", "_used", "_waiting_share",
+        "_window", "flow", "largest_burst_bytes", "on_idle", "on_room", "port_buckets", "queue", "rtt_s", "unlimited",
+        "weight",
     )  # fmt: skip
 
     def __init__(
@@ -126,10 +125,9 @@ class TcpConnection:
         self._burst_bytes = self.largest_burst_bytes = 0.0  # a burst lasts from idle to idle
         self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
         self.on_idle: Callable[[], None] | None = None  # called when nothing is left to send
-        self.emulated: EmulatedPath | None = None  # in an emulated network
+        self.port_buckets: tuple[PortBucket, ...] = ()  # in an emulated network
         self._arrival_s = 0.0  # of the last message: TCP keeps the order even when a trace shortens the path
         self._idle_since_s = 0.0
-        self._written_s, self._written_bytes = -math.inf, 0.0  # an instant, and what was to be sent at it
         self._burst_begin_s = -math.inf  # of this burst
         self._burst_base = self._burst_window = 0.0  # likewise: what was delivered before, and the window
         self._pacing = None if model.loss_based else Pacing(model.segment_bytes)
@@ -172,36 +170,17 @@ class TcpConnection:
         """Queue a message. ``on_start()`` is called when its first byte leaves."""
         if not self._used:
             self._set_up()
-        at_once = self.emulated is not None and self._leaves_at_once()
         if self._ready and not self._sending and not self.queue.length:
             self._begin(size_bytes, item, on_start)
         else:
             if self._sending and self.queue.overtakes(priority):
                 self.queue.take(self._taken_bytes() - self._network.left_bytes(self.flow))
             self.queue.push(size_bytes, priority, item, on_start)
-        if at_once:
-            self._count_segments(size_bytes)
         if self._ready and not self._window.open and not self._window.network_limited:
             self._window.more_to_send(self._clock.now)
             self._update_cap()
         if self._entered and self._clock.now < self._burst_begin_s + self.rtt_s:
             self._enter_queues()  # it sends more in its first round
-
-    def _leaves_at_once(self) -> bool:
-        """Whether nothing holds back what is sent now: neither pacing nor the window, which has room for all before."""
-        if self._pacing is not None or self.unlimited or not self._ready:
-            return False
-        if self._window.open or not self.busy:
-            return True
-        waiting_bytes = self.queue.size_bytes + self._network.left_bytes(self.flow)
-        return waiting_bytes < self._window.left_bytes(self._delivered_bytes())
-
-    def _count_segments(self, size_bytes: float) -> None:
-        """Let a message that leaves at once take whole segments of the window, with the others of this instant."""
-        now, segment_bytes = self._clock.now, self._model.segment_bytes
-        before_bytes = self._written_bytes if self._written_s == now else 0.0
-        self._written_s, self._written_bytes = now, before_bytes + size_bytes
-        self._window.take(-self._written_bytes % segment_bytes - -before_bytes % segment_bytes)
 
     def _taken_bytes(self) -> float:
         """Return how much of what is to be sent the kernel has taken at most."""
@@ -334,7 +313,7 @@ class TcpConnection:
         self._sending, self._sent_bytes, self._item = True, size_bytes, item
         if not (path.up and path.acknowledged):
             self._miss(now, self._smoothed_queueing_s, under_way=False)
-        at_once_bytes = self._enter_emulated(self.emulated, size_bytes) if self.emulated else 0.0
+        at_once_bytes = min((bucket.enter(now, size_bytes) for bucket in self.port_buckets), default=0.0)
         self._network.start(self.flow, size_bytes, self._on_sent_callback, self._copies, at_once_bytes)
         if pacing is not None and self._window.open and not self.unlimited:
             self._overflow(pacing, size_bytes)
@@ -413,36 +392,8 @@ class TcpConnection:
         self._recovering = False
         self._cap(self._limit)
 
-    def _enter_emulated(self, path: EmulatedPath, size_bytes: float) -> float:
-        """Enter the emulated path with a message; see ``EmulatedPath.enter``."""
-        now = self._clock.now
-        if not self._window.open and now >= self._window.round_end_s:
-            self._next_round(self._delivered_bytes())  # so that what passes at once belongs to this round
-        return path.enter(self, now, size_bytes)
-
-    def flight(self, since_s: float) -> Flight:
-        """See ``two_way_traffic``: acknowledgements of what had passed by ``since_s`` have come.
-
-        A window that nothing limits, and BBR's, wait for no single acknowledgement.
-        """
-        now = self._clock.now
-        left_bytes = window_bytes = self.queue.size_bytes + self._network.left_bytes(self.flow)
-        passed_bytes = 0.0
-        if self._pacing is None and not self.unlimited:
-            delivered = self._delivered_bytes()
-            window_bytes = self._window.present_bytes(now, delivered)
-            lately_s = min(self.rtt_s / 2, now - since_s)
-            passed_bytes = min(delivered - self._burst_base, self._network.rate(self.flow) * lately_s)
-        free_bytes = min(left_bytes, max(0.0, window_bytes - passed_bytes))
-        queued_bytes = min(left_bytes, max(0.0, window_bytes - 2 * passed_bytes))
-        copies = self._copies
-        cap = copies * self._network.cap(self.flow)
-        return Flight(copies * queued_bytes, copies * free_bytes, copies * (left_bytes - free_bytes), cap, self.rtt_s)
-
     def _on_sent(self) -> None:
         item, self._item, self._sending = self._item, None, False
-        if self.emulated:
-            self.emulated.leave(self, self._clock.now)
         self._burst_bytes += self._sent_bytes
         now = self._idle_since_s = self._clock.now
         arrival_s = now + self._path.delay_s

@@ -6,13 +6,13 @@ from tests.mutations.mutation import Mutation, always, edit, instead
 
 TCP, HOST = ("tests/simulation/test_tcp.py",), ("tests/simulation/test_host.py",)
 FLOWS, BEST = ("tests/simulation/test_flows.py",), ("tests/simulation/test_best_effort.py",)
-EMULATED = ("tests/simulation/test_emulated_link.py",)
-TWO_WAY = ("tests/simulation/test_two_way_traffic.py",)
+PORT = ("tests/simulation/test_port_bucket.py",)
 VALIDITY, FOLD = ("tests/simulation/test_validity.py",), ("tests/simulation/test_fold.py",)
 COSTS = ("tests/simulation/test_costs.py",)
 INBOX = ("tests/simulation/test_inbox.py",)
 DROP_TAIL = ("tests/simulation/test_drop_tail.py",)
 PACKETS = tuple(f"tests/simulation/packets/test_{name}.py" for name in ("link", "receiver", "connection"))
+BBR = ("tests/simulation/packets/test_bbr.py",)
 MUTATIONS: dict[str, Mutation] = {
     "codecs cost nothing": Mutation("testbed.compute_model:ComputeModel._cost_s", always(0.0), COSTS),
     "payloads cost nothing": Mutation(
@@ -57,14 +57,6 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if model.slow_start_after_idle:", "if False:"),
         TCP,
     ),
-    "windows count bytes of messages that leave at once": Mutation(
-        "testbed.simulation.congestion_window:CongestionWindow.take", always(None), TCP
-    ),
-    "messages that are written together take segments of their own": Mutation(
-        "testbed.simulation.tcp:TcpConnection._count_segments",
-        edit("self._written_bytes if self._written_s == now else 0.0", "0.0"),
-        TCP,
-    ),
     "messages ignore their priority": Mutation(
         "testbed.simulation.send_queue:SimulatedSendQueue.push", edit("(-priority, ", "(0, "), TCP
     ),
@@ -83,18 +75,6 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.host:HostModel._dispatch", edit("self._idle_cores -= 1", "pass"), HOST
     ),
     "packets cost a machine nothing": Mutation("testbed.simulation.host:HostModel.forwarding_s", always(0.0), HOST),
-    "acknowledgements are free": Mutation(
-        "testbed.simulation.two_way_traffic:ACKNOWLEDGEMENT_SHARE", instead(0.0), TWO_WAY
-    ),
-    "acknowledgements never wait behind data": Mutation(
-        "testbed.simulation.two_way_traffic:TwoWayTraffic._hold", always(None), TWO_WAY
-    ),
-    "windows that open send what they may at the link's rate": Mutation(
-        "testbed.simulation.two_way_traffic:TwoWayTraffic._hold", edit("min(capacity, flight.cap)", "capacity"), TWO_WAY
-    ),
-    "windows that meet are taken as they were when they met": Mutation(
-        "testbed.simulation.two_way_traffic:TwoWayTraffic._on_timer", always(None), TWO_WAY
-    ),
     "best effort loses nothing": Mutation(
         "testbed.simulation.best_effort:FlowCarrier._on_served", edit("self._path.loss <= 0", "True"), BEST
     ),
@@ -104,14 +84,8 @@ MUTATIONS: dict[str, Mutation] = {
     "best effort is not paced": Mutation(
         "testbed.simulation.best_effort:BestEffort._pump", edit("self._clock.now < self._free_s", "False"), BEST
     ),
-    "a token bucket is always full": Mutation(
-        "testbed.simulation.emulated_link:TokenBucket.enter", edit("self._tokens -= passed", "pass"), EMULATED
-    ),
     "a port passes all at once": Mutation(
-        "testbed.simulation.emulated_link:PortBucket.enter", edit("self._tokens -= size_bytes", "pass"), EMULATED
-    ),
-    "ports hold nothing back": Mutation(
-        "testbed.simulation.emulated_link:EmulatedPath.enter", edit("in self.ports", "in ()"), EMULATED
+        "testbed.simulation.port_bucket:PortBucket.enter", edit("self._tokens_bytes -= size_bytes", "pass"), PORT
     ),
     "short transfers are believed": Mutation("testbed.simulation.validity:LONG_FLOW", instead(0.0), VALIDITY),
     "a queue takes every burst": Mutation(
@@ -121,7 +95,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.drop_tail:DropTailQueue._settle", edit("room_bytes -= sum", "sum"), DROP_TAIL
     ),
     "a window opens at once after a loss": Mutation(
-        "testbed.simulation.congestion_window:CongestionWindow._recovered_bytes",
+        "testbed.simulation.congestion_window:CongestionWindow._recover",
         edit("max(self.size_bytes, min", "max(2 * self._peak_bytes, min"),
         ("tests/simulation/test_congestion_window.py",),
     ),
@@ -229,4 +203,26 @@ MUTATIONS: dict[str, Mutation] = {
     "the socket takes all that there is": Mutation(
         "testbed.simulation.packets.connection:PacketConnection._fill", edit("self._limit_bytes", "10**12"), PACKETS
     ),
+    "rate samples ignore how long segments took to be sent": Mutation(
+        "testbed.simulation.packets.delivery_rate:DeliveryRate.sample",
+        edit("max(self._send_s, now_s - state.delivered_s)", "self._send_s"),
+        BBR,
+    ),
+    "a program that pauses slows BBR down": Mutation(
+        "testbed.simulation.packets.delivery_rate:DeliveryRate.limit", always(None), BBR
+    ),
+    "BBR's bursts follow one another at once": Mutation(
+        "testbed.simulation.packets.sender:TcpSender._is_paced", always(False), BBR
+    ),
+    "BBR never sees the path full": Mutation(
+        "testbed.simulation.packets.bbr:Bbr._look_for_full_path", always(None), BBR
+    ),
+    "BBR does not drain its queue": Mutation("testbed.simulation.packets.bbr:_DRAIN_GAIN", instead(1.0), BBR),
+    "BBR never looks for the least round-trip time": Mutation(
+        "testbed.simulation.packets.bbr:_RTT_KEPT_S", instead(1e9), BBR
+    ),
+    "a loss takes from BBR's window for ever": Mutation(
+        "testbed.simulation.packets.bbr:Bbr._set_window", edit("max(window, self._prior_window)", "window"), BBR
+    ),
+    "BBR takes no notice of a policer": Mutation("testbed.simulation.packets.bbr:Policer._end", always(None), BBR),
 }

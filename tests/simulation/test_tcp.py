@@ -8,12 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from testbed.plan.model import LinkPlan, TransportPlan
+from testbed.plan.model import TransportPlan
 from testbed.simulation.clock import Clock
-from testbed.simulation.emulated_link import EmulatedLink, EmulatedPath
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.outage import smoothed_queueing_s
-from testbed.simulation.paths import SitePath, WanLink
+from testbed.simulation.paths import SitePath
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 
@@ -153,43 +152,6 @@ def test_bbr_spreads_a_burst_shorter_than_the_path() -> None:
         model = TcpModel(setup_round_trips=0, congestion_control=control, initial_window_bytes=20_000)
         wire.connect(model).send(10_000, 0, "m")
         assert wire.times() == pytest.approx([0.05 + takes_s], rel=EXACT)
-
-
-def with_bucket(connection: TcpConnection, rate_bps: float = 20e6) -> TcpConnection:
-    """Give the connection the bucket of an emulated link: of 20 Mbit/s, 11 514 bytes; 4542 at least."""
-    plan = LinkPlan(name="a>b", source="a", target="b", rate_bps=rate_bps, delay_s=0.03, queue_bytes=100_000)
-    link = EmulatedLink(WanLink(number=0, plan=plan, rate_bps=rate_bps, delay_s=0.03), 1.0)
-    connection.emulated = EmulatedPath((), (link,))
-    return connection
-
-
-def test_the_window_holds_for_what_passes_the_bucket_too() -> None:
-    """24 kB need two windows, of 10 segments and more, although the link itself has to carry but 12."""
-    wire = Wire([20e6 / 8], 0.03)
-    with_bucket(wire.connect(TcpModel(setup_round_trips=0))).send(24_000, 0, "m")
-    assert wire.times()[0] > 0.03 + 0.06
-
-
-@pytest.mark.parametrize(
-    ("control", "apart_s", "waits"), [("cubic", 1e-4, True), ("cubic", 0.0, False), ("bbr", 1e-4, False)]
-)
-def test_a_message_takes_whole_segments_of_the_window(control: str, apart_s: float, waits: bool) -> None:
-    """Eleven of 1000 bytes do not fit a cold window of ten segments, unless they are written together, or paced."""
-    wire = Wire([1e9], 0.03)
-    connection = with_bucket(wire.connect(TcpModel(setup_round_trips=0, congestion_control=control)), 1e3)
-    for i in range(11):
-        wire.clock.at(i * apart_s, lambda _: connection.send(1000, 0, "m"))
-    times = wire.times()
-    assert times[9] < 0.06
-    assert times[10] == pytest.approx(0.03 + 0.06, abs=1e-5) if waits else times[10] < 0.06
-
-
-def test_what_the_bucket_of_an_emulated_link_holds_passes_at_once_and_is_counted() -> None:
-    wire = Wire([20e6 / 8], 0.03)
-    connection = with_bucket(wire.connect(WARM))
-    connection.send(111_514, 0, "m")
-    assert wire.times() == pytest.approx([0.03 + 100_000 / (20e6 / 8)], rel=1e-6)
-    assert connection.carried_bytes == pytest.approx(111_514)
 
 
 def test_a_window_limit_caps_the_rate() -> None:

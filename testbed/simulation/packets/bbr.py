@@ -78,7 +78,7 @@ class Bbr:
         self._prior_window, self._in_recovery, self._conserves = 0, False, False
         self._epoch_s, self._epoch_segments = now_s, 0
         self._extra, self._extra_rounds = [0.0, 0.0], 0
-        self._policer = _Policer(self.delivery)
+        self._policer = Policer(self.delivery)
         self.pacing_bytes_per_s = self._paced(window / rtt_s, _HIGH_GAIN)
 
     @staticmethod
@@ -300,7 +300,7 @@ class Bbr:
         return max(window, _LEAST_WINDOW)
 
 
-class _Policer:
+class Policer:
     """Finds out whether a policer drops what is above some rate. ``rate``: that one; 0: there is none."""
 
     __slots__ = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -13,57 +12,11 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.packets.connection import PacketConnection
 from testbed.simulation.packets.link import PacketLink, PacketPath, PacketPort
 from testbed.simulation.packets.segment import SEGMENT_BYTES
-from testbed.simulation.packets.sender import TcpSender
 from testbed.simulation.paths import SitePath
 from testbed.simulation.tcp_model import TcpModel
+from tests.simulation.packets.pair import MODEL, Pair
 
-MODEL = TcpModel(unsent_limit_bytes=131_072)
 FRAME_HEADERS_BYTES = 121  # of a value of one key, in what travels
-
-
-class Pair:
-    """Two nodes, a link there and back, and a connection over it; ``lose`` names frames there that are lost."""
-
-    def __init__(
-        self, rate_bps: float, delay_s: float, queue_bytes: int, model: TcpModel = MODEL,
-        lose: Callable[[int], bool] = lambda number: False,
-    ) -> None:  # fmt: skip
-        self.clock, self.arrivals = Clock(), dict[Any, float]()
-        self.there = PacketLink(self.clock, queue_bytes, Random(1))
-        self.back = PacketLink(self.clock, queue_bytes, Random(1))
-        self.rate_bps, self.delay_s = rate_bps, delay_s
-        self.up(True)
-        self.sent = 0
-        send = self.there._send
-
-        def counted(packet: Any) -> None:
-            self.sent += 1
-            if not lose(self.sent):
-                send(packet)
-
-        self._lossy = type("Lossy", (PacketLink,), {"__slots__": (), "_send": lambda _, packet: counted(packet)})
-        self.there.__class__ = self._lossy
-        lan = PacketPort(1e9), PacketPort(1e9)
-        site_path = SitePath("wan", (), 0.0, delay_s=delay_s)
-        there = PacketPath(self.clock, (self.there,), lan, 0.0)
-        back = PacketPath(self.clock, (self.back,), (PacketPort(1e9), PacketPort(1e9)), 0.0)
-        self.connection = PacketConnection(self.clock, site_path, (there, back), model, Random(1), self._arrived)
-
-    def up(self, up: bool, delay_s: float | None = None) -> None:
-        for link in (self.there, self.back):
-            link.change(self.rate_bps if up else 0.0, self.delay_s if delay_s is None else delay_s, 0.0)
-
-    def _arrived(self, message: Any) -> None:
-        assert message not in self.arrivals
-        self.arrivals[message] = self.clock.now
-
-    def send(self, at_s: float, *sizes: tuple[Any, int]) -> None:
-        for name, size_bytes in sizes:
-            self.clock.at(at_s, lambda _, name=name, size=size_bytes: self.connection.send(size, 0, name))
-
-    @property
-    def sender(self) -> TcpSender:
-        return self.connection._sender
 
 
 def test_first_values_take_what_they_take_with_a_real_kernel() -> None:
