@@ -7,7 +7,7 @@ import math
 _UNPACED_SEGMENTS = 10  # of a connection, as without pacing
 
 
-class Pacer:
+class BurstPacer:
     """``next_s``: when the next burst may leave."""
 
     __slots__ = ("_segments", "next_s")

@@ -33,7 +33,7 @@ class TcpSegment(msgspec.Struct, eq=False):
     lost         marked as lost, and not acknowledged
     again        its retransmission is under way
     resent       it has been sent more than once
-    delivery     of whoever measures rates
+    delivery     noted by ``DeliveryRate``
     """
 
     number: int

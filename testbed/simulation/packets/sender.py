@@ -27,7 +27,7 @@ from testbed.simulation.packets.bbr import Bbr
 from testbed.simulation.packets.congestion import Cubic, Reno
 from testbed.simulation.packets.delivery_rate import Acknowledged
 from testbed.simulation.packets.link import PacketPath
-from testbed.simulation.packets.pacer import Pacer
+from testbed.simulation.packets.pacer import BurstPacer
 from testbed.simulation.packets.receiver import TcpReceiver
 from testbed.simulation.packets.scoreboard import Scoreboard
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, Acknowledgement, TcpSegment
@@ -85,7 +85,7 @@ class TcpSender:
         self._limited, self._most_out, self._limited_until = False, 0, 0
         self._window_used, self._window_used_s = 0, clock.now
         self._timer_s = self._reordering_at_s = self._wakes_s = math.inf
-        self._pacer = Pacer()
+        self._pacer = BurstPacer()
         self._waits_for_host = self._waits_for_pacer = False
         self.on_room: Callable[[], None] = self.push
 
