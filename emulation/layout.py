@@ -19,8 +19,6 @@ WAN_ADDRESSES = ipaddress.IPv4Network("198.18.0.0/15")  # set aside for network 
 WAN_PREFIX_BITS = 30  # of the subnet of a WAN link: two addresses
 WIRES = "wires"
 BRIDGE = "br0"
-# A LAN's cables and switch have a delay of some 0.05 ms. Planned delays below this floor are left to them.
-LAN_DELAY_FLOOR_S = 0.5e-3
 LAN_QUEUE_BYTES = 524_288
 Bridge = tuple[str, str, tuple[str, ...]]
 
@@ -149,7 +147,7 @@ def lay_out(plan: Plan, *, wires: bool) -> Layout:
         hosts.update(members)
         bridges.append((_switch(site), BRIDGE, tuple(cable.b.interface for cable in cables)))
         lan_ports += _lan_shaping(site, cables)
-        if site.lan_delay_s < LAN_DELAY_FLOOR_S:
+        if not site.emulated_lan_delay_s:
             lan_cables += cables
             continue
         for cable in cables:

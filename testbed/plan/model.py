@@ -34,6 +34,8 @@ UNSHAPED = ("local", "cluster")  # back ends that send over the machine's own ne
 # above the highest, two cores cannot move a LAN's packets through a queue.
 EMULATED_LOWEST_RATE_BPS = 64e3
 EMULATED_LAN_CEILING_BPS = 2e9
+# Shorter delays are left to an emulated LAN's cables and switch, which take some 0.05 ms (8 µs in virtual time).
+EMULATED_LAN_DELAY_FLOOR_S = 0.5e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +167,11 @@ class SitePlan:
     lan_delay_s: float
     central: bool = False
     subnet: str | None = None
+
+    @property
+    def emulated_lan_delay_s(self) -> float:
+        """What emulation adds to the delay of cables and switch."""
+        return self.lan_delay_s if self.lan_delay_s >= EMULATED_LAN_DELAY_FLOOR_S else 0.0
 
     @property
     def is_unshaped(self) -> bool:
@@ -402,6 +409,11 @@ class SimulationPlan:
     network: str = "tcp"
     host: HostPlan | None = None
     costs: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+
+    @property
+    def predicts_emulation(self) -> bool:
+        """Whether the network is an emulated one, with what its links and ports do to packets."""
+        return self.network == "emulated" or self.host is not None
 
 
 @dataclass(frozen=True, kw_only=True)

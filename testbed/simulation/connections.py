@@ -47,11 +47,9 @@ class SimulatedNetwork:
         compile_after = _LONG_WORK if compiled is None and numba else math.inf
         self.flows = FlowNetwork(clock, self.paths.capacities(), self.paths.longest, at_once, compile_after)
         self._packets: PacketNetwork | None = None
-        if plan.simulation.network == "emulated" or plan.simulation.host is not None:
-            self.paths.emulate_ports()
-            if tcp.slow_start:
-                self._packets = PacketNetwork(clock, plan, self.paths.links, tcp)
-        if tcp.loss_based and tcp.slow_start:
+        if plan.simulation.predicts_emulation and tcp.slow_start:
+            self._packets = PacketNetwork(clock, plan, self.paths.links, tcp)
+        elif tcp.loss_based and tcp.slow_start:
             for link in self.paths.links:
                 link.drop_tail = DropTailQueue(clock)
         self._ports = reservable_ports(folded, plan, self.paths, self.flows)

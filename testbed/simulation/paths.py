@@ -81,13 +81,15 @@ class PathTable:
         self._sites = {site.name: site for site in plan.network.sites}
         self._place = {node.name: (i, self._sites[node.data_center]) for i, node in enumerate(plan.nodes)}
         self._between: dict[tuple[str, str], SitePath] = {}
+        self._emulated = plan.simulation.predicts_emulation
         self._port_buckets: dict[int, PortBucket] = {}  # by number of the port's link
+        if self._emulated:
+            self._add_port_buckets()
         self._has_outages = False
         self._node_bytes_per_s = node_bytes_per_s
         self.longest = 2 + max((len(route) for route in plan.network.routes.values()), default=0)
 
-    def emulate_ports(self) -> None:
-        """Let ports have token buckets from now on, as those of an emulated network have."""
+    def _add_port_buckets(self) -> None:
         for i, site in self._place.values():
             for number in (len(self.links) + 2 * i, len(self.links) + 2 * i + 1):
                 self._port_buckets[number] = PortBucket(site.lan_rate_bps, self.goodput)
@@ -159,12 +161,15 @@ class PathTable:
 
     def _site_path(self, here: SitePlan, there: SitePlan) -> SitePath:
         if here.name == there.name:
-            path = SitePath("lan", (), here.lan_delay_s)
+            path = SitePath("lan", (), self._lan_delay_s(here))
         else:
             links = tuple(self._by_name[link] for link in self._network.between(here.name, there.name))
-            path = SitePath("wan", links, here.lan_delay_s + there.lan_delay_s)
+            path = SitePath("wan", links, self._lan_delay_s(here) + self._lan_delay_s(there))
         path.refresh()
         return path
+
+    def _lan_delay_s(self, site: SitePlan) -> float:
+        return site.emulated_lan_delay_s if self._emulated else site.lan_delay_s
 
 
 def changes(series: Series) -> Iterator[tuple[float, float]]:

@@ -26,6 +26,7 @@ class TcpModel:
     initial_window_bytes     10 segments (RFC 6928)
     window_limit_bytes       the smaller of the socket buffers, if the Plan sets any
     setup_round_trips        see ``testbed.simulation.tcp``
+    setup_segments           what the sender of data sends meanwhile: its hello, and its proof
     retransmission_floor_s   RTO = RTT + this (Linux: TCP_RTO_MIN, 200 ms)
     sharing_exponent         γ
     window_after_loss        β
@@ -40,6 +41,7 @@ class TcpModel:
     initial_window_bytes: float = 14_480.0
     window_limit_bytes: float = math.inf
     setup_round_trips: float = 3.0
+    setup_segments: int = 2
     retransmission_floor_s: float = 0.2
     sharing_exponent: float = 0.5
     window_after_loss: float = 0.7

@@ -8,12 +8,12 @@ _UNPACED_SEGMENTS = 10  # of a connection, as without pacing
 
 
 class BurstPacer:
-    """``next_s``: when the next burst may leave."""
+    """``next_s``: when the next burst may leave. ``segments``: that have been sent."""
 
     __slots__ = ("_segments", "next_s")
 
-    def __init__(self) -> None:
-        self._segments, self.next_s = 0, -math.inf
+    def __init__(self, segments: int) -> None:
+        self._segments, self.next_s = segments, -math.inf
 
     def sent(self, now_s: float, segments: int, size_bytes: int, bytes_per_s: float) -> None:
         """A burst leaves. What it is late by shortens the pause after it, by half of it at most."""

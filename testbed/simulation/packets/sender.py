@@ -70,9 +70,12 @@ class TcpSender:
         self.now_s = self._last_sent_s = clock.now
         self.window = self._first_window = int(model.initial_window_bytes / SEGMENT_BYTES)
         self.threshold = math.inf
+        self._pacer = BurstPacer(model.setup_segments)
         self._rate_based = Bbr(rtt_s, self.window, clock.now, random) if model.congestion_control == "bbr" else None
         self._control = self._rate_based or (Reno() if model.congestion_control == "reno" else Cubic())
         self._control.sampled(self, rtt_s, 0, 0)
+        if self._rate_based is not None:  # its window grows even if nothing fills it
+            self.window += model.setup_segments
         self._restarts = model.slow_start_after_idle and self._rate_based is None
         self._limit = model.window_limit_bytes / SEGMENT_BYTES
         self.unsent_bytes = 0
@@ -85,7 +88,6 @@ class TcpSender:
         self._limited, self._most_out, self._limited_until = False, 0, 0
         self._window_used, self._window_used_s = 0, clock.now
         self._timer_s = self._reordering_at_s = self._wakes_s = math.inf
-        self._pacer = BurstPacer()
         self._waits_for_host = self._waits_for_pacer = False
         self.on_room: Callable[[], None] = self.push
 

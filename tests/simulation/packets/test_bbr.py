@@ -78,7 +78,7 @@ def test_a_maximum_is_forgotten_after_its_window() -> None:
 
 
 def test_a_pacer_makes_up_for_half_a_pause_at_most() -> None:
-    pacer = BurstPacer()
+    pacer = BurstPacer(0)
     pacer.sent(1.0, 9, 9 * 1448, 1000.0)
     assert pacer.next_s == 1.0, "the first ten segments are not paced"
     pacer.sent(1.0, 2, 1000, 1000.0)
