@@ -43,7 +43,7 @@ from emulation.shaping.install import (
 from emulation.shaping.table import DelayField, DelayTable
 from emulation.traffic import flow_settings
 from testbed.errors import CapabilityError
-from testbed.plan.model import Plan
+from testbed.plan.model import OFFLOADED_LAN_BPS, Plan
 
 Record = Callable[..., None]
 
@@ -180,7 +180,7 @@ class Emulation:
         site = port.vertex.split("/")[0]
         if "/" not in port.vertex or port.interface == "p0":
             return False
-        return self.plan.site(site).lan_rate_bps >= 500e6
+        return self.plan.site(site).lan_rate_bps >= OFFLOADED_LAN_BPS
 
     # -- nodes --------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ UNSHAPED = ("local", "cluster")  # back ends that send over the machine's own ne
 # above the highest, two cores cannot move a LAN's packets through a queue.
 EMULATED_LOWEST_RATE_BPS = 64e3
 EMULATED_LAN_CEILING_BPS = 2e9
+OFFLOADED_LAN_BPS = 500e6  # from this rate on, nodes of an emulated LAN hand frames of up to 64 KB to their ports
 # Shorter delays are left to an emulated LAN's cables and switch, which take some 0.05 ms (8 µs in virtual time).
 EMULATED_LAN_DELAY_FLOOR_S = 0.5e-3
 

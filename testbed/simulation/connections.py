@@ -82,8 +82,8 @@ class SimulatedNetwork:
         if source.state.group is not None or target.state.group is not None:
             return self._connect_folded(source, target, path)
         deliver = notifier.deliverer(source, target)
-        if self._packets is not None and path.links:
-            return self._connect_packets(self._packets, source, target, deliver)
+        if self._packets is not None:
+            return self._connect_packets(self._packets, source, target, path.tier, deliver)
         connection = self._connection(path, links, deliver)
         best_effort = None
         if self._plan.transport.best_effort_channels:
@@ -94,14 +94,15 @@ class SimulatedNetwork:
         return Peer(connection, target.inbox, path.tier, best_effort)
 
     def _connect_packets(
-        self, packets: PacketNetwork, source: SimulatedWorld, target: SimulatedWorld, deliver: Callable[..., None]
-    ) -> Peer:
+        self, packets: PacketNetwork, source: SimulatedWorld, target: SimulatedWorld, tier: str,
+        deliver: Callable[..., None],
+    ) -> Peer:  # fmt: skip
         connection, path = packets.connect(source.node, target.node, self.paths, deliver)
         best_effort = None
         if self._plan.transport.best_effort_channels:
             carrier = PacketCarrier(path, target.inbox.deliver)
             best_effort = BestEffort(self._clock, connection, self._pace_bps(source, target), carrier)
-        return Peer(connection, target.inbox, "wan", best_effort)
+        return Peer(connection, target.inbox, tier, best_effort)
 
     def _pace_bps(self, source: SimulatedWorld, target: SimulatedWorld) -> float:
         return pace_bps(self._plan, source.node, target.node)
@@ -132,6 +133,5 @@ class SimulatedNetwork:
         group: ConnectionGroup = SINGLE,
     ) -> TcpConnection:  # fmt: skip
         connection = TcpConnection(self._clock, self.flows, path, links, self._tcp, deliver, group)
-        connection.port_buckets = self.paths.port_buckets(links)
         self._monitor.add(connection, path, links)
         return connection

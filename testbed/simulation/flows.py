@@ -154,13 +154,8 @@ class FlowNetwork:
             isolated.compile()
         return isolated
 
-    def start(
-        self, flow_class: FlowClass, size_bytes: float, done: Done, flows: int = 1, passed_bytes: float = 0.0
-    ) -> None:
-        """Start ``flows`` flows of ``size_bytes`` each, of which ``passed_bytes`` have passed already.
-
-        ``done()`` is called once, when they have ended, which they do together.
-        """
+    def start(self, flow_class: FlowClass, size_bytes: float, done: Done, flows: int = 1) -> None:
+        """Start ``flows`` flows of ``size_bytes`` each. ``done()`` is called once, when all end together."""
         if flow_class.reservable:
             for link in flow_class.reservable:
                 if link.on_other_flow is not None:
@@ -174,7 +169,6 @@ class FlowNetwork:
             if F[base + UPDATED] < now:
                 served = F[base + SERVED] = self._served(flow_class)
                 F[base + UPDATED] = now
-        served -= passed_bytes  # as if they had started that many bytes of service earlier
         self._sequence += 1
         flow_class.flows += flows
         flow_class.started += served * flows

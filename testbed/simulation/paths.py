@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from testbed.plan.effects import LinkState
 from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
 from testbed.simulation.drop_tail import DropTailQueue
-from testbed.simulation.port_bucket import PortBucket
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,21 +81,9 @@ class PathTable:
         self._place = {node.name: (i, self._sites[node.data_center]) for i, node in enumerate(plan.nodes)}
         self._between: dict[tuple[str, str], SitePath] = {}
         self._emulated = plan.simulation.predicts_emulation
-        self._port_buckets: dict[int, PortBucket] = {}  # by number of the port's link
-        if self._emulated:
-            self._add_port_buckets()
         self._has_outages = False
         self._node_bytes_per_s = node_bytes_per_s
         self.longest = 2 + max((len(route) for route in plan.network.routes.values()), default=0)
-
-    def _add_port_buckets(self) -> None:
-        for i, site in self._place.values():
-            for number in (len(self.links) + 2 * i, len(self.links) + 2 * i + 1):
-                self._port_buckets[number] = PortBucket(site.lan_rate_bps, self.goodput)
-
-    def port_buckets(self, links: Collection[int]) -> tuple[PortBucket, ...]:
-        """Return those that messages over these links meet; none if the network is not emulated."""
-        return tuple(self._port_buckets[number] for number in links if number in self._port_buckets)
 
     def capacities(self) -> list[float]:
         """Return the capacity of every link at the start, in payload bytes per second."""

@@ -19,8 +19,7 @@ outage          a sender into a path that is down finds it up again at its next 
 loss p          r <= sqrt(3/2)·MSS / (RTT·sqrt(p)) for Reno (Mathis et al. 1997); CUBIC the larger of that and RFC
                 9438's; BBR r <= C·(1 - p): ``tcp_model``
 sharing         a connection's weight is RTT^-γ, γ by algorithm: ``tcp_model``
-emulated LAN    a token bucket at each node's port (``port_bucket``); between data centres, an emulated network is
-                simulated by packets, not here (``packets``)
+emulated links  are simulated by packets, not here (``packets``)
 
 Valid where bytes per transfer >= 16·C·RTT, or alone on the path; for CUBIC and Reno with queues of at least one
 bandwidth-delay product and similar RTTs (``validity``). Alone on an emulated path, warm transfers of 0.2 to 400 C·RTT
@@ -45,7 +44,6 @@ from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.outage import SenderOutage, Timers, smoothed_queueing_s
 from testbed.simulation.pacing import Pacing, Pipe
 from testbed.simulation.paths import SitePath, WanLink
-from testbed.simulation.port_bucket import PortBucket
 from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
 from testbed.simulation.tcp_model import TcpModel
 
@@ -105,7 +103,7 @@ class TcpConnection:
         "_copies", "_deliver", "_entered", "_idle_since_s", "_item", "_limit", "_links", "_loss", "_lost_s", "_model",
         "_network", "_on_sent_callback", "_outage", "_pacing", "_path", "_pipe", "_private_capacity", "_queues",
         "_ready", "_recovering", "_sending", "_sent_bytes", "_smoothed_queueing_s", "_used", "_waiting_share",
-        "_window", "flow", "largest_burst_bytes", "on_idle", "on_room", "port_buckets", "queue", "rtt_s", "unlimited",
+        "_window", "flow", "largest_burst_bytes", "on_idle", "on_room", "queue", "rtt_s", "unlimited",
         "weight",
     )  # fmt: skip
 
@@ -125,7 +123,6 @@ class TcpConnection:
         self._burst_bytes = self.largest_burst_bytes = 0.0  # a burst lasts from idle to idle
         self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
         self.on_idle: Callable[[], None] | None = None  # called when nothing is left to send
-        self.port_buckets: tuple[PortBucket, ...] = ()  # in an emulated network
         self._arrival_s = 0.0  # of the last message: TCP keeps the order even when a trace shortens the path
         self._idle_since_s = 0.0
         self._burst_begin_s = -math.inf  # of this burst
@@ -313,8 +310,7 @@ class TcpConnection:
         self._sending, self._sent_bytes, self._item = True, size_bytes, item
         if not (path.up and path.acknowledged):
             self._miss(now, self._smoothed_queueing_s, under_way=False)
-        at_once_bytes = min((bucket.enter(now, size_bytes) for bucket in self.port_buckets), default=0.0)
-        self._network.start(self.flow, size_bytes, self._on_sent_callback, self._copies, at_once_bytes)
+        self._network.start(self.flow, size_bytes, self._on_sent_callback, self._copies)
         if pacing is not None and self._window.open and not self.unlimited:
             self._overflow(pacing, size_bytes)
         if on_start is not None:

@@ -6,12 +6,12 @@ from tests.mutations.mutation import Mutation, always, edit, instead
 
 TCP, HOST = ("tests/simulation/test_tcp.py",), ("tests/simulation/test_host.py",)
 FLOWS, BEST = ("tests/simulation/test_flows.py",), ("tests/simulation/test_best_effort.py",)
-PORT = ("tests/simulation/test_port_bucket.py",)
 VALIDITY, FOLD = ("tests/simulation/test_validity.py",), ("tests/simulation/test_fold.py",)
 COSTS = ("tests/simulation/test_costs.py",)
 INBOX = ("tests/simulation/test_inbox.py",)
 DROP_TAIL = ("tests/simulation/test_drop_tail.py",)
 PACKETS = tuple(f"tests/simulation/packets/test_{name}.py" for name in ("link", "receiver", "connection"))
+LAN = ("tests/simulation/packets/test_lan.py",)
 BBR = ("tests/simulation/packets/test_bbr.py",)
 MUTATIONS: dict[str, Mutation] = {
     "codecs cost nothing": Mutation("testbed.compute_model:ComputeModel._cost_s", always(0.0), COSTS),
@@ -85,7 +85,12 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.best_effort:BestEffort._pump", edit("self._clock.now < self._free_s", "False"), BEST
     ),
     "a port passes all at once": Mutation(
-        "testbed.simulation.port_bucket:PortBucket.enter", edit("self._tokens_bytes -= size_bytes", "pass"), PORT
+        "testbed.simulation.packets.link:PacketPort.leaves_s", edit("max(now_s, self._empty_s)", "now_s"), LAN
+    ),
+    "a node's frames never wait at its port": Mutation(
+        "testbed.simulation.packets.lan_sender:LanSender._port_is_full", always(False), LAN
+    ),
+    "testbed.simulation.port_bucket:PortBucket.enter", edit("self._tokens_bytes -= size_bytes", "pass"), PORT
     ),
     "short transfers are believed": Mutation("testbed.simulation.validity:LONG_FLOW", instead(0.0), VALIDITY),
     "a queue takes every burst": Mutation(

@@ -8,53 +8,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from testbed.simulation.clock import Clock
-from testbed.simulation.packets.link import PacketPath
-from testbed.simulation.packets.receiver import TcpReceiver
-from testbed.simulation.packets.sender import TcpSender
 from testbed.simulation.paths import SitePath
 from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
 from testbed.simulation.tcp_model import TcpModel
 
 
-class PacketConnection:
-    """One direction between two nodes. ``deliver(item)`` is called when a message has arrived.
+class Sender(Protocol):
+    """The sending end, below the socket. It calls ``on_room()`` when it may have room.
 
-    ``ways``: of segments and of acknowledgements. ``random``: of its congestion control.
+    unsent_bytes  written, and not sent yet
+    """
+
+    unsent_bytes: int
+    on_room: Callable[[], None]
+
+    @property
+    def idle(self) -> bool: ...
+    @property
+    def gave_up(self) -> bool: ...
+    def write(self, size_bytes: int, message: Any = None) -> None: ...
+    def push(self, more: bool = False) -> None: ...
+
+
+class PacketConnection:
+    """One direction between two nodes.
+
+    ``connect()``: return the sending end, when the connection has been set up.
     """
 
     __slots__ = (
-        "_back",
-        "_clock",
-        "_deliver",
-        "_item",
-        "_left_bytes",
-        "_limit_bytes",
-        "_model",
-        "_path",
-        "_random",
-        "_ready",
-        "_sender",
-        "_there",
-        "_used",
-        "_writing",
-        "on_idle",
-        "on_room",
-        "queue",
+        "_clock", "_connect", "_item", "_left_bytes", "_limit_bytes", "_path", "_ready", "_sender",
+        "_setup_round_trips", "_used", "_writing", "on_idle", "on_room", "queue",
     )  # fmt: skip
 
-    def __init__(
-        self, clock: Clock, path: SitePath, ways: tuple[PacketPath, PacketPath], model: TcpModel, random: Random,
-        deliver: Callable[[Any], None],
-    ) -> None:  # fmt: skip
-        self._clock, self._path, (self._there, self._back), self._model = clock, path, ways, model
-        self._random, self._deliver = random, deliver
+    def __init__(self, clock: Clock, path: SitePath, model: TcpModel, connect: Callable[[], Sender]) -> None:
+        self._clock, self._path, self._connect = clock, path, connect
         self.queue = SimulatedSendQueue()  # of messages that have not begun
         self._left_bytes, self._item = 0, None  # of the message that the socket is taking
         self._limit_bytes = model.unsent_limit_bytes or math.inf
+        self._setup_round_trips = model.setup_round_trips
         self._used = self._ready = self._writing = False
         self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
         self.on_idle: Callable[[], None] | None = None  # called when nothing is left to send
@@ -81,16 +76,14 @@ class PacketConnection:
         self.queue.push(size_bytes, priority, item, on_start)
         if not self._used:
             self._used = True
-            setup_s = self._model.setup_round_trips * 2 * self._path.delay_s
+            setup_s = self._setup_round_trips * 2 * self._path.delay_s
             self._clock.at(self._clock.now + setup_s, self._on_set_up)
         elif self._ready and not self._writing:
             self._writing = True
             self._clock.at_end_of_instant(self._write)
 
     def _on_set_up(self, _: Any) -> None:
-        rtt_s = 2 * self._path.delay_s
-        self._sender = TcpSender(self._clock, self._there, self._model, rtt_s, self._random)
-        self._sender.connect(TcpReceiver(self._clock, self._back, self._sender.acknowledged, self._deliver, rtt_s))
+        self._sender = self._connect()
         self._sender.on_room = self._on_window
         self._ready = True
         self._write(None)

@@ -119,7 +119,7 @@ class PacketLink:
 
 
 class PacketPort:
-    """The port of a node on its LAN, faster than any WAN link behind it. Packets are never dropped here."""
+    """The port of a node on its LAN, in one direction. Packets are never dropped here."""
 
     __slots__ = ("_burst_s", "_empty_s", "_seconds_per_byte")
 
@@ -139,7 +139,7 @@ class PacketPort:
 
 
 class PacketPath:
-    """The way of packets from one node to another. ``ports``: of the sender and of the receiver."""
+    """The way of packets from one node to another. ``ports``: of the sender and of the receiver. A LAN has no links."""
 
     __slots__ = ("_clock", "_lan_delay_s", "_links", "_ports")
 
@@ -155,13 +155,14 @@ class PacketPath:
 
     def send(self, size_bytes: int, receive: Callable[[Any], None], argument: Any, channel: int = 0) -> None:
         """Send a frame; at the other end, call ``receive(argument)``."""
-        hops, now = list(self._links), self._clock.now
-        packet = Packet(size_bytes, hops, self._received, (size_bytes, receive, argument), channel)
+        hops, now, arrival = list(self._links), self._clock.now, (size_bytes, receive, argument)
+        arrive: Callable[[Any], None] = hops.pop().arrive if hops else self._received
+        packet = Packet(size_bytes, hops, self._received, arrival, channel) if self._links else arrival
         at_s = self._ports[0].leaves_s(now, size_bytes) + self._lan_delay_s
         if at_s > now:
-            self._clock.at(at_s, hops.pop().arrive, packet)
+            self._clock.at(at_s, arrive, packet)
         else:
-            hops.pop().arrive(packet)
+            arrive(packet)
 
     def _received(self, arrival: tuple[int, Callable[[Any], None], Any]) -> None:
         size_bytes, receive, argument = arrival

@@ -1,4 +1,4 @@
-"""The WAN of an emulated network, packet by packet: its links, the nodes' ports, and the connections over them."""
+"""An emulated network, packet by packet: its WAN links, the nodes' ports, and the connections over them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 from testbed.plan.model import Plan
 from testbed.simulation.clock import Clock
 from testbed.simulation.packets.connection import PacketConnection
+from testbed.simulation.packets.lan_sender import LanSender
 from testbed.simulation.packets.link import PacketLink, PacketPath, PacketPort
+from testbed.simulation.packets.receiver import TcpReceiver
+from testbed.simulation.packets.sender import TcpSender
 from testbed.simulation.paths import PathTable, SitePath, WanLink
 from testbed.simulation.tcp_model import TcpModel
 
@@ -26,9 +29,8 @@ class PacketNetwork:
             self._links.append(PacketLink(clock, link.plan.queue_bytes, random, channels))
             self.changed(link)
         rates = {site.name: site.lan_rate_bps for site in plan.network.sites}
-        self._ports = {
-            node.name: (PacketPort(rates[node.data_center]), PacketPort(rates[node.data_center])) for node in plan.nodes
-        }
+        self._rates_bps = {node.name: rates[node.data_center] for node in plan.nodes}
+        self._ports = {name: (PacketPort(rate_bps), PacketPort(rate_bps)) for name, rate_bps in self._rates_bps.items()}
         self._connections: list[PacketConnection] = []
 
     @property
@@ -49,13 +51,22 @@ class PacketNetwork:
     def connect(
         self, source: str, target: str, paths: PathTable, deliver: Callable[[Any], None]
     ) -> tuple[PacketConnection, PacketPath]:
-        """Connect two nodes of different data centres. Return the connection, and the way that packets take."""
+        """Connect two nodes. Return the connection, and the way that packets take. ``deliver(item)``: what arrives."""
         there, _ = paths.between(source, target)
         back, _ = paths.between(target, source)
         path = self._path(source, target, there)
-        random = Random(f"{self._seed}/{source}>{target}")
-        ways = path, self._path(target, source, back)
-        connection = PacketConnection(self._clock, there, ways, self._model, random, deliver)
+
+        def connect() -> TcpSender | LanSender:
+            if not there.links:
+                return LanSender(self._clock, path, self._rates_bps[source], deliver)
+            random = Random(f"{self._seed}/{source}>{target}")
+            rtt_s = 2 * there.delay_s
+            sender = TcpSender(self._clock, path, self._model, rtt_s, random)
+            way_back = self._path(target, source, back)
+            sender.connect(TcpReceiver(self._clock, way_back, sender.acknowledged, deliver, rtt_s))
+            return sender
+
+        connection = PacketConnection(self._clock, there, self._model, connect)
         self._connections.append(connection)
         return connection, path
 

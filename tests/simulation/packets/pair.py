@@ -9,6 +9,7 @@ from typing import Any
 from testbed.simulation.clock import Clock
 from testbed.simulation.packets.connection import PacketConnection
 from testbed.simulation.packets.link import PacketLink, PacketPath, PacketPort
+from testbed.simulation.packets.receiver import TcpReceiver
 from testbed.simulation.packets.sender import TcpSender
 from testbed.simulation.paths import SitePath
 from testbed.simulation.tcp_model import TcpModel
@@ -17,18 +18,26 @@ MODEL = TcpModel(unsent_limit_bytes=131_072)
 
 
 class Pair:
-    """Two nodes, a link there and back, and a connection over it; ``lose`` names frames there that are lost."""
+    """Two nodes, a link there and back, and a connection over it.
+
+    ``lose`` names frames there that are lost. ``over``: another pair, whose link they share.
+    """
 
     def __init__(
         self, rate_bps: float, delay_s: float, queue_bytes: int, model: TcpModel = MODEL,
-        lose: Callable[[int], bool] = lambda number: False,
+        lose: Callable[[int], bool] | None = None, over: Pair | None = None,
     ) -> None:  # fmt: skip
-        self.clock, self.arrivals = Clock(), dict[Any, float]()
-        self.there = PacketLink(self.clock, queue_bytes, Random(1))
-        self.back = PacketLink(self.clock, queue_bytes, Random(1))
+        self.clock, self.arrivals = over.clock if over else Clock(), dict[Any, float]()
+        self.there = over.there if over else PacketLink(self.clock, queue_bytes, Random(1))
+        self.back = over.back if over else PacketLink(self.clock, queue_bytes, Random(1))
         self.rate_bps, self.delay_s = rate_bps, delay_s
         self.up(True)
         self.sent = 0
+        self._connect(model)
+        if over is None:
+            self._count(lose or (lambda number: False))
+
+    def _count(self, lose: Callable[[int], bool]) -> None:
         send = self.there._send
 
         def counted(packet: Any) -> None:
@@ -38,11 +47,19 @@ class Pair:
 
         self._lossy = type("Lossy", (PacketLink,), {"__slots__": (), "_send": lambda _, packet: counted(packet)})
         self.there.__class__ = self._lossy
-        lan = PacketPort(1e9), PacketPort(1e9)
-        site_path = SitePath("wan", (), 0.0, delay_s=delay_s)
-        there = PacketPath(self.clock, (self.there,), lan, 0.0)
-        back = PacketPath(self.clock, (self.back,), (PacketPort(1e9), PacketPort(1e9)), 0.0)
-        self.connection = PacketConnection(self.clock, site_path, (there, back), model, Random(1), self._arrived)
+
+    def _connect(self, model: TcpModel) -> None:
+        there, back = (
+            PacketPath(self.clock, (link,), (PacketPort(1e9), PacketPort(1e9)), 0.0) for link in (self.there, self.back)
+        )
+        rtt_s = 2 * self.delay_s
+
+        def connect() -> TcpSender:
+            sender = TcpSender(self.clock, there, model, rtt_s, Random(1))
+            sender.connect(TcpReceiver(self.clock, back, sender.acknowledged, self._arrived, rtt_s))
+            return sender
+
+        self.connection = PacketConnection(self.clock, SitePath("wan", (), 0.0, delay_s=self.delay_s), model, connect)
 
     def up(self, up: bool, delay_s: float | None = None) -> None:
         for link in (self.there, self.back):
@@ -58,4 +75,6 @@ class Pair:
 
     @property
     def sender(self) -> TcpSender:
-        return self.connection._sender
+        sender = self.connection._sender
+        assert isinstance(sender, TcpSender)
+        return sender

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-from random import Random
 from typing import Any
 
 import pytest
 
-from testbed.simulation.clock import Clock
-from testbed.simulation.packets.connection import PacketConnection
-from testbed.simulation.packets.link import PacketLink, PacketPath, PacketPort
 from testbed.simulation.packets.segment import SEGMENT_BYTES
-from testbed.simulation.paths import SitePath
 from testbed.simulation.tcp_model import TcpModel
 from tests.simulation.packets.pair import MODEL, Pair
 
@@ -151,22 +146,14 @@ def test_what_is_urgent_overtakes_what_the_socket_has_not_taken() -> None:
 
 
 def test_two_connections_share_a_link_about_evenly() -> None:
-    clock, arrivals = Clock(), {}
-    there, back = (PacketLink(clock, 125_000, Random(1)) for _ in range(2))
-    for link in (there, back):
-        link.change(20e6, 0.02, 0.0)
-    for name in "ab":
-        ports = [(PacketPort(1e9), PacketPort(1e9)) for _ in range(2)]
-        connection = PacketConnection(
-            clock, SitePath("wan", (), 0.0, delay_s=0.02),
-            (PacketPath(clock, (there,), ports[0], 0.0), PacketPath(clock, (back,), ports[1], 0.0)), MODEL, Random(1),
-            lambda message: arrivals.__setitem__(message, clock.now),
-        )  # fmt: skip
-        clock.at(0.0, lambda _, connection=connection, name=name: connection.send(3_000_000, 0, name))
-    clock.finish()
-    both_s = 6_000_000 / (20e6 / 8 * 1448 / 1514)
-    assert both_s < max(arrivals.values()) < 1.3 * both_s, "the link is used, but for the first loss"
-    assert min(arrivals.values()) > 0.6 * both_s
+    first = Pair(20e6, 0.02, 125_000)
+    second = Pair(20e6, 0.02, 125_000, over=first)
+    for pair in (first, second):
+        pair.send(0.0, ("all", 3_000_000))
+    first.clock.finish()
+    both_s, arrivals = 6_000_000 / (20e6 / 8 * 1448 / 1514), [pair.arrivals["all"] for pair in (first, second)]
+    assert both_s < max(arrivals) < 1.3 * both_s, "the link is used, but for the first loss"
+    assert min(arrivals) > 0.6 * both_s
 
 
 def test_what_is_written_while_the_host_is_busy_fills_the_last_segment() -> None:

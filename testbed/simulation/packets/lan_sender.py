@@ -1,0 +1,88 @@
+"""The sending end of a connection inside a data centre: frames through two ports, without a window.
+
+A LAN loses nothing and answers within microseconds, so that nothing but the ports limits a connection. Hosts on a fast
+LAN hand frames of 64 KB to their ports (segmentation offload); no more than two of them wait at a port (TCP small
+queues), so that what is written meanwhile fills the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from testbed.plan.model import OFFLOADED_LAN_BPS
+from testbed.simulation.clock import Clock
+from testbed.simulation.packets.link import PacketPath
+from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES
+
+_OFFLOADED_SEGMENTS = 65_536 // SEGMENT_BYTES
+_HOST_FRAMES = 2
+
+
+class LanSender:
+    """With the interface of ``TcpSender``. ``deliver(message)``: when all of it has arrived.
+
+    unsent_bytes  written, and not sent yet
+    """
+
+    __slots__ = (
+        "_clock", "_deliver", "_ends", "_frame_bytes", "_path", "_segments", "_under_way", "_waits", "on_room",
+        "unsent_bytes",
+    )  # fmt: skip
+
+    gave_up = False
+
+    def __init__(self, clock: Clock, path: PacketPath, rate_bps: float, deliver: Callable[[Any], None]) -> None:
+        self._clock, self._path, self._deliver = clock, path, deliver
+        self._segments = _OFFLOADED_SEGMENTS if rate_bps >= OFFLOADED_LAN_BPS else 1
+        self._frame_bytes = self._segments * SEGMENT_BYTES
+        self._ends: deque[list[Any]] = deque()  # [bytes of the unsent stream up to its end, message]
+        self._waits, self._under_way = False, 0
+        self.unsent_bytes = 0
+        self.on_room: Callable[[], None] = self.push
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that was written has arrived."""
+        return not self._under_way and not self.unsent_bytes
+
+    def write(self, size_bytes: int, message: Any = None) -> None:
+        """Append bytes to what is to be sent. With ``message``: it ends there."""
+        self.unsent_bytes += size_bytes
+        if message is not None:
+            self._ends.append([self.unsent_bytes, message])
+
+    def push(self, more: bool = False) -> None:
+        """Send what the port takes. ``more``: only full frames, as more is being written."""
+        while self.unsent_bytes >= (self._frame_bytes if more else 1) and not self._port_is_full():
+            self._send()
+
+    def _port_is_full(self) -> bool:
+        if not self._waits:
+            frame_bytes = self._segments * (SEGMENT_BYTES + HEADER_BYTES)
+            at_s = self._path.has_room_s(_HOST_FRAMES * frame_bytes)
+            self._waits = at_s > self._clock.now
+            if self._waits:
+                self._clock.at(at_s, self._on_port)
+        return self._waits
+
+    def _on_port(self, _: Any) -> None:
+        self._waits = False
+        self.on_room()
+
+    def _send(self) -> None:
+        size_bytes, messages, ends = min(self.unsent_bytes, self._frame_bytes), [], self._ends
+        self.unsent_bytes -= size_bytes
+        while ends and ends[0][0] <= size_bytes:
+            messages.append(ends.popleft()[1])
+        for end in ends:
+            end[0] -= size_bytes
+        self._under_way += 1
+        segments = -(-size_bytes // SEGMENT_BYTES)
+        self._path.send(size_bytes + segments * HEADER_BYTES, self._arrived, messages)
+
+    def _arrived(self, messages: list[Any]) -> None:
+        self._under_way -= 1
+        for message in messages:
+            self._deliver(message)

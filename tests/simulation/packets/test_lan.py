@@ -1,0 +1,91 @@
+"""Connections inside a data centre of an emulated network: two ports, and nothing between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from testbed.plan.shaping import burst_bytes
+from testbed.simulation.clock import Clock
+from testbed.simulation.packets.connection import PacketConnection
+from testbed.simulation.packets.lan_sender import LanSender
+from testbed.simulation.packets.link import PacketPath, PacketPort
+from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES
+from testbed.simulation.paths import SitePath
+from testbed.simulation.tcp_model import TcpModel
+
+RATE_BPS = 1e9
+FRAME_BITS = 8 * (SEGMENT_BYTES + HEADER_BYTES)
+
+
+class Lan:
+    """Nodes with a port each; ``arrivals``: when messages have arrived, in their order."""
+
+    def __init__(self, rate_bps: float = RATE_BPS, unsent_limit_bytes: int = 131_072) -> None:
+        self.clock, self.rate_bps = Clock(), rate_bps
+        self.arrivals: dict[Any, float] = {}
+        self._model = TcpModel(unsent_limit_bytes=unsent_limit_bytes)
+        self._ports: dict[str, PacketPort] = {}
+
+    def connect(self, source: str, target: str) -> PacketConnection:
+        ports = [self._ports.setdefault(name, PacketPort(self.rate_bps)) for name in (f"{source}>", f">{target}")]
+        path = PacketPath(self.clock, (), (ports[0], ports[1]), 0.0)
+        make = lambda: LanSender(self.clock, path, self.rate_bps, self._arrived)  # noqa: E731
+        return PacketConnection(self.clock, SitePath("lan", (), 0.0), self._model, make)
+
+    def _arrived(self, message: Any) -> None:
+        self.arrivals[message] = self.clock.now
+
+    def wire_s(self, size_bytes: float) -> float:
+        """How long so much takes, less what the port's bucket lets pass at once."""
+        return (size_bytes / SEGMENT_BYTES * FRAME_BITS - 8 * burst_bytes(self.rate_bps)) / self.rate_bps
+
+
+@pytest.mark.parametrize("rate_bps", [1e9, 100e6])
+def test_a_message_takes_its_bytes_over_the_ports_rate(rate_bps: float) -> None:
+    lan = Lan(rate_bps)
+    lan.connect("a", "b").send(5_000_000, 0, "m")
+    lan.clock.finish()
+    assert lan.arrivals["m"] == pytest.approx(lan.wire_s(5_000_000), rel=0.03)
+
+
+def test_two_senders_share_the_receivers_port() -> None:
+    lan = Lan()
+    lan.connect("a", "c").send(2_000_000, 0, "first")
+    lan.connect("b", "c").send(2_000_000, 0, "second")
+    lan.clock.finish()
+    assert min(lan.arrivals.values()) > 0.9 * lan.wire_s(4_000_000)
+    assert max(lan.arrivals.values()) == pytest.approx(lan.wire_s(4_000_000), rel=0.03)
+
+
+def test_frames_leave_a_port_in_their_order() -> None:
+    """A small message to one node waits behind a large one to another, as in the kernel."""
+    lan = Lan()
+    to_b, to_c = lan.connect("a", "b"), lan.connect("a", "c")
+    to_b.send(120_000, 0, "fills the bucket")
+    to_b.send(120_000, 0, "large")
+    lan.clock.at(1e-6, lambda _: to_c.send(100, 0, "small"))
+    lan.clock.finish()
+    assert list(lan.arrivals) == ["fills the bucket", "large", "small"]
+
+
+def test_what_is_urgent_overtakes_what_the_socket_has_not_taken() -> None:
+    lan = Lan(100e6)
+    connection = lan.connect("a", "b")
+    for number in range(10):
+        connection.send(50_000, 0, number)
+    lan.clock.at(1e-3, lambda _: connection.send(1000, 1, "urgent"))
+    lan.clock.finish()
+    assert 2 <= list(lan.arrivals).index("urgent") <= 6
+
+
+def test_it_is_idle_when_all_has_arrived() -> None:
+    lan, idle = Lan(), list[float]()
+    connection = lan.connect("a", "b")
+    connection.on_idle = lambda: idle.append(lan.clock.now)
+    connection.send(2_000_000, 0, "m")
+    lan.clock.run(until=1e-3)
+    assert connection.busy and not connection.at_rest
+    lan.clock.finish()
+    assert connection.at_rest and idle
