@@ -90,8 +90,6 @@ MUTATIONS: dict[str, Mutation] = {
     "a node's frames never wait at its port": Mutation(
         "testbed.simulation.packets.lan_sender:LanSender._port_is_full", always(False), LAN
     ),
-    "testbed.simulation.port_bucket:PortBucket.enter", edit("self._tokens_bytes -= size_bytes", "pass"), PORT
-    ),
     "short transfers are believed": Mutation("testbed.simulation.validity:LONG_FLOW", instead(0.0), VALIDITY),
     "a queue takes every burst": Mutation(
         "testbed.simulation.drop_tail:DropTailQueue._settle", edit("burst_bytes > room_bytes", "False"), DROP_TAIL
