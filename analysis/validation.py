@@ -22,6 +22,7 @@ _DARK = 0.28  # of an error, whose colour lets no black be read
 # Relative: two techniques whose rounds differ by less take the same time, in either world (see ``tau_b``).
 RESOLUTION = 0.005
 # Between these, single packets decide whether a burst overflows the queue, and a timeout may be as long as a round.
+# So with loss-based congestion control; a rate as BBR measures it depends on no single loss.
 UNDECIDED = (0.5, 1.5)
 
 
@@ -30,7 +31,7 @@ class ValidationPoint:
     """One technique at one rate (bit/s) and one-way delay (s), and the mean round in both worlds.
 
     ``case``: what else differs between points, such as the model; empty: nothing.
-    ``fill``: see ``fill_of``.
+    ``fill``: see ``fill_of``. ``loss_based``: of the congestion control.
     ``caveat``: what the emulated run itself says against its times (a busy machine, late packets); empty: nothing.
     ``measured_s``: of the emulated or exact run; of several emulations the mean of ``repeats_s``.
     ``doubt``: what the simulated run itself says against its prediction (``testbed.simulation.validity``).
@@ -46,6 +47,7 @@ class ValidationPoint:
     repeats_s: tuple[float, ...] = ()
     doubt: str = ""
     case: str = ""
+    loss_based: bool = True
 
     @property
     def error(self) -> float:
@@ -65,7 +67,7 @@ class ValidationPoint:
 
     @property
     def _undecided(self) -> bool:
-        return UNDECIDED[0] <= self.fill < UNDECIDED[1]
+        return self.loss_based and UNDECIDED[0] <= self.fill < UNDECIDED[1]
 
 
 @dataclass(frozen=True, slots=True)

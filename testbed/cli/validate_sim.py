@@ -179,10 +179,12 @@ def _result(
     """Return the result of a run, its mean round without the first ``warm_up``; ``None`` if there is none."""
     from testbed.results import tables
     from testbed.results.summary import covered_round_time_s
+    from testbed.simulation.tcp_model import TcpModel
 
     if row["status"] in COMPLETED and row["round_time_s"]:
         result: Result = json.loads((job.path(point) / "result.json").read_text())
         result["queue_bytes"] = min((link.queue_bytes for link in point.plan.network.links), default=0)
+        result["loss_based"] = TcpModel.of(point.plan.transport).loss_based
         if warm_up:
             rounds = tables.read(job.path(point), ["rounds"])["rounds"]
             result["round_time_s"] = covered_round_time_s(rounds[rounds["round"] >= warm_up])
@@ -208,7 +210,7 @@ def _point(place: _GridPoint, repeats: Sequence[Result | None], simulated: Resul
         place.technique, rate_bps, delay_s, sum(times) / len(times), simulated["round_time_s"],
         fill=fill_of(emulated[0], rate_bps / 8 * 2 * delay_s, simulated["queue_bytes"]),
         caveat="; ".join(dict.fromkeys(causes)), repeats_s=times if len(times) > 1 else (), doubt="; ".join(doubts),
-        case=place.case,
+        case=place.case, loss_based=simulated["loss_based"],
     )  # fmt: skip
 
 

@@ -111,6 +111,12 @@ def test_a_prediction_that_doubts_itself_claims_nothing() -> None:
     assert short.why == short.doubt
 
 
+def test_a_single_overflow_decides_nothing_where_losses_do_not_set_the_rate() -> None:
+    by_loss, by_rate = (ValidationPoint("fsa", 5e6, 0.02, 2.0, 1.9, 1.0, loss_based=each) for each in (True, False))
+    assert not by_loss.valid
+    assert by_rate.valid and by_rate.why == ""
+
+
 @pytest.mark.usefixtures("rendered")
 def test_table_and_map_are_written(tmp_path: Path) -> None:
     both = points(0.1, -0.2) + points(0.0, 0.05, technique="hfa")
