@@ -16,7 +16,7 @@ from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
 from testbed.simulation.tcp_model import TcpModel
 
 
-class Sender(Protocol):
+class SendingEnd(Protocol):
     """The sending end, below the socket. It calls ``on_room()`` when it may have room.
 
     unsent_bytes  written, and not sent yet
@@ -44,7 +44,7 @@ class PacketConnection:
         "_setup_round_trips", "_used", "_writing", "on_idle", "on_room", "queue",
     )  # fmt: skip
 
-    def __init__(self, clock: Clock, path: SitePath, model: TcpModel, connect: Callable[[], Sender]) -> None:
+    def __init__(self, clock: Clock, path: SitePath, model: TcpModel, connect: Callable[[], SendingEnd]) -> None:
         self._clock, self._path, self._connect = clock, path, connect
         self.queue = SimulatedSendQueue()  # of messages that have not begun
         self._left_bytes, self._item = 0, None  # of the message that the socket is taking
