@@ -67,6 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     One that takes a minute takes more than the default suite's five where other work has most of the machine.
     """
+    _sample(items)
     if _is_thorough(config):
         for item in items:
             if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
@@ -86,6 +87,21 @@ def pytest_runtest_teardown() -> None:
         _C_LIBRARY.malloc_trim(0)
         _use_large_pages()
         _memory["resident_bytes"] = _resident_bytes()
+
+
+def _sample(items: list[pytest.Item]) -> None:
+    """Of each test that is marked ``sample(n)``, mark all parameters but n as slow; these n are evenly spread."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample") is not None and item.get_closest_marker("slow") is None:
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for parameters in tests.values():
+        mark = parameters[0].get_closest_marker("sample")
+        assert mark is not None
+        kept = {number * len(parameters) // mark.args[0] for number in range(mark.args[0])}
+        for number, item in enumerate(parameters):
+            if number not in kept:
+                item.add_marker(pytest.mark.slow)
 
 
 def _use_large_pages() -> None:

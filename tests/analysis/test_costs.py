@@ -11,6 +11,7 @@ from testbed.cli.main import main
 from testbed.costs import read_costs, reference_costs, write_costs
 
 
+@pytest.mark.slow  # 5 s
 def test_it_measures_the_rows_of_the_reference_table(tmp_path: Path) -> None:
     rows = measure(large=1 << 15, repeats=1)
     assert set(rows) == {*reference_costs(), "sum", "copy"}

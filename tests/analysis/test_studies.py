@@ -181,6 +181,7 @@ def _nothing_is_computed_twice() -> Iterator[None]:
 COMPOSED = ("verdicts",)  # of studies that have names of their own
 
 
+@pytest.mark.sample(14)  # of 41, which take 13 s
 @pytest.mark.parametrize("name", [name for name in STUDIES if find(name)[1].sweeps and name not in COMPOSED])
 def test_every_point_of_every_study_is_a_valid_scenario(name: str, tmp_path: Path) -> None:
     _, study = find(name)
@@ -211,6 +212,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[StoredR
 
 
 # what these read, only real runs have: staleness of updates, enough settings to fit
+@pytest.mark.sample(10)  # of 39, which take 29 s
 @pytest.mark.parametrize(
     "name",
     [name for name in STUDIES if find(name)[1].sweeps and name not in (*COMPOSED, "staleness", "extrapolation")],

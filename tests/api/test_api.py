@@ -36,6 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
     return api.run(SMALL, out=tmp_path_factory.mktemp("api") / "run", progress=False)
 
 
+@pytest.mark.slow  # 9 s
 def test_the_command_ends_with_the_same_bits_and_leaves_torch_to_who_trains(finished: api.Run, tmp_path: Path) -> None:
     """Importing torch costs nearly two seconds of processor time in each process; importing the package is light."""
     scenario = tmp_path / "small.yaml"

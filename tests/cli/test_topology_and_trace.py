@@ -41,6 +41,7 @@ def test_a_built_in_as_tables_and_json(capsys: pytest.CaptureFixture[str]) -> No
     assert link["rate_bps"] == 5.8e6 and told["routes"]["na>eu"] == ["na>na-isp", "na-isp>eu-isp", "eu-isp>eu"]
 
 
+@pytest.mark.sample(4)  # of 13, which take 6 s
 @pytest.mark.parametrize("name", [*BUILT_IN, "fat_tree", "dumbbell", "waxman", "ring", "file.gml"])
 def test_every_network_can_be_drawn(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -66,6 +66,7 @@ def test_every_technique_at_every_place_in_both_worlds(folder: Path) -> None:
     assert (folder / "out/error-map.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow  # 6 s
 def test_each_of_several_values_makes_a_grid_of_its_own(folder: Path) -> None:
     ran = validate(folder, "--set", "training.model={kind: mlp, hidden: 64},{kind: mlp, hidden: 96}", "--json")
     assert ran.returncode == 0, ran.stderr
@@ -100,6 +101,7 @@ def test_what_has_been_run_is_not_run_again(folder: Path) -> None:
     assert "bsp" in ran.stdout and "50 Mbit/s" in ran.stdout
 
 
+@pytest.mark.slow  # 4 s
 def test_a_second_emulation_says_how_far_the_first_is_to_be_believed(folder: Path) -> None:
     """The second one ran on a slower machine: their mean counts, and they are held against each other."""
     ran = validate(folder, "--repeats", "2", "--json")

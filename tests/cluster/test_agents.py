@@ -114,6 +114,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     return fault_runs.run(tmp_path_factory.mktemp("calm") / "run", STEADY).hashes()
 
 
+@pytest.mark.slow  # 4 s
 @pytest.mark.usefixtures("agents")
 def test_a_restart_from_a_checkpoint_whose_parts_are_on_several_machines(tmp_path: Path, calm: set[str]) -> None:
     kill = faults("kind: kill, node: hub/global0, round: 7")
@@ -176,6 +177,7 @@ def test_an_interrupt_ends_all_nodes_in_good_order(tmp_path: Path) -> None:
     assert {"virginia", "frankfurt", "tokyo"} == {node.split("/")[0] for node in stopped}, "each machine is told"
 
 
+@pytest.mark.slow  # 6 s
 @pytest.mark.usefixtures("agents")
 def test_a_run_that_stands_still_ends_with_the_waits_of_all_machines(tmp_path: Path) -> None:
     deadlines = (
@@ -239,6 +241,7 @@ def least_transfer_s(run: Finished, source: str, target: str) -> float:
     )  # fmt: skip
 
 
+@pytest.mark.slow  # 3 s
 def test_events_are_by_one_clock_though_each_machine_has_its_own(
     tmp_path: Path, simulated_hash: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +275,7 @@ def test_everything_between_machines_can_be_encrypted(hit: tuple[str, ...], tmp_
     assert ended.error is None and ended.hashes() == calm
 
 
+@pytest.mark.slow  # 3 s
 @pytest.mark.usefixtures("agents")
 def test_nodes_behind_address_translation_are_reached_where_they_say(tmp_path: Path, calm: set[str]) -> None:
     """Nodes of east listen at 127.0.0.33 and say 127.0.0.77, which forwards; west listens at every address."""
@@ -323,6 +327,7 @@ def test_a_librarys_group_inside_a_data_centre_is_on_its_machine(tmp_path: Path)
     assert ends and all(one == other for one, other in map(sites, ends))
 
 
+@pytest.mark.slow  # 4 s
 @pytest.mark.usefixtures("agents")
 def test_a_librarys_group_spans_machines(tmp_path: Path) -> None:
     gloo = ("run.on=local", "paradigm={kind: gloo}", "training.rounds=3")

@@ -42,6 +42,7 @@ def warnings(result: dict[str, Any]) -> str:
     return "\n".join(line["message"] for line in result["told"] if line["kind"] == "warning")
 
 
+@pytest.mark.slow  # 21 s
 def test_a_run_on_two_machines_has_the_plans_network_and_the_simulators_bits(
     tmp_path: Path, sandbox: WarmSandbox
 ) -> None:

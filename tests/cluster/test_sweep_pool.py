@@ -391,6 +391,7 @@ def test_the_table_is_that_of_one_machine(
     assert (there.path(points[0]) / "plan.json").read_bytes() == (here.path(points[0]) / "plan.json").read_bytes()
 
 
+@pytest.mark.slow  # 4 s
 def test_a_killed_point_is_run_again(points: list[SweepPoint], processes: Processes, tmp_path: Path) -> None:
     watch = Watch(tmp_path / "runs", processes)
     killed = []
@@ -494,6 +495,7 @@ def test_what_every_core_of_a_cluster_starts_imports_little(module: str, absent:
     assert told.stdout.split() == []
 
 
+@pytest.mark.slow  # 6 s
 def test_only_a_run_that_may_compile_brings_the_compiler(
     points: list[SweepPoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def test_small_tensors_are_chosen_as_by_a_sort(selector: str, name: str) -> None
             assert EXACT[selector]()(Numbers(numbers), k).tolist() == right(numbers, k).tolist(), (size, k)
 
 
+@pytest.mark.sample(32)  # of 96, which take 5 s
 @pytest.mark.parametrize("size", LARGE_SIZES)
 @pytest.mark.parametrize("name", inputs.FINITE)
 @pytest.mark.parametrize("selector", ["sweep", "bisection"])

@@ -198,6 +198,7 @@ def test_congestion_control_is_the_plans(name: str) -> None:
     assert run("congestion_control", name=name) == [name, "0", "1"]
 
 
+@pytest.mark.slow  # 6 s
 def test_two_emulations_at_once_do_not_touch_each_other() -> None:
     """The second one is an ordinary user's."""
     both = [start("sees_link", rootless=rootless, seconds=3.0) for rootless in (None, True)]

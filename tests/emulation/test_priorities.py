@@ -21,6 +21,7 @@ def run(case: str, **arguments: Any) -> Any:
     return finish(Sandbox(argv, cwd=ROOT, stdout=-1, text=True), 150.0)
 
 
+@pytest.mark.slow  # 8 s
 def test_a_band_is_served_when_those_above_it_are_empty() -> None:
     seen = run("served_by_priority")
     sent, arrived = seen["sent"], seen["arrived"]

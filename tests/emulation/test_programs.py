@@ -55,6 +55,7 @@ def sent_bytes(done: Finished) -> dict[str, int]:
     return {event["link"]: event["bytes"] for event in done.of_kind("link")}
 
 
+@pytest.mark.slow  # 8 s
 def test_a_pair_of_programs_is_measured_on_hosts_with_names(tmp_path: Path) -> None:
     """iperf3 behind the configured link; names, interfaces and ssh of the hosts; a trace from the program's start."""
     client = (

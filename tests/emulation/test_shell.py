@@ -92,6 +92,7 @@ def test_a_scripts_mistakes_are_named_and_counted(scenario: Path) -> None:
         assert words in done.stdout, done.stdout
 
 
+@pytest.mark.slow  # 6 s
 def test_one_command_in_a_node(scenario: Path) -> None:
     done = shell(scenario, "--in", "b/worker0", "--", "sh", "-c", "hostname -I; cat; exit 7", script="passed on")
     assert done.returncode == 7

@@ -55,6 +55,7 @@ def test_the_scheduler_hears_from_servers_only_and_bits_stay(tmp_path: Path, mon
     assert rounds_s(collected) == pytest.approx(rounds_s(alone), abs=2e-6)
 
 
+@pytest.mark.sample(4)  # of 6, which take 3 s
 @pytest.mark.parametrize("technique", OTHERS)
 def test_other_techniques_end_with_the_same_bits(
     technique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -48,6 +48,7 @@ def uncached(tmp_path_factory: pytest.TempPathFactory) -> str:
     return hash_of(worlds("virtual", tmp_path_factory.mktemp("uncached")), plan_of())
 
 
+@pytest.mark.sample(4)  # of 8, which take 8 s
 @pytest.mark.parametrize("kind", ["virtual", "real"])
 @pytest.mark.parametrize(
     "options",
@@ -103,6 +104,7 @@ def test_spread_samples_are_fetched_once_for_the_data_centre(tmp_path: Path) -> 
     assert {event["tier"] for event in asked} == {"lan"}
 
 
+@pytest.mark.slow  # 3 s
 def test_a_folder_serves_later_runs(tmp_path: Path, uncached: str) -> None:
     plan = plan_of(rate=1e9, latency=0.001, folder=str(tmp_path / "disk"))
     remote = []

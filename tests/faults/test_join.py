@@ -28,6 +28,7 @@ def took_part(ended: Ended, joining: tuple[str, ...], name: str, last: int = LAS
             assert rounds == list(range(rounds[0], last + 1)) and rounds[0] > 2, node.name
 
 
+@pytest.mark.sample(6)  # of 16, which take 7 s
 @pytest.mark.parametrize(("name", "who"), in_turn(TECHNIQUES, JOINS))  # 0.4 s each
 def test_who_joins_takes_part_from_then_on(tmp_path: Path, name: str, who: str) -> None:
     fault, joining = JOINS[who]
@@ -94,6 +95,7 @@ def test_where_nobody_may_join_it_is_refused(overrides: tuple[str, ...], says: s
         plan_of(*overrides)
 
 
+@pytest.mark.slow  # 11 s
 @pytest.mark.flaky(reruns=2)  # must join before the others have ended, on the wall clock
 def test_processes_join_the_others(tmp_path: Path) -> None:
     """A data centre, and a worker of another one."""

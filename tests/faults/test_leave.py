@@ -32,6 +32,7 @@ def left_well(ended: Ended, leaving: tuple[str, ...], last: int = 5) -> None:
     assert all(not event["begins"] and event["message"] == "it has left" for event in epochs)
 
 
+@pytest.mark.sample(5)  # of 14, which take 5 s
 @pytest.mark.parametrize(
     ("name", "who"), in_turn([name for name in TECHNIQUES if name not in ("hfa", "bisparse", "dgt")], LEAVES)
 )  # 0.4 s each

@@ -20,6 +20,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     return run(tmp_path_factory.mktemp("calm"), LONGER)
 
 
+@pytest.mark.sample(1)  # of 3, which take 3 s
 @pytest.mark.parametrize(("at_ms", "for_ms"), [(1935, 100), (1400, 200), (2800, 300)])
 def test_losses_inside_and_across_the_ends_of_an_outage(tmp_path: Path, calm: Ended, at_ms: int, for_ms: int) -> None:
     """A connection that was stalled by the outage computed its next retransmission from the rate of the dead link."""
@@ -29,6 +30,7 @@ def test_losses_inside_and_across_the_ends_of_an_outage(tmp_path: Path, calm: En
     assert ended.events("round")[-1]["t"] < calm.events("round")[-1]["t"] + 2 * 1.4 + 1
 
 
+@pytest.mark.sample(2)  # of 5, which take 5 s
 @pytest.mark.parametrize(
     ("other", "when"),
     in_turn(
@@ -51,6 +53,7 @@ def test_short_pauses_that_overlap_are_a_long_one(tmp_path: Path) -> None:
             assert isinstance(ended.error, NodeLost) == lost, texts
 
 
+@pytest.mark.slow  # 3 s
 def test_who_was_killed_in_the_pause_does_not_die_of_it_later(tmp_path: Path) -> None:
     pause = "kind: pause, node: east/worker0, at: 300 ms, for: 12 s"
     kill = "kind: kill, node: east/worker0, at: 500 ms, for: 100 ms"
@@ -72,6 +75,7 @@ def test_a_node_that_two_faults_have_killed_returns_with_the_later_end(tmp_path:
         assert [len(each.events("restart")) for each in ended] == [int(policy == RESTART)] * 3
 
 
+@pytest.mark.sample(1)  # of 3, which take 2 s
 @pytest.mark.parametrize("seed", range(3))
 def test_the_same_faults_written_otherwise(seed: int) -> None:
     assert differing(seed) == []

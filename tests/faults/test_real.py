@@ -37,6 +37,7 @@ def test_a_death_ends_the_run_within_seconds_and_says_who(tmp_path: Path) -> Non
     leaves_nothing(ended)
 
 
+@pytest.mark.slow  # 10 s
 def test_a_restart_ends_with_the_bits_of_a_run_without_faults(tmp_path: Path) -> None:
     simulated = run(tmp_path / "calm", *STEADY)
     kill = "kind: kill, node: hub/global0, round: 7"

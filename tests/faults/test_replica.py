@@ -48,6 +48,7 @@ def steps_made(ended: Ended) -> None:
         assert rounds == sorted(set(rounds))
 
 
+@pytest.mark.sample(4)  # of 10, which take 8 s
 @pytest.mark.parametrize(("name", "round_"), in_turn(TECHNIQUES, [0, 6]))  # 0.5 s each
 def test_it_goes_on_where_the_server_was(
     calm: dict[tuple[str, ...], Ended], tmp_path: Path, name: str, round_: int
@@ -61,6 +62,7 @@ def test_it_goes_on_where_the_server_was(
     steps_made(ended)
 
 
+@pytest.mark.sample(1)  # of 3, which take 3 s
 @pytest.mark.parametrize("seed", range(3))  # tests.faults.search draws thousands
 def test_at_any_moment(calm: dict[tuple[str, ...], Ended], tmp_path: Path, seed: int) -> None:
     before = undisturbed(calm, tmp_path, f"seed={seed}")
@@ -125,6 +127,7 @@ def test_at_any_moment_among_real_processes(tmp_path: Path, seed: int) -> None:
     steps_made(ended)
 
 
+@pytest.mark.slow  # 4 s
 def test_among_real_processes(tmp_path: Path) -> None:
     steady = ("device.variation=0 %", "device.step_time=50 ms")
     ended = run(tmp_path / "hit", *steady, FOLLOWED, faults("kind: kill, node: hub/global0, round: 5"), on="local")

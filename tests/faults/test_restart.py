@@ -50,16 +50,19 @@ def recovers(calm: dict[tuple[str, ...], set[str]], directory: Path, victim: str
     assert len(ended.events("restart")) == 1 and len(ended.events("fault")) == 1
 
 
+@pytest.mark.sample(4)  # of 8, which take 4 s
 @pytest.mark.parametrize(("victim", "every"), [*in_turn(VICTIMS, (3, 0)), (VICTIMS[0], 1), (VICTIMS[2], 10)])
 def test_whoever_dies(calm: dict[tuple[str, ...], set[str]], tmp_path: Path, victim: str, every: int) -> None:
     recovers(calm, tmp_path, victim, f"checkpoint.every={every}")
 
 
+@pytest.mark.sample(4)  # of 7, which take 4 s
 @pytest.mark.parametrize("name", TECHNIQUES)
 def test_under_every_technique(calm: dict[tuple[str, ...], set[str]], tmp_path: Path, name: str) -> None:
     recovers(calm, tmp_path, "east/worker1", *TECHNIQUES[name], "checkpoint.every=3")
 
 
+@pytest.mark.sample(1)  # of 3, which take 3 s
 @pytest.mark.parametrize("name", STATEFUL)
 def test_from_the_beginning_where_there_are_no_checkpoints(
     calm: dict[tuple[str, ...], set[str]], tmp_path: Path, name: str

@@ -24,6 +24,7 @@ def test_a_test_that_did_not_pass_does_not_count() -> None:
     assert tables.shown(row, passed) == "| a fault | T | 1 of 2 |  | 0 of 1 |\n"
 
 
+@pytest.mark.slow  # 3 s
 def test_outcomes_are_those_of_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = "import pytest\n\n@pytest.mark.parametrize('n', [1, 2])\ndef test_one(n): assert n == %d or n == 1\n"
     (tmp_path / "tests").mkdir()

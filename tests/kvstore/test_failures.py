@@ -31,6 +31,7 @@ def test_a_failure_is_named(back_end: str, kind: str, place: str, tmp_path: Path
     assert_named(tmp_path / "a", kind, run_failing(tmp_path / "a", back_end, kind, place))
 
 
+@pytest.mark.sample(5)  # of 10, which take 6 s
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the script's own
 @pytest.mark.parametrize(
     ("back_end", "kind", "place"),
@@ -186,6 +187,7 @@ def test_the_thread_that_crashed_is_looked_at_first(tmp_path: Path) -> None:
     assert place_in_dump("", script) == ""
 
 
+@pytest.mark.slow  # 3 s
 def test_a_sweep_tells_which_script_ended_its_process(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(KINDS["os._exit"].script("middle"))
     (tmp_path / "mine.yaml").write_text(SCENARIO)

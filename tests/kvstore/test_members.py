@@ -114,6 +114,7 @@ def test_the_others_go_on(name: str, tmp_path: Path) -> None:
     assert len(rounds(events, "east/worker1")) < ROUNDS
 
 
+@pytest.mark.sample(4)  # of 8, which take 3 s
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_that_starts_again_joins(name: str, tmp_path: Path) -> None:
     script, texts = SCRIPTS[name]
@@ -143,6 +144,7 @@ def test_a_script_that_fails_ends_the_run(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.sample(1)  # of 3, which take 4 s
 @pytest.mark.parametrize("name", ["optimizer at workers", "optimizer at servers", "asynchronous"])
 def test_checkpoints_of_scripts_hold_who_took_part(name: str, tmp_path: Path) -> None:
     script, texts = SCRIPTS[name]

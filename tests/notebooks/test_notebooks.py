@@ -20,19 +20,8 @@ def test_there_are_six() -> None:
     assert [path.stem for path in NOTEBOOKS] == names
 
 
-SLOW = {
-    "comparing": "13 s",
-    "own_algorithm": "24 s",
-    "own_model_and_data": "24 s",
-    "paper_figure": "24 s",
-    "simulated_emulated": "20 s",
-}
-
-
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in NOTEBOOKS],
-)
+@pytest.mark.slow  # 13 to 24 s each
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = Path(sys.executable).parent  # `testbed` in shell cells
     monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")

@@ -165,6 +165,7 @@ def test_a_machine_whose_clock_is_years_behind_or_ahead_accepts_the_certificate(
     assert certificate.not_valid_before_utc.year == 2000 and certificate.not_valid_after_utc.year == 9999
 
 
+@pytest.mark.slow  # 2 s
 def test_a_training_ends_with_the_same_bits(tmp_path: Path) -> None:
     small = ("training.rounds=4", "device.step_time=20 ms")
     hashes = [

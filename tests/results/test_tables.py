@@ -176,6 +176,7 @@ def test_link_rates_come_from_counters(tmp_path: Path) -> None:
     assert links[links["link"] == "b>a"]["achieved_bps"].tolist()[1] == 32e6
 
 
+@pytest.mark.slow  # 4 s
 def test_two_hundred_thousand_events_take_seconds(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events", "a/server0")
     for i in range(200_000):

@@ -80,6 +80,7 @@ class Ran:
                 count[1] += event["header_bytes"]
 
 
+@pytest.mark.sample(4)  # of 11, which take 9 s
 @pytest.mark.parametrize("name", CASES)
 def test_folded_workers_end_their_rounds_when_they_would_unfolded(name: str, tmp_path: Path) -> None:
     plan = plan_of(*CASES[name])

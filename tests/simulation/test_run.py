@@ -346,6 +346,7 @@ print(repr(max(exit_.at_s for exit_ in exits.values())))
 """
 
 
+@pytest.mark.slow  # 8 s
 def test_equal_plans_give_equal_bits_in_any_process(tmp_path: Path) -> None:
     child = subprocess.run(
         [sys.executable, "-c", _CHILD, str(tmp_path / "there")],

@@ -23,6 +23,7 @@ def in_time(report: EnduranceReport, limit_s: float) -> None:
     assert min(report.bring_up_s) < limit_s * busy, report.bring_up_s
 
 
+@pytest.mark.slow  # 6 s
 def test_a_few_starts_and_stops_leave_nothing() -> None:
     report = endure(starts=2, kills=1, sites=4, workers=3, seed=3)
     check(report)

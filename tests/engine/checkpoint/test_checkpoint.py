@@ -95,6 +95,7 @@ def _die_at_write(count: int) -> None:
 QUICKLY = ("fsa", "esync", "p3", "two-servers")
 
 
+@pytest.mark.sample(2)  # of 4, which take 6 s
 @pytest.mark.parametrize(
     "technique", [each if each in QUICKLY else pytest.param(each, marks=pytest.mark.slow) for each in TECHNIQUES]
 )  # 1 s each; tests of all techniques, in this process: test_every_technique.py
@@ -131,6 +132,7 @@ def step_times(directory: Path, begin: int) -> set[tuple[str, int, float]]:
     }
 
 
+@pytest.mark.slow  # 3 s
 def test_random_cuts_of_one_run(tmp_path: Path) -> None:
     """Each time from where the last was killed: as often as needed, to the same bits."""
     plan = plan_of(*TECHNIQUES["hfa"], "training.rounds=14", "checkpoint.every=1")

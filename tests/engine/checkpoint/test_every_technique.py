@@ -111,12 +111,14 @@ def goes_on_as_if_nothing_had_been(plan: Plan, directory: Path, chance: random.R
         assert story(run_until(plan, killed), since_s) == expected != []
 
 
+@pytest.mark.sample(3)  # of 9, which take 6 s
 @pytest.mark.parametrize("combination", drawn(1), ids=lambda combination: "-".join(combination.values()))
 def test_drawn_techniques_go_on(combination: Combination, tmp_path: Path) -> None:
     plan = plan_of(*texts_of(combination))
     goes_on_as_if_nothing_had_been(plan, tmp_path, random.Random(str(combination)))
 
 
+@pytest.mark.sample(5)  # of 15, which take 15 s
 @pytest.mark.parametrize("name", QUICKLY)
 def test_techniques_inside_an_axis_go_on(name: str, tmp_path: Path) -> None:
     goes_on_as_if_nothing_had_been(plan_of(*TECHNIQUES[name]), tmp_path, random.Random(name))

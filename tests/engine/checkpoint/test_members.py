@@ -52,6 +52,7 @@ def resumed(plan: Plan, directory: Path, chance: Random) -> tuple[list[Event], l
 SLOWLY = ("reports", "dgt", "trees", "pairs", "layers")  # 2 s each; all are drawn by the campaign of instants, too
 
 
+@pytest.mark.sample(3)  # of 9, which take 8 s
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.slow) if each in SLOWLY else each for each in CASES]
 )
@@ -82,6 +83,7 @@ def test_who_returns_later_returns_to_the_resumed_run(tmp_path: Path) -> None:
     assert story(run_until(plan, tmp_path / "killed"), since_s) == story(whole, since_s)
 
 
+@pytest.mark.slow  # 2 s
 def test_who_stands_still_does_so_in_the_resumed_run(tmp_path: Path) -> None:
     calm = run_until(plan_of(*EVERY, CONTINUE), tmp_path / "calm")
     second_s = [event["t"] for event in calm if event["kind"] == "checkpoint"][1]

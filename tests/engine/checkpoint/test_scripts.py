@@ -54,6 +54,7 @@ def plan_of(folder: Path, script: str, *texts: str) -> Plan:
     return build_plan(load(path, ("checkpoint.every=2", *texts)), "simulate")
 
 
+@pytest.mark.sample(1)  # of 3, which take 6 s
 @pytest.mark.parametrize(
     "name", ["fsa", "esync", "keys", *(pytest.param(each, marks=pytest.mark.slow) for each in ("hfa", "topk"))]
 )  # 1 s each

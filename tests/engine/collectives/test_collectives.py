@@ -60,6 +60,7 @@ def check_sums(results: list[dict[str, Tensor]], size: int) -> None:
         assert all(torch.equal(result[name], results[0][name]) for result in results), f"{name}: bits differ"
 
 
+@pytest.mark.sample(5)  # of 11, which take 8 s
 @pytest.mark.parametrize("ranks", [*range(1, 9), 13, 16, 17])
 def test_all_reduce_of_uneven_sizes(ranks: int, tmp_path: Path) -> None:
     groups = groups_of(ranks)
@@ -99,6 +100,7 @@ def test_a_ring_copies_nothing_but_its_result(runs: Runs, monkeypatch: pytest.Mo
     assert joined == [4] * 4
 
 
+@pytest.mark.sample(2)  # of 4, which take 2 s
 @pytest.mark.parametrize("ranks", REAL_RANKS)
 def test_both_worlds_give_the_same_bits(ranks: int, tmp_path: Path) -> None:
     groups = groups_of(ranks)

@@ -31,6 +31,7 @@ def trained(kind: str, directory: Path, plan: Plan) -> list[torch.Tensor]:
     return [first]
 
 
+@pytest.mark.sample(4)  # of 12, which take 6 s
 @pytest.mark.parametrize("work", ["norms", "update"])
 @pytest.mark.parametrize(("groups", "shared_by"), [([3], "data_center"), ([2, 2], "data_center"), ([1, 3], "all")])
 @pytest.mark.parametrize(

@@ -190,6 +190,7 @@ def wan_bytes(runs: Runs, site: str, rounds: int = 1) -> int:
     return sum(out) // rounds
 
 
+@pytest.mark.sample(3)  # of 6, which take 3 s
 @pytest.mark.parametrize(
     ("kind", "formula"),
     [

@@ -29,6 +29,7 @@ def final_of(runs: object, names: list[str]) -> set[str]:
     return {event["parameters_sha256"] for event in events}
 
 
+@pytest.mark.sample(4)  # of 6, which take 3 s
 @pytest.mark.parametrize("algorithm", list(ALL_REDUCE)[1::2])  # all of them: tests/engine/matrix/test_every_kind.py
 def test_equals_training_in_one_process(algorithm: str, tmp_path: Path) -> None:
     options = {"algorithm": algorithm, "bucket": 4000, "segments": 2}
@@ -104,6 +105,7 @@ def test_summing_during_the_backward_pass_keeps_the_bits(kind: str, tmp_path: Pa
         assert begun["buckets"] < begun["after"] - 0.001
 
 
+@pytest.mark.sample(3)  # of 6, which take 6 s
 @pytest.mark.parametrize(
     "options",
     [

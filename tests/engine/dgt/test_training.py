@@ -47,6 +47,7 @@ def account(finished: Finished) -> dict[str, int]:
     return {name: sum(event[name] for event in events) for name in ("sent", "delivered", "late", "lost", "resent")}
 
 
+@pytest.mark.sample(2)  # of 4, which take 5 s
 @pytest.mark.parametrize(
     ("overrides", "back_end"),
     [((), "local"), *((each, "simulate") for each in ((), ("codec.tier2=fp16",), ("paradigm=ps",)))],
@@ -64,6 +65,7 @@ def test_waiting_for_all_gives_the_bits_of_plain_pushes(
         assert counts["delivered"] == counts["sent"] > 500
 
 
+@pytest.mark.sample(1)  # of 2, which take 2 s
 @pytest.mark.parametrize("overrides", [(), ("shard=multigps", "topology.data_centers[0].global_servers=2")], ids=str)
 def test_without_loss_no_block_is_late(overrides: tuple[str, ...], simulated: Simulated) -> None:
     """Though a reliable part of 65 KB takes 27 ms here, and the deadline is 10 ms."""
@@ -74,6 +76,7 @@ def test_without_loss_no_block_is_late(overrides: tuple[str, ...], simulated: Si
     assert ours.hashes("worker") == plain.hashes("worker")
 
 
+@pytest.mark.sample(3)  # of 5, which take 4 s
 @pytest.mark.parametrize("late", ["next-round", "zero", "heuristic-drop", "sender-drop", "retransmit"])
 def test_training_completes_on_lossy_links(tmp_path: Path, late: str, simulated: Simulated) -> None:
     overrides = (LOSSY, f"order.late={late}", "training.rounds=12", "order.k=0.5")
@@ -91,6 +94,7 @@ def test_training_completes_on_lossy_links(tmp_path: Path, late: str, simulated:
         assert counts["lost"] > 0
 
 
+@pytest.mark.slow  # 2 s
 def test_the_same_seed_loses_the_same_blocks(tmp_path: Path) -> None:
     one, two = (run(tmp_path / name, "simulate", LOSSY) for name in ("one", "two"))
     assert one.hashes("worker") == two.hashes("worker")

@@ -71,6 +71,7 @@ def wan_bytes(result: Simulated) -> int:
     return sum(event["payload_bytes"] for event in result.of_kind("transfer") if event["tier"] == "wan")
 
 
+@pytest.mark.sample(1)  # of 2, which take 2 s
 @pytest.mark.parametrize("algorithm", ["{kind: gossip}", "{kind: gossip, algorithm: sgp, graph: exponential}"])
 def test_sparse_gossip_learns_what_exact_gossip_learns(algorithm: str, tmp_path: Path) -> None:
     """With the effect that it is for: a quarter of the bytes, and models that are hardly further apart."""
@@ -81,6 +82,7 @@ def test_sparse_gossip_learns_what_exact_gossip_learns(algorithm: str, tmp_path:
     assert wan_bytes(sparse[2]) < wan_bytes(exact[2]) / 4
 
 
+@pytest.mark.sample(1)  # of 2, which take 3 s
 @pytest.mark.parametrize("kind", ["twobit", "topk", pytest.param("mstopk", marks=pytest.mark.slow)])  # 2 s
 def test_gathered_sums_learn_and_all_workers_agree(kind: str, tmp_path: Path) -> None:
     options = {"twobit": "threshold: 0.02", "topk": "ratio: 0.05, bound: 100", "mstopk": "ratio: 0.05, bound: 100"}[

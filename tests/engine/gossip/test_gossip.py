@@ -44,6 +44,7 @@ def hashes(runs: Runs, names: list[str]) -> set[str]:
     return {event["parameters_sha256"] for event in finals}
 
 
+@pytest.mark.sample(3)  # of 6, which take 6 s
 @pytest.mark.parametrize(("graph", "algorithm"), in_turn([*GRAPHS, "network"], ["dpsgd", "sgp"]))
 def test_synchronous_gossip_ends_with_one_model_the_same_in_both_worlds(
     algorithm: str, graph: str, tmp_path: Path
@@ -97,6 +98,7 @@ def test_it_learns_and_all_stop_at_the_target(algorithm: str, tmp_path: Path) ->
     assert len(hashes(runs, names)) == 1
 
 
+@pytest.mark.slow  # 3 s
 def test_consensus_distance_by_the_graphs_gap(tmp_path: Path) -> None:
     """The distance settles where mixing balances the differences of gradients: larger gap, smaller distance."""
     distances = {}
@@ -204,6 +206,7 @@ def mixing_only(plan: Plan, rank: int, names: list[str], make: Any) -> Program:
     return program
 
 
+@pytest.mark.sample(5)  # of 10, which take 7 s
 @pytest.mark.parametrize("kind", ["real", "virtual"])
 @pytest.mark.parametrize("algorithm", ["dpsgd", "sgp", "sgp-star", "adpsgd", "adpsgd-ring"])
 def test_mixing_keeps_the_average_and_comes_together(algorithm: str, kind: str, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ SYNC = ["fsa", "{kind: hfa, k1: 2, k2: 2}", "{kind: diloco, h: 2}", "{kind: esyn
 SHARDS = ["hashed", "multigps", "{kind: multigps, rule: even, bound: 1000}"]
 
 
+@pytest.mark.sample(2)  # of 4, which take 4 s
 @pytest.mark.parametrize("sync", SYNC)
 def test_any_number_of_global_servers_gives_the_same_bits(tmp_path: Path, sync: str) -> None:
     """Row 63."""

@@ -47,6 +47,7 @@ def accuracy(result: Simulated) -> float:
     return float(result.of_kind("evaluate")[-1]["accuracy"])
 
 
+@pytest.mark.slow  # 3 s
 @pytest.mark.parametrize("paradigm", ["ps", pytest.param("allreduce", marks=pytest.mark.slow)])  # 3 s
 def test_the_peak_falls_by_the_number_of_fragments(paradigm: str, tmp_path: Path) -> None:
     """For as many steps and bytes, and with a model that is as good."""

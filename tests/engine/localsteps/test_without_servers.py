@@ -43,6 +43,7 @@ def crossing(result: Simulated, kind: str) -> set[int]:
     return {event["round"] for event in sent if event["tier"] == "wan" and event["round"] >= 0}
 
 
+@pytest.mark.sample(3)  # of 6, which take 2 s
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
 def test_all_reduce_has_the_values_of_parameter_servers(steps: str, tmp_path: Path) -> None:
     one_tier = "k2: 1" in steps or "hfa" not in steps
@@ -88,6 +89,7 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run_plan(worlds("virtual", tmp_path_factory.mktemp("direct")), plan, allreduce_worker)["a/worker0"]
 
 
+@pytest.mark.sample(5)  # of 12, which take 5 s
 @pytest.mark.parametrize("algorithm", ALL_REDUCE)
 def test_every_algorithm_ends_with_equal_bits_at_all_ranks(algorithm: str, tmp_path: Path, direct: Any) -> None:
     plan = with_steps(serverless_plan([2, 1, 2], "allreduce", {"algorithm": algorithm, "segments": 2}), DILOCO)
@@ -97,6 +99,7 @@ def test_every_algorithm_ends_with_equal_bits_at_all_ranks(algorithm: str, tmp_p
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(results["c/worker1"], direct, strict=True))
 
 
+@pytest.mark.sample(3)  # of 5, which take 3 s
 @pytest.mark.parametrize(("paradigm", "steps"), in_turn(["ring", "hitopk", "dpsgd", "sgp"], [DILOCO, HFA]))
 def test_both_worlds_end_with_the_same_parameters(paradigm: str, steps: Choice, tmp_path: Path) -> None:
     family, worker = ("gossip", gossip_worker) if paradigm in ("dpsgd", "sgp") else ("allreduce", allreduce_worker)
@@ -134,6 +137,7 @@ def test_all_stop_after_a_round_that_crossed(tmp_path: Path) -> None:
     assert len(result.hashes()) == 1
 
 
+@pytest.mark.sample(2)  # of 6, which take 4 s
 @pytest.mark.parametrize("codec", ["fp16", "{kind: topk, ratio: 0.1, bound: 100}", "{kind: bisparse, bound: 100}"])
 @pytest.mark.parametrize("steps", ["hfa", "diloco"])
 def test_codecs_carry_changes_of_models(steps: str, codec: str, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def star(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     return run(tmp_path_factory.mktemp("star") / "run")
 
 
+@pytest.mark.sample(4)  # of 9, which take 5 s
 @pytest.mark.parametrize(
     ("kind", "tiers"),
     [*((kind, TIERS[-1]) for kind in EXACT), *zip(EXACT[::3], TIERS[:-1], strict=False)],
@@ -90,6 +91,7 @@ def test_a_run_repeats_bit_for_bit_in_virtual_time(tmp_path: Path, kind: str) ->
     assert [e["t"] for e in first.of_kind("round")] == [e["t"] for e in second.of_kind("round")]
 
 
+@pytest.mark.sample(2)  # of 4, which take 3 s
 @pytest.mark.parametrize("codec", ["twobit", "{kind: bisparse, bound: 100}", "{kind: mpq, bound: 1000}", "fp16"])
 def test_every_codec_travels_through_an_exact_overlay(tmp_path: Path, codec: str) -> None:
     tier2 = f"codec={{tier1: none, tier2: {codec}}}"
@@ -101,6 +103,7 @@ def test_every_codec_travels_through_an_exact_overlay(tmp_path: Path, codec: str
 SYNC = ["{kind: hfa, k1: 2, k2: 2}", "{kind: diloco, h: 2}", "{kind: esync, fixed_steps: 2}", "{kind: esync}"]
 
 
+@pytest.mark.sample(2)  # of 4, which take 3 s
 @pytest.mark.parametrize("sync", SYNC)
 def test_algorithms_with_local_steps(tmp_path: Path, sync: str) -> None:
     overrides = (f"sync={sync}", "optimizer={kind: sgd, at: worker}")
@@ -210,6 +213,7 @@ def test_real_processes(tmp_path: Path, kind: str) -> None:
     assert [event for event in real.events if event["kind"] == "transfer" and event["message"] == "spread"]
 
 
+@pytest.mark.slow  # 2 s
 def test_real_processes_that_sum_on_the_way(tmp_path: Path) -> None:
     real = run_scenario(tmp_path / "local", "local", "overlay=tsengine", "device.step_time=20 ms", scenario=THREE_SITES)
     assert real.outcome.status == "done", real.outcome.message

@@ -23,6 +23,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     return run(tmp_path_factory.mktemp("plain") / "run", FIFO)
 
 
+@pytest.mark.sample(2)  # of 4, which take 3 s
 @pytest.mark.parametrize("order", ORDERS)
 def test_numerics_are_unchanged_bit_for_bit(tmp_path: Path, plain: Simulated, order: str) -> None:
     other = run(tmp_path, order)
@@ -40,6 +41,7 @@ def test_staleness_of_zero_ends_every_round(tmp_path: Path, order: str) -> None:
     assert [event["round"] for event in done.of_kind("round", "west/worker0")] == list(range(6))
 
 
+@pytest.mark.slow  # 4 s
 def test_real_processes_end_with_the_same_bits(tmp_path: Path) -> None:
     settings = ("order={kind: p3, slice: 20 KB}", "device.step_time=20 ms")
     simulated = run(tmp_path / "simulated", *settings)
@@ -94,6 +96,7 @@ DOWN = ("value", "west/server0", ("topology.links[1].rate=2 Mbit/s", "topology.l
 UNBUFFERED = ("training.rounds=5", "transport.unsent_limit=16 KiB", "topology.links[1].queue=16 KiB")
 
 
+@pytest.mark.sample(1)  # of 2, which take 5 s
 @pytest.mark.parametrize(("message", "node", "slow"), [UP, DOWN])
 def test_urgent_slices_overtake_on_the_wan_both_ways(
     tmp_path: Path, message: str, node: str, slow: tuple[str, str]
@@ -113,6 +116,7 @@ def test_urgent_slices_overtake_on_the_wan_both_ways(
     assert p3.index(0) < len(p3) / 2
 
 
+@pytest.mark.slow  # 3 s
 def test_slices_of_one_tensor_keep_their_order(tmp_path: Path) -> None:
     """FIFO within equal priority: a worker's slices of the largest tensor arrive in the order of their positions."""
     result = run(tmp_path, SMALL_SLICES, "topology.lan.rate=20 Mbit/s", "training.model=cnn")

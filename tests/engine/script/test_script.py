@@ -57,6 +57,7 @@ SYNCS = [
 ]
 
 
+@pytest.mark.sample(4)  # of 8, which take 3 s
 @pytest.mark.parametrize("paradigm", ["hips", "ps"])
 @pytest.mark.parametrize(("sync", "rounds"), SYNCS)
 def test_two_lines_make_a_loop_geo_distributed(sync: str, rounds: int, paradigm: str, tmp_path: Path) -> None:
@@ -155,6 +156,7 @@ def test_compression_that_cannot_be_is_refused_with_the_reason(tmp_path: Path) -
 SLICES = "order={kind: p3, slice: 16 bytes, overlap: none}"  # the weight is of 48 bytes
 
 
+@pytest.mark.sample(2)  # of 4, which take 3 s
 @pytest.mark.parametrize("paradigm", ["hips", "ps"])
 @pytest.mark.parametrize("order", ["order={kind: p3, overlap: none}", SLICES])
 def test_slices_and_priorities_leave_the_bits_alone(order: str, paradigm: str, tmp_path: Path) -> None:
@@ -201,6 +203,7 @@ def test_p3_says_what_it_cannot_do_with_a_script(tmp_path: Path) -> None:
 UNEQUAL = LOOP.replace("range(6)", "range(3 + 4 * store.rank)")  # 3, 7 and 11 steps
 
 
+@pytest.mark.sample(3)  # of 6, which take 3 s
 @pytest.mark.parametrize("paradigm", ["hips", "ps"])
 @pytest.mark.parametrize("sync", ["tap", "{kind: ssp, staleness: 1}", "{kind: ssp, staleness: 0}"])
 def test_where_nobody_waits_for_all_scripts_may_end_when_they_like(sync: str, paradigm: str, tmp_path: Path) -> None:

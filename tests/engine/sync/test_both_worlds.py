@@ -157,6 +157,7 @@ def test_esync_balances_steps_and_ends_every_round_with_one_model(world: str, tm
     assert len(done.hashes()) == 1
 
 
+@pytest.mark.sample(2)  # of 4, which take 4 s
 @both
 @pytest.mark.parametrize("rule", ["even", "balanced"])
 def test_any_number_of_global_servers_gives_the_same_bits(rule: str, world: str, tmp_path: Path) -> None:

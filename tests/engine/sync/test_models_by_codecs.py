@@ -14,6 +14,7 @@ HFA = ("sync={kind: hfa, k1: 2, k2: 2}", "optimizer={kind: sgd, learning_rate: 0
 SPARSE = "bound: 50, pull: dense"
 
 
+@pytest.mark.sample(3)  # of 7, which take 4 s
 @pytest.mark.parametrize(
     "codec",
     ["twobit", *(f"{{kind: {kind}, {SPARSE}}}" for kind in ("bisparse", "dgc", "mpq", "mstopk", "topk", "randomk"))],

@@ -26,6 +26,7 @@ def test_a_run_of_long_rounds_comes_to_its_end(tmp_path: Path) -> None:
     assert _end_s(done) > 5 * 250
 
 
+@pytest.mark.slow  # 4 s
 def test_a_model_of_gigabytes_is_waited_for(tmp_path: Path) -> None:
     model = "training.model={kind: declared, name: gpt2-xl, buckets: 4}"
     done = run(tmp_path, *MODELLED, model, "training.rounds=10", "simulation.fold=false")

@@ -79,6 +79,7 @@ def test_ssp_0_is_bsp(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
     assert begins[0] == pytest.approx(begins[1], rel=0.05)
 
 
+@pytest.mark.sample(1)  # of 2, which take 3 s
 @pytest.mark.parametrize("paradigm", ["hips", "ps"])
 @given(cluster=CLUSTERS)
 @few

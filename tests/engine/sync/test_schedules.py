@@ -36,6 +36,7 @@ def rounds(run: Simulated) -> Counter[str]:
     return Counter(event["node"] for event in run.of_kind("round"))
 
 
+@pytest.mark.sample(2)  # of 5, which take 5 s
 @pytest.mark.parametrize(("paradigm", "sync"), PAIRS)
 @given(workers=WORKERS, speeds=SPEEDS, bound=st.integers(0, 3), seed=st.integers(0, 10**6), early=st.booleans())
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
