@@ -241,7 +241,6 @@ def least_transfer_s(run: Finished, source: str, target: str) -> float:
     )  # fmt: skip
 
 
-@pytest.mark.slow  # 3 s
 def test_events_are_by_one_clock_though_each_machine_has_its_own(
     tmp_path: Path, simulated_hash: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

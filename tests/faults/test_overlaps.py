@@ -53,7 +53,6 @@ def test_short_pauses_that_overlap_are_a_long_one(tmp_path: Path) -> None:
             assert isinstance(ended.error, NodeLost) == lost, texts
 
 
-@pytest.mark.slow  # 3 s
 def test_who_was_killed_in_the_pause_does_not_die_of_it_later(tmp_path: Path) -> None:
     pause = "kind: pause, node: east/worker0, at: 300 ms, for: 12 s"
     kill = "kind: kill, node: east/worker0, at: 500 ms, for: 100 ms"

@@ -215,7 +215,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.packets.delivery_rate:DeliveryRate.limit", always(None), BBR
     ),
     "BBR's bursts follow one another at once": Mutation(
-        "testbed.simulation.packets.sender:TcpSender._is_paced", always(False), BBR
+        "testbed.simulation.packets.paced_sender:PacedSender._is_paced", always(False), BBR
     ),
     "BBR never sees the path full": Mutation(
         "testbed.simulation.packets.bbr:Bbr._look_for_full_path", always(None), BBR

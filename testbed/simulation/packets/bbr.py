@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from enum import Enum
 from random import Random
+from typing import Protocol
 
 from testbed.simulation.packets.congestion import CongestionState
 from testbed.simulation.packets.delivery_rate import DeliveryRate, RateSample, WindowedMaximum
@@ -40,6 +41,15 @@ _EXTRA_ROUNDS, _EXTRA_S = 5, 0.1
 _POLICED_ROUNDS, _POLICED_MOST_ROUNDS, _POLICED_KEPT_ROUNDS = 4, 16, 48
 _POLICED_LOSS = 50 / 256
 _POLICED_NEAR, _POLICED_NEAR_BYTES_PER_S = 1 / 8, 500
+
+
+class PacedState(CongestionState, Protocol):
+    """A paced connection, as BBR sees it. ``paced_for_s``: how long the next burst has to wait."""
+
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def paced_for_s(self) -> float: ...
 
 
 class Mode(Enum):
@@ -131,7 +141,7 @@ class Bbr:
 
     # ---- the model of the path ----------------------------------------------------------------------------------
 
-    def update(self, of: CongestionState, sample: RateSample, repairs: bool) -> None:
+    def update(self, of: PacedState, sample: RateSample, repairs: bool) -> None:
         """Take what an acknowledgement tells. ``repairs``: whether losses are being repaired."""
         self._update_rate(sample)
         self._update_extra(of, sample)
@@ -164,7 +174,7 @@ class Bbr:
         if not sample.application_limited or rate >= self._rate.value:
             self._rate.add(self._rounds, rate)
 
-    def _update_extra(self, of: CongestionState, sample: RateSample) -> None:
+    def _update_extra(self, of: PacedState, sample: RateSample) -> None:
         """Take note of what acknowledgements bring beyond what the rate explains, as they are gathered somewhere."""
         if sample.segments <= 0 or sample.delivered < 0 or sample.interval_s <= 0:
             return
@@ -178,7 +188,7 @@ class Bbr:
         self._epoch_segments += sample.segments
         self._extra[0] = max(self._extra[0], min(self._epoch_segments - int(expected), of.window))
 
-    def _phase_is_over(self, of: CongestionState, sample: RateSample) -> bool:
+    def _phase_is_over(self, of: PacedState, sample: RateSample) -> bool:
         lasted = self.delivery.delivered_s - self._cycle_s > self._rtt_s
         if self._gain == 1.0:
             return lasted
@@ -205,13 +215,13 @@ class Bbr:
         self._full_rounds += 1
         self._path_is_full = self._full_rounds >= _FULL_ROUNDS
 
-    def _drain(self, of: CongestionState) -> None:
+    def _drain(self, of: PacedState) -> None:
         if self._mode is Mode.STARTUP and self._path_is_full:
             self._mode = Mode.DRAIN
         if self._mode is Mode.DRAIN and self._in_network(of, of.in_flight) <= self._held(self._rate.value, 1.0):
             self._begin_probing()
 
-    def _update_rtt(self, of: CongestionState, sample: RateSample) -> None:
+    def _update_rtt(self, of: PacedState, sample: RateSample) -> None:
         now = of.now_s
         expired = now > self._rtt_seen_s + _RTT_KEPT_S
         if sample.rtt_s >= 0 and (sample.rtt_s < self._rtt_s or expired):
@@ -253,7 +263,7 @@ class Bbr:
         segments += segments % 2  # every second one is acknowledged
         return segments + 2 if self._mode is Mode.PROBE_RATE and self._cycle == 0 else segments
 
-    def _in_network(self, of: CongestionState, in_flight: int) -> int:
+    def _in_network(self, of: PacedState, in_flight: int) -> int:
         """Return how many segments will be under way when the next one leaves."""
         if self._gain > 1.0:
             in_flight += self.burst_segments
@@ -270,7 +280,7 @@ class Bbr:
         else:
             self._prior_window = of.window
 
-    def _set_window(self, of: CongestionState, sample: RateSample, repairs: bool) -> None:
+    def _set_window(self, of: PacedState, sample: RateSample, repairs: bool) -> None:
         if sample.segments:
             window = max(of.window - sample.losses, 1) if sample.losses else of.window
             if repairs and not self._in_recovery:  # one round trip sends as many as arrive

@@ -8,13 +8,22 @@ from typing import Any
 
 from testbed.plan.model import Plan
 from testbed.simulation.clock import Clock
+from testbed.simulation.packets.congestion import Cubic, Reno
 from testbed.simulation.packets.connection import PacketConnection
 from testbed.simulation.packets.lan_sender import LanSender
 from testbed.simulation.packets.link import PacketLink, PacketPath, PacketPort
+from testbed.simulation.packets.paced_sender import PacedSender
 from testbed.simulation.packets.receiver import TcpReceiver
 from testbed.simulation.packets.sender import TcpSender
 from testbed.simulation.paths import PathTable, SitePath, WanLink
 from testbed.simulation.tcp_model import TcpModel
+
+
+def tcp_sender(clock: Clock, path: PacketPath, model: TcpModel, rtt_s: float, random: Random) -> TcpSender:
+    """Return the sending end with the model's congestion control."""
+    if not model.loss_based:
+        return PacedSender(clock, path, model, rtt_s, random)
+    return TcpSender(clock, path, model, rtt_s, Reno() if model.congestion_control == "reno" else Cubic())
 
 
 class PacketNetwork:
@@ -59,9 +68,8 @@ class PacketNetwork:
         def connect() -> TcpSender | LanSender:
             if not there.links:
                 return LanSender(self._clock, path, self._rates_bps[source], deliver)
-            random = Random(f"{self._seed}/{source}>{target}")
             rtt_s = 2 * there.delay_s
-            sender = TcpSender(self._clock, path, self._model, rtt_s, random)
+            sender = tcp_sender(self._clock, path, self._model, rtt_s, Random(f"{self._seed}/{source}>{target}"))
             way_back = self._path(target, source, back)
             sender.connect(TcpReceiver(self._clock, way_back, sender.acknowledged, deliver, rtt_s))
             return sender

@@ -8,9 +8,9 @@ Undo      if what is acknowledged in order was sent before the loss was noted, n
 Growth    only while the window limits the connection (RFC 7661; Linux: ``tcp_cwnd_validate``)
 Host      no more waits at the node's port than two bursts, or what the estimated rate sends in 1 ms (TCP small queues),
           so that what is written meanwhile fills the last segment
-Pacing    with BBR, a burst of what its rate sends in 1 ms leaves at a time; it sets the window in recovery, too
 
 Not modelled: bursts of segmentation offload without pacing; a receiver's window that grows; undoing by duplicates.
+``paced_sender`` has what differs with BBR.
 """
 
 from __future__ import annotations
@@ -19,17 +19,14 @@ import math
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
-from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from testbed.simulation.clock import Clock
-from testbed.simulation.packets.bbr import Bbr
-from testbed.simulation.packets.congestion import Cubic, Reno
-from testbed.simulation.packets.delivery_rate import Acknowledged
+from testbed.simulation.packets.congestion import CongestionControl
+from testbed.simulation.packets.delivery_rate import DeliveryRate
 from testbed.simulation.packets.link import PacketPath
-from testbed.simulation.packets.pacer import BurstPacer
 from testbed.simulation.packets.receiver import TcpReceiver
-from testbed.simulation.packets.scoreboard import Scoreboard
+from testbed.simulation.packets.scoreboard import Delivered, Scoreboard
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, Acknowledgement, TcpSegment
 from testbed.simulation.packets.timers import RoundTripTimes, tick_after
 from testbed.simulation.tcp_model import TcpModel
@@ -47,6 +44,14 @@ class RecoveryState(IntEnum):
     LOSS = 2
 
 
+class Prior(NamedTuple):
+    """Before an acknowledgement: segments that are lost, that have ever been marked as lost, and in flight."""
+
+    lost: int
+    marked: int
+    in_flight: int
+
+
 class TcpSender:
     """``on_room()`` is called when the window may have room for what is to be sent.
 
@@ -58,25 +63,22 @@ class TcpSender:
 
     __slots__ = (
         "_clock", "_control", "_ends", "_first_window", "_high", "_last_sent_s", "_limit", "_limited",
-        "_limited_until", "_most_out", "_noted_s", "_pacer", "_path", "_prior_threshold", "_prior_window",
-        "_probe_ends", "_probe_resent", "_rate_based", "_receive", "_recovered", "_reordering_at_s", "_resent",
-        "_restarts", "_round_trips", "_scoreboard", "_state", "_timer_s", "_waits_for_host", "_waits_for_pacer",
-        "_wakes_s", "_window_used", "_window_used_s", "now_s", "on_room", "threshold", "unsent_bytes", "window",
+        "_limited_until", "_most_out", "_noted_s", "_path", "_prior_threshold", "_prior_window", "_probe_ends",
+        "_probe_resent", "_receive", "_recovered", "_reordering_at_s", "_resent", "_restarts", "_round_trips",
+        "_scoreboard", "_state", "_timer_s", "_waits_for_host", "_wakes_s", "_window_used", "_window_used_s", "now_s",
+        "on_room", "threshold", "unsent_bytes", "window",
     )  # fmt: skip
 
-    def __init__(self, clock: Clock, path: PacketPath, model: TcpModel, rtt_s: float, random: Random) -> None:
-        self._clock, self._path = clock, path
+    def __init__(
+        self, clock: Clock, path: PacketPath, model: TcpModel, rtt_s: float, control: CongestionControl
+    ) -> None:  # fmt: skip
+        self._clock, self._path, self._control = clock, path, control
+        self._restarts = model.slow_start_after_idle
         self._round_trips = RoundTripTimes(rtt_s)
         self.now_s = self._last_sent_s = clock.now
         self.window = self._first_window = int(model.initial_window_bytes / SEGMENT_BYTES)
         self.threshold = math.inf
-        self._pacer = BurstPacer(model.setup_segments)
-        self._rate_based = Bbr(rtt_s, self.window, clock.now, random) if model.congestion_control == "bbr" else None
-        self._control = self._rate_based or (Reno() if model.congestion_control == "reno" else Cubic())
         self._control.sampled(self, rtt_s, 0, 0)
-        if self._rate_based is not None:  # its window grows even if nothing fills it
-            self.window += model.setup_segments
-        self._restarts = model.slow_start_after_idle and self._rate_based is None
         self._limit = model.window_limit_bytes / SEGMENT_BYTES
         self.unsent_bytes = 0
         self._ends: deque[list[Any]] = deque()  # [bytes of the unsent stream up to its end, message]
@@ -88,12 +90,11 @@ class TcpSender:
         self._limited, self._most_out, self._limited_until = False, 0, 0
         self._window_used, self._window_used_s = 0, clock.now
         self._timer_s = self._reordering_at_s = self._wakes_s = math.inf
-        self._waits_for_host = self._waits_for_pacer = False
+        self._waits_for_host = False
         self.on_room: Callable[[], None] = self.push
 
-    def connect(self, receiver: TcpReceiver) -> None:
-        """Send to ``receiver``."""
-        delivery = self._rate_based.delivery if self._rate_based is not None else None
+    def connect(self, receiver: TcpReceiver, delivery: DeliveryRate | None = None) -> None:
+        """Send to ``receiver``. ``delivery`` takes note of what is sent and arrives."""
         self._receive, self._scoreboard = receiver.arrive, Scoreboard(receiver.beyond, delivery)
 
     @property
@@ -112,16 +113,8 @@ class TcpSender:
         return self._scoreboard.in_flight
 
     @property
-    def paced_for_s(self) -> float:
-        """How long the next burst has to wait."""
-        return max(0.0, self._pacer.next_s - self._clock.now)
-
-    @property
     def pacing_bytes_per_s(self) -> float:
-        """The rate of a rate-based congestion control; else Linux' estimate, doubled in slow start
-        (``tcp_update_pacing_rate``)."""
-        if self._rate_based is not None:
-            return self._rate_based.pacing_bytes_per_s
+        """Linux' estimate of the rate, doubled in slow start (``tcp_update_pacing_rate``)."""
         factor = 2.0 if self.window < self.threshold / 2 else 1.2
         return factor * max(self.window, self._scoreboard.out) * SEGMENT_BYTES / self._round_trips.smoothed_s
 
@@ -131,22 +124,9 @@ class TcpSender:
         """Append bytes to what is to be sent. With ``message``: it ends there."""
         if self._restarts and self.idle:
             self._shrink_after_idle()
-        if self._rate_based is not None and self._is_application_limited:
-            self._rate_based.delivery.limit(self.in_flight)
         self.unsent_bytes += size_bytes
         if message is not None:
             self._ends.append([self.unsent_bytes, message])
-
-    @property
-    def _is_application_limited(self) -> bool:
-        """Whether neither the host nor the window limits the rate (``tcp_rate_check_app_limited``)."""
-        scoreboard = self._scoreboard
-        return (
-            self.unsent_bytes < SEGMENT_BYTES
-            and self._path.has_room_s(0) <= self._clock.now
-            and scoreboard.in_flight < self.window
-            and scoreboard.lost <= scoreboard.again
-        )
 
     def push(self, more: bool = False) -> None:
         """Send what the window allows. ``more``: only full segments, as more is being written."""
@@ -167,10 +147,8 @@ class TcpSender:
             self._set_timer(after_sending=True)
 
     def _burst_segments(self) -> int:
-        """How many leave at once: of paced ones, at most half of a window."""
-        if self._rate_based is None:
-            return 1
-        return min(self._rate_based.burst_segments, max(self.window // 2, 1), self.window - self.in_flight)
+        """How many segments leave at once."""
+        return 1
 
     def _send_burst(self, segments: int, least_bytes: int) -> int:
         sent = size_bytes = 0
@@ -181,22 +159,11 @@ class TcpSender:
         return sent
 
     def _pace(self, segments: int, size_bytes: int) -> None:
-        if self._rate_based is not None:
-            self._pacer.sent(self._clock.now, segments, size_bytes, self.pacing_bytes_per_s)
+        """So much has left at once."""
 
     def _is_paced(self) -> bool:
         """Whether the next burst has to wait; sending goes on when it may leave."""
-        if self._pacer.next_s <= self._clock.now:
-            return False
-        if not self._waits_for_pacer:
-            self._waits_for_pacer = True
-            self._clock.at(self._pacer.next_s, self._on_pacer)
-        return True
-
-    def _on_pacer(self, _: Any) -> None:
-        self._waits_for_pacer = False
-        self._resend_lost()
-        self.on_room()
+        return False
 
     def _host_is_full(self, segments: int) -> bool:
         """Whether enough waits at the port; then sending goes on when it has left."""
@@ -299,28 +266,27 @@ class TcpSender:
     def acknowledged(self, acknowledgement: Acknowledgement) -> None:
         """Take an acknowledgement."""
         now, scoreboard, round_trips = self._clock.now, self._scoreboard, self._round_trips
-        self.now_s, lost, marked, in_flight, rtt_s = now, scoreboard.lost, scoreboard.marked, scoreboard.in_flight, -1.0
+        self.now_s = now
+        prior = Prior(scoreboard.lost, scoreboard.marked, scoreboard.in_flight)
         delivered = scoreboard.acknowledge(acknowledgement, now, round_trips.least_s)
         if delivered.oldest_s <= now:  # else there is none
             round_trips.observe(now - delivered.oldest_s, scoreboard.first, scoreboard.following)
-            rtt_s = now - delivered.latest_s
-            self._control.sampled(self, rtt_s, scoreboard.first, scoreboard.following)
+            self._control.sampled(self, now - delivered.latest_s, scoreboard.first, scoreboard.following)
         if 0 <= self._probe_ends <= acknowledgement.next_number:
             self._probe_answered(acknowledgement)
         if not delivered.segments or scoreboard.sacked or scoreboard.lost or self._state is not RecoveryState.OPEN:
             self._recover(delivered.advanced and acknowledgement.echo_s < self._noted_s)
         if delivered.segments:
             self._set_timer()
-        if self._rate_based is not None:
-            told = Acknowledged(delivered.segments, scoreboard.marked - marked, scoreboard.marked, in_flight)
-            sample = self._rate_based.delivery.sample(now, told, rtt_s, round_trips.least_s)
-            self._rate_based.update(self, sample, repairs=self._state is not RecoveryState.OPEN)
-        elif self._state is RecoveryState.RECOVERY:
-            self._reduce(delivered.segments, delivered.advanced and scoreboard.lost <= lost)
-        elif delivered.advanced and self._is_limited:
-            self._control.acknowledged(self, delivered.segments)
+        self._set_window(delivered, prior)
         self._resend_lost()
         self.on_room()
+
+    def _set_window(self, delivered: Delivered, prior: Prior) -> None:
+        if self._state is RecoveryState.RECOVERY:
+            self._reduce(delivered.segments, delivered.advanced and self._scoreboard.lost <= prior.lost)
+        elif delivered.advanced and self._is_limited:
+            self._control.acknowledged(self, delivered.segments)
 
     # ---- recovery -----------------------------------------------------------------------------------------------
 
@@ -329,8 +295,8 @@ class TcpSender:
         if self._state is not RecoveryState.OPEN and spurious:
             self._undo()
         elif self._state is not RecoveryState.OPEN and self._scoreboard.first >= self._high:
-            if self._state is RecoveryState.RECOVERY and self._rate_based is None:
-                self.window = int(self.threshold)
+            if self._state is RecoveryState.RECOVERY:
+                self._end_reduction()
             self._state = RecoveryState.OPEN
         self._find_lost()
 
@@ -362,14 +328,16 @@ class TcpSender:
             send = min(threshold - in_flight, send)
         self.window = in_flight + max(send, 0 if self._resent else 1)
 
+    def _end_reduction(self) -> None:
+        self.window = int(self.threshold)
+
     def _probe_answered(self, acknowledgement: Acknowledgement) -> None:
         if not self._probe_resent or acknowledgement.duplicate:
             self._probe_ends = -1
         elif acknowledgement.next_number > self._probe_ends:  # it has repaired a loss
             self._probe_ends = -1
             self.threshold = self._control.reduced(self)
-            if self._rate_based is None:
-                self.window = int(self.threshold)
+            self._end_reduction()
 
     def _time_out(self) -> None:
         """Take all that is under way for lost, and begin anew with one segment."""
@@ -426,7 +394,7 @@ class TcpSender:
         self._wakes_s = math.inf
         if self._reordering_at_s <= now:
             self._find_lost()
-            if self._state is RecoveryState.RECOVERY and not self._recovered and self._rate_based is None:
+            if self._state is RecoveryState.RECOVERY and not self._recovered:
                 self._reduce(1, advanced=False)
             self._resend_lost()
             self.on_room()

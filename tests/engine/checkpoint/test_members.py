@@ -83,7 +83,6 @@ def test_who_returns_later_returns_to_the_resumed_run(tmp_path: Path) -> None:
     assert story(run_until(plan, tmp_path / "killed"), since_s) == story(whole, since_s)
 
 
-@pytest.mark.slow  # 2 s
 def test_who_stands_still_does_so_in_the_resumed_run(tmp_path: Path) -> None:
     calm = run_until(plan_of(*EVERY, CONTINUE), tmp_path / "calm")
     second_s = [event["t"] for event in calm if event["kind"] == "checkpoint"][1]

@@ -9,6 +9,7 @@ from typing import Any
 from testbed.simulation.clock import Clock
 from testbed.simulation.packets.connection import PacketConnection
 from testbed.simulation.packets.link import PacketLink, PacketPath, PacketPort
+from testbed.simulation.packets.network import tcp_sender
 from testbed.simulation.packets.receiver import TcpReceiver
 from testbed.simulation.packets.sender import TcpSender
 from testbed.simulation.paths import SitePath
@@ -55,7 +56,7 @@ class Pair:
         rtt_s = 2 * self.delay_s
 
         def connect() -> TcpSender:
-            sender = TcpSender(self.clock, there, model, rtt_s, Random(1))
+            sender = tcp_sender(self.clock, there, model, rtt_s, Random(1))
             sender.connect(TcpReceiver(self.clock, back, sender.acknowledged, self._arrived, rtt_s))
             return sender
 

@@ -9,7 +9,7 @@ import pytest
 
 from testbed.simulation.packets.bbr import Bbr, Mode, Policer
 from testbed.simulation.packets.delivery_rate import Acknowledged, DeliveryRate, RateSample, WindowedMaximum
-from testbed.simulation.packets.pacer import BurstPacer
+from testbed.simulation.packets.paced_sender import BurstPacer, PacedSender
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, TcpSegment
 from testbed.simulation.tcp_model import TcpModel
 from tests.simulation.packets.pair import Pair
@@ -19,9 +19,8 @@ FRAME_BITS = 8 * (SEGMENT_BYTES + HEADER_BYTES)
 
 
 def bbr_of(pair: Pair) -> Bbr:
-    found = pair.sender._rate_based
-    assert found is not None
-    return found
+    assert isinstance(pair.sender, PacedSender)
+    return pair.sender._bbr
 
 
 def watch(pair: Pair, every_s: float, look: Callable[[], None], until_s: float, from_s: float = 0.5) -> None:
