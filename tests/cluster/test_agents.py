@@ -126,6 +126,7 @@ def test_a_restart_from_a_checkpoint_whose_parts_are_on_several_machines(tmp_pat
     assert sorted(path.name for path in (tmp_path / "hit" / "checkpoints").iterdir()) == ["ckpt-000009", "ckpt-000012"]
 
 
+@pytest.mark.slow  # 4 s
 def test_a_lost_machine_is_replaced_at_the_restart(tmp_path: Path, agents: ForkedAgents, calm: set[str]) -> None:
     plan = fault_runs.plan_of(STEADY, "checkpoint.every=3", RESTART, on="cluster")
 
@@ -262,6 +263,7 @@ def test_events_are_by_one_clock_though_each_machine_has_its_own(
     assert drift_ppm is None or abs(drift_ppm - 3000) < 2000
 
 
+@pytest.mark.slow  # 3 s
 @pytest.mark.usefixtures("agents")
 @pytest.mark.parametrize(
     "hit",

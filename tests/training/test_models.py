@@ -44,6 +44,7 @@ def test_published_sizes(kind: str, options: dict[str, Any], shape: tuple[int, .
     assert sum(shape_of_model(kind, options, shape, 10).sizes) == parameters
 
 
+@pytest.mark.sample(4)  # of 8, which take 6 s
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in ("declared", "script", "user_program")])
 def test_the_measured_shape_is_the_model(kind: str) -> None:
     shape = COLOUR if MODELS[kind].takes == "images" else TEXT

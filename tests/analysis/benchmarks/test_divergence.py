@@ -18,6 +18,7 @@ def test_there_are_enough_of_both_kinds() -> None:
     assert {case.name for case in CASES} >= set(QUICK)
 
 
+@pytest.mark.sample(1)  # of 2, which take 5 s
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in QUICK], ids=lambda case: case.name)
 def test_a_training_is_called_what_it_is(case: TrainingCase) -> None:
     row = classify(case, rounds=30)

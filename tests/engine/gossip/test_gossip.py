@@ -84,6 +84,7 @@ def _first_values(plan: Any) -> list[torch.Tensor]:
     return train_single_process(plan, 0)
 
 
+@pytest.mark.sample(1)  # of 3, which take 5 s
 @pytest.mark.parametrize("algorithm", ["dpsgd", "adpsgd", "sgp"])
 def test_it_learns_and_all_stop_at_the_target(algorithm: str, tmp_path: Path) -> None:
     options = {"algorithm": algorithm, "graph": "ring"}

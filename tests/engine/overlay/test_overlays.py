@@ -201,6 +201,7 @@ def test_the_server_takes_in_one_transfer_at_a_time_with_one_port(tmp_path: Path
     assert min(per_round.values()) < 9  # the rest was merged elsewhere
 
 
+@pytest.mark.slow  # 2 s
 @pytest.mark.parametrize(
     "kind", ["{kind: tsengine, merge: exact}", pytest.param("tree", marks=pytest.mark.slow)]
 )  # 2 s

@@ -31,6 +31,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Finis
 EMULATED = [pytest.mark.emulation, pytest.mark.slow]  # 13 s each; FSA's are in tests/end_to_end/test_three_worlds.py
 
 
+@pytest.mark.sample(1)  # of 2, which take 10 s
 @pytest.mark.parametrize(
     ("name", "back_end"),
     [
