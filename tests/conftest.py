@@ -90,7 +90,8 @@ def pytest_runtest_teardown() -> None:
 
 
 def _sample(items: list[pytest.Item]) -> None:
-    """Of each test that is marked ``sample(n)``, mark all parameters but n as slow; these n are evenly spread."""
+    """Of each test that is marked ``sample(n, *ids)``, mark most parameters as slow: not n of them, which are evenly
+    spread, nor those with these ids."""
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sample") is not None and item.get_closest_marker("slow") is None:
@@ -98,9 +99,10 @@ def _sample(items: list[pytest.Item]) -> None:
     for parameters in tests.values():
         mark = parameters[0].get_closest_marker("sample")
         assert mark is not None
-        kept = {number * len(parameters) // mark.args[0] for number in range(mark.args[0])}
+        n, *ids = mark.args
+        kept = {number * len(parameters) // n for number in range(n)}
         for number, item in enumerate(parameters):
-            if number not in kept:
+            if number not in kept and item.name.partition("[")[2].removesuffix("]") not in ids:
                 item.add_marker(pytest.mark.slow)
 
 

@@ -495,7 +495,6 @@ def test_what_every_core_of_a_cluster_starts_imports_little(module: str, absent:
     assert told.stdout.split() == []
 
 
-@pytest.mark.slow  # 6 s
 def test_only_a_run_that_may_compile_brings_the_compiler(
     points: list[SweepPoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,7 +173,7 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> Blocks:
     return found
 
 
-@pytest.mark.sample(4)  # of 8, which take 3 s
+@pytest.mark.sample(4, "zero-4-bit")  # of 8, which take 3 s
 @pytest.mark.parametrize("code", ["exact", "4-bit"])
 @pytest.mark.parametrize("late", ["next-round", "zero", "retransmit", "heuristic-drop"])
 def test_blocks_arrive_or_are_declared_lost(late: str, code: str, tmp_path: Path, blocks: Blocks) -> None:

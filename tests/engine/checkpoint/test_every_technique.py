@@ -118,7 +118,7 @@ def test_drawn_techniques_go_on(combination: Combination, tmp_path: Path) -> Non
     goes_on_as_if_nothing_had_been(plan, tmp_path, random.Random(str(combination)))
 
 
-@pytest.mark.sample(5)  # of 15, which take 15 s
+@pytest.mark.sample(5, "rows", "netstorm detours")  # of 15, which take 15 s
 @pytest.mark.parametrize("name", QUICKLY)
 def test_techniques_inside_an_axis_go_on(name: str, tmp_path: Path) -> None:
     goes_on_as_if_nothing_had_been(plan_of(*TECHNIQUES[name]), tmp_path, random.Random(name))

@@ -52,7 +52,7 @@ def resumed(plan: Plan, directory: Path, chance: Random) -> tuple[list[Event], l
 SLOWLY = ("reports", "dgt", "trees", "pairs", "layers")  # 2 s each; all are drawn by the campaign of instants, too
 
 
-@pytest.mark.sample(3)  # of 9, which take 8 s
+@pytest.mark.sample(3, "site")  # of 9, which take 8 s
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.slow) if each in SLOWLY else each for each in CASES]
 )

@@ -46,7 +46,7 @@ def transfers(run_: Simulated, message: str, source: str = "", target: str = "")
     return [e["payload_bytes"] for e in found if e["source"].startswith(source) and e["node"].startswith(target)]
 
 
-@pytest.mark.sample(5)  # of 11, which take 8 s
+@pytest.mark.sample(5, "stops at the target")  # of 11, which take 8 s
 @pytest.mark.parametrize("technique", TECHNIQUES)
 def test_two_workers_end_with_the_bits_of_a_server(technique: str, tmp_path: Path) -> None:
     """A sum of two has one order. Where time decides who comes first, or what is lost, workers are compared alone."""

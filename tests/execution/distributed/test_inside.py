@@ -87,7 +87,6 @@ def test_a_killed_worker_ends_its_group_and_all_begin_again(by_gloo: Finished, t
 HITOPK = "paradigm={{kind: allreduce, algorithm: hitopk, density: 0.05, bucket: 8 KB, inside: {}}}"
 
 
-@pytest.mark.slow  # 2 s
 def test_parts_of_two_have_the_bits_of_a_ring(tmp_path: Path) -> None:
     """Of odd sizes and several buckets. That the target is reached is known to all in the same round."""
     settings = (
