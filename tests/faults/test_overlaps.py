@@ -56,7 +56,7 @@ def test_short_pauses_that_overlap_are_a_long_one(tmp_path: Path) -> None:
 def test_who_was_killed_in_the_pause_does_not_die_of_it_later(tmp_path: Path) -> None:
     pause = "kind: pause, node: east/worker0, at: 300 ms, for: 12 s"
     kill = "kind: kill, node: east/worker0, at: 500 ms, for: 100 ms"
-    ended = run(tmp_path, CONTINUE, "training.rounds=150", faults(pause, kill))
+    ended = run(tmp_path, CONTINUE, "training.rounds=15", "device.step_time=1 s", faults(pause, kill))
     assert ended.error is None
     assert [event["begins"] for event in ended.events("epoch")] == [False, True]
 
