@@ -228,4 +228,9 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.packets.bbr:Bbr._set_window", edit("max(window, self._prior_window)", "window"), BBR
     ),
     "BBR takes no notice of a policer": Mutation("testbed.simulation.packets.bbr:Policer._end", always(None), BBR),
+    "a link that is down holds packets back": Mutation(
+        "testbed.simulation.packets.network:PacketNetwork.changed",
+        edit("if link.up else 1.0", ""),
+        ("tests/simulation/packets/test_network.py",),
+    ),
 }

@@ -52,10 +52,9 @@ class PacketNetwork:
         return self._links[number]
 
     def changed(self, link: WanLink) -> None:
-        """Take note of a link's present state."""
-        rate_bps = link.rate_bps - link.taken_bps if link.up else 0.0
-        loss = 1 - (1 - link.loss) * (1 - link.corruption)
-        self._links[link.number].change(max(rate_bps, 0.0), link.delay_s, loss)
+        """Take note of a link's present state. One that is down sends on, and loses all, as an emulated one does."""
+        loss = 1 - (1 - link.loss) * (1 - link.corruption) if link.up else 1.0
+        self._links[link.number].change(max(link.rate_bps - link.taken_bps, 0.0), link.delay_s, loss)
 
     def connect(
         self, source: str, target: str, paths: PathTable, deliver: Callable[[Any], None]

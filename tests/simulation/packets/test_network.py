@@ -1,0 +1,53 @@
+"""The links of an emulated network packet by packet follow the state of the Plan's links."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from testbed.plan.build import build_plan
+from testbed.scenario.load import loads
+from testbed.simulation.clock import Clock
+from testbed.simulation.packets.link import Packet
+from testbed.simulation.packets.network import PacketNetwork
+from testbed.simulation.paths import PathTable
+from testbed.simulation.tcp_model import TcpModel
+
+SCENARIO = """
+version: 1
+name: two
+seed: 1
+topology:
+  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]
+  links: [{between: [a, b], rate: 20 Mbit/s, delay: 30 ms, queue: 64 KB}]
+training: {model: mlp, data: digits, rounds: 1, evaluate_every: 1}
+simulation: {network: emulated}
+"""
+
+
+@pytest.mark.parametrize(("what", "down", "up"), [("state", 0.0, 1.0), ("rate", 0.0, 20e6)])
+def test_a_link_that_is_down_loses_what_leaves_its_queue_and_what_is_delayed_arrives(
+    what: str, down: float, up: float
+) -> None:
+    clock, arrived = Clock(), list[Any]()
+    plan = build_plan(loads(SCENARIO), "simulate")
+    paths = PathTable(plan, 1.0)
+    network = PacketNetwork(clock, plan, paths.links, TcpModel())
+    link = paths.links[0]
+
+    def send(name: str) -> None:
+        network.link(0).arrive(Packet(1514, [], arrived.append, name))
+
+    def take(value: float) -> None:
+        link.take(what, value)
+        network.changed(link)
+
+    clock.at(1.0, lambda _: send("before"))
+    clock.at(1.02, lambda _: take(down))
+    for number in range(20):  # more than the bucket holds: some would still wait when the link comes up
+        clock.at(1.03, lambda _, number=number: send(f"during {number}"))
+    clock.at(1.5, lambda _: take(up))
+    clock.at(1.51, lambda _: send("after"))
+    clock.finish()
+    assert arrived == ["before", "after"]
