@@ -138,6 +138,18 @@ def test_single_losses_do_not_slow_it_down() -> None:
     assert took_s[1] == pytest.approx(took_s[0] / 0.98, rel=0.06)
 
 
+def test_after_a_repair_the_window_is_what_it_was() -> None:
+    pair, seen = Pair(20e6, 0.02, 10**6, BBR, lose=lambda number: 1500 <= number < 1540), list[tuple[bool, int]]()
+    watch(pair, 1e-3, lambda: seen.append((pair.sender._state.name == "OPEN", pair.sender.window)), until_s=3.0)
+    pair.send(0.0, ("all", 5_000_000))
+    pair.clock.finish()
+    begins = next(number for number, (whole, _) in enumerate(seen) if not whole)
+    ends = next(number for number, (whole, _) in enumerate(seen) if whole and number > begins)
+    before, after = seen[begins - 1][1], seen[ends][1]
+    assert min(window for _, window in seen[begins:ends]) < 0.8 * before, "as many are sent as arrive"
+    assert after >= 0.95 * before
+
+
 @pytest.mark.parametrize(("losses", "found"), [(6, True), (1, False)])
 def test_a_policer_is_found_by_equal_rates_and_many_losses(losses: int, found: bool) -> None:
     """Of 20 segments a round trip of 0.1 s, so many are lost; a fifth counts as many."""
