@@ -14,7 +14,7 @@ from typing import Any
 from testbed.plan.model import OFFLOADED_LAN_BPS
 from testbed.simulation.clock import Clock
 from testbed.simulation.packets.link import PacketPath
-from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES
+from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, take_messages
 
 _OFFLOADED_SEGMENTS = 65_536 // SEGMENT_BYTES
 _HOST_FRAMES = 2
@@ -72,12 +72,9 @@ class LanSender:
         self.on_room()
 
     def _send(self) -> None:
-        size_bytes, messages, ends = min(self.unsent_bytes, self._frame_bytes), [], self._ends
+        size_bytes = min(self.unsent_bytes, self._frame_bytes)
         self.unsent_bytes -= size_bytes
-        while ends and ends[0][0] <= size_bytes:
-            messages.append(ends.popleft()[1])
-        for end in ends:
-            end[0] -= size_bytes
+        messages = take_messages(self._ends, size_bytes)
         self._under_way += 1
         segments = -(-size_bytes // SEGMENT_BYTES)
         self._path.send(size_bytes + segments * HEADER_BYTES, self._arrived, messages)

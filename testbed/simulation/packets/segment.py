@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, NamedTuple
 
 import msgspec
@@ -9,6 +10,19 @@ import msgspec
 SEGMENT_BYTES = 1448  # of payload: MTU 1500 less IP's 20 and TCP's 32 bytes of headers, with timestamps
 HEADER_BYTES = 66  # of a frame: Ethernet's 14, IP's 20, TCP's 32
 SELECTIVE_BYTES = 12  # of the option that acknowledges one block beyond a gap (RFC 2018)
+
+
+def take_messages(ends: deque[list[Any]], size_bytes: int) -> list[Any]:
+    """Return the messages that end within the next bytes of an unsent stream, which leave it.
+
+    ``ends``: [bytes of the stream up to its end, message], in their order; what is left counts from there on.
+    """
+    messages = []
+    while ends and ends[0][0] <= size_bytes:
+        messages.append(ends.popleft()[1])
+    for end in ends:
+        end[0] -= size_bytes
+    return messages
 
 
 class DeliveryState(NamedTuple):

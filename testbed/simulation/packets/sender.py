@@ -27,7 +27,7 @@ from testbed.simulation.packets.delivery_rate import DeliveryRate
 from testbed.simulation.packets.link import PacketPath
 from testbed.simulation.packets.receiver import TcpReceiver
 from testbed.simulation.packets.scoreboard import Delivered, Scoreboard
-from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, Acknowledgement, TcpSegment
+from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, Acknowledgement, TcpSegment, take_messages
 from testbed.simulation.packets.timers import RoundTripTimes, tick_after
 from testbed.simulation.tcp_model import TcpModel
 
@@ -181,12 +181,9 @@ class TcpSender:
         self.on_room()
 
     def _send_new(self) -> int:
-        size_bytes, messages, ends = min(self.unsent_bytes, SEGMENT_BYTES), [], self._ends
+        size_bytes = min(self.unsent_bytes, SEGMENT_BYTES)
         self.unsent_bytes -= size_bytes
-        while ends and ends[0][0] <= size_bytes:
-            messages.append(ends.popleft()[1])
-        for end in ends:
-            end[0] -= size_bytes
+        messages = take_messages(self._ends, size_bytes)
         scoreboard, now = self._scoreboard, self._clock.now
         segment = TcpSegment(scoreboard.following, size_bytes, not self.unsent_bytes, messages)
         if scoreboard.in_flight == 0:
