@@ -65,8 +65,7 @@ def foldable(plan: Plan) -> bool:
         and not plan.checkpoint_every
         and not plan.faults
         and not plan.recovery.replicas
-        and plan.simulation.host is None  # its cores are shared by each single worker
-        and plan.simulation.network != "emulated"  # each worker's port has a token bucket of its own
+        and not plan.simulation.predicts_emulation  # each worker has a port, and its turns on a host's cores
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ class Lan:
     def connect(self, source: str, target: str) -> PacketConnection:
         ports = [self._ports.setdefault(name, PacketPort(self.rate_bps)) for name in (f"{source}>", f">{target}")]
         path = PacketPath(self.clock, (), (ports[0], ports[1]), 0.0)
-        make = lambda: LanSender(self.clock, path, self.rate_bps, self._arrived)  # noqa: E731
+        make = partial(LanSender, self.clock, path, self.rate_bps, self._arrived)
         return PacketConnection(self.clock, SitePath("lan", (), 0.0), self._model, make)
 
     def _arrived(self, message: Any) -> None:
