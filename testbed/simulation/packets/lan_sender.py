@@ -13,6 +13,7 @@ from typing import Any
 
 from testbed.plan.model import OFFLOADED_LAN_BPS
 from testbed.simulation.clock import Clock
+from testbed.simulation.packets.host_queue import HostQueue
 from testbed.simulation.packets.link import PacketPath
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, take_messages
 
@@ -27,18 +28,18 @@ class LanSender:
     """
 
     __slots__ = (
-        "_clock", "_deliver", "_ends", "_frame_bytes", "_path", "_segments", "_under_way", "_waits", "on_room",
-        "unsent_bytes",
+        "_deliver", "_ends", "_frame_bytes", "_host_queue", "_segments", "_under_way", "on_room", "unsent_bytes",
     )  # fmt: skip
 
     gave_up = False
 
     def __init__(self, clock: Clock, path: PacketPath, rate_bps: float, deliver: Callable[[Any], None]) -> None:
-        self._clock, self._path, self._deliver = clock, path, deliver
+        self._deliver = deliver
+        self._host_queue = HostQueue(clock, path, lambda: self.on_room())
         self._segments = _OFFLOADED_SEGMENTS if rate_bps >= OFFLOADED_LAN_BPS else 1
         self._frame_bytes = self._segments * SEGMENT_BYTES
         self._ends: deque[list[Any]] = deque()  # [bytes of the unsent stream up to its end, message]
-        self._waits, self._under_way = False, 0
+        self._under_way = 0
         self.unsent_bytes = 0
         self.on_room: Callable[[], None] = self.push
 
@@ -55,21 +56,9 @@ class LanSender:
 
     def push(self, more: bool = False) -> None:
         """Send what the port takes. ``more``: only full frames, as more is being written."""
-        while self.unsent_bytes >= (self._frame_bytes if more else 1) and not self._port_is_full():
+        limit_bytes = _HOST_FRAMES * self._segments * (SEGMENT_BYTES + HEADER_BYTES)
+        while self.unsent_bytes >= (self._frame_bytes if more else 1) and not self._host_queue.is_full(limit_bytes):
             self._send()
-
-    def _port_is_full(self) -> bool:
-        if not self._waits:
-            frame_bytes = self._segments * (SEGMENT_BYTES + HEADER_BYTES)
-            at_s = self._path.has_room_s(_HOST_FRAMES * frame_bytes)
-            self._waits = at_s > self._clock.now
-            if self._waits:
-                self._clock.at(at_s, self._on_port)
-        return self._waits
-
-    def _on_port(self, _: Any) -> None:
-        self._waits = False
-        self.on_room()
 
     def _send(self) -> None:
         size_bytes = min(self.unsent_bytes, self._frame_bytes)
@@ -77,7 +66,7 @@ class LanSender:
         messages = take_messages(self._ends, size_bytes)
         self._under_way += 1
         segments = -(-size_bytes // SEGMENT_BYTES)
-        self._path.send(size_bytes + segments * HEADER_BYTES, self._arrived, messages)
+        self._host_queue.send(size_bytes + segments * HEADER_BYTES, self._arrived, messages)
 
     def _arrived(self, messages: list[Any]) -> None:
         self._under_way -= 1

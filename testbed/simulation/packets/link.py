@@ -127,10 +127,6 @@ class PacketPort:
         self._seconds_per_byte = 8 / rate_bps
         self._burst_s, self._empty_s = burst_bytes(rate_bps) * self._seconds_per_byte, -math.inf
 
-    def has_room_s(self, room_bytes: float) -> float:
-        """Return when no more than ``room_bytes`` will wait, of what has arrived until now."""
-        return self._empty_s - room_bytes * self._seconds_per_byte
-
     def leaves_s(self, now_s: float, size_bytes: int) -> float:
         """Return when a packet leaves that arrives now."""
         at_s = max(now_s, self._empty_s)
@@ -149,20 +145,18 @@ class PacketPath:
         self._clock, self._ports, self._lan_delay_s = clock, ports, lan_delay_s
         self._links = links[::-1]
 
-    def has_room_s(self, room_bytes: float) -> float:
-        """See ``PacketPort``, of the sender's port."""
-        return self._ports[0].has_room_s(room_bytes)
-
-    def send(self, size_bytes: int, receive: Callable[[Any], None], argument: Any, channel: int = 0) -> None:
-        """Send a frame; at the other end, call ``receive(argument)``."""
+    def send(self, size_bytes: int, receive: Callable[[Any], None], argument: Any, channel: int = 0) -> float:
+        """Send a frame; at the other end, call ``receive(argument)``. Return when it leaves the sender's port."""
         hops, now, arrival = list(self._links), self._clock.now, (size_bytes, receive, argument)
         arrive: Callable[[Any], None] = hops.pop().arrive if hops else self._received
         packet = Packet(size_bytes, hops, self._received, arrival, channel) if self._links else arrival
-        at_s = self._ports[0].leaves_s(now, size_bytes) + self._lan_delay_s
+        leaves_s = self._ports[0].leaves_s(now, size_bytes)
+        at_s = leaves_s + self._lan_delay_s
         if at_s > now:
             self._clock.at(at_s, arrive, packet)
         else:
             arrive(packet)
+        return leaves_s
 
     def _received(self, arrival: tuple[int, Callable[[Any], None], Any]) -> None:
         size_bytes, receive, argument = arrival

@@ -79,7 +79,7 @@ class PacedSender(TcpSender):
         scoreboard = self._scoreboard
         return (
             self.unsent_bytes < SEGMENT_BYTES
-            and self._path.has_room_s(0) <= self._clock.now
+            and self._host_queue.empty
             and scoreboard.in_flight < self.window
             and scoreboard.lost <= scoreboard.again
         )

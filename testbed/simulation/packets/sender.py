@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from testbed.simulation.clock import Clock
 from testbed.simulation.packets.congestion import CongestionControl
 from testbed.simulation.packets.delivery_rate import DeliveryRate
+from testbed.simulation.packets.host_queue import HostQueue
 from testbed.simulation.packets.link import PacketPath
 from testbed.simulation.packets.receiver import TcpReceiver
 from testbed.simulation.packets.scoreboard import Delivered, Scoreboard
@@ -62,17 +63,18 @@ class TcpSender:
     """
 
     __slots__ = (
-        "_clock", "_control", "_ends", "_first_window", "_high", "_last_sent_s", "_limit", "_limited",
-        "_limited_until", "_most_out", "_noted_s", "_path", "_prior_threshold", "_prior_window", "_probe_ends",
-        "_probe_resent", "_receive", "_recovered", "_reordering_at_s", "_resent", "_restarts", "_round_trips",
-        "_scoreboard", "_state", "_timer_s", "_waits_for_host", "_wakes_s", "_window_used", "_window_used_s", "now_s",
-        "on_room", "threshold", "unsent_bytes", "window",
+        "_clock", "_control", "_ends", "_first_window", "_high", "_host_queue", "_last_sent_s", "_limit", "_limited",
+        "_limited_until", "_most_out", "_noted_s", "_prior_threshold", "_prior_window", "_probe_ends", "_probe_resent",
+        "_receive", "_recovered", "_reordering_at_s", "_resent", "_restarts", "_round_trips", "_scoreboard", "_state",
+        "_timer_s", "_wakes_s", "_window_used", "_window_used_s", "now_s", "on_room", "threshold", "unsent_bytes",
+        "window",
     )  # fmt: skip
 
     def __init__(
         self, clock: Clock, path: PacketPath, model: TcpModel, rtt_s: float, control: CongestionControl
     ) -> None:  # fmt: skip
-        self._clock, self._path, self._control = clock, path, control
+        self._clock, self._control = clock, control
+        self._host_queue = HostQueue(clock, path, lambda: self.on_room())
         self._restarts = model.slow_start_after_idle
         self._round_trips = RoundTripTimes(rtt_s)
         self.now_s = self._last_sent_s = clock.now
@@ -90,7 +92,6 @@ class TcpSender:
         self._limited, self._most_out, self._limited_until = False, 0, 0
         self._window_used, self._window_used_s = 0, clock.now
         self._timer_s = self._reordering_at_s = self._wakes_s = math.inf
-        self._waits_for_host = False
         self.on_room: Callable[[], None] = self.push
 
     def connect(self, receiver: TcpReceiver, delivery: DeliveryRate | None = None) -> None:
@@ -167,18 +168,8 @@ class TcpSender:
 
     def _host_is_full(self, segments: int) -> bool:
         """Whether enough waits at the port; then sending goes on when it has left."""
-        if self._waits_for_host:
-            return True
         bursts_bytes = _HOST_BURSTS * segments * (SEGMENT_BYTES + HEADER_BYTES)
-        at_s = self._path.has_room_s(max(bursts_bytes, self.pacing_bytes_per_s * _HOST_S))
-        self._waits_for_host = at_s > self._clock.now
-        if self._waits_for_host:
-            self._clock.at(at_s, self._on_host)
-        return self._waits_for_host
-
-    def _on_host(self, _: Any) -> None:
-        self._waits_for_host = False
-        self.on_room()
+        return self._host_queue.is_full(max(bursts_bytes, self.pacing_bytes_per_s * _HOST_S))
 
     def _send_new(self) -> int:
         size_bytes = min(self.unsent_bytes, SEGMENT_BYTES)
@@ -194,7 +185,7 @@ class TcpSender:
 
     def _transmit(self, segment: TcpSegment) -> None:
         self._last_sent_s = self._clock.now
-        self._path.send(segment.size_bytes + HEADER_BYTES, self._receive, (segment, self._last_sent_s))
+        self._host_queue.send(segment.size_bytes + HEADER_BYTES, self._receive, (segment, self._last_sent_s))
 
     def _resend(self, segment: TcpSegment) -> None:
         self._scoreboard.resent(segment, self._clock.now)

@@ -71,6 +71,17 @@ def test_frames_leave_a_port_in_their_order() -> None:
     assert list(lan.arrivals) == ["fills the bucket", "large", "small"]
 
 
+def test_two_connections_of_a_node_take_turns_at_its_port() -> None:
+    """Each may have two frames there, however much the other has to send."""
+    lan = Lan()
+    lan.connect("a", "b").send(2_000_000, 0, "first")
+    lan.connect("a", "c").send(2_000_000, 0, "second")
+    lan.clock.finish()
+    frames_s = 4 * 65_536 * 8 / RATE_BPS
+    assert lan.arrivals["second"] - lan.arrivals["first"] < frames_s
+    assert lan.arrivals["first"] == pytest.approx(lan.wire_s(4_000_000), rel=0.1)
+
+
 def test_what_is_urgent_overtakes_what_the_socket_has_not_taken() -> None:
     lan = Lan(100e6)
     connection = lan.connect("a", "b")
