@@ -27,7 +27,7 @@ from testbed.errors import Interrupted
 from tests.faults.runs import Ended, faults, run
 
 EVERY_S, BACK_AFTER_S = 5.0, 1.5
-SETTLED_S = 20.0  # before this, caches fill
+SETTLED_S = 30.0  # before this, caches fill
 WHOM = {"continue": "'*st/*'", "restart": "'*'"}  # east and west; anybody
 MB_PER_MIN = 1.0
 LATE_S = 0.5  # the parent wakes ten times a second

@@ -88,8 +88,9 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.packets.link:PacketPort.leaves_s", edit("max(now_s, self._empty_s)", "now_s"), LAN
     ),
     "a node's frames never wait at its port": Mutation(
-        "testbed.simulation.packets.lan_sender:LanSender._port_is_full", always(False), LAN
+        "testbed.simulation.packets.host_queue:HostQueue.is_full", always(False), LAN
     ),
+    "connections write in step": Mutation("testbed.simulation.packets.connection:_WRITE_S", instead(0.0), LAN),
     "short transfers are believed": Mutation("testbed.simulation.validity:LONG_FLOW", instead(0.0), VALIDITY),
     "a queue takes every burst": Mutation(
         "testbed.simulation.drop_tail:DropTailQueue._settle", edit("burst_bytes > room_bytes", "False"), DROP_TAIL

@@ -2,18 +2,24 @@
 
 Messages wait by priority until the socket takes them: it takes some as long as less than TCP_NOTSENT_LOWAT waits in it
 unsent, and wakes its writer when less than half of that does. What it has taken cannot be overtaken.
+
+A process writes up to a system call's time after it has been given something to send. Without that, connections that
+are given the same at the same instant would stay in step, round for round, and lose the same packets. Real ones do not.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from random import Random
 from typing import Any, Protocol
 
 from testbed.simulation.clock import Clock
 from testbed.simulation.paths import SitePath
 from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
 from testbed.simulation.tcp_model import TcpModel
+
+_WRITE_S = 5e-6  # a system call, at most
 
 
 class SendingEnd(Protocol):
@@ -36,16 +42,19 @@ class SendingEnd(Protocol):
 class PacketConnection:
     """One direction between two nodes.
 
-    ``connect()``: return the sending end, when the connection has been set up.
+    connect()  return the sending end, when the connection has been set up
+    random     of the instants of its writes
     """
 
     __slots__ = (
-        "_clock", "_connect", "_item", "_left_bytes", "_limit_bytes", "_path", "_ready", "_sender",
-        "_setup_round_trips", "_used", "_writing", "on_idle", "on_room", "queue",
+        "_clock", "_connect", "_item", "_left_bytes", "_limit_bytes", "_path", "_random", "_ready",
+        "_sender", "_setup_round_trips", "_used", "_writing", "on_idle", "on_room", "queue",
     )  # fmt: skip
 
-    def __init__(self, clock: Clock, path: SitePath, model: TcpModel, connect: Callable[[], SendingEnd]) -> None:
-        self._clock, self._path, self._connect = clock, path, connect
+    def __init__(
+        self, clock: Clock, path: SitePath, model: TcpModel, connect: Callable[[], SendingEnd], random: Random
+    ) -> None:
+        self._clock, self._path, self._connect, self._random = clock, path, connect, random
         self.queue = SimulatedSendQueue()  # of messages that have not begun
         self._left_bytes, self._item = 0, None  # of the message that the socket is taking
         self._limit_bytes = model.unsent_limit_bytes or math.inf
@@ -80,7 +89,7 @@ class PacketConnection:
             self._clock.at(self._clock.now + setup_s, self._on_set_up)
         elif self._ready and not self._writing:
             self._writing = True
-            self._clock.at_end_of_instant(self._write)
+            self._clock.at(self._clock.now + _WRITE_S * self._random.random(), self._write)
 
     def _on_set_up(self, _: Any) -> None:
         self._sender = self._connect()

@@ -35,7 +35,7 @@ class LanSender:
 
     def __init__(self, clock: Clock, path: PacketPath, rate_bps: float, deliver: Callable[[Any], None]) -> None:
         self._deliver = deliver
-        self._host_queue = HostQueue(clock, path, lambda: self.on_room())
+        self._host_queue = HostQueue(clock, path, self._port_has_room)
         self._segments = _OFFLOADED_SEGMENTS if rate_bps >= OFFLOADED_LAN_BPS else 1
         self._frame_bytes = self._segments * SEGMENT_BYTES
         self._ends: deque[list[Any]] = deque()  # [bytes of the unsent stream up to its end, message]
@@ -59,6 +59,9 @@ class LanSender:
         limit_bytes = _HOST_FRAMES * self._segments * (SEGMENT_BYTES + HEADER_BYTES)
         while self.unsent_bytes >= (self._frame_bytes if more else 1) and not self._host_queue.is_full(limit_bytes):
             self._send()
+
+    def _port_has_room(self) -> None:
+        self.on_room()
 
     def _send(self) -> None:
         size_bytes = min(self.unsent_bytes, self._frame_bytes)

@@ -74,7 +74,7 @@ class TcpSender:
         self, clock: Clock, path: PacketPath, model: TcpModel, rtt_s: float, control: CongestionControl
     ) -> None:  # fmt: skip
         self._clock, self._control = clock, control
-        self._host_queue = HostQueue(clock, path, lambda: self.on_room())
+        self._host_queue = HostQueue(clock, path, self._host_has_room)
         self._restarts = model.slow_start_after_idle
         self._round_trips = RoundTripTimes(rtt_s)
         self.now_s = self._last_sent_s = clock.now
@@ -170,6 +170,9 @@ class TcpSender:
         """Whether enough waits at the port; then sending goes on when it has left."""
         bursts_bytes = _HOST_BURSTS * segments * (SEGMENT_BYTES + HEADER_BYTES)
         return self._host_queue.is_full(max(bursts_bytes, self.pacing_bytes_per_s * _HOST_S))
+
+    def _host_has_room(self) -> None:
+        self.on_room()
 
     def _send_new(self) -> int:
         size_bytes = min(self.unsent_bytes, SEGMENT_BYTES)

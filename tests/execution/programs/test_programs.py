@@ -120,10 +120,10 @@ def test_programs_without_metrics_can_be_compared(folder: Path) -> None:
 
 @pytest.mark.slow  # 9 s
 def test_programs_can_be_swept(folder: Path) -> None:
-    grid = {"workload.env.PAUSE": ["0", "0.6"], "workload.command": ["sh -c 'sleep $PAUSE'"]}
+    grid = {"workload.env.PAUSE": ["0", "3"], "workload.command": ["sh -c 'sleep $PAUSE'"]}
     quick, slow = api.sweep("program.yaml", grid=grid, out="sweep").runs
     assert quick.result is not None and slow.result is not None
-    assert slow.result["training_s"] > quick.result["training_s"] + 0.4
+    assert quick.result["training_s"] < 3 <= slow.result["training_s"]
 
 
 def test_a_server_is_stopped_when_the_clients_are_done(folder: Path) -> None:

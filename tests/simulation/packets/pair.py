@@ -60,7 +60,8 @@ class Pair:
             sender.connect(TcpReceiver(self.clock, back, sender.acknowledged, self._arrived, rtt_s))
             return sender
 
-        self.connection = PacketConnection(self.clock, SitePath("wan", (), 0.0, delay_s=self.delay_s), model, connect)
+        way = SitePath("wan", (), 0.0, delay_s=self.delay_s)
+        self.connection = PacketConnection(self.clock, way, model, connect, Random(1))
 
     def up(self, up: bool, delay_s: float | None = None) -> None:
         for link in (self.there, self.back):

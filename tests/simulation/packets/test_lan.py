@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -28,12 +29,13 @@ class Lan:
         self.arrivals: dict[Any, float] = {}
         self._model = TcpModel(unsent_limit_bytes=unsent_limit_bytes)
         self._ports: dict[str, PacketPort] = {}
+        self._random = Random(1)
 
     def connect(self, source: str, target: str) -> PacketConnection:
         ports = [self._ports.setdefault(name, PacketPort(self.rate_bps)) for name in (f"{source}>", f">{target}")]
         path = PacketPath(self.clock, (), (ports[0], ports[1]), 0.0)
         make = partial(LanSender, self.clock, path, self.rate_bps, self._arrived)
-        return PacketConnection(self.clock, SitePath("lan", (), 0.0), self._model, make)
+        return PacketConnection(self.clock, SitePath("lan", (), 0.0), self._model, make, self._random)
 
     def _arrived(self, message: Any) -> None:
         self.arrivals[message] = self.clock.now
@@ -80,6 +82,19 @@ def test_two_connections_of_a_node_take_turns_at_its_port() -> None:
     frames_s = 4 * 65_536 * 8 / RATE_BPS
     assert lan.arrivals["second"] - lan.arrivals["first"] < frames_s
     assert lan.arrivals["first"] == pytest.approx(lan.wire_s(4_000_000), rel=0.1)
+
+
+def test_connections_that_are_given_the_same_at_once_do_not_write_in_step() -> None:
+    lan, starts = Lan(), list[float]()
+    connections = [lan.connect(name, "b") for name in ("a", "c")]
+    for connection in connections:
+        connection.send(100, 0, (connection, "sets it up"))
+    lan.clock.finish()
+    now = lan.clock.now
+    for connection in connections:
+        connection.send(100, 0, connection, lambda: starts.append(lan.clock.now))
+    lan.clock.finish()
+    assert starts[0] != starts[1] and max(starts) - now < 1e-5
 
 
 def test_what_is_urgent_overtakes_what_the_socket_has_not_taken() -> None:
