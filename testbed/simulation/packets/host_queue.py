@@ -16,10 +16,10 @@ from testbed.simulation.packets.link import PacketPath
 class HostQueue:
     """``on_room()``: the connection may send again that has waited."""
 
-    __slots__ = ("_clock", "_frames", "_path", "_waiting_bytes", "_waits", "on_room")
+    __slots__ = ("_call_on_room", "_clock", "_frames", "_path", "_waiting_bytes", "_waits")
 
     def __init__(self, clock: Clock, path: PacketPath, on_room: Callable[[], None]) -> None:
-        self._clock, self._path, self.on_room = clock, path, on_room
+        self._clock, self._path, self._call_on_room = clock, path, on_room
         self._frames: deque[tuple[float, int]] = deque()  # that have not left: when each will, and its bytes
         self._waiting_bytes, self._waits = 0, False
 
@@ -52,7 +52,7 @@ class HostQueue:
 
     def _on_room(self, _: Any) -> None:
         self._waits = False
-        self.on_room()
+        self._call_on_room()
 
     def _forget_left(self) -> None:
         frames, now = self._frames, self._clock.now

@@ -1,8 +1,8 @@
 """The sending end of a connection inside a data centre: frames through two ports, without a window.
 
 A LAN loses nothing and answers within microseconds, so that nothing but the ports limits a connection. Hosts on a fast
-LAN hand frames of 64 KB to their ports (segmentation offload); no more than two of them wait at a port (TCP small
-queues), so that what is written meanwhile fills the next one.
+LAN hand frames of 64 KB to their ports (segmentation offload); no more than two of a connection wait at its port
+(``host_queue``), so that what is written meanwhile fills the next one.
 """
 
 from __future__ import annotations

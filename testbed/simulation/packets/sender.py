@@ -6,8 +6,8 @@ Timeout   all is taken for lost, and the window is one segment (RFC 5681, 3.1)
 Undo      if what is acknowledged in order was sent before the loss was noted, nothing was lost (Eifel detection by
           timestamps, RFC 3522), and the window is what it was
 Growth    only while the window limits the connection (RFC 7661; Linux: ``tcp_cwnd_validate``)
-Host      no more waits at the node's port than two bursts, or what the estimated rate sends in 1 ms (TCP small queues),
-          so that what is written meanwhile fills the last segment
+Host      no more of a connection waits at the node's port than two bursts, or what the estimated rate sends in 1 ms
+          (``host_queue``), so that what is written meanwhile fills the last segment
 
 Not modelled: bursts of segmentation offload without pacing; a receiver's window that grows; undoing by duplicates.
 ``paced_sender`` has what differs with BBR.

@@ -118,7 +118,7 @@ def test_programs_without_metrics_can_be_compared(folder: Path) -> None:
     assert [row["technique"] for row in rows] == ["true", "sleep"]
 
 
-@pytest.mark.slow  # 9 s
+@pytest.mark.slow  # 11 s
 def test_programs_can_be_swept(folder: Path) -> None:
     grid = {"workload.env.PAUSE": ["0", "3"], "workload.command": ["sh -c 'sleep $PAUSE'"]}
     quick, slow = api.sweep("program.yaml", grid=grid, out="sweep").runs
