@@ -39,6 +39,7 @@ MAX_ELEMENTS = 1 << 40  # sizes of 0 count as 1: else a shape such as (0, 2**60)
 # magic(4) sequence(8) header length(4) body length(8), and the authentication code at the end
 FRAME_PREFIX_BYTES = 24
 FRAME_MAC_BYTES = 32
+_BATCH_BYTES = 65_536  # some fifty small messages in a system call
 
 _DTYPES = {
     "f4": torch.float32, "f8": torch.float64, "f2": torch.float16, "b2": torch.bfloat16,
@@ -225,6 +226,14 @@ def _encode(message: Message, parts: list[tuple[str, tuple[int, ...]]]) -> bytes
 
 def _described(part: torch.Tensor) -> tuple[str, tuple[int, ...]]:
     return _DTYPE_CODES[part.dtype], tuple(part.shape)
+
+
+def batch_bytes(unsent_limit_bytes: float) -> float:
+    """Return with how many bytes a batch of messages, taken from a queue to be written at once, is complete.
+
+    Nothing overtakes what is taken. So a batch is no longer than what the kernel may hold unsent.
+    """
+    return min(_BATCH_BYTES, unsent_limit_bytes)
 
 
 def overhead_bytes(message: Message) -> int:

@@ -2,8 +2,9 @@
 
 A connection reads and writes when the kernel can, one portion per turn of the loop, so no connection starves another.
 What is queued in one turn leaves together, and one portion may hold many frames. The kernel takes bytes only while
-fewer than TCP_NOTSENT_LOWAT (the plan's ``unsent_limit_bytes``) wait there unsent; hence an urgent message overtakes
-all that is queued here, and waits for at most that many bytes and the rest of the frame under way.
+fewer than TCP_NOTSENT_LOWAT (the plan's ``unsent_limit_bytes``) wait there unsent. Hence an urgent message overtakes
+all that is queued here, and waits at most for that many bytes, for one buffer of the kernel (64 KiB) and for the batch
+that was taken to be written. A batch ends with the frame with which it is as long as ``batch_bytes`` says.
 
 An orderly end takes a CLOSE frame from each side. Any other end of a connection is the loss of the peer.
 
@@ -21,6 +22,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Protocol
 
+from testbed.messages import batch_bytes
+from testbed.plan.model import TransportPlan
 from testbed.realtime.auth import Keys
 from testbed.realtime.frame_codes import NO_CODE, frame_code
 from testbed.realtime.frames import (
@@ -39,8 +42,7 @@ from testbed.realtime.sockets import TcpInfo
 from testbed.realtime.stream import ByteStream
 from testbed.realtime.tls import WOULD_BLOCK
 
-READ_BUDGET_BYTES = 4 * PIECE_BYTES  # per turn of the event loop
-_PIECES_AT_ONCE = 4  # written per turn of the event loop
+READ_BUDGET_BYTES = WRITE_BUDGET_BYTES = 4 * PIECE_BYTES  # per turn of the event loop
 _DELAY_KEPT_S = 1.0
 _MAX_PIECES = 256  # of one sendmsg; the kernel's limit (IOV_MAX) is 1024
 
@@ -99,9 +101,10 @@ class Connection:
         """What the kernel knows of it, or knew at its end; ``None`` if it goes through memory."""
         return self._last_info if self.closed.done() else self._stream.tcp_info()
 
-    def start(self, keys: Keys, mac: str, max_body_bytes: int) -> None:
+    def start(self, keys: Keys, transport: TransportPlan, max_body_bytes: int) -> None:
         """Begin to read, and to write what is queued already."""
-        mac = NO_CODE if self._stream.private else mac
+        mac = NO_CODE if self._stream.private else transport.mac
+        self._batch_bytes = batch_bytes(transport.unsent_limit_bytes)
         self._code = frame_code(mac, keys.outgoing)
         self._reader = FrameReader(frame_code(mac, keys.incoming), max_body_bytes)
         self.resume_reading()
@@ -184,12 +187,15 @@ class Connection:
             self._end(str(error))
 
     def _write(self) -> None:
-        for _ in range(_PIECES_AT_ONCE):
+        budget = WRITE_BUDGET_BYTES
+        while budget > 0:
             if not self._out:
                 self._fill()
             if not self._out:
                 break
-            self._advance(self._stream.sendmsg(self._out))
+            sent = self._stream.sendmsg(self._out)
+            self._advance(sent)
+            budget -= sent
         if self._out or self.queue or self._frame_open:
             return self._poll_writable(True)
         self._writing = False
@@ -219,14 +225,14 @@ class Connection:
             self._stream.on_writable(self._on_writable if on else None)
 
     def _fill(self) -> None:
-        # No more than a piece at a time: what has been taken from the queue can no longer be overtaken.
+        # No more than a piece at a time, and no frame after a batch: what is taken can no longer be overtaken.
         size = 0
         while size < PIECE_BYTES and len(self._out) < _MAX_PIECES:
             piece = next(self._pieces, None)
             if piece is not None:
                 self._out.append(piece)
                 size += len(piece)
-            elif self.queue:
+            elif self.queue and size < self._batch_bytes:
                 item = self.queue.pop()
                 sequence, self._sequence = self._sequence, self._sequence + 1
                 if item.body_bytes <= SMALL_BYTES:

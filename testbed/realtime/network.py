@@ -142,7 +142,7 @@ class Network:
         connection = Connection(stream, peer, purpose, queue, self)
         if purpose == BEAT:
             queue.post(HEARTBEAT)
-        connection.start(keys, self._plan.transport.mac, self._limits.max_body_bytes)
+        connection.start(keys, self._plan.transport, self._limits.max_body_bytes)
         return connection
 
     # ---- accepted connections -----------------------------------------------------------------------------------

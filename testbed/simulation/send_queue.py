@@ -39,6 +39,11 @@ class SimulatedSendQueue:
             self._taken.append(message)
             self._taken_bytes += message[2]
 
+    def take_batch(self, size_bytes: float) -> None:
+        """Let the writing process take so much at once, if it has nothing left of what it took before."""
+        if not self._taken:
+            self.take(size_bytes)
+
     def push(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None) -> None:
         """Add a message."""
         self._least_priority = min(priority, self._least_priority) if self._by_priority else priority

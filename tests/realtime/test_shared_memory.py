@@ -201,7 +201,7 @@ def test_only_frames_that_others_can_reach_have_a_code(shared: bool) -> None:
         one.setblocking(False)
         connection = Connection(ours if shared else SocketStream(one), WORKER, DATA, SendQueue(1), _NoHandler())
         connection.queue.post(b"a header")
-        connection.start(KEYS, "aes-gmac", 0)
+        connection.start(KEYS, TransportPlan(), 0)
         await asyncio.sleep(0)
         buffer = memoryview(bytearray(100))
         count = theirs.recv_into(buffer) if shared else other.recv_into(buffer)

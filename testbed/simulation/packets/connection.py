@@ -1,7 +1,8 @@
 """A TCP connection over packets, with the interface of ``testbed.simulation.tcp.TcpConnection``.
 
-Messages wait by priority until the socket takes them: it takes some as long as less than TCP_NOTSENT_LOWAT waits in it
-unsent, and wakes its writer when less than half of that does. What it has taken cannot be overtaken.
+Messages wait by priority until the process takes a batch of them to write. The socket takes that as long as less than
+TCP_NOTSENT_LOWAT waits in it unsent, and wakes its writer when less than half of that does. It looks at this limit only
+where it begins a buffer, and fills the one that it has begun (``tcp_sendmsg``). What is taken cannot be overtaken.
 
 A process writes up to a system call's time after it has been given something to send. Without that, connections that
 are given the same at the same instant would stay in step, round for round, and lose the same packets. Real ones do not.
@@ -14,12 +15,15 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
+from testbed.messages import batch_bytes
 from testbed.simulation.clock import Clock
+from testbed.simulation.packets.segment import SEGMENT_BYTES
 from testbed.simulation.paths import SitePath
 from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
 from testbed.simulation.tcp_model import TcpModel
 
 _WRITE_S = 5e-6  # a system call, at most
+_BUFFER_BYTES = 45 * SEGMENT_BYTES  # whole segments in 64 KiB (``tcp_xmit_size_goal``)
 
 
 class SendingEnd(Protocol):
@@ -47,7 +51,8 @@ class PacketConnection:
     """
 
     __slots__ = (
-        "_clock", "_connect", "_item", "_left_bytes", "_limit_bytes", "_path", "_random", "_ready",
+        "_batch_bytes", "_buffer_bytes", "_clock", "_connect",
+        "_item", "_left_bytes", "_limit_bytes", "_path", "_random", "_ready",
         "_sender", "_setup_round_trips", "_used", "_writing", "on_idle", "on_room", "queue",
     )  # fmt: skip
 
@@ -58,6 +63,8 @@ class PacketConnection:
         self.queue = SimulatedSendQueue()  # of messages that have not begun
         self._left_bytes, self._item = 0, None  # of the message that the socket is taking
         self._limit_bytes = model.unsent_limit_bytes or math.inf
+        self._batch_bytes = batch_bytes(self._limit_bytes)
+        self._buffer_bytes = 0  # that fit into the last buffer of the socket
         self._setup_round_trips = model.setup_round_trips
         self._used = self._ready = self._writing = False
         self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
@@ -81,7 +88,7 @@ class PacketConnection:
         return self._sender.gave_up or (self._sender.idle and not self.busy)
 
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
-        """Queue a message. ``on_start()`` is called when the socket takes its first byte."""
+        """Queue a message. ``on_start()`` is called when it is the next to be written."""
         self.queue.push(size_bytes, priority, item, on_start)
         if not self._used:
             self._used = True
@@ -118,13 +125,17 @@ class PacketConnection:
     def _fill(self) -> None:
         """Let the socket take what it has room for."""
         sender, queue = self._sender, self.queue
-        while sender.unsent_bytes < self._limit_bytes:
+        while self._left_bytes or queue.length:
             if not self._left_bytes:
-                if not queue.length:
-                    return
+                queue.take_batch(self._batch_bytes)
                 self._begin()
-            size_bytes = int(min(self._left_bytes, self._limit_bytes - sender.unsent_bytes))
+            if not self._buffer_bytes or not sender.unsent_bytes:
+                if sender.unsent_bytes >= self._limit_bytes:
+                    return
+                self._buffer_bytes = _BUFFER_BYTES
+            size_bytes = min(self._left_bytes, self._buffer_bytes)
             self._left_bytes -= size_bytes
+            self._buffer_bytes -= size_bytes
             sender.write(size_bytes, None if self._left_bytes else self._item)
             sender.push(more=True)  # what is written leaves as soon as it is a segment
 

@@ -145,6 +145,29 @@ def test_what_is_urgent_overtakes_what_the_socket_has_not_taken() -> None:
     assert 3 <= order.index("urgent") - 1 <= 6
 
 
+def urgent_after(size_bytes: int, unsent_limit_bytes: int) -> int:
+    """Return how many messages of this size arrive before an urgent one, of a full second's work for the link."""
+    pair = Pair(8e6, 0.001, 10**6, TcpModel(unsent_limit_bytes=unsent_limit_bytes))
+    pair.send(0.0, ("set up", 100))
+    pair.send(0.5, *((number, size_bytes) for number in range(1_000_000 // size_bytes)))
+    pair.clock.at(0.5001, lambda _: pair.connection.send(100, 1, "urgent"))
+    pair.clock.finish()
+    return list(pair.arrivals).index("urgent") - 1
+
+
+def test_messages_are_taken_in_batches() -> None:
+    """The socket takes what it may hold unsent, fills the buffer that it has begun, and the batch under way is left.
+
+    Nine messages are a batch of 64 KiB.
+    """
+    assert urgent_after(8000, 65_536) == 2 * 9
+    assert urgent_after(8000, 131_072) == 3 * 9
+
+
+def test_a_small_limit_makes_batches_small() -> None:
+    assert urgent_after(1000, 4096) == 14 * 5, "a buffer of 65 160 bytes, and the rest of a batch of 4096"
+
+
 def test_two_connections_share_a_link_about_evenly() -> None:
     first = Pair(20e6, 0.02, 125_000)
     second = Pair(20e6, 0.02, 125_000, over=first)
