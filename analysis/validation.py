@@ -33,7 +33,8 @@ class ValidationPoint:
     ``case``: what else differs between points, such as the model; empty: nothing.
     ``fill``: see ``fill_of``. ``loss_based``: of the congestion control.
     ``caveat``: what the emulated run itself says against its times (a busy machine, late packets); empty: nothing.
-    ``measured_s``: of the emulated or exact run; of several emulations the mean of ``repeats_s``.
+    ``measured_s``: of the emulated or exact run; ``simulated_s``: of the simulated one. With several seeds they are the
+    means of ``repeats_s`` and of ``simulated_repeats_s``.
     ``doubt``: what the simulated run itself says against its prediction (``testbed.simulation.validity``).
     """
 
@@ -45,6 +46,7 @@ class ValidationPoint:
     fill: float = 0.0
     caveat: str = ""
     repeats_s: tuple[float, ...] = ()
+    simulated_repeats_s: tuple[float, ...] = ()
     doubt: str = ""
     case: str = ""
     loss_based: bool = True
@@ -97,9 +99,9 @@ def verdict(points: Sequence[ValidationPoint]) -> Agreement:
 
 
 def reproduced(points: Sequence[ValidationPoint]) -> Agreement | None:
-    """Compare the emulation with itself: the second run of each point as if it predicted the first.
+    """Compare measured runs with each other: the second of each point as if it predicted the first.
 
-    No prediction can be expected to be closer. ``None`` where no point was emulated twice.
+    No prediction of a single run can be expected to be closer. ``None`` where no point was measured twice.
     """
     twice = [replace(point, measured_s=point.repeats_s[0], simulated_s=point.repeats_s[1])
              for point in points if len(point.repeats_s) > 1]  # fmt: skip

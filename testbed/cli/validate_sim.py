@@ -3,14 +3,16 @@
 Prints the error of the mean round time at each point, the median, the 95th percentile and the worst, and the rank
 correlation of the techniques (Kendall's tau, also with equal times as ties); writes errors.csv and error-map.png. Each
 back end is a sweep in a directory of its own, so that finished runs are not repeated, and a grid may be interrupted and
-extended. With --repeats 2 it also prints how well a second emulation agrees with the first: a bound for any prediction.
-Against exact runs the machine's speed and load have no effect, and a repetition would be the same.
+extended. Against exact runs the machine's speed and load have no effect. With --repeats every point runs several times
+on both, each time with another seed: means are compared, and the first two measured runs with each other, which bounds
+what any prediction of a single run can do. Where a queue overflows, which connection loses is a matter of microseconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", choices=("emulate", "exact"), default="emulate",
                         help="the back end that the simulation is compared with; default: %(default)s")  # fmt: skip
     parser.add_argument("--repeats", type=whole, default=1, metavar="N",
-                        help="emulate everything N times, and compare the emulation with itself")  # fmt: skip
+                        help="run all with N seeds; compare means, and measured runs with each other")  # fmt: skip
     parser.add_argument("--host", metavar="VALUE",
                         help="simulation.host of the simulated runs, as `testbed calibrate` prints it")  # fmt: skip
     parser.add_argument(
@@ -88,7 +90,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         return {"kind": "validation", **asdict(found), "reproduced": reproduced_by, "points": rows}
     _print(points, found, arguments)
     if itself:
-        _print_verdict(f"emulated again, {itself.points} points", itself)
+        _print_verdict(f"measured again, {itself.points} points", itself)
     return 0
 
 
@@ -97,10 +99,12 @@ def _points(arguments: argparse.Namespace) -> list[ValidationPoint]:
     if not 0 <= arguments.warm_up < arguments.rounds:
         raise ScenarioError(f"--warm-up {arguments.warm_up}: of {arguments.rounds} rounds, none is left to be compared")
     places = _places(arguments)
-    emulated = [_results(arguments, places, arguments.against, number) for number in range(arguments.repeats)]
-    simulated = _results(arguments, places, "simulate")
-    found = zip(places, zip(*emulated, strict=True), simulated, strict=True)
-    return [_point(place, real, virtual) for place, real, virtual in found if any(real) and virtual]
+    measured, simulated = (
+        zip(*(_results(arguments, places, world, number) for number in range(arguments.repeats)), strict=True)
+        for world in (arguments.against, "simulate")
+    )
+    found = zip(places, measured, simulated, strict=True)
+    return [_point(place, real, virtual) for place, real, virtual in found if any(real) and any(virtual)]
 
 
 def _places(arguments: argparse.Namespace) -> list[_GridPoint]:
@@ -140,7 +144,10 @@ def _paths_of_links(scenario: Path) -> tuple[str, str]:
 def _results(
     arguments: argparse.Namespace, places: list[_GridPoint], world: str, repeat: int = 0
 ) -> list[Result | None]:  # fmt: skip
-    """Return the result of each grid point on one back end. Finished runs of the same code are not repeated."""
+    """Return the result of each grid point on one back end, with the scenario's seed plus ``repeat``.
+
+    Finished runs of the same code are not repeated.
+    """
     from testbed.execution import sweep
     from testbed.execution.sweep_points import points_of
     from testbed.scenario.shipped import path_of
@@ -153,9 +160,10 @@ def _results(
         after |= {"simulation.costs": _costs_text(arguments.costs)} if arguments.costs else {}
     settings = ({**before, **place.settings, **after} for place in places)
     wanted = [
-        SweepSettings(tuple(SweepAxis((path,), ((value,),)) for path, value in each.items())) for each in settings
+        SweepSettings(tuple(SweepAxis((path,), ((value,),)) for path, value in each.items()), seeds=repeat + 1)
+        for each in settings
     ]
-    points = [points_of(arguments.scenario, each, world)[0] for each in wanted]
+    points = [points_of(arguments.scenario, each, world)[repeat] for each in wanted]
     directory = arguments.out / (f"{world}-{repeat + 1}" if repeat else world)
     job = sweep.SweepJob(directory=directory, scenario=path_of(arguments.scenario), sweep=SweepSettings(),
                     points=points, jobs=arguments.jobs, cluster=arguments.cluster)  # fmt: skip
@@ -195,22 +203,23 @@ def _result(
     return None
 
 
-def _point(place: _GridPoint, repeats: Sequence[Result | None], simulated: Result) -> ValidationPoint:
+def _point(place: _GridPoint, measured: Sequence[Result | None], simulated: Sequence[Result | None]) -> ValidationPoint:
     from analysis.validation import ValidationPoint, fill_of
     from testbed.units import parse_duration, parse_rate
 
     rate_bps, delay_s = parse_rate(place.rate), parse_duration(place.delay)
-    emulated = [result for result in repeats if result]
-    times = tuple(result["round_time_s"] for result in emulated)
-    causes = [warning for result in emulated if result["fidelity"]["status"] != "ok"
+    real, virtual = ([result for result in repeats if result] for repeats in (measured, simulated))
+    real_s, virtual_s = (tuple(result["round_time_s"] for result in each) for each in (real, virtual))
+    causes = [warning for result in real if result["fidelity"]["status"] != "ok"
             for warning in result["fidelity"]["warnings"]]  # fmt: skip
-    shared = emulated[0]["fidelity"]["warnings"]  # the Plan's, which are about both worlds
-    doubts = [warning for warning in simulated["fidelity"]["warnings"] if warning not in shared]
+    shared = real[0]["fidelity"]["warnings"]  # the Plan's, which are about both worlds
+    doubts = [warning for result in virtual for warning in result["fidelity"]["warnings"] if warning not in shared]
     return ValidationPoint(
-        place.technique, rate_bps, delay_s, sum(times) / len(times), simulated["round_time_s"],
-        fill=fill_of(emulated[0], rate_bps / 8 * 2 * delay_s, simulated["queue_bytes"]),
-        caveat="; ".join(dict.fromkeys(causes)), repeats_s=times if len(times) > 1 else (), doubt="; ".join(doubts),
-        case=place.case, loss_based=simulated["loss_based"],
+        place.technique, rate_bps, delay_s, statistics.mean(real_s), statistics.mean(virtual_s),
+        fill=fill_of(real[0], rate_bps / 8 * 2 * delay_s, virtual[0]["queue_bytes"]),
+        caveat="; ".join(dict.fromkeys(causes)), doubt="; ".join(dict.fromkeys(doubts)),
+        repeats_s=real_s if len(real_s) > 1 else (), simulated_repeats_s=virtual_s if len(virtual_s) > 1 else (),
+        case=place.case, loss_based=virtual[0]["loss_based"],
     )  # fmt: skip
 
 

@@ -102,7 +102,7 @@ def test_what_has_been_run_is_not_run_again(folder: Path) -> None:
 
 
 @pytest.mark.slow  # 4 s
-def test_a_second_emulation_says_how_far_the_first_is_to_be_believed(folder: Path) -> None:
+def test_a_second_run_says_how_far_the_first_is_to_be_believed(folder: Path) -> None:
     """The second one ran on a slower machine: their mean counts, and they are held against each other."""
     ran = validate(folder, "--repeats", "2", "--json")
     assert ran.returncode == 0, ran.stderr
@@ -111,7 +111,10 @@ def test_a_second_emulation_says_how_far_the_first_is_to_be_believed(folder: Pat
         first, second = point["repeats_s"]
         assert second > 1.01 * first
         assert point["measured_s"] == pytest.approx((first + second) / 2)
-        assert point["error"] == pytest.approx(first / point["measured_s"] - 1), "without a host as the first one"
+        predicted = point["simulated_repeats_s"]
+        assert predicted == pytest.approx([first, first], rel=1e-3), "without a host as the first one"
+        assert point["error"] == pytest.approx(sum(predicted) / (first + second) - 1)
+    assert any(len(set(point["simulated_repeats_s"])) == 2 for point in told["points"]), "each has a seed of its own"
     apart = sorted(second / first - 1 for first, second in (point["repeats_s"] for point in told["points"]))
     assert told["reproduced"]["worst"] == pytest.approx(apart[-1])
     assert told["reproduced"]["points"] == 4
