@@ -279,6 +279,16 @@ MUTATIONS: dict[str, Mutation] = {
         edit("self._stream.private", "False"),
         (f"{REALTIME}_shared_memory.py::test_only_frames_that_others_can_reach_have_a_code",),
     ),
+    "a connection takes all that is queued at once": Mutation(
+        "testbed.realtime.connection:Connection._fill",
+        edit(" and size < self._batch_bytes", ""),
+        (f"{REALTIME}_connection.py::test_what_is_urgent_waits_for_one_batch",),
+    ),
+    "a batch is as long as ever": Mutation(
+        "testbed.messages:batch_bytes",
+        always(65_536),
+        (f"{REALTIME}_connection.py::test_a_batch_is_no_longer_than_what_the_kernel_may_hold",),
+    ),
     "memory is shared across emulated links": Mutation(
         "testbed.realtime.shared_memory:shares_memory",
         edit("plan.site(site).is_unshaped", "True"),

@@ -207,6 +207,12 @@ MUTATIONS: dict[str, Mutation] = {
     "the socket takes all that there is": Mutation(
         "testbed.simulation.packets.connection:PacketConnection._fill", edit("self._limit_bytes", "10**12"), PACKETS
     ),
+    "a simulated process takes one message at a time": Mutation(
+        "testbed.simulation.send_queue:SimulatedSendQueue.take_batch", always(None), PACKETS
+    ),
+    "a simulated socket fills no buffer beyond its limit": Mutation(
+        "testbed.simulation.packets.connection:_BUFFER_BYTES", instead(1448), PACKETS
+    ),
     "rate samples ignore how long segments took to be sent": Mutation(
         "testbed.simulation.packets.delivery_rate:DeliveryRate.sample",
         edit("max(self._send_s, now_s - state.delivered_s)", "self._send_s"),
