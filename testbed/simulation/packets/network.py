@@ -63,18 +63,18 @@ class PacketNetwork:
         there, _ = paths.between(source, target)
         back, _ = paths.between(target, source)
         path = self._path(source, target, there)
-        random = Random(f"{self._seed}/{source}>{target}")
+        writes, cycles = (Random(f"{self._seed}/{source}>{target}/{what}") for what in ("writes", "cycles"))
 
         def connect() -> TcpSender | LanSender:
             if not there.links:
                 return LanSender(self._clock, path, self._rates_bps[source], deliver)
             rtt_s = 2 * there.delay_s
-            sender = tcp_sender(self._clock, path, self._model, rtt_s, random)
+            sender = tcp_sender(self._clock, path, self._model, rtt_s, cycles)
             way_back = self._path(target, source, back)
             sender.connect(TcpReceiver(self._clock, way_back, sender.acknowledged, deliver, rtt_s))
             return sender
 
-        connection = PacketConnection(self._clock, there, self._model, connect, random)
+        connection = PacketConnection(self._clock, there, self._model, connect, writes)
         self._connections.append(connection)
         return connection, path
 
