@@ -229,9 +229,9 @@ def _described(part: torch.Tensor) -> tuple[str, tuple[int, ...]]:
 
 
 def batch_bytes(unsent_limit_bytes: float) -> float:
-    """Return with how many bytes a batch of messages, taken from a queue to be written at once, is complete.
+    """Return the size at which a batch of messages is complete: they leave the queue together, to be written at once.
 
-    Nothing overtakes what is taken. So a batch is no longer than what the kernel may hold unsent.
+    Nothing overtakes a batch, so it is no larger than what the kernel may hold unsent.
     """
     return min(_BATCH_BYTES, unsent_limit_bytes)
 

@@ -40,7 +40,7 @@ class SimulatedSendQueue:
             self._taken_bytes += message[2]
 
     def take_batch(self, size_bytes: float) -> None:
-        """Let the writing process take so much at once, if it has nothing left of what it took before."""
+        """Take the next messages, ``size_bytes`` or a little more, unless some of an earlier batch are left."""
         if not self._taken:
             self.take(size_bytes)
 
