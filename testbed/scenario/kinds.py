@@ -6,11 +6,10 @@ They come from the options dataclasses of their owners, as the schema itself doe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
-from testbed import units
 from testbed.axes import options_of
 from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
@@ -19,6 +18,7 @@ from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
 from testbed.scenario.paradigms import PARADIGMS
+from testbed.scenario.reading.axes import leaf
 from testbed.scenario.reading.suggest import nearest_or_all
 from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS
 from topologies.generators import GENERATORS
@@ -28,9 +28,6 @@ AXES: Mapping[str, Mapping[str, type[Any]]] = {
     "paradigm": PARADIGMS, "sync": SYNC, "optimizer": OPTIMIZERS, "codec": CODECS, "order": ORDERS,
     "overlay": OVERLAYS, "shard": SHARDS, "model": MODELS, "data": DATASETS, "split": SPLITS, "loading": LOADINGS,
     "generator": GENERATORS, "trace": SYNTHETIC,
-}  # fmt: skip
-_WRITTEN: Mapping[str, Callable[[Any], str]] = {
-    "bit/s": units.format_rate, "s": units.format_duration, "bytes": units.format_size, "share": units.format_share,
 }  # fmt: skip
 
 
@@ -62,22 +59,23 @@ def kinds_of(axis: str) -> tuple[AxisValue, ...]:
 def _kind(name: str, entry: type[Any]) -> AxisValue:
     options = options_of(entry)
     about = (entry.__doc__ or "").strip().partition("\n\n")[0]
-    return AxisValue(name, " ".join(about.split()), tuple(map(_option, dataclasses.fields(options))))
+    hints, fields = get_type_hints(options), dataclasses.fields(options)
+    return AxisValue(name, " ".join(about.split()), tuple(_option(field, hints[field.name]) for field in fields))
 
 
-def _option(field: dataclasses.Field[Any]) -> Option:
+def _option(field: dataclasses.Field[Any], hint: Any) -> Option:
     about = str(field.metadata.get("help", ""))
     if "choices" in field.metadata:
         about = f"{about} ({', '.join(field.metadata['choices'])})"
-    return Option(field.name, _default(field), about)
+    return Option(field.name, _default(field, hint), about)
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
+def _default(field: dataclasses.Field[Any], hint: Any) -> str:
     value = field.default
     if value is dataclasses.MISSING:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
-    if "unit" in field.metadata:
-        return _WRITTEN[field.metadata["unit"]](value)
+    if write := leaf(hint, field.metadata).write:
+        return str(write(value))
     return "''" if value == "" else str(value)

@@ -1,9 +1,15 @@
 """What people are told of each axis: complete, in words, with defaults that a scenario would take."""
 
+from dataclasses import fields
+from typing import get_type_hints
+
 import pytest
 
+from testbed.axes import options_of
 from testbed.cli.main import main
 from testbed.scenario.kinds import AXES, kinds_of
+from testbed.scenario.reading.axes import leaf
+from testbed.scenario.reading.document import parse, plain
 from testbed.scenario.reading.keys import keys_of
 from testbed.scenario.schema import Scenario, Training
 
@@ -26,6 +32,18 @@ def test_defaults_are_written_as_in_a_scenario() -> None:
     assert options["density"] == "1 %" and options["coordinated"] == "false"
     star = next(kind for kind in kinds_of("generator") if kind.name == "star")
     assert {option.name: option.default for option in star.options}["rate"] == "20 Mbit/s"
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_a_scenario_may_write_each_default(axis: str) -> None:
+    """``resolved.yaml`` writes all of them, and can be run again."""
+    for kind in kinds_of(axis):
+        owner = options_of(AXES[axis][kind.name])
+        hints = get_type_hints(owner)
+        for option, field in zip(kind.options, fields(owner), strict=True):
+            if option.default not in ("", "None", "''"):
+                read = leaf(hints[field.name], field.metadata).read(plain(parse(option.default, "e.yaml")))
+                assert read == field.default, (kind.name, option)
 
 
 def test_the_verb_prints_an_axis(capsys: pytest.CaptureFixture[str]) -> None:

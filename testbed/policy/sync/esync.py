@@ -44,7 +44,7 @@ class ESync(Fsa):
     class Options:
         """``fixed_steps``: the same for every worker instead of balanced ones, for runs that must repeat to the bit."""
 
-        slack_s: float = option(0.0, "how late a fast worker may be (ε)", unit="s", min=0, max=3600)
+        slack_s: float = option(0.0, "how late a fast worker may be (ε)", unit="s")
         max_steps: int = option(1000, "most local steps a round", min=1, max=10**6)
         global_learning_rate: float = option(1.0, "step size along the mean change", above=0, max=100)
         fixed_steps: int = option(0, "this many steps for every worker; 0: balanced", min=0, max=10**6)

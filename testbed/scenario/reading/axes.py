@@ -37,7 +37,7 @@ TIERS = ("tier1", "tier2")
 CODE_PATTERN = r"^[^:]+(\.py)?:[A-Za-z_][A-Za-z0-9_]*$"
 _UNITS = {
     "bit/s": quantities.RATE,
-    "s": quantities.DURATION,
+    "s": quantities.INSTANT,
     "bytes": quantities.SIZE,
     "share": quantities.SHARE,
 }
@@ -192,14 +192,14 @@ def _model(axis_name: str, kind: str, entry: type[Any]) -> type[Technique]:
         default = PydanticUndefined if option.default is dataclasses.MISSING else option.default
         description = option.metadata.get("help")
         hint: Any = hints[option.name]
-        fields[option.name] = (Annotated[hint, _leaf(hint, option.metadata)], Field(default, description=description))
+        fields[option.name] = (Annotated[hint, leaf(hint, option.metadata)], Field(default, description=description))
     documentation = (options.__doc__ or "").strip()
     model = create_model(f"{axis_name}_{kind}", __base__=Technique, __doc__=documentation, **fields)
     model.declared = entry
     return model
 
 
-def _leaf(hint: Any, metadata: Mapping[str, Any]) -> quantities.FieldType:
+def leaf(hint: Any, metadata: Mapping[str, Any]) -> quantities.FieldType:
     """Return the leaf for one option of type ``hint``."""
     if "unit" in metadata:
         unit = _UNITS[metadata["unit"]]

@@ -87,7 +87,7 @@ class HostSection(Section):
     """Time of a core that a training step computes, before it is paced."""
     memory: Annotated[float, RATE] = 32e9
     """Rate at which a core reads memory in sums and optimizers."""
-    packet: Annotated[float, DURATION] = 0.0
+    packet: Annotated[float, INSTANT] = 0.0
     """Time of a core that emulation takes per full segment across the WAN, its acknowledgement included."""
 
 
