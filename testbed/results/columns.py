@@ -57,6 +57,12 @@ TABLES: dict[str, Table] = {
         Column("steps", "steps", INTEGER, "", "training steps done; null: one"),
         Column("waited_s", "waited_s", FLOAT, "s", "time that servers held its push, waiting for others"),
     )),
+    "predicted": Table(("predicted",), (
+        Column("worker", "worker", TEXT, "", "whose round is predicted"),
+        _T0,
+        Column("t_s", "end", FLOAT, "s", "its end, in virtual time"),
+        _ROUND,
+    )),
     "transfers": Table(("transfer",), (
         *_SPAN, _ROUND,
         Column("source", "source", TEXT, "", "sender"),

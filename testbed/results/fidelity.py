@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from testbed.results import COMPLETED
+from testbed.results.summary import covered_round_time_s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +37,7 @@ BUSY_SHARE = 0.95  # of all cores, in more than ``SATURATED_SHARE`` of the sampl
 SATURATED_SHARE = 0.10
 STEAL_SHARE = 0.05
 CLOCK_ERROR_S = 1e-3  # of a machine of a deployment
+ROUND_DEVIATION = 0.03  # of the first rounds from what links and device model alone explain
 
 
 def assess(
@@ -47,13 +49,14 @@ def assess(
     """
     measured, links = _measured(frames["measured"]), _links(frames["links"])
     compute, replay = _compute(frames["computes"]), _replay(frames["replay"])
-    machine = _machine(frames["machine"])
+    machine, rounds = _machine(frames["machine"]), _rounds(frames["rounds"], frames["predicted"])
     real = plan["back_end"] != "simulate"
     reasons = [
         *([] if ending in COMPLETED else [f"run: {ending}; times and bytes are those until then"]),
         *(row["problem"] for row in [*measured, *links] if row["problem"]),
         *(_compute_reasons(compute) + _replay_reasons(replay) if real else []),
         *(_machine_reasons(machine) if real else []),
+        *_round_reasons(rounds),
         *_clock_reasons(capabilities),
     ]
     warnings = [*reasons, *plan["warnings"], *_node_warnings(frames["warnings"], measured)]
@@ -68,6 +71,7 @@ def assess(
         "paths": _paths(frames["paths"]),
         "replay": replay,
         "machine": machine,
+        "first_rounds": rounds,
         "capabilities": dict(capabilities),
     }
 
@@ -220,6 +224,30 @@ def _machine_reasons(machine: Mapping[str, Any]) -> list[str]:
     if machine["steal_mean"] > STEAL_SHARE:
         reasons.append(f"the hypervisor took {machine['steal_mean']:.0%} of the processor time (steal)")
     return reasons
+
+
+def _rounds(rounds: pd.DataFrame, predicted: pd.DataFrame) -> dict[str, Any] | None:
+    """Return the mean of the first rounds beside that of the same rounds simulated packet by packet."""
+    count = int(predicted["round"].max()) + 1 if len(predicted) else 0
+    measured_s = covered_round_time_s(rounds[rounds["round"] < count])
+    predicted_s = covered_round_time_s(predicted.rename(columns={"worker": "node"}))
+    if measured_s is None or predicted_s is None:
+        return None
+    return {
+        "rounds": count,
+        "measured_s": round(measured_s, 6),
+        "predicted_s": round(predicted_s, 6),
+        "deviation": round(measured_s / predicted_s - 1, 4),
+    }
+
+
+def _round_reasons(rounds: Mapping[str, Any] | None) -> list[str]:
+    if rounds is None or abs(rounds["deviation"]) <= ROUND_DEVIATION:
+        return []
+    measured, predicted = (f"{rounds[name] * 1e3:.4g} ms" for name in ("measured_s", "predicted_s"))
+    compared = f"the first {rounds['rounds']} rounds took {measured}, simulated packet by packet {predicted}"
+    cure = ": processes took the rest; use more cores, fewer nodes, or --on exact" if rounds["deviation"] > 0 else ""
+    return [f"{compared} ({rounds['deviation']:+.1%}){cure}"]
 
 
 def _node_warnings(warnings: pd.DataFrame, measured: list[dict[str, Any]]) -> list[str]:

@@ -8,6 +8,7 @@ FIGURES = ("tests/analysis/test_figures.py",)
 EVENTS = ("tests/results/test_events.py",)
 SUMMARY, TABLES = ("tests/results/test_summary.py",), ("tests/results/test_tables.py",)
 METRICS, BREAKDOWN = ("tests/analysis/test_metrics.py",), ("tests/analysis/test_breakdown.py",)
+PREDICTION = ("tests/execution/test_prediction.py",)
 CLUSTER = ("tests/cluster/test_sweep_pool.py",)
 LINE, SWEEP = ("tests/emulation/test_pure.py",), ("tests/execution/test_sweep_settings.py",)
 MUTATIONS: dict[str, Mutation] = {
@@ -111,6 +112,16 @@ MUTATIONS: dict[str, Mutation] = {
     "slow links are faithful": Mutation("testbed.results.fidelity:_link_problem", always(""), SUMMARY),
     "late traces are faithful": Mutation("testbed.results.fidelity:_replay_reasons", always([]), SUMMARY),
     "slow steps are faithful": Mutation("testbed.results.fidelity:_compute_reasons", always([]), SUMMARY),
+    "long rounds are faithful": Mutation("testbed.results.fidelity:_round_reasons", always([]), SUMMARY),
+    "all rounds are compared with the first ones": Mutation(
+        "testbed.results.fidelity:_rounds", edit('rounds[rounds["round"] < count]', "rounds"), SUMMARY
+    ),
+    "rounds that some workers have not done are predicted": Mutation(
+        "testbed.execution.prediction:_Rounds.common", edit("min(", "max("), PREDICTION
+    ),
+    "what the simulation doubts is predicted": Mutation(
+        "testbed.execution.prediction:record_predicted", edit("if not rounds.doubt:", "if True:"), PREDICTION
+    ),
     "a damaged line ends the reading of a log": Mutation(
         "testbed.results.tables:_read", edit("return _read_by_line(lines, schema)", "raise"), TABLES
     ),

@@ -251,6 +251,32 @@ def test_late_trace_and_busy_machine(tmp_path: Path) -> None:
     assert virtual["status"] == "ok", "the virtual clock does not care for this machine"
 
 
+@pytest.mark.parametrize(("longer", "reason"), [
+    (1.02, None), (0.98, None),
+    (1.10, "took 220 ms, simulated packet by packet 200 ms (+10.0%): processes took the rest"),
+    (0.90, "took 180 ms, simulated packet by packet 200 ms (-10.0%)"),
+])  # fmt: skip
+def test_first_rounds_against_the_simulated_ones(tmp_path: Path, longer: float, reason: str | None) -> None:
+    """Later rounds, and when a round began, do not matter."""
+    names = ("tokyo/worker0", "tokyo/worker1")
+    ends = {0: 3.2, 1: 3.4}
+    predicted = [{"worker": name, "t0": ends[i] - 0.2, "end": ends[i], "round": i} for name in names for i in ends]
+    for name in names:
+        log = EventLog(tmp_path / "events", name)
+        for i, duration_s in enumerate((0.2 * longer, 0.2 * longer, 9.0)):
+            log.write("round", 5 + duration_s + i, t0=5 + i, round=i)
+        log.close()
+    report = assess(tmp_path, predicted=predicted)
+    assert report["first_rounds"]["rounds"] == 2 and report["first_rounds"]["predicted_s"] == pytest.approx(0.2)
+    assert report["first_rounds"]["deviation"] == pytest.approx(longer - 1)
+    assert bool(report["reasons"]) == (reason is not None)
+    assert reason is None or reason in report["reasons"][0]
+
+
+def test_without_predicted_rounds_none_are_compared(tmp_path: Path) -> None:
+    assert assess(tmp_path, machine=[])["first_rounds"] is None
+
+
 def test_node_warnings_are_listed_once_with_their_node(tmp_path: Path) -> None:
     report = assess(tmp_path, warning=[{"message": "late"}, {"message": "late"}])
     assert report["warnings"] == ["network.jitter has no effect here", "monitor: late"]

@@ -1,0 +1,100 @@
+"""What the first rounds of an emulated run take by its links and its device model alone: they are simulated.
+
+Nodes of an emulated run are processes, which take time of their own: for messages, sums, codecs, and for each other. No
+measurement of links or steps shows how much longer rounds become by it. The same rounds simulated packet by packet
+(``testbed.simulation.packets``) do; the fidelity report compares them. They are recorded as events ``predicted``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from testbed.execution.devices import uses_gpus
+from testbed.execution.scripts import is_scripted
+from testbed.plan.model import Plan
+from testbed.policy.collective import LIBRARIES, inside_of
+
+Record = Callable[..., None]
+
+ROUNDS = 10
+WALL_S = 10.0  # the simulation takes no longer, and whole rounds until then are compared
+
+
+def record_predicted(plan: Plan, record: Record) -> None:
+    """Simulate the first rounds of an emulated Plan and record each worker's, where the simulation has no doubts.
+
+    ``record(kind, **fields)``: writes an event.
+    """
+    if not _is_predictable(plan):
+        return
+    rounds = _Rounds(plan)
+    with TemporaryDirectory(prefix="testbed-") as directory:
+        _simulate(plan, Path(directory), rounds)
+    if not rounds.doubt:
+        for event in rounds.common():
+            record("predicted", **event)
+
+
+def _is_predictable(plan: Plan) -> bool:
+    """Whether nothing but links and device model decides: no program, library, script, fault or wall-clock pace."""
+    inside = inside_of(plan.technique.paradigm.options)
+    return not (
+        plan.back_end != "emulate"
+        or plan.exact is not None
+        or plan.is_spread
+        or plan.program is not None
+        or plan.technique.paradigm.kind in LIBRARIES
+        or (inside is not None and inside.library)
+        or plan.faults
+        or is_scripted(plan)
+        or uses_gpus(plan)
+        or any(node.device.pace != "paced" for node in plan.with_role("worker"))
+    )
+
+
+class _Rounds:
+    """The rounds of a simulation that has begun; as a ``Progress``, it ends it when there are enough."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._events: list[dict[str, Any]] = []
+        self._done = Counter({node.name: 0 for node in plan.with_role("worker")})
+        self._ends_s = time.monotonic() + WALL_S
+        self._ended = self.doubt = False
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if event["kind"] == "warning":
+            self.doubt = True
+        elif event["kind"] == "round":
+            self._events.append(event)
+            self._done[event["node"]] += 1
+        if not self._ended and (min(self._done.values()) >= ROUNDS or time.monotonic() > self._ends_s):
+            self._ended = True
+            raise KeyboardInterrupt
+
+    def common(self) -> list[dict[str, Any]]:
+        """Return the rounds that all workers have done."""
+        count = min(self._done.values())
+        return [
+            {"worker": event["node"], "t0": event["t0"], "end": event["t"], "round": event["round"]}
+            for event in self._events
+            if event["round"] < count
+        ]
+
+
+def _simulate(plan: Plan, directory: Path, rounds: _Rounds) -> None:
+    import torch
+
+    from testbed.engine.roles import make_role
+    from testbed.simulation.run import simulate
+
+    torch.set_num_threads(1)
+    virtual = replace(plan.simulation, network="emulated", host=None, fold=False, events="brief")
+    simulated = replace(plan, back_end="simulate", simulation=virtual, checkpoint_every=0)
+    simulate(simulated, partial(make_role, files=None, watch=None), directory, rounds)

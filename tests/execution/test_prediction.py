@@ -1,0 +1,62 @@
+"""The first rounds of an emulated run, simulated: which runs have them, and that they are those of the simulation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.execution import prediction
+from testbed.plan.build import build_plan
+from testbed.plan.model import Plan
+from testbed.scenario.load import load
+from tests.engine.runs import THREE_SITES, run
+
+
+def emulated(*changes: str) -> Plan:
+    return build_plan(load(THREE_SITES, changes, on="emulate"), "emulate")
+
+
+def predicted(plan: Plan) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    prediction.record_predicted(plan, lambda kind, **fields: found.append({"kind": kind, **fields}))
+    return found
+
+
+def test_they_are_those_of_a_simulation_packet_by_packet(tmp_path: Path) -> None:
+    simulated = run(tmp_path, "simulation.network=emulated", "simulation.fold=false")
+    rounds = {(event["node"], event["round"]): (event["t0"], event["t"]) for event in simulated.of_kind("round")}
+    found = predicted(emulated())
+    assert {event["kind"] for event in found} == {"predicted"}
+    assert {event["round"] for event in found} == set(range(min(prediction.ROUNDS, simulated.plan.training.rounds)))
+    assert len(found) == len({(event["worker"], event["round"]) for event in found})
+    for event in found:
+        assert (event["t0"], event["end"]) == pytest.approx(rounds[event["worker"], event["round"]])
+
+
+def test_only_rounds_that_all_workers_have_done_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asynchronous workers go on at their own speed; when the slowest has done enough, all end."""
+    monkeypatch.setattr(prediction, "ROUNDS", 2)
+    found = predicted(emulated("sync=tap"))
+    workers = sorted(node.name for node in emulated().with_role("worker"))
+    assert sorted((event["worker"], event["round"]) for event in found) == [
+        (name, i) for name in workers for i in (0, 1)
+    ]
+
+
+def test_a_slow_simulation_ends_with_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prediction, "WALL_S", 0.0)
+    assert predicted(emulated()) == []
+
+
+@pytest.mark.parametrize("changes", [
+    ("faults=[{kind: kill, node: west/worker0, at: 2 s}]",), ("topology.links[*].jitter=5 ms",),
+    ("device.pace=measured",), ("paradigm=gloo",),
+])  # fmt: skip
+def test_what_the_simulation_cannot_tell_is_not_predicted(changes: tuple[str, ...]) -> None:
+    assert predicted(emulated(*changes)) == []
+
+
+def test_runs_elsewhere_have_no_prediction() -> None:
+    assert predicted(build_plan(load(THREE_SITES, (), on="local"), "local")) == []
