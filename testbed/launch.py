@@ -61,14 +61,10 @@ def _computes_here(plan: Plan) -> bool:
 
 
 def _capabilities(plan: Plan) -> dict[str, Any]:
-    return {**_of_back_end(plan), **(devices.about(plan) if _computes_here(plan) else {})}
+    return {**_of_emulation(plan), **record.known_before(plan)}
 
 
-def _of_back_end(plan: Plan) -> dict[str, Any]:
-    if plan.back_end == "exact":
-        from testbed.execution import exact
-
-        return exact.capabilities(plan)
+def _of_emulation(plan: Plan) -> dict[str, Any]:
     if plan.back_end != "emulate" or plan.is_spread:  # each machine tells what it can do
         return {}
     from emulation.probe import probe

@@ -15,6 +15,7 @@ import msgspec
 
 from emulation.exact.command import GUEST_START
 from testbed.errors import Diverged, TestbedError, of_os
+from testbed.execution import devices, exact
 from testbed.execution.session import SessionResult
 from testbed.plan.model import Plan, to_json
 from testbed.results import atomic, manifest, rundir, summary
@@ -70,6 +71,15 @@ def _describe(
     now = GUEST_START if plan.back_end == "exact" else datetime.now(UTC)
     about = manifest.describe(seed=plan.seed, argv=sys.argv, capabilities=capabilities, now=now, code=plan.code)
     atomic.write_json(run.file("manifest.json"), about)
+
+
+def known_before(plan: Plan) -> dict[str, Any]:
+    """Return what the manifest tells of this machine before the run: the kernel of an exact one, and GPUs.
+
+    An emulated run adds what it found when it starts. Raise ``CapabilityError`` if there is no kernel.
+    """
+    kernel = exact.capabilities(plan) if plan.back_end == "exact" else {}
+    return {**kernel, **({} if plan.is_spread else devices.about(plan))}
 
 
 def add_capabilities(run: RunDirectory, event: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from testbed.errors import TestbedError
 from testbed.execution import session
 from testbed.execution.compiler import bring_compiler, leave_out_compiler, may_compile
 from testbed.execution.follower import Event, Follower
-from testbed.execution.record import add_capabilities, conclude, final_status, prepare
+from testbed.execution.record import add_capabilities, conclude, final_status, known_before, prepare
 from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.execution.session import SessionResult
 from testbed.plan.model import Plan, to_json
@@ -70,7 +70,8 @@ def execute_point(path: Path, point: PointRun) -> None:
     if point.origin:
         sys.argv = list(point.origin.argv)
         use_git_state(point.origin.git)
-    run = prepare(path, point.plan, scenario=point.scenario, resolved=point.resolved, capabilities=point.capabilities)
+    capabilities = {**known_before(point.plan), **point.capabilities}
+    run = prepare(path, point.plan, scenario=point.scenario, resolved=point.resolved, capabilities=capabilities)
     with final_status(run):
         _execute(run, point, begin_s, started)
 

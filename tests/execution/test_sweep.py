@@ -142,6 +142,17 @@ def test_a_run_of_a_sweep_ends_with_the_bits_of_a_single_run(scenario: Path, who
     assert str(single["round_time_s"]) in row
 
 
+def test_runs_of_a_sweep_tell_of_their_machine_as_single_ones_do(
+    scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GPUs, and what the kernel of exact runs was made of."""
+    monkeypatch.setattr("testbed.execution.devices.about", lambda plan: {"gpus": [plan.name]})
+    done = command(["sweep", str(scenario), "--out", str(tmp_path / "sweep")])
+    assert done.returncode == 0, done.stdout + done.stderr
+    (manifest,) = (tmp_path / "sweep").glob("runs/*/manifest.json")
+    assert json.loads(manifest.read_text())["capabilities"]["gpus"] == ["small"]
+
+
 def test_a_directory_that_cannot_be_claimed_does_not_hold_the_sweep_up(
     scenario: Path, whole: Path, tmp_path: Path
 ) -> None:
