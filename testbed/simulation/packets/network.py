@@ -67,7 +67,7 @@ class PacketNetwork:
 
         def connect() -> TcpSender | LanSender:
             if not there.links:
-                return LanSender(self._clock, path, self._rates_bps[source], deliver)
+                return LanSender(self._clock, path, self._model, self._rates_bps[source], deliver)
             rtt_s = 2 * there.delay_s
             sender = tcp_sender(self._clock, path, self._model, rtt_s, cycles)
             way_back = self._path(target, source, back)

@@ -24,17 +24,17 @@ FRAME_BITS = 8 * (SEGMENT_BYTES + HEADER_BYTES)
 class Lan:
     """Nodes with a port each; ``arrivals``: when messages have arrived, in their order."""
 
-    def __init__(self, rate_bps: float = RATE_BPS, unsent_limit_bytes: int = 131_072) -> None:
+    def __init__(self, rate_bps: float = RATE_BPS, unsent_limit_bytes: int = 131_072, control: str = "cubic") -> None:
         self.clock, self.rate_bps = Clock(), rate_bps
         self.arrivals: dict[Any, float] = {}
-        self._model = TcpModel(unsent_limit_bytes=unsent_limit_bytes)
+        self._model = TcpModel(unsent_limit_bytes=unsent_limit_bytes, congestion_control=control)
         self._ports: dict[str, PacketPort] = {}
         self._random = Random(1)
 
     def connect(self, source: str, target: str) -> PacketConnection:
         ports = [self._ports.setdefault(name, PacketPort(self.rate_bps)) for name in (f"{source}>", f">{target}")]
         path = PacketPath(self.clock, (), (ports[0], ports[1]), 0.0)
-        make = partial(LanSender, self.clock, path, self.rate_bps, self._arrived)
+        make = partial(LanSender, self.clock, path, self._model, self.rate_bps, self._arrived)
         return PacketConnection(self.clock, SitePath("lan", (), 0.0), self._model, make, self._random)
 
     def _arrived(self, message: Any) -> None:
@@ -76,12 +76,17 @@ def test_frames_leave_a_port_in_their_order() -> None:
 def test_two_connections_of_a_node_take_turns_at_its_port() -> None:
     """Each may have two frames there, however much the other has to send."""
     lan = Lan()
-    lan.connect("a", "b").send(2_000_000, 0, "first")
-    lan.connect("a", "c").send(2_000_000, 0, "second")
+    connections = [lan.connect("a", "b"), lan.connect("a", "c")]
+    for connection in connections:
+        connection.send(1_000_000, 0, (connection, "opens its window"))
+        lan.clock.finish()
+    begin_s = lan.clock.now
+    for connection, name in zip(connections, ("first", "second"), strict=True):
+        connection.send(2_000_000, 0, name)
     lan.clock.finish()
     frames_s = 4 * 65_536 * 8 / RATE_BPS
     assert lan.arrivals["second"] - lan.arrivals["first"] < frames_s
-    assert lan.arrivals["first"] == pytest.approx(lan.wire_s(4_000_000), rel=0.1)
+    assert lan.arrivals["first"] - begin_s == pytest.approx(lan.wire_s(4_000_000), rel=0.1)
 
 
 def test_connections_that_are_given_the_same_at_once_do_not_write_in_step() -> None:
@@ -105,6 +110,24 @@ def test_what_is_urgent_overtakes_what_the_socket_has_not_taken() -> None:
     lan.clock.at(1e-3, lambda _: connection.send(1000, 1, "urgent"))
     lan.clock.finish()
     assert 2 <= list(lan.arrivals).index("urgent") <= 6
+
+
+@pytest.mark.parametrize(
+    ("control", "messages", "flights"), [("cubic", 0, 2), ("bbr", 0, 2), ("cubic", 60, 2), ("bbr", 60, 1)]
+)
+def test_a_connection_starts_slowly_where_anothers_data_waits(control: str, messages: int, flights: int) -> None:
+    """Each flight waits for a frame of the other. BBR's window grows with whatever arrives, CUBIC's if it is used."""
+    lan = Lan(control=control)
+    new = lan.connect("b", "c")
+    for number in range(messages):
+        lan.clock.at(1e-3 * number, lambda _, number=number: new.send(1400, 0, number))
+    lan.clock.finish()
+    lan.connect("a", "c").send(20_000_000, 0, "long")
+    begin_s = lan.clock.now + 0.05
+    lan.clock.at(begin_s, lambda _: new.send(30_000, 0, "new"))
+    lan.clock.finish()
+    frame_s = 65_536 * 8 / RATE_BPS
+    assert flights - 0.5 < (lan.arrivals["new"] - begin_s) / frame_s < flights
 
 
 def test_it_is_idle_when_all_has_arrived() -> None:
