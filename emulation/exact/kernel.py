@@ -4,9 +4,9 @@ The source is Debian's package of Linux 7.3.4, the first kernel line here whose 
 (twice as fast as ptrace) and in virtual time. The patches and the kernel built with them are under the kernel's own
 licence, GPL-2.0; the testbed starts that kernel as a program.
 
-The configuration has IPIP as a module, which is neither built nor loaded: with it, the kernel leaves as much room for headers
-as those of distributions, and so reckons 4352 bytes for a segment, not 2304 (``tcp_sndbuf_expand``). TCP's send buffers
-would be half as large as elsewhere.
+The configuration has IPIP as a module, which is neither built nor loaded: with it, the kernel leaves as much room for
+headers as those of distributions, and so reckons 4352 bytes for a segment, not 2304 (``tcp_sndbuf_expand``). TCP's send
+buffers would be half as large as elsewhere.
 """
 
 from __future__ import annotations
