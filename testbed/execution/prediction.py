@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from testbed.errors import Interrupted
 from testbed.execution.devices import uses_gpus
 from testbed.execution.scripts import is_scripted
 from testbed.plan.model import Plan
@@ -36,8 +37,8 @@ def record_predicted(plan: Plan, record: Record) -> None:
         return
     rounds = _Rounds(plan)
     with TemporaryDirectory(prefix="testbed-") as directory:
-        _simulate(plan, Path(directory), rounds)
-    if not rounds.doubt:
+        completed = _simulate(plan, Path(directory), rounds)
+    if completed and not rounds.doubt:
         for event in rounds.common():
             record("predicted", **event)
 
@@ -88,7 +89,8 @@ class _Rounds:
         ]
 
 
-def _simulate(plan: Plan, directory: Path, rounds: _Rounds) -> None:
+def _simulate(plan: Plan, directory: Path, rounds: _Rounds) -> bool:
+    """Simulate until there are enough rounds. Return whether no node failed."""
     import torch
 
     from testbed.engine.roles import make_role
@@ -97,4 +99,5 @@ def _simulate(plan: Plan, directory: Path, rounds: _Rounds) -> None:
     torch.set_num_threads(1)
     virtual = replace(plan.simulation, network="emulated", host=None, fold=False, events="brief")
     simulated = replace(plan, back_end="simulate", simulation=virtual, checkpoint_every=0)
-    simulate(simulated, partial(make_role, files=None, watch=None), directory, rounds)
+    exits = simulate(simulated, partial(make_role, files=None, watch=None), directory, rounds)
+    return all(end.error is None or isinstance(end.error, Interrupted) for end in exits.values())

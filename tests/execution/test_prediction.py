@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from testbed.engine.roles import make_role
+from testbed.errors import RunFailed
 from testbed.execution import prediction
 from testbed.plan.build import build_plan
-from testbed.plan.model import Plan
+from testbed.plan.model import NodePlan, Plan
 from testbed.scenario.load import load
+from testbed.world import Role
 from tests.engine.runs import THREE_SITES, run
 
 
@@ -56,6 +59,22 @@ def test_a_slow_simulation_ends_with_what_it_has(monkeypatch: pytest.MonkeyPatch
 ])  # fmt: skip
 def test_what_the_simulation_cannot_tell_is_not_predicted(changes: tuple[str, ...]) -> None:
     assert predicted(emulated(*changes)) == []
+
+
+def test_a_node_that_fails_in_the_simulation_leaves_no_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulated run has ended well, and keeps its result."""
+    rounds = prediction.ROUNDS
+
+    def fails_at_its_end(plan: Plan, node: NodePlan, **files: Any) -> Role:
+        async def role(world: Any) -> Any:
+            await make_role(plan, node, **files)(world)
+            raise RunFailed("too late")
+
+        return role
+
+    monkeypatch.setattr("testbed.engine.roles.make_role", fails_at_its_end)
+    assert emulated().training.rounds < rounds
+    assert predicted(emulated()) == []
 
 
 def test_runs_elsewhere_have_no_prediction() -> None:
