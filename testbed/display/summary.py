@@ -48,6 +48,7 @@ def answer(run: StoredRun) -> Table:
         ("samples", numbers.per_worker(result, "samples"), "per worker"),
         ("accuracy", look.number(result["accuracy"]), "test set"),
         ("round time", look.seconds(result["round_time_s"]), "mean, without evaluation"),
+        *_first_rounds(run.fidelity),
         (f"time to {look.share(target)}" if target else "time to target", look.seconds(result["time_to_target_s"]),
          "" if target else "no target accuracy"),
         ("training", look.seconds(result["training_s"]), "run's clock"),
@@ -56,6 +57,15 @@ def answer(run: StoredRun) -> Table:
         *_frames(run.plan),
     )  # fmt: skip
     return look.table(title, "", ">value", "", rows=rows)
+
+
+def _first_rounds(fidelity: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
+    """Return how long the first rounds were beside simulated ones, where that has been looked at."""
+    first = (fidelity or {}).get("first_rounds")
+    if not first:
+        return []
+    compared = f"{first['deviation']:+.1%} against a simulation packet by packet"
+    return [(f"first {first['rounds']} rounds", look.seconds(first["measured_s"]), compared)]
 
 
 def _frames(plan: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,15 @@ def test_a_summary_of_many_data_centres_has_an_end(tmp_path: Path, monkeypatch: 
     assert run.result is not None
     up = sum(moved["up"] for site, moved in run.result["wan_payload_bytes"].items() if site != "virginia")
     assert look.size(up) in traffic
+
+
+def test_the_summary_tells_how_long_first_rounds_were_beside_simulated_ones(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path / "run"))
+    assert "packet by packet" not in summary.as_text(summary.summary_of(run))
+    first = {"rounds": 10, "measured_s": 0.548, "predicted_s": 0.527, "deviation": 0.0398}
+    known = replace(run, fidelity={**(run.fidelity or {}), "first_rounds": first})
+    line = next(text for text in summary.as_text(summary.summary_of(known)).splitlines() if "first" in text)
+    assert " ".join(line.split()) == "first 10 rounds 548 ms +4.0% against a simulation packet by packet"
 
 
 def test_a_quick_simulation_is_told_in_plain_digits() -> None:
