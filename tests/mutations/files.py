@@ -120,7 +120,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.execution.prediction:_Rounds.common", edit("min(", "max("), PREDICTION
     ),
     "what the simulation doubts is predicted": Mutation(
-        "testbed.execution.prediction:record_predicted", edit("if not rounds.doubt:", "if True:"), PREDICTION
+        "testbed.execution.prediction:record_predicted", edit("completed and not rounds.doubt", "completed"), PREDICTION
     ),
     "a damaged line ends the reading of a log": Mutation(
         "testbed.results.tables:_read", edit("return _read_by_line(lines, schema)", "raise"), TABLES
