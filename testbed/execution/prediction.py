@@ -56,7 +56,7 @@ def _is_predictable(plan: Plan) -> bool:
         or plan.faults
         or is_scripted(plan)
         or uses_gpus(plan)
-        or any(node.device.pace != "paced" for node in plan.with_role("worker"))
+        or any(node.device.pace != "paced" for node in plan.training_workers)
     )
 
 
@@ -65,7 +65,7 @@ class _Rounds:
 
     def __init__(self, plan: Plan) -> None:
         self._events: list[dict[str, Any]] = []
-        self._done = Counter({node.name: 0 for node in plan.with_role("worker")})
+        self._done = Counter({node.name: 0 for node in plan.training_workers})
         self._ends_s = time.monotonic() + WALL_S
         self._ended = self.doubt = False
 

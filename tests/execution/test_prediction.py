@@ -16,6 +16,8 @@ from testbed.scenario.load import load
 from testbed.world import Role
 from tests.engine.runs import THREE_SITES, run
 
+GEOMX = Path(__file__).parents[2] / "scenarios" / "geomx" / "hfa.yaml"
+
 
 def emulated(*changes: str) -> Plan:
     return build_plan(load(THREE_SITES, changes, on="emulate"), "emulate")
@@ -46,6 +48,13 @@ def test_only_rounds_that_all_workers_have_done_count(monkeypatch: pytest.Monkey
     assert sorted((event["worker"], event["round"]) for event in found) == [
         (name, i) for name in workers for i in (0, 1)
     ]
+
+
+def test_workers_that_only_hold_the_first_values_have_no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prediction, "ROUNDS", 1)
+    plan = build_plan(load(GEOMX, on="emulate"), "emulate")
+    assert {event["worker"] for event in predicted(plan)} == {node.name for node in plan.training_workers}
+    assert len(predicted(plan)) < len(plan.with_role("worker"))
 
 
 def test_a_slow_simulation_ends_with_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
