@@ -24,7 +24,7 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
 
     Raise the first cause if a node fails, ``NetworkMismatch`` if a link is far from the plan.
     """
-    from testbed.execution.prediction import record_predicted
+    from testbed.execution.prediction import is_predictable, record_predicted
     from testbed.execution.roles import fitted
 
     if plan.is_spread:
@@ -57,8 +57,9 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
             preparation.join()
             report({"kind": "stage", "name": "starting nodes" if plan.program is None else "starting the program"})
             _train(plan, directory, network, report, epoch_ns)
-        report({"kind": "stage", "name": "simulating the first rounds"})
-        record_predicted(plan, record)
+        if is_predictable(plan):
+            report({"kind": "stage", "name": "simulating the first rounds"})
+            record_predicted(plan, record)
     finally:
         preparation.join()
         log.close()

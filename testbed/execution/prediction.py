@@ -29,12 +29,10 @@ WALL_S = 10.0  # the simulation takes no longer, and whole rounds until then are
 
 
 def record_predicted(plan: Plan, record: Record) -> None:
-    """Simulate the first rounds of an emulated Plan and record each worker's, where the simulation has no doubts.
+    """Simulate the first rounds of a predictable Plan and record each worker's, where the simulation has no doubts.
 
     ``record(kind, **fields)``: writes an event.
     """
-    if not _is_predictable(plan):
-        return
     rounds = _Rounds(plan)
     with TemporaryDirectory(prefix="testbed-") as directory:
         completed = _simulate(plan, Path(directory), rounds)
@@ -43,8 +41,8 @@ def record_predicted(plan: Plan, record: Record) -> None:
             record("predicted", **event)
 
 
-def _is_predictable(plan: Plan) -> bool:
-    """Whether nothing but links and device model decides: no program, library, script, fault or wall-clock pace."""
+def is_predictable(plan: Plan) -> bool:
+    """Return whether nothing but links and device model decides: no program, library, script or fault."""
     inside = inside_of(plan.technique.paradigm.options)
     return not (
         plan.back_end != "emulate"

@@ -70,8 +70,7 @@ def execute_point(path: Path, point: PointRun) -> None:
     if point.origin:
         sys.argv = list(point.origin.argv)
         use_git_state(point.origin.git)
-    capabilities = {**known_before(point.plan), **point.capabilities}
-    run = prepare(path, point.plan, scenario=point.scenario, resolved=point.resolved, capabilities=capabilities)
+    run = prepare(path, point.plan, scenario=point.scenario, resolved=point.resolved, capabilities=point.capabilities)
     with final_status(run):
         _execute(run, point, begin_s, started)
 
@@ -124,6 +123,7 @@ def _attempt(plan: Plan, run: RunDirectory, followers: Sequence[Follower]) -> Se
                 print(f"warning: {message}", flush=True)  # noqa: T201 - into host.log
 
     try:
+        add_capabilities(run, {"kind": "capabilities", **known_before(plan)})
         for follower in followers:
             follower.start(plan, run.path)
     except TestbedError as error:

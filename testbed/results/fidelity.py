@@ -228,9 +228,12 @@ def _machine_reasons(machine: Mapping[str, Any]) -> list[str]:
 
 def _rounds(rounds: pd.DataFrame, predicted: pd.DataFrame) -> dict[str, Any] | None:
     """Return the mean of the first rounds beside that of the same rounds simulated packet by packet."""
-    count = int(predicted["round"].max()) + 1 if len(predicted) else 0
+    if rounds.empty or predicted.empty:
+        return None
+    count = int(min(predicted["round"].max(), rounds["round"].max())) + 1  # the run may have ended sooner
     measured_s = covered_round_time_s(rounds[rounds["round"] < count])
-    predicted_s = covered_round_time_s(predicted.rename(columns={"worker": "node"}))
+    first = predicted[predicted["round"] < count]
+    predicted_s = covered_round_time_s(first.rename(columns={"worker": "node"}))
     if measured_s is None or predicted_s is None:
         return None
     return {

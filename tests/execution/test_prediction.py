@@ -25,7 +25,8 @@ def emulated(*changes: str) -> Plan:
 
 def predicted(plan: Plan) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    prediction.record_predicted(plan, lambda kind, **fields: found.append({"kind": kind, **fields}))
+    if prediction.is_predictable(plan):
+        prediction.record_predicted(plan, lambda kind, **fields: found.append({"kind": kind, **fields}))
     return found
 
 

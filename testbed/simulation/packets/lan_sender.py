@@ -46,7 +46,7 @@ class LanSender:
         self._frame_bytes = self._segments * SEGMENT_BYTES
         self._ends: deque[list[Any]] = deque()  # [bytes of the unsent stream up to its end, message]
         self._window_bytes = model.initial_window_bytes + model.setup_segments * SEGMENT_BYTES
-        self._grows_unused = not model.loss_based
+        self._grows_unused = not model.loss_based  # BBR's does, with whatever arrives (``bbr_set_cwnd``)
         self._under_way_bytes = self._most_bytes = 0  # ``_most_bytes``: that have been under way at once
         self.unsent_bytes = 0
         self.on_room: Callable[[], None] = self.push
