@@ -1,10 +1,9 @@
 """Files are absent or whole, also when the writer is killed; temporary files of the dead are swept."""
 
-import json
 import os
-import random
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,39 +12,69 @@ from testbed.process_id import ProcessId, start_ticks
 from testbed.results import atomic
 
 
-def writer(path: Path) -> tuple[int, int]:
-    """Fork a process that replaces a file again and again; return its id, and what it writes to when it has begun."""
+def killed(act: Callable[[Callable[[], None]], None]) -> None:
+    """Run ``act`` in a process of its own, and kill it where it calls what it gets."""
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
+
+        def die_here() -> None:
+            os.write(write_end, b".")
+            signal.pause()
+
         try:
-            slow_disk = pytest.MonkeyPatch()  # the suite waits for none
-            slow_disk.setattr(os, "fsync", lambda descriptor: time.sleep(0.001))
-            for number in range(1_000_000):
-                atomic.write_json(path, {"number": number, "filling": [number] * 4_000})
-                if number == 0:
-                    os.write(write_end, b".")
+            act(die_here)
         finally:
             os._exit(1)
     os.close(write_end)
-    return pid, read_end
+    reached = os.read(read_end, 1)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.close(read_end)
+    assert reached == b".", "the process ended before the moment of its death"
 
 
-def test_a_killed_writer_leaves_the_old_or_the_new_content_whole(tmp_path: Path) -> None:
-    result, chance = tmp_path / "result.json", random.Random(5)
-    left_behind = 0
-    for _ in range(12):
-        pid, begun = writer(result)
-        assert os.read(begun, 1) == b"."
-        time.sleep(chance.uniform(0, 0.02))
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        os.close(begun)
-        content = json.loads(result.read_text())
-        assert content["filling"] == [content["number"]] * 4_000
-        left_behind += len(atomic.sweep(tmp_path))
-        assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
-    assert left_behind > 0, "no kill hit a write: the trials have shown nothing"
+def killed_while_its_bytes_are_written(path: Path, die_here: Callable[[], None]) -> None:
+    with atomic.replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(b"ne")
+        file.flush()
+        die_here()
+
+
+def killed_at_its_sync(path: Path, number: int, die_here: Callable[[], None]) -> None:
+    """Write, and die when the file (the first sync) or its directory (the second) goes to disk."""
+    moments = iter([*[lambda: None] * number, die_here])
+    pytest.MonkeyPatch().setattr(os, "fsync", lambda descriptor: next(moments)())
+    atomic.write_text(path, "new")
+
+
+@pytest.mark.parametrize(
+    ("write", "content", "left_behind"),
+    [
+        pytest.param(killed_while_its_bytes_are_written, "old", 1, id="half its bytes"),
+        pytest.param(lambda path, die: killed_at_its_sync(path, 0, die), "old", 1, id="before it is renamed"),
+        pytest.param(lambda path, die: killed_at_its_sync(path, 1, die), "new", 0, id="renamed"),
+    ],
+)
+def test_a_killed_writer_leaves_the_old_or_the_new_content_whole(
+    tmp_path: Path, write: Callable[[Path, Callable[[], None]], None], content: str, left_behind: int
+) -> None:
+    path = tmp_path / "result.json"
+    path.write_text("old")
+    killed(lambda die_here: write(path, die_here))
+    assert path.read_text() == content
+    assert len(atomic.sweep(tmp_path)) == left_behind
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_reader_of_the_old_content_reads_on(tmp_path: Path) -> None:
+    """The new file takes the name: nothing is written into the old one, which could be seen half written."""
+    path = tmp_path / "result.json"
+    atomic.write_text(path, "old")
+    with path.open() as reader:
+        atomic.write_text(path, "new")
+        assert reader.read() == "old"
+    assert path.read_text() == "new"
 
 
 def test_an_error_while_writing_keeps_the_old_content(tmp_path: Path) -> None:
