@@ -245,9 +245,12 @@ def least_transfer_s(run: Finished, source: str, target: str) -> float:
 def test_events_are_by_one_clock_though_each_machine_has_its_own(
     tmp_path: Path, simulated_hash: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though the clocks are not known when the run begins: all that is learned later counts for all events."""
+    """Though the clocks are not known when the run begins: all that is learned later counts for all events.
+
+    No clock drifts faster than Linux corrects one (``WANDER``), which is what bounds the error between two questions.
+    """
     monkeypatch.setattr("testbed.cluster.agents._FIRST_PINGS", 0)
-    skews = {"tokyo/machine0": Skew(0.05), "frankfurt/machine0": Skew(-0.05, drift_ppm=3000)}
+    skews = {"tokyo/machine0": Skew(0.05), "frankfurt/machine0": Skew(-0.05, drift_ppm=400)}
     told: list[dict[str, Any]] = []
     run = deploy(tmp_path / "run", *SHORT, starter=ForkedAgents(skews), report=told.append)
     assert run.hashes("worker") == {simulated_hash}
@@ -259,8 +262,6 @@ def test_events_are_by_one_clock_though_each_machine_has_its_own(
         assert earliest_s < there < 2e-2 and earliest_s < back < 2e-2 and abs(there - back) < 2e-2
     assert clocks["virginia/machine0"]["error_s"] == 0, "that machine has the driver's clock"
     assert abs(clocks["tokyo/machine0"]["offset_s"] - 0.05) < clocks["tokyo/machine0"]["error_s"] < 1e-2
-    drift_ppm = clocks["frankfurt/machine0"]["drift_ppm"]  # of a run of less than a second nothing can be said
-    assert drift_ppm is None or abs(drift_ppm - 3000) < 2000
 
 
 @pytest.mark.slow  # 3 s

@@ -144,14 +144,15 @@ def test_the_pace_is_that_of_the_slowest_link_on_the_way() -> None:
 # ---- sockets --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.flaky(reruns=2)  # times of arrival on the wall clock, which a stall of the receiver brings together
-def test_datagrams_carry_the_mark_and_are_not_faster_than_the_pace() -> None:
-    """A socket in the place of the peer sees sizes, marks and times."""
-    seen: list[tuple[float, int, int]] = []
+def test_datagrams_are_not_faster_than_the_pace() -> None:
+    """From the first block's send to the last one's arrival: a stall of either end can only lengthen that."""
+    began_s: list[float] = []
+    arrived_s: list[float] = []
 
     async def sender(world: World) -> None:
         await world.send(REMOTE, Message(MessageKind.PUSH))
         await world.sleep(0.1)
+        began_s.append(world.now())
         for number in range(150):
             message = block(number)
             message.channel = 1 + number % 3
@@ -162,12 +163,12 @@ def test_datagrams_carry_the_mark_and_are_not_faster_than_the_pace() -> None:
         for _ in range(151):
             message = await world.receive("a block")
             if message.channel:
-                seen.append((world.now(), message.channel, message.payload_bytes))
+                arrived_s.append(world.now())
 
     plan = dataclasses.replace(tiny_plan([WORKER, REMOTE]), back_end="emulate")
     InProcess()({WORKER: sender, REMOTE: receiver}, plan)
-    taken_s = seen[-1][0] - seen[0][0]
-    sent_bits = 149 * datagrams(block())[1] * 8
+    taken_s = arrived_s[-1] - began_s[0]
+    sent_bits = 150 * datagrams(block())[1] * 8
     assert sent_bits / taken_s < 1.3 * WAN_RATE_BPS  # a burst of 10 ms is allowed: 0.05 s at the pace
 
 
