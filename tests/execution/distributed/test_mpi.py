@@ -145,6 +145,32 @@ def test_a_lost_rank_ends_the_run_and_is_named(when: str, tmp_path: Path, monkey
 
 
 @needs_mpi
+def test_a_rank_that_hears_of_a_loss_leaves_no_memory_that_mpich_makes_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library in MPICH's place makes its memory half a second after another rank is lost, and asks its manager."""
+    name = f"mpich_shm_{os.getpid():x}_late"
+
+    def late(_: Any) -> None:
+        time.sleep(0.5)  # in which the other rank begins, too
+        if os.environ["PMI_RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.5)
+        path = Path(f"/dev/shm/{name}")
+        path.write_bytes(bytes(4096))
+        memory = torch.from_file(str(path), shared=True, size=4096, dtype=torch.uint8)
+        (tmp_path / "made").touch()
+        os.write(int(os.environ["PMI_FD"]), b"cmd=barrier_in\n")
+        time.sleep(60 + len(memory))
+
+    monkeypatch.setattr(group_module, "start", late)
+    with pytest.raises(NodeLost, match="b/worker0"):
+        forked(tmp_path / "run", mpi_plan([1, 1]))
+    assert (tmp_path / "made").exists(), "the rank left before MPICH had come to its next request"
+    assert not Path(f"/dev/shm/{name}").exists()
+
+
+@needs_mpi
 def test_a_start_that_mpich_gives_up_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_provider(*where: Any) -> dict[str, str]:
         return {**environment(*where), "FI_PROVIDER": "none"}

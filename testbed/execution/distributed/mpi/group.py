@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import select
 import socket
 from typing import Any
 
@@ -23,15 +24,20 @@ from testbed.plan.model import Plan
 from testbed.policy.collective.mpi import MpiOptions
 from testbed.realtime.world import RealWorld
 
+_STOP_S = 2.0  # that MPICH may take to its next request when another rank is lost: usually 10 ms
+
 
 async def mpi_group(world: RealWorld, plan: Plan, peers: Collectives) -> ProcessGroup:
     """MPICH over TCP between the workers' own addresses. Raise ``RunFailed`` if a connection cannot be found."""
     mpi, progress, before = load_mpi(), MpiProgress(), sockets.listening()
-    await _set_environment(world, plan, peers)
+    manager, requests = await _set_environment(world, plan, peers)
     limit_s = plan.timeouts.rendezvous_s
+    started = progress.start(lambda: start(mpi))
     try:
-        await world.wait(progress.start(lambda: start(mpi)), "the start of MPI", limit_s)
-    finally:  # also if another rank is lost meanwhile
+        await world.wait(started, "the start of MPI", limit_s)
+    finally:
+        if not started.done():  # another rank is lost
+            _stop(manager, requests)
         forget_shared_memory()
     progress.idle = mpi.COMM_WORLD.Iprobe
     listeners = sockets.listening() - before
@@ -48,8 +54,11 @@ async def mpi_group(world: RealWorld, plan: Plan, peers: Collectives) -> Process
     return _Mpi(mpi, progress, Meter(connections))
 
 
-async def _set_environment(world: RealWorld, plan: Plan, peers: Collectives) -> None:
-    """Set the environment in which MPICH starts: rank, size, and a process manager for the start."""
+async def _set_environment(world: RealWorld, plan: Plan, peers: Collectives) -> tuple[ProcessManager, int]:
+    """Set the environment in which MPICH starts: rank, size, and a process manager for the start.
+
+    Return the manager, and a descriptor of the socket at which it gets requests.
+    """
 
     async def exchange_keys(put: dict[str, str]) -> list[dict[str, str]]:
         forget_shared_memory()
@@ -57,15 +66,28 @@ async def _set_environment(world: RealWorld, plan: Plan, peers: Collectives) -> 
 
     name = (await exchange(peers, f"testbed-{secrets.token_hex(8)}"))[0]
     ours, theirs = socket.socketpair()
-    os.dup(ours.fileno())  # stays open: MPICH would crash at the end of this connection, when another rank is lost
+    requests = os.dup(ours.fileno())  # stays open: MPICH would crash at its end, when another rank is lost
     reader, writer = await asyncio.open_unix_connection(sock=ours)
-    world.spawn(ProcessManager(peers.size, name, exchange_keys).serve(reader, writer), "MPI's process manager")
+    manager = ProcessManager(peers.size, name, exchange_keys)
+    world.spawn(manager.serve(reader, writer), "MPI's process manager")
     options = MpiOptions(**plan.technique.paradigm.options) if plan.technique.paradigm.kind == "mpi" else MpiOptions()
     address = world.network.host_of(world.node)
     for variable in [variable for variable in os.environ if variable.startswith(("PMI_", "PMIX_"))]:
         del os.environ[variable]  # from an mpirun or a batch system around this run
     algorithm = options.mpich_algorithm.value
     os.environ.update(environment(peers.rank, peers.size, theirs.detach(), address, algorithm))
+    return manager, requests
+
+
+def _stop(manager: ProcessManager, requests: int) -> None:
+    """Return when MPICH waits for an answer of its process manager, which has none while this blocks.
+
+    Until then it may make its shared memory. ``requests``: a descriptor at which its next one can be seen.
+    """
+    if not manager.at_barrier:
+        poll = select.poll()
+        poll.register(requests, select.POLLIN)
+        poll.poll(_STOP_S * 1e3)
 
 
 def _connect(mpi: Any, progress: MpiProgress) -> asyncio.Future[None]:

@@ -20,7 +20,10 @@ MISSING = "cmd=get_result rc=-1 msg=key_not_found value=unknown"
 
 
 class ProcessManager:
-    """Serves one rank. ``name``: of the key-value space, the same for all ranks of this run and for no other run."""
+    """Serves one rank. ``name``: of the key-value space, the same for all ranks of this run and for no other run.
+
+    ``at_barrier``: MPICH waits for other ranks, for ever if one of them is lost.
+    """
 
     def __init__(self, size: int, name: str, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -36,6 +39,7 @@ class ProcessManager:
         }
         self._known: dict[str, str] = {}
         self._put: dict[str, str] = {}  # since the last barrier
+        self.at_barrier = False
 
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Answer until MPICH closes the socket. Raise ``RunFailed`` at an unknown request."""
@@ -62,8 +66,10 @@ class ProcessManager:
 
     async def _barrier(self) -> None:
         put, self._put = self._put, {}
+        self.at_barrier = True
         for theirs in await self._exchange(put):
             self._known.update(theirs)
+        self.at_barrier = False
 
 
 async def _line(reader: StreamReader) -> str:
