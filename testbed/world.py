@@ -123,8 +123,8 @@ class World(Protocol):
         """Return when nothing is in flight between nodes, as all wait for a checkpoint; and not before ``instant``,
         if the run resumes one that was made then. Return the present instant.
 
-        In virtual time, connections begin anew: so what follows does not depend on whether a run was interrupted here.
-        Real worlds return at once: no run could repeat their times.
+        In virtual time the instant has what connections remember, so what follows does not depend on whether a run was
+        interrupted here. Real worlds, and simulations of emulated networks, return at once: no run repeats their times.
         """
 
     def aside(self, function: Callable[[], T]) -> Future[T]:

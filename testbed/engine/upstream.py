@@ -90,6 +90,7 @@ class ParentServers(Upstream):
         if not may_join_late:
             self._admitted.set_result(None)
         self._next_round: dict[int, int] = {}
+        self._begun = 0  # the first round of its own, in a run that resumes
         self._declared: Future[None] = world.future()
 
     @property
@@ -133,9 +134,13 @@ class ParentServers(Upstream):
     def _round_of(self, total: AggregatedPush) -> int:
         if not self._pushes_per_round:
             return total.round
-        round_ = self._next_round.get(total.key, self._store.first_control.begin)
+        round_ = self._next_round.get(total.key, self._first_round)
         self._next_round[total.key] = round_ + 1
         return round_
+
+    @property
+    def _first_round(self) -> int:
+        return max(self._begun, self._store.first_control.begin)
 
     async def begin(self, round_: int) -> None:
         await self._store.begin(round_)
@@ -144,8 +149,10 @@ class ParentServers(Upstream):
         await self._store.leave()
 
     def state(self) -> dict[str, Any]:
-        return {str(key): round_ for key, round_ in self._next_round.items()} | under("codec", self._store.state())
+        rounds = {str(key): round_ for key, round_ in self._next_round.items()}
+        return {"begun": self._first_round} | rounds | under("codec", self._store.state())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._next_round = {int(key): int(round_) for key, round_ in state.items() if "/" not in key}
+        self._begun = int(state.get("begun", 0))  # earlier releases did not keep it
+        self._next_round = {int(key): int(round_) for key, round_ in state.items() if key.isdecimal()}
         self._store.load_state(below("codec", state))

@@ -40,6 +40,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from testbed.plan.instant import ConnectionState
+from testbed.simulation.connection_state import load_state, state_of
 from testbed.simulation.pacing import Pacing, Pipe
 from testbed.simulation.tcp_model import TcpModel
 
@@ -78,6 +80,14 @@ def repair_of(rtt_s: float, drain_s: float, late_bytes: float, model: TcpModel) 
     return BurstRepair(wait_s, late_bytes)
 
 
+# but for the path's, which ``path_changed`` sets
+_REMEMBERED = (
+    "_base_bytes", "_continues", "_epoch_s", "_least_bytes", "_loss", "_lost_s", "_passed_bytes", "_peak_bytes",
+    "_repair_bytes", "_round_begin_s", "_round_bytes", "_threshold_bytes", "_timed_round_s", "network_limited", "open",
+    "round_end_s", "size_bytes",
+)  # fmt: skip
+
+
 class CongestionWindow:
     """``delivered`` arguments are the payload bytes that the connection has carried so far.
 
@@ -112,6 +122,14 @@ class CongestionWindow:
         self._base_bytes = self._peak_bytes = 0.0  # after the last loss: W, and Wm
         self._loss = self._least_bytes = 0.0  # share of packets that the path has begun to lose; W that it allows
         self.path_changed(pipe)
+
+    def state(self, delivered: float) -> ConnectionState:
+        """Return what it remembers; what had been delivered counts from the present."""
+        return state_of(self, _REMEMBERED) | {"_round_base": self._round_base - delivered}
+
+    def load_state(self, state: ConnectionState) -> None:
+        """Take the place of the window that ``state`` is of."""
+        load_state(self, (*_REMEMBERED, "_round_base"), state)
 
     @property
     def slow_start(self) -> bool:

@@ -70,11 +70,14 @@ class SimulatedNetwork:
         """Whether nothing is under way, and no event is scheduled but background events."""
         return self.flows.at_rest and not self.active
 
+    @property
+    def has_packets(self) -> bool:
+        """Whether connections are over packets, not over flows."""
+        return self._packets is not None
+
     def begin_anew(self, now_s: float) -> None:
         """From now on, datagrams of connections that are made draw their losses from other streams."""
         self._streams = f"@{now_s}"
-        if self._packets is not None:
-            self._packets.begin_anew()
 
     def connect(self, source: SimulatedWorld, target: SimulatedWorld, notifier: FailureNotifier) -> Peer:
         """Connect two nodes, as ``source`` sees it."""

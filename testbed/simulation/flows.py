@@ -210,6 +210,11 @@ class FlowNetwork:
             F[at] = cap
             self._touch(flow_class)
 
+    def cap(self, flow_class: FlowClass) -> float:
+        """Return the limit of each flow of the class, in bytes per second."""
+        cap: float = self._solver.F[flow_class.base + CAP]
+        return cap
+
     def set_capacity(self, link: int, capacity: float) -> None:
         """Set a link's capacity (bytes per second) from now on."""
         self._capacities[link] = float(capacity)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from testbed.best_effort import best_effort_overhead_bytes
 from testbed.messages import Message, wire_bytes
+from testbed.plan.instant import ConnectionState
 from testbed.simulation.best_effort import BestEffort
 from testbed.simulation.clock import Clock, VirtualFuture
 from testbed.simulation.envelope import Envelope
@@ -19,6 +20,7 @@ from testbed.simulation.node import SimulatedNode
 from testbed.simulation.predicted_transfer import GroupConnections
 from testbed.simulation.recorder import VirtualRecorder
 from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
+from testbed.simulation.tcp import TcpConnection
 
 QUEUE_LIMIT_BYTES = 64 << 20  # as in the real world: queued for one peer before ``send`` waits
 
@@ -50,6 +52,11 @@ class Peer:
         self.best_effort, self.groups = best_effort, groups
         self.waiting_senders: list[VirtualFuture[None]] = []  # until the connection's queue has room
         self.forwarding: Thread | None = None  # the shared host's work on packets that cross the WAN to that node
+
+    @property
+    def connections(self) -> list[TcpConnection]:
+        """Those to this node, over flows."""
+        return [each for each in self.groups or (self.connection,) if isinstance(each, TcpConnection)]
 
 
 class SimulatedOutbox:
@@ -105,9 +112,16 @@ class SimulatedOutbox:
         """Drop the connection to a node that was restarted; what was in flight to its old process is lost."""
         self._peers.pop(peer, None)
 
-    def begin_anew(self) -> None:
-        """Drop all connections, over which nothing is in flight: the next message makes a new one."""
-        self._peers.clear()
+    def connections(self) -> dict[str, list[TcpConnection]]:
+        """Return the flow-level connections to each node that were made, in this order."""
+        return {name: peer.connections for name, peer in self._peers.items()}
+
+    def reconnect(self, states: Mapping[str, Sequence[ConnectionState]]) -> None:
+        """Make all connections anew, over which nothing is in flight. Each goes on from its state."""
+        self._peers = {name: self._connect(name) for name in states}
+        for name, of_node in states.items():
+            for connection, state in zip(self._peers[name].connections, of_node, strict=True):
+                connection.load_state(state)
 
     def _send_by_thread(self, thread: Thread, peer: Peer, size_bytes: float, envelope: Envelope) -> None:
         """Send when the node's process on the shared host has prepared the message; forwarding takes cores, too."""

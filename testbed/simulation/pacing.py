@@ -23,6 +23,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from testbed.plan.instant import ConnectionState
+from testbed.simulation.connection_state import load_state, state_of
+
 _WIRE = 1500 / 1448  # IP packet per payload: BBR counts rates with headers
 _GAIN = 2.885 * 0.99 * _WIRE  # of payload: bbr_high_gain, bbr_pacing_margin_percent
 _TWO_SEGMENTS_FROM = 150_000 / _WIRE  # payload bytes per second: bbr_min_tso_rate, 1.2 Mbit/s
@@ -30,6 +33,7 @@ _TRAIN_S = 1 / 1024  # sk_pacing_shift = 10: a train is at most rate >> 10
 _RECOVERY_ROUND_TRIPS = 2.0
 _BURSTS_TO_KNOW = 3
 _FILLS_TO_KNOW = 1.5
+_REMEMBERED = ("_begin_s", "_free_s", "_full_bursts", "rate")
 
 
 class Pipe(NamedTuple):
@@ -56,6 +60,14 @@ class Pacing:
         self._full_bursts = 0
         self._begin_s = -math.inf  # of this burst
         self._free_s = -math.inf  # when the last train has been paid for
+
+    def state(self) -> ConnectionState:
+        """Return what it remembers."""
+        return state_of(self, _REMEMBERED)
+
+    def load_state(self, state: ConnectionState) -> None:
+        """Take the place of the pacing that ``state`` is of."""
+        load_state(self, _REMEMBERED, state)
 
     def observe(self, size_bytes: float, took_s: float, rtt_s: float) -> None:
         """Raise the rate by a delivery: ``size_bytes`` left within ``took_s`` and were acknowledged an RTT later."""

@@ -11,7 +11,7 @@ the prediction is withdrawn: what has not ended continues as flows of the networ
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -141,6 +141,9 @@ class GroupConnections:
         self.count = len(self._connections)
         # a message of every worker has so many bytes more than ``group.size`` messages of the first one
         self.extra_bytes = sum(each.extra_bytes * each.copies for each in flow_groups)
+
+    def __iter__(self) -> Iterator[TcpConnection]:
+        return (connection for _, connection in self._connections)
 
     def send(self, size_bytes: float, priority: float, envelope: Envelope) -> None:
         """Send one message of every worker; ``size_bytes`` is that of the first worker's."""

@@ -19,7 +19,7 @@ from testbed.garbage import pass_over_present_objects, relaxed_garbage_collectio
 from testbed.messages import Message, MessageKind
 from testbed.placing import place_of
 from testbed.plan.fault_clock import FaultClock, expendable
-from testbed.plan.instant import Instant
+from testbed.plan.instant import ConnectionState, Instant
 from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.plan.pace import Pacer
 from testbed.results.events import EventLog, flushed
@@ -303,20 +303,40 @@ class Simulation:
         self._links.start_traces(since_s)
         self._links.start_background(self._plan, since_s)
 
-    def _settle(self) -> Instant | None:
-        """Let connections begin anew, if nothing is in flight; see ``World.settle``."""
-        if not self._network.at_rest:
-            return None
-        for world in self._worlds.values():
-            world.outbox.begin_anew()
-        self._notifier.begin_anew()
-        now = self.clock.now
-        self._network.begin_anew(now)
+    def _settle(self, instant: Instant | None) -> Instant | None:
+        """Let connections go on from what can be written down of them, if nothing is in flight; see ``World.settle``.
+
+        Whether a run goes on or is resumed at ``instant``, it makes the same connections, of the same states. Those
+        over packets remain as they are, at once: a run that is resumed makes new ones, as an emulated one does.
+        """
+        now, connections = self.clock.now, {}
+        if not self._network.has_packets:
+            if not self._network.at_rest:
+                return None
+            connections = self._connection_states()
+            if instant is not None and instant.at_s == now:
+                connections = instant.connections
+            self._notifier.begin_anew()
+            self._network.begin_anew(now)
+            for name, world in self._worlds.items():
+                world.outbox.reconnect(connections.get(name, {}))
         paused_s = {
             name: world.state.paused_until_s for name, world in self._worlds.items()
             if name not in self.exits and world.state.paused_until_s > now
         }  # fmt: skip
-        return Instant(now, self._due.training_since_s or 0.0, tuple(self._due.rounds_s), paused_s)
+        return Instant(now, self._due.training_since_s or 0.0, tuple(self._due.rounds_s), paused_s, connections)
+
+    def _connection_states(self) -> dict[str, dict[str, list[ConnectionState]]]:
+        """Return the states of all connections between nodes that run, by their ends."""
+        return {
+            name: {
+                to: [connection.state() for connection in made]
+                for to, made in world.outbox.connections().items()
+                if to not in self.exits
+            }
+            for name, world in self._worlds.items()
+            if name not in self.exits
+        }
 
     def _look_for_stall(self) -> None:
         """Find out whether nothing but a deadline can let a node advance, and keep the wait graph of that moment. If

@@ -38,8 +38,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.plan.instant import ConnectionState
 from testbed.simulation.clock import Clock
 from testbed.simulation.congestion_window import BurstRepair, CongestionWindow, repair_of
+from testbed.simulation.connection_state import load_state, state_of
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.outage import SenderOutage, Timers, smoothed_queueing_s
 from testbed.simulation.pacing import Pacing, Pipe
@@ -49,6 +51,9 @@ from testbed.simulation.tcp_model import TcpModel
 
 _STALLED_BYTES_PER_S = 1e-6  # while waiting for a retransmission; not 0, so that every flow has an end
 _SHORT_RTT_S = 1e-3  # a window fills such a path (inside a LAN) within a few milliseconds, once; it is not modelled
+
+
+_REMEMBERED = ("_burst_begin_s", "_burst_window", "_idle_since_s", "_ready", "_smoothed_queueing_s", "_used")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +146,23 @@ class TcpConnection:
         self._outage, self._smoothed_queueing_s = SenderOutage(), 0.0
         self._on_sent_callback = self._on_sent  # one bound method for all messages
         self.path_changed()
+
+    def state(self) -> ConnectionState:
+        """Return what it remembers, as nothing is to be sent or under way; what was delivered counts from now on."""
+        delivered = self._delivered_bytes()
+        pacing = {} if self._pacing is None else self._pacing.state()
+        own = state_of(self, _REMEMBERED) | {"_burst_base": self._burst_base - delivered}
+        own["cap"] = str(self._network.cap(self.flow))
+        return own | self._window.state(delivered) | pacing
+
+    def load_state(self, state: ConnectionState) -> None:
+        """Take the place of the connection that ``state`` is of, before anything is sent."""
+        load_state(self, (*_REMEMBERED, "_burst_base"), state)
+        self._window.load_state(state)
+        if self._pacing is not None:
+            self._pacing.load_state(state)
+        self._limit = self._rate_limit()
+        self._network.set_cap(self.flow, float(state["cap"]))
 
     @property
     def busy(self) -> bool:

@@ -28,8 +28,9 @@ _LOOK_S = 1e-3  # between looks whether the network is at rest
 class SimulatedWorld:
     """See ``testbed.world.World``. ``connect(self, name)`` makes the ``Peer`` of another node.
 
-    ``on_failure(error)`` is called when the role, or a task whose result nothing awaits, raises. ``on_settle()`` makes
-    connections begin anew and returns the instant; nothing is done, and ``None`` returned, while they carry anything.
+    ``on_failure(error)`` is called when the role, or a task whose result nothing awaits, raises.
+    ``on_settle(resumed)`` returns the present instant with all that connections remember, and ``None`` while they
+    carry anything; see ``settle``.
     """
 
     call_from_thread: Callable[[Callable[[], None]], object] | None = None
@@ -48,7 +49,7 @@ class SimulatedWorld:
         self._tasks: dict[Task, None] = {}
         self._records_waits = recorder.keeps("wait")
         self.on_failure: Callable[[BaseException], None] = lambda error: None
-        self.on_settle: Callable[[], Instant | None] = lambda: Instant(clock.now)
+        self.on_settle: Callable[[Instant | None], Instant | None] = lambda instant: Instant(clock.now)
 
     # ---- the clock ----------------------------------------------------------------------------------------------
 
@@ -62,7 +63,7 @@ class SimulatedWorld:
     async def settle(self, instant: Instant | None = None) -> Instant:
         if instant is not None:
             await Sleep(self._clock, instant.at_s)
-        while (settled := self.on_settle()) is None:
+        while (settled := self.on_settle(instant)) is None:
             await Sleep(self._clock, self._clock.now + _LOOK_S)
         return settled
 

@@ -239,8 +239,21 @@ MUTATIONS: dict[str, Mutation] = {
     "late blocks are taken after a checkpoint": Mutation(
         "testbed.engine.dgt.receiver:BlockReceiver.state", edit("kept.last = None", "pass"), RESUMED
     ),
-    "connections keep their windows at a checkpoint": Mutation(
-        "testbed.simulation.outbox:SimulatedOutbox.begin_anew", always(None), RESUMED
+    "resumed connections forget their windows": Mutation(
+        "testbed.simulation.run:Simulation._settle", edit("connections = instant.connections", "pass"), RESUMED
+    ),
+    "connections forget their windows at a checkpoint": Mutation(
+        "testbed.simulation.tcp:TcpConnection.load_state", always(None), ("tests/simulation/test_checkpoints.py",)
+    ),
+    "connections over packets are made anew at a checkpoint": Mutation(
+        "testbed.simulation.run:Simulation._settle",
+        edit("if not self._network.has_packets:", "if True:"),
+        ("tests/simulation/test_checkpoints.py",),
+    ),
+    "a server that has come back numbers its rounds from 0 in a resumed run": Mutation(
+        "testbed.engine.upstream:ParentServers.load_state",
+        edit('state.get("begun", 0)', "0"),
+        ("tests/engine/checkpoint/test_members.py",),
     ),
     "overlays forget their trees at a checkpoint": Mutation(
         "testbed.engine.overlay.group:OverlayNode._resume", edit("self._trees =", "_ ="), RESUMED

@@ -81,7 +81,3 @@ class PacketNetwork:
     def _path(self, source: str, target: str, path: SitePath) -> PacketPath:
         links = tuple(self._links[link.number] for link in path.links)
         return PacketPath(self._clock, links, (self._ports[source][0], self._ports[target][1]), path.lan_delay_s)
-
-    def begin_anew(self) -> None:
-        """Forget all connections, over which nothing is under way."""
-        self._connections.clear()

@@ -98,9 +98,9 @@ def test_who_stands_still_does_so_in_the_resumed_run(tmp_path: Path) -> None:
 
 def test_if_one_is_lost_while_all_write_they_write_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calm = run_until(plan_of(*EVERY, CONTINUE), tmp_path / "calm")
-    barrier_s = (
-        next(event["t"] for event in calm if event["kind"] == "checkpoint") - 0.03
-    )  # they are on their way to it
+    saved = next(event for event in calm if event["kind"] == "wait" and event["waiting_for"] == "barrier 'saved/1'"
+                 and event["node"] == "west/worker0")  # fmt: skip
+    barrier_s = saved["t0"] + 0.001  # it has written, and others wait for it
     begin_s = next(event["t"] for event in calm if event["kind"] == "train")
     written: list[tuple[int, str]] = []
     write = CheckpointFiles.write

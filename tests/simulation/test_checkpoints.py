@@ -1,0 +1,42 @@
+"""A checkpoint stops a run for as long as its barriers take. Its connections go on with their windows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.plan.build import build_plan
+from testbed.scenario.load import load
+from tests.engine.checkpoint.killed import Event, run_until
+from tests.engine.runs import THREE_SITES
+
+FAR = (
+    "links[*].rate=20 Mbit/s",
+    "links[*].delay=40 ms",
+    "training.model={kind: mlp, hidden: 500}",
+    "training.rounds=8",
+)
+
+
+def simulated(directory: Path, *texts: str) -> list[Event]:
+    return run_until(build_plan(load(THREE_SITES, (*FAR, *texts)), "simulate"), directory)
+
+
+def durations_s(events: list[Event]) -> list[float]:
+    return [
+        event["t"] - event["t0"] for event in events if event["kind"] == "round" and event["node"] == "west/worker0"
+    ]
+
+
+@pytest.mark.parametrize("control", ["cubic", "bbr"])
+@pytest.mark.parametrize("network", ["{}", "{network: emulated}"], ids=["flows", "packets"])
+def test_rounds_after_a_checkpoint_are_as_long_as_without_one(network: str, control: str, tmp_path: Path) -> None:
+    texts = (f"simulation={network}", f"transport.congestion_control={control}")
+    calm, saved = (simulated(tmp_path / str(every), *texts, f"checkpoint.every={every}") for every in (0, 4))
+    times = [event["t"] for event in saved if event["kind"] == "checkpoint"]
+    assert len(times) == 1
+    assert durations_s(saved)[:4] == pytest.approx(durations_s(calm)[:4])
+    assert durations_s(saved)[4:] == pytest.approx(durations_s(calm)[4:], rel=0.02)
+    pause_s = next(event["t0"] for event in saved if event["kind"] == "round" and event["round"] == 4) - times[0]
+    assert pause_s < 0.1, "the release, and no new connection"
