@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -31,7 +32,8 @@ class SimulatedProcessor:
     def __init__(self, node: SimulatedNode, clock: Clock, model: ComputeModel, recorder: VirtualRecorder) -> None:
         self._node, self._clock, self._model, self._recorder = node, clock, model, recorder
         self._records = recorder.keeps("compute")
-        self._busy_until_s = 0.0
+        self._held = False  # by a piece of work
+        self._turns: deque[VirtualFuture[None]] = deque()  # of those that wait for it
         self._coding_thread: Thread | None = None  # of a node on a shared host
         node.coding.duration_s = lambda work: model.duration_s(work, node.pacer, clock.now)
 
@@ -41,9 +43,35 @@ class SimulatedProcessor:
             return function()
         if work.kind in CODING:
             return await self._code(work, function)
+        if self._held:
+            await self._turn()
+        self._held = True
+        try:
+            return await self._work(work, function)
+        finally:
+            self._pass_on()
+
+    async def _turn(self) -> None:
+        """Wait for all work that was called for before. Work that is called for meanwhile comes later."""
+        turn: VirtualFuture[None] = VirtualFuture(self._clock)
+        self._turns.append(turn)
+        try:
+            await turn
+        except BaseException:
+            if turn.done():
+                self._pass_on()
+            else:
+                self._turns.remove(turn)
+            raise
+
+    def _pass_on(self) -> None:
+        """The device has done a piece of work: the next one has its turn."""
+        self._held = bool(self._turns)
+        if self._turns:
+            self._turns.popleft().set_result(None)
+
+    async def _work(self, work: Work, function: Callable[[], T]) -> T:
         node, clock = self._node, self._clock
-        while self._busy_until_s > clock.now:
-            await Sleep(clock, self._busy_until_s)
         start_s = clock.now
         if node.group is not None and work.kind == "step":
             duration_s = max(0.0, node.group.work(work.steps, start_s) - start_s)
@@ -51,13 +79,11 @@ class SimulatedProcessor:
             duration_s = self._model.duration_s(work, node.pacer, start_s)
             if node.group is not None:
                 duration_s = node.group.work_after(duration_s, start_s) - start_s
-        self._busy_until_s = start_s + duration_s
         result = function()
         if node.thread is not None and work.kind != USER_CODE:
             await self._on_a_core(node.thread, work)
             duration_s = max(clock.now - start_s, duration_s if work.kind == "step" else 0.0)
-            self._busy_until_s = start_s + duration_s
-        await Sleep(clock, self._busy_until_s)
+        await Sleep(clock, start_s + duration_s)
         if node.paused_until_s > clock.now:
             await node.resumed(clock)
         if self._records:

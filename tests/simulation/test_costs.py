@@ -216,3 +216,29 @@ def test_contributions_of_folded_workers_are_decoded_one_by_one(busy_s: float, i
     for number in range(1, 8):
         apart.take(10.0 + number * interval_s, 0.5)
     assert together.take_copies(10.0, interval_s, 7, 0.5) == pytest.approx(apart.busy_until_s)
+
+
+def test_a_sum_that_comes_during_a_step_does_not_wait_for_the_next_steps(tmp_path: Path) -> None:
+    """The device does its work in the order of the calls, and the second step is called for when the first has ended."""
+    done: list[tuple[str, float]] = []
+    sum_s, size_bytes = 0.1 * STEP_TIME_S, round(0.1 * STEP_TIME_S * MODEL.memory_bytes_per_s)
+
+    async def role(world: World) -> list[tuple[str, float]]:
+        async def sum_after(delay_s: float) -> None:
+            await world.sleep(delay_s)
+            await world.compute(Work("sum", 0, size_bytes=size_bytes), lambda: None)
+            done.append(("sum", world.now() - begin_s))
+
+        begin_s = world.now()
+        sums = [world.spawn(sum_after(share * STEP_TIME_S), "a sum") for share in (0.5, 0.6)]
+        for _ in range(3):
+            await world.compute(Work("step", 0), lambda: None)
+            done.append(("step", world.now() - begin_s))
+        for each in sums:
+            await world.wait(each, "the sums")
+        return done
+
+    found = play(tmp_path, role)
+    assert [kind for kind, _ in found] == ["step", "sum", "sum", "step", "step"]
+    ends_s = [at_s for kind, at_s in found if kind == "step"]
+    assert ends_s == pytest.approx([STEP_TIME_S, 2 * (STEP_TIME_S + sum_s), 3 * STEP_TIME_S + 2 * sum_s], rel=0.01)
