@@ -219,7 +219,7 @@ def test_contributions_of_folded_workers_are_decoded_one_by_one(busy_s: float, i
 
 
 def test_a_sum_that_comes_during_a_step_does_not_wait_for_the_next_steps(tmp_path: Path) -> None:
-    """The device does its work in the order of the calls, and the second step is called for when the first has ended."""
+    """The device works in the order of the calls, and the second step is called for when the first has ended."""
     done: list[tuple[str, float]] = []
     sum_s, size_bytes = 0.1 * STEP_TIME_S, round(0.1 * STEP_TIME_S * MODEL.memory_bytes_per_s)
 
