@@ -3,10 +3,13 @@
 Nodes of an emulated run are processes, which take time of their own: for messages, sums, codecs, and for each other. No
 measurement of links or steps shows how much longer rounds become by it. The same rounds simulated packet by packet
 (``testbed.simulation.packets``) do; the fidelity report compares them. They are recorded as events ``predicted``.
+
+Where the run has faults, those are the rounds before the first one.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +22,7 @@ from typing import Any
 from testbed.errors import Interrupted
 from testbed.execution.devices import uses_gpus
 from testbed.execution.scripts import is_scripted
+from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Plan
 from testbed.policy.collective import LIBRARIES, inside_of
 
@@ -42,7 +46,7 @@ def record_predicted(plan: Plan, record: Record) -> None:
 
 
 def is_predictable(plan: Plan) -> bool:
-    """Return whether nothing but links and device model decides: no program, library, script or fault."""
+    """Return whether nothing but links and device model decides: no program, library or script."""
     inside = inside_of(plan.technique.paradigm.options)
     return not (
         plan.back_end != "emulate"
@@ -51,7 +55,7 @@ def is_predictable(plan: Plan) -> bool:
         or plan.program is not None
         or plan.technique.paradigm.kind in LIBRARIES
         or (inside is not None and inside.library)
-        or plan.faults
+        or late_comers(plan)
         or is_scripted(plan)
         or uses_gpus(plan)
         or any(node.device.pace != "paced" for node in plan.training_workers)
@@ -63,6 +67,9 @@ class _Rounds:
 
     def __init__(self, plan: Plan) -> None:
         self._events: list[dict[str, Any]] = []
+        # some worker has finished the round with which a fault begins, and others have not
+        self._faulty_round = min((fault.round for fault in plan.faults if fault.round is not None), default=math.inf)
+        self._faulty_s = min((fault.at_s for fault in plan.faults if fault.at_s is not None), default=math.inf)
         self._done = Counter({node.name: 0 for node in plan.training_workers})
         self._ends_s = time.monotonic() + WALL_S
         self._ended = self.doubt = False
@@ -78,8 +85,10 @@ class _Rounds:
             raise KeyboardInterrupt
 
     def common(self) -> list[dict[str, Any]]:
-        """Return the rounds that all workers have done."""
-        count = min(self._done.values())
+        """Return the rounds that all workers have done before the first fault."""
+        since_s = min((event["t0"] for event in self._events), default=0.0)
+        faulty = [event["round"] for event in self._events if event["t"] - since_s >= self._faulty_s]
+        count = min(*self._done.values(), self._faulty_round, *faulty)
         return [
             {"worker": event["node"], "t0": event["t0"], "end": event["t"], "round": event["round"]}
             for event in self._events
@@ -96,6 +105,6 @@ def _simulate(plan: Plan, directory: Path, rounds: _Rounds) -> bool:
 
     torch.set_num_threads(1)
     virtual = replace(plan.simulation, network="emulated", host=None, fold=False, events="brief")
-    simulated = replace(plan, back_end="simulate", simulation=virtual, checkpoint_every=0)
+    simulated = replace(plan, back_end="simulate", simulation=virtual, checkpoint_every=0, faults=())
     exits = simulate(simulated, partial(make_role, files=None, watch=None), directory, rounds)
     return all(end.error is None or isinstance(end.error, Interrupted) for end in exits.values())

@@ -64,11 +64,23 @@ def test_a_slow_simulation_ends_with_what_it_has(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("changes", [
-    ("faults=[{kind: kill, node: west/worker0, at: 2 s}]",), ("topology.links[*].jitter=5 ms",),
-    ("device.pace=measured",), ("paradigm=gloo",),
+    ("faults=[{kind: join, data_center: west, at: 500 ms}]", "recovery.on_failure=continue"),
+    ("topology.links[*].jitter=5 ms",), ("device.pace=measured",), ("paradigm=gloo",),
 ])  # fmt: skip
 def test_what_the_simulation_cannot_tell_is_not_predicted(changes: tuple[str, ...]) -> None:
     assert predicted(emulated(*changes)) == []
+
+
+@pytest.mark.parametrize(
+    ("when", "rounds"), [("round: 2", 2), ("at: 600 ms", 1), ("round: 0", 0)], ids=["by round", "by time", "at once"]
+)
+def test_rounds_before_the_first_fault_are_predicted(when: str, rounds: int, tmp_path: Path) -> None:
+    """As if there were none, in a run whose rounds take 0.3 to 0.4 s."""
+    later = "{kind: kill, node: west/worker0, round: 3}"
+    found = predicted(emulated(f"faults=[{later}, {{kind: kill, node: east/worker0, {when}}}]"))
+    calm = [event for event in predicted(emulated()) if event["round"] < rounds]
+    assert found == calm
+    assert {event["round"] for event in found} == set(range(rounds))
 
 
 def test_a_node_that_fails_in_the_simulation_leaves_no_prediction(monkeypatch: pytest.MonkeyPatch) -> None:

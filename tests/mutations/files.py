@@ -117,7 +117,15 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.results.fidelity:_rounds", edit('rounds[rounds["round"] < count]', "rounds"), SUMMARY
     ),
     "rounds that some workers have not done are predicted": Mutation(
-        "testbed.execution.prediction:_Rounds.common", edit("min(", "max("), PREDICTION
+        "testbed.execution.prediction:_Rounds.common",
+        edit("min(*self._done.values()", "max(*self._done.values()"),
+        PREDICTION,
+    ),
+    "rounds after a fault are predicted": Mutation(
+        "testbed.execution.prediction:_Rounds.common", edit("self._faulty_round, *faulty", "*faulty"), PREDICTION
+    ),
+    "rounds in which a fault comes are predicted": Mutation(
+        "testbed.execution.prediction:_Rounds.common", edit(", *faulty)", ")"), PREDICTION
     ),
     "what the simulation doubts is predicted": Mutation(
         "testbed.execution.prediction:record_predicted", edit("completed and not rounds.doubt", "completed"), PREDICTION
