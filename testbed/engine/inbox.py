@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from testbed.messages import Message, MessageKind
@@ -27,6 +27,8 @@ class Inbox:
         self._world = world
         self._handlers: dict[MessageKind, Handler] = {}
         self._open = True
+        self._first: Collection[MessageKind] = ()
+        self._held: list[Message] | None = None
 
     def on(self, kind: MessageKind, handler: Handler) -> None:
         """Hand messages of ``kind`` to ``handler``."""
@@ -36,6 +38,16 @@ class Inbox:
     def drop(self, kind: MessageKind) -> None:
         """Drop messages of ``kind`` until there is a handler: they were for the process in whose place this one is."""
         self._handlers[kind] = _drop
+
+    def hold(self, first: Collection[MessageKind]) -> None:
+        """Keep messages until ``release``, but for those of the kinds ``first``."""
+        self._first, self._held = first, []
+
+    def release(self) -> None:
+        """Hand over what was kept, in the order of arrival."""
+        held, self._held = self._held or [], None
+        for message in held:
+            self._handle(message)
 
     def close(self) -> None:
         """Stop reading after the message at hand."""
@@ -47,6 +59,9 @@ class Inbox:
             await self._world.serve(self._handle)
 
     def _handle(self, message: Message) -> bool:
+        if self._held is not None and message.kind not in self._first:
+            self._held.append(message)
+            return True
         handler = self._handlers.get(message.kind)
         assert handler is not None, f"{self._world.node} cannot handle {message.kind} from {message.sender}"
         handler(message)

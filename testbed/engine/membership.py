@@ -23,6 +23,11 @@ SAVED = "saved/"  # barrier of all nodes that have written their state
 SCRIPTS = "script"  # barrier of all workers' scripts
 BEGUN = "begun"  # of one that has joined: its script comes to those barriers from now on
 
+FROM_THE_SCHEDULER = frozenset(
+    {MessageKind.READY, MessageKind.EPOCH, MessageKind.RELEASE, MessageKind.REGISTER, MessageKind.BARRIER}
+)
+"""What makes a membership, or is passed on to make one: it goes before all that members send each other."""
+
 
 class MembershipChanged(Exception):
     """What workers had under way with each other has ended, as one of them is lost or has joined."""

@@ -20,7 +20,7 @@ from testbed.engine.inbox import Inbox
 from testbed.engine.kvworker import KVWorker, codec_maker
 from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.local_kinds import local_work_of
-from testbed.engine.membership import Membership
+from testbed.engine.membership import FROM_THE_SCHEDULER, Membership
 from testbed.engine.overlay.wiring import NodeOverlays
 from testbed.engine.paradigms import WITHOUT_SERVERS
 from testbed.engine.pipeline import PipelinedWorker
@@ -168,14 +168,20 @@ def _keep(
     world, membership = session.world, session.membership
 
     def on_ready() -> None:
-        """Load the state before any message of a child; a server that joins a run in progress has none."""
+        """Load the state before any message of a child; a server that joins a run in progress has none.
+
+        A child may be told earlier than this server that all are ready, and then its messages wait.
+        """
         checkpointer = Checkpointer(world, membership, plan, files)
         checkpointer.serve(lambda: joined(memories))
         if checkpointer.resumed:
             server.begin_at(checkpointer.first_round)
             take_over(memories, checkpointer.state)
             world.spawn(checkpointer.resume(), "resume")
+        session.inbox.release()
 
+    if files is not None and files.resumed is not None:
+        session.inbox.hold(FROM_THE_SCHEDULER)
     membership.on_ready = on_ready
 
 

@@ -250,6 +250,9 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if not self._network.has_packets:", "if True:"),
         ("tests/simulation/test_checkpoints.py",),
     ),
+    "a resumed server hears its workers before it has its state": Mutation(
+        "testbed.engine.inbox:Inbox.hold", always(None), ("tests/simulation/test_checkpoints.py",)
+    ),
     "a server that has come back numbers its rounds from 0 in a resumed run": Mutation(
         "testbed.engine.upstream:ParentServers.load_state",
         edit('state.get("begun", 0)', "0"),

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from testbed.messages import Message, MessageKind
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
+from testbed.simulation.outbox import SimulatedOutbox
 from tests.engine.checkpoint.killed import Event, run_until
 from tests.engine.runs import THREE_SITES
 
@@ -40,3 +42,31 @@ def test_rounds_after_a_checkpoint_are_as_long_as_without_one(network: str, cont
     assert durations_s(saved)[4:] == pytest.approx(durations_s(calm)[4:], rel=0.02)
     pause_s = next(event["t0"] for event in saved if event["kind"] == "round" and event["round"] == 4) - times[0]
     assert pause_s < 0.1, "the release, and no new connection"
+
+
+def test_a_server_that_hears_late_that_all_are_ready_has_its_state_before_its_workers_declare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workers hear it earlier, by other connections; their mirrors are those of the checkpoint all the same."""
+    texts = ("checkpoint.every=2", "training.rounds=6", "codec={kind: topk, ratio: 0.1, pull: difference, bound: 100}")
+    plan = build_plan(load(THREE_SITES, texts), "simulate")
+    whole = run_until(plan, tmp_path / "whole")
+    second_s = [event["t"] for event in whole if event["kind"] == "checkpoint"][1]
+    run_until(plan, tmp_path / "killed", second_s + 0.01)
+    send = SimulatedOutbox.send
+
+    async def late(self: SimulatedOutbox, to: str, message: Message) -> None:
+        if message.kind is not MessageKind.READY or to != "east/server0":
+            return await send(self, to, message)
+
+        def send_now(_: object) -> None:
+            with pytest.raises(StopIteration):
+                send(self, to, message).send(None)
+
+        self._clock.at(self._clock.now + 0.2, send_now)
+        return None
+
+    monkeypatch.setattr(SimulatedOutbox, "send", late)
+    again = run_until(plan, tmp_path / "killed")
+    final = [[event["parameters_sha256"] for event in run if "parameters_sha256" in event] for run in (whole, again)]
+    assert sorted(final[0]) == sorted(final[1]) != []
