@@ -412,11 +412,21 @@ def _kill_child(pid: int) -> int:
 
 
 def _child_of(pid: int) -> int:
-    """Return the process of the point, which is forked after the one that removes the directory."""
+    """Return the process of the point, which is forked after the one that removes the directory.
+
+    Others are the commands by which the process finds out which code it has.
+    """
     children = Path(f"/proc/{pid}/task/{pid}/children")
-    while len(found := children.read_text().split()) < 2:
+    while len(found := [child for child in children.read_text().split() if _command(child) == _command(pid)]) < 2:
         time.sleep(0.001)
     return int(found[1])
+
+
+def _command(pid: int | str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except FileNotFoundError:  # it has ended
+        return ""
 
 
 def test_what_a_killed_process_has_left_is_removed_even_if_no_other_point_comes(
