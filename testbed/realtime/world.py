@@ -50,6 +50,9 @@ class Spawned:
         return asyncio.shield(self.task).__await__()
 
 
+_BESIDE_THE_DEVICE = (*CODING, COPY, USER_CODE)
+
+
 class RealWorld:
     """See ``testbed.world.World``. Made inside the event loop; ``network`` and ``pacer`` are set before a role runs.
 
@@ -88,6 +91,9 @@ class RealWorld:
         cpu = "" if plan.exact is None else plan.exact.cpu
         takes_time = cpu in ("modelled", "measured")
         self._cores = Cores(ComputeModel().of_plan(plan), self.now, cpu == "measured") if takes_time else None
+        # What trains is taken for busy while the modelled time of a step passes. ``Cores`` see to that by themselves.
+        steps_pass = plan.node(node).role == "worker" and self._device.pace == "paced" and not takes_time
+        self._turn = asyncio.Lock() if steps_pass else None  # passes in the order of the calls
 
     # ---- the clock ----------------------------------------------------------------------------------------------
 
@@ -237,6 +243,12 @@ class RealWorld:
     # ---- computation --------------------------------------------------------------------------------------------
 
     async def compute(self, work: Work, function: Callable[[], T]) -> T:
+        if self._turn is None or work.kind in _BESIDE_THE_DEVICE:
+            return await self._compute(work, function)
+        async with self._turn:
+            return await self._compute(work, function)
+
+    async def _compute(self, work: Work, function: Callable[[], T]) -> T:
         if self._cores is not None and work.kind == "step":
             await self._cores.free()
         start_s = self.now() if work.began_s is None else work.began_s

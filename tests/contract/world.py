@@ -200,6 +200,25 @@ class WorldContract(MessageContract, ServeContract):
         (event,) = [event for event in run_worlds.events(WORKER) if event["kind"] == "transfer"]
         assert event["t"] < end_s, "the message lay in the socket until the step was over"
 
+    def test_a_sum_that_comes_during_a_step_is_made_before_the_next_one(self, run_worlds: RunWorlds) -> None:
+        """The device does one piece of work at a time, in the order of the calls."""
+
+        async def program(world: World) -> list[str]:
+            done: list[str] = []
+
+            async def sum_during_the_first_step() -> None:
+                await world.sleep(STEP_TIME_S / 2)
+                await world.compute(Work("sum", size_bytes=8), lambda: done.append("sum"))
+
+            summing = world.spawn(sum_during_the_first_step(), "a sum")
+            for _ in range(3):
+                await world.compute(Work("step"), lambda: None)
+                done.append("step")
+            await world.wait(summing, "the sum")
+            return done
+
+        assert run_worlds({WORKER: program})[WORKER] == ["step", "sum", "step", "step"]
+
     @pytest.mark.parametrize("size_bytes", [8, 40_000_000])
     def test_other_work_returns_its_value(self, run_worlds: RunWorlds, size_bytes: int) -> None:
         async def program(world: World) -> float:
