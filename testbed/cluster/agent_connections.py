@@ -149,11 +149,10 @@ class AgentConnections:
 
     def _read(self, agent: AgentHandle) -> None:
         assert agent.connection is not None
-        now_ns = time.monotonic_ns()
-        agent.heard_s = now_ns / 1e9
+        agent.heard_s = time.monotonic()
         try:
             for message in agent.connection.receive():
-                self._take(agent, message, now_ns)
+                self._take(agent, message)
         except (ControlLost, ValueError) as error:
             if agent.about:
                 self._lose(agent, str(error))
@@ -162,9 +161,10 @@ class AgentConnections:
                 agent.connection.close()
                 agent.connection = None
 
-    def _take(self, agent: AgentHandle, message: Content, now_ns: int) -> None:
+    def _take(self, agent: AgentHandle, message: Content) -> None:
         if "pong" in message:
-            agent.clock.add(sample_of(message["pong"], message["t2"], message["t3"], now_ns))
+            # A time from before it was read may be from before it came, and would make the bound too tight.
+            agent.clock.add(sample_of(message["pong"], message["t2"], message["t3"], time.monotonic_ns()))
         elif "file" in message:
             agent.files.take(message)
         elif "number" in message:

@@ -108,15 +108,15 @@ class Agent:
     def _turn(self) -> None:
         watched: list[Any] = [self._connection, 0, *([self._processes] if self._processes else [])]
         ready, _, _ = select.select(watched, [], [], _TICK_S)
-        now_ns = self._clock()
+        now_s = self._clock() / 1e9
         if self._connection in ready:
-            self._heard_s = now_ns / 1e9
-        elif now_ns / 1e9 - self._heard_s > DRIVER_SILENCE_S:
+            self._heard_s = now_s
+        elif now_s - self._heard_s > DRIVER_SILENCE_S:
             raise ControlLost(f"the driver has been silent for {DRIVER_SILENCE_S:g} s")
         if 0 in ready and not os.read(0, 4096):
             raise ControlLost("what has started this agent is gone")
         for message in self._connection.receive():
-            self._do(message, now_ns)
+            self._do(message)
         if self._processes is not None:
             self._send_events(self._processes)
         if self._part is not None:
@@ -144,10 +144,11 @@ class Agent:
 
     # ---- questions ----------------------------------------------------------------------------------------------
 
-    def _do(self, message: Content, now_ns: int) -> None:
+    def _do(self, message: Content) -> None:
         kind = message["do"]
         if kind == "ping":
-            self._connection.send({"pong": message["t1"], "t2": now_ns, "t3": self._clock()})
+            now_ns = self._clock()  # not earlier: see ``AgentConnections``
+            self._connection.send({"pong": message["t1"], "t2": now_ns, "t3": now_ns})
         elif kind == "signal":
             for node in message["nodes"]:
                 self._running().send_signal(node, signal.Signals(message["number"]))

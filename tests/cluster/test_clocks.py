@@ -5,10 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from testbed.cluster.agent_connections import AgentConnections
 from testbed.cluster.clocks import ClockComparison, ClockSample, correct_file, sample_of
 
 S = 10**9
@@ -27,6 +32,23 @@ def test_one_question_bounds_the_offset(there_s: float, back_s: float) -> None:
     sample = asked(5.0, 0.05, there_s, back_s)
     assert abs(sample.offset_ns - 0.05 * S) <= sample.error_ns + 1
     assert sample.error_ns == pytest.approx((there_s + back_s) / 2 * S, abs=2)
+
+
+def test_a_process_that_is_held_up_before_it_reads_an_answer_bounds_the_offset_all_the_same() -> None:
+    """Here both ends have one clock, and the answer comes 20 ms after the driver has found that it can read."""
+
+    class HeldUp:
+        def receive(self) -> Iterator[dict[str, int]]:
+            asked_ns = time.monotonic_ns()
+            time.sleep(0.02)
+            answered_ns = time.monotonic_ns()
+            yield {"pong": asked_ns, "t2": answered_ns, "t3": answered_ns}
+
+    connections = AgentConnections.__new__(AgentConnections)
+    agent: Any = SimpleNamespace(connection=HeldUp(), clock=ClockComparison(), about={})
+    connections._read(agent)
+    (sample,) = agent.clock.useful()
+    assert abs(sample.offset_ns) <= sample.error_ns > 1e6
 
 
 def test_slow_answers_do_not_count_beside_quick_ones() -> None:

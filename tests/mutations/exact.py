@@ -24,11 +24,6 @@ MUTATIONS: dict[str, Mutation] = {
     "measured copies take no time": Mutation(
         "testbed.realtime.world:RealWorld._compute", edit("not self._cores.copies_cost", "True"), CORES
     ),
-    "sums are made while a paced step passes": Mutation(
-        "testbed.realtime.world:RealWorld.compute",
-        edit("self._turn is None or", "True or"),
-        ("tests/realtime/test_world.py",),
-    ),
     "tensors need huge pages": Mutation(
         "testbed.buffers:_new_block", edit("suppress(OSError)", "suppress(KeyError)"), ("tests/units/test_buffers.py",)
     ),
