@@ -23,10 +23,10 @@ SAVED = "saved/"  # barrier of all nodes that have written their state
 SCRIPTS = "script"  # barrier of all workers' scripts
 BEGUN = "begun"  # of one that has joined: its script comes to those barriers from now on
 
-FROM_THE_SCHEDULER = frozenset(
+MEMBERSHIP_MESSAGES = frozenset(
     {MessageKind.READY, MessageKind.EPOCH, MessageKind.RELEASE, MessageKind.REGISTER, MessageKind.BARRIER}
 )
-"""What makes a membership, or is passed on to make one: it goes before all that members send each other."""
+"""What a node sends or receives to take part. A server handles these before it has its state."""
 
 
 class MembershipChanged(Exception):

@@ -20,7 +20,7 @@ from testbed.engine.inbox import Inbox
 from testbed.engine.kvworker import KVWorker, codec_maker
 from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.local_kinds import local_work_of
-from testbed.engine.membership import FROM_THE_SCHEDULER, Membership
+from testbed.engine.membership import MEMBERSHIP_MESSAGES, Membership
 from testbed.engine.overlay.wiring import NodeOverlays
 from testbed.engine.paradigms import WITHOUT_SERVERS
 from testbed.engine.pipeline import PipelinedWorker
@@ -181,7 +181,7 @@ def _keep(
         session.inbox.release()
 
     if files is not None and files.resumed is not None:
-        session.inbox.hold(FROM_THE_SCHEDULER)
+        session.inbox.hold(MEMBERSHIP_MESSAGES)
     membership.on_ready = on_ready
 
 

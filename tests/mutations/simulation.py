@@ -32,7 +32,7 @@ MUTATIONS: dict[str, Mutation] = {
     "one contribution is added up": Mutation(
         "testbed.engine.server:Server._aggregate", edit("in sizes) == 1", "in sizes) == 0"), COSTS
     ),
-    "who comes when the device is free overtakes who waits for it": Mutation(
+    "new work overtakes work that waits for the device": Mutation(
         "testbed.simulation.compute:SimulatedProcessor._pass_on", edit("bool(self._turns)", "False"), COSTS
     ),
     "codecs work on as many cores as they like": Mutation(
