@@ -152,7 +152,8 @@ class PacketPath:
         packet = Packet(size_bytes, hops, self._received, arrival, channel) if self._links else arrival
         leaves_s = self._ports[0].leaves_s(now, size_bytes)
         at_s = leaves_s + self._lan_delay_s
-        if at_s > now:
+        if at_s > now or not self._links:
+            # On a LAN without a delay, too: what arrives makes its connection send again, and would recurse.
             self._clock.at(at_s, arrive, packet)
         else:
             arrive(packet)
