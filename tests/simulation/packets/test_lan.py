@@ -116,7 +116,7 @@ def test_what_is_urgent_overtakes_what_the_socket_has_not_taken() -> None:
     ("control", "messages", "flights"), [("cubic", 0, 2), ("bbr", 0, 2), ("cubic", 60, 2), ("bbr", 60, 1)]
 )
 def test_a_connection_starts_slowly_where_anothers_data_waits(control: str, messages: int, flights: int) -> None:
-    """Each flight waits for what is left of a frame of the other. BBR's window grows with whatever arrives, CUBIC's if it is used."""
+    """Each flight waits for the rest of another's frame. BBR's window grows with whatever arrives, CUBIC's if used."""
     lan = Lan(control=control)
     new = lan.connect("b", "c")
     for number in range(messages):
