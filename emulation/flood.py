@@ -1,8 +1,8 @@
 """Link rates by short UDP floods over many links at once, in one thread, timed by the kernel's receive time stamps.
 
-The flood is a tenth faster than the link, so that the link's queue is never empty and grows slowly. The first frames
-(the burst that HTB lets an idle link send at once) are left out. The rate is (n - 1) frames over the time between the
-first and the last of n frames.
+The flood is a tenth faster than the link and begins with what the link carries in two waits for arrivals, so that the
+link's queue is never empty and grows slowly. The first frames (the burst that HTB lets an idle link send at once) are
+left out. The rate is (n - 1) frames over the time between the first and the last of n frames.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 HEADER_BYTES = 14 + 20 + 8  # Ethernet, IPv4, UDP
 PAYLOAD_BYTES = FRAME_BYTES - HEADER_BYTES
 EXCESS = 1.1
+WAIT_S = 1e-3
 _SO_TIMESTAMPNS, _PORT = 35, 19_797
 _BUFFER_BYTES = 8 << 20
 _MIN_PACKETS = 8
@@ -45,6 +46,11 @@ class Flood:
         """Return ``at_least_s``, or the time of the burst and 16 more frames if that is longer."""
         return max(at_least_s, (burst_bytes(self.rate_bps) + 16 * self.frame_bytes) * 8 / self.rate_bps)
 
+    def due(self, elapsed_s: float) -> int:
+        """Return how many frames are to be sent by then."""
+        due_s = EXCESS * elapsed_s + 2 * WAIT_S
+        return int((self.rate_bps * due_s / 8 + burst_bytes(self.rate_bps)) / self.frame_bytes) + 2
+
     def measured_bps(self) -> float | None:
         """Return the rate in bit/s of Ethernet frames; None if too few arrived."""
         skip = max(burst_bytes(self.rate_bps) // self.frame_bytes + 2, len(self.stamps_s) // 5)
@@ -69,7 +75,7 @@ def flood(floods: Sequence[Flood], duration_s: float, drain_s: float) -> None:
             if now < end:
                 for number, sender in senders.items():
                     _send(floods[number], sender, now - begin)
-            for descriptor, _ in poll.poll(1 if now < end else 10):
+            for descriptor, _ in poll.poll(1e3 * WAIT_S if now < end else 10):
                 _receive(floods[by_descriptor[descriptor]], receivers[by_descriptor[descriptor]])
     finally:
         for link in (*senders.values(), *receivers.values()):
@@ -92,8 +98,7 @@ def _receiver(each: Flood) -> socket.socket:
 
 
 def _send(each: Flood, link: socket.socket, elapsed_s: float) -> None:
-    due = int((EXCESS * each.rate_bps * elapsed_s / 8 + burst_bytes(each.rate_bps)) / each.frame_bytes) + 2
-    payload = bytes(each.frame_bytes - HEADER_BYTES)
+    due, payload = each.due(elapsed_s), bytes(each.frame_bytes - HEADER_BYTES)
     try:
         while each.sent < due:
             link.send(payload)

@@ -19,13 +19,21 @@ WRITERS = {REPLAY: "network-replay", TRAFFIC: "network-background", MONITOR: "ne
 class Helpers:
     """Starts them, and ends them in the opposite order.
 
-    events   where they write their logs; of one of several machines, its name is part of the writers' names
+    events           where they write their logs; of one of several machines, its name is part of the writers' names
+    in_virtual_time  no packet is late there, however many links are in use
     """
 
     def __init__(
-        self, links: Sequence[LinkSpec], table: DelayTable, events: Path, realtime: bool, machine: str = ""
+        self,
+        links: Sequence[LinkSpec],
+        table: DelayTable,
+        events: Path,
+        realtime: bool,
+        machine: str = "",
+        in_virtual_time: bool = False,
     ) -> None:
         self._links, self._table, self._events, self._realtime = links, table, events, realtime
+        self._in_virtual_time = in_virtual_time
         self._suffix = f"/{machine}" if machine else ""
         self._children: list[Child] = []
         self._timed: list[Child] = []  # those that wait for the start of training
@@ -40,7 +48,7 @@ class Helpers:
 
     def start_monitor(self, epoch_s: float) -> None:
         """Start the monitor and wait until it runs. ``epoch_s``: the run's start on CLOCK_MONOTONIC."""
-        self._start(MONITOR, {"epoch_s": epoch_s}).wait_ready()
+        self._start(MONITOR, {"epoch_s": epoch_s, "in_virtual_time": self._in_virtual_time}).wait_ready()
 
     def _start(self, module: str, settings: dict[str, Any]) -> Child:
         common = {

@@ -128,7 +128,9 @@ class Emulation:
             machine = self.part.machine
             with inside(self.part.outside):
                 batch("ip", tunnel_lines(self.layout, self.part, self._pids))
-        self._helpers = helpers = Helpers(self.links, table, self.events, self.capabilities.realtime, machine)
+        self._helpers = helpers = Helpers(
+            self.links, table, self.events, self.capabilities.realtime, machine, self.plan.back_end == "exact"
+        )
         self._start_helpers(helpers, table)
         for vertex in self.layout.vertices:
             with inside(self.namespace_path(vertex)):

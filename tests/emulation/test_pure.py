@@ -15,10 +15,10 @@ import pytest
 
 from analysis.benchmarks.sample_plans import plan, with_link
 from emulation.commands import address_lines, delay_rules
-from emulation.flood import Flood
+from emulation.flood import WAIT_S, Flood
 from emulation.layout import lay_out
 from emulation.measurement import BuiltNetwork
-from emulation.monitor import BusyTime
+from emulation.monitor import CEILING_BPS_PER_CORE, BusyTime, Monitor
 from emulation.probe import Capabilities
 from emulation.rates import FLOOD_CEILING_BPS, FLOOD_S, least_s
 from emulation.replay import Replay, StartClock, Timeline, timelines_of
@@ -261,6 +261,37 @@ def test_a_floods_rate_leaves_the_burst_out() -> None:
     assert each.measured_bps() == pytest.approx(1e6)
     each.stamps_s = each.stamps_s[:6]
     assert each.measured_bps() is None
+
+
+@pytest.mark.parametrize("rate_bps", [1e6, 10e9])
+def test_a_floods_link_never_waits_for_frames(rate_bps: float) -> None:
+    """Its sender may wait for arrivals; at 10 Gbit/s the bucket would be full after that, and the rate too high."""
+    each = Flood("a>b", "", "", "", rate_bps)
+    for elapsed_s in (0.0, 0.004, 0.1):
+        carried_bytes = burst_bytes(rate_bps) + rate_bps * (elapsed_s + WAIT_S) / 8
+        assert each.due(elapsed_s) * FRAME_BYTES >= carried_bytes
+
+
+@pytest.mark.parametrize("has_ceiling", [True, False])
+def test_links_are_too_fast_for_a_machine_but_not_for_virtual_time(has_ceiling: bool) -> None:
+    specs, warnings = _specs(plan({("dc0", "dc1"): {}})), list[str]()
+    sent = itertools.count(step=int(CEILING_BPS_PER_CORE["nfqueue"] * (os.cpu_count() or 1)))
+
+    class Busy(FakeShaper):
+        def counters(self) -> dict[str, LinkCounters]:
+            return {name: LinkCounters(1e9, next(sent), 0, 0, 0) for name in self.specs}
+
+    class Log:
+        def write(self, kind: str, now: float, **fields: Any) -> None:
+            if kind == "warning":
+                warnings.append(fields["message"])
+
+        def flush(self) -> None:
+            pass
+
+    monitor = Monitor(Busy(specs), DelayTable.create(len(specs)), Log(), time.monotonic(), has_ceiling)  # type: ignore[arg-type]
+    monitor.links()
+    assert [("all links together carried" in warning) for warning in warnings] == [True] * has_ceiling
 
 
 @pytest.mark.parametrize(("back_end", "seconds"), [("emulate", FLOOD_S), ("exact", FLOOD_S / 10)])

@@ -130,3 +130,17 @@ def test_timers_of_the_precise_loop_are_not_late_on_purpose() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(slack).result() == "1\n"
+
+
+def test_the_precise_loop_lets_other_nodes_have_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the kernel of exact runs they share one; a node that reads packet by packet would keep it for a slice."""
+    yields = list[None]()
+    monkeypatch.setattr("testbed.realtime.cores.os.sched_yield", lambda: yields.append(None))
+
+    async def turns() -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=precise_loop) as runner:
+        runner.run(turns())
+    assert len(yields) >= 100
