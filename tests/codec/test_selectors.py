@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from testbed.codec.memory import Select
 from testbed.codec.selectors import sweep
 from testbed.codec.selectors.bisection import Bisection, RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
-from testbed.codec.selectors.sources import Difference, Feedback, Floats, Indices, Momentum, NonFinite
+from testbed.codec.selectors.sources import Difference, Feedback, Floats, Indices, Momentum, NonFinite, ValueSource
 from testbed.codec.selectors.sweep import SMALL, SampleAndSweep
 from tests.codec import inputs
 from tests.codec.reference import FullSort, Numbers, TorchTopk
@@ -55,18 +56,34 @@ def test_large_tensors_are_chosen_as_by_a_sort(selector: str, name: str, size: i
         assert np.array_equal(EXACT[selector]()(Numbers(numbers), k), expected), k
 
 
+def feedback(numbers: Floats, kept: list[Floats]) -> ValueSource:
+    return Feedback(kept[0], numbers)
+
+
+def momentum(numbers: Floats, kept: list[Floats]) -> ValueSource:
+    return Momentum(kept[1], kept[0], numbers, 0.9)
+
+
+def difference(numbers: Floats, kept: list[Floats]) -> ValueSource:
+    return Difference(numbers, kept[0])
+
+
+@pytest.mark.parametrize("source", [feedback, momentum, difference])
 @pytest.mark.parametrize("size", [SMALL + 1, 300_007])
 @pytest.mark.parametrize("name", inputs.FINITE)
-def test_the_compiled_sweep_does_what_steps_of_numpy_do(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiled_sweep_does_what_steps_of_numpy_do(
+    name: str, size: int, source: Callable[[Floats, list[Floats]], ValueSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("numba")
-    gradient = inputs.make(name, size)
+    numbers = inputs.make(name, size)
     for k in (1, size // 100, size - 1):
-        steps, loop = np.roll(gradient, 7), np.roll(gradient, 7)
+        steps, loop = ([np.roll(numbers, 7), np.roll(numbers, 11)] for _ in range(2))
         monkeypatch.setattr(sweep, "COMPILED_FROM", size + 1)
-        expected = SampleAndSweep()(Feedback(steps, gradient), k)
+        expected = SampleAndSweep()(source(numbers, steps), k)
         monkeypatch.setattr(sweep, "COMPILED_FROM", size)
-        assert np.array_equal(SampleAndSweep()(Feedback(loop, gradient), k), expected), k
-        assert np.array_equal(loop.view(np.int32), steps.view(np.int32))
+        assert np.array_equal(SampleAndSweep()(source(numbers, loop), k), expected), k
+        for mine, theirs in zip(loop, steps, strict=True):
+            assert np.array_equal(mine.view(np.int32), theirs.view(np.int32))
 
 
 @pytest.mark.parametrize("name", inputs.FINITE)

@@ -30,7 +30,19 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/codec/test_contract.py",),
     ),
     "the compiled sweep forgets the residual": Mutation(
-        "testbed.codec.selectors.compiled:feedback_sweep", edit("residual[at] +=", "residual[at] ="), SELECTORS
+        "testbed.codec.selectors.sources:Feedback.operands",
+        edit("self._residual[part]", "self._residual[part].copy()"),
+        SELECTORS,
+    ),
+    "the compiled sweep keeps no velocity": Mutation(
+        "testbed.codec.selectors.sources:Momentum.operands",
+        edit("self._velocity[part]", "self._velocity[part].copy()"),
+        SELECTORS,
+    ),
+    "the compiled sweep's last elements are left out": Mutation(
+        "testbed.codec.selectors.sweep:_compiled_sweep",
+        edit("found[:count], last", "found[:count], last[:0]"),
+        SELECTORS,
     ),
     "zeros are partitioned": Mutation(
         "testbed.codec.selectors.sources:positions_of_largest", edit("bits[bits >= smallest]", "bits"), SELECTORS

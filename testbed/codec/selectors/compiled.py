@@ -1,53 +1,142 @@
-"""The sweep of error feedback as one loop that numba compiles, where it is installed: it takes the time of the memory.
+"""The sweeps of ``sweep`` as loops that numba compiles, where it is installed: they take the time of the memory.
 
-NumPy takes four steps for a block: the sum, the magnitudes, the comparison, the positions. Here a row of elements is
-summed and its largest magnitude found in the processor's registers, and few rows have to be looked at again. The
-positions and the residual are the same to the last bit. The loop runs without the interpreter's lock.
+NumPy takes four steps for a block: the sum, the magnitudes, the comparison, the positions. Here a row of 64 elements is
+updated and compared in vector registers, and the 64 bits of the comparison tell where the candidates are, so that only
+these take time of their own. Positions and sums are the same to the last bit. numba makes no vector comparisons by
+itself; ``numba.extending.intrinsic`` says in LLVM's terms what a row does, which it translates for every processor.
+The loops run without the interpreter's lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
+import numba
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
-from testbed.codec.selectors.sources import WITHOUT_SIGN, Floats, Indices
+from testbed.codec.selectors.sources import WITHOUT_SIGN, Difference, Feedback, Floats, Indices, Momentum
 
-COMPILED_FROM = 1 << 22  # elements: of smaller tensors a hundred sweeps take less than to import numba
-ROW = 64  # elements; with a hundredth of all elements sought, every second row holds one
+ROW = 64  # elements: the comparison's bits are one integer
 
-Sweep = Callable[[Floats, Floats, Any, Indices], int]
+_INTEGER = ir.IntType(32)
+_FLOATS, _INTEGERS = ir.VectorType(ir.FloatType(), ROW), ir.VectorType(_INTEGER, ROW)
 
 
-def feedback_sweep(residual: Floats, gradient: Floats, bound: int, found: Indices) -> int:
-    """Add ``gradient`` to ``residual``; write the positions of magnitudes from ``bound`` on to ``found``, ascending.
+class _Row:
+    """What LLVM does with rows of the arrays among an intrinsic's arguments, which are told by their numbers."""
 
-    Return their number, or more than ``found.size - ROW`` if there are more than that: then not all are written. Both
-    arrays are whole rows, as the compiler makes vector instructions of loops of a fixed length.
-    """
-    bits = residual.view(np.int32)
-    count, most = 0, found.size - ROW
-    for start in range(0, residual.size, ROW):
-        for at in range(start, start + ROW):
-            residual[at] += gradient[at]
-        largest = np.int32(0)
-        for at in range(start, start + ROW):
-            largest = max(largest, bits[at] & WITHOUT_SIGN)
-        if largest >= bound and count <= most:
-            for at in range(start, start + ROW):
-                found[count] = at  # written over by the next one, unless it counts: without a branch for each element
-                count += bits[at] & WITHOUT_SIGN >= bound
+    def __init__(self, target: Any, builder: Any, signature: Any, arguments: Any) -> None:
+        self._target, self._types, self._arguments, self.builder = target, signature.args, arguments, builder
+
+    def pointer(self, array: int, start: int) -> Any:
+        """Return where the array's row begins."""
+        data = self._target.make_array(self._types[array])(self._target, self.builder, self._arguments[array]).data
+        return self.builder.bitcast(self.builder.gep(data, [self._arguments[start]]), _FLOATS.as_pointer())
+
+    def load(self, pointer: Any) -> Any:
+        return self.builder.load(pointer, align=4)
+
+    def store(self, numbers: Any, pointer: Any) -> None:
+        self.builder.store(numbers, pointer, align=4)
+
+    def filled(self, argument: int, kind: Any) -> Any:
+        """Return a row of one number."""
+        nothing = ir.Constant(kind, ir.Undefined)
+        first = self.builder.insert_element(nothing, self._arguments[argument], ir.Constant(_INTEGER, 0))
+        return self.builder.shuffle_vector(first, nothing, ir.Constant(_INTEGERS, [0] * ROW))
+
+    def reach(self, numbers: Any, bound: int) -> Any:
+        """Return a bit for each number, the lowest for the first: whether its magnitude's bits reach the bound."""
+        without_sign = ir.Constant(_INTEGERS, [int(WITHOUT_SIGN)] * ROW)
+        magnitudes = self.builder.and_(self.builder.bitcast(numbers, _INTEGERS), without_sign)
+        large = self.builder.icmp_signed(">=", magnitudes, self.filled(bound, _INTEGERS))
+        return self.builder.bitcast(large, ir.IntType(ROW))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _add(_context: Any, residual: Any, gradient: Any, start: Any, bound: Any) -> Any:
+    def generate(*given: Any) -> Any:
+        row = _Row(*given)
+        at = row.pointer(0, 2)
+        total = row.builder.fadd(row.load(at), row.load(row.pointer(1, 2)))
+        row.store(total, at)
+        return row.reach(total, 3)
+
+    return types.uint64(residual, gradient, start, bound), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _add_momentum(
+    _context: Any, velocity: Any, total: Any, gradient: Any, momentum: Any, start: Any, bound: Any
+) -> Any:
+    def generate(*given: Any) -> Any:
+        row = _Row(*given)
+        build, at, to = row.builder, row.pointer(0, 4), row.pointer(1, 4)
+        kept = build.fmul(row.load(at), row.filled(3, _FLOATS))
+        velocity = build.fadd(kept, row.load(row.pointer(2, 4)))
+        total = build.fadd(row.load(to), velocity)
+        row.store(velocity, at)
+        row.store(total, to)
+        return row.reach(total, 5)
+
+    return types.uint64(velocity, total, gradient, momentum, start, bound), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _subtract(_context: Any, value: Any, mirror: Any, start: Any, bound: Any) -> Any:
+    def generate(*given: Any) -> Any:
+        row = _Row(*given)
+        return row.reach(row.builder.fsub(row.load(row.pointer(0, 2)), row.load(row.pointer(1, 2))), 3)
+
+    return types.uint64(value, mirror, start, bound), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _trailing_zeros(_context: Any, bits: Any) -> Any:
+    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(bits), generate
+
+
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _collect(bits: Any, start: int, found: Indices, count: int) -> int:
+    if count <= found.size - ROW:
+        while bits:
+            found[count] = start + np.int64(_trailing_zeros(bits))
+            count += 1
+            bits &= bits - np.uint64(1)
     return count
 
 
-@lru_cache(maxsize=1)
-def compiled() -> Sweep | None:
-    """Return ``feedback_sweep`` compiled; ``None`` without numba."""
-    try:
-        import numba
-    except ImportError:
-        return None
-    sweep: Sweep = numba.njit(cache=True, nogil=True)(feedback_sweep)
-    return sweep
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _feedback(residual: Floats, gradient: Floats, bound: Any, found: Indices) -> int:
+    count = 0
+    for start in range(0, residual.size, ROW):
+        count = _collect(_add(residual, gradient, start, bound), start, found, count)
+    return count
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _momentum(velocity: Floats, total: Floats, gradient: Floats, momentum: Any, bound: Any, found: Indices) -> int:
+    count = 0
+    for start in range(0, total.size, ROW):
+        count = _collect(_add_momentum(velocity, total, gradient, momentum, start, bound), start, found, count)
+    return count
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _difference(value: Floats, mirror: Floats, bound: Any, found: Indices) -> int:
+    count = 0
+    for start in range(0, value.size, ROW):
+        count = _collect(_subtract(value, mirror, start, bound), start, found, count)
+    return count
+
+
+# Each brings whole rows up to date (the ``operands`` of a source), writes the positions of magnitudes from ``bound`` on
+# to ``found``, ascending, and returns their number; or, if more than ``found.size - ROW``, that many are not all.
+SWEEPS: dict[type, Callable[..., int]] = {Feedback: _feedback, Momentum: _momentum, Difference: _difference}

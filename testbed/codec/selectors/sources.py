@@ -102,17 +102,21 @@ class Feedback:
     """Error feedback (Seide et al., 2014): residual ← residual + gradient."""
 
     def __init__(self, residual: Floats, gradient: Floats) -> None:
-        self.residual, self.gradient, self.size = residual, gradient, residual.size
+        self._residual, self._gradient, self.size = residual, gradient, residual.size
 
     def peek(self, at: Indices) -> Floats:
-        return self.residual[at] + self.gradient[at]
+        return self._residual[at] + self._gradient[at]
 
     def update(self, part: slice) -> Floats:
-        block = self.residual[part]
-        return np.add(block, self.gradient[part], out=block)
+        block = self._residual[part]
+        return np.add(block, self._gradient[part], out=block)
 
     def read(self, at: slice | Indices) -> Floats:
-        return self.residual[at]
+        return self._residual[at]
+
+    def operands(self, part: slice) -> tuple[Any, ...]:
+        """Return that part of the arrays that ``update`` reads, and then its numbers; the same in other sources."""
+        return self._residual[part], self._gradient[part]
 
 
 class Momentum:
@@ -134,6 +138,9 @@ class Momentum:
     def read(self, at: slice | Indices) -> Floats:
         return self._total[at]
 
+    def operands(self, part: slice) -> tuple[Any, ...]:
+        return self._velocity[part], self._total[part], self._gradient[part], self._momentum
+
 
 class Difference:
     """The difference between ``value`` and what the other end holds."""
@@ -146,3 +153,6 @@ class Difference:
 
     peek = read
     update = read
+
+    def operands(self, part: slice) -> tuple[Any, ...]:
+        return self._value[part], self._mirror[part]

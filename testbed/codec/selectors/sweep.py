@@ -9,6 +9,7 @@ result never depends on the sample.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from functools import lru_cache
 
@@ -16,11 +17,21 @@ import numpy as np
 
 from testbed.codec.blocks import BLOCK, blocks
 from testbed.codec.selectors.bisection import largest_by_bisection
-from testbed.codec.selectors.compiled import COMPILED_FROM, ROW, Sweep, compiled
-from testbed.codec.selectors.sources import SMALLEST_BITS, Feedback, Indices, ValueSource, check_k, magnitude_bits
+from testbed.codec.selectors.sources import (
+    SMALLEST_BITS,
+    Difference,
+    Feedback,
+    Indices,
+    Momentum,
+    ValueSource,
+    check_k,
+    magnitude_bits,
+)
 from testbed.codec.selectors.sources import positions_of_largest as largest_of
 
 SMALL = 1 << 17  # up to here a partition of everything is faster
+COMPILED_FROM = 1 << 22  # elements: of smaller tensors a hundred sweeps take less than to import numba
+_Compiled = Feedback | Momentum | Difference
 SAFETY = 4.0  # standard deviations; 0 of 2000 trials fell below the bound at 4, 1.9 % at 2
 
 
@@ -61,8 +72,8 @@ class SampleAndSweep:
 
 def _sweep(source: ValueSource, bound: int, most: int) -> Indices | None:
     """Update everything; positions of magnitudes from ``bound`` on, or None if they are more than ``most``."""
-    if isinstance(source, Feedback) and source.size >= COMPILED_FROM and (sweep := compiled()) is not None:
-        return _compiled_sweep(sweep, source, bound, most)
+    if isinstance(source, _Compiled) and source.size >= COMPILED_FROM and importlib.util.find_spec("numba") is not None:
+        return _compiled_sweep(source, bound, most)
     bits, hits = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.bool_)
     found: list[Indices] = []
     count = 0
@@ -81,9 +92,11 @@ def _sweep(source: ValueSource, bound: int, most: int) -> Indices | None:
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
-def _compiled_sweep(sweep: Sweep, source: Feedback, bound: int, most: int) -> Indices | None:
+def _compiled_sweep(source: _Compiled, bound: int, most: int) -> Indices | None:
+    from testbed.codec.selectors.compiled import ROW, SWEEPS
+
     rows = source.size // ROW * ROW
     found = np.empty(most + ROW, np.int64)
-    count = sweep(source.residual[:rows], source.gradient[:rows], np.int32(bound), found)
+    count = SWEEPS[type(source)](*source.operands(slice(rows)), np.int32(bound), found)
     last = np.flatnonzero(magnitude_bits(source.update(slice(rows, source.size))) >= bound) + rows
     return None if count + last.size > most else np.concatenate([found[:count], last])
