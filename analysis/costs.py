@@ -1,10 +1,11 @@
 """What codecs and optimizers cost on this machine: the rows of a table of costs (``testbed.costs``).
 
-A codec's or optimizer's row has three numbers. ``call_s`` is measured on a small tensor, ``payload_byte_s`` between two
+A codec's or optimizer's row has three numbers. ``call_s`` is measured on small tensors, ``payload_byte_s`` between two
 ratios of codecs that send a share of the elements, and ``element_s`` is the rest, on a large tensor. One core; the
-median of some calls, each after other work, as in a run: a small tensor takes several times as long then as when the
-same call is made again at once. Codecs whose keys are cut by default are measured on a slice. Sums and copies have a
-time for each byte that they read. In the kernel of exact runs the rows are what programs need there.
+median of some measurements, each after other work, as in a run: the first small tensor takes several times as long
+then as the others. So codecs are given eight, about as many as a model has. Codecs whose keys are cut by default are
+measured on a slice. Sums and copies have a time for each byte that they read. In the kernel of exact runs the rows are
+what programs need there.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from testbed.realtime.cores import processor_clock
 from testbed.training.optimizers import KeyOptimizer
 from testbed.training.options import OPTIMIZERS
 
-SMALL, SLICE, LARGE = 2_000, AUTO_BYTES // ELEMENT_BYTES, 1 << 24
+SMALL, SMALL_KEYS = 2_000, 8
+SLICE, LARGE = AUTO_BYTES // ELEMENT_BYTES, 1 << 24
 _RATIOS = (0.01, 0.1)
 _MEMBERS = 4
 _OTHER_ELEMENTS = 1 << 23  # of the work between two calls: more than caches hold
@@ -50,7 +52,7 @@ def measure(large: int = LARGE, repeats: int = 3, device: torch.device = CPU) ->
     for kind, variant in _variants():
         # what may be cut is cut
         size = min(large, SLICE) if CODECS[kind].dense or CODECS[kind].elementwise else large
-        small = _codec(kind, variant, SMALL, repeats * 3)
+        small = _codec(kind, variant, SMALL, repeats * 3, SMALL_KEYS)
         big = _codec(kind, variant, size, repeats, large // size)
         more: Seconds = {}
         if "ratio" in _option_names(kind):
@@ -65,7 +67,7 @@ def measure(large: int = LARGE, repeats: int = 3, device: torch.device = CPU) ->
 def _on_gpu(large: int, repeats: int, device: torch.device) -> dict[str, Row]:
     rows: dict[str, Row] = {}
     for kind, variant in _variants():
-        small = _codec(kind, variant, SMALL, repeats * 3, device=device)
+        small = _codec(kind, variant, SMALL, repeats * 3, SMALL_KEYS, device)
         big = _codec(kind, variant, large, repeats, device=device)
         for row in big:
             rows.setdefault(row, _row(small[row], big[row], None, large))

@@ -130,6 +130,16 @@ def added(one: Tensor, other: Tensor) -> Tensor:
     return torch.add(one, other, out=empty_like(one))
 
 
+def subtracted(one: Tensor, other: Tensor) -> Tensor:
+    """Return ``one`` less ``other``, of one type and size."""
+    return torch.sub(one, other, out=empty_like(one))
+
+
+def scaled(tensor: Tensor, factor: float) -> Tensor:
+    """Return a tensor's numbers times ``factor``."""
+    return torch.mul(tensor, factor, out=empty_like(tensor))
+
+
 def joined(tensors: Sequence[Tensor]) -> Tensor:
     """Return flat tensors of one type one after the other, in memory of their own."""
     if tensors[0].device.type != "cpu":

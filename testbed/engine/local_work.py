@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from testbed import buffers
 from testbed.costs import Cost
 from testbed.engine.loading.trainer import loading_of
 from testbed.policy.events import Contribution
@@ -162,8 +163,8 @@ class LocalSteps(LocalWork):
     def _contributions(self, before: list[Tensor]) -> list[Tensor]:
         after = self._optimizer.values()
         if self._contribution is Contribution.MODEL:
-            return [value * self._weight for value in after]
-        return [(old - new) * self._weight for old, new in zip(before, after, strict=True)]
+            return [buffers.scaled(value, self._weight) for value in after]
+        return [buffers.subtracted(old, new).mul_(self._weight) for old, new in zip(before, after, strict=True)]
 
     async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
         await self.begin(world, list(values.values()))

@@ -21,6 +21,7 @@ from typing import Any
 
 from torch import Tensor
 
+from testbed import buffers
 from testbed.codec.base import Codec
 from testbed.codec.rows import TableCodec, asked_by
 from testbed.costs import DECODE
@@ -306,7 +307,8 @@ class Server:
         if effect.key == self._first_key:
             missing = sorted(self._membership.weights.keys() - set(effect.members))
             self._world.record("partial", round=effect.round, targets=", ".join(missing), factor=factor)
-        return await self._world.compute(Work("copy", size_bytes=tensor.nbytes), lambda: tensor * factor)
+        work = Work("copy", size_bytes=tensor.nbytes)
+        return await self._world.compute(work, lambda: buffers.scaled(tensor, factor))
 
     def _on_new_value(self, effect: Aggregate, value: Value) -> list[str]:
         """Store the new value. Return the members that have joined and are to be sent it."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from testbed import buffers
 from testbed.engine.local_work import LocalResult, LocalSteps, copying, joined_result
 from testbed.errors import ScenarioError
 from testbed.policy.events import Contribution
@@ -47,7 +48,7 @@ class StreamedSteps(LocalSteps):
 
         def contributions() -> dict[int, Tensor]:
             now = self._optimizer.values()
-            return {key: (self._outer[key] - now[key]) * self._weight for key in keys}
+            return {key: buffers.subtracted(self._outer[key], now[key]).mul_(self._weight) for key in keys}
 
         return joined_result(await world.compute(copying([self._outer[key] for key in keys]), contributions), results)
 

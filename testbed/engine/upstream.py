@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 from torch import Tensor
 
+from testbed import buffers
 from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.kvworker import CodecChoice, KVWorker
 from testbed.engine.reply import ReplyControl, Value
@@ -127,7 +128,7 @@ class ParentServers(Upstream):
         tensor = total.tensor
         if self._weight != 1.0:
             work = Work("copy", total.round, size_bytes=tensor.nbytes)
-            tensor = await self._world.compute(work, lambda: total.tensor * self._weight)
+            tensor = await self._world.compute(work, lambda: buffers.scaled(total.tensor, self._weight))
         await self._store.push(total.key, round_, tensor, total.notes, total.priority, total.wanted)
         return await self._store.value(total.key, round_)
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from testbed import buffers
 from testbed.devices.accelerator import CPU, EVALUATION, accelerator_of
 from testbed.errors import ScenarioError
 from testbed.training.batches import Batches
@@ -245,7 +246,7 @@ class Trainer:
         return list(self._accelerator.to_host(tuple(copies))) if self._computing.on_host else copies
 
     def _copies(self) -> list[Tensor]:
-        return [parameter.detach().reshape(-1).clone() for parameter in self._parameters]
+        return [buffers.clone(parameter.detach().reshape(-1)) for parameter in self._parameters]
 
     @torch.no_grad()
     def load(self, values: list[Tensor]) -> None:
