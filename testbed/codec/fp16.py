@@ -27,13 +27,10 @@ class Fp16Codec(Codec):
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         """Raises ``NonFiniteNumbers`` or ``OutsideHalfPrecision`` rather than send an infinity."""
         _check_range(wire_key, tensor)
-        return (torch.empty(tensor.shape, dtype=torch.float16, device=tensor.device).copy_(tensor),)
+        return (_converted(tensor, torch.float16),)
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        half = part(parts, torch.float16, size)
-        if not half.is_cpu:
-            return torch.empty(size, dtype=torch.float32, device=half.device).copy_(half)
-        return buffers.empty((size,), torch.float32).copy_(half)
+        return _converted(part(parts, torch.float16, size), torch.float32)
 
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
         return self.encode(wire_key, value)
@@ -46,6 +43,12 @@ class Fp16Codec(Codec):
 
     def value_bytes(self, size: int) -> int:
         return self.encoded_bytes(size)
+
+
+def _converted(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    if tensor.is_cpu:
+        return buffers.empty(tensor.shape, dtype).copy_(tensor)
+    return torch.empty(tensor.shape, dtype=dtype, device=tensor.device).copy_(tensor)
 
 
 def _check_range(wire_key: int, tensor: Tensor) -> None:

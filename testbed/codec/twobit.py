@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from testbed import buffers
 from testbed.codec.base import Codec, part
 from testbed.codec.blocks import blocks
 from testbed.codec.errors import check_finite
@@ -96,11 +97,11 @@ class TwoBitCodec(Codec):
             return self._decode_on_device(packed, size)
         codes = packed.numpy()
         _check_codes(codes, size)
-        quads = np.empty((codes.size, 4), np.float32)
-        fours = quads.view(np.complex128).reshape(-1)  # four numbers are taken as one of 16 bytes
+        numbers = buffers.empty((4 * codes.size,), torch.float32)
+        fours = numbers.numpy().view(np.complex128)  # four numbers are taken as one of 16 bytes
         for block in blocks(codes.size):
             np.take(self._numbers_of, codes[block], out=fours[block], mode="clip")
-        return torch.from_numpy(quads.reshape(-1)[:size])
+        return numbers[:size]
 
     def encoded_bytes(self, size: int) -> int:
         return 4 * -(-size // 16)
