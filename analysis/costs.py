@@ -2,10 +2,10 @@
 
 A codec's or optimizer's row has three numbers. ``call_s`` is measured on small tensors, ``payload_byte_s`` between two
 ratios of codecs that send a share of the elements, and ``element_s`` is the rest, on a large tensor. One core; the
-median of some measurements, each after other work, as in a run: the first small tensor takes several times as long
-then as the others. So codecs are given eight, about as many as a model has. Codecs whose keys are cut by default are
-measured on a slice. Sums and copies have a time for each byte that they read. In the kernel of exact runs the rows are
-what programs need there.
+median of some calls, each after other work, as in a run: a small tensor takes several times as long then as when the
+same call is made again at once. Codecs are given eight small tensors one after the other, about as many as a model has:
+the first of them takes longer than the others. Codecs whose keys are cut by default are measured on a slice. Sums and
+copies have a time for each byte that they read. In the kernel of exact runs the rows are what programs need there.
 """
 
 from __future__ import annotations
@@ -94,10 +94,7 @@ def _option_names(kind: str) -> set[str]:
 def _codec(
     kind: str, options: Mapping[str, Any], size: int, repeats: int, keys: int = 1, device: torch.device = CPU
 ) -> Seconds:
-    """Return what each operation of a codec takes that costs anything, as both of its ends do it round by round.
-
-    With several keys each of them is cold when its turn comes, as tensors are that come from elsewhere.
-    """
+    """Return what each operation of a codec takes that costs anything, as both of its ends do it round by round."""
     accelerator = accelerator_of(device)
     made = [make_codec(kind, dict(options), 2, 2) for _ in range(2)]
     child, server = (OnDevice(each, accelerator) if accelerator else each for each in made)
@@ -144,10 +141,13 @@ def _timed(
     method = getattr(codec, operation)
     # of a GPU the wall-clock time until all is done counts, of a core its own time
     clock = time.perf_counter if isinstance(codec, OnDevice) else processor_clock()
-    _other_work()
-    begin_s = clock()
-    results = [(key, method(key, content, size) if decodes else method(key, content)) for key, content in contents]
-    spent_s = (clock() - begin_s) / len(contents)
+    results: list[tuple[int, Any]] = []
+    spent_s = 0.0
+    for key, content in contents:
+        _other_work()
+        begin_s = clock()
+        results.append((key, method(key, content, size) if decodes else method(key, content)))
+        spent_s += (clock() - begin_s) / len(contents)
     cost = codec.cost(operation, size)
     if cost is not None:
         payload = sum(part.nbytes for part in (contents if decodes else results)[0][1])
