@@ -30,7 +30,7 @@ from testbed.codec.selectors.sources import (
 from testbed.codec.selectors.sources import positions_of_largest as largest_of
 
 SMALL = 1 << 17  # up to here a partition of everything is faster
-COMPILED_FROM = 1 << 22  # elements: of smaller tensors a hundred sweeps take less than to import numba
+COMPILED_FROM = 1 << 20  # elements: of smaller tensors some hundred sweeps take less than to import numba
 _Compiled = Feedback | Momentum | Difference
 SAFETY = 4.0  # standard deviations; 0 of 2000 trials fell below the bound at 4, 1.9 % at 2
 
