@@ -125,19 +125,9 @@ def clone(tensor: Tensor) -> Tensor:
     return empty_like(tensor).copy_(tensor)
 
 
-def added(one: Tensor, other: Tensor) -> Tensor:
-    """Return the sum of two tensors of one type and size."""
-    return torch.add(one, other, out=empty_like(one))
-
-
-def subtracted(one: Tensor, other: Tensor) -> Tensor:
-    """Return ``one`` less ``other``, of one type and size."""
-    return torch.sub(one, other, out=empty_like(one))
-
-
-def scaled(tensor: Tensor, factor: float) -> Tensor:
-    """Return a tensor's numbers times ``factor``."""
-    return torch.mul(tensor, factor, out=empty_like(tensor))
+def computed(operation: Callable[..., Tensor], one: Tensor, other: Tensor | float) -> Tensor:
+    """Return what an operation of torch makes of a tensor and another of its type and size, or a number."""
+    return operation(one, other, out=empty_like(one))
 
 
 def joined(tensors: Sequence[Tensor]) -> Tensor:

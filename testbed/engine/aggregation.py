@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+import torch
 from torch import Tensor
 
 from testbed import buffers
@@ -36,7 +37,7 @@ def sum_in_order(tensors: Sequence[Tensor]) -> Tensor:
     """
     if len(tensors) == 1 or tensors[0].is_meta:  # tensors without numbers need no sum
         return tensors[0]
-    total = buffers.added(tensors[0], tensors[1])
+    total = buffers.computed(torch.add, tensors[0], tensors[1])
     for tensor in tensors[2:]:
         total += tensor
     return total

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from testbed import buffers
@@ -118,7 +119,7 @@ class LocalOptimizerWork(OneGradient):
 
     async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
         def step() -> None:
-            self._optimizer.step([total / self._workers for total in values.values()])
+            self._optimizer.step([buffers.computed(torch.div, total, self._workers) for total in values.values()])
             self._learner.load(self._optimizer.values())
 
         await world.compute(optimizer_work(self._optimizer.keys, round_), step)
@@ -163,8 +164,10 @@ class LocalSteps(LocalWork):
     def _contributions(self, before: list[Tensor]) -> list[Tensor]:
         after = self._optimizer.values()
         if self._contribution is Contribution.MODEL:
-            return [buffers.scaled(value, self._weight) for value in after]
-        return [buffers.subtracted(old, new).mul_(self._weight) for old, new in zip(before, after, strict=True)]
+            return [buffers.computed(torch.mul, value, self._weight) for value in after]
+        return [
+            buffers.computed(torch.sub, old, new).mul_(self._weight) for old, new in zip(before, after, strict=True)
+        ]
 
     async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
         await self.begin(world, list(values.values()))

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from testbed import buffers
@@ -308,7 +309,7 @@ class Server:
             missing = sorted(self._membership.weights.keys() - set(effect.members))
             self._world.record("partial", round=effect.round, targets=", ".join(missing), factor=factor)
         work = Work("copy", size_bytes=tensor.nbytes)
-        return await self._world.compute(work, lambda: buffers.scaled(tensor, factor))
+        return await self._world.compute(work, lambda: buffers.computed(torch.mul, tensor, factor))
 
     def _on_new_value(self, effect: Aggregate, value: Value) -> list[str]:
         """Store the new value. Return the members that have joined and are to be sent it."""

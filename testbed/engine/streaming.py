@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from testbed import buffers
@@ -48,7 +49,7 @@ class StreamedSteps(LocalSteps):
 
         def contributions() -> dict[int, Tensor]:
             now = self._optimizer.values()
-            return {key: buffers.subtracted(self._outer[key], now[key]).mul_(self._weight) for key in keys}
+            return {key: buffers.computed(torch.sub, self._outer[key], now[key]).mul_(self._weight) for key in keys}
 
         return joined_result(await world.compute(copying([self._outer[key] for key in keys]), contributions), results)
 

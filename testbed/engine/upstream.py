@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
+import torch
 from msgspec.structs import replace
 from torch import Tensor
 
@@ -128,7 +129,7 @@ class ParentServers(Upstream):
         tensor = total.tensor
         if self._weight != 1.0:
             work = Work("copy", total.round, size_bytes=tensor.nbytes)
-            tensor = await self._world.compute(work, lambda: buffers.scaled(total.tensor, self._weight))
+            tensor = await self._world.compute(work, lambda: buffers.computed(torch.mul, total.tensor, self._weight))
         await self._store.push(total.key, round_, tensor, total.notes, total.priority, total.wanted)
         return await self._store.value(total.key, round_)
 

@@ -104,7 +104,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a rank adds to the tensor that it was given": Mutation(
         "testbed.engine.collectives.buffers:Flat.write",
-        edit("buffers.added(mine, theirs)", "mine.add_(theirs)"),
+        edit("buffers.computed(torch.add, mine, theirs)", "mine.add_(theirs)"),
         ("tests/engine/collectives/test_collectives.py::test_what_is_given_stays_and_what_is_returned_is_the_callers",),
     ),
     "what servers say stays with the first worker of a data centre": Mutation(

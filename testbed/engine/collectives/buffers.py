@@ -82,7 +82,9 @@ class Flat:
         if transfer.reduce:
             mine = None if self._empty else await self._range(transfer.start, transfer.stop)
             work = Work("sum", self._round, 2 * elements * self._element_bytes)
-            theirs = await self._world.compute(work, lambda: theirs if mine is None else buffers.added(mine, theirs))
+            theirs = await self._world.compute(
+                work, lambda: theirs if mine is None else buffers.computed(torch.add, mine, theirs)
+            )
         if not self._empty:
             self._put(transfer, theirs)
 
