@@ -41,7 +41,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "the compiled sweep's last elements are left out": Mutation(
         "testbed.codec.selectors.sweep:_compiled_sweep",
-        edit("found[:count], last", "found[:count], last[:0]"),
+        edit("return found[: count + last.size]", "return found[:count]"),
         SELECTORS,
     ),
     "zeros are partitioned": Mutation(

@@ -14,7 +14,9 @@ import math
 from functools import lru_cache
 
 import numpy as np
+import torch
 
+from testbed import buffers
 from testbed.codec.blocks import BLOCK, blocks
 from testbed.codec.selectors.bisection import largest_by_bisection
 from testbed.codec.selectors.sources import (
@@ -96,7 +98,10 @@ def _compiled_sweep(source: _Compiled, bound: int, most: int) -> Indices | None:
     from testbed.codec.selectors.compiled import ROW, SWEEPS
 
     rows = source.size // ROW * ROW
-    found = np.empty(most + ROW, np.int64)
+    found: Indices = buffers.empty((most + ROW,), torch.int64).numpy()
     count = SWEEPS[type(source)](*source.operands(slice(rows)), np.int32(bound), found)
     last = np.flatnonzero(magnitude_bits(source.update(slice(rows, source.size))) >= bound) + rows
-    return None if count + last.size > most else np.concatenate([found[:count], last])
+    if count + last.size > most:
+        return None
+    found[count : count + last.size] = last
+    return found[: count + last.size]
