@@ -172,7 +172,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "gradients are not divided among local optimizers": Mutation(
         "testbed.engine.local_work:LocalOptimizerWork.take",
-        edit("total / self._workers", "total"),
+        edit("total, self._workers", "total, 1"),
         GOLDEN,
     ),
     "scripts exchange in every step": Mutation(
