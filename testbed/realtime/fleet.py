@@ -67,6 +67,7 @@ class Fleet:
         self.exits: list[NodeExit] = []
         self.wait_graph = ""
         self._abort: TestbedError | None = None  # why all were ended, if not because of a node's own failure
+        self._stopped: Interrupted | None = None  # that somebody has asked for it
         self._ending = False  # all have been sent SIGTERM
         self._returning: set[str] = set()  # those that are to start again as soon as their killed process has ended
         self._silent: dict[str, str] = {}  # scripts' nodes that others have lost, and how
@@ -108,9 +109,10 @@ class Fleet:
 
         May be called from a signal handler or another thread. ``run`` calls it at SIGINT and SIGTERM.
         """
-        if self._ending or isinstance(self._abort, Interrupted):  # the second may come before nodes got the first
+        if self._ending or self._stopped:  # the second may come before nodes got the first
             self._kill_at_s = 0.0
-        self._end_with(Interrupted(f"the run was ended: {reason}"))
+        self._stopped = self._stopped or Interrupted(f"the run was ended: {reason}")
+        self._end_with(self._stopped)
         os.eventfd_write(self._wake, 1)
 
     def _outcome(self) -> list[NodeExit]:
@@ -121,6 +123,8 @@ class Fleet:
             return self.exits
         if self._hung:
             error = NodeLost(": ".join(next(iter(self._hung.items()))))
+        if isinstance(error, NodeLost) and self._stopped and self._plan.recovery.on_failure == "restart":
+            raise self._stopped from error  # it came while nodes ended: they are not to start again
         if isinstance(error, WaitTimeout) and self.wait_graph:
             error.add_note(self.wait_graph)
         raise error

@@ -200,6 +200,25 @@ def test_ctrl_c_ends_all(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_ctrl_c_counts_while_the_nodes_of_a_failed_attempt_end(tmp_path: Path) -> None:
+    """Else the run would be restarted, and only a second one would end it."""
+
+    class StoppedLate(Fleet):
+        def _turn(self) -> None:
+            super()._turn()
+            if self._ending:
+                self.stop("Ctrl-C")
+
+    async def dies(world: RealWorld) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    programs = {REMOTE: dies, WORKER: wait_long}
+    plan = tiny_plan(programs)
+    plan = dataclasses.replace(plan, recovery=dataclasses.replace(plan.recovery, on_failure="restart", max_restarts=3))
+    with pytest.raises(Interrupted, match="Ctrl-C"):
+        StoppedLate(plan, Processes(tmp_path).launch(programs)).run()
+
+
 def test_a_second_ctrl_c_does_not_wait_for_nodes_that_ignore_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
