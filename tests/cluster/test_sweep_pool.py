@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -412,21 +413,18 @@ def _kill_child(pid: int) -> int:
 
 
 def _child_of(pid: int) -> int:
-    """Return the process of the point, which is forked after the one that removes the directory.
+    """Return the process of the point: the child that owns a run.
 
-    Others are the commands by which the process finds out which code it has.
+    Others remove directories, or are the commands by which the process finds out which code it has.
     """
     children = Path(f"/proc/{pid}/task/{pid}/children")
-    while len(found := [child for child in children.read_text().split() if _command(child) == _command(pid)]) < 2:
+    while True:
+        found = {int(child) for child in children.read_text().split()}
+        for status in Path(tempfile.gettempdir()).glob("testbed-sweep-*/*/status.json"):
+            owner = json.loads(status.read_text())["owner"]
+            if owner and owner["pid"] in found:
+                return int(owner["pid"])
         time.sleep(0.001)
-    return int(found[1])
-
-
-def _command(pid: int | str) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except FileNotFoundError:  # it has ended
-        return ""
 
 
 def test_what_a_killed_process_has_left_is_removed_even_if_no_other_point_comes(
