@@ -24,6 +24,15 @@ MUTATIONS: dict[str, Mutation] = {
     "measured copies take no time": Mutation(
         "testbed.realtime.world:RealWorld._compute", edit("not self._cores.copies_cost", "True"), CORES
     ),
+    "nodes of an exact run keep their processor": Mutation(
+        "testbed.realtime.cores:_YieldingSelector.select", edit("os.sched_yield()", "pass"), CORES
+    ),
+    "a flood lets a fast link wait": Mutation(
+        "emulation.flood:Flood.due", edit("+ 2 * WAIT_S", ""), ("tests/emulation/test_pure.py",)
+    ),
+    "virtual time has a machine's ceiling": Mutation(
+        "emulation.monitor:Monitor.links", edit("if self._has_ceiling:", "if True:"), ("tests/emulation/test_pure.py",)
+    ),
     "tensors need huge pages": Mutation(
         "testbed.buffers:_new_block", edit("suppress(OSError)", "suppress(KeyError)"), ("tests/units/test_buffers.py",)
     ),

@@ -184,6 +184,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("self._returning.add(name)", "pass"),
         ("tests/realtime/test_fleet.py",),
     ),
+    "a request to stop is forgotten while nodes end": Mutation(
+        "testbed.realtime.fleet:Fleet._outcome",
+        edit('self._plan.recovery.on_failure == "restart"', "False"),
+        ("tests/realtime/test_fleet.py",),
+    ),
     "a request to stop is an exception in the fleet": Mutation(
         "testbed.execution.host:_on_launcher", edit("callable(handler)", "False"), ("tests/execution/test_host.py",)
     ),

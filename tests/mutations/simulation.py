@@ -92,6 +92,9 @@ MUTATIONS: dict[str, Mutation] = {
     "best effort is not paced": Mutation(
         "testbed.simulation.best_effort:BestEffort._pump", edit("self._clock.now < self._free_s", "False"), BEST
     ),
+    "frames on a LAN without a delay arrive within the call that sends them": Mutation(
+        "testbed.simulation.packets.link:PacketPath.send", edit(" or not self._links", ""), LAN
+    ),
     "a port passes all at once": Mutation(
         "testbed.simulation.packets.link:PacketPort.leaves_s", edit("max(now_s, self._empty_s)", "now_s"), LAN
     ),
