@@ -69,7 +69,7 @@ class SampleAndSweep:
         expected = k / source.size * sample.size
         rank = min(sample.size, int(expected + SAFETY * math.sqrt(expected) + SAFETY))
         bound = int(np.partition(sample, sample.size - rank)[sample.size - rank])
-        return max(bound, SMALLEST_BITS), 4 * rank * (source.size // sample.size + 1)
+        return max(bound, SMALLEST_BITS), min(source.size, 4 * rank * (source.size // sample.size + 1))
 
 
 def _sweep(source: ValueSource, bound: int, most: int) -> Indices | None:
