@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PARTS = ("compute", "codec", "lan", "wan", "waiting")
+
+# Of longer runs, ``per_node`` takes rounds by chance: the mean of so many is exact enough, and takes two seconds.
+MOST_ROWS, LEAST_ROUNDS = 10_000, 50
 
 _NEVER = union([])
 Frames = Mapping[str, "pd.DataFrame"]
@@ -64,31 +67,49 @@ class _Index:
     pushers: dict[str, str]  # by data centre: the worker that pushes for all, where workers sum among themselves
 
 
-def per_round(frames: Frames) -> pd.DataFrame:
-    """Return a row per worker and round: ``node, data_center, round, t0_s, t_s``, and ``<part>_s`` for each part."""
+def per_round(frames: Frames, chosen: Collection[int] | None = None) -> pd.DataFrame:
+    """Return a row per worker and round: ``node, data_center, round, t0_s, t_s``, and ``<part>_s`` for each part.
+
+    chosen  only these rounds
+    """
     import pandas as pd
 
-    index = _index(frames)
+    rounds, transfers = frames["rounds"], frames["transfers"]
+    tensors = transfers[transfers["message"].isin(("push", "value")) & (transfers["round"] >= 0)]
+    if chosen is not None:
+        rounds, tensors = (each[each["round"].isin(chosen)] for each in (rounds, tensors))
+    index = _index(frames, tensors)
     names = ["node", "round", "t0_s", "t_s"]
-    rounds = frames["rounds"].sort_values(["node", "round"], ignore_index=True)[names]
+    rounds = rounds.sort_values(["node", "round"], ignore_index=True)[names]
     parts = [_split(index, *row) for row in zip(*(rounds[name].tolist() for name in names), strict=True)]
     rounds.insert(1, "data_center", rounds["node"].map(data_center_of))
     return rounds.join(pd.DataFrame(parts, columns=[f"{part}_s" for part in PARTS], dtype=float))
 
 
 def per_node(frames: Frames) -> pd.DataFrame:
-    """Return one row per worker and server: ``node, data_center, role, rounds`` and the mean ``<part>_s`` per round."""
+    """Return one row per worker and server: ``node, data_center, role, rounds`` and the mean ``<part>_s`` per round.
+
+    Of a long run, the mean is that of rounds chosen by chance (``MOST_ROWS``).
+    """
     import pandas as pd
 
     columns = [f"{part}_s" for part in PARTS]
-    rounds = per_round(frames)
-    workers = rounds.groupby("node")[columns].mean()
-    workers["rounds"] = rounds.groupby("node").size()
+    workers = per_round(frames, _some(frames["rounds"])).groupby("node")[columns].mean()
+    workers["rounds"] = frames["rounds"].groupby("node").size()
     workers["role"] = "worker"
     nodes = pd.concat([workers, _servers(frames)]) if len(workers) else workers
     nodes = nodes.rename_axis("node").reset_index()
     nodes.insert(1, "data_center", nodes["node"].map(data_center_of))
     return nodes[["node", "data_center", "role", "rounds", *columns]]
+
+
+def _some(rounds: pd.DataFrame) -> list[int] | None:
+    """Return which rounds a mean is to be of; ``None``: of all."""
+    numbers = rounds["round"].unique()
+    most = max(LEAST_ROUNDS, len(numbers) * MOST_ROWS // max(1, len(rounds)))
+    if len(numbers) <= most:
+        return None
+    return sorted(np.random.default_rng(0).choice(numbers, most, replace=False).tolist())
 
 
 def in_plan_order(split: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
@@ -179,9 +200,7 @@ def _overlap(pieces: list[tuple[float, float]], begin: float, end: float) -> flo
     return sum(max(0.0, min(b, end) - max(a, begin)) for a, b in pieces)
 
 
-def _index(frames: Frames) -> _Index:
-    transfers = frames["transfers"]
-    tensors = transfers[transfers["message"].isin(("push", "value")) & (transfers["round"] >= 0)]
+def _index(frames: Frames, tensors: pd.DataFrame) -> _Index:
     pushes: dict[tuple[str, int, int], Hop] = {}
     values = defaultdict(list)
     for round_, hop in hops(tensors):
@@ -192,7 +211,7 @@ def _index(frames: Frames) -> _Index:
     computing, coding = _computing_and_coding(frames["computes"])
     computes = frames["computes"]
     serving = _computing(computes[~computes["work"].isin((*WORKERS_WORK, *CODING))])
-    peers = index_peers(transfers, computes)
+    peers = index_peers(frames["transfers"], computes)
     pushers = _pushers(frames, {node for node, _, _ in pushes}) if peers else {}
     return _Index(pushes, dict(values), computing, serving, coding, peers, pushers)
 

@@ -116,6 +116,29 @@ def test_one_tier_needs_no_local_server(tmp_path: Path) -> None:
     assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == [1, 0, 0, 5, 1]
 
 
+def test_of_a_long_run_the_mean_is_that_of_rounds_chosen_by_chance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every tenth round computes for 5 s instead of 1 s: rounds at even distances would take all of these or none."""
+    lines: list[Line] = []
+    for number in range(600):
+        took_s = 5 if number % 10 == 0 else 1
+        lines.append(("a/worker0", "compute", 10 * number, 10 * number + took_s, {"work": "step", "round": number}))
+        lines.append(("a/worker0", "round", 10 * number, 10 * number + 6, {"round": number}))
+    write(tmp_path / "events", *lines)
+    frames = tables.read(tmp_path)
+    whole = breakdown.per_node(frames)
+    assert whole["compute_s"].item() == pytest.approx(1.4) and whole["rounds"].item() == 600
+    monkeypatch.setattr(breakdown, "MOST_ROWS", 200)
+    taken = list[int]()
+    monkeypatch.setattr(
+        breakdown, "_split", lambda index, node, number, *span: (taken.append(number), 1.4, 0, 0, 0, 0)[1:]
+    )
+    some = breakdown.per_node(frames)
+    assert len(set(taken)) == 200 and some["rounds"].item() == 600
+    assert 8 <= sum(number % 10 == 0 for number in taken) <= 32
+
+
 def test_nodes_come_in_the_order_of_the_plan() -> None:
     split = pd.DataFrame({"node": ["b/worker0", "a/worker0", "a/server0"], "data_center": ["b", "a", "a"],
                           "role": ["worker", "worker", "server"]})  # fmt: skip
