@@ -113,7 +113,7 @@ MUTATIONS: dict[str, Mutation] = {
     "a model for its predecessor is no message that a worker expects": Mutation(
         "testbed.engine.inbox:Inbox.drop",
         edit("self._handlers[kind] = _drop", "pass"),
-        (f"{FAULTS}_search.py::test_nor_where_one_once_was",),
+        ("tests/engine/test_inbox.py",),
     ),
     "who registers takes the answer to its predecessor": Mutation(
         "testbed.engine.membership:Membership._on_ready",
