@@ -27,7 +27,7 @@ _FLOATS, _INTEGERS = ir.VectorType(ir.FloatType(), ROW), ir.VectorType(_INTEGER,
 
 
 class _Row:
-    """What LLVM does with rows of the arrays among an intrinsic's arguments, which are told by their numbers."""
+    """LLVM instructions on one row of each array. Methods take the position of an argument of the intrinsic."""
 
     def __init__(self, target: Any, builder: Any, signature: Any, arguments: Any) -> None:
         self._target, self._types, self._arguments, self.builder = target, signature.args, arguments, builder
