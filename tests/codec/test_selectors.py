@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,6 +85,15 @@ def test_the_compiled_sweep_does_what_steps_of_numpy_do(
         assert np.array_equal(SampleAndSweep()(source(numbers, loop), k), expected), k
         for mine, theirs in zip(loop, steps, strict=True):
             assert np.array_equal(mine.view(np.int32), theirs.view(np.int32))
+
+
+@pytest.mark.parametrize("gradient", [np.zeros(128, np.float64), np.zeros(256, np.float32)[::2]])
+def test_the_compiled_sweep_refuses_what_it_would_misread(gradient: Any) -> None:
+    pytest.importorskip("numba")
+    from testbed.codec.selectors.compiled import SWEEPS
+
+    with pytest.raises(Exception, match="a row is read as float32 one after the other"):
+        SWEEPS[Feedback](np.zeros(128, np.float32), gradient, np.int32(1), np.empty(192, np.int64))
 
 
 @pytest.mark.parametrize("name", inputs.FINITE)

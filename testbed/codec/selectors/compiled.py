@@ -34,6 +34,10 @@ class _Row:
 
     def pointer(self, array: int, start: int) -> Any:
         """Return where the array's row begins."""
+        kind = self._types[array]
+        assert kind.dtype == types.float32 and kind.layout == "C", (
+            f"{kind}: a row is read as float32 one after the other"
+        )
         data = self._target.make_array(self._types[array])(self._target, self.builder, self._arguments[array]).data
         return self.builder.bitcast(self.builder.gep(data, [self._arguments[start]]), _FLOATS.as_pointer())
 
@@ -111,6 +115,9 @@ def _collect(bits: Any, start: int, found: Indices, count: int) -> int:
             count += 1
             bits &= bits - np.uint64(1)
     return count
+
+
+# Three loops of one form: numba keeps no compiled function on the disk that is given its intrinsic.
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
