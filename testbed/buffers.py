@@ -127,11 +127,14 @@ def clone(tensor: Tensor) -> Tensor:
 
 def computed(operation: Callable[..., Tensor], one: Tensor, other: Tensor | float) -> Tensor:
     """Return what an operation of torch makes of a tensor and another of its type and size, or a number."""
-    return operation(one, other, out=empty_like(one))
+    # a size only is not computed with: torch's operations on such tensors import its compiler and sympy, 1.3 s
+    return empty_like(one) if one.is_meta else operation(one, other, out=empty_like(one))
 
 
 def joined(tensors: Sequence[Tensor]) -> Tensor:
     """Return flat tensors of one type one after the other, in memory of their own."""
+    if tensors[0].is_meta:
+        return torch.empty(sum(tensor.numel() for tensor in tensors), dtype=tensors[0].dtype, device="meta")
     if tensors[0].device.type != "cpu":
         return torch.cat(list(tensors))
     total = empty((sum(tensor.numel() for tensor in tensors),), tensors[0].dtype)

@@ -152,6 +152,9 @@ MUTATIONS: dict[str, Mutation] = {
         edit("torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)", "torch.empty_like(tensor)"),
         ("tests/units/test_buffers.py",),
     ),
+    "sizes without memory are computed with": Mutation(
+        "testbed.buffers:computed", edit("if one.is_meta", "if False"), ("tests/units/test_buffers.py",)
+    ),
     "a new process of a node writes on in the part of the one before": Mutation(
         "testbed.results.events:_EventFile._new_part", edit("exist_ok=False", "exist_ok=True"), EVENTS
     ),

@@ -27,6 +27,11 @@ def _fixed_k(before: Any) -> Any:
 
 
 MUTATIONS: dict[str, Mutation] = {
+    "stretches of a ring are moved in one direction only": Mutation(
+        "testbed.policy.collective.ring_order:_changes",
+        edit("stretch[-1:] + stretch[:-1]", "stretch"),
+        ("tests/policy/collective/test_ring_order.py",),
+    ),
     "sparse all-reduce knows one selector": Mutation(
         "testbed.engine.collectives.sums:_memories",
         edit('if selector == "exact":', "if True:"),

@@ -114,7 +114,15 @@ def test_sums_copies_and_joined_tensors_have_torchs_bits() -> None:
 
 
 def test_a_tensor_without_memory_is_copied_without_importing_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``torch.empty_like`` would import sympy."""
-    monkeypatch.delattr(torch, "empty_like")
-    copy = buffers.clone(torch.empty(5, dtype=torch.float16, device="meta"))
-    assert (copy.shape, copy.dtype, copy.is_meta) == ((5,), torch.float16, True)
+    """``torch.empty_like``, ``cat`` and ``add`` would import sympy, the latter torch's compiler, too."""
+    for name in ("empty_like", "cat"):
+        monkeypatch.delattr(torch, name)
+
+    def add(*_: object, **__: object) -> None:
+        pytest.fail("a size was computed with")
+
+    size = torch.empty(5, dtype=torch.float16, device="meta")
+    for made, elements in (
+        (buffers.clone(size), 5), (buffers.joined([size, size[:3]]), 8), (buffers.computed(add, size, size), 5)
+    ):  # fmt: skip
+        assert (made.shape, made.dtype, made.is_meta) == ((elements,), torch.float16, True)

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from testbed import buffers
 from testbed.engine import coding, sync_setup
 from testbed.engine.aggregation_weights import rescaling
 from testbed.engine.agreement import FIRST_VALUES, NOTHING
@@ -459,7 +460,7 @@ async def first_values(
     workers.round = -1  # before training
     values = learner.values()
     on_host = values[0].is_cpu or values[0].is_meta
-    flats = [await coding.exact(world, torch.cat([values[key] for key in bucket])) for bucket in buckets]
+    flats = [await coding.exact(world, buffers.joined([values[key] for key in bucket])) for bucket in buckets]
     calls = [workers.broadcast(flat) for flat in flats]
     tasks = [world.spawn(unless_changed(call), "first values") for call in calls]
     for bucket, task in zip(buckets, tasks, strict=True):
@@ -474,7 +475,7 @@ async def first_values(
 
 
 def _joined(tensors: Sequence[Tensor], weight: float) -> Tensor:
-    flat = torch.cat(list(tensors))
+    flat = buffers.joined(tensors)
     return flat if weight == 1.0 else flat.mul_(weight)
 
 

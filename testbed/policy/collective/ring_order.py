@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
+import numpy as np
+
 EXACT = 11
 SEARCHED = 64  # above this the improvement would take minutes; nearest neighbour alone
 
@@ -103,17 +105,26 @@ def _nearest(times_s: Matrix, start: int) -> list[int]:
 
 
 def _improved(times_s: Matrix, order: list[int]) -> list[int]:
-    cost, size = ring_cost(times_s, order), len(order)
+    """Take the best of all reversed and moved stretches, the first of equal ones, until none is better."""
+    times, changes = np.asarray(times_s, float), _changes(len(order))
+    best, cost = np.asarray(order), ring_cost(times_s, order)
     while True:
-        found = None
-        for i in range(1, size - 1):
-            for j in range(i + 1, size):
-                reversed_ = order[:i] + order[i : j + 1][::-1] + order[j + 1 :]
-                moved = order[:i] + order[i + 1 : j + 1] + [order[i]] + order[j + 1 :]
-                back = [*order[:i], order[j], *order[i:j], *order[j + 1 :]]
-                for candidate in (reversed_, moved, back):
-                    if (candidate_cost := ring_cost(times_s, candidate)) < cost:
-                        cost, found = candidate_cost, candidate
-        if found is None:
-            return order
-        order = found
+        candidates = best[changes]
+        links = times[candidates, np.roll(candidates, -1, axis=1)]
+        largest = links.max(axis=1)
+        sums = np.cumsum(links, axis=1)[:, -1]  # from left to right, as in ``ring_cost``: numpy's ``sum`` adds pairs
+        first = np.lexsort((sums, largest))[0]
+        if (candidate_cost := (float(largest[first]), float(sums[first]))) >= cost:
+            return [int(rank) for rank in best]
+        best, cost = candidates[first], candidate_cost
+
+
+def _changes(size: int) -> np.ndarray:
+    """Return the places of each changed order in the unchanged one: a stretch reversed, or moved by one either way."""
+    places, changes = list(range(size)), []
+    for i in range(1, size - 1):
+        for j in range(i + 1, size):
+            before, stretch, after = places[:i], places[i : j + 1], places[j + 1 :]
+            for changed in (stretch[::-1], stretch[1:] + stretch[:1], stretch[-1:] + stretch[:-1]):
+                changes.append(before + changed + after)
+    return np.array(changes)

@@ -52,3 +52,13 @@ def test_the_heuristic_is_not_worse_than_chance() -> None:
     numbers = random.Random(1)
     chance = min(ring_cost(times, numbers.sample(range(16), 16)) for _ in range(2000))
     assert ring_cost(times, best_ring(times)) <= chance
+
+
+def test_a_ring_is_left_that_no_reversed_or_moved_stretch_shortens() -> None:
+    times, size = uneven(EXACT + 3, 5), EXACT + 3
+    order = list(best_ring(times))
+    for first in range(1, size - 1):
+        for last in range(first + 1, size):
+            before, stretch, after = order[:first], order[first : last + 1], order[last + 1 :]
+            for changed in (stretch[::-1], stretch[1:] + stretch[:1], stretch[-1:] + stretch[:-1]):
+                assert ring_cost(times, order) <= ring_cost(times, before + changed + after)
