@@ -29,14 +29,14 @@ from testbed.codec.table import make_codec
 from testbed.costs import COPY, DECODE, DECODE_VALUE, ENCODE, ENCODE_VALUE, SUM, Row
 from testbed.devices.accelerator import CPU, accelerator_of
 from testbed.engine.aggregation import sum_in_order
-from testbed.policy.order.fifo import AUTO_BYTES
+from testbed.policy.order.fifo import MOST_BYTES
 from testbed.policy.shard.slices import ELEMENT_BYTES
 from testbed.realtime.cores import processor_clock
 from testbed.training.optimizers import KeyOptimizer
 from testbed.training.options import OPTIMIZERS
 
 SMALL, SMALL_KEYS = 2_000, 8
-SLICE, LARGE = AUTO_BYTES // ELEMENT_BYTES, 1 << 24
+SLICE, LARGE = MOST_BYTES // ELEMENT_BYTES, 1 << 24
 _RATIOS = (0.01, 0.1)
 _MEMBERS = 4
 _OTHER_ELEMENTS = 1 << 23  # of the work between two calls: more than caches hold

@@ -15,11 +15,15 @@ import socket
 import subprocess
 import sys
 import termios
+import threading
+import time
 import tty
 from pathlib import Path
 
 RUN_DIRECTORY = "/mnt/run-directory"
 PROGRESS = ".progress"  # there: what the command prints
+CLOCK = ".clock"  # there: a byte for each ``CLOCK_S`` of virtual time
+CLOCK_S = 0.05
 ROOT = "/mnt/root"
 _POWER_OFF = 0x4321FEDC  # LINUX_REBOOT_CMD_POWER_OFF
 
@@ -67,9 +71,18 @@ def _run(job: dict[str, object]) -> None:
     """Run the command. Its standard input is the console, on which the launcher asks it to stop."""
     tty.setraw(0, termios.TCSANOW)
     place = Path(RUN_DIRECTORY)
+    threading.Thread(target=_show_time, args=(place / CLOCK,), daemon=True).start()
     with (place / PROGRESS).open("ab") as progress, (place / "host.log").open("ab") as log:
         os.chdir(str(job["working_directory"]))
         subprocess.run(job["command"], env=job["environment"], stdout=progress, stderr=log, check=False)  # type: ignore[call-overload]
+
+
+def _show_time(clock: Path) -> None:
+    """Let the file grow as virtual time goes on: a second of it may take a minute of the processor."""
+    with clock.open("ab", buffering=0) as file:
+        while True:
+            time.sleep(CLOCK_S)
+            file.write(b".")
 
 
 if __name__ == "__main__":

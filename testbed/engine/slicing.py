@@ -15,10 +15,10 @@ from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.order.base import Order
 from testbed.policy.order.dgt import Dgt
-from testbed.policy.order.fifo import AUTO, AUTO_BYTES, WHOLE
+from testbed.policy.order.fifo import AUTO, WHOLE, auto_bytes
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
-from testbed.policy.shard.slices import Slice
+from testbed.policy.shard.slices import ELEMENT_BYTES, Slice
 from testbed.policy.sync import SYNC
 from testbed.training.options import OPTIMIZERS
 
@@ -37,8 +37,8 @@ def _order(plan: Plan, script_codec: str | None = None) -> tuple[type[Order], An
 def _chosen_order(plan: Plan, script_codec: str | None) -> tuple[type[Order], Any]:
     choice = plan.technique.order
     options = ORDERS.options(choice.kind, choice.options)
-    if getattr(options, "slice", WHOLE) == AUTO:
-        options = replace(options, slice=AUTO_BYTES if may_be_cut(plan, script_codec) else WHOLE)
+    if getattr(options, "slice", WHOLE) == AUTO and not may_be_cut(plan, script_codec):
+        options = replace(options, slice=WHOLE)
     return ORDERS[choice.kind], options
 
 
@@ -102,6 +102,8 @@ def _make_slicer(plan: Plan) -> Slicer:
 
     def slices(sizes: tuple[int, ...], servers: int, script_codec: str | None = None) -> tuple[Slice, ...]:
         kind, options = _order(plan, script_codec)
+        if getattr(options, "slice", WHOLE) == AUTO:
+            options = replace(options, slice=auto_bytes(sum(sizes) * ELEMENT_BYTES))
         found = kind(options).cut(shard.slices(sizes, servers))
         if whole_tensors and len(found) > len(sizes):
             raise ScenarioError(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from emulation.exact.command import JOB, Guest, exact_command, fixed_environment
-from emulation.exact.guest_init import PROGRESS, RUN_DIRECTORY
+from emulation.exact.guest_init import CLOCK, PROGRESS, RUN_DIRECTORY
 from testbed.environment import host_environment
 from testbed.errors import NoProgress
 from testbed.execution.host_process import HostProcess
@@ -126,7 +126,7 @@ def lines(host: subprocess.Popen[str], directory: Path) -> Iterator[str]:
     ``NoProgress`` when virtual time stands still (``Watchdog``).
     """
     here = json.dumps(str(directory))[1:-1]  # messages name the run directory as the guest sees it
-    rest, watchdog = "", Watchdog(host.pid)
+    rest, ticks, watchdog = "", 0, Watchdog(host.pid)
     with progress_of(directory).open(encoding="utf-8") as file:
         while True:
             ended = os.waitid(os.P_PID, host.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
@@ -134,7 +134,8 @@ def lines(host: subprocess.Popen[str], directory: Path) -> Iterator[str]:
             yield from (line.replace(RUN_DIRECTORY, here) for line in whole)
             if ended and not whole:
                 return
-            watchdog.check(progress=bool(whole))
+            ticks, before = _ticks(directory), ticks
+            watchdog.check(progress=ticks != before)
             time.sleep(_POLL_S)
 
 
@@ -152,7 +153,7 @@ class Watchdog:
         self._progress_s: float | None = None  # of processor time, at the first look after the last progress
 
     def check(self, progress: bool) -> None:
-        """Look, every ``_CHECK_S``; ``progress``: whether the guest has told of any since the last call."""
+        """Look, every ``_CHECK_S``; ``progress``: whether virtual time has gone on since the last call."""
         if progress:
             self._progress_s = None
         now_s = time.monotonic()
@@ -167,6 +168,14 @@ class Watchdog:
             self._progress_s = self._used_s
         elif self._used_s - self._progress_s > SPIN_LIMIT_S:
             raise NoProgress(_STUCK)
+
+
+def _ticks(directory: Path) -> int:
+    """Return how often the guest has told that its virtual time goes on."""
+    try:
+        return clock_of(directory).stat().st_size
+    except FileNotFoundError:
+        return 0  # it starts
 
 
 def processor_s(session: int) -> float:
@@ -187,13 +196,18 @@ def close(directory: Path, status: str) -> None:
     if status == "failed" and kernel_log(directory).exists():
         with (directory / "host.log").open("ab") as log:
             log.write(kernel_log(directory).read_bytes())
-    for path in (progress_of(directory), kernel_log(directory), directory / JOB):
+    for path in (progress_of(directory), clock_of(directory), kernel_log(directory), directory / JOB):
         path.unlink(missing_ok=True)
 
 
 def progress_of(directory: Path) -> Path:
     """Return the file with the host process's lines of progress."""
     return directory / PROGRESS
+
+
+def clock_of(directory: Path) -> Path:
+    """Return the file that grows with the guest's virtual time."""
+    return directory / CLOCK
 
 
 def kernel_log(directory: Path) -> Path:

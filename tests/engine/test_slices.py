@@ -12,7 +12,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.scenario.load import load
-from tests.engine.runs import THREE_SITES
+from tests.engine.runs import MODELLED, THREE_SITES
 from tests.engine.runs import run as simulated
 from tests.faults.runs import run
 
@@ -63,15 +63,30 @@ def test_large_keys_are_cut_where_that_leaves_results_as_they_are(overrides: tup
     sizes = (100, 3_000_000)
     slices = slicer_of(plan_of(*overrides))(sizes, 1, None)
     assert [(piece.key, piece.start, piece.stop) for piece in slices] == (
-        [(0, 0, 100), (1, 0, 1 << 20), (1, 1 << 20, 2 << 20), (1, 2 << 20, 3_000_000)]
+        [(0, 0, 100), *((1, at, min(at + 93_753, 3_000_000)) for at in range(0, 3_000_000, 93_753))]
         if cut
         else [(0, 0, 100), (1, 0, 3_000_000)]
     )
 
 
+@pytest.mark.parametrize(("elements", "slices"), [(60_000, 1), (70_000, 2), (2_000_000, 31), (8_000_000, 32), (10**8, 96)])
+def test_slices_are_a_32nd_of_the_model_between_bounds(elements: int, slices: int) -> None:
+    assert len(slicer_of(plan_of())((elements,), 1, None)) == slices
+
+
+def test_push_and_pull_overlap_on_a_full_duplex_link(tmp_path: Path) -> None:
+    """A round takes as long as one direction of the WAN, its local step, and 10 %."""
+    settings = (*MODELLED[:-1], "training.rounds=2", "training.evaluate_every=2")  # but whole keys
+    ended = simulated(tmp_path, *settings, "training.model={kind: declared, name: resnet18, buckets: 1}").of_kind("round")
+    first, last = (max(event["t"] for event in ended if event["round"] == round_) for round_ in (0, 1))
+    model_bytes, step_s = 4 * 11_689_512, 1.0
+    send_s = 8 * model_bytes / 20e6
+    assert step_s + send_s < last - first < step_s + 1.1 * send_s
+
+
 def test_a_codec_that_a_script_chooses_decides_as_well() -> None:
     slices = slicer_of(plan_of())
-    assert len(slices((3_000_000,), 1, "twobit")) == 3
+    assert len(slices((3_000_000,), 1, "twobit")) == 32
     assert len(slices((3_000_000,), 1, "bisparse")) == 1
 
 
@@ -79,7 +94,7 @@ def test_a_codec_that_a_script_chooses_decides_as_well() -> None:
 def test_slices_end_with_the_bits_of_whole_keys_and_earlier(
     codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slicing, "AUTO_BYTES", 40_000)
+    monkeypatch.setattr(slicing, "auto_bytes", lambda model_bytes: 40_000)
     settings = (f"codec={codec}", "training.rounds=3", "topology.lan.rate=20 Mbit/s")
     whole = simulated(tmp_path / "whole", *settings, "order={kind: fifo, slice: whole}")
     cut = simulated(tmp_path / "cut", *settings)

@@ -57,6 +57,25 @@ def test_a_guest_that_computes_without_end_is_noticed(tmp_path: Path, monkeypatc
     assert NoProgress.exit_code == 5
 
 
+_COMPUTES_IN_VIRTUAL_TIME = """
+import sys, time
+end = time.monotonic() + 1
+with open(sys.argv[1] + "/.clock", "ab", buffering=0) as clock:
+    while time.monotonic() < end:
+        clock.write(b".")
+"""
+
+
+def test_a_guest_that_computes_long_is_left_alone_while_its_time_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round of a large model brings no event for minutes of the processor, when computing takes virtual time."""
+    monkeypatch.setattr(exact, "SPIN_LIMIT_S", 0.2)
+    monkeypatch.setattr(exact, "_CHECK_S", 0.1)
+    with started(_COMPUTES_IN_VIRTUAL_TIME, tmp_path) as process:
+        assert list(exact.lines(process, tmp_path)) == []
+
+
 def test_a_guest_that_waits_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "SPIN_LIMIT_S", 0.2)
     monkeypatch.setattr(exact, "_CHECK_S", 0.1)
@@ -82,6 +101,7 @@ def test_only_the_run_is_left_and_the_kernels_lines_after_a_failure(tmp_path: Pa
     (tmp_path / "host.log").write_text("from the host\n")
     exact.kernel_log(tmp_path).write_text("from the kernel\n")
     exact.progress_of(tmp_path).touch()
+    exact.clock_of(tmp_path).touch()
     (tmp_path / exact.JOB).touch()
     exact.close(tmp_path, status)
     assert [path.name for path in tmp_path.iterdir()] == ["host.log"]

@@ -10,6 +10,7 @@ from tests.end_to_end.runs import run_scenario
 from tests.engine.runs import MODELLED, THREE_SITES, Simulated, run
 
 FIFO, FIFO_LAYERS = "order=fifo", "order={kind: fifo, overlap: layers}"
+WHOLE_LAYERS = "order={kind: fifo, overlap: layers, slice: whole}"
 SLICES = "order={kind: fifo, overlap: layers, slice: 2 MB}"
 P3 = "order={kind: p3, slice: 2 MB}"
 SMALL_SLICES = "order={kind: p3, slice: 4 KB}"
@@ -65,7 +66,7 @@ def test_a_run_that_reaches_its_target_stops_everybody_after_the_same_round(tmp_
 @pytest.mark.parametrize("rate_bps", [100e6, pytest.param(10e9, marks=pytest.mark.slow)])  # 3 s
 def test_p3_is_never_slower_than_fifo_nor_fifo_than_no_overlap(tmp_path: Path, rate_bps: float) -> None:
     times = []
-    for order in (P3, SLICES, FIFO_LAYERS, FIFO):
+    for order in (P3, SLICES, WHOLE_LAYERS, "order={kind: fifo, slice: whole}"):
         result = run(
             tmp_path / str(len(times)),
             *MODELLED,
