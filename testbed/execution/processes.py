@@ -40,7 +40,7 @@ def run_nodes(plan: Plan, directory: Path, report: Progress, epoch_ns: int, ente
     from testbed.execution.resume import checkpoint_files
     from testbed.execution.roles import role_maker
     from testbed.execution.scripts import failure_files
-    from testbed.realtime.cores import precise_loop
+    from testbed.realtime.cores import exact_loop
     from testbed.realtime.fleet import Fleet, Launch
 
     failures = failure_files(plan, directory)
@@ -54,7 +54,7 @@ def run_nodes(plan: Plan, directory: Path, report: Progress, epoch_ns: int, ente
             make_role=role_maker(plan, files, failures), event_directory=directory / "events", enter=enter,
             epoch_ns=epoch_ns, due=attempts.clock, absent=attempts.clock.absent, on_fault=attempts.on_fault,
             failures=failures,
-            new_loop=precise_loop if plan.exact is not None else None,
+            new_loop=exact_loop if plan.exact is not None else None,
         )  # fmt: skip
         return Fleet(plan, launch)
 

@@ -27,6 +27,9 @@ MUTATIONS: dict[str, Mutation] = {
     "nodes of an exact run keep their processor": Mutation(
         "testbed.realtime.cores:_YieldingSelector.select", edit("os.sched_yield()", "pass"), CORES
     ),
+    "memory of exact runs is filled page by page": Mutation(
+        "testbed.realtime.cores:fill_memory_at_once", always(None), CORES
+    ),
     "a flood lets a fast link wait": Mutation(
         "emulation.flood:Flood.due", edit("+ 2 * WAIT_S", ""), ("tests/emulation/test_pure.py",)
     ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -144,3 +146,25 @@ def test_the_precise_loop_lets_other_nodes_have_the_processor(monkeypatch: pytes
     with asyncio.Runner(loop_factory=precise_loop) as runner:
         runner.run(turns())
     assert len(yields) >= 100
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_memory_is_filled_when_it_is_mapped_in_the_kernel_of_exact_runs_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    """In a process of its own, as it is so from then on."""
+    clock = tmp_path / "host_cputime"
+    monkeypatch.setattr(host, "_HOST_CPUTIME", str(clock))
+    if inside:
+        clock.touch()
+    child = os.fork()
+    if not child:
+        host.exact_loop().close()
+        before = _resident_kb()
+        kept = mmap.mmap(-1, 4 << 20)
+        os._exit(_resident_kb() - before >= 4096 and len(kept) > 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == inside
+
+
+def _resident_kb() -> int:
+    return int(Path("/proc/self/smaps_rollup").read_text().split("Rss:")[1].split()[0])
