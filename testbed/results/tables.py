@@ -10,6 +10,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 # numbers are read as float64 first: JSON has no integers, and 2^53 suffices for counts
 _READ_AS = {FLOAT: pa.float64(), INTEGER: pa.float64(), TEXT: pa.string(), FLAG: pa.bool_()}
 _STORED_AS = {FLOAT: pa.float64(), INTEGER: pa.int64(), TEXT: pa.string(), FLAG: pa.bool_()}
+_THREADS = 2
 _BLOCK_BYTES = 1 << 23  # a line must be shorter than this
 _KIND = re.compile(rb'"kind": ?"(\w+)"')
 _TABLES_OF: dict[bytes, list[str]] = defaultdict(list)  # by kind of event
@@ -43,7 +45,8 @@ for _name, _table in TABLES.items():
 
 def build(events: Path) -> dict[str, pa.Table]:
     """Return every table of ``testbed.results.columns`` from the files of a directory, ordered by time."""
-    read = [read_part(path) for path in parts(events)]
+    with ThreadPoolExecutor(_THREADS) as pool:  # Arrow and zlib work without the interpreter's lock
+        read = list(pool.map(read_part, parts(events)))
     return {name: _finished([rows[name] for rows in read if name in rows], name) for name in TABLES}
 
 
