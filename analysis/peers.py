@@ -1,12 +1,12 @@
-"""Where the time of a round went without servers: the way back from a worker's last message to what set it off.
+"""Where the time of a round went without servers: the chain of messages that led to a worker's last one.
 
-All-reduce and gossip have no server at which data could wait. What a worker waits for is a chain: the message that
-arrived last at it, sent by a node when that had received one itself, or had computed its own step. Walking back along
-this chain, time on the way is LAN or WAN, sums of the nodes that data lie at are computing, and all before the step of
-another worker that the chain begins with is waiting for it.
+All-reduce and gossip have no server at which data could wait. A worker waits for a chain of messages: for the last one
+that arrived, whose sender had itself waited for a message, or for the end of its own step. The chain is followed
+backwards: a transfer is LAN or WAN time, work of a node between two transfers is computing, and the time before the
+step with which the chain begins is waiting for that step.
 
-torch.distributed's messages are not seen one by one: its sum is one hop, from when the last worker has called it; below
-servers, the last worker of a data centre.
+The single messages of torch.distributed are not recorded. A sum of it is one hop, which begins when the last worker
+(below servers: the last one of the data centre) has called it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 _SHIPPED = PARADIGMS.shipped.values()
 PEER_MESSAGES = tuple(kind for paradigm in _SHIPPED for kind in paradigm.messages)
 WORKERS_WORK = ("step", USER_CODE)
-"""``Work.kind`` of what trains; all else is done for others."""
+"""``Work.kind`` of training steps; a worker does all other work for others."""
 _OF_LIBRARIES = tuple(kind for paradigm in _SHIPPED if paradigm.library for kind in paradigm.messages)
 MODELS = tuple(kind for paradigm in _SHIPPED if not paradigm.global_sum for kind in paradigm.messages)
-ANSWER = 1  # key of what answers an offer (AD-PSGD)
+ANSWER = 1  # key of the answer to an offer (AD-PSGD)
 
 Segment = tuple[str, str, float, float]
-"""Part of the time, the node at which data lie (empty on the way), begin and end in s."""
+"""The part that the time counts as, the node that holds the data (empty: they are in transit), begin and end in s."""
 
 
 class Hop(NamedTuple):
@@ -93,13 +93,16 @@ def _as_one_hop(moved: pd.DataFrame, below_servers: bool) -> pd.DataFrame:
 
 
 def segments(index: PeerIndex, worker: str, round_: int, begin: float, end: float) -> list[Segment]:
-    """Return the chain that ends at ``worker`` at ``end``, in the order of time. At a node: part ``waiting``."""
+    """Return the chain that ends at ``worker`` at ``end`` (s), in the order of time.
+
+    Time at a node has the part ``waiting``, even if the node computes. The first segment may begin before ``begin``.
+    """
     return list(_back(index, worker, round_, begin, end))[::-1]
 
 
 def _back(index: PeerIndex, node: str, round_: int, begin: float, cursor: float) -> Iterator[Segment]:
     arrived = index.arrivals.get((node, round_), [])
-    # a round ends with the answer to an offer; others' offers that come meanwhile hold it up by nothing
+    # a round ends with the answer to an offer; offers of others that arrive meanwhile do not delay it
     answers = [hop for hop in arrived if hop.key == ANSWER and hop.message in MODELS]
     hop = _last(answers, cursor) or _last(arrived, cursor)
     while hop is not None and hop.end > begin and not _stepped(index, node, hop.end, cursor):

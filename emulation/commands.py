@@ -14,7 +14,7 @@ _FIRST_INDEX = 100
 
 
 def cable_lines(layout: Layout, pids: Mapping[str, int]) -> list[str]:
-    """Create every veth pair with both ends in their namespaces, so that none appears in the caller's.
+    """Return lines that create every veth pair with its ends in their namespaces, so that none is in the caller's.
 
     All ends get different interface indices: with equal ones, Linux takes up to a second to detect the carrier.
     """
@@ -83,7 +83,9 @@ def _route_lines(route: Route, table: int, suffix: str) -> list[str]:
 
 
 def delay_rules(layout: Layout, vertex: str) -> str:
-    """``iptables-restore`` rules that queue packets arriving on WAN ports for the delay line; empty without such ports.
+    """Return ``iptables-restore`` rules that queue packets for the delay line; empty if no port of ``vertex`` needs it.
+
+    They hold for packets that arrive on WAN ports, and on the port of a LAN that has a delay.
 
     They lack ``--queue-bypass``: without the delay line a link must break, and not lose its delay.
     """

@@ -26,7 +26,7 @@ _MS_BIND = 4096
 
 
 def environment(around: Mapping[str, str]) -> dict[str, str]:
-    """Return what programs on a node need in their environment beside what is ``around``.
+    """Return the variables that programs on a node need, besides those of the environment ``around``.
 
     PyTorch's back ends choose an interface by the machine's host name, which need not be an address of the node. The
     libraries below MPI would find shared memory between nodes, as all are on one machine.
@@ -37,7 +37,7 @@ def environment(around: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_node(node: str) -> list[str]:
-    """Return the command in front of one that is started in a node's namespace: it takes the node's name."""
+    """Return the prefix of a command that is started in a node's namespace: it sets the node's host name."""
     return [sys.executable, "-S", "-E", str(_REMOTE_SHELL), "--here", host_name(node)]
 
 
@@ -47,7 +47,7 @@ def host_name(node: str) -> str:
 
 
 def write_hosts(network: Emulation) -> None:
-    """Make the nodes known by name. /etc/hosts is bound over in the sandbox only."""
+    """Make the nodes known by name. The sandbox alone sees the file that is mounted over /etc/hosts."""
     addresses = {host_name(name): port.ip for name, port in network.layout.hosts.items()}
     lines = [f"{address} {name}" for name, address in addresses.items()]
     _ETC_HOSTS.write_text("127.0.0.1 localhost\n" + "\n".join(lines) + "\n")

@@ -91,7 +91,10 @@ class Journal:
 
 
 def leftovers(warn: Warn, base: Path | None = None) -> list[Leftover]:
-    """Return what dead runs have left, last made first. The things of runs that still live are never listed."""
+    """Return what dead runs have left, never anything of a live run.
+
+    The processes of a journal come in the reverse order of their start, then the journal itself.
+    """
     found: list[Leftover] = []
     for journal in sorted(_directory(base).glob("*.jsonl")):
         try:

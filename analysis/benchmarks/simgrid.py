@@ -43,7 +43,7 @@ def installed() -> bool:
 
 
 def compiled_program(folder: Path) -> Path:
-    """Build SimGrid's side. Raises ``OSError`` or ``CalledProcessError`` without the library or a compiler."""
+    """Compile SimGrid's side. Raise ``OSError`` or ``CalledProcessError`` without a compiler or the library."""
     source, program = Path(__file__).with_name("simgrid_graph.cpp"), folder / "graph"
     command = ["g++", "-O2", "-std=c++17", "-o", str(program), str(source), "-lsimgrid"]
     subprocess.run(command, check=True, capture_output=True, timeout=_TIMEOUT_S)

@@ -18,7 +18,7 @@ from testbed.simulation.flows import FlowClass, FlowNetwork
 
 
 class GraphTransfer(NamedTuple):
-    """One message of whole bytes, which begins ``delay_s`` after the last of the transfers ``after``."""
+    """One message of whole bytes, which begins ``delay_s`` after the end of all transfers ``after``, or after 0 s."""
 
     source: int
     target: int
@@ -110,7 +110,10 @@ class _Replay:
 
 
 def two_tier(sites: int, workers: int, rounds: int = 1, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
-    """A two-tier parameter server: uplinks of 100-1000 Mbit/s and 5-100 ms, lognormal compute, 10 Gbit/s ports."""
+    """Return rounds with two tiers of servers.
+
+    Uplinks have 100-1000 Mbit/s and 5-100 ms, ports 10 Gbit/s; the time of a step is lognormal.
+    """
     draw, graph = random.Random(f"two-tier/{seed}"), Graph()
     top = graph.host((graph.link(1.25e9, 1e-5),), (graph.link(1.25e9, 1e-5),))
     places = [_site(graph, draw, workers) for _ in range(sites)]
@@ -140,7 +143,7 @@ def _site(graph: Graph, draw: random.Random, workers: int) -> tuple[int, int, li
 
 
 def ring(ranks: int, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
-    """A ring all-reduce on uneven links: a rank sends when its left neighbour's message of the step before is there."""
+    """Return a ring all-reduce on uneven links: a rank sends when its last and its left neighbour's have arrived."""
     draw, graph = random.Random(f"ring/{seed}"), Graph()
     hosts = [graph.host((graph.link(draw.uniform(1e7, 1e8), draw.uniform(0.001, 0.05)),)) for _ in range(ranks)]
     before: list[int] = []

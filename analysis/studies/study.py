@@ -74,8 +74,8 @@ class Panel:
     """One pair of axes. ``x`` and ``y`` are columns, or expressions of columns as ``DataFrame.eval`` reads them.
 
     ``kind``: ``line`` (mean over seeds with its 95 % interval), ``curve`` (``Study.curves``, one line per seed; without
-    ``y``, accuracy over time),
-    ``bar`` (one bar per series, or a group of bars per value of ``x``), ``points`` (markers, with ``model`` as a line).
+    ``y``, accuracy over time), ``bar`` (one bar per series, or a group of bars per value of ``x``), ``points``
+    (markers, with ``model`` as a line).
     ``where``: column to the value that rows must have. ``series``: the column that distinguishes lines. ``levels``:
     value of ``y`` to the label of a horizontal line. ``published``: unit of the published numbers to draw. ``draw``:
     draws more, or, without ``y``, everything.
@@ -183,7 +183,10 @@ class Results:
         return sum(values) / len(values)
 
     def pairs(self, column: str, first: Any, second: Any, by: str = "variant", **where: Any) -> list[tuple[Any, Any]]:
-        """Values of two variants (or two values of ``by``), seed by seed; seeds that lack either are left out."""
+        """Return the values of two variants (or values of ``by``), seed by seed; seeds that lack either are left out.
+
+        Name in ``where`` what else varies: of several rows with one seed, the last counts.
+        """
         one, other = (
             self.rows(**{by: each}, **where).set_index("seed")[column].dropna().to_dict() for each in (first, second)
         )
@@ -206,7 +209,7 @@ def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def against(frame: pd.DataFrame, column: str, by: Sequence[str], **base: Any) -> pd.Series[float]:
-    """For each row, the mean of ``column`` over the rows where ``base`` holds and ``by`` is equal; NaN without any."""
+    """Return, for each row, the mean of ``column`` where ``base`` holds and ``by`` is equal; NaN without such rows."""
     import pandas as pd
 
     means = select(frame, base).groupby(list(by), dropna=False)[column].mean()

@@ -24,7 +24,7 @@ def link_specs(
     method: DelayMethod,
     part: MachinePart | None = None,
 ) -> tuple[LinkSpec, ...]:
-    """Return the specification of every directed WAN link, in layout order. ``part``: what of them is here."""
+    """Return the specification of every directed WAN link, in layout order. ``part``: of one of several machines."""
 
     def of(vertex: str, port: SwitchPort) -> str:
         return "" if part is not None and not part.has(vertex) else namespace_path(port.vertex)
@@ -55,12 +55,12 @@ def link_specs(
 
 
 def queue_number(interface: str) -> int:
-    """The NFQUEUE of an interface on which packets arrive, ``wan<n>`` or the LAN's. Namespaces number on their own."""
+    """Return the NFQUEUE of an interface on which packets arrive, ``wan<n>`` or the LAN's; unique in a namespace."""
     return FIRST_QUEUE + int(interface.removeprefix("wan")) if interface.startswith("wan") else LAN_QUEUE
 
 
 def rate_lines(layout: Layout, vertex: str, channels: int = 0) -> list[str]:
-    """``tc -batch`` lines for every port of ``vertex`` with a rate. ``channels``: best-effort channels, on the WAN."""
+    """Return ``tc -batch`` lines for every port of ``vertex`` with a rate. ``channels``: best-effort ones, on WAN."""
     lines = []
     for link in layout.wan:
         if link.egress.vertex == vertex:
@@ -72,7 +72,7 @@ def rate_lines(layout: Layout, vertex: str, channels: int = 0) -> list[str]:
 
 
 def netem_lines(specs: Sequence[LinkSpec], layout: Layout, vertex: str) -> list[str]:
-    """``tc -batch`` lines for the netem delays in ``vertex``; none with the delay line."""
+    """Return ``tc -batch`` lines for the netem delays in ``vertex``; none with the delay line."""
     wires = {link.plan.name: link.wire for link in layout.wan if link.wire and link.wire.vertex == vertex}
     lines = [
         netem_line(spec.delay_interface, spec.path, NETEM_LIMIT_PACKETS)
@@ -107,7 +107,7 @@ def lan_delay_lines(
 def delay_line_settings(
     lines: Sequence[tuple[float, dict[str, Any]]], table: DelayTable, realtime: bool, processes: int
 ) -> list[dict[str, Any]]:
-    """Settings of each delay-line process. Links are distributed greedily by rate, then by number."""
+    """Return the settings of each delay-line process. Distribute the lines greedily, the highest rates first."""
     shares: list[list[tuple[float, dict[str, Any]]]] = [[] for _ in range(max(1, min(processes, len(lines))))]
     for line in sorted(lines, key=lambda line: (-line[0], line[1]["row"])):
         min(shares, key=lambda share: (sum(rate for rate, _ in share), len(share))).append(line)

@@ -68,7 +68,7 @@ def _in_range(numbers: Tensor, classes: int, what: str) -> None:
 def the_seed_alone_decides_the_samples(subject: Subject) -> None:
     marks = []
     for torchs_seed in (1, 2):
-        torch.manual_seed(torchs_seed)  # of torch's own stream, which must not come in
+        torch.manual_seed(torchs_seed)  # torch's global generator must not have any effect
         data = _load(subject)
         marks.append(digest_of(data.train_inputs, data.train_labels) + digest_of(data.test_inputs, data.test_labels))
     if marks[0] != marks[1]:

@@ -25,7 +25,7 @@ Outcome = int | dict[str, Any] | tuple[int, dict[str, Any]]
 
 
 def whole(text: str) -> int:
-    """Read a whole number of an option. ``int`` takes ``1_0`` and digits of other scripts, too."""
+    """Parse the whole number of an option; unlike ``int``, refuse ``1_0`` and digits of other scripts."""
     try:
         return parse_whole(text)
     except ValueError:
@@ -33,7 +33,7 @@ def whole(text: str) -> int:
 
 
 def decimal(text: str) -> float:
-    """Read a number of an option."""
+    """Parse the number of an option."""
     try:
         return parse_float(text)
     except ValueError:

@@ -50,7 +50,7 @@ class LocalWork(ABC):
 
     async def begin(self, world: World, values: list[Tensor]) -> None:
         """Load the first values, equal at all workers."""
-        work = copying(values if self._optimizer is None else [*values, *values])  # one has a copy of its own
+        work = copying(values if self._optimizer is None else [*values, *values])  # the optimizer copies them, too
         await world.compute(work, lambda: self.load(values))
 
     def load(self, values: list[Tensor]) -> None:
@@ -68,7 +68,7 @@ class LocalWork(ABC):
         """Take what the servers answered in a round, by key, in the order of keys."""
 
     def moves_from(self, values: list[Tensor]) -> None:  # noqa: B027 - a gradient is that of the values at hand
-        """Take how far local steps move the model in the next round from these values, not from the model's own."""
+        """In the next round, measure from these values, and not from the model's own, how far local steps move it."""
 
     async def take_pending(self) -> None:
         """Take what is on its way, if anything is."""

@@ -77,8 +77,8 @@ class ParentServers(Upstream):
     """The tier above, reached through a ``KVWorker``.
 
     weight            what this server counts for in a mean over its tier
-    pushes_per_round  of the workers below, if it numbers what goes up by itself: where they do not wait for each other,
-                      two of them may push the same round of theirs, and each push is a round of this server; else 0
+    pushes_per_round  number of training workers below, where they do not wait for each other: two of them may push the
+                      same round of theirs, so this server numbers the pushes that go up, one round each; otherwise 0
     may_join_late     declare nothing before ``admit``: a declaration without the membership epoch would be taken for
                       one from before this server was lost
     """

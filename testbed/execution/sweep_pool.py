@@ -71,7 +71,7 @@ class Pool:
         queue = deque(self._open(points))
         if queue:
             warm_up(point.plan for point in queue)
-            _ = queue[0].resolved  # keeps what all have in common
+            _ = queue[0].resolved  # caches, before the fork, what all have in common
         elsewhere: deque[SweepPoint] = deque()
         try:
             while queue or self._children or elsewhere:

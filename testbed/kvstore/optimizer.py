@@ -80,7 +80,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         self._steps = steps or self._steps
 
     def _averaged(self, model: torch.nn.Module | None, buffers: str) -> list[Tensor]:
-        """Return the buffers that are averaged. Raise ``ScenarioError`` where there is no mean of them."""
+        """Return the buffers that are averaged. Raise ``ScenarioError`` where they have no mean over the workers."""
         if buffers not in ("keep", "average"):
             raise ScenarioError(f"GeoOptimizer(buffers={buffers!r}): write 'keep' or 'average'")
         if buffers == "keep":
@@ -211,7 +211,10 @@ def _contains(tensors: list[Tensor], tensor: Tensor) -> bool:
 
 
 def server_options(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, Any]]:
-    """Return the kind and the options by which the servers make this optimizer's steps; refuse what they cannot."""
+    """Return the kind and the options with which the servers make this optimizer's steps.
+
+    Raise ``ScenarioError`` if they cannot.
+    """
     from testbed.training.options import OPTIMIZERS
 
     kinds = {torch.optim.SGD: "sgd", torch.optim.AdamW: "adamw", torch.optim.Adam: "adam"}

@@ -114,7 +114,7 @@ def _hidden(error: ValidationError, root: Node, context: dict[str, Any]) -> list
 def _replace(data: Any, path: tuple[Any, ...], remove: bool) -> None:
     for element in path[:-1]:
         if (isinstance(data, dict) and element in data) or (isinstance(data, list) and isinstance(element, int)):
-            data = data[element]  # else the mark of a kind, or a short form
+            data = data[element]  # else pydantic's tag of a kind, or a key of a short form
     if remove and isinstance(data, dict):
         data.pop(path[-1], None)
     elif isinstance(data, dict) or (isinstance(data, list) and path[-1] in range(len(data))):

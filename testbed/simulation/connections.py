@@ -56,7 +56,7 @@ class SimulatedNetwork:
         self._streams = ""
 
     def monitor(self, log: EventLog) -> LinkMonitor:
-        """Return the monitor of the WAN links. Once, before any connection."""
+        """Return the monitor of the WAN links; to be called once, before any connection is made."""
         self._monitor = LinkMonitor(self._clock, self.flows, self.paths, log, self._packets)
         return self._monitor
 
@@ -76,7 +76,7 @@ class SimulatedNetwork:
         return self._packets is not None
 
     def begin_anew(self, now_s: float) -> None:
-        """From now on, datagrams of connections that are made draw their losses from other streams."""
+        """Let connections that are made from now on draw their datagrams' losses from other random streams."""
         self._streams = f"@{now_s}"
 
     def connect(self, source: SimulatedWorld, target: SimulatedWorld, notifier: FailureNotifier) -> Peer:

@@ -40,7 +40,7 @@ def sweeps(quick: bool) -> tuple[StudySweep, ...]:
 
 
 def derive(runs: pd.DataFrame) -> pd.DataFrame:
-    """``series`` with its number: bound of SSP, learning rate and compensation of (DC-)ASGD."""
+    """Split the variants' labels into ``series`` and bound (SSP), or learning rate and compensation ((DC-)ASGD)."""
     words = runs["variant"].str.split()
     kind, last = words.str[0], pd.to_numeric(words.str[-1], errors="coerce")
     compensation = pd.to_numeric(words.str[1], errors="coerce").where(kind == "DC-ASGD")
@@ -58,7 +58,7 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _global_bits(each: StudyRun) -> str:
-    """Digests of what the global servers hold in the end: in asynchronous runs others hold older values."""
+    """Return digests of what the global servers hold in the end: in asynchronous runs other nodes hold older values."""
     finals = each.run.tables["finals"]
     held = finals[finals["role"] == "global_server"].sort_values("node")["parameters_sha256"]
     return " ".join(held.dropna())
@@ -106,7 +106,7 @@ def _interior(found: Results) -> Claim:
 
 
 def _mixed(axes: Axes, found: Results) -> None:
-    """MixedSync has no bound: a horizontal line."""
+    """Draw MixedSync, which has no bound, as a horizontal line."""
     times = found.of("time_to_target_s", sweep="bounded", series="MixedSync")
     if times:
         horizontal(axes, mean_of(times).value, "MixedSync")

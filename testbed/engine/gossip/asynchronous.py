@@ -93,7 +93,7 @@ class AsynchronousGossip:
     async def run(self, evaluation: Evaluation, first_round: int, keep: Keep, *, joins: bool) -> int:
         """Step until the end is declared. Return the number of steps of this worker. ``joins``: others train already.
 
-        At a checkpoint all have made as many.
+        At a checkpoint all workers have made the same number.
         """
         self._begun = True
         step = first_round

@@ -4,13 +4,14 @@ Li et al., Accelerating geo-distributed machine learning with network-aware adap
 ToN 2024. A link costs what a byte takes on it, there and back; a tree joins every node to a hub along the cheapest
 path. There is one tree per hub: chunks are dealt out over the best ``trees`` of them in proportion to their
 performance, 1 / Σ over levels of the slowest link, so different chunks use different links. Here the optimizer stays
-with the server, so each tree hangs on it, wherever its hub is. Planned rates are known before training, as links are
-measured then; later transfers are measured as they pass, and forgotten after ``expiry`` rounds. Nodes learn of a
+with the server, so it is the root of each tree, wherever the hub is. Planned rates are known before training, as links
+are measured then; later transfers are measured as they pass, and forgotten after ``expiry`` rounds. Nodes learn of a
 change with the values of a chunk's round, for its next one: so no two trees mix in a round, without further messages.
 
-Auxiliary routes: within a round the trees stand still, but where more than twice ``auxiliary`` chunks wait for one
-link, the next goes through a neighbour of both its ends for which fewer wait. What passes a node that way is not merged
-there, so the sums stay those of the trees. How much waits is reckoned from what was handed over and the link's rate.
+Auxiliary routes: within a round the trees do not change, but where more than twice ``auxiliary`` chunks wait for one
+link, the next goes through the neighbour of both its ends for which the fewest wait, if these are fewer than
+``auxiliary``. A chunk that passes a node that way is not merged there, so the sums remain those of the trees. How much
+waits is estimated from what was sent and the link's rate.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ MAX_DATA_CENTERS = 10_000
 def structure_violations(
     sites: Sequence[DataCenter], routers: Sequence[str], links: Sequence[Link], coordinates: Iterable[str]
 ) -> list[Violation]:
-    """Return what is wrong: data centres that cannot reach the central one only where nothing else is."""
+    """Return what is wrong; whether all data centres can be reached is checked only where nothing else is wrong."""
     vertices = dict.fromkeys((*(site.name for site in sites), *routers))
     found = [
         *_names(sites, routers),

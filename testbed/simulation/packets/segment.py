@@ -13,9 +13,9 @@ SELECTIVE_BYTES = 12  # of the option that acknowledges one block beyond a gap (
 
 
 def take_messages(ends: deque[list[Any]], size_bytes: int) -> list[Any]:
-    """Return the messages that end within the next bytes of an unsent stream, which leave it.
+    """Take the next ``size_bytes`` from an unsent stream. Return the messages that end within them.
 
-    ``ends``: [bytes of the stream up to its end, message], in their order; what is left counts from there on.
+    ``ends``: [bytes of the stream up to the message's end, message], in order; those that stay are counted anew.
     """
     messages = []
     while ends and ends[0][0] <= size_bytes:
@@ -26,8 +26,8 @@ def take_messages(ends: deque[list[Any]], size_bytes: int) -> list[Any]:
 
 
 class DeliveryState(NamedTuple):
-    """What ``DeliveryRate`` notes when a segment is sent: how many had been delivered, when the last one of them was,
-    and when the first one was sent of what is under way."""
+    """What ``DeliveryRate`` notes when a segment is sent: how many segments had been delivered, when the last of them
+    was, and when the first of those under way was sent."""
 
     delivered: int
     delivered_s: float
@@ -64,8 +64,8 @@ class TcpSegment(msgspec.Struct, eq=False):
 
 class Acknowledgement(NamedTuple):
     """``next_number``: of the first segment that is missing. ``beyond``: how many segments have arrived behind gaps
-    until now, in the order of ``TcpReceiver.beyond``. ``echo_s``: when the first segment was sent that it acknowledges
-    in order (RFC 7323, 4.3); infinite: there is none. ``duplicate``: that one had arrived before."""
+    until now, in the order of ``TcpReceiver.beyond``. ``echo_s``: when the first segment that it acknowledges in order
+    was sent (RFC 7323, 4.3); infinite: there is none. ``duplicate``: the segment that it answers had arrived before."""
 
     next_number: int
     beyond: int

@@ -41,7 +41,7 @@ class Mlp(ModelDeclarations):
 
     @classmethod
     def size_bound_bytes(cls, options: Mlp) -> int:
-        """Inputs have at most 4096 numbers, outputs at most 1024."""
+        """Return a bound for at most 4096 inputs and 1024 outputs."""
         width, layers = options.hidden, options.layers
         if not layers:
             return 4 * 1024 * (4096 + 1)
@@ -64,7 +64,7 @@ class ResNet50(ModelDeclarations):
 
     @classmethod
     def size_bound_bytes(cls, options: ResNet50) -> int:
-        """Outputs are at most 2300."""
+        """Return a bound for at most 2300 outputs."""
         return 4 * {"50": 29, "101": 48, "152": 64}[options.depth] * 10**6
 
 
@@ -92,7 +92,7 @@ class Transformer(ModelDeclarations):
 
     @classmethod
     def size_bound_bytes(cls, options: Transformer) -> int:
-        """Up to GPT-2's vocabulary and context."""
+        """Return a bound for at most GPT-2's vocabulary and a context of 4096."""
         width = options.heads * options.head_width
         return max(UNKNOWN_MODEL_BYTES, 4 * (options.layers * 13 * width**2 + (2 * 50_304 + 4096) * width))
 
@@ -112,7 +112,7 @@ class Recommender(ModelDeclarations):
 
     @classmethod
     def size_bound_bytes(cls, options: Recommender) -> int:
-        """Records have at most 64 categories, outputs at most 1024."""
+        """Return a bound for at most 64 categories in a record and 1024 outputs."""
         return 4 * (options.rows * options.width + options.hidden * (65 * options.width + 1024 + 1) + 1024)
 
 
