@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from testbed.check.codec_ends import (
-    KEY,
-    LARGEST,
-    tiers,
-)
+from testbed.check.codec_ends import KEY, LARGEST, same, tiers
 from testbed.check.subject import Subject
 from testbed.check.verdict import CheckFailed, require
+from testbed.codec.base import NOTHING
 
 _SETTLING_ROUNDS = 600
 
@@ -52,6 +49,37 @@ def values_change_nothing_that_was_given_or_returned(subject: Subject) -> None:
             require(
                 torch.equal(tensor, original), f"{what} as it was", "it has changed",
                 "copy what is kept or returned: value.clone()",
+            )  # fmt: skip
+
+
+def ends_in_equal_states_send_equal_values(subject: Subject) -> None:
+    """One end encodes for others in its state, which follow it. An end that encodes for itself is the reference."""
+    for ends in tiers(subject):
+        encoder, follower, alone = (ends.make() for _ in range(3))
+        begin = ends.value(LARGEST, 99)
+        for end in (encoder, follower, alone):
+            end.begin(KEY, begin)
+        for seed in range(3):
+            value, state = ends.value(LARGEST, seed), encoder.value_state(KEY, LARGEST)
+            if state in (None, NOTHING):
+                break
+            parts = encoder.encode_value(KEY, value)
+            follower.follow_value(KEY, value, parts)
+            require(
+                same(parts, alone.encode_value(KEY, value)), "equal payloads of ends in equal states", "they differ",
+                "let value_state return all that a payload depends on beside the value",
+            )  # fmt: skip
+            require(
+                encoder.value_state(KEY, LARGEST) == follower.value_state(KEY, LARGEST) != state,
+                "a new state, the same at the end that encodes and at the one that follows", "another one",
+                "let encode_value and follow_value bring both into the state that the parts lead to",
+            )  # fmt: skip
+        else:
+            last = ends.value(LARGEST, 3)
+            require(
+                same(follower.encode_value(KEY, last), alone.encode_value(KEY, last)),
+                "the payload of an end that has encoded all values itself", "another one",
+                "let follow_value remember all that encode_value does",
             )  # fmt: skip
 
 

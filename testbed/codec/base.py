@@ -9,7 +9,7 @@ holds) is kept per wire key. First values travel exactly, outside the codec; bot
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import torch
@@ -18,6 +18,8 @@ from torch import Tensor
 from testbed.codec.context import CodecContext
 from testbed.codec.declarations import CodecDeclarations
 from testbed.costs import DECODE, ENCODE, Cost, cost_of
+
+NOTHING = ()  # see ``Codec.value_state``
 
 
 def part(parts: tuple[Tensor, ...], dtype: torch.dtype, size: int) -> Tensor:
@@ -65,9 +67,19 @@ class Codec(CodecDeclarations, ABC):
         """The value as this child will hold it, ``size`` elements."""
         return part(parts, torch.float32, size)
 
-    def shares_values(self, size: int) -> bool:
-        """Return whether the payload of a value follows from the value alone: then all children are sent one."""
-        return not self.has_memory
+    def value_state(self, wire_key: int, size: int) -> Hashable:
+        """Return what the next payload of a value of ``size`` elements depends on beside the value.
+
+        Children whose ends are in equal states are sent one payload. ``NOTHING``: it follows from the value alone;
+        ``None``: on what no other end has.
+        """
+        return None if self.has_memory else NOTHING
+
+    def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
+        """Remember what ``encode_value`` would: ``parts``, by an end in an equal state, are sent to this child, too.
+
+        Not called where the state is ``NOTHING``.
+        """
 
     @abstractmethod
     def encoded_bytes(self, size: int) -> int:

@@ -11,7 +11,7 @@ The codec's residual is the error feedback: a change that is not sent is part of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -58,8 +58,13 @@ class ChangesCodec(Codec):
         value = self._milestones[wire_key] = self._codec.decode_value(wire_key, parts, size)
         return value
 
-    def shares_values(self, size: int) -> bool:
-        return False  # each end keeps its own milestone
+    def value_state(self, wire_key: int, size: int) -> Hashable:
+        state = self._codec.value_state(wire_key, size)
+        return None if state is None else (state,)  # not ``NOTHING``: each end keeps its own milestone
+
+    def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
+        self._milestones[wire_key] = value
+        self._codec.follow_value(wire_key, value, parts)
 
     def encoded_bytes(self, size: int) -> int:
         return self._codec.encoded_bytes(size)

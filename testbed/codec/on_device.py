@@ -6,12 +6,12 @@ payload to the GPU, which decodes it. Whatever the codec, no tensor crosses that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
 from torch import Tensor
 
-from testbed.codec.base import Codec
+from testbed.codec.base import NOTHING, Codec
 from testbed.costs import Cost, cost_of
 from testbed.devices.accelerator import CODING, CPU, Accelerator
 
@@ -55,8 +55,9 @@ class OnDevice(Codec):
     def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         return self._received(parts, lambda here: self._codec.decode_value(wire_key, here, size))
 
-    def shares_values(self, size: int) -> bool:
-        return self._codec.shares_values(size)
+    def value_state(self, wire_key: int, size: int) -> Hashable:
+        """Equal states with memory are told by tensors in main memory; here they would be other ones."""
+        return NOTHING if self._codec.value_state(wire_key, size) == NOTHING else None
 
     def encoded_bytes(self, size: int) -> int:
         return self._codec.encoded_bytes(size)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from testbed import buffers
 from testbed.codec import pairs
-from testbed.codec.base import part
+from testbed.codec.base import NOTHING, part
 from testbed.codec.context import CodecContext
 from testbed.codec.declarations import CodecDeclarations
 from testbed.codec.errors import NonFiniteNumbers, check_finite
@@ -55,6 +56,12 @@ class DensePull:
 
     def value_bytes(self, size: int) -> int:
         return 4 * size
+
+    def value_state(self, wire_key: int) -> Hashable:
+        return NOTHING
+
+    def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
+        pass
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -109,6 +116,27 @@ class SparseSumPull(DensePull):
         return room if room < size else None
 
 
+class _Sent:
+    """A tensor by which ends were brought into equal states: equal if it is the same one, unchanged since."""
+
+    __slots__ = ("_tensor", "_version")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor, self._version = tensor, tensor._version
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Sent) and self._tensor is other._tensor and self._version == other._version
+
+    def __hash__(self) -> int:
+        return hash((id(self._tensor), self._version))
+
+
+def _digest(mirror: Tensor) -> Hashable:
+    if mirror.is_meta:
+        return mirror.numel()
+    return hashlib.blake2b(numbers_of(mirror.cpu()).tobytes()).digest()
+
+
 class DifferencePull(DensePull):
     """The elements in which the child is furthest behind, as values, so that it then holds them to the last bit.
 
@@ -121,21 +149,31 @@ class DifferencePull(DensePull):
     def __init__(self, ratio: float, select: Select, padded: bool = False) -> None:
         self._ratio, self._select, self._padded = ratio, select, padded
         self._mirrors: dict[int, Tensor] = {}
+        self._sent: dict[int, Hashable] = {}  # by key: equal at ends that were sent the same, and so have equal mirrors
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._mirrors[wire_key] = value.detach().clone()
+        self._sent[wire_key] = _Sent(value)
+
+    def value_state(self, wire_key: int) -> Hashable:
+        if wire_key not in self._sent and wire_key in self._mirrors:  # of a checkpoint
+            self._sent[wire_key] = _digest(self._mirrors[wire_key])
+        return self._sent.get(wire_key)
 
     def state(self) -> dict[str, Any]:
         return {f"mirror/{key}": mirror.clone() for key, mirror in self._mirrors.items()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._mirrors = {int(key): mirror.clone() for key, mirror in below("mirror", state).items()}
+        self._sent = {}
 
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
         size = value.numel()
         count, room = entries(size, self._ratio), self._words(size)
         if value.is_meta:
-            return pairs.shapes(count, room)
+            parts = pairs.shapes(count, room)
+            self._sent[wire_key] = _Sent(parts[0])
+            return parts
         check_finite(wire_key, value, "value")
         mirror = self._mirrors[wire_key]
         try:
@@ -144,7 +182,16 @@ class DifferencePull(DensePull):
             raise NonFiniteNumbers(wire_key, error.count, size, "change of the value") from error
         values = value[indices]
         mirror[indices] = values
-        return pairs.pack(indices, values, room)
+        parts = pairs.pack(indices, values, room)
+        self._sent[wire_key] = _Sent(parts[0])
+        return parts
+
+    def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
+        size = value.numel()
+        indices, values = pairs.unpack(parts, size, entries(size, self._ratio), self._words(size))
+        if not value.is_meta:
+            self._mirrors[wire_key].index_copy_(0, indices.long(), values)
+        self._sent[wire_key] = _Sent(parts[0])
 
     def _chosen(self, value: Tensor, mirror: Tensor, count: int) -> Tensor:
         if value.is_cpu:

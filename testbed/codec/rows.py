@@ -11,7 +11,7 @@ as another codec, without memory, makes them; a value's are those of the element
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -100,8 +100,8 @@ class TableCodec(Codec):
         table.view(-1, self.width).index_copy_(0, rows, elements.view(-1, self.width))
         return table
 
-    def shares_values(self, size: int) -> bool:
-        return False  # each child asks for rows of its own
+    def value_state(self, wire_key: int, size: int) -> Hashable:
+        return None  # each child asks for rows of its own
 
     def encoded_bytes(self, size: int) -> int:
         """Return what a contribution without a zero takes, of a child that asks for all rows one by one."""

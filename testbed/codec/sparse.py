@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -112,8 +112,11 @@ class LargeKeys(Codec):
             return self._pull.cost(operation)
         return super().cost(operation, size)
 
-    def shares_values(self, size: int) -> bool:
-        return not self._pull.has_memory
+    def value_state(self, wire_key: int, size: int) -> Hashable:
+        return self._pull.value_state(wire_key)
+
+    def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
+        self._pull.follow_value(wire_key, value, parts)
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._pull.begin(wire_key, value)
@@ -178,8 +181,11 @@ class BySize(Codec):
     def cost(self, operation: str, size: int) -> Cost | None:
         return self._for(size).cost(operation, size)
 
-    def shares_values(self, size: int) -> bool:
-        return self._for(size).shares_values(size)
+    def value_state(self, wire_key: int, size: int) -> Hashable:
+        return self._for(size).value_state(wire_key, size)
+
+    def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
+        self._for(value.numel()).follow_value(wire_key, value, parts)
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._for(value.numel()).begin(wire_key, value)

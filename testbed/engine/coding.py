@@ -32,6 +32,12 @@ async def encode_value(world: World, codec: Codec, key: int, value: Tensor, roun
     return await world.compute(work, _noting_size(work, lambda: codec.encode_value(key, value)))
 
 
+async def follow_value(world: World, codec: Codec, key: int, value: Tensor, parts: Parts) -> None:
+    """Let ``codec`` remember the payload of a value that another one has encoded for all in its state."""
+    work = Work("copy", size_bytes=payload_bytes(parts))
+    await world.compute(work, lambda: codec.follow_value(key, value, parts))
+
+
 async def decode(world: World, codec: Codec, message: Message, size: int) -> Tensor:
     """Return the contribution of a message, ``size`` elements."""
     work = message.decoding or codec_work(codec, DECODE, size, message.round, message.parts)

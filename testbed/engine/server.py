@@ -16,14 +16,14 @@ same).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from testbed import buffers
-from testbed.codec.base import Codec
+from testbed.codec.base import NOTHING, Codec
 from testbed.codec.rows import TableCodec, asked_by
 from testbed.costs import DECODE
 from testbed.engine import coding
@@ -325,7 +325,7 @@ class Server:
         if effect.last and not self._ending:
             assert self._upstream.is_top, "a reply ends the run only at the top tier: others would not hear of it"
             self._end()
-        payloads: dict[str, coding.Parts] = {}  # by codec, where a payload serves all of its members
+        payloads: dict[tuple[str, Hashable], coding.Parts] = {}  # by codec and state, for all members that have them
         for member, round_ in zip(effect.members, effect.rounds, strict=True):
             if member in self._membership.absent or round_ < self._membership.joined_round(member):
                 continue  # the member was lost, or another process of its name has joined since it pushed
@@ -335,11 +335,14 @@ class Server:
             control = ReplyControl(self._ending, value.control.waited_s + held_s, steps)
             self._upstream.on_value_sent(key, value.tensor, member)
             codec = self._codec(member, key)
-            parts = payloads.get(codec.cost_name)
+            state = codec.value_state(key, value.tensor.numel())
+            parts = payloads.get((codec.cost_name, state))
             if parts is None:
                 parts = await coding.encode_value(self._world, codec, key, value.tensor, round_)
-                if codec.shares_values(value.tensor.numel()):
-                    payloads[codec.cost_name] = parts
+                if state is not None:
+                    payloads[codec.cost_name, state] = parts
+            elif state != NOTHING:
+                await coding.follow_value(self._world, codec, key, value.tensor, parts)
             if member in self._membership.absent or self._codec(member, key) is not codec:
                 continue  # the same, meanwhile
             await self._send(

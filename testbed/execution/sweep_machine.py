@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from testbed.execution.sweep_run import (
     close_script,
     die_with,
     execute_point,
+    fork,
     warm_up,
     with_paths,
 )
@@ -130,10 +132,7 @@ class _Machine:
             return MachineUnfit(str(error))
         path = self._place / task.id
         self._warm_up(point)
-        parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            os._exit(_child(path, point, parent, variables))
+        pid = fork(partial(_child, path, point, os.getpid(), variables))
         try:
             code, peak_bytes = self._wait(pid)
             return self._result(path, point, code, peak_bytes)

@@ -16,6 +16,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from testbed.errors import ScenarioError
@@ -27,6 +28,7 @@ from testbed.execution.sweep_run import (
     close_script,
     die_with,
     execute_point,
+    fork,
     warm_up,
 )
 from testbed.results import COMPLETED
@@ -94,10 +96,7 @@ class Pool:
         sys.stdout.flush()
         sys.stderr.flush()
         parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            os._exit(self._child(point, parent))
-        self._children[pid] = point
+        self._children[fork(partial(self._child, point, parent))] = point
         self.on_state(point, "running")
 
     def _reap(self) -> tuple[SweepPoint, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -156,6 +157,27 @@ def warm_up(plans: Iterable[Plan]) -> None:
     (bring_compiler if any(map(may_compile, plans)) else leave_out_compiler)()
     for plan in {repr(plan.training.data): plan for plan in plans}.values():
         read_data(plan)
+
+
+def fork(child: Callable[[], int]) -> int:
+    """Return the id of a new process, which ends with the code that ``child`` returns.
+
+    What is raised in it ends it as well. It never unwinds the stack of this process, whose ``finally`` blocks kill
+    other children and remove files.
+    """
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C waits until the child is in its ``try``
+    try:
+        pid = os.fork()
+        if pid == 0:
+            code = UNEXPECTED
+            try:
+                signal.pthread_sigmask(signal.SIG_SETMASK, held)
+                code = child()
+            finally:
+                os._exit(code)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+    return pid
 
 
 def die_with(parent: int) -> None:

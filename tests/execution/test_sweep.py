@@ -2,11 +2,14 @@
 
 import json
 import random
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from testbed.execution import sweep_pool
+from testbed.execution.sweep_run import PointRun, execute_point
 from tests.cli.forked import Ended, Forked, command, simulate_here
 
 SMALL = (
@@ -104,6 +107,26 @@ def test_children_die_with_the_sweep(scenario: Path, tmp_path: Path) -> None:
         time.sleep(0.05)
     assert children, ended
     assert not [child for child in children if Path(f"/proc/{child}").exists()]
+
+
+def _one_fails_and_cannot_say_why() -> None:
+    """The point of seed 2 raises, with standard error on a full disk, while that of seed 1 runs."""
+
+    def execute(path: Path, point: PointRun) -> None:
+        if point.plan.seed == 2:
+            sys.stderr = open("/dev/full", "w", buffering=1)
+            raise RuntimeError
+        time.sleep(0.5)
+        execute_point(path, point)
+
+    sweep_pool.execute_point = execute
+
+
+def test_a_child_that_fails_in_any_way_leaves_the_others_alone(scenario: Path, tmp_path: Path) -> None:
+    words = ["sweep", str(scenario), "--out", str(tmp_path / "sweep"), "--seeds", "2", "--jobs", "2"]
+    done = command(words, prepare=_one_fails_and_cannot_say_why)
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "1 of 2 runs done" in done.stdout
 
 
 @pytest.mark.slow  # 8 s

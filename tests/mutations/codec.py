@@ -8,7 +8,21 @@ BITS = ("tests/codec/test_bits.py",)
 GEOMX, SELECTORS = ("tests/codec/test_geomx.py",), ("tests/codec/test_selectors.py",)
 CHANGES = ("tests/codec/test_changes.py",)
 ROWS = ("tests/codec/test_rows.py",)
+VALUES = ("tests/codec/test_value_states.py",)
 MUTATIONS: dict[str, Mutation] = {
+    "an end that follows another forgets what was sent": Mutation(
+        "testbed.codec.pull:DifferencePull.follow_value",
+        edit("self._mirrors[wire_key].index_copy_", "torch.tensor([0.0]).repeat(size).index_copy_"),
+        VALUES,
+    ),
+    "all ends are in one state": Mutation("testbed.codec.pull:DifferencePull.value_state", always(0), VALUES),
+    "a changed first value is the same one": Mutation(
+        "testbed.codec.pull:_Sent.__eq__", edit(" and self._version == other._version", ""), VALUES
+    ),
+    "ends of a checkpoint are in states of their own": Mutation("testbed.codec.pull:_digest", always(None), VALUES),
+    "each value is encoded for each child": Mutation(
+        "testbed.engine.server:Server._reply", edit("if state is not None:", "if False:"), VALUES
+    ),
     "tables come with zeros in the rows that were not asked for": Mutation(
         "testbed.codec.rows:TableCodec.decode_value", edit("self._held.clone()", "torch.zeros(size)"), ROWS
     ),

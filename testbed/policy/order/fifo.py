@@ -16,7 +16,7 @@ from testbed.policy.shard.slices import ELEMENT_BYTES, Slice, sliced
 
 WHOLE = 16 << 30  # bytes; no tensor is larger
 AUTO = 0  # ``auto_bytes`` where slices give the bits that whole tensors give, else WHOLE
-_AUTO_SLICES = 32  # of a model: each hop of a round begins after one slice, so it adds 3 % of the time to send the model
+_AUTO_SLICES = 32  # of a model: each hop of a round begins after one slice, so adds 3 % of the time to send the model
 LEAST_BYTES, MOST_BYTES = 256 << 10, 4 << 20  # 0.2 ms at 10 Gbit/s, twice what a message costs; more saves nothing
 OVERLAP: dict[str, Any] = {
     "help": "layers: send a layer when its backward pass is done, begin the next forward pass with the first layer "
