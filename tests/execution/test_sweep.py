@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from testbed.execution import sweep_pool
 from testbed.execution.sweep_run import PointRun, execute_point
 from tests.cli.forked import Ended, Forked, command, simulate_here
 
@@ -119,7 +118,7 @@ def _one_fails_and_cannot_say_why() -> None:
         time.sleep(0.5)
         execute_point(path, point)
 
-    sweep_pool.execute_point = execute
+    pytest.MonkeyPatch().setattr("testbed.execution.sweep_pool.execute_point", execute)
 
 
 def test_a_child_that_fails_in_any_way_leaves_the_others_alone(scenario: Path, tmp_path: Path) -> None:

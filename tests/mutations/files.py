@@ -248,6 +248,14 @@ MUTATIONS: dict[str, Mutation] = {
         edit('(state == "failed" and not retry_failed)', "False"),
         ("tests/execution/test_sweep.py",),
     ),
+    "a child of a sweep that fails goes on as its parent": Mutation(
+        "testbed.execution.sweep_run:fork",
+        edit(
+            "finally:\n                os._exit(code)",
+            "except ZeroDivisionError:\n                pass\n            os._exit(code)",
+        ),
+        ("tests/execution/test_sweep.py::test_a_child_that_fails_in_any_way_leaves_the_others_alone",),
+    ),
     "time to accuracy takes the last evaluation": Mutation(
         "testbed.results.summary:time_to_target_s", edit("reached.min()", "reached.max() + 1"), METRICS
     ),
