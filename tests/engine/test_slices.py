@@ -69,15 +69,24 @@ def test_large_keys_are_cut_where_that_leaves_results_as_they_are(overrides: tup
     )
 
 
-@pytest.mark.parametrize(("elements", "slices"), [(60_000, 1), (70_000, 2), (2_000_000, 31), (8_000_000, 32), (10**8, 96)])
+@pytest.mark.parametrize(
+    ("elements", "slices"), [(60_000, 1), (70_000, 2), (2_000_000, 31), (8_000_000, 32), (10**8, 96)]
+)
 def test_slices_are_a_32nd_of_the_model_between_bounds(elements: int, slices: int) -> None:
     assert len(slicer_of(plan_of())((elements,), 1, None)) == slices
+
+
+def test_slices_are_large_without_a_wan() -> None:
+    """Over loopback a message costs more than what overlapping hops gain."""
+    slices = slicer_of(build_plan(load(THREE_SITES), "local"))((8_000_000,), 1, None)
+    assert [piece.stop - piece.start for piece in slices] == [1 << 20] * 7 + [8_000_000 - (7 << 20)]
 
 
 def test_push_and_pull_overlap_on_a_full_duplex_link(tmp_path: Path) -> None:
     """A round takes as long as one direction of the WAN, its local step, and 10 %."""
     settings = (*MODELLED[:-1], "training.rounds=2", "training.evaluate_every=2")  # but whole keys
-    ended = simulated(tmp_path, *settings, "training.model={kind: declared, name: resnet18, buckets: 1}").of_kind("round")
+    model = "training.model={kind: declared, name: resnet18, buckets: 1}"
+    ended = simulated(tmp_path, *settings, model).of_kind("round")
     first, last = (max(event["t"] for event in ended if event["round"] == round_) for round_ in (0, 1))
     model_bytes, step_s = 4 * 11_689_512, 1.0
     send_s = 8 * model_bytes / 20e6
