@@ -36,6 +36,8 @@ class GeoOptimizer(torch.optim.Optimizer):
 
     With ``torch.amp.GradScaler``, a worker whose gradients are not finite contributes zeros to that round (or, between
     two rounds, makes no step): the others wait for its contribution. Its scaler reduces the scale as usual.
+
+    Where gradients are exchanged, a parameter whose gradients add up to zero has none in that step, at any worker.
     """
 
     _step_supports_amp_scaling = (
@@ -141,12 +143,21 @@ class GeoOptimizer(torch.optim.Optimizer):
         for buffer, total in zip(self._buffers, values[len(self._parameters) :], strict=True):
             buffer.copy_((total / self._job.workers).view_as(buffer))
         for parameter, total in zip(self._parameters, values, strict=False):
-            if id(parameter) not in optimized or (parameter.grad is None and not total.any()):
-                continue  # frozen at all workers: torch's optimizers leave a parameter without a gradient alone
-            mean = (total / self._job.workers).view_as(parameter)
-            parameter.grad = mean.to(parameter.device, parameter.dtype)
+            if id(parameter) in optimized:
+                parameter.grad = self._mean(parameter, total)
         self.optimizer.step()
         return loss
+
+    def _mean(self, parameter: Tensor, total: Tensor) -> Tensor | None:
+        """Return the mean gradient; ``None`` if the total is zero, with which torch leaves a parameter alone.
+
+        The total alone decides: workers know the same one, but not each other's gradients. A parameter that is frozen
+        everywhere stays as it is, as does one whose gradients overflow everywhere. The price: where gradients are zeros
+        at all workers, momentum and weight decay pause.
+        """
+        if not total.any():
+            return None
+        return (total / self._job.workers).view_as(parameter).to(parameter.device, parameter.dtype)
 
     def _step_locally(self, closure: Callable[[], float] | None) -> float | None:
         if self._done == 0:

@@ -233,6 +233,36 @@ def test_frozen_parameters_stay(make: Make, job: ScriptJob) -> None:
     assert_equal(plain, ours)
 
 
+class OneOfTwo(OneWorker):
+    """A worker whose gradients and those of another sum up to zero from the second round on."""
+
+    def __init__(self) -> None:
+        super().__init__(ScriptJob(workers=2))
+        self._round = 0
+
+    def ask(self, request: str, *arguments: Any) -> Any:
+        answer = super().ask(request, *arguments)
+        if request != "exchange":
+            return answer
+        self._round += 1
+        return [value * (self._round == 1) for value in answer[0]], answer[1]
+
+
+def test_workers_agree_on_a_total_of_zero_whatever_their_own_gradients_are(make: Make) -> None:
+    """One has a gradient, one zeros, one none: all leave the parameters alone, and momentum and weight decay pause."""
+    nets = [Net() for _ in range(3)]
+    for net, own in zip(nets, (torch.ones_like, torch.zeros_like, lambda parameter: None), strict=True):
+        optimizer = GeoOptimizer(make(net.parameters()), KVStore(OneOfTwo()))
+        train(net, optimizer, range(1))
+        after = deepcopy(net)
+        for parameter in net.parameters():
+            parameter.grad = own(parameter)
+        optimizer.step()
+        assert_equal(net, after)
+    assert_equal(nets[0], nets[1])
+    assert_equal(nets[0], nets[2])
+
+
 @pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
 def test_a_closure_is_called_with_gradients_and_its_value_returned(make: Make, job: ScriptJob) -> None:
     plain, ours = Net(), Net()
