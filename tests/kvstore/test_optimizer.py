@@ -15,6 +15,7 @@ from torch.optim import lr_scheduler
 
 from testbed.errors import ScenarioError
 from testbed.kvstore import GeoOptimizer, KVStore, ScriptJob
+from testbed.kvstore.optimizer import server_options
 from testbed.kvstore.session import Alone
 
 Make = Callable[[Any], torch.optim.Optimizer]
@@ -386,3 +387,9 @@ def test_an_optimizer_on_the_servers_cannot_be_changed() -> None:
     optimizer.param_groups[0]["lr"] = 0.01
     with pytest.raises(ScenarioError, match="runs on the servers"):
         train(net, optimizer, range(1, 2))
+
+
+@pytest.mark.parametrize(("decoupled", "kind"), [(False, "adam"), (True, "adamw")])
+def test_adam_with_decoupled_weight_decay_is_adamw_on_the_servers(decoupled: bool, kind: str) -> None:
+    adam = torch.optim.Adam(Net().parameters(), lr=0.1, weight_decay=0.1, decoupled_weight_decay=decoupled)
+    assert server_options(adam) == (kind, {**server_options(adam)[1], "weight_decay": 0.1})

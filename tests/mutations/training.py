@@ -48,6 +48,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if not total.any()", "if parameter.grad is None and not total.any()"),
         ("tests/kvstore/test_optimizer.py",),
     ),
+    "Adam's decoupled weight decay is coupled on the servers": Mutation(
+        "testbed.kvstore.optimizer:server_options",
+        edit('.get("decoupled_weight_decay")', '.get("weight_decay_that_is_decoupled")'),
+        ("tests/kvstore/test_optimizer.py",),
+    ),
     "SGD is Nesterov's": Mutation(MAKERS, in_place_of("sgd", "nesterov"), OPTIMIZERS),
     "Adam is SGD": Mutation(MAKERS, in_place_of("adam", "sgd"), OPTIMIZERS),
     "AdamW is LARS": Mutation(MAKERS, in_place_of("adamw", "lars"), OPTIMIZERS),
