@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from emulation.layout import WAN_PREFIX_BITS, Layout, Route, SwitchPort
 from emulation.shaping.install import queue_number
 
-_FIRST_TABLE = 100
+_FIRST_TABLE = 1000  # the kernel's own are 253 to 255
 _FIRST_INDEX = 100
 
 

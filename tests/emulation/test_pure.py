@@ -16,7 +16,7 @@ import pytest
 from analysis.benchmarks.sample_plans import plan, with_link
 from emulation.commands import address_lines, delay_rules
 from emulation.flood import WAIT_S, Flood
-from emulation.layout import lay_out
+from emulation.layout import Route, lay_out
 from emulation.measurement import BuiltNetwork
 from emulation.monitor import CEILING_BPS_PER_CORE, BusyTime, Monitor
 from emulation.probe import Capabilities
@@ -229,6 +229,15 @@ def test_congestion_control_goes_on_every_route_where_the_default_is_refused() -
     assert [line for line in lines if line.startswith("route")] == [
         "route add 10.0.0.0/24 dev eth0 src 10.0.0.1 congctl bbr", "route add default via 10.0.0.254 congctl bbr",
     ]  # fmt: skip
+
+
+def test_routes_by_source_have_tables_that_the_kernel_does_not_use_itself() -> None:
+    layout = lay_out(plan({("dc0", "dc1"): {}}), wires=False)
+    routes = tuple(Route("dc0", f"10.1.{number}.0/24", "10.0.0.9", "10.0.0.0/24") for number in range(250))
+    lines = address_lines(replace(layout, routes=routes), "dc0", "")
+    tables = {int(line.rpartition(" ")[2]) for line in lines if line.startswith("rule add")}
+    assert len(tables) == 250
+    assert not tables & {0, 253, 254, 255}, "unspec, default, main, local"
 
 
 def test_buffers_hold_the_longest_path() -> None:

@@ -288,6 +288,11 @@ MUTATIONS: dict[str, Mutation] = {
         "emulation.shaping.line:Line.release", edit("<= now_ns", "<= now_ns + 10**12"), LINE
     ),
     "late packets are not counted": Mutation("emulation.shaping.line:LATE_NS", instead(1 << 60), LINE),
+    "a route by source goes into the kernel's own tables": Mutation(
+        "emulation.commands:_FIRST_TABLE",
+        instead(100),
+        ("tests/emulation/test_pure.py::test_routes_by_source_have_tables_that_the_kernel_does_not_use_itself",),
+    ),
     "emulated losses have no bursts": Mutation(
         "emulation.shaping.loss:PacketFates.__init__",
         edit("self._bursty, self._bad = path.bursty", "self._bursty, self._bad = False"),
