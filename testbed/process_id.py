@@ -6,6 +6,7 @@ A ``ProcessId`` is the owner of a run, a file or a network.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import signal
 from pathlib import Path
@@ -93,6 +94,15 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def pid_space() -> str:
+    """Return where process ids mean the same as here, as eight letters: in this boot, and this namespace."""
+    try:
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        namespace = 0
+    return hashlib.sha256(f"{boot_id()} {namespace}".encode()).hexdigest()[:8]
 
 
 def start_ticks(pid: int) -> int | None:

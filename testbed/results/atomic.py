@@ -1,7 +1,9 @@
 """Write files atomically: whatever happens, a file is either absent or complete.
 
-The bytes go to ``.<name>.<pid>-<start>.tmp`` in the same directory, are synced, and the file is renamed; the directory
-is synced last. A process that is killed before leaves its temporary file; ``sweep`` removes those of dead processes.
+The bytes go to ``.<name>.<pid>-<start>-<space>.tmp`` in the same directory, are synced, and the file is renamed; the
+directory is synced last. A process that is killed before leaves its temporary file; ``sweep`` removes those of dead
+processes. Writers on other machines, and inside emulations, have process ids of another space, which mean nothing here:
+their files are removed when nothing has been written to them for long.
 """
 
 from __future__ import annotations
@@ -9,21 +11,23 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from testbed.process_id import ProcessId, start_ticks
+from testbed.process_id import ProcessId, pid_space, start_ticks
 
-_TEMPORARY = re.compile(r"\..+\.(\d+)-(\d+)\.tmp")
+_TEMPORARY = re.compile(r"\..+\.(\d+)-(\d+)-([0-9a-f]{8})\.tmp")
+_ABANDONED_S = 3600.0
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; it becomes ``path`` if the block ends without an error."""
     me = ProcessId.current()
-    temporary = path.with_name(f".{path.name}.{me.pid}-{me.start_ticks}.tmp")
+    temporary = path.with_name(f".{path.name}.{me.pid}-{me.start_ticks}-{pid_space()}.tmp")
     try:
         yield temporary
         sync(temporary)
@@ -60,14 +64,23 @@ def is_temporary(name: str) -> bool:
 
 
 def sweep(directory: Path) -> list[Path]:
-    """Remove temporary files of dead processes below ``directory``, and return their paths."""
+    """Remove temporary files below ``directory`` whose writers are dead, or taken for dead; return their paths."""
     removed = []
     for path in sorted(directory.rglob(".*.tmp")):
         match = _TEMPORARY.fullmatch(path.name)
-        if match and start_ticks(int(match[1])) != int(match[2]):
+        if match and _is_left(path, int(match[1]), int(match[2]), match[3]):
             path.unlink(missing_ok=True)
             removed.append(path)
     return removed
+
+
+def _is_left(path: Path, pid: int, ticks: int, space: str) -> bool:
+    if space == pid_space():
+        return start_ticks(pid) != ticks
+    try:
+        return time.time() - path.stat().st_mtime > _ABANDONED_S
+    except FileNotFoundError:  # its writer has just finished
+        return False
 
 
 def sync(path: Path) -> None:

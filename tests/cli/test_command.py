@@ -16,6 +16,7 @@ import pytest
 from testbed.cli import main as command
 from testbed.errors import CapabilityError, RunFailed
 from testbed.execution import session
+from testbed.process_id import pid_space
 from testbed.results.rundir import RunDirectory
 from tests.results.fake_run import fake_session, make_run, result_of
 
@@ -302,11 +303,12 @@ def test_clean_buries_the_dead_only(tmp_path: Path, capsys: pytest.CaptureFixtur
     make_run(tmp_path / "finished")
     code = "from pathlib import Path; from testbed.results.rundir import claim; claim(Path({!r}), 'x' * 64)"
     subprocess.run([sys.executable, "-c", code.format(str(tmp_path / "dead"))], check=True, timeout=30)
-    (tmp_path / "dead" / ".result.json.999999-1.tmp").write_text("half")
+    half = tmp_path / "dead" / f".result.json.999999-1-{pid_space()}.tmp"
+    half.write_text("half")
     assert command.main(["clean", str(tmp_path), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["crashed_runs"] == {str(tmp_path / "dead"): "failed"}
-    assert [Path(path).name for path in said["temporary_files"]] == [".result.json.999999-1.tmp"]
+    assert said["temporary_files"] == [str(half)]
     assert RunDirectory(tmp_path / "finished").status().state == "done"
     assert command.main(["clean", str(tmp_path)]) == 0
     assert "nothing to clean" in capsys.readouterr().out

@@ -322,6 +322,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if sha256 and", "if False and"),
         ("tests/analysis/test_load.py::test_an_exchanged_plan_is_noticed",),
     ),
+    "a writer on another machine is taken for dead": Mutation(
+        "testbed.results.atomic:_is_left",
+        edit("if space == pid_space():", "if True:"),
+        ("tests/results/test_atomic.py::test_sweep_spares_what_another_machine_may_be_writing",),
+    ),
     "a claim removes the status with all else": Mutation(
         "testbed.results.rundir:_clear",
         edit('if name != "status.json"', "if name"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.process_id import ProcessId, start_ticks
+from testbed.process_id import ProcessId, pid_space, start_ticks
 from testbed.results import atomic
 
 
@@ -95,14 +95,25 @@ def test_not_a_number_is_refused(tmp_path: Path) -> None:
 
 def test_sweep_spares_live_writers_and_other_files(tmp_path: Path) -> None:
     me = ProcessId.current()
-    live = tmp_path / f".result.json.{me.pid}-{me.start_ticks}.tmp"
-    reused = tmp_path / f".result.json.{me.pid}-{me.start_ticks - 1}.tmp"
+    live = tmp_path / f".result.json.{me.pid}-{me.start_ticks}-{pid_space()}.tmp"
+    reused = tmp_path / f".result.json.{me.pid}-{me.start_ticks - 1}-{pid_space()}.tmp"
     other = tmp_path / ".editor.tmp"
     for path in (live, reused, other):
         path.touch()
     assert atomic.sweep(tmp_path) == [reused]
     assert live.exists()
     assert other.exists()
+
+
+def test_sweep_spares_what_another_machine_may_be_writing(tmp_path: Path) -> None:
+    """A process id from there, or from inside an emulation, says nothing about whether the writer lives."""
+    new, old = (tmp_path / f".{name}.{2**31 - 1}-1-0123abcd.tmp" for name in ("new", "old"))
+    for path in (new, old):
+        path.touch()
+    yesterday = time.time() - 86_400
+    os.utime(old, (yesterday, yesterday))
+    assert atomic.sweep(tmp_path) == [old]
+    assert new.exists()
 
 
 def test_a_zombie_is_dead() -> None:
