@@ -37,6 +37,13 @@ def samples_are_what_gives_declares(subject: Subject) -> None:
         data.train_inputs.shape[1:] == data.test_inputs.shape[1:], "one shape of samples for training and test",
         f"{list(data.train_inputs.shape[1:])} and {list(data.test_inputs.shape[1:])}", "reshape them alike",
     )  # fmt: skip
+    if (bound := subject.entry.sample_bound(subject.options)) is not None:
+        pairs = zip((*bound[0], bound[1]), (*data.input_shape, data.classes), strict=False)
+        require(
+            len(bound[0]) == len(data.input_shape) and all(most >= loaded for most, loaded in pairs),
+            f"a sample_bound of at least ({data.input_shape}, {data.classes})", str(bound),
+            "return what load returns, or more: deadlines are derived from it",
+        )  # fmt: skip
 
 
 def labels_count_the_classes(subject: Subject) -> None:

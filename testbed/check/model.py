@@ -160,8 +160,9 @@ def sizes_are_known_without_numbers(subject: Subject) -> None:
             measured.sizes == sizes, f"the same sizes on the meta device: {sizes[:8]}", str(measured.sizes[:8]),
             "create layers from options, input_shape and classes alone, without looking at numbers",
         )  # fmt: skip
-        bound, size_bytes = subject.entry.size_bound_bytes(subject.options), 4 * sum(sizes)
+        size_bytes, counted = 4 * sum(sizes), subject.entry.parameters_bound(subject.options, shape, CLASSES)
+        bound = max(subject.entry.size_bound_bytes(subject.options), 4 * counted)
         require(
             bound >= size_bytes, f"size_bound_bytes of at least {size_bytes}, for samples {shape}", str(bound),
-            "return an upper bound: deadlines are derived from it",
+            "return an upper bound there, or in parameters_bound: deadlines are derived from it",
         )  # fmt: skip

@@ -37,7 +37,7 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     nodes = (build_program_nodes if scenario.is_program else build_nodes)(scenario, topology)
     check_gpu_links(scenario, network, nodes)
     training, technique = training_of(scenario), technique_of(scenario)
-    timeouts = derive(scenario, network, nodes, training.model)
+    timeouts = derive(scenario, network, nodes, training)
     faults = build_faults(scenario, network, nodes, timeouts.run_deadline_s)
     return Plan(
         version=PLAN_VERSION, name=scenario.name, seed=scenario.seed, back_end=scenario.run.on,

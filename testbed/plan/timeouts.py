@@ -22,10 +22,10 @@ from itertools import pairwise
 
 from testbed.errors import ScenarioError
 from testbed.plan.ceilings import RUN_STEPS, Reason, Reasons, queue_reason, too_long
-from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Series, Timeouts
+from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Series, Timeouts, TrainingPlan
 from testbed.plan.pace import longest_step_s
 from testbed.scenario import Scenario
-from testbed.training.options import MODELS
+from testbed.training.options import DATASETS, MODELS
 from testbed.units import format_rate, format_size
 from topologies.traces.model import MIN_RATE_BPS
 
@@ -58,9 +58,9 @@ class Pace:
     start_s: float  # until nodes can meet: contexts, and compiled models
 
 
-def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], model: Choice) -> Timeouts:
+def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], training: TrainingPlan) -> Timeouts:
     """Return the deadlines of a run. Raise ``ScenarioError`` when changed ones are out of order."""
-    pace = _pace(scenario, network, nodes, model_bytes(model))
+    pace = _pace(scenario, network, nodes, model_bytes(training.model, training.data))
     changes = {f"{key}_s": value for key, value in scenario.timeouts if value is not None}
     derived = _derive(pace, scenario.training.rounds, changes.get("dead_after_s"))
     timeouts = Timeouts(**{**asdict(derived), **changes})
@@ -73,10 +73,15 @@ def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...]
     return timeouts
 
 
-def model_bytes(model: Choice) -> int:
-    """Return an upper bound of the parameters' size as float32."""
-    bound: int = MODELS[model.kind].size_bound_bytes(MODELS.options(model.kind, model.options))
-    return bound
+def model_bytes(model: Choice, data: Choice) -> int:
+    """Return an upper bound of the parameters' size as float32, as far as samples are known before they are read."""
+    entry, options, source = MODELS[model.kind], MODELS.options(model.kind, model.options), DATASETS[data.kind]
+    bound: int = entry.size_bound_bytes(options)
+    sample = source.sample_bound(DATASETS.options(data.kind, data.options))
+    if sample is None or entry.takes != source.gives:
+        return bound
+    counted: int = entry.parameters_bound(options, *sample)
+    return max(bound, 4 * counted)
 
 
 def slowest_bps(link: LinkPlan) -> float:

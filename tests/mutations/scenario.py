@@ -31,6 +31,11 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.units:parse_rate", _one_bit_less, ("tests/units/test_units.py",)
     ),
     "links to nowhere are accepted": Mutation("testbed.scenario.topology.structure:_links", always(()), BAD),
+    "deadlines are for models of samples of usual size": Mutation(
+        "testbed.plan.timeouts:model_bytes",
+        edit("if sample is None or", "if True or"),
+        ("tests/plan/test_model_bytes.py", *TIMEOUTS),
+    ),
     "networks may be in pieces": Mutation("testbed.scenario.topology.structure:_unreachable", always(()), BAD),
     "models are averaged by algorithms of gradients": Mutation(
         "testbed.scenario.rules.synchronisation:_above_gradients",

@@ -77,9 +77,17 @@ def test_where_every_step_is_a_round_nothing_is_added() -> None:
 def test_a_large_model_is_given_time() -> None:
     """GPT-2 XL: 6.2 GB, up and down in each of the rounds."""
     declared = Choice(kind="declared", options={"name": "gpt2-xl", "sequence": 0, "file": "", "buckets": 0})
-    assert model_bytes(declared) == 4 * 1_557_611_200
+    assert model_bytes(declared, Choice(kind="none")) == 4 * 1_557_611_200
     small = Choice(kind="declared", options={**declared.options, "name": "resnet18"})
-    assert model_bytes(small) == UNKNOWN_MODEL_BYTES
+    assert model_bytes(small, Choice(kind="none")) == UNKNOWN_MODEL_BYTES
+
+
+def test_so_is_one_that_large_samples_make_large() -> None:
+    """Images of 256×256 with 64 channels give a layer of 64 units 268 million parameters: 1.07 GB."""
+    large = timeouts(
+        "training.data={kind: teacher, side: 256, channels: 64, classes: 10000}", "training.model.kind=mlp"
+    )
+    assert large.step_deadline_s > 4 * 20 * 1.07e9 * 8 / 20e6
 
 
 def test_a_change_is_taken() -> None:
@@ -133,10 +141,11 @@ def test_a_scenario_may_name_a_longer_one() -> None:
 
 def test_the_cnn_fits_its_bound() -> None:
     """178 762 parameters of four bytes at 28x28, GeoMX's demo."""
-    assert 4 * 178_762 <= model_bytes(Choice(kind="cnn")) <= 8 * 178_762
+    assert 4 * 178_762 <= model_bytes(Choice(kind="cnn"), Choice(kind="mnist")) <= 8 * 178_762
 
 
 def test_an_mlp_fits_its_bound() -> None:
     pixels, classes, width, layers = 28 * 28, 10, 128, 3
     parameters = width * (pixels + 1) + (layers - 1) * width * (width + 1) + classes * (width + 1)
-    assert 4 * parameters <= model_bytes(Choice(kind="mlp", options={"hidden": width, "layers": layers}))
+    model = Choice(kind="mlp", options={"hidden": width, "layers": layers})
+    assert 4 * parameters <= model_bytes(model, Choice(kind="mnist"))

@@ -23,6 +23,10 @@ class Digits(DataDeclarations):
 
     test_share: float = option(0.2, "share held out for testing", min=0.05, max=0.9)
 
+    @classmethod
+    def sample_bound(cls, options: Digits) -> tuple[tuple[int, ...], int]:
+        return (1, 8, 8), 10
+
 
 @dataclass(frozen=True, slots=True)
 class Mnist(DataDeclarations):
@@ -31,6 +35,10 @@ class Mnist(DataDeclarations):
     folder: str = _folder("data/mnist", "folder of the IDX files, plain or .gz")
     train_samples: int = option(0, **_TRAIN_SAMPLES)
     test_samples: int = option(0, **_TEST_SAMPLES)
+
+    @classmethod
+    def sample_bound(cls, options: Mnist) -> tuple[tuple[int, ...], int]:
+        return (1, 28, 28), 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,10 @@ class Cifar10(Mnist):
 
     folder: str = _folder("data/cifar-10-batches-bin", "folder of the .bin files")
 
+    @classmethod
+    def sample_bound(cls, options: Mnist) -> tuple[tuple[int, ...], int]:
+        return (3, 32, 32), 10
+
 
 @dataclass(frozen=True, slots=True)
 class Text(DataDeclarations):
@@ -55,6 +67,11 @@ class Text(DataDeclarations):
     file: str = option("data/text.txt", "the text file", path="file")
     context: int = option(64, "characters of a window", min=1, max=4096)
     test_share: float = option(0.1, "share at its end for testing", min=0.01, max=0.9)
+
+    @classmethod
+    def sample_bound(cls, options: Text) -> tuple[tuple[int, ...], int]:
+        """Return more characters than a text in any language has."""
+        return (options.context,), 50_304
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +85,10 @@ class Teacher(DataDeclarations):
     classes: int = option(10, "number of classes", min=2, max=10_000)
     hidden: int = option(16, "width of the teacher: larger is harder", min=1, max=4096)
     noise: float = option(0.0, "share of training labels drawn at random", min=0, max=1)
+
+    @classmethod
+    def sample_bound(cls, options: Teacher) -> tuple[tuple[int, ...], int]:
+        return (options.channels, options.side, options.side), options.classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +104,10 @@ class SyntheticTokens(DataDeclarations):
     context: int = option(1024, "tokens of a window", min=1, max=8192)
     vocabulary: int = option(50_257, "number of tokens", min=2, max=1_000_000)
     noise: float = option(0.1, "share of tokens drawn at random", min=0, max=1)
+
+    @classmethod
+    def sample_bound(cls, options: SyntheticTokens) -> tuple[tuple[int, ...], int]:
+        return (options.context,), options.vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +126,10 @@ class Clicks(DataDeclarations):
     factors: int = option(4, "hidden factors of a category: more are harder", min=1, max=64)
     noise: float = option(0.0, "share of training labels drawn at random", min=0, max=1)
 
+    @classmethod
+    def sample_bound(cls, options: Clicks) -> tuple[tuple[int, ...], int]:
+        return (options.fields,), 2
+
 
 @dataclass(frozen=True, slots=True)
 class MovieLens(DataDeclarations):
@@ -109,6 +138,10 @@ class MovieLens(DataDeclarations):
     gives: ClassVar[str] = RECORDS
     file: str = option("data/ml-100k/u.data", "u.data, ratings.dat or ratings.csv, plain or .gz", path="file")
     test_share: float = option(0.1, "share held out for testing", min=0.01, max=0.9)
+
+    @classmethod
+    def sample_bound(cls, options: MovieLens) -> tuple[tuple[int, ...], int]:
+        return (2,), 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,14 +27,30 @@ class ModelDeclarations:
 
     @classmethod
     def size_bound_bytes(cls, options: Any) -> int:
-        """Return an upper bound of the parameters' size as float32, from which deadlines are derived."""
+        """Return an upper bound of the parameters' size as float32, from which deadlines are derived.
+
+        For samples of usual size, as it is told of none. ``parameters_bound`` is told of them.
+        """
         return UNKNOWN_MODEL_BYTES
+
+    @classmethod
+    def parameters_bound(cls, options: Any, shape: tuple[int, ...], classes: int) -> int:
+        """Return an upper bound of the number of parameters for samples of this shape, and so many classes.
+
+        0 where none is known; the larger one of both bounds counts.
+        """
+        return 0
 
 
 class DataDeclarations:
     """``gives``: the samples of the data set, as in ``ModelDeclarations.takes``."""
 
     gives: ClassVar[str] = IMAGES
+
+    @classmethod
+    def sample_bound(cls, options: Any) -> tuple[tuple[int, ...], int] | None:
+        """Return the shape of a sample and the number of classes, or larger ones; ``None``: loading will tell."""
+        return None
 
 
 class OptimizerDeclarations:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import pairwise
+from math import prod
 from typing import Any, ClassVar
 
 from testbed.axes import Axis, option
@@ -18,6 +20,15 @@ from testbed.training.options.declarations import (
 )
 
 
+def _dense(inputs: int, outputs: int) -> int:
+    return (inputs + 1) * outputs
+
+
+def _attention_block(width: int) -> int:
+    """Return the parameters of a block of a transformer: two norms, attention, and a layer four times wider."""
+    return 12 * width**2 + 13 * width
+
+
 @dataclass(frozen=True, slots=True)
 class Cnn(ModelDeclarations):
     """GeoMX's demo CNN: two convolutions, three dense layers; 178 762 parameters at 28×28, 80 458 at 8×8."""
@@ -26,10 +37,24 @@ class Cnn(ModelDeclarations):
     def size_bound_bytes(cls, options: Cnn) -> int:
         return 1 << 20
 
+    @classmethod
+    def parameters_bound(cls, options: Cnn, shape: tuple[int, ...], classes: int) -> int:
+        channels, height, width = shape
+        cut = 4 if min(height, width) >= 28 else 0  # by a convolution; smaller images are padded
+        features = 32 * prod(((side - cut) // 2 - cut) // 2 for side in (height, width))
+        convolutions = _dense(25 * channels, 16) + _dense(25 * 16, 32)
+        return convolutions + _dense(features, 256) + _dense(256, 128) + _dense(128, classes)
+
 
 @dataclass(frozen=True, slots=True)
 class LeNet(ModelDeclarations):
     """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling; 61 706 parameters at 28×28 grey."""
+
+    @classmethod
+    def parameters_bound(cls, options: LeNet, shape: tuple[int, ...], classes: int) -> int:
+        channels, height, width = shape
+        convolutions = _dense(25 * channels, 6) + _dense(25 * 6, 16)
+        return convolutions + _dense(height * width, 120) + _dense(120, 84) + _dense(84, classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +66,16 @@ class Mlp(ModelDeclarations):
 
     @classmethod
     def size_bound_bytes(cls, options: Mlp) -> int:
-        """Return a bound for at most 4096 inputs and 1024 outputs."""
+        """Return about what 4096 inputs and 1024 outputs take."""
         width, layers = options.hidden, options.layers
         if not layers:
             return 4 * 1024 * (4096 + 1)
         return 4 * (width * width * (layers - 1) + width * (4096 + 1024 + layers))
+
+    @classmethod
+    def parameters_bound(cls, options: Mlp, shape: tuple[int, ...], classes: int) -> int:
+        widths = [prod(shape), *[options.hidden] * options.layers, classes]
+        return sum(_dense(inputs, outputs) for inputs, outputs in pairwise(widths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +84,17 @@ class ResNet(ModelDeclarations):
 
     blocks: int = option(1, "blocks per stage: 1 is ResNet-8, 3 is ResNet-20", min=1, max=18)
     widen: int = option(1, "factor on the widths 16, 32, 64", min=1, max=16)
+
+    @classmethod
+    def size_bound_bytes(cls, options: ResNet) -> int:
+        """Return a bound for at most 64 channels and 10 000 outputs."""
+        return max(UNKNOWN_MODEL_BYTES, 4 * cls.parameters_bound(options, (64,), 10_000))
+
+    @classmethod
+    def parameters_bound(cls, options: ResNet, shape: tuple[int, ...], classes: int) -> int:
+        widths = [options.widen * width for width in (16, 32, 64)]
+        blocks = sum(2 * options.blocks * (9 * width**2 + 2 * width) for width in widths)
+        return (9 * shape[0] + 2) * widths[0] + blocks + _dense(widths[-1], classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +108,11 @@ class ResNet50(ModelDeclarations):
         """Return a bound for at most 2300 outputs."""
         return 4 * {"50": 29, "101": 48, "152": 64}[options.depth] * 10**6
 
+    @classmethod
+    def parameters_bound(cls, options: ResNet50, shape: tuple[int, ...], classes: int) -> int:
+        stages = {"50": 24, "101": 43, "152": 59}[options.depth] * 10**6
+        return 49 * 64 * shape[0] + stages + _dense(2048, classes)
+
 
 @dataclass(frozen=True, slots=True)
 class VisionTransformer(ModelDeclarations):
@@ -78,6 +124,14 @@ class VisionTransformer(ModelDeclarations):
     @classmethod
     def size_bound_bytes(cls, options: VisionTransformer) -> int:
         return 4 * {"tiny": 9, "small": 28, "base": 95}[options.size] * 10**6
+
+    @classmethod
+    def parameters_bound(cls, options: VisionTransformer, shape: tuple[int, ...], classes: int) -> int:
+        channels, height, across = shape
+        width = {"tiny": 192, "small": 384, "base": 768}[options.size]
+        patches = (height // options.patch) * (across // options.patch)
+        embedding = _dense(channels * options.patch**2, width) + patches * width
+        return embedding + 12 * _attention_block(width) + 2 * width + _dense(width, classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +149,12 @@ class Transformer(ModelDeclarations):
         """Return a bound for at most GPT-2's vocabulary and a context of 4096."""
         width = options.heads * options.head_width
         return max(UNKNOWN_MODEL_BYTES, 4 * (options.layers * 13 * width**2 + (2 * 50_304 + 4096) * width))
+
+    @classmethod
+    def parameters_bound(cls, options: Transformer, shape: tuple[int, ...], classes: int) -> int:
+        width = options.heads * options.head_width
+        blocks = options.layers * _attention_block(width)
+        return (classes + shape[0]) * width + blocks + 2 * width + _dense(width, classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +174,11 @@ class Recommender(ModelDeclarations):
     def size_bound_bytes(cls, options: Recommender) -> int:
         """Return a bound for at most 64 categories in a record and 1024 outputs."""
         return 4 * (options.rows * options.width + options.hidden * (65 * options.width + 1024 + 1) + 1024)
+
+    @classmethod
+    def parameters_bound(cls, options: Recommender, shape: tuple[int, ...], classes: int) -> int:
+        inputs = (shape[0] + 1) * options.width
+        return options.rows * options.width + _dense(inputs, options.hidden) + _dense(options.hidden, classes)
 
 
 @dataclass(frozen=True, slots=True)
