@@ -229,9 +229,8 @@ def server_options(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, Any
     from testbed.training.options import OPTIMIZERS
 
     kinds = {torch.optim.SGD: "sgd", torch.optim.AdamW: "adamw", torch.optim.Adam: "adam"}
-    kind = kinds.get(type(optimizer))
-    if kind == "adam" and optimizer.param_groups[0].get("decoupled_weight_decay"):
-        kind = "adamw"
+    decoupled = type(optimizer) is torch.optim.Adam and optimizer.param_groups[0].get("decoupled_weight_decay")
+    kind = kinds.get(torch.optim.AdamW if decoupled else type(optimizer))
     if kind is None or len(optimizer.param_groups) != 1:
         raise ScenarioError(
             "this synchronisation runs the optimizer on the servers, which know SGD, Adam and AdamW with one group of "
