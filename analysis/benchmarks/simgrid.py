@@ -11,6 +11,7 @@ SimGrid runs its CM02 model without window limit and cross traffic, with one act
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import subprocess
 import tempfile
@@ -61,8 +62,9 @@ def simgrid_times(program: Path, graph: Graph, folder: Path) -> tuple[list[float
 
 
 def worst_difference(ours: list[float], theirs: list[float]) -> float:
-    """Return the largest relative difference of a transfer's end."""
-    return max(abs(a - b) / b for a, b in zip(ours, theirs, strict=True))
+    """Return the largest relative difference of a transfer's end; infinite if one does not end."""
+    differences = [abs(a - b) / b for a, b in zip(ours, theirs, strict=True)]
+    return max(differences) if all(map(math.isfinite, differences)) else math.inf
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:

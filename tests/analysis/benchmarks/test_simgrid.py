@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +35,12 @@ def test_the_order_of_the_transfers_waited_for_does_not_matter() -> None:
     graph, turned = two_tier(5, 3), two_tier(5, 3)
     turned.transfers = [transfer._replace(after=tuple(reversed(transfer.after))) for transfer in turned.transfers]
     assert replay(turned, compiled=False) == replay(graph, compiled=False)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [([1.0, math.nan], [1.0, 2.0]), ([1.0, 2.0], [math.inf, 2.0])])
+def test_a_transfer_that_never_ends_is_no_agreement(ours: list[float], theirs: list[float]) -> None:
+    assert not worst_difference(ours, theirs) <= TOLERANCE
+    assert worst_difference([1.0, 2.0], [1.0, 2.0]) == 0.0
 
 
 @pytest.mark.skipif(not installed(), reason="SimGrid is not installed (apt-get install libsimgrid-dev)")
