@@ -56,7 +56,10 @@ class Overlay(ABC):
 
     @classmethod
     def detour_bytes(cls, options: Any) -> int:
-        """Return how many bytes may wait for a link before the next chunk takes a detour; 0: no detours."""
+        """Return a bound in bytes: where more than twice as many wait for a link, the next chunk takes a detour.
+
+        Fewer than the bound have to wait there. 0: no detours.
+        """
         return 0
 
     def state(self) -> State:

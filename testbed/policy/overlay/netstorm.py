@@ -42,7 +42,10 @@ class NetStorm(TreeOverlay):
         trees: int = option(3, "how many trees at most", min=1, max=1000)
         change: float = option(0.1, "mean relative change of rates from which trees are recomputed", min=0, max=100)
         expiry: int = option(5, "rounds of its tier after which a measurement is forgotten", min=0, max=10**6)
-        auxiliary: int = option(0, "chunks that may wait for a link before others take a detour; 0: no detours", min=0)
+        auxiliary: int = option(
+            0, "chunks: where more than twice as many wait for a link, the next takes a detour with fewer; 0: none",
+            min=0,
+        )  # fmt: skip
         chunk: int = option(1_000_000, **CHUNK)
         merge: str = option("sum", **MERGE)
 
