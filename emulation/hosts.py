@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from testbed.errors import CapabilityError
+
 if TYPE_CHECKING:
     from emulation.network import Emulation
 
@@ -51,7 +53,7 @@ def write_hosts(network: Emulation) -> None:
     addresses = {host_name(name): port.ip for name, port in network.layout.hosts.items()}
     lines = [f"{address} {name}" for name, address in addresses.items()]
     _ETC_HOSTS.write_text("127.0.0.1 localhost\n" + "\n".join(lines) + "\n")
-    ctypes.CDLL(None).mount(str(_ETC_HOSTS).encode(), b"/etc/hosts", None, _MS_BIND, None)
+    _mount_over(_ETC_HOSTS, "/etc/hosts")
     namespaces = {host_name(name): network.namespace_path(name) for name in network.layout.hosts}
     by_address = {addresses[name]: [name, path] for name, path in namespaces.items()}
     HOSTS.write_text(json.dumps({name: [name, path] for name, path in namespaces.items()} | by_address))
@@ -60,3 +62,13 @@ def write_hosts(network: Emulation) -> None:
         script = TOOLS / tool
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{_REMOTE_SHELL}" "{HOSTS}" "$@"\n')
         script.chmod(0o755)
+
+
+def _mount_over(source: Path, target: str) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(str(source).encode(), target.encode(), None, _MS_BIND, None):
+        why = os.strerror(ctypes.get_errno())
+        raise CapabilityError(
+            f"{target}: cannot mount the names of nodes over it: {why}; make it a file, and let the container mount "
+            "(--cap-add SYS_ADMIN)"
+        )

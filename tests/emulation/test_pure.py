@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from analysis.benchmarks.sample_plans import plan, with_link
+from emulation import hosts
 from emulation.commands import address_lines, delay_rules
 from emulation.flood import WAIT_S, Flood
 from emulation.layout import Route, lay_out
@@ -450,6 +451,11 @@ def test_what_a_container_forbids_is_named_with_its_cure(missing: str, says: str
 
 def reading(sent_bytes: int, backlog_bytes: int, rate_bps: float = 20e6) -> dict[str, LinkCounters]:
     return {"a>b": LinkCounters(rate_bps, sent_bytes, 0, 0, backlog_bytes)}
+
+
+def test_nodes_that_cannot_have_names_are_no_hosts() -> None:
+    with pytest.raises(CapabilityError, match="nowhere: cannot mount the names of nodes over it: No such file"):
+        hosts._mount_over(hosts.HOSTS, "/nowhere")
 
 
 def test_a_link_is_busy_where_its_queue_lasts_until_the_next_reading() -> None:
