@@ -52,9 +52,9 @@ def run(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
     journal = Journal()  # should the host outlive us in spite of everything, ``testbed clean`` finds it here
     try:
         host = _start(plan, directory)
-        journal.process(host.process.pid)
         result = SessionResult("failed", "", 1)
         try:
+            journal.process(host.process.pid)
             result = _follow(host, plan, directory, on_progress)
         except KeyboardInterrupt:
             result = _stop(host, plan, directory, on_progress)
@@ -108,9 +108,11 @@ def _follow(host: HostProcess, plan: Plan, directory: Path, on_progress: Progres
 def _events(lines: Iterable[str]) -> Any:
     for line in lines:
         try:
-            yield json.loads(line)
+            event = json.loads(line)
         except ValueError:
             continue  # a library's output
+        if isinstance(event, dict) and "kind" in event:  # what a library prints may be JSON as well
+            yield event
 
 
 def _reason(plan: Plan, directory: Path, code: int, kills: OomKills) -> str:
@@ -130,16 +132,17 @@ def _reason(plan: Plan, directory: Path, code: int, kills: OomKills) -> str:
 def _stop(host: HostProcess, plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
     on_progress({"kind": "stage", "name": "stopping"})
     assert host.process.stdin is not None
+    before = signal.signal(signal.SIGALRM, _too_late)
     try:
         host.process.stdin.write("stop\n")
         host.process.stdin.flush()
-        signal.signal(signal.SIGALRM, _too_late)
         signal.setitimer(signal.ITIMER_REAL, STOP_GRACE_S)
         _follow(host, plan, directory, on_progress)
     except (BrokenPipeError, TimeoutError, KeyboardInterrupt):
         pass  # the second Ctrl-C, or no answer: go straight to the end
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before if before is not None else signal.SIG_DFL)
     return SessionResult("interrupted", "interrupted; the results so far are kept", 130)
 
 
