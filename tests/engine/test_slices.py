@@ -76,6 +76,12 @@ def test_slices_are_a_32nd_of_the_model_between_bounds(elements: int, slices: in
     assert len(slicer_of(plan_of())((elements,), 1, None)) == slices
 
 
+def test_slices_take_a_millisecond_of_a_fast_link() -> None:
+    """A server handles messages of all data centres meanwhile: smaller ones would keep it busy for longer than links."""
+    plan = plan_of("topology.links[*].rate=10 Gbit/s")
+    assert [piece.stop - piece.start for piece in slicer_of(plan)((1_000_000,), 1, None)] == [312_500] * 3 + [62_500]
+
+
 def test_slices_are_large_without_a_wan() -> None:
     """Over loopback a message costs more than what overlapping hops gain."""
     slices = slicer_of(build_plan(load(THREE_SITES), "local"))((8_000_000,), 1, None)
@@ -103,7 +109,7 @@ def test_a_codec_that_a_script_chooses_decides_as_well() -> None:
 def test_slices_end_with_the_bits_of_whole_keys_and_earlier(
     codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slicing, "auto_bytes", lambda model_bytes: 40_000)
+    monkeypatch.setattr(slicing, "auto_bytes", lambda model_bytes, rate_bps: 40_000)
     settings = (f"codec={codec}", "training.rounds=3", "topology.lan.rate=20 Mbit/s")
     whole = simulated(tmp_path / "whole", *settings, "order={kind: fifo, slice: whole}")
     cut = simulated(tmp_path / "cut", *settings)
