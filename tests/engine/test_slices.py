@@ -77,7 +77,7 @@ def test_slices_are_a_32nd_of_the_model_between_bounds(elements: int, slices: in
 
 
 def test_slices_take_a_millisecond_of_a_fast_link() -> None:
-    """A server handles messages of all data centres meanwhile: smaller ones would keep it busy for longer than links."""
+    """A server handles messages of all data centres meanwhile: smaller ones would keep it busy for longer."""
     plan = plan_of("topology.links[*].rate=10 Gbit/s")
     assert [piece.stop - piece.start for piece in slicer_of(plan)((1_000_000,), 1, None)] == [312_500] * 3 + [62_500]
 

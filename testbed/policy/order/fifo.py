@@ -37,10 +37,10 @@ class Fifo(Order):
     @dataclass(frozen=True, slots=True)
     class Options:
         """``slice``: tensors are cut into pieces of at most so many bytes (as float32), so that one piece is sent while
-        the next is encoded, and the hops of a round overlap. ``whole``: not cut. ``auto``: a 32nd of the model, at least
-        256 KiB and what the slowest WAN link carries in 1 ms, at most 4 MiB (without a WAN 4 MiB), where workers wait
-        for each other and codecs, the servers' optimizer and relays treat each element alike, which leaves results the
-        same bit by bit; else whole.
+        the next is encoded, and the hops of a round overlap. ``whole``: not cut. ``auto``: a 32nd of the model, at
+        least 256 KiB and what the slowest WAN link carries in 1 ms, at most 4 MiB (without a WAN 4 MiB), where workers
+        wait for each other and codecs, the servers' optimizer and relays treat each element alike, which leaves results
+        the same bit by bit; else whole.
         """
 
         slice: int = option(AUTO, "largest piece of a tensor", unit="bytes", words={"auto": AUTO, "whole": WHOLE})
