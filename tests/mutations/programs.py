@@ -18,6 +18,11 @@ MUTATIONS: dict[str, Mutation] = {
     "a step begins with the line before whatever it says": Mutation(
         "testbed.execution.programs.metrics:Metrics._events", edit("now_s - seconds", "self._begin_s"), METRICS
     ),
+    "metrics of another run are read": Mutation(
+        "testbed.execution.programs.metrics:FileTail.__init__",
+        edit("if path.is_file()", "if False"),
+        (f"{METRICS[0]}::test_what_another_run_has_written_is_passed_over",),
+    ),
     "commands of strangers are run": Mutation(
         "testbed.scenario.sections.program:_of_strangers",
         always(()),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from testbed.environment import program_environment
 from testbed.errors import CapabilityError
-from testbed.execution.programs.metrics import STDOUT
+from testbed.execution.programs.metrics import STDOUT, FileTail
 from testbed.placeholders import fill
 from testbed.plan.model import NodePlan, Plan, ProgramPlan
 
@@ -49,6 +49,10 @@ class ProgramProcess:
     @property
     def reports_on_stdout(self) -> bool:
         return self.metrics == STDOUT
+
+    def metrics_tail(self) -> FileTail | None:
+        """Return what is going to be appended to the file of metrics; ``None`` if there is none."""
+        return FileTail(self.metrics_file) if self.metrics and not self.reports_on_stdout else None
 
     @property
     def command(self) -> str:

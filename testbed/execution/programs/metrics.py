@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,35 +39,49 @@ class Metrics:
         step, loss, accuracy, samples = (numbers[key] for key in ("step", "loss", "accuracy", "samples"))
         if step is None or not math.isfinite(step):
             return
-        if (seconds := numbers["seconds"]) is not None and seconds >= 0:
+        if (seconds := numbers["seconds"]) is not None and 0 <= seconds < math.inf:
             self._begin_s = now_s - seconds
         if accuracy is None or loss is not None or samples is not None:
             fields = {"t0": round(self._begin_s, 6), "round": int(step), "loss": loss, "steps": 1, "waited_s": 0.0}
-            yield "round", fields | ({} if samples is None else {"samples": int(samples)})
+            counted = samples is not None and math.isfinite(samples)
+            yield "round", fields | ({"samples": int(samples)} if counted else {})
             self.last_step, self.last_loss, self._begin_s = int(step), loss, now_s
         if accuracy is not None:
             yield "evaluate", {"round": int(step), "snapshot_t": round(now_s, 6), "accuracy": accuracy}
 
 
 class FileTail:
-    """The bytes that are appended to a file, which may not exist yet. A file that became shorter is read again."""
+    """The bytes that are appended to a file from now on, which may not exist yet.
+
+    A file that became shorter is read again. So is one that was there before, unless its first change makes it longer:
+    what another run, or another process of this one, has written is passed over.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._read = path, 0
+        self._path = path
+        self._before = _version(path.stat()) if path.is_file() else None
+        self._read = self._before[0] if self._before else 0
 
     def new(self) -> bytes:
         """Return what was appended since the last call."""
         try:
             with open(self._path, "rb") as file:
-                file.seek(0, 2)
-                if file.tell() < self._read:
+                version, before = _version(os.fstat(file.fileno())), self._before
+                if version == before:
+                    return b""
+                if version[0] < self._read or (before and version[0] == before[0]):
                     self._read = 0
+                self._before = None
                 file.seek(self._read)
                 data = file.read()
         except OSError:
             return b""
         self._read += len(data)
         return data
+
+
+def _version(about: os.stat_result) -> tuple[int, int]:
+    return about.st_size, about.st_mtime_ns
 
 
 def _object(line: bytes) -> dict[str, Any]:
@@ -80,4 +95,9 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # an integer beyond all floats
+        return math.inf if value > 0 else -math.inf

@@ -76,8 +76,7 @@ class RunningProcess:
         self.process, self.pid, self._popen = process, popen.pid, popen
         self.pidfd = os.pidfd_open(popen.pid)
         self._metrics, self._output = Metrics(now_s), bytearray()
-        in_file = process.metrics and not process.reports_on_stdout
-        self._file = FileTail(process.metrics_file) if in_file else None
+        self.file: FileTail | None = None  # where the program writes its metrics, if in a file
         self._events = EventLog(directory / "events", process.node.name)
         self._cpu_s, self._rounds = 0.0, 0
         self._interface, self._before = interface, interface(process.node.name)
@@ -102,8 +101,8 @@ class RunningProcess:
     def new_events(self, now_s: float) -> Iterator[dict[str, Any]]:
         """Record what the program has reported since the last call, and yield it as lines of progress."""
         data, self._output = bytes(self._output), bytearray()
-        if self._file is not None:
-            data = self._file.new()
+        if self.file is not None:
+            data = self.file.new()
         for kind, fields in self._metrics.take(data, now_s) if data else ():
             self._events.write(kind, now_s, **fields)
             self._rounds += kind == "round"

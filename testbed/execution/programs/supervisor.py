@@ -120,6 +120,7 @@ class Supervisor:
 
     def _start(self, process: ProgramProcess, training: Mapping[str, object] | None = None) -> None:
         guarded = [sys.executable, "-S", "-E", str(_GUARD), str(self._lifeline[0]), str(GRACE_S)]
+        file = process.metrics_tail()  # before the program starts: what is there is not of this process
         try:
             with open(process.log, "ab") as log:
                 popen = self._network.start(
@@ -130,6 +131,7 @@ class Supervisor:
         except OSError as error:
             raise RunFailed(f"{process.node.name}: cannot be started: {error.strerror}: {error.filename}") from error
         running = RunningProcess(process, popen, self._directory, self._now_s(), self._network.interface, training)
+        running.file = file
         self._running[process.node.name] = running
         for descriptor in running.descriptors:
             self._selector.register(descriptor, selectors.EVENT_READ, running)

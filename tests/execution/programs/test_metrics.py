@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
+
+import pytest
 
 from testbed.execution.programs.metrics import FileTail, Metrics
 
@@ -48,3 +51,32 @@ def test_a_file_is_followed_from_before_its_making_to_its_replacement(tmp_path: 
     assert tail.new() == b"two\n"
     path.write_bytes(b"new\n")
     assert tail.new() == b"new\n"
+
+
+@pytest.mark.parametrize(
+    ("then", "read"),
+    [(b"old\nnew\n", b"new\n"), (b"new\n", b"new\n"), (b"n\n", b"n\n"), (b"old\n", b"")],
+    ids=["appended", "written anew, as long", "written anew, shorter", "left alone"],
+)
+def test_what_another_run_has_written_is_passed_over(then: bytes, read: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"old\n")
+    os.utime(path, (1e9, 1e9))
+    tail = FileTail(path)
+    assert tail.new() == b""
+    if then != b"old\n":
+        path.write_bytes(then)
+    assert tail.new() == read and tail.new() == b""
+    with path.open("ab") as file:
+        file.write(b"more\n")
+    assert tail.new() == b"more\n"
+
+
+def test_numbers_that_no_table_can_hold_are_left_out() -> None:
+    large = b"1" + b"0" * 400
+    for line in (b'{"step": 1, "samples": NaN}', b'{"step": 1, "samples": ' + large + b"}"):
+        ((_, fields),) = Metrics(0.5).take(line + b"\n", 1.0)
+        assert "samples" not in fields and fields["t0"] == 0.5
+    ((_, fields),) = Metrics(0.5).take(b'{"step": 1, "seconds": Infinity}\n', 1.0)
+    assert fields["t0"] == 0.5
+    assert list(Metrics(0.0).take(b'{"step": ' + large + b"}\n", 1.0)) == []

@@ -104,6 +104,16 @@ def test_metrics_may_be_in_a_file(folder: Path) -> None:
     assert done.tables["rounds"].groupby("node").size().to_dict() == {"a/worker0": 3, "b/worker0": 3, "b/worker1": 3}
 
 
+def test_metrics_of_another_run_in_the_same_file_are_not_of_this_one(folder: Path) -> None:
+    for _ in range(2):
+        done = run(folder, command="sh -c 'python steps.py 3 >> steps-$RANK.jsonl'", metrics="steps-{rank}.jsonl")
+        assert done.tables["rounds"].groupby("node").size().to_dict() == {
+            "a/worker0": 3,
+            "b/worker0": 3,
+            "b/worker1": 3,
+        }
+
+
 def test_a_loss_that_is_not_finite_is_a_divergence(folder: Path) -> None:
     (folder / "steps.py").write_text(STEPS.replace('"loss": 1 /', '"loss": (1 if step < 5 else float("nan")) /'))
     done = run(folder, command="python steps.py 20", metrics="stdout")
