@@ -52,10 +52,13 @@ class Handle:
         self._value: Tensor | None = None
 
     def wait(self) -> Tensor:
-        """Wait for, and return, the key's value after this push's round. May be called again."""
+        """Wait for, and return, the key's value after this push's round. May be called again.
+
+        What is returned is the caller's: to change it changes no later answer.
+        """
         if self._value is None:
             self._value = self._session.ask("value", self._key, self._push).view(self._shape)
-        return self._value
+        return self._value.clone()
 
 
 class KVStore:
@@ -162,7 +165,7 @@ class KVStore:
         """Return the value after this worker's last push of the key; before any, the first value."""
         number = self._number(key)
         if number in self._last:
-            return self._last[number].wait().clone()
+            return self._last[number].wait()
         value: Tensor = self._session.ask("value", number, -1)
         return value.view(self._shapes[number])
 
