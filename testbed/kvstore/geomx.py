@@ -150,15 +150,20 @@ class GeoMXStore:
             self._pushed.setdefault(each, []).append(self.store.push(each, tensor, priority))
 
     def pull(self, key: Keys, out: Tensors | None = None, priority: int = 0) -> Tensor | list[Tensor]:
-        """Return the values after this worker's last pushes, copied to ``out`` too. ``priority`` has no effect here."""
+        """Return the values after this worker's last pushes, copied to ``out`` too. ``priority`` has no effect here.
+
+        One key's value is copied to every tensor of ``out``, as those of several devices.
+        """
+        one = isinstance(key, str) or not isinstance(key, Sequence)
         keys = [key] if isinstance(key, str) or not isinstance(key, Sequence) else list(key)
+        targets = [] if out is None else [out] if isinstance(out, Tensor) else list(out)
+        if targets and not one and len(targets) != len(keys):
+            raise ScenarioError(f"pull: {len(keys)} keys take as many tensors as 'out'")
         values = [self._value(each) for each in keys]
-        for target, value in zip(
-            [] if out is None else [out] if isinstance(out, Tensor) else out, values, strict=False
-        ):
+        for target, value in zip(targets, values * len(targets) if one else values, strict=False):
             with torch.no_grad():
                 target.copy_(value.view_as(target))
-        return values if isinstance(key, Sequence) and not isinstance(key, str) else values[0]
+        return values[0] if one else values
 
     def pushpull(
         self, key: Keys, value: Tensors, out: Tensors | None = None, priority: int = 0

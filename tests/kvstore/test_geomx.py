@@ -107,6 +107,19 @@ def test_keys_and_values_may_be_lists(tmp_path: Path) -> None:
     done(tmp_path, LISTS)
 
 
+def test_a_value_is_copied_to_all_tensors_of_out_or_the_call_is_refused() -> None:
+    kv = alone()
+    kv.init(["a", "b"], [torch.ones(2), 2 * torch.ones(3)])
+    devices, single = [torch.zeros(2), torch.zeros(2)], torch.zeros(3)
+    assert isinstance(kv.pull("a", out=devices), torch.Tensor)
+    assert [each.tolist() for each in devices] == [[1, 1], [1, 1]], "as of two devices"
+    kv.pull(["b"], out=single)
+    assert single.tolist() == [2, 2, 2]
+    for out in ([torch.zeros(2)], torch.zeros(2), [torch.zeros(2), torch.zeros(3), torch.zeros(3)]):
+        with pytest.raises(ScenarioError, match="pull: 2 keys take as many tensors as 'out'"):
+            kv.pull(["a", "b"], out=out)
+
+
 OPTIMIZER = """
 kv = create("dist_sync")
 kv.set_optimizer(torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=0.1))
