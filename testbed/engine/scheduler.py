@@ -291,6 +291,7 @@ class Scheduler:
         arrived.extend(training(self._plan, collected_at(self._plan, message.sender)) or (message.sender,))
         self._digests[message.sender] = message.meta.get("sha256", "")
         self._sizes[name] = message.meta["size"]
+        self._training_has_ended = self._training_has_ended or name == TRAINED
         await self._skip_checkpoints(world)
         if name in self._arrived:
             await self._release_if_complete(world, name)

@@ -239,6 +239,9 @@ MUTATIONS: dict[str, Mutation] = {
         edit("about.round, states", "about.round + 1, states"),
         CHECKPOINT,
     ),
+    "workers at the end do not release those who wait for a checkpoint": Mutation(
+        "testbed.engine.scheduler:Scheduler._on_barrier", edit(" or name == TRAINED", ""), CHECKPOINT
+    ),
     "checkpoints of any job are taken": Mutation("testbed.engine.checkpoint:job_sha256", always("0"), CHECKPOINT),
     "sparse codecs forget their residuals at a checkpoint": Mutation(
         "testbed.codec.sparse:LargeKeys.state", edit('state |= under(f"memory/{key}", content)', "pass"), RESUMED

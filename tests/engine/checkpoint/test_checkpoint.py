@@ -163,6 +163,15 @@ def test_a_reached_target_ends_everybody_though_others_wait_for_a_checkpoint(tmp
     assert max(event["round"] for event in events(tmp_path, "round")) < 59
 
 
+def test_workers_who_wait_for_a_checkpoint_take_part_in_the_average_at_the_end(tmp_path: Path) -> None:
+    """In AD-PSGD the slow first worker reaches the target, and averages with the others before all have finished."""
+    plan = plan_of("paradigm={kind: gossip, algorithm: adpsgd}", "training.target_accuracy=20 %",
+                   "training.rounds=60", "training.evaluate_every=2", "optimizer={kind: sgd, learning_rate: 0.02}",
+                   "data_centers[hub].device.speed=0.3", "checkpoint.every=20")  # fmt: skip
+    run(plan, tmp_path)
+    assert max(event["round"] for event in events(tmp_path, "round")) < 59
+
+
 def test_a_damaged_checkpoint_is_skipped_with_the_reason(tmp_path: Path) -> None:
     plan = plan_of(*TECHNIQUES["fsa"])
     undisturbed, _ = run(plan, tmp_path)
