@@ -73,6 +73,8 @@ def test_the_second_epoch_comes_from_memory(tmp_path: Path) -> None:
     assert first == 479, "every sample of this worker's share is fetched once"
     assert sum(load["remote"] + load["disk"] for load in loads[EPOCH:]) == 0
     assert sum(load["memory"] for load in loads[EPOCH + 1 :]) >= BATCH * (ROUNDS - EPOCH - 3)
+    scores = events(runs, plan, "evaluate")
+    assert [score["epoch"] for score in scores] == [score["round"] * BATCH // 479 for score in scores]
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])

@@ -38,6 +38,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if number in self._pending}", "if False}"),
         ("tests/engine/test_loading.py",),
     ),
+    "batches that are loaded are all of the first epoch": Mutation(
+        "testbed.engine.loading.trainer:LoadingTrainer._batch",
+        edit("self._batches.epoch(step)", "0"),
+        ("tests/engine/test_loading.py",),
+    ),
     "the cache keeps everything": Mutation(
         "testbed.training.cache:Level.put",
         edit("size_bytes <= self._free_bytes", "True"),

@@ -57,6 +57,7 @@ class LoadingTrainer(Trainer):
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         inputs, labels = self._ready.pop(step)
+        self.epoch = self._batches.epoch(step)
         return as_model_input(inputs.to(self._device)), labels.to(self._device)
 
     def _disk(self) -> Level[bytes] | FolderDisk:
