@@ -208,6 +208,7 @@ class DifferencePull(DensePull):
             return torch.empty(size, device="meta")
         value = buffers.clone(mirror).index_copy_(0, indices.long(), values)  # earlier values stay as they were
         self._mirrors[wire_key] = value
+        self._sent.pop(wire_key, None)  # a child encodes no values: it need not keep the first one
         return value
 
     def value_bytes(self, size: int) -> int:

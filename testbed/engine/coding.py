@@ -34,8 +34,10 @@ async def encode_value(world: World, codec: Codec, key: int, value: Tensor, roun
 
 async def follow_value(world: World, codec: Codec, key: int, value: Tensor, parts: Parts) -> None:
     """Let ``codec`` remember the payload of a value that another one has encoded for all in its state."""
+    if codec.cost(ENCODE_VALUE, value.numel()) is None:
+        return codec.follow_value(key, value, parts)  # it travels as it is: nothing is copied
     work = Work("copy", size_bytes=payload_bytes(parts))
-    await world.compute(work, lambda: codec.follow_value(key, value, parts))
+    return await world.compute(work, lambda: codec.follow_value(key, value, parts))
 
 
 async def decode(world: World, codec: Codec, message: Message, size: int) -> Tensor:

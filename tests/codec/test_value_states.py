@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import weakref
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
 
 from testbed.codec.base import NOTHING, Codec
+from testbed.codec.changes import ChangesCodec
 from testbed.codec.pull import DifferencePull
 from testbed.codec.table import make_codec
+from testbed.engine.coding import follow_value
+from testbed.world import Work
 from tests.engine.runs import run
 
 KEY, SIZE = 5, 4000
@@ -77,3 +84,31 @@ def test_a_server_encodes_a_value_once_for_all_and_ends_with_the_same_bits(
         return sum(event["work"] == "encode" for event in done)
 
     assert encodings(each) == 3 * encodings(shared) > 0
+
+
+def test_a_child_does_not_keep_its_first_value() -> None:
+    server, child = ends(2, torch.zeros(SIZE))
+    first = torch.randn(SIZE)
+    child.begin(KEY, first)
+    kept = weakref.ref(first)
+    del first
+    child.decode_value(KEY, server.encode_value(KEY, torch.randn(SIZE)), SIZE)
+    assert kept() is None
+
+
+def test_to_follow_a_value_that_travels_as_it_is_is_no_work() -> None:
+    class World:
+        async def compute(self, work: Work, function: Callable[[], None]) -> None:
+            done.append(work)
+            function()
+
+    done: list[Work] = []
+    for codec, options, expected in (("twobit", {}, 0), ("topk", {"pull": "difference", "bound": 2}, 1)):
+        end, other = (ChangesCodec(make_codec(codec, options, changes=True), 0.5) for _ in range(2))
+        for each in (end, other):
+            each.begin(KEY, torch.zeros(SIZE))
+        value = torch.randn(SIZE)
+        parts = end.encode_value(KEY, value)
+        asyncio.run(follow_value(cast(Any, World()), other, KEY, value, parts))
+        assert len(done) == expected
+        assert other.state()[f"milestone/{KEY}"] is value
