@@ -70,6 +70,9 @@ MUTATIONS: dict[str, Mutation] = {
     "TSEngine uses one link of a node at a time": Mutation(
         "testbed.policy.overlay.tsengine:TsEngine._is_best", always(False), ("tests/policy/overlay/test_overlays.py",)
     ),
+    "ESync takes reports of workers that are lost from a checkpoint": Mutation(
+        "testbed.policy.sync.esync:ESync.load_state", edit("if worker in self._reported_by:", "if True:"), SYNC
+    ),
     "ESync believes the latest report": Mutation("testbed.policy.sync.esync:RECENT", instead(1), SYNC),
     "DGT's k ignores the loss": Mutation("testbed.policy.order.dgt:Threshold.update", _fixed_k, ORDER),
     "DGT sends the last block by best effort": Mutation(

@@ -170,8 +170,11 @@ def test_esync_waits_for_nobody_who_is_gone() -> None:
     both = {"a/worker0": quick, "a/worker1": slower}
     assert steps(0, a=both, b={"b/worker0": slow}) == {"a/worker0": 8, "a/worker1": 1, "b/worker0": 2}
     assert steps(1, a={"a/worker0": quick}, b={"b/worker0": slow}) == {"a/worker0": 4, "b/worker0": 1}
+    kept, policy = policy.state(), ESync(Tier.of("a/server0", "b/server0"), ESync.Options())
+    policy.load_state(kept)
+    assert steps(2, a={"a/worker0": quick}, b={"b/worker0": slow}) == {"a/worker0": 4, "b/worker0": 1}
     policy.on_member_lost("b/server0")
-    assert steps(2, a={"a/worker0": quick}) == {"a/worker0": 1}
+    assert steps(3, a={"a/worker0": quick}) == {"a/worker0": 1}
 
 
 def test_esync_knows_the_latest_of_everybody_when_relays_say_it_in_others_names() -> None:

@@ -83,8 +83,7 @@ class ESync(Fsa):
     def _note(self, worker: str, report: WorkerReport) -> None:
         recent = self._recent.setdefault(worker, deque(maxlen=RECENT))
         recent.append(report)
-        step_s = median_low([each.step_s for each in recent])
-        self._reports[worker] = WorkerReport(step_s, median_low([each.transfer_s for each in recent]))
+        self._reports[worker] = _medians(recent)
 
     def on_member_lost(self, member: str) -> list[Effect]:
         for worker in self._workers.get(member, ()):
@@ -105,15 +104,22 @@ class ESync(Fsa):
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        for worker, text in below("recent", state).items():
-            for report in json.loads(text):
-                self._note(worker, WorkerReport(*report))
         for worker, member in below("member", state).items():
             self._reported_by[worker] = member
             self._workers[member] = (*self._workers.get(member, ()), worker)
+        for worker, text in below("recent", state).items():
+            self._recent[worker] = deque((WorkerReport(*report) for report in json.loads(text)), RECENT)
+            if worker in self._reported_by:  # else it was lost below a member that is there
+                self._reports[worker] = _medians(self._recent[worker])
 
     def _steps(self) -> Mapping[str, int]:
         return balanced_steps(self._reports, self._options) if self._assigns else {}
+
+
+def _medians(reports: Collection[WorkerReport]) -> WorkerReport:
+    return WorkerReport(
+        median_low([each.step_s for each in reports]), median_low([each.transfer_s for each in reports])
+    )
 
 
 def balanced_steps(reports: Mapping[str, WorkerReport], options: ESync.Options) -> dict[str, int]:
