@@ -17,7 +17,7 @@ which of two asynchronous updates comes first, are those of a run that was never
 
 On disk a checkpoint is a directory, absent or complete, whatever happens while it is written: every node writes its own
 file into ``.ckpt-000010.tmp``; the scheduler then writes the manifest with the files' SHA-256, gives the directory its
-name, and removes all but the newest two. Nothing is pickled: files are read as tensors and plain values only
+name, and removes all before it but one. Nothing is pickled: files are read as tensors and plain values only
 (``torch.load`` with ``weights_only``).
 """
 
@@ -171,16 +171,21 @@ class CheckpointFiles:
 
 
 def complete(folder: Path, path: Path) -> None:
-    """Give the directory of a checkpoint whose files are all there its name, and remove all but the newest two."""
+    """Give the directory of a checkpoint whose files are all there its name; keep this one and the one before it.
+
+    Later ones could not be read when the run was resumed from an earlier one: they must not push this one out.
+    """
     shutil.rmtree(path, ignore_errors=True)  # of a run that was resumed from an earlier one
     folder.rename(path)
     atomic.sync(path.parent)
-    for old in _found(path.parent)[:-KEPT]:
+    found = _found(path.parent)
+    for old in found[: max(0, found.index(path) + 1 - KEPT)]:
         shutil.rmtree(old)
 
 
 def _found(directory: Path) -> list[Path]:
-    return sorted(directory.glob("ckpt-*")) if directory.is_dir() else []
+    """Return the checkpoints by round; the name of a later one than round 999999 is longer."""
+    return sorted(directory.glob("ckpt-*"), key=lambda path: (len(path.name), path.name))
 
 
 def _explained(error: OSError, folder: Path, needed_bytes: int) -> OSError:

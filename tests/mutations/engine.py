@@ -239,6 +239,9 @@ MUTATIONS: dict[str, Mutation] = {
         edit("about.round, states", "about.round + 1, states"),
         CHECKPOINT,
     ),
+    "later checkpoints that are damaged push out a new one": Mutation(
+        "testbed.engine.checkpoint:complete", edit("found.index(path) + 1", "len(found)"), CHECKPOINT
+    ),
     "workers at the end do not release those who wait for a checkpoint": Mutation(
         "testbed.engine.scheduler:Scheduler._on_barrier", edit(" or name == TRAINED", ""), CHECKPOINT
     ),

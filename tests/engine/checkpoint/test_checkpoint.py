@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from testbed.engine.checkpoint import CheckpointFiles
+from testbed.engine.checkpoint import CheckpointFiles, Members
 from testbed.engine.roles import make_role
 from testbed.errors import ScenarioError, WaitTimeout
 from testbed.execution import host
 from testbed.execution.resume import take_over
 from testbed.plan.build import build_plan
+from testbed.plan.instant import Instant
 from testbed.plan.model import Plan
 from testbed.results.events import read
 from testbed.scenario.load import load
@@ -184,6 +185,27 @@ def test_a_damaged_checkpoint_is_skipped_with_the_reason(tmp_path: Path) -> None
     assert files.resumed.round == 8
     assert "ckpt-000012: east.worker1.pt is damaged (its SHA-256 differs)" in files.skipped[0]
     assert resumed == undisturbed
+
+
+def test_a_new_checkpoint_is_kept_beside_later_ones_that_are_damaged(tmp_path: Path) -> None:
+    """A run that resumes from an earlier one may write more often than before."""
+    plan = plan_of(*TECHNIQUES["fsa"], "checkpoint.every=4")
+    run(plan, tmp_path)
+    folder = tmp_path / "checkpoints"
+    for path in folder.iterdir():
+        (path / "manifest.json").write_text("{")
+    run(plan_of(*TECHNIQUES["fsa"], "checkpoint.every=3", "training.rounds=4"), tmp_path)
+    assert sorted(path.name for path in folder.iterdir()) == ["ckpt-000003", "ckpt-000008", "ckpt-000012"]
+
+
+def test_checkpoints_are_told_apart_beyond_a_million_rounds(tmp_path: Path) -> None:
+    files = CheckpointFiles(tmp_path, plan_of())
+    for round_ in (999_997, 999_998, 999_999):
+        digests = {"a": files.write(round_, "a", {"round": round_})}
+        files.commit(round_, digests, Instant(0.0), Members())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-1000000", "ckpt-999999"]
+    resumed = CheckpointFiles(tmp_path, plan_of()).resumed
+    assert resumed is not None and resumed.round == 999_999
 
 
 def test_another_jobs_checkpoint_is_refused(tmp_path: Path) -> None:
