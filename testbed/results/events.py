@@ -217,18 +217,27 @@ class _EventFile:
 
     def _end_part(self) -> None:
         if self._path is not None:
-            self._write(self._deflate.flush())
-            self._begin_part()
+            try:
+                self._write(self._deflate.flush())
+            finally:  # its stream has ended, and takes nothing more
+                self._begin_part()
 
     def _begin_part(self) -> None:
         self._path, self._bytes = None, 0
         self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
 
     def _write(self, data: bytes) -> None:
+        """Append all of ``data``, or nothing: what a full disk has taken of it would be read a second time."""
         assert self._path is not None
         try:
             with open(self._path, "ab", buffering=0) as file:
-                file.write(data)
+                end = file.tell()
+                try:
+                    while data:  # a disk that becomes full takes a part first, without an error
+                        data = data[file.write(data) :]
+                except OSError:
+                    file.truncate(end)
+                    raise
         except OSError as error:
             error.filename = str(self._path)
             raise

@@ -233,6 +233,15 @@ MUTATIONS: dict[str, Mutation] = {
         edit("newest_s - self.lag_s", "newest_s"),
         ("tests/results/test_scalars.py",),
     ),
+    "what a full disk took of some events stays": Mutation(
+        "testbed.results.events:_EventFile._write", edit("file.truncate(end)", "pass"), EVENTS
+    ),
+    "a disk that becomes full takes events in silence": Mutation(
+        "testbed.results.events:_EventFile._write", edit("while data:", "if data:"), EVENTS
+    ),
+    "an ended stream takes more events": Mutation(
+        "testbed.results.events:_EventFile._end_part", edit("finally:", "except ZeroDivisionError:"), EVENTS
+    ),
     "a round is complete when one worker has done it": Mutation(
         "testbed.results.rounds:RoundCounter.take",
         edit("min(self._last", "max(self._last"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import math
 import os
 import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,6 +98,40 @@ def test_a_disk_that_was_full_leaves_no_part_that_cannot_be_read(
     log.write("round", 2.0, round=2)
     log.close()
     assert [event["round"] for event in read(tmp_path)] == [0, 1, 2]
+
+
+class _FullDisk(io.FileIO):
+    """A file on a disk with room for so many bytes: the kernel takes those first, and says nothing."""
+
+    room = 0
+
+    def write(self, data: Any) -> int:
+        if not _FullDisk.room:
+            raise OSError(28, "full")
+        taken = bytes(data)[: _FullDisk.room]
+        _FullDisk.room -= len(taken)
+        return super().write(taken)
+
+
+@pytest.mark.parametrize("part_bytes", [1, events.PART_BYTES])
+@pytest.mark.parametrize("room", [1, 40, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 100, 120])
+def test_a_disk_that_becomes_full_loses_no_event_and_doubles_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, part_bytes: int
+) -> None:
+    """Wherever it becomes full: within the lines, or within the end of a part."""
+    monkeypatch.setattr(events, "PART_BYTES", part_bytes)
+    log = EventLog(tmp_path, "a/worker0")
+    _FullDisk.room = room
+    with monkeypatch.context() as patched:
+        patched.setattr(events, "open", lambda path, *_, **__: _FullDisk(path, "ab"), raising=False)
+        for number in range(3):
+            with contextlib.suppress(OSError):
+                log.write("round", float(number), round=number, loss=math.sqrt(number))
+                log.flush()
+        assert not _FullDisk.room
+    log.write("round", 3.0, round=3)
+    log.close()
+    assert [event["round"] for event in read(tmp_path)] == [0, 1, 2, 3]
 
 
 def test_a_round_of_a_node_takes_less_than_a_kilobyte(tmp_path: Path) -> None:
