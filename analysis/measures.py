@@ -15,6 +15,7 @@ from analysis.breakdown import PARTS, per_round
 from analysis.identity import technique_of
 from analysis.load import StoredRun
 from analysis.metrics import time_to_accuracy, utilisation, wan_bytes_until, wan_of_training
+from testbed.results import summary
 from testbed.results.intervals import union
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ def throughput(run: StoredRun) -> Value:
 
 def stands_for(run: StoredRun) -> dict[str, int]:
     """Return how many equal nodes each node represents: more than one where a simulation has folded workers."""
-    nodes = run.tables["nodes"]
-    return {str(node): int(count) for node, count in zip(nodes["node"], nodes["stands_for"].fillna(1), strict=True)}
+    return summary.stands_for(run.tables["nodes"])
 
 
 def wan_rate(run: StoredRun) -> Value:

@@ -12,6 +12,7 @@ from analysis.breakdown import PARTS, per_round
 from analysis.figures import panels
 from analysis.identity import Identity
 from analysis.load import StoredRun
+from analysis.measures import stands_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,4 +79,9 @@ def round_split(runs: list[StoredRun]) -> pd.DataFrame:
     import pandas as pd
 
     columns = [f"{part}_s" for part in PARTS]
-    return pd.DataFrame([per_round(run.tables)[columns].mean() for run in runs])
+    rows = []
+    for run in runs:
+        rounds = per_round(run.tables)
+        copies = rounds["node"].map(stands_for(run))
+        rows.append(rounds[columns].mul(copies, axis=0).sum() / copies.sum())
+    return pd.DataFrame(rows)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from analysis.breakdown import per_round
+from analysis.measures import stands_for
 from analysis.metrics import accuracy_curve
 from analysis.studies.study import StudyRun
 from testbed.ids import data_center_of
@@ -38,7 +39,8 @@ def mbps(text: str) -> float:
 
 def samples(each: StudyRun) -> float:
     """Return the number of training samples of all workers."""
-    return float(each.run.tables["rounds"]["samples"].sum())
+    rounds = each.run.tables["rounds"]
+    return float((rounds["samples"] * rounds["node"].map(stands_for(each.run))).sum())
 
 
 def warm_rounds(each: StudyRun, first: int = 1) -> Any:
@@ -73,8 +75,12 @@ def computing_share(each: StudyRun) -> float:
     computes, rounds = each.run.tables["computes"], each.run.tables["rounds"]
     length = float(rounds["t_s"].max() - rounds["t0_s"].min())
     steps = computes[computes["node"].isin(rounds["node"].unique())]
-    shares = [union(group[["t0_s", "t_s"]].to_numpy()).total() / length for _, group in steps.groupby("node")]
-    return sum(shares) / len(shares)
+    copies, workers, total = stands_for(each.run), 0, 0.0
+    for node, group in steps.groupby("node"):
+        count = copies.get(str(node), 1)
+        total += count * (union(group[["t0_s", "t_s"]].to_numpy()).total() / length)
+        workers += count
+    return total / workers
 
 
 def wan_by_direction(each: StudyRun) -> dict[tuple[str, str, int], int]:

@@ -159,14 +159,23 @@ def training_start_s(training: pd.DataFrame) -> float:
     return float(training["t_s"].iloc[0]) if len(training) else 0.0
 
 
-def covered_round_time_s(rounds: pd.DataFrame) -> float | None:
+def stands_for(nodes: pd.DataFrame) -> dict[str, int]:
+    """Return how many equal nodes each node represents: more than one where a simulation has folded workers."""
+    return {str(node): int(count) for node, count in zip(nodes["node"], nodes["stands_for"].fillna(1), strict=True)}
+
+
+def covered_round_time_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None = None) -> float | None:
     """Return the mean over workers of (time covered by its rounds / number of rounds); ``None`` without rounds.
 
     For consecutive rounds this is their mean duration; gaps (evaluation) do not count, overlaps count once.
+    ``copies``: how many workers each node represents (``stands_for``), if any represents more than itself.
     """
-    edges = rounds[["t0_s", "t_s"]].to_numpy()
-    means = [union(edges[rows]).total() / len(rows) for rows in rounds.groupby("node").indices.values()]
-    return sum(means) / len(means) if means else None
+    edges, workers, total_s = rounds[["t0_s", "t_s"]].to_numpy(), 0, 0.0
+    for node, rows in rounds.groupby("node").indices.items():
+        count = (copies or {}).get(str(node), 1)
+        total_s += count * (union(edges[rows]).total() / len(rows))
+        workers += count
+    return total_s / workers if workers else None
 
 
 def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,7 +191,7 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
         "parameters_sha256": digests[0] if len(digests) == 1 else None,
         "parameters_agree": len(digests) == 1 if digests else None,
         **numerics(plan),
-        "round_time_s": _rounded(covered_round_time_s(rounds)),
+        "round_time_s": _rounded(covered_round_time_s(rounds, stands_for(frames["nodes"]))),
         "training_s": _rounded(float(ends["t_s"].max()) - start_s) if len(ends) else None,
         "time_to_target_s": time_to_target_s(accuracy, plan["training"]["target_accuracy"], start_s),
     }

@@ -6,9 +6,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from analysis.figures.compare import round_split
 from analysis.load import StoredRun, load_run
 from analysis.measures import MEASURES, measured, of_pushes, throughput, wan_rate
 from analysis.metrics import wan_of_training
+from analysis.studies.columns import computing_share, samples
+from analysis.studies.study import StudyRun
 from analysis.waits import matrix, pairs
 from tests.results.fake_run import SITES, make_run
 
@@ -96,6 +99,12 @@ def test_a_folded_worker_counts_for_all_that_it_stands_for(runs: list[StoredRun]
         measure = MEASURES[name].of
         assert measure(folded(runs[0], 10**9)) == pytest.approx(measure(alone(runs[0], "tokyo/worker0")), abs=1e-6)
         assert measure(folded(runs[0], 1)) == measure(runs[0])
+    parts = round_split([folded(runs[0], 10**9), alone(runs[0], "tokyo/worker0")])
+    assert parts.iloc[0].to_numpy() == pytest.approx(parts.iloc[1].to_numpy(), abs=1e-6)
+    each, many = (StudyRun("", "", {}, 1, run) for run in (runs[0], folded(runs[0], 15)))
+    one = StudyRun("", "", {}, 1, alone(runs[0], "tokyo/worker0"))
+    assert samples(many) == samples(each) + 14 * samples(one)
+    assert computing_share(many) > computing_share(each)  # tokyo's compute longer than the others
 
 
 def folded(run: StoredRun, count: int) -> StoredRun:

@@ -242,6 +242,11 @@ MUTATIONS: dict[str, Mutation] = {
     "an ended stream takes more events": Mutation(
         "testbed.results.events:_EventFile._end_part", edit("finally:", "except ZeroDivisionError:"), EVENTS
     ),
+    "who stands for many workers counts once": Mutation(
+        "testbed.results.summary:covered_round_time_s",
+        edit("(copies or {}).get(str(node), 1)", "1"),
+        ("tests/simulation/test_fold.py",),
+    ),
     "a round is complete when one worker has done it": Mutation(
         "testbed.results.rounds:RoundCounter.take",
         edit("min(self._last", "max(self._last"),

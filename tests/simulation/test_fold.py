@@ -12,6 +12,8 @@ import pytest
 from testbed.engine.roles import make_role
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
+from testbed.results import tables
+from testbed.results.summary import covered_round_time_s, stands_for
 from testbed.scenario.load import loads
 from testbed.simulation.fold import fold
 from testbed.simulation.run import simulate
@@ -72,6 +74,8 @@ class Ran:
             if "worker" in name
         }
         self.stands_for = {e_["stands_for"] for log in events.values() for e_ in log if "stands_for" in e_}
+        frames = {name: tables.frame(table) for name, table in tables.build(directory / "events").items()}
+        self.round_time_s = covered_round_time_s(frames["rounds"], stands_for(frames["nodes"]))
         self.bytes: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
         for event in (e for log in events.values() for e in log):
             if event["kind"] == "transfer" and event["tier"] == "wan" and event["key"] >= 0 and event["round"] >= 0:
@@ -80,7 +84,7 @@ class Ran:
                 count[1] += event["header_bytes"]
 
 
-@pytest.mark.sample(4)  # of 11, which take 9 s
+@pytest.mark.sample(4, "mixedsync above")  # of 11, which take 9 s
 @pytest.mark.parametrize("name", CASES)
 def test_folded_workers_end_their_rounds_when_they_would_unfolded(name: str, tmp_path: Path) -> None:
     plan = plan_of(*CASES[name])
@@ -91,6 +95,7 @@ def test_folded_workers_end_their_rounds_when_they_would_unfolded(name: str, tmp
     for worker, ends in folded.ends.items():
         assert ends == pytest.approx(whole.ends[worker], rel=EXACT, abs=2e-6), worker  # events keep microseconds
     assert folded.bytes == whole.bytes
+    assert folded.round_time_s == pytest.approx(whole.round_time_s, rel=1e-5)
 
 
 def test_groups_are_listed_by_their_first_worker() -> None:
