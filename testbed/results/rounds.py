@@ -32,7 +32,8 @@ class RoundCounter:
     def __init__(self, workers: Iterable[str]) -> None:
         self._workers = frozenset(workers)
         self._last: dict[str, int] = {}  # by worker that takes part
-        self._pending: dict[int, list[Mapping[str, Any]]] = {}
+        self._copies: dict[str, int] = {}
+        self._pending: dict[int, dict[str, Mapping[str, Any]]] = {}  # by worker: after a restart, its last one counts
         self._told = -1
 
     def take(self, event: Mapping[str, Any]) -> Iterator[CompletedRound]:
@@ -40,10 +41,11 @@ class RoundCounter:
         kind, node = event["kind"], event.get("node", "")
         if kind == "start" and node in self._workers:
             self._last[node] = -1
+            self._copies[node] = event.get("stands_for") or 1
         elif kind == "round":
             self._last[node] = event["round"]
             if event["round"] > self._told:
-                self._pending.setdefault(event["round"], []).append(event)
+                self._pending.setdefault(event["round"], {})[node] = event
         elif kind == "final":
             self._last.pop(node, None)
         elif kind == "epoch" and not event["begins"]:
@@ -60,12 +62,13 @@ class RoundCounter:
     def _complete(self, newest: int) -> Iterator[CompletedRound]:
         for number in sorted(number for number in self._pending if number <= newest):
             self._told = number
-            yield _mean(number, self._pending.pop(number))
+            yield _mean(number, self._pending.pop(number), self._copies)
 
 
-def _mean(number: int, events: list[Mapping[str, Any]]) -> CompletedRound:
+def _mean(number: int, by_worker: Mapping[str, Mapping[str, Any]], copies: Mapping[str, int]) -> CompletedRound:
+    events = by_worker.values()
     losses = [event["loss"] for event in events if event.get("loss") is not None and event["loss"] == event["loss"]]
     steps = sum(event.get("steps") or 1 for event in events) / len(events)
-    samples = sum(event.get("samples") or 0 for event in events)
+    samples = sum((event.get("samples") or 0) * copies.get(worker, 1) for worker, event in by_worker.items())
     t_s = max(event["t"] for event in events)
     return CompletedRound(number, t_s, sum(losses) / len(losses) if losses else None, steps, samples)

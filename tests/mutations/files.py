@@ -247,6 +247,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("(copies or {}).get(str(node), 1)", "1"),
         ("tests/simulation/test_fold.py",),
     ),
+    "a restart doubles the workers of a round": Mutation(
+        "testbed.results.rounds:RoundCounter.take",
+        edit("{})[node] = event", '{})[node, event["loss"]] = event'),
+        ("tests/results/test_scalars.py",),
+    ),
     "a round is complete when one worker has done it": Mutation(
         "testbed.results.rounds:RoundCounter.take",
         edit("min(self._last", "max(self._last"),

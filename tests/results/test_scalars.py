@@ -64,6 +64,15 @@ def test_rounds_that_a_restart_repeats_are_told_once() -> None:
     assert numbers(rounds, *both, *starts, *both, *later) == [0, 1, 2]
 
 
+def test_a_round_that_a_restart_cut_short_has_each_worker_once() -> None:
+    rounds = counter()
+    assert numbers(rounds, event("round", "a/worker0", round=0, loss=9.0, samples=4, steps=1)) == []
+    starts = [event("start", node) for node in WORKERS]
+    again = [event("round", node, round=0, loss=1.0, samples=4, steps=1) for node in WORKERS]
+    (completed,) = [each for one in (*starts, *again) for each in rounds.take(one)]
+    assert (completed.loss, completed.samples) == (1.0, 8)
+
+
 def test_rates_and_staleness_are_those_between_rounds() -> None:
     plan = json.loads(to_json(make_plan()))
     workers = [node["name"] for node in plan["nodes"] if node["role"] == "worker"]
@@ -104,6 +113,8 @@ def test_a_tail_reads_whole_lines_in_the_order_of_their_times(tmp_path: Path) ->
 def test_a_worker_that_stands_for_others_is_one_writer() -> None:
     rounds = RoundCounter(["a/worker0", "a/worker1"])
     assert numbers(rounds, event("start", "a/worker0", stands_for=2), event("round", round=0, loss=1.0)) == [0]
+    (completed,) = rounds.take(event("round", round=1, samples=32))
+    assert completed.samples == 64
 
 
 @pytest.mark.parametrize("lag_s", [0.0, 2.0])
