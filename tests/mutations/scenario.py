@@ -76,6 +76,9 @@ MUTATIONS: dict[str, Mutation] = {
     "deadlines ignore local steps": Mutation(
         "testbed.plan.timeouts:_work", instead(lambda scenario, step_s: (step_s, step_s)), TIMEOUTS
     ),
+    "routing beside a generator has no effect": Mutation(
+        "testbed.scenario.topology.graphs:generated", edit('"routing", ', ""), ("tests/plan/test_routes.py",)
+    ),
     "deadlines may be out of order": Mutation("testbed.plan.timeouts:_out_of_order", always(()), TIMEOUTS),
     "deadlines may be as long as they come out": Mutation("testbed.plan.timeouts:too_long", always(()), TIMEOUTS),
     "outages one after the other are two short ones": Mutation(

@@ -75,3 +75,14 @@ def test_others_traffic_may_flow_where_the_plan_has_no_route(tmp_path: Path) -> 
     assert not [end.error for end in exits.values() if end.error]
     with pytest.raises(ScenarioError, match="no path from 'dc1' to 'nowhere'"):
         build_plan(loads(SCENARIO.format(sites=SITES), overrides=(traffic.replace("dc2", "nowhere"),)))
+
+
+def test_a_generated_network_has_the_routing_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "ALL_PAIRS_LIMIT", 64)
+    made = "topology.generator={kind: waxman, data_centers: 20, workers: 1}"
+    by_delay, by_hops = (
+        build_plan(loads(SCENARIO.format(sites=2), overrides=[made, f"topology.routing={routing}"])).network.routes
+        for routing in ("delay", "hops")
+    )
+    assert all(len(by_hops[name]) <= len(path) for name, path in by_delay.items())
+    assert any(len(by_hops[name]) < len(path) for name, path in by_delay.items())

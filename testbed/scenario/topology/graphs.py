@@ -15,7 +15,8 @@ def generated(topology: Topology) -> Topology:
     if topology.generator is None:
         return topology
     made = topology_of(topology.generator.options.build())
-    return made.model_copy(update={"lan": topology.lan, "scale": topology.scale, "speed": topology.speed})
+    kept = ("lan", "routing", "scale", "speed")
+    return made.model_copy(update={name: getattr(topology, name) for name in kept})
 
 
 def topology_of(graph: Graph[str]) -> Topology:
