@@ -315,6 +315,20 @@ def test_what_only_leaves_out_is_in_no_verdict(tmp_path: Path) -> None:
     assert claims[0].why.startswith("--only left out flat PS, HiPS + FP16")
 
 
+def test_a_headline_of_which_a_seed_has_not_reached_the_target_fails() -> None:
+    _, study = find("headline")
+    runs = pd.DataFrame({"variant": [headline.FLAT] * 2 + [headline.BEST] * 2, "seed": [1, 2, 1, 2],
+                         "to_target_s": [900.0, 900.0, 9.0, None]})  # fmt: skip
+    runs = runs.assign(
+        sweep=headline.SMALL, back_end="simulate", rate_mbps=5.0, round_s=79 * headline.STEP_S, training_s=1000.0
+    )
+    assert study.derive
+    found = headline._times_sooner(study.derive(runs).query("variant == @headline.BEST"), "")
+    assert {(claim.verdict, claim.why) for claim in found} == {
+        ("fail", f"1 of 2 seeds of {headline.BEST} did not reach the target")
+    }
+
+
 def test_a_mean_of_some_seeds_says_of_how_many() -> None:
     """A time to a target that one seed never reached: the others' mean, marked as such."""
     axes = Figure().subplots()

@@ -252,6 +252,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("{})[node] = event", '{})[node, event["loss"]] = event'),
         ("tests/results/test_scalars.py",),
     ),
+    "seeds that did not reach the target are passed over": Mutation(
+        "analysis.studies.experiments.headline:_times_sooner",
+        edit("if missing:", "if False:"),
+        ("tests/analysis/test_studies.py::test_a_headline_of_which_a_seed_has_not_reached_the_target_fails",),
+    ),
     "a round is complete when one worker has done it": Mutation(
         "testbed.results.rounds:RoundCounter.take",
         edit("min(self._last", "max(self._last"),
