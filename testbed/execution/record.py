@@ -106,7 +106,7 @@ def conclude(run: RunDirectory, plan: Plan, outcome: SessionResult, started: str
     The caller sets the final status when it has written what it adds.
     """
     from testbed.results import fidelity, tables
-    from testbed.results.divergence import divergence
+    from testbed.results.divergence import divergence, of_tellers
 
     built = tables.build(run.events)
     tables.write(run.tables, built)
@@ -115,7 +115,8 @@ def conclude(run: RunDirectory, plan: Plan, outcome: SessionResult, started: str
     capabilities = json.loads(run.file("manifest.json").read_text())["capabilities"]
     report = fidelity.assess(frames, content, capabilities, outcome.status)
     ended_well = outcome.status in ("done", "degraded")
-    if ended_well and (reason := divergence(frames["rounds"], frames["accuracy"], plan.training.rounds)):
+    told = frames["rounds"] if plan.program is None else of_tellers(frames["rounds"])
+    if ended_well and (reason := divergence(told, frames["accuracy"], plan.training.rounds)):
         outcome = SessionResult("diverged", f"the training diverged: {reason}", Diverged.exit_code)
     ended = datetime.now(UTC)
     if plan.back_end == "exact":  # by the guest's clock, so that equal runs leave equal files

@@ -15,6 +15,12 @@ _NO_PROGRESS = 0.98  # of the loss: at least this much remains where nothing is 
 _GUESSING = 1.5  # times chance: the spread of a few hundred test samples
 
 
+def of_tellers(rounds: pd.DataFrame) -> pd.DataFrame:
+    """Return the rounds of nodes that have told a loss: of a user's program, often the first process alone does."""
+    tellers = rounds.loc[rounds["loss"].notna(), "node"].unique()
+    return rounds[rounds["node"].isin(tellers)]
+
+
 def divergence(rounds: pd.DataFrame, accuracy: pd.DataFrame, planned_rounds: int) -> str:
     """Return why the training counts as diverged; an empty string if it does not.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 import pytest
 
-from testbed.results.divergence import divergence
+from testbed.results.divergence import divergence, of_tellers
 
 NOTHING = pd.DataFrame({"round": [], "accuracy": [], "chance": []})
 
@@ -65,3 +65,12 @@ def test_one_worker_that_is_lost_is_enough() -> None:
 
 def test_early_chance_does_not_count() -> None:
     assert divergence(rounds([2.3] * 60), accuracy(0.1, 0.1, 0.1, 0.3, 0.3, 0.3), 60) == ""
+
+
+def test_of_a_program_those_count_that_tell_a_loss() -> None:
+    """Often its first process alone does; the others report samples."""
+    told = rounds(FALLING, workers=1).assign(node="a/worker0")
+    both = pd.concat([told, told.assign(node="b/worker0", loss=float("nan"))])
+    assert "not finite" in divergence(both, NOTHING, 60)
+    assert divergence(of_tellers(both), NOTHING, 60) == ""
+    assert divergence(of_tellers(both.assign(loss=float("nan"))), NOTHING, 60) == ""
