@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from emulation.flood import Flood, flood
 from emulation.measurement import BuiltNetwork, Measurement, repeated
 from testbed.plan.model import LinkPlan
+from testbed.plan.shaping import shaped_bps
 
 RATE_TOLERANCE = 0.02
 FLOOD_S = 0.4
@@ -49,8 +50,8 @@ def _floods(net: BuiltNetwork, names: set[str] | None) -> list[Flood]:
 
     return [
         Flood(
-            link.plan.name, path(link.egress.vertex), path(link.ingress.vertex), link.ingress.ip, link.plan.rate_bps,
-            net.mtu_bytes + ETHERNET_BYTES,
+            link.plan.name, path(link.egress.vertex), path(link.ingress.vertex), link.ingress.ip,
+            shaped_bps(link.plan.rate_bps), net.mtu_bytes + ETHERNET_BYTES,
         )
         for link in net.layout.wan
         if ({link.egress.vertex, link.ingress.vertex} <= here if names is None else link.plan.name in names)
@@ -101,6 +102,6 @@ def least_s(net: BuiltNetwork, rate_bps: float) -> float:
 
 def _rate(each: Flood, plan: LinkPlan) -> Measurement:
     lost = plan.lost
-    planned = plan.rate_bps * (1 - lost)
+    planned = shaped_bps(plan.rate_bps) * (1 - lost)
     tolerance = planned * (RATE_TOLERANCE + (3 * (lost / max(len(each.stamps_s), 1)) ** 0.5 if lost else 0.0))
     return Measurement(each.name, "rate", planned, each.measured_bps(), tolerance)

@@ -15,6 +15,7 @@ from emulation.measurement import BuiltNetwork, Measurement, repeated
 from emulation.ping import Pair, ping
 from testbed.errors import RunFailed
 from testbed.plan.model import LinkPlan
+from testbed.plan.shaping import shaped_bps
 
 PINGS = 20
 PING_INTERVAL_S = 0.01
@@ -67,7 +68,7 @@ def _rtt(pair: Pair, planned_s: float) -> Measurement:
 
 def _one_way_s(links: Sequence[LinkPlan]) -> float:
     """Return the time of propagation and serialisation of one small frame over ``links``."""
-    return sum(link.delay_s + _ECHO_FRAME_BYTES * 8 / link.rate_bps for link in links)
+    return sum(link.delay_s + _ECHO_FRAME_BYTES * 8 / shaped_bps(link.rate_bps) for link in links)
 
 
 def _link_rtts_s(net: BuiltNetwork) -> dict[str, float]:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from testbed.plan.model import EMULATED_LOWEST_RATE_BPS
+
 FRAME_BYTES = 1514
+
+
+def shaped_bps(rate_bps: float) -> float:
+    """Return the rate that a link of this rate gets: the Plan warns of those that are slower than can be emulated."""
+    return max(rate_bps, EMULATED_LOWEST_RATE_BPS)
 
 
 def burst_bytes(rate_bps: float) -> int:

@@ -21,8 +21,9 @@ from emulation.layout import Route, lay_out
 from emulation.measurement import BuiltNetwork
 from emulation.monitor import CEILING_BPS_PER_CORE, BusyTime, Monitor
 from emulation.probe import Capabilities
-from emulation.rates import FLOOD_CEILING_BPS, FLOOD_S, least_s
+from emulation.rates import FLOOD_CEILING_BPS, FLOOD_S, _floods, _rate, least_s
 from emulation.replay import Replay, StartClock, Timeline, timelines_of
+from emulation.round_trips import _link_rtts_s
 from emulation.settings import settings, window_share
 from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
 from emulation.shaping.install import delay_line_settings, delay_lines, link_specs, netem_lines, refuse_unsupported
@@ -302,6 +303,16 @@ def test_links_are_too_fast_for_a_machine_but_not_for_virtual_time(has_ceiling: 
     monitor = Monitor(Busy(specs), DelayTable.create(len(specs)), Log(), time.monotonic(), has_ceiling)  # type: ignore[arg-type]
     monitor.links()
     assert [("all links together carried" in warning) for warning in warnings] == [True] * has_ceiling
+
+
+def test_a_link_that_is_too_slow_is_measured_as_it_is_emulated() -> None:
+    """At 64 kbit/s, as the Plan warns: an echo takes 11 ms to send there, and 90 ms at 8 kbit/s."""
+    slow = plan({("dc0", "dc1"): {"rate_bps": 8e3, "delay_s": 0.02}})
+    net = cast(BuiltNetwork, SimpleNamespace(plan=slow, layout=lay_out(slow, wires=False), mtu_bytes=1500,
+                                             namespace_path=lambda vertex: f"/ns/{vertex}"))  # fmt: skip
+    assert _link_rtts_s(net)["dc0>dc1"] == pytest.approx(2 * (0.02 + 90 * 8 / 64e3))
+    (flood, _) = _floods(net, None)
+    assert (flood.rate_bps, _rate(flood, slow.network.links[0]).planned) == (64e3, 64e3)
 
 
 @pytest.mark.parametrize(("back_end", "seconds"), [("emulate", FLOOD_S), ("exact", FLOOD_S / 10)])

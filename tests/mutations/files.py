@@ -257,6 +257,9 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if missing:", "if False:"),
         ("tests/analysis/test_studies.py::test_a_headline_of_which_a_seed_has_not_reached_the_target_fails",),
     ),
+    "links are measured as if they could be slower": Mutation(
+        "emulation.round_trips:_one_way_s", edit("shaped_bps(link.rate_bps)", "link.rate_bps"), LINE
+    ),
     "a round is complete when one worker has done it": Mutation(
         "testbed.results.rounds:RoundCounter.take",
         edit("min(self._last", "max(self._last"),
