@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from emulation.namespaces import get_sysctl, set_sysctl
 from testbed.errors import CapabilityError
-from testbed.plan.model import LinkPlan, TransportPlan
+from testbed.plan.model import LinkPlan, Series, TransportPlan
 
 MIN_BUFFER_BYTES = 8 << 20
 MAX_BUFFER_BYTES = 512 << 20
@@ -23,9 +23,15 @@ def buffer_bytes(links: Sequence[LinkPlan]) -> int:
     """
     if not links:
         return MIN_BUFFER_BYTES
-    longest_s = 2 * sum(sorted((link.delay_s for link in links), reverse=True)[:3])
-    product = max(link.rate_bps for link in links) / 8 * longest_s + max(link.queue_bytes for link in links)
+    longest_s = 2 * sum(sorted((_most(link.delay_s, link.delay_trace) for link in links), reverse=True)[:3])
+    fastest_bps = max(_most(link.rate_bps, link.rate_trace) for link in links)
+    product = fastest_bps / 8 * longest_s + max(link.queue_bytes for link in links)
     return int(min(max(4 * product, MIN_BUFFER_BYTES), MAX_BUFFER_BYTES))
+
+
+def _most(usual: float, trace: Series | None) -> float:
+    """Return the largest value that a link has at any time."""
+    return max((usual, *(trace.values if trace else ())))
 
 
 def settings(transport: TransportPlan, links: Sequence[LinkPlan], *, router: bool) -> dict[str, str]:

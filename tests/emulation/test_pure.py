@@ -243,9 +243,13 @@ def test_routes_by_source_have_tables_that_the_kernel_does_not_use_itself() -> N
 
 
 def test_buffers_hold_the_longest_path() -> None:
-    links = plan({("dc0", "dc1"): {"rate_bps": 1e9, "delay_s": 0.15}}).network.links
+    links = plan({("dc0", "dc1"): {"rate_bps": 1e9, "delay_s": 0.15, "queue_bytes": 100_000}}).network.links
     largest = int(settings(TransportPlan(), links, router=False)["net.ipv4.tcp_rmem"].split()[2])
     assert largest > 4 * 1e9 / 8 * 0.3
+    traces = {"queue_bytes": 100_000, "rate_trace": Series(times_s=(0.0, 1.0), values=(1e6, 1e9)), "delay_s": 0.01,
+              "delay_trace": Series(times_s=(0.0, 1.0), values=(0.01, 0.15))}  # fmt: skip
+    links = plan({("dc0", "dc1"): {"rate_bps": 1e6, **traces}}).network.links
+    assert int(settings(TransportPlan(), links, router=False)["net.ipv4.tcp_rmem"].split()[2]) == largest
 
 
 def test_bursts_scale_with_the_rate() -> None:
