@@ -109,13 +109,18 @@ class Streams:
             for link in self._senders:
                 link.close()
             self._senders.clear()
-        elif self._ends.source_namespace and now_s >= self._traffic.start_s and not self._senders:
-            for _ in range(self._traffic.streams):
+        elif self._ends.source_namespace and now_s >= self._traffic.start_s:
+            while len(self._senders) < self._traffic.streams:
                 self._senders.append(socket_in(self._ends.source_namespace, socket.SOCK_STREAM))
                 self._senders[-1].connect_ex((self._ends.target, self._ends.port))
-        for link in self._senders:
-            with suppress(BlockingIOError):
+        for link in list(self._senders):
+            try:
                 self.sent_bytes += link.send(_CHUNK)
+            except BlockingIOError:
+                continue
+            except OSError:  # TCP has given up, as on a link that is down for minutes: another one is made
+                self._senders.remove(link)
+                link.close()
 
     def readers(self) -> Sequence[socket.socket]:
         """Return the sockets to poll for reading."""
@@ -128,11 +133,15 @@ class Streams:
             accepted.setblocking(False)
             self._accepted.append(accepted)
             return
-        with suppress(BlockingIOError):
+        try:
             while count := link.recv_into(self._buffer, 0, socket.MSG_TRUNC):
                 self.received_bytes += count
-            self._accepted.remove(link)
-            link.close()
+        except BlockingIOError:
+            return
+        except OSError:
+            pass  # as at its end
+        self._accepted.remove(link)
+        link.close()
 
 
 def flow_settings(plan: Plan, whole: Layout, namespaces: Mapping[str, str]) -> list[dict[str, Any]]:

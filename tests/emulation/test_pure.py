@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import select
+import socket
 import struct
 import time
 from dataclasses import asdict, fields, replace
@@ -14,7 +16,7 @@ from typing import Any, cast
 import pytest
 
 from analysis.benchmarks.sample_plans import plan, with_link
-from emulation import hosts
+from emulation import hosts, traffic
 from emulation.commands import address_lines, delay_rules
 from emulation.flood import WAIT_S, Flood
 from emulation.layout import Route, lay_out
@@ -32,7 +34,7 @@ from emulation.shaping.loss import Fate, PacketFates, change_seed, kernel_random
 from emulation.shaping.path import Path, as_netem, netem_options, netem_text
 from emulation.shaping.table import PARTS_PER_BILLION, DelayField, DelayTable, set_path
 from testbed.errors import CapabilityError, ScenarioError
-from testbed.plan.model import Series, TransportPlan
+from testbed.plan.model import BackgroundPlan, Series, TransportPlan
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 
 MS = 1_000_000
@@ -317,6 +319,48 @@ def test_a_link_that_is_too_slow_is_measured_as_it_is_emulated() -> None:
     assert _link_rtts_s(net)["dc0>dc1"] == pytest.approx(2 * (0.02 + 90 * 8 / 64e3))
     (flood, _) = _floods(net, None)
     assert (flood.rate_bps, _rate(flood, slow.network.links[0]).planned) == (64e3, 64e3)
+
+
+class _Loopback:
+    """Background TCP between two sockets of this process. ``accepted``: at the receiver."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(traffic, "socket_in", self._socket)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.streams = traffic.Streams(
+            BackgroundPlan(kind="tcp", source="a", target="b"), traffic.Ends("a", "b", "127.0.0.1", port)
+        )
+
+    @staticmethod
+    def _socket(path: str, kind: socket.SocketKind) -> socket.socket:
+        made = socket.socket(socket.AF_INET, kind)
+        made.setblocking(False)
+        return made
+
+    def until_received(self, size: int) -> None:
+        while self.streams.received_bytes < size:
+            self.streams.step(1.0)
+            for link in select.select(self.streams.readers(), [], [], 0.01)[0]:
+                self.streams.read(link)
+
+
+def _reset(link: socket.socket) -> None:
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    link.close()
+
+
+def test_background_tcp_goes_on_when_a_connection_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a link was down for so long that TCP has given up, at either end."""
+    ends = _Loopback(monkeypatch)
+    ends.until_received(1)
+    _reset(ends.streams._accepted.pop())
+    ends.until_received(ends.streams.received_bytes + 1)
+    _reset(ends.streams._senders.pop())
+    ends.until_received(ends.streams.received_bytes + (1 << 20))
+    for link in (*ends.streams._senders, *ends.streams.readers()):
+        link.close()
 
 
 @pytest.mark.parametrize(("back_end", "seconds"), [("emulate", FLOOD_S), ("exact", FLOOD_S / 10)])

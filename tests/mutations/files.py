@@ -260,6 +260,9 @@ MUTATIONS: dict[str, Mutation] = {
     "links are measured as if they could be slower": Mutation(
         "emulation.round_trips:_one_way_s", edit("shaped_bps(link.rate_bps)", "link.rate_bps"), LINE
     ),
+    "background traffic ends with its first connection": Mutation(
+        "emulation.traffic:Streams.step", edit("except OSError:", "except ZeroDivisionError:"), LINE
+    ),
     "a round is complete when one worker has done it": Mutation(
         "testbed.results.rounds:RoundCounter.take",
         edit("min(self._last", "max(self._last"),
