@@ -78,7 +78,7 @@ class Monitor:
         self._total = (time.monotonic() - epoch_s, 8 * sum(each.sent_bytes for each in self._base.values()))
         self._busy, self._warned = 0, set[str]()
         psutil.cpu_times_percent()  # later calls return the shares since the one before
-        self._overflows = self._column(DelayField.OVERFLOWS)
+        self._overflows, self._packets = self._column(DelayField.OVERFLOWS), self._column(DelayField.PACKETS)
         self._busy_time = BusyTime()
         for spec in shaper.specs.values():
             table.row(spec.row)[DelayField.LATE_MAX_NS] = 0
@@ -120,7 +120,7 @@ class Monitor:
         self.links()
         for spec in self._shaper.specs.values():
             late = self._table.row(spec.row)[DelayField.LATE_COUNT]
-            packets = max(1, self._table.row(spec.row)[DelayField.PACKETS])
+            packets = max(1, self._table.row(spec.row)[DelayField.PACKETS] - self._packets[spec.name])
             if late > 0.01 * packets:
                 message = f"{spec.name}: {late / packets:.1%} of the packets were delayed over 1 ms too long"
                 self._warn(f"{spec.name} share", time.monotonic() - self._epoch_s, message)

@@ -363,6 +363,27 @@ def test_background_tcp_goes_on_when_a_connection_was_lost(monkeypatch: pytest.M
         link.close()
 
 
+def test_late_packets_are_a_share_of_those_since_the_monitor_began() -> None:
+    """And not of the floods before, in which no packet counts as late."""
+    specs, warnings = _specs(plan({("dc0", "dc1"): {}})), list[str]()
+
+    class Quiet(FakeShaper):
+        def counters(self) -> dict[str, LinkCounters]:
+            return {name: LinkCounters(1e9, 0, 0, 0, 0) for name in self.specs}
+
+    log = SimpleNamespace(write=lambda kind, now, **fields: warnings.append(fields.get("message", "")),
+                          flush=lambda: None, close=lambda: None)  # fmt: skip
+    table = DelayTable.create(len(specs))
+    table.row(0)[DelayField.PACKETS] = 100_000
+    monitor = Monitor(Quiet(specs), table, log, time.monotonic(), False)  # type: ignore[arg-type]
+    table.row(0)[DelayField.PACKETS] += 1000
+    table.row(0)[DelayField.LATE_COUNT] = 200
+    monitor.close()
+    assert [text for text in warnings if text] == [
+        f"{specs[0].name}: 20.0% of the packets were delayed over 1 ms too long"
+    ]
+
+
 @pytest.mark.parametrize(("back_end", "seconds"), [("emulate", FLOOD_S), ("exact", FLOOD_S / 10)])
 def test_fast_links_are_flooded_shortly_in_virtual_time(back_end: str, seconds: float) -> None:
     net = cast(BuiltNetwork, SimpleNamespace(plan=replace(plan({}), back_end=back_end)))
