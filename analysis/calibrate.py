@@ -213,7 +213,8 @@ def beside_s(run: StoredRun) -> float | None:
     count = _segments(segments)
     if not len(busy) or not count:
         return None
-    total_s = float(busy["busy_share"].mean()) * cores_of(run) * (window[1] - window[0])
+    cores = run.manifest["machine"]["cores"] or cores_of(run)  # the share is one of all cores, not of usable ones
+    total_s = float(busy["busy_share"].mean()) * cores * (window[1] - window[0])
     return max(0.0, total_s - float(nodes["cpu_s"].sum())) / count
 
 

@@ -78,7 +78,7 @@ def watched(run: StoredRun, share: float) -> StoredRun:
         float(each["cpu_s"].max()) - float(each[each["t_s"] == BEGIN_S]["cpu_s"].iloc[0])
         for _, each in tables["processes"].groupby("node")
     )
-    busy = (nodes_s + segments * CARRIED_S + share * (END_S - BEGIN_S)) / (2 * (END_S - BEGIN_S))
+    busy = (nodes_s + segments * CARRIED_S + share * (END_S - BEGIN_S)) / (8 * (END_S - BEGIN_S))  # of all cores
     before_after = [(BEGIN_S / 2, 1.0), (END_S + 1, 1.0)]
     tables["machine"] = pd.DataFrame([*before_after, (3.0, busy), (5.0, busy)], columns=["t_s", "busy_share"])
     return replace(run, tables=cast(Any, tables))
