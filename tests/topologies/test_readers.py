@@ -94,7 +94,7 @@ def test_repeated_and_missing_labels() -> None:
 def test_parallel_links_add_up_and_loops_go() -> None:
     graph = read(graphml(*TRIANGLE, edge("1", "0", raw="1e9"), edge("2", "2", raw="1e9")))
     assert graph.edges["paris", "london"]["rate_bps"] == 11e9
-    assert "parallel links" in notes(graph) and "1 links from a vertex to itself" in notes(graph)
+    assert "1 parallel links" in notes(graph) and "1 links from a vertex to itself" in notes(graph)
 
 
 def test_other_networks_are_left_out_unless_wanted() -> None:

@@ -115,8 +115,8 @@ def _add_edges(file: TextFile, graph: Graph[str], raw: RawGraph, names: dict[str
             continue
         a, b = names[edge.source], names[edge.target]
         rate_bps = rate_of(file, edge, raw.default_unit, reading.rate_unit)
+        parallel += graph.has_edge(a, b)
         for source, target in ((a, b),) if raw.directed else ((a, b), (b, a)):
-            parallel += graph.has_edge(source, target)
             _add_direction(graph, source, target, rate_bps, edge.line)
     graph.graph["repairs"] = [f"{loops} links from a vertex to itself were left out"] if loops else []
     if parallel:
