@@ -108,6 +108,13 @@ def _name(error: BaseException) -> str:
     return type(error).__name__
 
 
+def _name_of_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of those in between, for the user's own purposes
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
 def _text(error: BaseException) -> str:
     try:
         return str(error).strip()
@@ -176,7 +183,7 @@ class FailureFiles:
             what = f"TimeoutError: no call of the store for {late['time']}, outside Python"
         elif code < 0:
             killed = f"the process was killed {kills.killer() if code == -signal.SIGKILL else ''}".rstrip()
-            what = f"{signal.Signals(-code).name}: {fatal['what'] if fatal else killed}"
+            what = f"{_name_of_signal(-code)}: {fatal['what'] if fatal else killed}"
         cause = Cause(
             place_in_dump(dump, self.script, thread if fatal is None else 0) or place,
             what,
