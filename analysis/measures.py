@@ -69,7 +69,7 @@ def wan_bytes(run: StoredRun) -> Value:
 
 def wan_bytes_per_round(run: StoredRun) -> Value:
     rounds = run.tables["rounds"]
-    count = int(rounds["round"].max()) + 1 if len(rounds) else 0
+    count = rounds["round"].nunique()  # of a run that was resumed, not all of its numbers
     moved = wan_bytes(run)
     return moved / count if count and moved is not None else None
 

@@ -92,6 +92,13 @@ def test_messages_about_no_key_are_no_wan_bytes_of_training(runs: list[StoredRun
     assert MEASURES["wan_bytes"].of(runs[0]) == sum(site["up"] for site in runs[0].result["wan_payload_bytes"].values())
 
 
+def test_bytes_of_a_run_that_was_resumed_are_those_of_its_own_rounds(runs: list[StoredRun]) -> None:
+    rounds = runs[0].tables["rounds"]
+    later = with_table(runs[0], "rounds", rounds.assign(round=rounds["round"] + 100))
+    measure = MEASURES["wan_bytes_per_round"].of
+    assert measure(later) == measure(runs[0])
+
+
 def test_a_folded_worker_counts_for_all_that_it_stands_for(runs: list[StoredRun]) -> None:
     own = MEASURES["throughput"].of(alone(runs[0], "tokyo/worker0"))
     assert throughput(folded(runs[0], 15)) == pytest.approx((throughput(runs[0]) or 0.0) + 14 * (own or 0.0))
