@@ -76,6 +76,20 @@ def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
 
 
+def close_in_children(*descriptors: int) -> None:
+    """Close these in every process that is forked from this one.
+
+    Not again in those that such a process forks: there, other files may have the numbers.
+    """
+    left = list(descriptors)
+
+    def close() -> None:
+        while left:
+            os.close(left.pop())
+
+    os.register_at_fork(after_in_child=close)
+
+
 def _users(pid: int) -> set[int]:
     """Return the users whose rights a process has: real, effective, saved, of the file system. Empty if it has ended.
 

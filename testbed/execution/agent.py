@@ -47,7 +47,7 @@ from testbed.execution.network_part import NetworkPart
 from testbed.execution.scripts import failure_files
 from testbed.plan.code import check_code
 from testbed.plan.model import NodePlan, Plan, from_json
-from testbed.process_id import die_with_parent
+from testbed.process_id import close_in_children, die_with_parent
 from testbed.realtime.auth import Credentials
 from testbed.realtime.child import Launch
 from testbed.realtime.endpoints import Endpoints, MachineEndpoints
@@ -311,7 +311,7 @@ def _serve_driver(ticket: Ticket, directory: Path, clock: Callable[[], int], out
         driver = (ticket.driver[0], int(ticket.driver[1]))
         with inside(outside) if outside else contextlib.nullcontext():
             connection = connect(driver, ticket.name, bytes.fromhex(ticket.key), tls, CONNECT_LIMIT_S)
-        os.register_at_fork(after_in_child=partial(os.close, connection.fileno()))
+        close_in_children(connection.fileno())
         connection.send({"hello": about_machine()})
         Agent(ticket, directory, connection, clock, outside).run()
     except ControlLost as error:

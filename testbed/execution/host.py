@@ -27,6 +27,7 @@ from testbed.execution.resume import FOLDER
 from testbed.execution.session import SessionResult
 from testbed.plan.code import check_code
 from testbed.plan.model import Plan, from_json
+from testbed.process_id import close_in_children
 from testbed.results.progress import Progress
 
 LAUNCHER_GONE = 9
@@ -112,7 +113,7 @@ def _reporter() -> Progress:
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     # The launcher reads to the end of file, and a process that a script has forked may outlive this one.
-    os.register_at_fork(after_in_child=lambda: os.close(channel.fileno()))
+    close_in_children(channel.fileno())
 
     flushed_s = 0.0
 

@@ -133,11 +133,7 @@ async def _main(
     task = asyncio.current_task()
     assert task is not None
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
-    os.register_at_fork(
-        before=lambda: _hold(signal.SIG_BLOCK),
-        after_in_parent=lambda: _hold(signal.SIG_UNBLOCK),
-        after_in_child=lambda: _leave_node(progress, lifeline),
-    )
+    _set_forks_apart(progress, lifeline)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     loop.add_reader(lifeline, lambda: os._exit(_UNEXPECTED))
     log = EventLog(launch.event_directory, node.name, many=True)  # its status flushes it
@@ -150,6 +146,25 @@ async def _main(
         raise
     finally:
         log.close()
+
+
+def _set_forks_apart(*descriptors: int) -> None:
+    """Let each process that a user's script forks leave the node. What such a process forks has left it already."""
+    left = False
+
+    def hold(how: int) -> None:
+        if not left:
+            _hold(how)
+
+    def leave() -> None:
+        nonlocal left
+        if not left:
+            left = True
+            _leave_node(*descriptors)
+
+    os.register_at_fork(
+        before=lambda: hold(signal.SIG_BLOCK), after_in_parent=lambda: hold(signal.SIG_UNBLOCK), after_in_child=leave
+    )
 
 
 def _hold(how: int) -> None:

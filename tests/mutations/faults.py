@@ -95,6 +95,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if not path.up and self._pipe.capacity > 0:", "if False:"),
         ("tests/simulation/test_tcp.py::test_what_changes_while_the_path_is_down_is_not_noticed",),
     ),
+    "what a script's process forks leaves the node once more": Mutation(
+        "testbed.realtime.child:_set_forks_apart",
+        edit("if not left:", "if True:"),
+        ("tests/realtime/test_fleet.py::test_processes_of_a_scripts_processes_keep_their_files_and_handlers",),
+    ),
     "the first pause that ends lets a process go on": Mutation(
         "testbed.plan.effects:NodeEffects._action",
         edit('"" if stopped else "continue"', '"continue"'),

@@ -11,6 +11,7 @@ import resource
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import psutil
 import pytest
 import torch
 
+from testbed import process_id
 from testbed.errors import Interrupted, RunFailed, WaitTimeout
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import NodePlan
@@ -306,6 +308,60 @@ def test_children_are_what_they_should_be(tmp_path: Path) -> None:
     assert results[WORKER]["nice"] == min(19, niceness + 5)
     assert results[REMOTE]["nice"] == niceness
     assert results[WORKER]["listeners"] == 1, "a child must not keep its siblings' listeners open"
+
+
+def is_open(descriptor: int) -> bool:
+    return Path(f"/proc/self/fd/{descriptor}").exists()
+
+
+def status_of_fork(inside: Callable[[], int]) -> int:
+    """The exit status of a forked process, which ``inside`` returns."""
+    child = os.fork()
+    if child == 0:
+        status = 99
+        try:
+            status = inside()
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_processes_of_a_scripts_processes_keep_their_files_and_handlers(tmp_path: Path) -> None:
+    """Only the script's own must not have the node's: numbers of files that were closed there are used again."""
+
+    def innermost() -> int:
+        keeps = signal.getsignal(signal.SIGTERM) == signal.SIG_IGN and signal.SIGTERM in signal.pthread_sigmask(0, ())
+        return sum(not is_open(each) for each in opened) + (0 if keeps else 50)
+
+    def middle() -> int:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(40))
+        return status_of_fork(innermost)
+
+    async def forking(world: RealWorld) -> int:
+        return status_of_fork(middle)
+
+    opened: list[int] = []
+    assert Processes(tmp_path)({WORKER: forking, REMOTE: idle})[WORKER] == 0
+
+
+def test_a_descriptor_is_closed_in_children_once() -> None:
+    def number_is_used_again() -> int:
+        if is_open(first):
+            return 2
+        os.dup2(os.open(os.devnull, os.O_RDONLY), first)
+        return status_of_fork(lambda: not is_open(first))
+
+    def inside() -> int:
+        process_id.close_in_children(first)
+        return status_of_fork(number_is_used_again)
+
+    first = os.open(os.devnull, os.O_RDONLY)
+    try:
+        assert status_of_fork(inside) == 0
+    finally:
+        os.close(first)
 
 
 async def wait_unguarded(world: RealWorld) -> None:
