@@ -16,7 +16,7 @@ same).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -272,10 +272,16 @@ class Server:
         for each in by_key.values():
             self._world.spawn(self._carry_out(each), why)
 
-    async def _carry_out(self, effects: list[Effect]) -> None:
+    def _carry_out(self, effects: list[Effect]) -> Coroutine[Any, Any, None]:
+        """Carry out effects; what is to be sent to a member is for the process that it has now."""
+        members = [member for effect in effects if isinstance(effect, Reply) for member in effect.members]
+        return self._carry_out_for(effects, {member: self._codecs.get(member) for member in members})
+
+    async def _carry_out_for(self, effects: list[Effect], processes: Mapping[str, Codec | None]) -> None:
+        """``processes``: of members, each by its codec, which is made when it declares its keys."""
         for effect in effects:
             if isinstance(effect, Reply):
-                await self._reply(effect)
+                await self._reply(effect, processes)
                 continue
             total = await self._aggregate(effect)
             # Without the tier above there is no ReplyControl: other data centres would not hear that the run ends.
@@ -319,7 +325,7 @@ class Server:
         self._contributions.on_aggregated(effect.members, effect.key, effect.round, self._world.now())
         return self._membership.on_aggregated(effect.key, effect.round)
 
-    async def _reply(self, effect: Reply) -> None:
+    async def _reply(self, effect: Reply, processes: Mapping[str, Codec | None]) -> None:
         key, value, now_s = effect.key, self._values[effect.key], self._world.now()
         steps = {**value.control.steps, **effect.steps}  # a tier's own assignment overrides that from above
         if effect.last and not self._ending:
@@ -329,6 +335,8 @@ class Server:
         for member, round_ in zip(effect.members, effect.rounds, strict=True):
             if member in self._membership.absent or round_ < self._membership.joined_round(member):
                 continue  # the member was lost, or another process of its name has joined since it pushed
+            if self._codecs.get(member) is not processes[member]:
+                continue  # it has joined since, and pushes the same rounds once more
             held_s = self._contributions.waited_s(member, key, round_, now_s)
             if held_s > 0 and key == self._first_key:
                 self._world.record("held", round=round_, member=member, held_s=round(held_s, 6), by=effect.by)

@@ -80,6 +80,23 @@ def test_who_has_joined_may_die_and_come_back(tmp_path: Path) -> None:
     assert told[0] == "it has joined" and told[-1] == "it is back" and len(told) == 3
 
 
+@pytest.mark.parametrize("at_ms", [1545, 2085])
+def test_who_is_back_is_not_sent_what_its_last_process_was_to_be_sent(tmp_path: Path, at_ms: int) -> None:
+    """It begins with the round of the slowest, and what it had pushed of later rounds is still on its way over the WAN.
+
+    At these instants a reply to the lost process met one to the new process, or the new process itself.
+    """
+    ended = run(
+        tmp_path, "training.model={kind: mlp, layers: 2, hidden: 230}", "training.rounds=12", "links[*].rate=5 Mbit/s",
+        "links[*].delay=20 ms", "sync={tier1: {kind: ssp, staleness: 6}, tier2: tap}", CONTINUE,
+        "optimizer={kind: sgd, learning_rate: 0.01}",
+        faults("kind: slow, node: east/worker1, factor: 5, at: 0 s, for: 100 s",
+               f"kind: kill, node: east/worker0, at: {at_ms} ms, for: 5 ms"),
+    )  # fmt: skip
+    assert ended.error is None
+    assert all(ended.rounds(node.name)[-1] == 11 for node in ended.plan.with_role("worker"))
+
+
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [

@@ -239,6 +239,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("about.round, states", "about.round + 1, states"),
         CHECKPOINT,
     ),
+    "a member that is back is sent what the process before it was to be sent": Mutation(
+        "testbed.engine.server:Server._reply",
+        edit("if self._codecs.get(member) is not processes[member]:", "if False:"),
+        ("tests/faults/test_join.py",),
+    ),
     "later checkpoints that are damaged push out a new one": Mutation(
         "testbed.engine.checkpoint:complete", edit("found.index(path) + 1", "len(found)"), CHECKPOINT
     ),
