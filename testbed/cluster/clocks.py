@@ -10,9 +10,9 @@ interpolated, which removes a steady drift.
 from __future__ import annotations
 
 import gzip
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -50,24 +50,27 @@ class ClockComparison:
 
     def __init__(self, same: bool = False) -> None:
         self.same = same
-        self._samples: list[ClockSample] = []
+        self._count = 0
+        self._useful: list[ClockSample] = []
 
     def add(self, sample: ClockSample) -> None:
         """Take a sample; they come in the order of time."""
-        self._samples.append(sample)
+        self._count += 1
+        useful = self._useful
+        if self.same:
+            self._useful = useful or [ClockSample(sample.at_ns, 0, 0)]
+        elif not (useful and _bounds(useful[-1], sample)):  # one before the last would bound the last as well
+            while useful and _bounds(sample, useful[-1]):
+                useful.pop()
+            useful.append(sample)
 
     def useful(self) -> list[ClockSample]:
         """Return the samples that no other bounds more tightly."""
-        if self.same:
-            return [ClockSample(sample.at_ns, 0, 0) for sample in self._samples[:1]]
-        before = _least(self._samples)
-        after = _least(self._samples[::-1])[::-1]
-        bounds = zip(self._samples, before, after, strict=True)
-        return [sample for sample, *others in bounds if sample.error_ns <= min(others)]
+        return list(self._useful)
 
     def offset_ns(self, at_ns: int) -> float:
         """Return how far the other clock was ahead at ``at_ns`` of this one."""
-        return _interpolated(self.useful(), at_ns)
+        return _interpolated(self._useful, at_ns)
 
     def correction(self, epoch_ns: int, offset_at_epoch_ns: float) -> Seconds:
         """Return the function from seconds of the run by the other clock to those by this one.
@@ -93,25 +96,22 @@ class ClockComparison:
             "offset_s": first.offset_ns / 1e9,
             "drift_ppm": round((last.offset_ns - first.offset_ns) / span_ns * 1e6, 3) if span_ns > 10**9 else None,
             "error_s": max(knot.error_ns for knot in knots) / 1e9,
-            "samples": len(self._samples),
+            "samples": self._count,
         }
 
 
-def _least(samples: list[ClockSample]) -> list[float]:
-    """Return for each sample the tightest bound by it and those before it in the list, widened by the time between."""
-
-    def widened(before: tuple[float, int], sample: tuple[float, int]) -> tuple[float, int]:
-        bound, at_ns = before
-        return min(sample[0], bound + WANDER * abs(sample[1] - at_ns)), sample[1]
-
-    own = [(float(sample.error_ns), sample.at_ns) for sample in samples]
-    return [bound for bound, _ in accumulate(own, widened)]
+def _bounds(one: ClockSample, other: ClockSample) -> bool:
+    """Return whether ``one`` bounds the offset more tightly at the time of ``other``, too."""
+    return one.error_ns + WANDER * abs(one.at_ns - other.at_ns) < other.error_ns
 
 
 def _interpolated(knots: list[ClockSample], at_ns: int) -> float:
+    """Look at two knots alone: a run of hours has tens of thousands, and asks for every event."""
     if not knots:
         return 0.0
-    return float(np.interp(at_ns, [knot.at_ns for knot in knots], [knot.offset_ns for knot in knots]))
+    after = bisect_left(knots, at_ns, key=lambda knot: knot.at_ns)
+    near = knots[max(0, after - 1) : after + 1]
+    return float(np.interp(at_ns, [knot.at_ns for knot in near], [knot.offset_ns for knot in near]))
 
 
 def clock_of_machine() -> str:

@@ -11,10 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from testbed.cluster.agent_connections import AgentConnections
-from testbed.cluster.clocks import ClockComparison, ClockSample, correct_file, sample_of
+from testbed.cluster.clocks import WANDER, ClockComparison, ClockSample, correct_file, sample_of
 
 S = 10**9
 
@@ -78,6 +79,30 @@ def test_a_drift_is_followed_all_the_time() -> None:
         worst = max(worst, abs(corrected(by_that_clock) - at_s))
     assert worst < 1e-3
     assert clock.report()["drift_ppm"] == pytest.approx(80, abs=1)
+
+
+def test_a_time_is_looked_up_beside_two_questions_however_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every line of progress and every event asks; in some hours a machine is asked tens of thousands of times."""
+    rng, clock, samples = random.Random(2), ClockComparison(), []
+    for number in range(3000):
+        samples.append(ClockSample(number * S // 4, rng.randrange(10**6), rng.choice((10**5, 10**6, 10**9))))
+        clock.add(samples[-1])
+    useful = [
+        one for one in samples
+        if all(one.error_ns <= each.error_ns + WANDER * abs(each.at_ns - one.at_ns) for each in samples)
+    ]  # fmt: skip
+    assert clock.useful() == useful and 900 < len(useful) < 3000
+    times, interp, looked = [rng.randrange(-S, 800 * S) for _ in range(100)], np.interp, []
+    wanted = [interp(at, [each.at_ns for each in useful], [each.offset_ns for each in useful]) for at in times]
+    monkeypatch.setattr(
+        np, "interp", lambda at, times, offsets: looked.append(len(times)) or interp(at, times, offsets)
+    )
+    assert [clock.offset_ns(at) for at in times] == wanted
+    corrected = clock.correction(0, 0)
+    assert [corrected(at / S) for at in times] == [
+        at / S - offset / S for at, offset in zip(times, wanted, strict=True)
+    ]
+    assert len(looked) == 200 and max(looked) == 2
 
 
 def test_machines_with_one_clock_are_not_corrected() -> None:

@@ -20,9 +20,14 @@ MUTATIONS = {
         ("tests/cluster/test_clocks.py::test_one_question_bounds_the_offset",),
     ),
     "the latest question counts, however slow it was": Mutation(
-        "testbed.cluster.clocks:ClockComparison.useful",
-        edit("if sample.error_ns <= min(others)", ""),
+        "testbed.cluster.clocks:_bounds",
+        always(False),
         ("tests/cluster/test_clocks.py::test_slow_answers_do_not_count_beside_quick_ones",),
+    ),
+    "each event looks at all questions to a clock": Mutation(
+        "testbed.cluster.clocks:_interpolated",
+        edit("knots[max(0, after - 1) : after + 1]", "knots"),
+        ("tests/cluster/test_clocks.py::test_a_time_is_looked_up_beside_two_questions_however_many_there_were",),
     ),
     "control messages carry no code": Mutation(
         "testbed.cluster.control:ControlConnection._code",
