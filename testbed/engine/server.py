@@ -98,6 +98,8 @@ class Server:
             self._lost_in_epoch[member] = epoch
             if member in self._membership.weights:
                 self.on_member_lost(member)
+            for waiting in self._pulls.values():  # its next process pulls once more
+                waiting[:] = [each for each in waiting if each != member]
             effects = self._membership.on_member_lost(member)
             self._begin(effects, f"continue without {member}")
             self._free_stuck_pulls()
@@ -190,9 +192,9 @@ class Server:
             else:
                 self._free_stuck_pulls()
             return
-        waiting = self._pulls.setdefault(message.key, [])
-        waiting.append(message.sender)
-        if len(waiting) == 1:
+        is_first = message.key not in self._pulls
+        self._pulls.setdefault(message.key, []).append(message.sender)
+        if is_first:
             self._world.spawn(self._pull_from_upstream(message.key), f"pull key {message.key}")
 
     def _free_stuck_pulls(self) -> None:

@@ -80,6 +80,15 @@ def test_who_has_joined_may_die_and_come_back(tmp_path: Path) -> None:
     assert told[0] == "it has joined" and told[-1] == "it is back" and len(told) == 3
 
 
+def test_who_is_lost_again_before_its_server_has_first_values_is_sent_them_once(tmp_path: Path) -> None:
+    """The server is back as well, and waits for the end of a round, which the others take two seconds for."""
+    data_center = "kind: kill, node: east/server0, at: 5 s, for: 100 ms"
+    worker = "kind: kill, node: east/worker0, at: 5250 ms, for: 5 ms"
+    ended = run(tmp_path, "training.rounds=6", "device.step_time=2 s", CONTINUE, faults(data_center, worker))
+    assert ended.error is None and len(ended.hashes()) == 1
+    assert ended.rounds("east/worker0")[-1] == 5
+
+
 @pytest.mark.parametrize("at_ms", [1545, 2085])
 def test_who_is_back_is_not_sent_what_its_last_process_was_to_be_sent(tmp_path: Path, at_ms: int) -> None:
     """It begins with the round of the slowest, and what it had pushed of later rounds is still on its way over the WAN.

@@ -244,6 +244,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if self._codecs.get(member) is not processes[member]:", "if False:"),
         ("tests/faults/test_join.py",),
     ),
+    "a pull of a process that is lost is answered to the next one": Mutation(
+        "testbed.engine.server:Server.on_members_lost",
+        edit("if each != member]", "if True]"),
+        ("tests/faults/test_join.py",),
+    ),
     "later checkpoints that are damaged push out a new one": Mutation(
         "testbed.engine.checkpoint:complete", edit("found.index(path) + 1", "len(found)"), CHECKPOINT
     ),
