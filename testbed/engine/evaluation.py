@@ -76,7 +76,7 @@ class Evaluation:
         state: State = {"reached": int(self._reached)}
         if self._snapshot is not None:
             score = await self._world.wait(self._snapshot.score, "the evaluation to end")
-            state["round"] = self._snapshot.round
+            state |= {"round": self._snapshot.round, "epoch": self._snapshot.epoch}
             if score is not None:
                 state |= {name: value for name, value in asdict(score).items() if value is not None}
         return state
@@ -90,7 +90,8 @@ class Evaluation:
             score: Future[Score | None] = self._world.future()
             known = {field.name: state[field.name] for field in fields(Score) if field.name in state}
             score.set_result(Score(**known) if known else None)
-            self._snapshot = _Snapshot(int(state["round"]), self._learner.epoch, self._world.now(), score)
+            epoch = int(state.get("epoch", 0))  # earlier releases did not keep it
+            self._snapshot = _Snapshot(int(state["round"]), epoch, self._world.now(), score)
 
     def _due(self, round_: int) -> bool:
         return self.active and round_ % self._every == self._every - 1

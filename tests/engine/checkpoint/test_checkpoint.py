@@ -124,6 +124,16 @@ def test_step_times_continue(tmp_path: Path) -> None:
     assert resumed == whole and len({time_s for _, _, time_s in whole}) > 10
 
 
+def test_a_score_that_is_not_due_at_a_checkpoint_keeps_its_epoch(tmp_path: Path) -> None:
+    plan = plan_of(*TECHNIQUES["hfa"], "training.batch=64")
+    run(plan, tmp_path)
+    whole = {event["round"]: event["epoch"] for event in events(tmp_path, "evaluate")}
+    _, files = run(plan, tmp_path)
+    assert files.resumed is not None and files.resumed.round == 11
+    resumed = {event["round"]: event["epoch"] for event in events(tmp_path, "evaluate")}
+    assert resumed and all(whole[round_] == epoch > 1 for round_, epoch in resumed.items())
+
+
 def step_times(directory: Path, begin: int) -> set[tuple[str, int, float]]:
     """Node, round and modelled seconds of each step from a round on."""
     return {
