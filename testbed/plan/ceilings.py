@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from testbed.plan.links import MIN_QUEUE_BYTES, default_queue_bytes
+from testbed.plan.links import MIN_QUEUE_BYTES, default_queue_bytes, longest_delay_s
 from testbed.plan.model import LinkPlan, Timeouts
 from testbed.scenario import Scenario
 from testbed.units import format_duration, format_rate, format_size
@@ -39,8 +39,9 @@ def queue_reason(part_s: float, link: LinkPlan, slowest_bps: float) -> Reason:
     """Return the reason of a part that grows with the queue, or the delay, of the longest path's worst link."""
     drain_s = link.queue_bytes * 8 / slowest_bps
     by_delay = link.queue_bytes == default_queue_bytes(slowest_bps, link.delay_s) > MIN_QUEUE_BYTES
-    if by_delay or drain_s / 2 < link.delay_s + link.jitter_s:
-        return Reason(part_s, ("topology", "links"), f"the delay of {link.name} is {format_duration(link.delay_s)}")
+    delay_s = longest_delay_s(link)
+    if by_delay or drain_s / 2 < delay_s + link.jitter_s:
+        return Reason(part_s, ("topology", "links"), f"the delay of {link.name} is {format_duration(delay_s)}")
     size, rate = format_size(link.queue_bytes), format_rate(slowest_bps)
     text = f"the queue of {link.name}, {size}, takes {drain_s:.3g} s to drain at {rate}; write a smaller 'queue'"
     return Reason(part_s, ("topology", "links"), text)

@@ -28,6 +28,11 @@ def default_queue_bytes(rate_bps: float, delay_s: float) -> int:
     return max(MIN_QUEUE_BYTES, math.ceil(rate_bps * (2 * delay_s + QUEUE_MARGIN_S) / 8))
 
 
+def longest_delay_s(link: LinkPlan) -> float:
+    """Return the longest delay that a link has at any time, without jitter and queue."""
+    return max((link.delay_s, *(link.delay_trace.values if link.delay_trace else ())))
+
+
 def _link(link: Link, ends: tuple[str, str], divisors: tuple[float, float], seed: int) -> LinkPlan:
     scale, speed = divisors
     name, rate_bps = link_name(*ends), _divided(link.rate, scale)

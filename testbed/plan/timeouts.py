@@ -9,6 +9,9 @@ apart            the rounds between two exchanges of the data centres (HFA): so 
 step_deadline    max(tcp_user_timeout, 4 transfers + 20 steps or 2 aparts): a model up and down both tiers
 run_deadline     at least 10 step deadlines, or 5 times the rounds' expected time: a round and 4 transfers each
 
+Where many nodes push across one link, their models take turns there: ``step_deadline`` is at least twice, and
+``run_deadline`` five times as long as that takes, up and down, but not for that above what is allowed.
+
 How long each may be: ``testbed.plan.ceilings``.
 """
 
@@ -16,12 +19,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 from testbed.errors import ScenarioError
-from testbed.plan.ceilings import RUN_STEPS, Reason, Reasons, queue_reason, too_long
+from testbed.plan.ceilings import CEILINGS_S, RUN_STEPS, Reason, Reasons, queue_reason, too_long
+from testbed.plan.links import longest_delay_s
 from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Series, Timeouts, TrainingPlan
 from testbed.plan.pace import longest_step_s
 from testbed.scenario import Scenario
@@ -56,6 +61,7 @@ class Pace:
     size_bytes: int  # of one model, at most
     worst: LinkPlan | None
     start_s: float  # until nodes can meet: contexts, and compiled models
+    crowd_s: float  # of all models that cross one link, one way, without a margin
 
 
 def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], training: TrainingPlan) -> Timeouts:
@@ -123,7 +129,23 @@ def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...],
     rtt = 2 * (sum(_seconds(links[name]) for name in longest) + 2 * max(site.lan_delay_s for site in network.sites))
     transfer = size_bytes * 8 * max(1 / slowest, sharers / lan_rate)
     step = max((longest_step_s(node.device) for node in nodes if node.role == "worker"), default=0.0)
-    return Pace(rtt, slowest, transfer, step, *_work(scenario, step), size_bytes, worst, _start_s(scenario, nodes))
+    return Pace(rtt, slowest, transfer, step, *_work(scenario, step), size_bytes, worst, _start_s(scenario, nodes),
+                _crowd_s(network, nodes, size_bytes))  # fmt: skip
+
+
+def _crowd_s(network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) -> float:
+    """Return how long a link takes at most for a model of each node that pushes across it."""
+    sites, links = {node.name: node.data_center for node in nodes}, {link.name: link for link in network.links}
+    pushers: Counter[tuple[str, str]] = Counter()
+    for node in nodes:
+        for above in {sites[parent] for parent in node.parents} - {node.data_center}:
+            pushers[node.data_center, above] += 1
+    models: Counter[str] = Counter()
+    for (below, above), count in pushers.items():
+        for name in (*network.between(below, above), *network.between(above, below)):
+            models[name] += count
+    return max((size_bytes * 8 * count / slowest_bps(links[name]) for name, count in models.items() if count > 1),
+               default=0.0)  # fmt: skip
 
 
 def _start_s(scenario: Scenario, nodes: tuple[NodePlan, ...]) -> float:
@@ -142,7 +164,7 @@ def _work(scenario: Scenario, step_s: float) -> tuple[float, float]:
 
 
 def _seconds(link: LinkPlan) -> float:
-    return link.delay_s + link.jitter_s + link.queue_bytes * 8 / slowest_bps(link) / 2
+    return longest_delay_s(link) + link.jitter_s + link.queue_bytes * 8 / slowest_bps(link) / 2
 
 
 def _derive(pace: Pace, rounds: int, patience_s: float | None = None) -> Timeouts:
@@ -152,10 +174,13 @@ def _derive(pace: Pace, rounds: int, patience_s: float | None = None) -> Timeout
     user_timeout = max(60.0, dead_after, MARGIN * PACKET_BITS / pace.slowest_bps)
     transfer = MARGIN * pace.transfer_s + 10 * pace.rtt_s
     step_deadline = max(user_timeout, 4 * transfer + max(MARGIN * pace.step_s, 2 * pace.apart_s))
+    step_deadline = max(step_deadline, min(4 * pace.crowd_s, CEILINGS_S["step_deadline"]))
     expected = pace.round_s + 4 * (pace.transfer_s + pace.rtt_s)
+    crowded = min(RUN_MARGIN * rounds * (pace.round_s + 2 * pace.crowd_s + 4 * pace.rtt_s), CEILINGS_S["run_deadline"])
     return Timeouts(
         heartbeat_s=heartbeat, suspect_s=3 * heartbeat, dead_after_s=dead_after, tcp_user_timeout_s=user_timeout,
-        step_deadline_s=step_deadline, run_deadline_s=max(RUN_STEPS * step_deadline, RUN_MARGIN * rounds * expected),
+        step_deadline_s=step_deadline,
+        run_deadline_s=max(RUN_STEPS * step_deadline, RUN_MARGIN * rounds * expected, crowded),
         rendezvous_s=RENDEZVOUS_S + pace.start_s + 10 * pace.rtt_s,
     )  # fmt: skip
 

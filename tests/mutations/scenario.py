@@ -79,6 +79,10 @@ MUTATIONS: dict[str, Mutation] = {
     "routing beside a generator has no effect": Mutation(
         "testbed.scenario.topology.graphs:generated", edit('"routing", ', ""), ("tests/plan/test_routes.py",)
     ),
+    "a shared link is each one's own": Mutation("testbed.plan.timeouts:_crowd_s", always(0.0), TIMEOUTS),
+    "delays are those before training": Mutation(
+        "testbed.plan.timeouts:_seconds", edit("longest_delay_s(link)", "link.delay_s"), TIMEOUTS
+    ),
     "deadlines may be out of order": Mutation("testbed.plan.timeouts:_out_of_order", always(()), TIMEOUTS),
     "deadlines may be as long as they come out": Mutation("testbed.plan.timeouts:too_long", always(()), TIMEOUTS),
     "outages one after the other are two short ones": Mutation(

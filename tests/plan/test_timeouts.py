@@ -50,6 +50,23 @@ def test_the_lowest_rate_of_a_trace_counts() -> None:
     )
 
 
+def test_the_longest_delay_of_a_trace_counts() -> None:
+    trace = "links[0].delay_trace=[{at: 0 s, delay: 40 ms}, {at: 5 s, delay: 2 s}]"
+    assert timeouts(trace).dead_after_s >= timeouts("links[0].delay=2 s", "links[0].queue=128 KiB").dead_after_s > 80
+
+
+@pytest.mark.parametrize(("paradigm", "models"), [("ps", 60), ("hips", 1)])
+def test_all_who_push_across_a_link_are_given_time(paradigm: str, models: int) -> None:
+    """Sixty workers of a data centre: their models go up and down over one link in every round, or that of all."""
+    one = timeouts("links[0].rate=2 Mbit/s", "links[0].queue=64 KiB", "data_centers[west].workers=1", "rounds=1000")
+    many = timeouts(f"paradigm={paradigm}", "links[0].rate=2 Mbit/s", "links[0].queue=64 KiB",
+                    "data_centers[west].workers=60", "rounds=1000")  # fmt: skip
+    turns_s = models * 8 * model_bytes(Choice(kind="cnn"), Choice(kind="digits", options={"test_share": 0.2})) / 2e6
+    assert many.step_deadline_s >= max(one.step_deadline_s, 4 * turns_s)
+    assert many.run_deadline_s >= max(one.run_deadline_s, 5 * 1000 * 2 * turns_s)
+    assert (many == one) == (models == 1)
+
+
 LOCAL = "optimizer={kind: sgd, at: worker}"
 
 
