@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.cluster import links
+from testbed.errors import NodeLost
 from testbed.execution.processes import attempt_until_done, timed
 from testbed.execution.recovery import Attempts
 from testbed.ids import data_center_of, link_name
@@ -138,17 +139,29 @@ def _elsewhere(*_: Any) -> Any:
 
 
 def _measure(plan: Plan, driver: Driver, when: str) -> None:
-    """Measure the paths between data centres, one after the other, and record what they do."""
+    """Measure the paths between data centres, one after the other, and record what they do.
+
+    Training may have gone on without a machine, and one that is lost after it fails no run.
+    """
     for source, target in itertools.islice(_paths(plan, driver.agents), MOST_PATHS):
         here, there = source.placement.data_center, target.placement.data_center
-        found = driver.measured(source, target, target.placement.seen_from(here))
+        try:
+            found = driver.measured(source, target, target.placement.seen_from(here))
+        except NodeLost as error:
+            if when == "before":
+                raise
+            found = {"failed": str(error)}
         driver.record("path", path=link_name(here, there), when=when, **found)
 
 
 def _paths(plan: Plan, agents: Agents) -> Iterator[tuple[AgentHandle, AgentHandle]]:
-    """Yield the first machines of data centres between which nodes push and pull; without servers, of all pairs."""
-    first = {agent.placement.data_center: agent for agent in reversed(list(agents))}
+    """Yield the first machines of data centres between which nodes push and pull; without servers, of all pairs.
+
+    Lost machines are left out.
+    """
+    first = {agent.placement.data_center: agent for agent in reversed(list(agents)) if not agent.lost}
     pairs = {(node.data_center, data_center_of(parent)) for node in plan.nodes for parent in node.parents}
     wanted = {pair for one, other in pairs for pair in ((one, other), (other, one)) if one != other}
     for pair in itertools.permutations(first, 2) if not pairs else sorted(wanted):
-        yield first[pair[0]], first[pair[1]]
+        if pair[0] in first and pair[1] in first:
+            yield first[pair[0]], first[pair[1]]
