@@ -35,12 +35,19 @@ class AgentProcesses:
         agents.start_missing()
         self._connections.events.clear()
         self._connections.watch(wake)
+        try:
+            self._begin_all(checkpoint)
+        except BaseException:  # an agent is lost: another attempt may follow
+            self.__exit__()
+            raise
+
+    def _begin_all(self, checkpoint: Path | None) -> None:
         ports = self._connections.ask_all(
-            {each.name: {"do": "listen", "ports": dict(each.placement.ports)} for each in agents}
+            {each.name: {"do": "listen", "ports": dict(each.placement.ports)} for each in self._agents}
         )
         if checkpoint is not None:
             self._put(checkpoint)
-        self._connections.ask_all({each.name: self._begin(each, ports) for each in agents})
+        self._connections.ask_all({each.name: self._begin(each, ports) for each in self._agents})
 
     def _put(self, checkpoint: Path) -> None:
         for agent in self._agents:
@@ -97,7 +104,7 @@ class AgentProcesses:
                 yield self._timed(agent, message["line"])
             elif "ended" in message and message["ended"] in self._running:
                 del self._running[message["ended"]]
-                yield ProcessEnd(message["ended"], message["code"], message["report"])
+                yield ProcessEnd(message["ended"], message["code"], message["report"], message["killer"])
             elif "broken" in message:
                 raise RunFailed(message["broken"])
             elif "lost" in message:

@@ -128,7 +128,8 @@ class Agent:
         for event in processes.wait(0.0):
             if isinstance(event, ProcessEnd):
                 self._send_files()  # what it has written is there before its end is known
-                self._connection.send({"ended": event.node, "code": event.code, "report": event.report})
+                about = {"code": event.code, "report": event.report, "killer": event.killer}
+                self._connection.send({"ended": event.node, **about})
             else:
                 self._connection.send({"line": event})
 

@@ -29,6 +29,19 @@ MUTATIONS = {
         edit("knots[max(0, after - 1) : after + 1]", "knots"),
         ("tests/cluster/test_clocks.py::test_a_time_is_looked_up_beside_two_questions_however_many_there_were",),
     ),
+    "an attempt that could not begin is not ended": Mutation(
+        "testbed.cluster.processes:AgentProcesses.__init__",
+        edit("self.__exit__()", "pass"),
+        (
+            "tests/cluster/test_processes.py"
+            "::test_an_attempt_whose_machine_is_lost_while_it_begins_leaves_room_for_another",
+        ),
+    ),
+    "a machine that was lost is measured after the run": Mutation(
+        "testbed.execution.cluster:_paths",
+        edit(" if not agent.lost", ""),
+        ("tests/cluster/test_processes.py::test_machines_that_were_lost_are_not_measured_after_the_run",),
+    ),
     "control messages carry no code": Mutation(
         "testbed.cluster.control:ControlConnection._code",
         always(b"0" * 32),
