@@ -34,6 +34,7 @@ def test_codecs_and_runs() -> None:
     run(
         str(CASES / "strictness.py"),
         str(CASES / "codecs.py"),
+        str(CASES / "optimizers.py"),
         *runs,
         f"{CASES / 'runs.py'}::test_a_gpu_changes_no_bits",
     )

@@ -55,8 +55,11 @@ class Compensation:
         return state
 
     def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
-        """Restore ``state``; ignore other names."""
-        tensors = {name: content.clone() for name, content in state.items() if isinstance(content, Tensor)}
+        """Restore ``state``, which may be in main memory; ignore other names."""
+        device = self._first.device
+        tensors = {
+            name: content.to(device, copy=True) for name, content in state.items() if isinstance(content, Tensor)
+        }
         self._first = tensors["first"]
         if self._mean_square is not None:
             self._mean_square = tensors["mean_square"]
