@@ -90,13 +90,13 @@ class FolderDisk:
     """A disk that persists: a file per sample in ``folder``, named by data set and sample number.
 
     A file is written under a temporary name, then renamed, and begins with its content's SHA-256. Damaged files count
-    as missing. Several nodes may share a folder.
+    as missing, and so does what could not be written (a full disk). Several nodes may share a folder.
     """
 
     def __init__(self, folder: Path, capacity_bytes: int, data_digest: str) -> None:
         self._folder, self._digest = folder, data_digest
         folder.mkdir(parents=True, exist_ok=True)
-        self._free_bytes = capacity_bytes - sum(path.stat().st_size for path in folder.iterdir())
+        self._free_bytes = capacity_bytes - sum(map(_size_bytes, folder.iterdir()))
 
     def get(self, number: int) -> bytes | None:
         try:
@@ -111,9 +111,21 @@ class FolderDisk:
             return
         path = self._path(number)
         temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_bytes(hashlib.sha256(content).digest() + content)
-        temporary.rename(path)
+        try:
+            temporary.write_bytes(hashlib.sha256(content).digest() + content)
+            temporary.rename(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            return
         self._free_bytes -= len(content) + _DIGEST_BYTES
 
     def _path(self, number: int) -> Path:
         return self._folder / hashlib.sha256(f"{self._digest} {number}".encode()).hexdigest()
+
+
+def _size_bytes(path: Path) -> int:
+    """Return the size of a file; 0 if another node has given it its name, or removed it, meanwhile."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -131,6 +131,20 @@ def test_damaged_and_foreign_files_are_fetched_again(tmp_path: Path) -> None:
     assert disk.get(2) == b"two"
 
 
+def test_a_folder_that_is_full_or_in_use_costs_the_cache_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "renamed").symlink_to("by another node, between listing and looking")
+    disk = FolderDisk(tmp_path, 100, "digits")
+    with monkeypatch.context() as full:
+        full.setattr(Path, "rename", lambda self, to: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        disk.put(1, b"one")
+    assert disk.get(1) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["renamed"]
+    disk.put(1, b"1" * 68)
+    assert disk.get(1) == b"1" * 68, "what was not written takes no room"
+
+
 @pytest.mark.parametrize("level", ["shelf", "folder", "memory"])
 def test_a_full_level_keeps_what_it_has(level: str, tmp_path: Path) -> None:
     sample = Sample(torch.zeros(9), torch.tensor(1))
