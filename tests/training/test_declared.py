@@ -97,6 +97,7 @@ HEADER = "segment,key,elements,forward_flops\n"
         (HEADER + "a,w\n", r"mine\.csv:2"),
         (HEADER + "a,w,1,nan\n", r"mine\.csv:2"),
         (HEADER + "a,w,1,\nb,w,1,\na,b,1,\n", r"mine\.csv:4: segment 'a' continues"),
+        (HEADER + f"a,{'w' * 200_000},1,\n", r"mine\.csv: cannot be read as a table of layers: field larger"),
     ],
 )
 def test_malformed_tables(tmp_path: Path, content: str, message: str) -> None:

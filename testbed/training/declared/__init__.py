@@ -104,7 +104,7 @@ def read_layers(path: Path) -> ModelShape:
             if tuple(rows.fieldnames or ()) != COLUMNS:
                 raise ScenarioError(f"{path}: the first line must be {','.join(COLUMNS)}")
             _read_rows(layers, rows, path)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ScenarioError(f"{path}: cannot be read as a table of layers: {error}") from error
     return layers.shape(path.stem)
 
