@@ -55,7 +55,7 @@ class Guarded:
     def checked(self, step: int, gradients: list[Tensor]) -> list[Tensor]:
         """Return the gradients, or zeros where one is not finite. Raise ``Diverged`` if that ends the run."""
         round_ = step if self.round is None else self.round
-        if round_ in self._poisoned:
+        if round_ in self._poisoned and gradients:  # a segment may have no parameters
             self._poisoned.discard(round_)
             gradients[0].view(-1)[0] = math.nan
             self.record("fault", fault="nan", targets=self._node, begins=True)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+import torch
 
+from testbed.engine.guard import Guarded
 from testbed.scenario.matrix import AXES, Combination, overrides, refusals
 from tests.faults.runs import faults, run
 from tests.faults.schedules import FEW_STEPS, SMALL
@@ -59,3 +62,11 @@ def test_without_servers_it_is_told_as_well(tmp_path: Path, paradigm: str) -> No
     ended = run(tmp_path, *SMALL, f"paradigm={paradigm}", faults("kind: nan, node: west/worker0, round: 2"))
     assert ended.error is not None and "non-finite gradient: west/worker0, step 2" in str(ended.error)
     assert [event["fault"] for event in ended.events("fault", node="west/worker0")] == ["nan"]
+
+
+def test_a_segment_without_parameters_is_no_place_for_it() -> None:
+    """Backward passes begin at the last segment, which may be an activation alone."""
+    guard = Guarded(cast(Any, None), "east/worker0", {3}, "ignore")
+    assert guard.checked(3, []) == []
+    (gradient,) = guard.checked(3, [torch.zeros(2)])
+    assert math.isnan(gradient[0]), "the next one is"
