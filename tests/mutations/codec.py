@@ -20,6 +20,9 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.codec.pull:_Sent.__eq__", edit(" and self._version == other._version", ""), VALUES
     ),
     "ends of a checkpoint are in states of their own": Mutation("testbed.codec.pull:_digest", always(None), VALUES),
+    "to follow a value that travels as it is takes work": Mutation(
+        "testbed.engine.coding:follow_value", edit("is None:", "is ...:"), VALUES
+    ),
     "each value is encoded for each child": Mutation(
         "testbed.engine.server:Server._reply", edit("if state is not None:", "if False:"), VALUES
     ),

@@ -249,6 +249,9 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if each != member]", "if True]"),
         ("tests/faults/test_join.py",),
     ),
+    "a score that is not due has no epoch after a checkpoint": Mutation(
+        "testbed.engine.evaluation:Evaluation.state", edit("self._snapshot.epoch", "0"), CHECKPOINT
+    ),
     "later checkpoints that are damaged push out a new one": Mutation(
         "testbed.engine.checkpoint:complete", edit("found.index(path) + 1", "len(found)"), CHECKPOINT
     ),
