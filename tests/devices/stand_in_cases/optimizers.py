@@ -1,4 +1,4 @@
-"""Optimizers on a GPU, for which the processor stands in: they go on from the file of a checkpoint, which has no GPU."""
+"""Optimizers on a GPU, for which the processor stands in: they go on from a state that was in main memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_state_that_was_in_main_memory_goes_on(kind: str, options: dict[str, A
             one.step(torch.ones(9, device=device), member)
             return one.value
 
-        return accelerator.timed(moved)[0].cpu().tolist()  # type: ignore[no-any-return]
+        return accelerator.timed(moved)[0].cpu().tolist()
 
     step(whole, "a")
     whole.pulled("a", whole.value.clone())
