@@ -12,8 +12,9 @@ _ROOT = Path(__file__).parents[2]
 ALWAYS = (
     "testbed/axes.py", "testbed/best_effort.py", "testbed/buffers.py", "testbed/codec", "testbed/compute_model.py",
     "testbed/costs.py", "testbed/devices", "testbed/engine", "testbed/environment.py", "testbed/execution",
-    "testbed/kvstore", "testbed/messages.py", "testbed/placeholders.py", "testbed/plan", "testbed/policy",
-    "testbed/results", "testbed/traffic.py", "testbed/training", "testbed/world.py",
+    "testbed/kvstore", "testbed/messages.py", "testbed/placeholders.py", "testbed/placing.py", "testbed/plan",
+    "testbed/policy", "testbed/reference_costs.csv", "testbed/results", "testbed/state.py", "testbed/traffic.py",
+    "testbed/training", "testbed/world.py",
 )  # fmt: skip
 BACK_END = {"simulate": ("testbed/simulation",), "local": ("testbed/realtime",),
             "cluster": ("testbed/realtime", "testbed/cluster", "emulation"),

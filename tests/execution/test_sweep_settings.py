@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.costs import REFERENCE
 from testbed.errors import ScenarioError
 from testbed.execution.code_version import ALWAYS, BACK_END, code_version
 from testbed.execution.sweep import default_jobs
@@ -14,7 +15,8 @@ from testbed.execution.sweep_points import points_of
 from testbed.scenario.load import load
 from testbed.scenario.sweep import SweepSettings, from_options, joined, read_sweep, split_values
 
-QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
+ROOT = Path(__file__).parents[2]
+QUICKSTART = ROOT / "scenarios" / "quickstart.yaml"
 
 
 def test_grid_is_every_value_with_every_other_and_zip_goes_along() -> None:
@@ -68,13 +70,17 @@ def test_names_change_with_the_code_that_decides_and_only_then(tmp_path: Path) -
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "a.py").write_text("a = 1")
     for place in (*ALWAYS, *BACK_END["simulate"]):
-        if place.endswith(".py"):
+        if Path(place).suffix:
             (tmp_path / place).write_text("")
     before = code_version("simulate", tmp_path)
     (tmp_path / "testbed/cli/a.py").write_text("a = 2")
     assert code_version("simulate", tmp_path) == before
     (tmp_path / "testbed/engine/a.py").write_text("a = 2")
     assert code_version("simulate", tmp_path) != before
+    (tmp_path / "testbed/engine/a.py").write_text("a = 1")
+    assert code_version("simulate", tmp_path) == before
+    (tmp_path / REFERENCE.relative_to(ROOT)).write_text("row,call_us,element_ns,payload_byte_ns")
+    assert code_version("simulate", tmp_path) != before, "the durations of simulated work"
 
 
 def test_a_scenario_with_a_sweep_is_refused_as_a_single_run(tmp_path: Path) -> None:
