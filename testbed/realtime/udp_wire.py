@@ -143,12 +143,12 @@ class Unpacker:
         if index in pieces:
             raise _Refused("repeated or too old")
         pieces[index] = piece
+        complete = len(pieces) == count
+        if complete:  # before any is forgotten, as this may be the oldest
+            del peer.partial[sequence]
+            peer.done.add(sequence)
         self._forget(peer, sequence)
-        if len(pieces) < count:
-            return None
-        del peer.partial[sequence]
-        peer.done.add(sequence)
-        return b"".join(pieces[at] for at in range(count))
+        return b"".join(pieces[at] for at in range(count)) if complete else None
 
     def _forget(self, peer: _Peer, sequence: int) -> None:
         """Keep memory bounded: the oldest message with missing pieces goes, and what is too old to be taken."""

@@ -16,7 +16,7 @@ from testbed.messages import Message, MessageKind
 from testbed.realtime import udp
 from testbed.realtime.auth import Keys
 from testbed.realtime.frames import Arrival
-from testbed.realtime.udp_wire import MEMORY, Packer, Unpacker, body_of
+from testbed.realtime.udp_wire import MAX_PARTIAL, MEMORY, Packer, Unpacker, body_of
 from testbed.world import World
 from tests.contract.tiny import NEIGHBOUR, REMOTE, WAN_RATE_BPS, WORKER, tiny_plan
 from tests.realtime.in_process import InProcess
@@ -112,6 +112,14 @@ def test_memory_for_incomplete_messages_is_bounded() -> None:
         taken(unpacker, wire(packer, block(number))[:1])
     (peer,) = unpacker._peers.values()
     assert len(peer.partial) <= 4096
+
+
+def test_a_message_that_is_late_comes_though_no_more_incomplete_ones_could_be_kept() -> None:
+    packer, unpacker = pair()
+    late = wire(packer, block(1, elements=1))
+    for number in range(MAX_PARTIAL):
+        taken(unpacker, wire(packer, block(number))[:1])
+    assert len(taken(unpacker, late)) == 1
 
 
 # ---- the queue ------------------------------------------------------------------------------------------------------
