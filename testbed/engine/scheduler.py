@@ -9,7 +9,7 @@ from testbed.engine.agreement import AGREE, TRAINED, EpochReports, regroups
 from testbed.engine.checkpoint import CheckpointFiles, Members, commit
 from testbed.engine.collection import TRAIN, collected_at, collector_of, training
 from testbed.engine.membership import BEGUN, CHECKPOINT, END, SAVED, SCRIPTS
-from testbed.errors import RunFailed
+from testbed.errors import NodeLost, RunFailed
 from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
@@ -269,6 +269,9 @@ class Scheduler:
         while missing:
             names = ", ".join(list(missing)[:5]) + (", …" if len(missing) > 5 else "")
             message = await world.receive(f"registration of {names}", self._timeouts.rendezvous_s)
+            if message.kind is MessageKind.LOST:
+                why = message.meta["why"]
+                raise NodeLost(f"{message.sender} is lost ({why}), and no run begins before all nodes have registered")
             assert message.kind is MessageKind.REGISTER, f"{message.kind} from {message.sender} before READY"
             for node in (message.sender, *collected_at(self._plan, message.sender)):
                 missing.pop(node)

@@ -7,7 +7,11 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
 
+import pytest
+
 from testbed.engine.membership import Membership
+from testbed.engine.scheduler import Scheduler
+from testbed.errors import NodeLost
 from testbed.messages import Message, MessageKind
 from testbed.plan.build import build_plan
 from testbed.scenario.load import loads
@@ -54,3 +58,16 @@ def test_an_answer_to_the_process_in_whose_place_it_is_does_not_count() -> None:
         return early, membership.newest_epoch
 
     assert asyncio.run(joined()) == (False, 2)
+
+
+def test_a_node_that_is_lost_before_all_have_registered_is_named() -> None:
+    class Meeting:
+        async def receive(self, _what: str, _deadline_s: float) -> Message:
+            return Message(MessageKind.LOST, meta={"why": "it was killed"}, sender="b/worker0")
+
+        def record(self, _kind: str, **_fields: Any) -> None:
+            pass
+
+    scheduler = Scheduler(build_plan(loads(SCENARIO), "simulate"))
+    with pytest.raises(NodeLost, match=r"b/worker0 is lost \(it was killed\), and no run begins before"):
+        asyncio.run(scheduler(Meeting()))  # type: ignore[arg-type]
