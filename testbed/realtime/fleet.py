@@ -165,7 +165,8 @@ class Fleet:
         # that has reported an error (ours, or a library's crash at exit), the error counts and not the signal.
         failed = end.node in self._errors
         report = end.report or self._errors.get(end.node, {})
-        stopped = (self._ending and not failed) or self._is_dispensable(end)
+        goes_on = self._is_dispensable(end)
+        stopped = (self._ending and not failed) or goes_on
         wait, fault = report.get("wait"), end.node in self._faults.killed
         told = bool(report) or stopped or fault
         exit_ = NodeExit(
@@ -178,7 +179,7 @@ class Fleet:
         if (peer := end.report.get("peer")) and not stopped and self._processes.ask_for_stacks(peer):
             self._silent.setdefault(peer, exit_.message)
         self.exits.append(exit_)
-        self._status.end(exit_)
+        self._status.end(exit_, goes_on and not self._ending)
         if exit_.failed or (self._continues and end.node == self._monitor):
             self._end_all(_CAUSE_GRACE_S)  # without the monitor, a node that still runs would wait for ever
 
@@ -219,4 +220,6 @@ class Fleet:
             return
         missing = [node for node in self._faults.effects.starting(name) if node not in self._processes]
         self._faults.killed.difference_update(missing)
+        for node in missing:
+            self._errors.pop(node, None)  # of its predecessor
         self._processes.start(missing, self._faults.training_since_s)

@@ -115,9 +115,9 @@ class FleetStatus:
             self.advanced_at_s = now_s
         self._last[status["node"]] = status
 
-    def end(self, end: NodeExit) -> None:
-        """Remove a node that has ended well; of one that has not, keep the wait that ended it."""
-        if end.code == 0:
+    def end(self, end: NodeExit, goes_on: bool = False) -> None:
+        """Remove a node that has ended well, or without which the run goes on; of others, keep their last wait."""
+        if end.code == 0 or goes_on:
             self._last.pop(end.node, None)
         elif end.wait is not None:
             _, what, since_s, _ = end.wait

@@ -45,6 +45,18 @@ class TestWatch:
         ]
 
 
+def test_a_run_that_goes_on_without_a_node_does_not_wait_for_what_that_waited_for() -> None:
+    status = FleetStatus(0.0)
+    status.update({"node": "a", "waits": [["a push", 2.0]], "activity": 30}, 1.0)
+    status.update({"node": "b", "waits": [["a value", 9.0]], "activity": 3}, 1.0)
+    status.end(NodeExit("a", -9, stopped=True), goes_on=True)
+    assert status.longest_wait() == ("b", "a value", 9.0) and "a waits" not in status.wait_graph()
+    status.update({"node": "a", "waits": [], "activity": 1}, 5.0)
+    assert status.advanced_at_s == 5.0, "its successor counts from 0"
+    status.end(NodeExit("b", -9))
+    assert status.longest_wait() == ("b", "a value", 9.0), "who was lost last explains why the run has ended"
+
+
 def test_of_lost_peers_the_first_to_be_noticed_explains_the_others() -> None:
     """The scheduler, which noticed, may end after those that only lost the scheduler."""
     followed = NodeExit("a/worker0", 1, cause="PeerLost", message="lost hub/scheduler", at_s=2.002)
