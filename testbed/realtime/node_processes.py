@@ -153,13 +153,18 @@ class NodeProcesses:
         progress, parent = os.pipe(), os.getpid()
         # Signals that come between the fork and the child's own handlers stay pending until it unblocks them.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_SIGNALS)
-        pid = os.fork()
-        if pid == 0:
-            close = (progress[0], self._lifeline[1], *self._not_for(node))
-            make_setup = partial(self._setup, node, since_s)
-            run_child(node, self._launch, make_setup, progress[1], self._lifeline[0], parent, close)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os.close(progress[1])
+        try:
+            pid = os.fork()
+            if pid == 0:
+                close = (progress[0], self._lifeline[1], *self._not_for(node))
+                make_setup = partial(self._setup, node, since_s)
+                run_child(node, self._launch, make_setup, progress[1], self._lifeline[0], parent, close)
+        except OSError:  # too many processes
+            os.close(progress[0])
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            os.close(progress[1])
         os.set_blocking(progress[0], False)
         process = self._running[node.name] = _Process(node.name, pid, os.pidfd_open(pid), progress[0])
         self._selector.register(process.pidfd, selectors.EVENT_READ, process)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import dataclasses
+import errno
 import os
 import resource
 import signal
@@ -190,6 +191,19 @@ def test_a_node_that_is_stopped_while_it_starts_ends_like_others(tmp_path: Path)
     with pytest.raises(Interrupted, match="at once"):
         under_test.run()
     assert {end.code for end in under_test.exits} == {130}
+
+
+def test_a_node_that_cannot_be_forked_leaves_signals_and_descriptors_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    monkeypatch.setattr(os, "fork", fork)
+    with pytest.raises(BlockingIOError):
+        fleet(tmp_path, {REMOTE: idle, WORKER: idle}).run()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 
 
 def test_ctrl_c_ends_all(tmp_path: Path) -> None:
@@ -449,10 +463,12 @@ def test_a_node_that_dies_slowly_starts_again_once_it_is_dead(tmp_path: Path) ->
     under_test._started_s = time.monotonic()
     under_test._status = FleetStatus(under_test._started_s)
     under_test._faults.killed.add(REMOTE)
+    under_test._errors[REMOTE] = {"node": REMOTE, "cause": "NodeLost"}
     under_test._start_again(REMOTE)
     under_test._turn()
     assert started == []
     running.discard(REMOTE)
     under_test._turn()
     assert REMOTE in started and not under_test._faults.killed
+    assert not under_test._errors, "the error of the process that has ended is not that of the next"
     os.close(under_test._wake)
