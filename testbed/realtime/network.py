@@ -51,6 +51,7 @@ class Network:
         self._connector = Connector(setup)
         self._acceptor = Acceptor(setup, self, self._tasks)
         self._opening: set[asyncio.Task[None]] = set()
+        self._dialling: set[str] = set()  # peers to which a data connection is being opened
         self._queues: dict[str, SendQueue] = {}
         self._outgoing: dict[str, Connection] = {}  # data connections that this node opened
         self._outgoing_keys: dict[str, Keys] = {}
@@ -100,7 +101,9 @@ class Network:
         queue = self._queues.get(to)
         if queue is None:
             queue = self._queues[to] = SendQueue(self._limits.queue_bytes)
-            self._opening.add(self._tasks.spawn(self._open_data(to, queue)))
+            if to not in self._dialling:  # else it was lost meanwhile, and is back: a second call would be refused
+                self._dialling.add(to)
+                self._opening.add(self._tasks.spawn(self._open_data(to)))
         if message.channel:
             self._send_best_effort(to, message)
             return None
@@ -120,11 +123,18 @@ class Network:
         if self._udp is not None:
             await self._udp.drain(to)
 
-    async def _open_data(self, to: str, queue: SendQueue) -> None:
-        opened = await self._connector.connect(to, DATA, lambda: to in self._left and to in self._expendable)
+    async def _open_data(self, to: str) -> None:
+        try:
+            opened = await self._connector.connect(to, DATA, lambda: to in self._left and to in self._expendable)
+        finally:
+            self._dialling.discard(to)
         if opened is None:
             return
         stream, keys = opened
+        queue = self._queues.get(to)
+        if queue is None:  # it was lost meanwhile
+            stream.close()
+            return
         self._outgoing[to], self._outgoing_keys[to] = self._begin(stream, to, DATA, queue, keys), keys
         if self._udp is not None:
             self._udp.connected(to, self._outgoing[to], keys)

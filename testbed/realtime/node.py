@@ -76,6 +76,9 @@ async def _unless_failed(world: RealWorld, awaitable: Awaitable[Any]) -> Any:
 
 
 async def _report(world: RealWorld) -> None:
-    while True:
-        await asyncio.sleep(STATUS_INTERVAL_S)
-        world.status()
+    try:
+        while True:
+            await asyncio.sleep(STATUS_INTERVAL_S)
+            world.status()
+    except Exception as error:  # a full disk, say; a node without a status would be taken for one that stands still
+        world.fail(error)

@@ -209,6 +209,7 @@ class RealWorld:
         task = self._loop.create_task(self.network.finish())
         try:
             await self._named_wait(task, "the end of the run", deadline_s, deadline_s, recorded=False)
+            task.result()
         finally:
             task.cancel()
 

@@ -100,6 +100,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if not left:", "if True:"),
         ("tests/realtime/test_fleet.py::test_processes_of_a_scripts_processes_keep_their_files_and_handlers",),
     ),
+    "a node goes on without a log": Mutation(
+        "testbed.realtime.node:_report",
+        edit("world.fail(error)", "pass"),
+        (f"{REALTIME}_network.py::test_a_node_whose_log_cannot_be_written_fails_at_once_and_says_why",),
+    ),
     "the first pause that ends lets a process go on": Mutation(
         "testbed.plan.effects:NodeEffects._action",
         edit('"" if stopped else "continue"', '"continue"'),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import os
 import random
 import socket
@@ -29,7 +30,7 @@ from testbed.realtime.world import RealWorld
 from testbed.world import Work
 from tests.contract.programs import idle, receiving, sending
 from tests.contract.tiny import NEIGHBOUR, REMOTE, WORKER, tiny_plan
-from tests.realtime.in_process import InProcess
+from tests.realtime.in_process import InProcess, MemoryLog
 
 ONE_MEGABYTE = 250_000  # float32
 
@@ -143,6 +144,35 @@ def test_a_second_node_of_the_same_name_is_refused() -> None:
     assert "duplicate registration" in worlds({WORKER: twice, REMOTE: receiving(2)})[WORKER]
 
 
+def test_a_peer_that_was_lost_and_is_back_while_it_is_called_gets_what_follows() -> None:
+    """By one connection: another one would be refused, and its queue never be sent."""
+    worlds = InProcess()
+
+    async def calling(world: RealWorld) -> None:
+        network, gate = world.network, asyncio.Event()
+        connect = network._connector.connect
+
+        async def held_up(*args: Any) -> Any:
+            await gate.wait()
+            return await connect(*args)
+
+        network._connector.connect = held_up  # type: ignore[method-assign]
+        await world.send(REMOTE, Message(MessageKind.PUSH, 1))
+        await world.sleep(0.05)
+        network._queues.pop(REMOTE).clear()  # as for a peer that is lost, and has come back since
+        await world.send(REMOTE, Message(MessageKind.PUSH, 2))
+        await world.sleep(0.05)
+        gate.set()
+        await world.receive("an answer", deadline_s=5.0)
+
+    async def answering(world: RealWorld) -> int:
+        message = await world.receive("a message", deadline_s=5.0)
+        await world.send(WORKER, Message(MessageKind.PUSH))
+        return message.key
+
+    assert worlds({WORKER: calling, REMOTE: answering})[REMOTE] == 2
+
+
 def test_a_peer_that_is_never_there_is_named() -> None:
     worlds = InProcess()
     plan = tiny_plan([REMOTE, WORKER])
@@ -181,6 +211,29 @@ def test_a_damaged_frame_closes_the_connection_and_ends_the_run(damage: str) -> 
     }[damage]  # fmt: skip
     with pytest.raises(PeerLost, match=f"{REMOTE} lost {WORKER}: .*{text}"):
         InProcess()({REMOTE: receiving(2), WORKER: liar})
+
+
+def test_a_node_whose_log_cannot_be_written_fails_at_once_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def flush(self: MemoryLog) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "events/a.0000.jsonl.gz")
+
+    async def waiting(world: RealWorld) -> None:
+        await world.receive("nothing", deadline_s=5.0)
+
+    monkeypatch.setattr(MemoryLog, "flush", flush)
+    with pytest.raises(OSError, match="No space left on device"):
+        InProcess()({REMOTE: waiting, WORKER: waiting})
+
+
+def test_an_error_while_a_node_leaves_is_its_own() -> None:
+    async def finish() -> None:
+        raise ValueError("no more")
+
+    async def broken(world: RealWorld) -> None:
+        world.network.finish = finish  # type: ignore[method-assign]
+
+    with pytest.raises(ValueError, match="no more"):
+        InProcess()({REMOTE: idle, WORKER: broken})
 
 
 def test_a_peer_that_vanishes_is_noticed_at_once() -> None:
