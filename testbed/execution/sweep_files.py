@@ -91,11 +91,12 @@ def pack(file: NamedFile) -> tuple[SentFile, bytes]:
 @cache
 def _packed(path: Path, is_code_folder: bool) -> bytes:
     """Return a tar archive that depends on names, modes and contents alone."""
-    stream = io.BytesIO()
+    stream, root = io.BytesIO(), path.resolve()
     try:
         with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            for each in _below(path, is_code_folder):
-                archive.add(each, _top(path) / each.relative_to(path), recursive=False, filter=_anonymous)
+            for each in _below(root, is_code_folder):
+                archive.dereference = _leads_outside(each, root)
+                archive.add(each, _top(path) / each.relative_to(root), recursive=False, filter=_anonymous)
                 if is_code_folder and stream.tell() > FOLDER_LIMIT_BYTES:
                     raise ScenarioError(
                         f"{path}: the folder of a script or command is sent to the machines of a cluster, and this one "
@@ -116,6 +117,18 @@ def _below(path: Path, is_code_folder: bool) -> Iterator[Path]:
     for each in sorted(path.iterdir()) if path.is_dir() else ():
         if not (is_code_folder and (each.name in _LEFT_OUT or each.name.startswith("."))):
             yield from _below(each, is_code_folder) if not each.is_symlink() else [each]
+
+
+def _leads_outside(path: Path, root: Path) -> bool:
+    """Return whether ``path`` is a link that would lead nowhere on another machine. Refuse such links to folders."""
+    if not path.is_symlink() or not (path.readlink().is_absolute() or not path.resolve().is_relative_to(root)):
+        return False
+    if path.is_dir():
+        raise ScenarioError(
+            f"{path}: a link to a folder elsewhere, which the machines of a cluster would not get; put the folder "
+            "itself there"
+        )
+    return True
 
 
 def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -124,6 +124,28 @@ def test_what_is_packed_depends_on_its_content_alone(tmp_path: Path) -> None:
     assert packed[0] == packed[1]
 
 
+def test_links_bring_what_they_lead_to(tmp_path: Path) -> None:
+    """Data are often a link to where a machine keeps them, and a hub's files are links to its cache."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "blob").write_text("the data")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "inside").symlink_to("outside")
+    (folder / "outside").symlink_to("../cache/blob")
+    (folder / "absolute").symlink_to(tmp_path / "cache" / "blob")
+    (tmp_path / "data").symlink_to(folder)
+    for name, inside in (("data", ("inside", "outside", "absolute")), ("folder/absolute", ("",))):
+        sent, content = pack(sweep_files.NamedFile(str(tmp_path / name), tmp_path / name))
+        unpack(content, tmp_path / "store" / sent.sha256)
+        copy = Path(copy_of(sent, tmp_path / "store"))
+        assert copy.name == Path(name).name and not copy.is_symlink()
+        assert [(copy / each).read_text() for each in inside] == ["the data"] * len(inside)
+    (folder / "cache").symlink_to(tmp_path / "cache")
+    sweep_files._packed.cache_clear()
+    with pytest.raises(ScenarioError, match=r"folder/cache: a link to a folder elsewhere"):
+        pack(sweep_files.NamedFile(str(folder), folder))
+
+
 def test_what_cannot_be_sent_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep_files, "FOLDER_LIMIT_BYTES", 1000)
     (tmp_path / "large").mkdir()
