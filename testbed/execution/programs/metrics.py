@@ -43,8 +43,9 @@ class Metrics:
             self._begin_s = now_s - seconds
         if accuracy is None or loss is not None or samples is not None:
             fields = {"t0": round(self._begin_s, 6), "round": int(step), "loss": loss, "steps": 1, "waited_s": 0.0}
-            counted = samples is not None and math.isfinite(samples)
-            yield "round", fields | ({"samples": int(samples)} if counted else {})
+            if samples is not None and math.isfinite(samples):
+                fields["samples"] = int(samples)
+            yield "round", fields
             self.last_step, self.last_loss, self._begin_s = int(step), loss, now_s
         if accuracy is not None:
             yield "evaluate", {"round": int(step), "snapshot_t": round(now_s, 6), "accuracy": accuracy}
