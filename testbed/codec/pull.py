@@ -158,7 +158,8 @@ class DifferencePull(DensePull):
     def value_state(self, wire_key: int) -> Hashable:
         if wire_key not in self._sent and wire_key in self._mirrors:  # of a checkpoint
             self._sent[wire_key] = _digest(self._mirrors[wire_key])
-        return self._sent.get(wire_key)
+        sent = self._sent.get(wire_key)
+        return sent if sent is None else (self._ratio, self._padded, sent)
 
     def state(self) -> dict[str, Any]:
         return {f"mirror/{key}": mirror.clone() for key, mirror in self._mirrors.items()}

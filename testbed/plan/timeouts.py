@@ -61,7 +61,7 @@ class Pace:
     size_bytes: int  # of one model, at most
     worst: LinkPlan | None
     start_s: float  # until nodes can meet: contexts, and compiled models
-    crowd_s: float  # of all models that cross one link, one way, without a margin
+    taking_turns_s: float  # of all models that cross one link, one way, without a margin
 
 
 def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], training: TrainingPlan) -> Timeouts:
@@ -130,10 +130,10 @@ def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...],
     transfer = size_bytes * 8 * max(1 / slowest, sharers / lan_rate)
     step = max((longest_step_s(node.device) for node in nodes if node.role == "worker"), default=0.0)
     return Pace(rtt, slowest, transfer, step, *_work(scenario, step), size_bytes, worst, _start_s(scenario, nodes),
-                _crowd_s(network, nodes, size_bytes))  # fmt: skip
+                _taking_turns_s(network, nodes, size_bytes))  # fmt: skip
 
 
-def _crowd_s(network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) -> float:
+def _taking_turns_s(network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) -> float:
     """Return how long a link takes at most for a model of each node that pushes across it."""
     sites, links = {node.name: node.data_center for node in nodes}, {link.name: link for link in network.links}
     pushers: Counter[tuple[str, str]] = Counter()
@@ -174,13 +174,15 @@ def _derive(pace: Pace, rounds: int, patience_s: float | None = None) -> Timeout
     user_timeout = max(60.0, dead_after, MARGIN * PACKET_BITS / pace.slowest_bps)
     transfer = MARGIN * pace.transfer_s + 10 * pace.rtt_s
     step_deadline = max(user_timeout, 4 * transfer + max(MARGIN * pace.step_s, 2 * pace.apart_s))
-    step_deadline = max(step_deadline, min(4 * pace.crowd_s, CEILINGS_S["step_deadline"]))
+    step_deadline = max(step_deadline, min(4 * pace.taking_turns_s, CEILINGS_S["step_deadline"]))
     expected = pace.round_s + 4 * (pace.transfer_s + pace.rtt_s)
-    crowded = min(RUN_MARGIN * rounds * (pace.round_s + 2 * pace.crowd_s + 4 * pace.rtt_s), CEILINGS_S["run_deadline"])
+    in_turns = min(
+        RUN_MARGIN * rounds * (pace.round_s + 2 * pace.taking_turns_s + 4 * pace.rtt_s), CEILINGS_S["run_deadline"]
+    )
     return Timeouts(
         heartbeat_s=heartbeat, suspect_s=3 * heartbeat, dead_after_s=dead_after, tcp_user_timeout_s=user_timeout,
         step_deadline_s=step_deadline,
-        run_deadline_s=max(RUN_STEPS * step_deadline, RUN_MARGIN * rounds * expected, crowded),
+        run_deadline_s=max(RUN_STEPS * step_deadline, RUN_MARGIN * rounds * expected, in_turns),
         rendezvous_s=RENDEZVOUS_S + pace.start_s + 10 * pace.rtt_s,
     )  # fmt: skip
 
