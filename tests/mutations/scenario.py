@@ -79,7 +79,7 @@ MUTATIONS: dict[str, Mutation] = {
     "routing beside a generator has no effect": Mutation(
         "testbed.scenario.topology.graphs:generated", edit('"routing", ', ""), ("tests/plan/test_routes.py",)
     ),
-    "a shared link is each one's own": Mutation("testbed.plan.timeouts:_crowd_s", always(0.0), TIMEOUTS),
+    "a shared link is each one's own": Mutation("testbed.plan.timeouts:_taking_turns_s", always(0.0), TIMEOUTS),
     "delays are those before training": Mutation(
         "testbed.plan.timeouts:_seconds", edit("longest_delay_s(link)", "link.delay_s"), TIMEOUTS
     ),
