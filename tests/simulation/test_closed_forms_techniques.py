@@ -130,7 +130,7 @@ def test_a_two_layer_pipeline(rate_bps: float) -> None:
     v2 = up2 + x2 + 2 * delta
     v1 = max(up1 + delta, v2 - delta) + x1 + delta
     fifo = max(v1 + f1, v2) + f2
-    assert period_s(two_layers("{kind: fifo, overlap: layers}", rate_bps)) == pytest.approx(fifo, rel=2e-3)
+    assert period_s(two_layers("{kind: fifo, overlap: layers, slice: whole}", rate_bps)) == pytest.approx(fifo, rel=2e-3)
     one = SLICE * 8 / rate_bps
     v1 = b2 + b1 + x1 + 2 * delta + one
     v2 = b2 + x2 + (x1 if x2 > b1 else 0.0) + 2 * delta + one
@@ -140,12 +140,13 @@ def test_a_two_layer_pipeline(rate_bps: float) -> None:
 
 
 def test_the_order_of_the_pipelines() -> None:
-    """max(computation, communication) ≤ P3 ≤ FIFO in slices ≤ FIFO ≤ no overlap."""
+    """max(computation, communication) ≤ P3 ≤ FIFO in slices ≤ FIFO of whole keys ≤ no overlap."""
     orders = (f"{{kind: p3, slice: {SLICE} bytes}}", f"{{kind: fifo, overlap: layers, slice: {SLICE} bytes}}",
-              "{kind: fifo, overlap: layers}")  # fmt: skip
+              "{kind: fifo, overlap: layers, slice: whole}")  # fmt: skip
     times = [period_s(two_layers(order, 1e8)) for order in orders]
     none = Ran(Even(sites=1, workers=1, wan_bps=1e8, step_s=0.1, rounds=5, settings=(
         f"training.model={{kind: mlp, hidden: {HIDDEN}}}", "training.data=digits", "paradigm=ps",
+        "order={kind: fifo, slice: whole}",
     )))  # fmt: skip
     times.append(none.rounds_s()[-1])
     assert all(less <= more * (1 + 1e-2) for less, more in itertools.pairwise(times))
