@@ -130,7 +130,9 @@ def test_a_two_layer_pipeline(rate_bps: float) -> None:
     v2 = up2 + x2 + 2 * delta
     v1 = max(up1 + delta, v2 - delta) + x1 + delta
     fifo = max(v1 + f1, v2) + f2
-    assert period_s(two_layers("{kind: fifo, overlap: layers, slice: whole}", rate_bps)) == pytest.approx(fifo, rel=2e-3)
+    assert period_s(two_layers("{kind: fifo, overlap: layers, slice: whole}", rate_bps)) == pytest.approx(
+        fifo, rel=2e-3
+    )
     one = SLICE * 8 / rate_bps
     v1 = b2 + b1 + x1 + 2 * delta + one
     v2 = b2 + x2 + (x1 if x2 > b1 else 0.0) + 2 * delta + one
