@@ -25,7 +25,7 @@ import numpy as np
 import psutil
 
 from testbed.errors import Interrupted
-from tests.faults.runs import Ended, faults, run
+from tests.faults.runs import Ended, faults, plan_of, run_plan
 
 EVERY_S, BACK_AFTER_S = 5.0, 1.5
 SETTLED_S = 30.0  # before this, caches fill
@@ -98,9 +98,12 @@ def soaked(directory: Path, policy: str, seconds: float) -> tuple[Ended, Samples
     """The run, which the watcher has interrupted, and what the watcher saw."""
     report = directory / "report.json"
     watcher = multiprocessing.get_context("fork").Process(target=watch, args=(os.getpid(), seconds, report))
+    plan = plan_of(*overrides(policy, seconds), on="local")
     watcher.start()
     try:
-        ended = run(directory / "run", *overrides(policy, seconds), on="local", listens=False)
+        ended = run_plan(plan, directory / "run", listens=False)
+    except KeyboardInterrupt:  # while a new attempt waits for its time; to the host process it is the same
+        ended = Ended(plan, directory / "run", Interrupted("between two attempts"), [])
     finally:
         watcher.kill()
         watcher.join()
