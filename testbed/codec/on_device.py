@@ -56,7 +56,7 @@ class OnDevice(Codec):
         return self._received(parts, lambda here: self._codec.decode_value(wire_key, here, size))
 
     def value_state(self, wire_key: int, size: int) -> Hashable:
-        """Equal states with memory are told by tensors in main memory; here they would be other ones."""
+        """Share only what follows from the value alone: other states are compared by tensors in main memory."""
         return NOTHING if self._codec.value_state(wire_key, size) == NOTHING else None
 
     def encoded_bytes(self, size: int) -> int:

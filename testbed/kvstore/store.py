@@ -58,7 +58,7 @@ class Handle:
         """
         if self._value is None:
             self._value = self._session.ask("value", self._key, self._push).view(self._shape)
-        return self._value.clone()
+        return buffers.clone(self._value)
 
 
 class KVStore:

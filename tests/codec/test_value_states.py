@@ -18,7 +18,7 @@ from testbed.codec.pull import DifferencePull
 from testbed.codec.table import make_codec
 from testbed.engine.coding import follow_value
 from testbed.world import Work
-from tests.engine.runs import run
+from tests.engine.runs import Simulated, run
 
 KEY, SIZE = 5, 4000
 DIFFERENCES = {"pull": "difference", "ratio": 0.1, "pull_ratio": 0.1}
@@ -79,8 +79,8 @@ def test_a_server_encodes_a_value_once_for_all_and_ends_with_the_same_bits(
         each = run(tmp_path / "each", codec, *sync)
     assert shared.hashes() == each.hashes()
 
-    def encodings(result: object) -> int:
-        done = result.of_kind("compute", "hub/global0")  # type: ignore[attr-defined]
+    def encodings(result: Simulated) -> int:
+        done = result.of_kind("compute", "hub/global0")
         return sum(event["work"] == "encode" for event in done)
 
     assert encodings(each) == 3 * encodings(shared) > 0

@@ -1,4 +1,4 @@
-"""The launcher's side of a run, with a host process that repeats what it is told."""
+"""Session tests: the launcher against a fake host process that writes given lines to its output."""
 
 from __future__ import annotations
 

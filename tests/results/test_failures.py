@@ -1,4 +1,4 @@
-"""What is said of a process that ended without a word."""
+"""Messages about processes that a signal has ended."""
 
 from __future__ import annotations
 

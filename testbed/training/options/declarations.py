@@ -29,7 +29,7 @@ class ModelDeclarations:
     def size_bound_bytes(cls, options: Any) -> int:
         """Return an upper bound of the parameters' size as float32, from which deadlines are derived.
 
-        For samples of usual size, as it is told of none. ``parameters_bound`` is told of them.
+        It assumes samples of usual size. ``parameters_bound`` takes their shape.
         """
         return UNKNOWN_MODEL_BYTES
 
