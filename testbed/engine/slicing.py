@@ -15,7 +15,7 @@ from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.order.base import Order
 from testbed.policy.order.dgt import Dgt
-from testbed.policy.order.fifo import AUTO, MOST_BYTES, WHOLE, auto_bytes
+from testbed.policy.order.fifo import AUTO, WHOLE, auto_bytes
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.shard.slices import ELEMENT_BYTES, Slice
@@ -98,17 +98,12 @@ def slicer_of(plan: Plan) -> Slicer:
 def _make_slicer(plan: Plan) -> Slicer:
     choice = plan.technique.shard
     shard = SHARDS[choice.kind](SHARDS.options(choice.kind, choice.options))
-    rate_bps = min((link.rate_bps for link in plan.network.links), default=0.0)
     whole_tensors = OPTIMIZERS[plan.technique.optimizer.kind].whole_tensors and optimizer_at_top(plan)
-
-    def auto(model_bytes: int) -> int:
-        # without a WAN a message costs more than what overlapping hops gain
-        return auto_bytes(model_bytes, rate_bps) if plan.has_wan else MOST_BYTES
 
     def slices(sizes: tuple[int, ...], servers: int, script_codec: str | None = None) -> tuple[Slice, ...]:
         kind, options = _order(plan, script_codec)
         if getattr(options, "slice", WHOLE) == AUTO:
-            options = replace(options, slice=auto(sum(sizes) * ELEMENT_BYTES))
+            options = replace(options, slice=auto_bytes(sum(sizes) * ELEMENT_BYTES))
         found = kind(options).cut(shard.slices(sizes, servers))
         if whole_tensors and len(found) > len(sizes):
             raise ScenarioError(

@@ -39,12 +39,6 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "keys of every codec are cut": Mutation("testbed.engine.slicing:may_be_cut", always(True), SLICES),
     "slices do not depend on the model": Mutation("testbed.engine.slicing:auto_bytes", always(4 << 20), SLICES),
-    "slices do not depend on the links": Mutation(
-        "testbed.policy.order.fifo:auto_bytes", edit("int(rate_bps / 8 * _LEAST_S)", "0"), SLICES
-    ),
-    "slices are small without a WAN": Mutation(
-        "testbed.engine.slicing:_make_slicer", edit("if plan.has_wan else MOST_BYTES", ""), SLICES
-    ),
     "keys are never cut by default": Mutation("testbed.engine.slicing:may_be_cut", always(False), SLICES),
     "all codecs that scripts choose cut keys as the first one": Mutation(
         "testbed.engine.slicing:_order", edit("(_order, script_codec)", "(_order, None)"), SLICES

@@ -17,8 +17,7 @@ from testbed.policy.shard.slices import ELEMENT_BYTES, Slice, sliced
 WHOLE = 16 << 30  # bytes; no tensor is larger
 AUTO = 0  # ``auto_bytes`` where slices give the bits that whole tensors give, else WHOLE
 _AUTO_SLICES = 32  # of a model: each hop of a round begins after one slice, so adds 3 % of the time to send the model
-LEAST_BYTES, MOST_BYTES = 256 << 10, 4 << 20
-_LEAST_S = 1e-3  # on the slowest link: a server handles a slice of each data centre in that time, at 60 us each
+LEAST_BYTES, MOST_BYTES = 1 << 20, 4 << 20  # a message costs a server some 60 us
 OVERLAP: dict[str, Any] = {
     "help": "layers: send a layer when its backward pass is done, begin the next forward pass with the first layer "
     "that is back; none: work, then send, then wait for all",
@@ -26,9 +25,12 @@ OVERLAP: dict[str, Any] = {
 }
 
 
-def auto_bytes(model_bytes: int, rate_bps: float) -> int:
-    """Return the size of slices that is chosen for a model of such a size (as float32) over links of such a rate."""
-    return min(MOST_BYTES, max(LEAST_BYTES, int(rate_bps / 8 * _LEAST_S), model_bytes // _AUTO_SLICES))
+def auto_bytes(model_bytes: int) -> int:
+    """Return the size of slices that is chosen for a model of such a size (as float32).
+
+    It depends on nothing else: a run may be resumed over other links, and on another back end.
+    """
+    return min(MOST_BYTES, max(LEAST_BYTES, model_bytes // _AUTO_SLICES))
 
 
 class Fifo(Order):
@@ -37,10 +39,9 @@ class Fifo(Order):
     @dataclass(frozen=True, slots=True)
     class Options:
         """``slice``: tensors are cut into pieces of at most so many bytes (as float32), so that one piece is sent while
-        the next is encoded, and the hops of a round overlap. ``whole``: not cut. ``auto``: a 32nd of the model, at
-        least 256 KiB and what the slowest WAN link carries in 1 ms, at most 4 MiB (without a WAN 4 MiB), where workers
-        wait for each other and codecs, the servers' optimizer and relays treat each element alike, which leaves results
-        the same bit by bit; else whole.
+        the next is encoded, and the hops of a round overlap. ``whole``: not cut. ``auto``: a 32nd of the model, between
+        1 and 4 MiB, where workers wait for each other and codecs, the servers' optimizer and relays treat each element
+        alike, which leaves results the same bit by bit; else whole.
         """
 
         slice: int = option(AUTO, "largest piece of a tensor", unit="bytes", words={"auto": AUTO, "whole": WHOLE})
