@@ -7,6 +7,7 @@ undisturbed one, whichever node was lost.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -69,6 +70,7 @@ class Attempts:
                 number = self._restarts - left + 1
                 self._record("restart", self.now_s, number=number, message=str(error), begins_t=round(begin_s, 6))
                 self._report({"kind": "stage", "name": f"restarting ({left} left) after: {error}"})
+            gc.collect()  # the error's frames, the fleet and its checkpoint are cycles, which else pile up for minutes
         return None
 
     def _next_beginning_s(self) -> float:

@@ -506,6 +506,11 @@ MUTATIONS: dict[str, Mutation] = {
     "children forget what is not answered": Mutation(
         "testbed.engine.kvworker:KVWorker._introduce", _without_repeating, (f"{FAULTS}_replica.py::test_at_any_moment",)
     ),
+    "lost attempts pile up": Mutation(
+        "testbed.execution.recovery:Attempts.run",
+        edit("gc.collect()", "pass"),
+        ("tests/execution/test_recovery.py::test_what_a_lost_attempt_held_is_freed_before_the_next",),
+    ),
     "steps are made again by the replica": Mutation(
         "testbed.engine.replica:ReplicaMail._on_push",
         lambda before: lambda self, message, handler: handler(message),
