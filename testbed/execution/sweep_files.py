@@ -52,6 +52,25 @@ def named_files(plan: Plan) -> list[NamedFile]:
     return list({each.text: each for each in found}.values())
 
 
+def data_files(plan: Plan) -> list[Path]:
+    """Return the files and folders of data that a run of the Plan reads; the Plan has the hashes of its code."""
+    return [each.sent for each in _of_options(plan) if not each.is_code_folder]
+
+
+def content_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, or of the names and contents in a folder; of nothing where it cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        for each in _below(path, is_code_folder=False):
+            if each.is_file():
+                with each.open("rb") as file:
+                    content = hashlib.file_digest(file, "sha256").hexdigest()
+                digest.update(f"{each.relative_to(path)}\0{content}\0".encode())
+    except OSError:  # the run will say so
+        return ""
+    return digest.hexdigest()
+
+
 def _of_options(plan: Plan) -> Iterator[NamedFile]:
     for _, axis, choice in (*_choices_of(plan.training), *_choices_of(plan.technique)):
         for option, kind in _path_options(axis, choice.kind).items():

@@ -1,4 +1,4 @@
-"""The points of a sweep: one plan each, named by the hash of the plan and of the code that executes it."""
+"""The points of a sweep: one plan each, named by the hash of the plan, its data and the code that executes it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.execution.code_version import code_version
+from testbed.execution.sweep_files import content_digest, data_files
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan, to_json
 from testbed.results.summary import sha256_of
@@ -42,25 +43,37 @@ def points_of(scenario: Path, sweep: SweepSettings, on: str | None, allow_code: 
     Raise ``ScenarioError`` for the first setting that the scenario refuses, before anything runs.
     """
     read = partial(load, scenario, on=on, sweeping=True, allow_code=allow_code)
-    versions: dict[str, str] = {}
+    versions = _Versions({}, {})
     seeds = sweep.seeds_from(read().seed)
     return [_point(read, settings, seed, versions) for settings in sweep.settings() for seed in seeds]
 
 
+@dataclass(frozen=True, slots=True)
+class _Versions:
+    """Digests of the code of back ends and of data by path: each is made once, as data may be large."""
+
+    code: dict[str, str]
+    data: dict[Path, str]
+
+    def of(self, plan: Plan) -> dict[str, Any]:
+        """Return what a point depends on beside its Plan."""
+        if plan.back_end not in self.code:
+            self.code[plan.back_end] = code_version(plan.back_end)
+        files = data_files(plan)
+        for path in files:
+            if path not in self.data:
+                self.data[path] = content_digest(path)
+        return {"code": self.code[plan.back_end], "data": [self.data[path] for path in files]}
+
+
 def _point(
-    read: Callable[[list[str]], Scenario], settings: dict[str, str], seed: int, versions: dict[str, str]
+    read: Callable[[list[str]], Scenario], settings: dict[str, str], seed: int, versions: _Versions
 ) -> SweepPoint:
-    overrides = [*(f"{path}={value}" for path, value in settings.items()), f"seed={seed}"]
-    scenario = read(overrides)
+    scenario = read([*(f"{path}={value}" for path, value in settings.items()), f"seed={seed}"])
     plan = build_plan(scenario)
-    if plan.back_end not in versions:
-        versions[plan.back_end] = code_version(plan.back_end)
-    return SweepPoint(point_id(plan, versions[plan.back_end]), settings, seed, plan, scenario)
-
-
-def point_id(plan: Plan, code: str) -> str:
-    """Return the first 16 hexadecimal digits of the hash of plan and code."""
-    return sha256_of({"plan": json.loads(to_json(plan)), "code": code})[:ID_LETTERS]
+    # the first 16 hexadecimal digits tell a sweep's points apart, and are short enough for a directory's name
+    key = sha256_of({"plan": json.loads(to_json(plan)), **versions.of(plan)})[:ID_LETTERS]
+    return SweepPoint(key, settings, seed, plan, scenario)
 
 
 def index_of(points: list[SweepPoint], scenario: Path, sweep: SweepSettings) -> dict[str, Any]:

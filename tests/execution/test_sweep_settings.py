@@ -11,6 +11,7 @@ from testbed.costs import REFERENCE
 from testbed.errors import ScenarioError
 from testbed.execution.code_version import ALWAYS, BACK_END, code_version
 from testbed.execution.sweep import default_jobs
+from testbed.execution.sweep_files import content_digest
 from testbed.execution.sweep_points import points_of
 from testbed.scenario.load import load
 from testbed.scenario.sweep import SweepSettings, from_options, joined, read_sweep, split_values
@@ -81,6 +82,37 @@ def test_names_change_with_the_code_that_decides_and_only_then(tmp_path: Path) -
     assert code_version("simulate", tmp_path) == before
     (tmp_path / REFERENCE.relative_to(ROOT)).write_text("row,call_us,element_ns,payload_byte_ns")
     assert code_version("simulate", tmp_path) != before, "the durations of simulated work"
+
+
+def test_names_change_with_the_contents_of_data(tmp_path: Path) -> None:
+    data, scenario = tmp_path / "mine.txt", tmp_path / "mine.yaml"
+    scenario.write_text(
+        "version: 1\nname: mine\nseed: 1\nrun: {on: simulate}\n"
+        "topology:\n  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]\n"
+        "  links: [{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}]\n"
+        f"training: {{model: transformer, data: {{kind: text, file: {data}, context: 8}}, rounds: 1}}\n"
+    )
+
+    def names(text: str) -> list[str]:
+        data.write_text(text)
+        return [point.id for point in points_of(scenario, SweepSettings(seeds=2), None)]
+
+    before = names("to be or not to be " * 50)
+    assert names("to be or not to me " * 50) != before
+    assert names("to be or not to be " * 50) == before
+
+
+def test_the_contents_of_a_folder_are_its_names_and_bytes(tmp_path: Path) -> None:
+    def digest(**files: str) -> str:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        (folder / "train").mkdir(parents=True)
+        for name, content in files.items():
+            (folder / "train" / name).write_text(content)
+        return content_digest(folder)
+
+    assert digest(a="1", b="2") == digest(b="2", a="1")
+    assert len({digest(a="1", b="2"), digest(a="2", b="1"), digest(a="12", b=""), digest(ab="12")}) == 4
+    assert content_digest(tmp_path / "missing") == digest()
 
 
 def test_a_scenario_with_a_sweep_is_refused_as_a_single_run(tmp_path: Path) -> None:
