@@ -5,7 +5,7 @@ from __future__ import annotations
 from testbed.plan.background import build_background
 from testbed.plan.code import code_of
 from testbed.plan.fault_traces import slowed, with_faults
-from testbed.plan.faults import build_faults
+from testbed.plan.faults import build_faults, refuse_late_faults
 from testbed.plan.gpu_links import check_gpu_links
 from testbed.plan.links import build_links
 from testbed.plan.model import PLAN_VERSION, Plan
@@ -37,14 +37,16 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     nodes = (build_program_nodes if scenario.is_program else build_nodes)(scenario, topology)
     check_gpu_links(scenario, network, nodes)
     training, technique = training_of(scenario), technique_of(scenario)
-    timeouts = derive(scenario, network, nodes, training)
-    faults = build_faults(scenario, network, nodes, timeouts.run_deadline_s)
+    faults = build_faults(scenario, network, nodes)
+    slowed_nodes, hit_network = slowed(nodes, faults), with_faults(network, faults)
+    timeouts = derive(scenario, hit_network, slowed_nodes, training)
+    refuse_late_faults(scenario, timeouts.run_deadline_s)
     return Plan(
         version=PLAN_VERSION, name=scenario.name, seed=scenario.seed, back_end=scenario.run.on,
         transport=transport_of(scenario), training=training, technique=technique,
         recovery=recovery_of(scenario), simulation=simulation_of(scenario), exact=exact_of(scenario, nodes),
         cluster=cluster_of(scenario, nodes), checkpoint_every=scenario.checkpoint.every,
-        faults=faults, nodes=slowed(nodes, faults), network=with_faults(network, faults),
+        faults=faults, nodes=slowed_nodes, network=hit_network,
         timeouts=timeouts, warnings=warnings_for(scenario, network, nodes),
         background=build_background(scenario, network), code=code_of(technique, training) + scenario.code,
         program=program_of(scenario, topology),

@@ -14,31 +14,36 @@ from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.sections.faults import Fault
 
 
-def build_faults(
-    scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], deadline_s: float
-) -> tuple[FaultPlan, ...]:
-    """Return every fault with its targets and times, by time.
-
-    Raise ``ScenarioError`` for one without targets, or that begins after the run: its last round, or its deadline.
-    """
+def build_faults(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> tuple[FaultPlan, ...]:
+    """Return every fault with its targets and times, by time. Raise ``ScenarioError`` for one without targets."""
     problems: list[str] = []
     found: list[FaultPlan] = []
     for index, fault in enumerate(scenario.faults):
         draws = _Draws(f"{scenario.seed}/faults/{index}")
         targets, problem = _targets(fault, network, nodes)
         problem = problem or _indispensable(scenario, fault, nodes, targets)
-        key = _key(fault)
-        if not problem:
-            rounds = math.inf if scenario.is_program else scenario.training.rounds  # a program's are not known
-            key, problem = _too_late(fault, rounds, deadline_s)
         if problem:
-            where = scenario.place_of("faults", index, key)
-            problems.append(f"{where}: faults[{index}].{key}: {problem}")
+            problems.append(_at(scenario, index, _key(fault), problem))
         else:
             found += _times(fault, targets, draws)
     if problems:
         raise ScenarioError(problems)
     return tuple(sorted(found, key=lambda fault: (fault.at_s is None, fault.at_s or 0.0, fault.round or 0)))
+
+
+def refuse_late_faults(scenario: Scenario, deadline_s: float) -> None:
+    """Raise ``ScenarioError`` for faults that begin after the run: its last round, or its deadline.
+
+    Asked last, as deadlines are longer where faults slow links and devices down.
+    """
+    rounds = math.inf if scenario.is_program else scenario.training.rounds  # a program's are not known
+    found = ((index, *_too_late(fault, rounds, deadline_s)) for index, fault in enumerate(scenario.faults))
+    if problems := [_at(scenario, index, key, problem) for index, key, problem in found if problem]:
+        raise ScenarioError(problems)
+
+
+def _at(scenario: Scenario, index: int, key: str, problem: str) -> str:
+    return f"{scenario.place_of('faults', index, key)}: faults[{index}].{key}: {problem}"
 
 
 def _too_late(fault: Fault, rounds: float, deadline_s: float) -> tuple[str, str]:

@@ -69,7 +69,7 @@ class Fleet:
         self._abort: TestbedError | None = None  # why all were ended, if not because of a node's own failure
         self._stopped: Interrupted | None = None  # that somebody has asked for it
         self._ending = False  # all have been sent SIGTERM
-        self._returning: set[str] = set()  # those that are to start again as soon as their killed process has ended
+        self._returning: set[str] = set()  # those that are to start again as soon as their lost process has ended
         self._silent: dict[str, str] = {}  # scripts' nodes that others have lost, and how
         self._hung: dict[str, str] = {}  # what held them up
         self._errors: dict[str, Line] = {}  # by node: errors recorded before all were told to end
@@ -179,6 +179,8 @@ class Fleet:
         if (peer := end.report.get("peer")) and not stopped and self._processes.ask_for_stacks(peer):
             self._silent.setdefault(peer, exit_.message)
         self.exits.append(exit_)
+        if not goes_on:
+            self._returning.discard(end.node)
         self._status.end(exit_, goes_on and not self._ending)
         if exit_.failed or (self._continues and end.node == self._monitor):
             self._end_all(_CAUSE_GRACE_S)  # without the monitor, a node that still runs would wait for ever
@@ -222,4 +224,6 @@ class Fleet:
         self._faults.killed.difference_update(missing)
         for node in missing:
             self._errors.pop(node, None)  # of its predecessor
+            # workers that have not ended yet are about to: they have lost this server
+            self._returning.update(child for child in self._plan.node(node).children if child in self._processes)
         self._processes.start(missing, self._faults.training_since_s)

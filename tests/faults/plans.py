@@ -13,9 +13,10 @@ from functools import cache
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.fault_traces import slowed, with_faults
-from testbed.plan.faults import build_faults
+from testbed.plan.faults import build_faults, refuse_late_faults
 from testbed.plan.model import Plan
 from testbed.plan.settings import recovery_of as recovery_plan_of
+from testbed.plan.timeouts import derive
 from testbed.scenario import Scenario
 from testbed.scenario.load import load
 from testbed.scenario.reading.document import parse, plain
@@ -38,9 +39,12 @@ def quick_plan(calm: Texts, faults: Texts, recovery: Recovery, every: int) -> Pl
     if problems:
         raise ScenarioError([str(problem) for problem in problems])
     plan = _calm_plan(calm, recovery.replicas)
-    found = build_faults(scenario, plan.network, plan.nodes, plan.timeouts.run_deadline_s)
+    found = build_faults(scenario, plan.network, plan.nodes)
+    nodes, network = slowed(plan.nodes, found), with_faults(plan.network, found)
+    timeouts = derive(scenario, network, nodes, plan.training)
+    refuse_late_faults(scenario, timeouts.run_deadline_s)
     return replace(
-        plan, nodes=slowed(plan.nodes, found), network=with_faults(plan.network, found), faults=found,
+        plan, nodes=nodes, network=network, faults=found, timeouts=timeouts,
         recovery=recovery_plan_of(scenario), checkpoint_every=every,
     )  # fmt: skip
 

@@ -55,6 +55,22 @@ def test_the_longest_delay_of_a_trace_counts() -> None:
     assert timeouts(trace).dead_after_s >= timeouts("links[0].delay=2 s", "links[0].queue=128 KiB").dead_after_s > 80
 
 
+@pytest.mark.parametrize(
+    ("fault", "lasting", "deadline"),
+    [
+        ("node: west/worker0, kind: slow, factor: 1000", "device.step_time=50 s", "step_deadline_s"),
+        ("link: east<>west, kind: rate, rate: 10 kbit/s", "links[0].rate=10 kbit/s", "step_deadline_s"),
+        ("link: east<>west, kind: delay, delay: 2 s", "links[0].delay=2 s", "dead_after_s"),
+    ],
+)
+def test_faults_that_slow_something_down_are_given_time(fault: str, lasting: str, deadline: str) -> None:
+    """As much as where it is so all the time."""
+    queue = "links[0].queue=4 KiB"
+    hit = timeouts(queue, f"faults=[{{{fault}, at: 5 s, for: 1 h}}]")
+    assert getattr(hit, deadline) == pytest.approx(getattr(timeouts(queue, lasting), deadline))
+    assert getattr(hit, deadline) > 10 * getattr(timeouts(queue), deadline) or deadline == "dead_after_s"
+
+
 @pytest.mark.parametrize(("paradigm", "models"), [("ps", 60), ("hips", 1)])
 def test_all_who_push_across_a_link_are_given_time(paradigm: str, models: int) -> None:
     """Sixty workers of a data centre: their models go up and down over one link in every round, or that of all."""

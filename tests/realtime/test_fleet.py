@@ -23,9 +23,10 @@ import torch
 from testbed import process_id
 from testbed.errors import Interrupted, RunFailed, WaitTimeout
 from testbed.messages import Message, MessageKind
-from testbed.plan.model import NodePlan
+from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.fleet import Fleet
 from testbed.realtime.fleet_status import FleetStatus
+from testbed.realtime.node_processes import ProcessEnd
 from testbed.realtime.world import RealWorld
 from testbed.results.events import read
 from testbed.world import Work
@@ -442,33 +443,70 @@ def test_the_core_of_a_node_that_is_killed_while_it_computes_becomes_free(tmp_pa
     assert exits[WORKER].code == -signal.SIGKILL and exits[REMOTE].code == 0
 
 
-def test_a_node_that_dies_slowly_starts_again_once_it_is_dead(tmp_path: Path) -> None:
-    """On a busy machine a killed process may still be there when the fault that killed it is over."""
-    under_test = fleet(tmp_path, {REMOTE: idle, WORKER: idle})
-    started: list[str] = []
-    running = {WORKER, REMOTE}
+class Running:
+    """Processes of which a test says when they end."""
 
-    class Running:
-        def __contains__(self, node: str) -> bool:
-            return node in running
+    def __init__(self, *nodes: str) -> None:
+        self.nodes, self.started = set(nodes), list[str]()
 
-        def wait(self, timeout_s: float) -> list[Any]:
-            return []
+    def __contains__(self, node: str) -> bool:
+        return node in self.nodes
 
-        def start(self, nodes: list[str], since_s: float | None) -> None:
-            started.extend(nodes)
+    def wait(self, timeout_s: float) -> list[Any]:
+        return []
 
-    under_test._processes, under_test._continues = Running(), True  # type: ignore[assignment]
-    under_test._monitor = WORKER
+    def start(self, nodes: list[str], since_s: float | None) -> None:
+        self.nodes.update(nodes)
+        self.started.extend(nodes)
+
+
+def going_on(plan: Plan, directory: Path, running: Running, monitor: str) -> Fleet:
+    """A fleet in the middle of a run that goes on without what it has lost."""
+    under_test = Fleet(plan, Processes(directory).launch({}))
+    under_test._processes, under_test._continues = running, True  # type: ignore[assignment]
+    under_test._monitor = monitor
     under_test._started_s = time.monotonic()
     under_test._status = FleetStatus(under_test._started_s)
+    return under_test
+
+
+def test_a_node_that_dies_slowly_starts_again_once_it_is_dead(tmp_path: Path) -> None:
+    """On a busy machine a killed process may still be there when the fault that killed it is over."""
+    running = Running(WORKER, REMOTE)
+    under_test = going_on(tiny_plan([REMOTE, WORKER]), tmp_path, running, WORKER)
     under_test._faults.killed.add(REMOTE)
     under_test._errors[REMOTE] = {"node": REMOTE, "cause": "NodeLost"}
     under_test._start_again(REMOTE)
     under_test._turn()
-    assert started == []
-    running.discard(REMOTE)
+    assert running.started == []
+    running.nodes.discard(REMOTE)
     under_test._turn()
-    assert REMOTE in started and not under_test._faults.killed
+    assert running.started == [REMOTE] and not under_test._faults.killed
     assert not under_test._errors, "the error of the process that has ended is not that of the next"
+    os.close(under_test._wake)
+
+
+@pytest.mark.parametrize(("cause", "again"), [("PeerLost", ["b/server0", "b/worker1", "b/worker0"]), ("", None)])
+def test_workers_that_end_after_their_server_has_returned_start_again(
+    tmp_path: Path, cause: str, again: list[str] | None
+) -> None:
+    """Unless they have ended well."""
+    plan = tiny_plan(["a/worker0", "b/server0", "b/worker0", "b/worker1"])
+    workers = ("b/worker0", "b/worker1")
+    nodes = tuple(
+        dataclasses.replace(node, children=workers) if node.role == "server"
+        else dataclasses.replace(node, parents=("b/server0",) if node.name in workers else ())
+        for node in plan.nodes
+    )  # fmt: skip
+    recovery = dataclasses.replace(plan.recovery, on_failure="continue")
+    running = Running("a/worker0", "b/worker0")  # the server was killed, and its other worker has ended
+    under_test = going_on(dataclasses.replace(plan, nodes=nodes, recovery=recovery), tmp_path, running, "a/worker0")
+    under_test._faults.killed.add("b/server0")
+    under_test._start_again("b/server0")
+    under_test._turn()
+    assert running.started == ["b/server0", "b/worker1"]
+    running.nodes.discard("b/worker0")
+    under_test._on_end(ProcessEnd("b/worker0", 1 if cause else 0, {"cause": cause} if cause else {}))
+    under_test._turn()
+    assert running.started == (again or ["b/server0", "b/worker1"])
     os.close(under_test._wake)
