@@ -41,21 +41,21 @@ class NetlinkSocket:
         self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
         self.socket.bind((0, 0))
         self.socket.settimeout(5.0)
+        self._sequence = 0
 
     def request(self, kind: int, body: bytes) -> None:
         """Send one message and wait for its acknowledgement. Raise ``OSError`` with the kernel's reason."""
-        self.socket.send(_HEADER.pack(16 + len(body), kind, REQUEST | ACK, 1, 0) + body)
-        error: int = struct.unpack_from("=i", self.socket.recv(_RECEIVE_BYTES), 16)[0]
+        self._send(kind, REQUEST | ACK, body)
+        error: int = struct.unpack_from("=i", self._answer(), 16)[0]
         if error:
             raise OSError(-error, os.strerror(-error))
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
         """Return the bodies of all messages of a dump, read to its end. Raise ``OSError`` with the kernel's reason."""
         bodies: list[bytes] = []
-        self.socket.send(_HEADER.pack(16 + len(body), kind, REQUEST | DUMP, 1, 0) + body)
+        self._send(kind, REQUEST | DUMP, body)
         while True:
-            data = self.socket.recv(_RECEIVE_BYTES)
-            at = 0
+            data, at = self._answer(), 0
             while at + 16 <= len(data):
                 length, answer, *_ = _HEADER.unpack_from(data, at)
                 if answer == _DONE:
@@ -65,6 +65,17 @@ class NetlinkSocket:
                     raise OSError(-error, os.strerror(-error))
                 bodies.append(data[at + 16 : at + length])
                 at += (length + 3) & ~3
+
+    def _send(self, kind: int, flags: int, body: bytes) -> None:
+        self._sequence += 1
+        self.socket.send(_HEADER.pack(16 + len(body), kind, flags, self._sequence, 0) + body)
+
+    def _answer(self) -> bytes:
+        """Receive messages that answer the latest request: one before may have been interrupted before its answer."""
+        while True:
+            data = self.socket.recv(_RECEIVE_BYTES)
+            if _HEADER.unpack_from(data)[3] == self._sequence:
+                return data
 
     def close(self) -> None:
         """Close the socket."""
