@@ -77,8 +77,9 @@ compile() { .venv/bin/python -m compileall -qq -j "$@" >/dev/null 2>&1 || true; 
 # PyTorch and all others are unpacked side by side, on a core each; constraints.txt has all that they need. Without an
 # NVIDIA GPU the CPU build of PyTorch saves gigabytes. It comes from pip's configured folder of wheels (find-links) if
 # there is one, else from PyTorch's index or TORCH_INDEX_URL.
-if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
-  torch=$(grep '^torch==' constraints.txt)
+torch=$(grep '^torch==' constraints.txt)
+same='import sys, torch; sys.exit(torch.__version__.split("+")[0] != sys.argv[1])'
+if ! .venv/bin/python -c "$same" "${torch#torch==}" 2>/dev/null; then
   index=()
   if ! have nvidia-smi && [[ "$(.venv/bin/python -m pip config list 2>/dev/null)" != *find-links* ]]; then
     torch+=+cpu

@@ -20,7 +20,6 @@ import select
 import signal
 import sys
 import time
-from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,10 +30,11 @@ from emulation.children import prepare_child
 from emulation.shaping.base import LinkSpec, Shaper
 from emulation.shaping.table import DelayTable
 from testbed.plan.effects import LinkState
+from testbed.plan.model import Series
 from testbed.results.events import EventLog
 
 if TYPE_CHECKING:
-    from testbed.plan.model import Plan, Series
+    from testbed.plan.model import Plan
 
 PRIORITY = 40  # SCHED_FIFO; below the delay line (50)
 JITTER_STEP_S = 0.05  # several round trips of a LAN and a fraction of most WANs': within one, packets see one delay
@@ -45,7 +45,7 @@ LATE_FLOOR_S = 0.02  # no warning below this, however short a trace's steps are
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The changes of one quantity of one link: ``values[i]`` from ``times_s[i]`` on, repeated with ``period_s``.
+    """The changes of one quantity of one link: ``values[i]`` from ``times_s[i]`` on, repeated as in ``Series``.
 
     ``what``: ``rate`` (0: down) | ``delay`` | ``loss`` | ``state`` (1 up, 0 down) | ``burst`` | ``corruption``
     | ``duplication`` | ``reordering`` | ``jitter`` (half its width; ``seed`` draws).
@@ -55,7 +55,8 @@ class Timeline:
     what: str
     times_s: tuple[float, ...]
     values: tuple[float, ...]
-    period_s: float | None = None
+    period_s: float | None = None  # JSON has no infinity
+    repeats_from_s: float = 0.0
     seed: str = ""
 
     def changes(self, after_s: float = 0.0) -> Iterator[tuple[float, float, float]]:
@@ -63,20 +64,12 @@ class Timeline:
         if self.what == "jitter":
             yield from self._jitter(after_s)
             return
-        turn = math.floor(after_s / self.period_s) if self.period_s else 0
-        index = max(0, bisect_right(self.times_s, after_s - turn * (self.period_s or 0.0)) - 1)
-        while True:
-            start = turn * (self.period_s or 0.0)
-            for at in range(index, len(self.times_s)):
-                yield start + self.times_s[at], self.values[at], self._step(at)
-            if not self.period_s:
-                return
-            turn, index = turn + 1, 0
-
-    def _step(self, index: int) -> float:
-        if index + 1 < len(self.times_s):
-            return self.times_s[index + 1] - self.times_s[index]
-        return self.period_s - self.times_s[index] if self.period_s else math.inf
+        period_s = math.inf if self.period_s is None else self.period_s
+        series = Series(
+            times_s=self.times_s, values=self.values, period_s=period_s, repeats_from_s=self.repeats_from_s
+        )
+        for begin_s, end_s, value in series.segments(after_s):
+            yield begin_s, value, end_s - begin_s
 
     def _jitter(self, after_s: float) -> Iterator[tuple[float, float, float]]:
         random, step = Random(self.seed), max(0, math.floor(after_s / JITTER_STEP_S))
@@ -97,8 +90,9 @@ def timelines_of(plan: Plan, links: Collection[str] | None = None) -> list[dict[
         for what in ("rate", "delay", "loss", "state", *IMPAIRMENTS):
             series: Series | None = getattr(link, f"{what}_trace")
             if series is not None:
-                period_s = series.period_s if math.isfinite(series.period_s) else None  # JSON has no infinity
-                found.append(asdict(Timeline(link.name, what, series.times_s, series.values, period_s)))
+                period_s = series.period_s if series.repeats else None
+                timeline = Timeline(link.name, what, series.times_s, series.values, period_s, series.repeats_from_s)
+                found.append(asdict(timeline))
         if link.jitter_s > 0:
             half_width_s, seed = link.jitter_s * math.sqrt(3), f"{plan.seed}/{link.name}/jitter"
             found.append(asdict(Timeline(link.name, "jitter", (0.0,), (half_width_s,), seed=seed)))

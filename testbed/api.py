@@ -315,11 +315,11 @@ def compare(runs: Iterable[stored.StoredRun | str | Path], target: float | None 
     return Comparison([each if isinstance(each, stored.StoredRun) else open_run(each) for each in runs], target)
 
 
-def topology(name: str, set: Settings | None = None) -> NetworkDescription:  # noqa: A002
-    """Return a network by name or file, as ``topology: {use: NAME}`` would read it."""
+def topology(name: str, set: Settings | None = None, allow_code: bool = False) -> NetworkDescription:  # noqa: A002
+    """Return a network by name or file, as ``topology: {use: NAME}`` would read it. ``allow_code``: as in ``load``."""
     from testbed.scenario.look_up import network
 
-    return network(name, texts_of(set or {}))
+    return network(name, texts_of(set or {}), allow_code)
 
 
 def trace(name: str) -> Trace:

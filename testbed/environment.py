@@ -8,7 +8,7 @@ from collections.abc import Mapping
 _TUNABLES = "GLIBC_TUNABLES"
 _KEPT_BYTES = 1 << 30  # by a process, of freed memory
 # torch asks NVML for GPUs, which makes no context that forked nodes would inherit; numbers are those of nvidia-smi
-_GPUS = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+GPU_NUMBERS = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def host_environment(around: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -22,7 +22,7 @@ def host_environment(around: Mapping[str, str] = os.environ) -> dict[str, str]:
     """
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     tunables = ":".join(filter(None, [_own_tunables(), around.get(_TUNABLES)]))
-    return {**around, **threads, **_GPUS, _TUNABLES: tunables, "PYTHONUNBUFFERED": "1"}
+    return {**around, **threads, **GPU_NUMBERS, _TUNABLES: tunables, "PYTHONUNBUFFERED": "1"}
 
 
 def program_environment() -> dict[str, str]:

@@ -50,6 +50,7 @@ def execute(name: str, study: Study, request: Request, watch: Watch = unseen) ->
 
     Raises ``ScenarioError`` for a setting that cannot be, ``RunFailed`` where a run fails.
     """
+    _check_labels(study, request)
     request.out.mkdir(parents=True, exist_ok=True)
     if study.measure:
         rows, curves, code = _measured(study, request), None, set[str]()
@@ -125,6 +126,19 @@ def means(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
             values_of(part, panel.y).groupby(by, sort=False).mean()
         )
     return pd.DataFrame(parts).reset_index().rename(columns={"index": ""})
+
+
+def _check_labels(study: Study, request: Request) -> None:
+    """Raise ``ScenarioError`` for labels of ``--only`` that the study has not."""
+    if request.only and not study.sweeps:
+        raise ScenarioError("--only: this study measures, and has no variants to choose from; leave it out")
+    known: dict[str, None] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for sweep in study.sweeps(request.quick) if study.sweeps and request.only else ():
+            for scenario in _scenarios(sweep.scenario or study.scenario, Path(folder)):
+                known |= dict.fromkeys(label or scenario.stem for label in sweep.variants)
+    if unknown := [label for label in request.only if label not in known]:
+        raise ScenarioError(f"--only: no variant '{unknown[0]}' in this study (one of {', '.join(known)})")
 
 
 def left_out(study: Study, request: Request) -> list[str]:

@@ -28,7 +28,6 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
         print(json.dumps(json_schema(), indent=2))
         return 0
-    from rich.markup import escape
 
     from testbed.scenario.kinds import kinds_of
 
@@ -37,8 +36,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         return {"kind": "axis", "axis": arguments.axis, "kinds": [asdict(kind) for kind in kinds]}
     shown = look.table(arguments.axis, "kind, options", "default", "what it is")
     for kind in kinds:
-        shown.add_row(kind.name, "", escape(kind.about), style="bold")
+        shown.add_row(kind.name, "", kind.about, style="bold")
         for option in kind.options:
-            shown.add_row(f"  {option.name}", option.default or "(required)", escape(option.about))
+            shown.add_row(f"  {option.name}", option.default or "(required)", option.about)
     look.console().print(shown)
     return 0

@@ -72,7 +72,7 @@ class _Bar(SweepProgress):
         self._bar, self._task = bar, bar.add_task("runs", total=total, left="")
 
     def warn(self, text: str) -> None:
-        self._bar.console.print(f"warning: {text}", markup=False)
+        self._bar.console.print(f"warning: {text}")
 
     def take(self, point: SweepPoint, state: str) -> None:
         super().take(point, state)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import Outcome
+from testbed.cli.options import Outcome, add_allow_code
 from testbed.cli.pictures import save, write
 from testbed.display import look
 
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="as beside 'use', or an option of a generator: --set scale=10")  # fmt: skip
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it (.png, .svg, .pdf)")
     parser.add_argument("--yaml", type=Path, metavar="FILE", help="write it out, to edit and use")
+    add_allow_code(parser)
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
@@ -34,7 +35,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.plan.network import build_network
     from testbed.scenario.look_up import network
 
-    found = network(arguments.network, arguments.overrides)
+    found = network(arguments.network, arguments.overrides, arguments.allow_code)
     plan = build_network(found.topology, build_links(found.topology), "simulate")
     if not arguments.json:
         _print(found, plan)

@@ -41,17 +41,20 @@ def gpus() -> tuple[Gpu, ...]:
         text = subprocess.run(query, capture_output=True, text=True, timeout=_LIMIT_S, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
-    there = [_gpu([cell.strip() for cell in line.split(",")]) for line in text.splitlines() if line.strip()]
+    rows = ([cell.strip() for cell in line.split(",")] for line in text.splitlines())
+    there = [_gpu(cells) for cells in rows if len(cells) == len(_FIELDS) and cells[0].isdecimal()]  # else a message
     return _visible(there, os.environ.get(VISIBLE))
 
 
 def _gpu(cells: list[str]) -> Gpu:
     index, uuid, name, driver, total, free, capability = cells
-    return Gpu(int(index), uuid, name, driver, _bytes(total), _bytes(free), capability)
+    return Gpu(int(index), uuid, name, driver, _bytes(total, "SC_PHYS_PAGES"), _bytes(free, "SC_AVPHYS_PAGES"),
+               capability)  # fmt: skip
 
 
-def _bytes(mebibytes: str) -> int:
-    return int(mebibytes) * _MIB if mebibytes.isdecimal() else 0  # "[N/A]" on machines with shared memory
+def _bytes(mebibytes: str, pages: str) -> int:
+    """Return the GPU's memory; where it has none of its own ("[N/A]"), the machine's, which it shares."""
+    return int(mebibytes) * _MIB if mebibytes.isdecimal() else os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _visible(there: list[Gpu], chosen: str | None) -> tuple[Gpu, ...]:

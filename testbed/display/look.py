@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import MISSING as NONE
 from analysis.numbers import seconds, share, short, size, span
@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PIPE_WIDTH = 110
-__all__ = ["NONE", "console", "number", "progress_bar", "seconds", "share", "short", "size", "span", "table"]
+AS_WRITTEN: dict[str, Any] = {"highlight": False, "markup": False}  # a user's text may have brackets: links[*].rate
+__all__ = ["AS_WRITTEN", "NONE", "console", "number", "progress_bar", "seconds", "share", "short", "size", "span", "table"]
 
 
 def console() -> Console:
     """Return standard output; a pipe or a file is as wide as ``summary.txt``."""
     from rich.console import Console
 
-    terminal = Console(highlight=False)
-    return terminal if terminal.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+    terminal = Console(**AS_WRITTEN)
+    return terminal if terminal.is_terminal else Console(width=PIPE_WIDTH, **AS_WRITTEN)
 
 
 def table(title: str, *columns: str, rows: Iterable[Sequence[str]] = ()) -> Table:
@@ -44,8 +45,8 @@ def progress_bar(unit: str, left: str) -> Progress:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     return Progress(
-        TextColumn("{task.description}"), BarColumn(bar_width=36), MofNCompleteColumn(), TextColumn(unit),
-        TimeElapsedColumn(), TextColumn("elapsed"), TextColumn(left),
+        TextColumn("{task.description}", markup=False), BarColumn(bar_width=36), MofNCompleteColumn(),
+        TextColumn(unit), TimeElapsedColumn(), TextColumn("elapsed"), TextColumn(left, markup=False), console=console(),
     )  # fmt: skip
 
 

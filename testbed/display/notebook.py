@@ -47,7 +47,7 @@ def html_of(*parts: RenderableType, picture: Path | None = None) -> str:
     """Return tables and texts as HTML, followed by a PNG file if it exists."""
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=look.PIPE_WIDTH, force_jupyter=False, record=True, highlight=False)
+    console = Console(file=io.StringIO(), width=look.PIPE_WIDTH, force_jupyter=False, record=True, **look.AS_WRITTEN)
     console.print(*parts, sep="\n")
     text = console.export_html(inline_styles=True, code_format=_FORMAT)
     if picture is None or not picture.is_file():

@@ -113,7 +113,7 @@ class LiveTable(Display):
         self._title = f"{plan.name} on {plan.back_end}"
         self._progress = look.progress_bar("rounds,", "{task.fields[left]}")
         self._task = self._progress.add_task("starting", total=self._state.total or None, left="")
-        self._live = Live(get_renderable=self._render, refresh_per_second=4, transient=False)
+        self._live = Live(console=look.console(), get_renderable=self._render, refresh_per_second=4, transient=False)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -131,7 +131,7 @@ class LiveTable(Display):
         self._progress.update(self._task, completed=self._state.completed, description=self._state.stage,
                               left=left(self._remaining.at(now)))  # fmt: skip
         if event["kind"] in ("warning", "error"):
-            self._live.console.print(describe(event), style="yellow", markup=False, highlight=False)
+            self._live.console.print(describe(event), style="yellow")
 
     def _render(self) -> Any:
         from rich.console import Group

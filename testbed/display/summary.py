@@ -170,7 +170,7 @@ def as_text(parts: Iterable[RenderableType]) -> str:
     from rich.console import Console
 
     stream = io.StringIO()
-    Console(file=stream, width=look.PIPE_WIDTH, force_jupyter=False, no_color=True, highlight=False).print(
+    Console(file=stream, width=look.PIPE_WIDTH, force_jupyter=False, no_color=True, **look.AS_WRITTEN).print(
         *parts, sep="\n"
     )
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"

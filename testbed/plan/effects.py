@@ -43,7 +43,7 @@ def worst_loss(own: tuple[float, float], active: Sequence[tuple[float, float]]) 
 def pieces(base: Series, faults: Sequence[FaultPlan]) -> Iterator[tuple[float, float, list[FaultPlan]]]:
     """Yield (time in s, value of ``base``, active faults) for every interval in which these stay the same.
 
-    ``base`` has no period. A fault of no length is never active.
+    ``base`` is written out: no fault begins or ends in the part that repeats. A fault of no length is never active.
     """
     changes: defaultdict[float, list[int]] = defaultdict(list)
     for number, fault in enumerate(faults):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from testbed.errors import ScenarioError
 from testbed.plan.effects import LAWS, pieces, worst_loss
 from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, NodePlan, Series
 
@@ -21,8 +22,7 @@ _CHANGED = {
     "corrupt": ("corruption_trace", "corruption"), "duplicate": ("duplication_trace", "duplication"),
     "reorder": ("reordering_trace", "reordering"),
 }  # fmt: skip
-WRITTEN_OUT_S = 6 * 3600.0
-MOST_POINTS = 100_000
+MOST_POINTS = 1_000_000
 
 Law = Callable[[float, Sequence[FaultPlan]], float]
 _ByKind = dict[str, list[FaultPlan]]
@@ -79,23 +79,27 @@ def overlaid(
 ) -> Series | None:
     """Return ``base`` (``usual``, if there is none) with ``faults`` by ``law``; ``base`` itself if they change nothing.
 
-    ``without``: the value that ``law`` has where no fault is active, if that is not the base's. A periodic series is
-    written out for at least six hours after the last fault (but at most 100 000 points); then its last value stays.
+    ``without``: the value that ``law`` has where no fault is active, if that is not the base's. A series that repeats
+    is written out until the last fault has ended (those for good: has begun), and repeats from then on.
+    Raise ``ScenarioError`` if that takes too many points.
     """
     own = base or Series(times_s=(0.0,), values=(usual,))
     values = set(own.values)
     faults = [fault for fault in faults if any(law(value, [fault]) != _or(without, value) for value in values)]
     last_s = max((_last_s(fault) for fault in faults), default=0.0)
+    written_out = _written_out(own, last_s)
     found = [
-        (time_s, law(value, active), _or(without, value))
-        for time_s, value, active in pieces(_written_out(own, last_s), faults)
+        (time_s, law(value, active), _or(without, value)) for time_s, value, active in pieces(written_out, faults)
     ]
     if all(value == undisturbed for _, value, undisturbed in found):
         return base if without is None else None
     kept = [i for i in range(len(found)) if i == 0 or found[i][1] != found[i - 1][1]]
+    changes = own.repeats and found[kept[-1]][0] > written_out.repeats_from_s  # in the part that repeats
     sources = dict.fromkeys((own.source, *(fault.kind for fault in faults)))
     return Series(
         times_s=tuple(found[i][0] for i in kept), values=tuple(found[i][1] for i in kept),
+        period_s=own.period_s if changes else math.inf,
+        repeats_from_s=written_out.repeats_from_s if changes else 0.0,
         source=" and ".join(filter(None, sources)),
     )  # fmt: skip
 
@@ -110,11 +114,16 @@ def _or(without: float | None, value: float) -> float:
 
 
 def _written_out(base: Series, until_s: float) -> Series:
-    """Return the series without a period."""
-    if not math.isfinite(base.period_s):
+    """Return the same function of time as a series that repeats from ``until_s`` on, or later."""
+    if not base.repeats:
         return base
-    whole_s = WRITTEN_OUT_S * (math.ceil(until_s / WRITTEN_OUT_S) + 1)  # the same for faults in several parts
-    needed = math.floor(whole_s / base.period_s) + 1
-    laps = max(1, min(needed, MOST_POINTS // len(base.times_s)))
-    times = tuple(lap * base.period_s + time_s for lap in range(laps) for time_s in base.times_s)
-    return Series(times_s=times, values=base.values * laps, source=base.source)
+    assert base.repeats_from_s == 0
+    laps = math.ceil(until_s / base.period_s)
+    if (laps + 1) * len(base.times_s) > MOST_POINTS:
+        raise ScenarioError(
+            f"faults: a fault at {until_s:g} s falls into lap {laps} of the trace '{base.source}', which would be "
+            f"written out with {(laps + 1) * len(base.times_s)} points, more than {MOST_POINTS}; let the fault "
+            "begin or end earlier, or resample the trace (testbed trace FILE --resample '1 s' --out SHORT.csv)"
+        )
+    times = tuple(lap * base.period_s + time_s for lap in range(laps + 1) for time_s in base.times_s)
+    return replace(base, times_s=times, values=base.values * (laps + 1), repeats_from_s=laps * base.period_s)

@@ -8,8 +8,9 @@ Times are seconds since the start of training, rates are bits per second, sizes 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -105,13 +106,37 @@ class NodePlan:
 class Series:
     """A piecewise-constant function of time: ``values[i]`` holds from ``times_s[i]`` on. ``times_s[0]`` is 0.
 
-    With a finite ``period_s`` it repeats; otherwise the last value stays.
+    With a finite ``period_s``, the ``period_s`` seconds from ``repeats_from_s`` on repeat; otherwise the last value
+    stays.
     """
 
     times_s: tuple[float, ...]
     values: tuple[float, ...]
     period_s: float = math.inf
+    repeats_from_s: float = 0.0
     source: str = ""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it repeats."""
+        return math.isfinite(self.period_s)
+
+    def segments(self, after_s: float = 0.0) -> Iterator[tuple[float, float, float]]:
+        """Yield (begin in s, end in s, value) in order, from the segment on that holds at ``after_s``."""
+        end_s, lap = self.repeats_from_s + self.period_s, 0
+        if self.repeats and after_s >= end_s:
+            lap = math.floor((after_s - self.repeats_from_s) / self.period_s)
+            lap += after_s >= lap * self.period_s + end_s  # the quotient may have been rounded down
+        index = max(0, bisect_right(self.times_s, after_s - (lap and lap * self.period_s)) - 1)
+        while True:
+            base_s = lap * self.period_s if lap else 0.0
+            for at in range(index, len(self.times_s)):
+                begin_s = max(self.times_s[at], self.repeats_from_s) if lap else self.times_s[at]
+                until_s = self.times_s[at + 1] if at + 1 < len(self.times_s) else end_s
+                yield base_s + begin_s, base_s + until_s, self.values[at]
+            if not self.repeats:
+                return
+            lap, index = lap + 1, bisect_right(self.times_s, self.repeats_from_s) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,25 +77,12 @@ class Pacer:
 def slowed_s(work_s: float, slowdown: Series, begin_s: float) -> float:
     """Seconds for work that takes ``work_s`` unhindered, where ``slowdown`` says how many times slower it is when."""
     now_s = begin_s
-    while True:
-        factor, end_s = _piece(slowdown, now_s)
+    for _, end_s, factor in slowdown.segments(begin_s):
         if now_s + work_s * factor <= end_s:
             return now_s + work_s * factor - begin_s
         work_s -= (end_s - now_s) / factor
         now_s = end_s
-
-
-def _piece(series: Series, at_s: float) -> tuple[float, float]:
-    """The value at ``at_s``, and until when it holds."""
-    base_s = 0.0
-    if series.period_s < math.inf:
-        base_s = math.floor(at_s / series.period_s) * series.period_s
-        if at_s - base_s >= series.period_s:  # rounding
-            base_s += series.period_s
-    inside_s = max(0.0, at_s - base_s)
-    index = max(number for number, start_s in enumerate(series.times_s) if start_s <= inside_s)
-    end_s = series.times_s[index + 1] if index + 1 < len(series.times_s) else series.period_s
-    return series.values[index], base_s + end_s
+    raise AssertionError("the last segment has no end")
 
 
 def longest_step_s(device: DevicePlan) -> float:

@@ -5,7 +5,6 @@ In the real world heartbeats find this out; the virtual world, which sends none,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from testbed.plan.model import Plan, Series
@@ -37,14 +36,12 @@ def cut_off(plan: Plan) -> dict[str, list[Span]]:
 
 
 def _down(series: Series | None) -> Iterator[Span]:
-    """Yield when a series is 0. Of one that repeats: in its first two periods, of which the others are copies."""
+    """Yield when a series is 0. Of what repeats: in its first two periods, of which the others are copies."""
     if series is None or all(series.values):
         return
-    laps = (0.0, series.period_s) if math.isfinite(series.period_s) else (0.0,)
-    times = [lap_s + time_s for lap_s in laps for time_s in series.times_s]
-    for begin_s, end_s, value in zip(
-        times, [*times[1:], len(laps) * series.period_s], series.values * len(laps), strict=True
-    ):
+    for begin_s, end_s, value in series.segments():
+        if begin_s >= series.repeats_from_s + 2 * series.period_s:
+            return
         if value == 0:
             yield begin_s, end_s
 

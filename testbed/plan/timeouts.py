@@ -22,7 +22,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from testbed.errors import ScenarioError
 from testbed.plan.ceilings import CEILINGS_S, RUN_STEPS, Reason, Reasons, queue_reason, too_long
@@ -97,14 +97,10 @@ def slowest_bps(link: LinkPlan) -> float:
 
 def slowest_mean(series: Series, window_s: float) -> float:
     """Return the least mean of a series over any interval of length ``window_s``."""
-    times, values = list(series.times_s), list(series.values)
-    if math.isfinite(series.period_s):
-        laps = math.ceil(window_s / series.period_s) + 1
-        times = [lap * series.period_s + time for lap in range(laps) for time in series.times_s]
-        values *= laps
-        end_s = laps * series.period_s
-    else:
-        end_s = times[-1] + window_s
+    laps = math.ceil(window_s / series.period_s) + 1 if series.repeats else 0
+    end_s = series.repeats_from_s + laps * series.period_s if laps else series.times_s[-1] + window_s
+    first = takewhile(lambda segment: segment[0] < end_s, series.segments())
+    times, values = map(list, zip(*((begin_s, value) for begin_s, _, value in first), strict=True))
     sums = [0.0]  # integral until each time
     for value, time, after in zip(values, times, [*times[1:], end_s], strict=True):
         sums.append(sums[-1] + value * (after - time))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -43,9 +44,14 @@ def load(
     root = read_document(path)
     if isinstance(root, Mapping):
         _take_sweep(root, sweeping)
-    own = path.resolve()
-    allow_code = allow_code or own.is_relative_to(Path.cwd()) or own.is_relative_to(shipped.FOLDER)
+    allow_code = allow_code or may_name_code(path)
     return _read(root, overrides, {"folder": path.parent, "allow_code": allow_code, "code": [], "traces": []}, on)
+
+
+def may_name_code(path: Path) -> bool:
+    """Return whether a file is the user's own: at or below the working directory, or shipped."""
+    own = Path(os.path.realpath(path))  # ``resolve`` raises at a loop of links, which the reader refuses with a cure
+    return own.is_relative_to(Path.cwd()) or own.is_relative_to(shipped.FOLDER)
 
 
 def loads(

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from testbed.errors import ScenarioError
 from testbed.scenario import overrides as override_language
-from testbed.scenario.load import load
+from testbed.scenario.load import load, may_name_code
 from testbed.scenario.reading.document import Mapping, Node, Scalar, Where, parse, plain
 from testbed.scenario.reading.problems import lines_of, problems_of
 from testbed.scenario.reading.section import Section
@@ -40,24 +40,26 @@ class NetworkDescription:
     graph: Graph[str]
 
 
-def network(name: str, overrides: Sequence[str] = ()) -> NetworkDescription:
+def network(name: str, overrides: Sequence[str] = (), allow_code: bool = False) -> NetworkDescription:
     """Return the network of a name or path. Raise ``ScenarioError``.
 
-    overrides  ``key=value`` texts: what a scenario may write beside ``use``; for a generator, its options
+    overrides   ``key=value`` texts: what a scenario may write beside ``use``; for a generator, its options
+    allow_code  whether a file outside the working directory may name code, which is then imported
     """
     path = Path(name)
+    allow_code = allow_code or name in BUILT_IN or name in GENERATORS or may_name_code(path)
     if name in GENERATORS:
         overrides = [f"generator.{override}" for override in overrides]
         root: Node = _mapping({"generator": _mapping({"kind": Scalar(name, Where(name))}, name)}, name)
-        return _made(name, _read(root, overrides, path.parent))
+        return _made(name, _read(root, overrides, path.parent, allow_code))
     if name not in BUILT_IN and not path.suffix:
         hint = suggestion(name, [*BUILT_IN, *GENERATORS]) or f"built-in: {', '.join(BUILT_IN)}"
         raise ScenarioError(f"'{name}' is not a built-in topology, generator or file ({hint})")
     if path.suffix.lower() in (".yaml", ".yml") and _is_scenario(path):
-        return _made(path.stem, load(path, overrides).topology)
+        return _made(path.stem, load(path, overrides, allow_code=allow_code).topology)
     used = name if name in BUILT_IN else path.name
     root = _mapping({"use": Scalar(used, Where(name))}, name)
-    return _made(name if name in BUILT_IN else path.stem, _read(root, overrides, path.parent))
+    return _made(name if name in BUILT_IN else path.stem, _read(root, overrides, path.parent, allow_code))
 
 
 def _made(name: str, topology: Topology) -> NetworkDescription:
@@ -74,11 +76,11 @@ def _is_scenario(path: Path) -> bool:
     return isinstance(root, Mapping) and "topology" in root.entries
 
 
-def _read(root: Node, overrides: Sequence[str], folder: Path) -> Topology:
+def _read(root: Node, overrides: Sequence[str], folder: Path, allow_code: bool) -> Topology:
     mistakes = override_language.apply(root, overrides, {})
     source = root.where.source
     holder = _mapping({"topology": root}, source)
-    context: dict[str, Any] = {"folder": folder}
+    context: dict[str, Any] = {"folder": folder, "allow_code": allow_code}
     try:
         read = _Holder.model_validate(plain(holder), context=context)
     except ValidationError as error:

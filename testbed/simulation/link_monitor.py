@@ -14,7 +14,7 @@ from testbed.results.events import EventLog, microseconds
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowClass, FlowNetwork
 from testbed.simulation.packets.network import PacketNetwork
-from testbed.simulation.paths import PathTable, SitePath, WanLink, changes_from
+from testbed.simulation.paths import PathTable, SitePath, WanLink, changes
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.validity import validity_warnings
@@ -135,7 +135,7 @@ class LinkMonitor:
             for what in ("rate", "delay", "loss", "state", "corruption"):
                 series: Series | None = getattr(plan, f"{what}_trace")
                 if series is not None:
-                    steps = changes_from(series, self._clock.now - start_s)
+                    steps = changes(series, self._clock.now - start_s)
                     self._clock.follow(steps, start_s, partial(self._apply, link, what))
 
     def _apply(self, link: WanLink, what: str, planned_s: float, value: float) -> None:

@@ -7,7 +7,6 @@ one LAN, and between a node and its gateway.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -159,29 +158,13 @@ class PathTable:
         return site.emulated_lan_delay_s if self._emulated else site.lan_delay_s
 
 
-def changes(series: Series) -> Iterator[tuple[float, float]]:
-    """Yield (time in s, value) of every step of a series, repeated by its period for ever, without steps to the same
-    value."""
+def changes(series: Series, after_s: float = 0.0) -> Iterator[tuple[float, float]]:
+    """Yield (time in s, value) of every step of a series, without steps to the same value, from the one on that holds
+    at ``after_s``; for ever if it repeats."""
     last: float | None = None
-    for lap in itertools.count() if series.period_s < math.inf else (0,):
-        for at_s, value in zip(series.times_s, series.values, strict=True):
-            if value != last:
-                yield (at_s if lap == 0 else lap * series.period_s + at_s), value
-            last = value
+    for at_s, _, value in series.segments(after_s):
+        if value != last:
+            yield at_s, value
         if len(set(series.values)) == 1:
             return
-
-
-def changes_from(series: Series, after_s: float) -> Iterator[tuple[float, float]]:
-    """As ``changes``, beginning with the last step at or before ``after_s``, or else with the first."""
-    steps = changes(series)
-    held = next(steps, None)
-    for step in steps:
-        if step[0] > after_s:
-            yield from (each for each in (held,) if each is not None)
-            yield step
-            yield from steps
-            return
-        held = step
-    if held is not None:
-        yield held
+        last = value

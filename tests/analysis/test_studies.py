@@ -300,6 +300,16 @@ def test_the_headline_evaluates_models_that_all_data_centres_have_averaged(tmp_p
             assert plan.training.evaluate_every % rounds == 0, label
 
 
+def test_an_unknown_label_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    _, study = find("p3-bandwidth")
+    with pytest.raises(ScenarioError, match=r"--only: no variant 'typo' in this study \(one of "):
+        engine.execute("p3-bandwidth", study, Request(tmp_path / "out", quick=True, only=("typo",)))
+    _, measures = find("tls-cost")
+    with pytest.raises(ScenarioError, match="--only: this study measures"):
+        engine.execute("tls-cost", measures, Request(tmp_path / "out", only=("typo",)))
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_only_leaves_out_is_in_no_verdict(tmp_path: Path) -> None:
     _, study = find("headline")
     request = Request(tmp_path, quick=True, only=("HiPS",))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from testbed.devices.inventory import Gpu, described, gpus
@@ -36,6 +39,22 @@ def test_only_visible_gpus_count_and_are_numbered_as_cuda_does(
 def test_without_a_driver_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert gpus() == ()
+
+
+@pytest.mark.parametrize(
+    ("printed", "memory"),
+    [
+        ("No devices were found", []),
+        ("0, GPU-0, NVIDIA GB10, 580.1, [N/A], [N/A], 12.1", [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]),
+        ("Warning: infoROM is corrupted at gpu 0000:00\n0, GPU-0, NVIDIA T4, 580.1, 15360, 15000, 7.5", [15360 << 20]),
+    ],
+)
+def test_odd_answers_of_the_driver(printed: str, memory: list[int], machine: Machine) -> None:
+    """Messages are no GPUs; a GPU without memory of its own has the machine's."""
+    machine()
+    Path(os.environ["PATH"].split(":")[0], "nvidia-smi").write_text(f"#!/bin/sh\necho '{printed}'\n")
+    assert [gpu.memory_bytes for gpu in gpus()] == memory
+    assert all(0 < gpu.free_bytes <= gpu.memory_bytes for gpu in gpus())
 
 
 def there(*free: int) -> list[Gpu]:

@@ -1,5 +1,6 @@
 """What is shown while a run goes on, from the same progress events on a terminal, in a pipe and for machines."""
 
+import html
 import io
 import json
 from dataclasses import replace
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from analysis.load import load_run
 from testbed.display import look, progress, state, summary
+from testbed.display.notebook import html_of
 from testbed.display.remaining import Remaining
 from tests.results.fake_run import SITES, make_plan, make_run
 
@@ -162,10 +164,10 @@ def test_the_log_has_one_clock_and_not_every_status(tmp_path: Path) -> None:
     ]
 
 
-def test_the_live_table_runs_on_a_terminal() -> None:
+def test_the_live_table_runs_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, **look.AS_WRITTEN)
+    monkeypatch.setattr(look, "console", lambda: console)
     shown = progress.LiveTable(make_plan(), Clock())
-    console = Console(file=io.StringIO(), force_terminal=True, width=100)
-    shown._live.console = console
     with shown:
         shown.show({"kind": "stage", "name": "training"})
         shown.show({"kind": "round", "node": "tokyo/worker0", "round": 7, "loss": 0.5})
@@ -174,6 +176,16 @@ def test_the_live_table_runs_on_a_terminal() -> None:
     assert "a link is slow [sic]" in text
     assert "tokyo" in text
     assert "8/8" in text
+
+
+def test_brackets_of_the_user_s_text_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are no markup: what is lost from a command makes it another one."""
+    words = ("--set links[*].rate=5", "data_centers[tokyo].workers=4", "command=[/bin/echo, hi]", "[bold]")
+    shown = look.table("title [bold]", "column [bold]", rows=[[word] for word in words])
+    look.console().print(shown, *words, sep="\n")
+    printed = capsys.readouterr().out
+    for text in (printed, summary.as_text([shown, *words]), html.unescape(html_of(shown, *words))):
+        assert all(text.count(word) >= 2 for word in words) and text.count("[bold]") == 4
 
 
 def test_no_duration_is_a_power_of_ten() -> None:

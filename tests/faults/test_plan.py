@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import islice
 
 import pytest
 
@@ -128,13 +130,31 @@ def test_a_plan_with_faults_survives_json() -> None:
     assert from_json(to_json(plan)) == plan
 
 
-def test_a_series_that_repeats_is_written_out() -> None:
+def test_a_series_that_repeats_goes_on_to_repeat_after_a_fault() -> None:
     base = Series(times_s=(0, 1), values=(10, 20), period_s=2)
     fault = FaultPlan(kind="rate", targets=("hub>east",), at_s=2.5, for_s=1.0, value=5.0)
     series = overlaid(base, 0.0, [fault], lambda own, active: min(own, *(each.value for each in active), math.inf))
     assert series is not None
-    assert (series.times_s[:6], series.values[:6]) == ((0, 1, 2, 2.5, 3.5, 4), (10, 20, 10, 5, 20, 10))
-    assert series.period_s == math.inf and series.times_s[-1] > 6 * 3600
+    found = [(begin_s, value) for begin_s, _, value in islice(series.segments(), 9)]
+    assert found == [(0, 10), (1, 20), (2, 10), (2.5, 5), (3.5, 20), (4, 10), (5, 20), (6, 10), (7, 20)]
+    assert next(series.segments(1e6 + 1.5)) == (1e6 + 1, 1e6 + 2, 20)
+
+
+def test_a_fault_for_good_holds_in_every_lap() -> None:
+    base = Series(times_s=(0, 1), values=(10, 20), period_s=2)
+    fault = FaultPlan(kind="rate", targets=("hub>east",), at_s=2.5, value=15.0)
+    series = overlaid(base, 0.0, [fault], lambda own, active: min(own, *(each.value for each in active), math.inf))
+    assert series is not None
+    assert [value for _, _, value in islice(series.segments(), 7)] == [10, 20, 10, 15, 10, 15, 10]
+    one = overlaid(base, 0.0, [replace(fault, value=5.0)], lambda own, active: active[0].value if active else own)
+    assert one == Series(times_s=(0, 1, 2, 2.5), values=(10, 20, 10, 5), source="rate")
+
+
+def test_a_fault_that_needs_too_many_points_is_refused_with_a_cure() -> None:
+    base = Series(times_s=tuple(map(float, range(1000))), values=(1.0, 2.0) * 500, period_s=1000.0, source="fine.csv")
+    fault = FaultPlan(kind="rate", targets=("hub>east",), at_s=2e6, for_s=1.0, value=0.5)
+    with pytest.raises(ScenarioError, match=r"lap 2001 of the trace 'fine.csv'.*--resample"):
+        overlaid(base, 0.0, [fault], lambda own, active: 0.5 if active else own)
 
 
 def test_the_clock_tells_beginnings_and_ends_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,25 @@ from testbed.plan.timeouts import slowest_mean
 )
 def test_worked_out(series: Series, window: float, slowest: float) -> None:
     assert slowest_mean(series, window) == pytest.approx(slowest)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.5, 1.0, 3.9, 4.0, 5.5, 6.0, 1e6 + 0.1 * 3])
+def test_segments_from_anywhere_are_those_from_the_beginning(after_s: float) -> None:
+    """What repeats begins within a segment."""
+    series = Series(times_s=(0.0, 1.0, 3.0), values=(7.0, 8.0, 9.0), period_s=2.0, repeats_from_s=2.0)
+    assert list(islice(series.segments(), 6)) == [
+        (0.0, 1.0, 7.0), (1.0, 3.0, 8.0), (3.0, 4.0, 9.0), (4.0, 5.0, 8.0), (5.0, 6.0, 9.0), (6.0, 7.0, 8.0),
+    ]  # fmt: skip
+    begin_s, end_s, value = next(series.segments(after_s))
+    assert begin_s <= after_s < end_s
+    assert value == (7.0 if after_s < 1 else 8.0 if after_s < 3 or after_s % 2 < 1 else 9.0)
+
+
+@given(st.floats(0.001, 10), st.integers(0, 10**6))
+def test_where_a_lap_ends_the_next_begins_whatever_is_rounded(period_s: float, lap: int) -> None:
+    series = Series(times_s=(0.0, period_s / 3), values=(1.0, 2.0), period_s=period_s)
+    begin_s, end_s, value = next(series.segments(lap * period_s))
+    assert (begin_s, value) == (lap * period_s, 1.0) and end_s > begin_s
 
 
 @given(

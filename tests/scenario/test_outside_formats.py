@@ -11,6 +11,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.code import check_code
 from testbed.scenario import load
+from testbed.scenario.look_up import network
 
 EXAMPLES = Path(__file__).parents[1] / "check" / "examples"
 SCENARIO = """
@@ -101,3 +102,7 @@ def test_a_topology_file_names_no_code_either(
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     with pytest.raises(ScenarioError, match=r"names code.*--allow-code"):
         load(scenario)
+    for path in (scenario, scenario.parent / "net.yaml"):
+        with pytest.raises(ScenarioError, match=r"names code.*--allow-code"):
+            network(str(path))
+        assert network(str(path), allow_code=True).topology.links
