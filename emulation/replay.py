@@ -65,9 +65,7 @@ class Timeline:
             yield from self._jitter(after_s)
             return
         period_s = math.inf if self.period_s is None else self.period_s
-        series = Series(
-            times_s=self.times_s, values=self.values, period_s=period_s, repeats_from_s=self.repeats_from_s
-        )
+        series = Series(times_s=self.times_s, values=self.values, period_s=period_s, repeats_from_s=self.repeats_from_s)
         for begin_s, end_s, value in series.segments(after_s):
             yield begin_s, value, end_s - begin_s
 

@@ -17,4 +17,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     from analysis.benchmarks.__main__ import main
 
-    return main(arguments.given)
+    return main(arguments.given or ["--help"])

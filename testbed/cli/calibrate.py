@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from testbed.cli.options import Outcome
+from testbed.cli.options import Outcome, make_folder
 from testbed.display import look
 from testbed.errors import RunFailed, ScenarioError
 
@@ -34,8 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _measure_costs(path: Path, where: str) -> None:
     from testbed.results import atomic
 
+    if path.is_dir():
+        raise ScenarioError(f"--costs {path}: is a folder; name a file, such as {path / 'costs.csv'}")
+    make_folder(path.parent)
     atomic.write_text(path, _table_of_exact_runs() if where == "exact" else _table())
-    look.console().print(f"--set 'simulation.costs={{file: {path}}}'", markup=False, soft_wrap=True)
+    look.console().print(f"--set 'simulation.costs={{file: {path}}}'", soft_wrap=True)
 
 
 def _table() -> str:
@@ -71,6 +74,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
     if not arguments.runs and arguments.costs is None:
         raise ScenarioError("calibrate: name finished runs, or a file to write with --costs FILE.csv")
+    if arguments.on != "local" and arguments.costs is None:
+        raise ScenarioError(f"--on {arguments.on}: has no effect without --costs; add --costs FILE.csv")
     if arguments.costs is not None:
         _measure_costs(arguments.costs, arguments.on)
     if not arguments.runs:
@@ -97,5 +102,5 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         rate, rtt = look.share(link.get("rate_factor")), look.seconds(link.get("more_rtt_s"))
         rows.append((name, rate, f"of its planned rate; round trip {rtt} more than planned"))
     look.console().print(look.table("", "constant", ">value", "", rows=rows))
-    look.console().print(f"--set 'simulation.host={found.setting()}'", markup=False, soft_wrap=True)
+    look.console().print(f"--set 'simulation.host={found.setting()}'", soft_wrap=True)
     return 0

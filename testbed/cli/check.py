@@ -58,6 +58,9 @@ def _subject(arguments: argparse.Namespace) -> Checked:
     from testbed.check.subject import AXES, find, with_file
 
     if arguments.axis == "figure":
+        for option, value in (("--set", arguments.options), ("--file", arguments.file)):
+            if value:
+                raise ScenarioError(f"{option}: has no effect on the axis figure; leave it out")
         from testbed.check.figure import CheckedFigure
 
         figure = CheckedFigure(arguments.technique)

@@ -2,7 +2,7 @@
 
 Emulated networks need no cleaning: they live in namespaces that end with their run, whatever ended it. Everything else
 that a run makes is recorded beforehand, and only that is removed, by exact name; nothing of a live run is touched. An
-invalid record is reported and skipped.
+invalid record or a damaged run is reported and skipped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.cli.options import Outcome
-from testbed.errors import ScenarioError
+from testbed.errors import ScenarioError, TestbedError
 
 HELP = "remove what crashed runs left behind"
 
@@ -36,9 +36,19 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if not root.exists() and root != Path("runs"):
         raise ScenarioError(f"{root}: no such folder")
     left = [str(leftover) for leftover in clean(warnings.append)]
-    runs = [rundir.RunDirectory(root)] if rundir.is_run(root) else rundir.find_runs(root)
-    crashed = {str(run.path): state for run in runs if (state := rundir.close_crashed(run))}
-    files = [str(path) for run in runs for path in atomic.sweep(run.path)]
+    crashed: dict[str, str] = {}
+    files: list[str] = []
+    for path in [root] if rundir.is_run(root) else sorted(root.iterdir()) if root.is_dir() else []:
+        try:
+            if not rundir.is_run(path):
+                continue
+            if state := rundir.close_crashed(rundir.RunDirectory(path)):
+                crashed[str(path)] = state
+            files += map(str, atomic.sweep(path))
+        except TestbedError as error:
+            warnings.append(str(error))
+        except OSError as error:  # such as a run of another user
+            warnings.append(f"{path}: {(error.strerror or str(error)).lower()}; it is skipped")
     found = {"crashed_runs": crashed, "temporary_files": files, "leftovers": left}
     lines = [f"{path}: crashed run, now {state}" for path, state in crashed.items()]
     return _report(found, warnings, lines + [f"removed {path}" for path in (*files, *left)], arguments.json)

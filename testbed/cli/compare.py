@@ -49,8 +49,8 @@ def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list
     console = look.console()
     console.print(comparison_table(rows))
     if any(map(starred, rows)):
-        console.print(f"* {STARRED}", markup=False)
+        console.print(f"* {STARRED}")
     for error in errors:
         console.print(f"{error['name']}: simulated {error['simulated_s']:.4g} s, emulated {error['emulated_s']:.4g} s "
                       f"per round: {error['error']:+.1%}")  # fmt: skip
-    console.print("written: " + ", ".join(str(path) for path in files), markup=False)
+    console.print("written: " + ", ".join(str(path) for path in files))

@@ -30,8 +30,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     console.print(*_tables(found), sep="\n")
     how = f"yes, delays by {found.delay_method()}" if emulate else "no: see what is needed above"
     console.print(f"emulate: {how}\nsimulate: yes\nlocal: yes\nexact: {exact['told']}", soft_wrap=True)
-    console.print(f"paradigm: mpi: {mpi['told']}", markup=False, soft_wrap=True)
-    console.print(f"device.kind: cuda: {_gpus(gpus)}", markup=False, soft_wrap=True)
+    console.print(f"paradigm: mpi: {mpi['told']}", soft_wrap=True)
+    console.print(f"device.kind: cuda: {_gpus(gpus)}", soft_wrap=True)
     return 0
 
 

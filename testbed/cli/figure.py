@@ -109,4 +109,4 @@ def _print(verdict: dict[str, Any], out: Path) -> None:
             look.table(f"{verdict['title']} ({verdict['source']})", "verdict", "claim", "measured", rows=rows)
         )
     told = ", ".join(f"{count} {state}" for state, count in verdict["summary"].items())
-    console.print(f"{told}; written to {out}", markup=False, soft_wrap=True)
+    console.print(f"{told}; written to {out}", soft_wrap=True)

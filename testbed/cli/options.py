@@ -8,7 +8,9 @@ and a verb would have a parameter for each option.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +50,25 @@ def measured(text: str | None, option: str, parse: Callable[[str], float]) -> fl
         raise ScenarioError(f"{option}: {error}") from error
 
 
+def scenario_file(text: str) -> Path:
+    """Parse the path of a scenario. What comes from a pipe is kept in its place: verbs read it again."""
+    path = Path(text)
+    if (path == Path("/dev/stdin") or path.parent == Path("/dev/fd")) and not path.is_file():
+        from testbed.scenario.reading.document import MAX_BYTES
+
+        with suppress(OSError):  # the reader of the scenario says why that is not possible
+            with path.open("rb") as pipe:
+                content = pipe.read(MAX_BYTES + 1)
+            kept = os.memfd_create("scenario")
+            os.write(kept, content)
+            os.dup2(kept, 0 if path.name == "stdin" else int(path.name))
+            os.close(kept)
+    return path
+
+
 def add_scenario(parser: argparse.ArgumentParser) -> None:
     """Add the scenario file, and the options that change it without editing it."""
-    parser.add_argument("scenario", type=Path, help="scenario file (YAML), or the name of a shipped scenario")
+    parser.add_argument("scenario", type=scenario_file, help="scenario file (YAML), or the name of a shipped scenario")
     parser.add_argument("--on", choices=BACK_ENDS, help="back end, instead of the scenario's own")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", dest="overrides",
                         help="change one value, e.g. --set links[*].rate='5 Mbit/s'; may be repeated")  # fmt: skip
@@ -60,7 +78,7 @@ def add_scenario(parser: argparse.ArgumentParser) -> None:
 
 def add_allow_code(parser: argparse.ArgumentParser) -> None:
     """Add the option that lets a scenario from elsewhere name code."""
-    about = "import code that the scenario names, even from outside the working directory"
+    about = "import code that the file names, even from outside the working directory"
     parser.add_argument("--allow-code", action="store_true", help=about)
 
 
@@ -117,3 +135,10 @@ def check_jobs(jobs: int | None) -> None:
     """Raise ``ScenarioError`` unless ``--jobs`` is at least 1."""
     if jobs is not None and jobs < 1:
         raise ScenarioError(f"--jobs {jobs}: at least 1")
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of results that take minutes. Raise ``ScenarioError`` if nothing can be written there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ScenarioError(f"{folder}: cannot be written; give another place")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.cli.options import Outcome, add_scenario, read_plan
 from testbed.display import look
+from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
     from testbed.plan.model import Plan
@@ -22,6 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.plan.model import to_json
 
+    if arguments.table and arguments.json:
+        raise ScenarioError("--table: has no effect with --json; leave one of them out")
     _, plan = read_plan(arguments)
     if not arguments.table:
         print(to_json(plan).decode())
@@ -29,7 +32,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     console = look.console()
     console.print(_nodes(plan), _links(plan))
     for warning in plan.warnings:
-        console.print(f"warning: {warning}", markup=False)
+        console.print(f"warning: {warning}")
     return 0
 
 

@@ -7,12 +7,14 @@ cost (`simulation.costs`). The scenario says which model, data, batch, precision
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import Outcome, add_scenario, check_data, read_plan
+from testbed.cli.options import Outcome, add_scenario, check_data, make_folder, read_plan
 from testbed.display import look
+from testbed.environment import GPU_NUMBERS
 from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.repeats < 1:
         raise ScenarioError("profile: --repeats must be at least 1")
     check_data(plan)
+    make_folder(arguments.out)
+    os.environ.update(GPU_NUMBERS)  # before torch is imported
     from analysis.costs import measure
     from analysis.profile import profile
     from testbed.costs import write_costs
@@ -45,7 +49,6 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     plan = placed(plan)
     worker, about = plan.with_role("worker")[0], _about(plan)
     found = profile(plan, arguments.repeats)
-    arguments.out.mkdir(parents=True, exist_ok=True)
     files = {"device.profile": arguments.out / "profile.csv"}
     atomic.write_text(files["device.profile"], found.text(about))
     if not arguments.no_costs:
@@ -58,7 +61,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     console = look.console()
     console.print(look.table(about, "segment", ">forward", ">backward", rows=rows))
     for key, path in files.items():
-        console.print(f"--set '{key}={{file: {path}}}'", markup=False, soft_wrap=True)
+        console.print(f"--set '{key}={{file: {path}}}'", soft_wrap=True)
     return 0
 
 

@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
-import stat
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from testbed.cli.interrupts import Interrupts, take_interrupts
 from testbed.cli.options import Outcome, add_cluster, add_log, add_scenario, check_data, read_plan
 from testbed.display import look
 from testbed.errors import Diverged, ScenarioError
@@ -43,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
-    with _interrupts() as interrupts:
+    with take_interrupts() as interrupts:
         return _execute(arguments, interrupts, time.monotonic())
 
 
@@ -55,6 +49,8 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     from testbed.results.rundir import AlreadyDone
     from testbed.scenario.shipped import path_of
 
+    if arguments.again and arguments.out is None:
+        raise ScenarioError("--again: has no effect without --out; name the finished run with --out DIR")
     if arguments.cluster:
         arguments.overrides += [f"cluster.address={arguments.cluster}", "cluster.emulate=true"]
     scenario, plan = read_plan(arguments)
@@ -124,43 +120,3 @@ def _already_done(path: Path, as_json: bool) -> Outcome:
     print(f"{path}: has been run already with the same plan; nothing to do (--again repeats it)")
     _print_summary(load_run(path))
     return code
-
-
-@dataclass(slots=True)
-class Interrupts:
-    """Count of Ctrl-C, SIGTERM and SIGHUP. While ``deferred`` they are only counted: results are being written."""
-
-    count: int = 0
-    terminated: bool = False
-    deferred: bool = False
-
-    def take(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        self.count += 1
-        self.terminated |= number != signal.SIGINT
-        if number == signal.SIGHUP:
-            _leave_terminal()
-        if not self.deferred:
-            raise KeyboardInterrupt(signal.Signals(number).name)
-
-
-def _leave_terminal() -> None:
-    """Write to nowhere what would go to a terminal: it has been closed, and every write would be an error."""
-    for descriptor in (1, 2):
-        if stat.S_ISCHR(os.fstat(descriptor).st_mode):
-            with open(os.devnull, "w") as nowhere:
-                os.dup2(nowhere.fileno(), descriptor)
-
-
-@contextmanager
-def _interrupts() -> Iterator[Interrupts]:
-    taken = Interrupts()
-    numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # below nohup, a run outlives its terminal
-        numbers.remove(signal.SIGHUP)
-    before = {number: signal.signal(number, taken.take) for number in numbers}
-    try:
-        yield taken
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

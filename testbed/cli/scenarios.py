@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import filecmp
 import re
 import shutil
 from pathlib import Path
@@ -26,15 +27,17 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.name is None:
         return _list(names(), arguments.json)
     source, folder = path_of(arguments.name), arguments.copy or Path.cwd()
-    target = folder / source.name
-    if target.exists():
-        raise ScenarioError(f"{target}: exists already; give another directory with --copy")
-    folder.mkdir(parents=True, exist_ok=True)
-    written = [target, *_copy_beside(source, folder)]
-    shutil.copyfile(source, target)
+    copies = {folder / file.relative_to(source.parent): file for file in (source, *_beside(source))}
+    there = [copy for copy in copies if copy.exists()]
+    if taken := [copy for copy in there if not filecmp.cmp(copies[copy], copy, shallow=False)]:
+        cure = "give another directory with --copy"
+        raise ScenarioError([f"{copy}: exists already, with other content; {cure}" for copy in taken])
+    for copy in copies.keys() - there:
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(copies[copy], copy)
     if arguments.json:
-        return {"kind": "scenarios", "written": [str(path) for path in written]}
-    print(f"written: {', '.join(map(str, written))}; next: testbed run {target}")
+        return {"kind": "scenarios", "written": [str(copy) for copy in copies]}
+    print(f"written: {', '.join(map(str, copies))}; next: testbed run {folder / source.name}")
     return 0
 
 
@@ -59,18 +62,11 @@ def _about(file: Path) -> str:
     return " ".join(lines).partition(". ")[0].partition(": ")[0].rstrip(".")
 
 
-def _copy_beside(source: Path, folder: Path) -> list[Path]:
-    """Copy the files that the scenario names, from its own folder and below it. Return the copies."""
+def _beside(source: Path) -> list[Path]:
+    """Return the files that the scenario names, from its own folder and below it."""
     text = source.read_text(encoding="utf-8")
     folders = [source.parent / name for name in _FOLDER.findall(text)]
     patterns = (*_BESIDE, *(folder.name for folder in folders))
     files = [file for pattern in patterns for found in source.parent.glob(pattern)
              for file in ([found] if found.is_file() else sorted(found.iterdir()))]  # fmt: skip
-    copies = []
-    for file in files:
-        if file.is_file() and (file.name in text or file.parent in folders):
-            copy = folder / file.relative_to(source.parent)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, copy)
-            copies.append(copy)
-    return copies
+    return [file for file in files if file.is_file() and (file.name in text or file.parent in folders)]

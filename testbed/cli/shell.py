@@ -5,7 +5,8 @@ in a node, behind the scenario's links, and ends with its exit status. Nothing i
 
 Links and processor are watched meanwhile, and the last line says whether the network kept to the scenario. With
 `--record` the shell leaves a run directory, as a run does: what every link carried over time, its measured rates and
-delays, the fidelity report. Without it, no files are left.
+delays, the fidelity report. Without it, no files are left. SIGTERM or the end of the terminal ends the shell and all
+programs in it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from testbed.cli.interrupts import Interrupts, take_interrupts
 from testbed.cli.options import add_scenario, read_scenario
 from testbed.errors import ScenarioError
 
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from testbed.scenario import Scenario
 
 HELP = "bring a network up and run programs in it"
+_POLL_S = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,9 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    with take_interrupts() as interrupts:
+        return _execute(arguments, interrupts)
+
+
+def _execute(arguments: argparse.Namespace, interrupts: Interrupts) -> int:
     from emulation.probe import probe
     from testbed.plan.build import build_plan
 
+    if arguments.json:
+        raise ScenarioError("--json: has no effect on a shell; with --record its results are in result.json")
     if arguments.on not in (None, "emulate"):
         raise ScenarioError(f"--on {arguments.on}: a shell works in an emulated network only")
     if (arguments.node is None) != (not arguments.command):
@@ -59,17 +71,18 @@ def execute(arguments: argparse.Namespace) -> int:
     probe().require_emulation()
     command = [arguments.node, *arguments.command] if arguments.command else []
     if arguments.record is None:
-        return _watched(plan, command)
-    return _recorded(scenario, _by_hand(plan, arguments.command), arguments.record, command)
+        return _watched(plan, command, interrupts)
+    by_hand = _by_hand(plan, arguments.command)
+    return _recorded(scenario, by_hand, arguments.record, command, interrupts)
 
 
-def _watched(plan: Plan, command: list[str]) -> int:
+def _watched(plan: Plan, command: list[str], interrupts: Interrupts) -> int:
     """Run the shell; then say how well the network kept to the plan."""
     from testbed.plan.model import to_json
     from testbed.results import fidelity, tables
 
     with tempfile.TemporaryDirectory(prefix="testbed-shell-") as events:
-        code = _run(plan, events, command)
+        code = _run(plan, events, command, interrupts)
         frames = {name: table.to_pandas() for name, table in tables.build(Path(events)).items()}
     if len(frames["links"]):  # else it has ended before the network was up, and has said why
         report = fidelity.assess(frames, json.loads(to_json(plan)), {})
@@ -88,9 +101,10 @@ def _by_hand(plan: Plan, command: list[str]) -> Plan:
     return replace(plan, program=program)
 
 
-def _recorded(scenario: Scenario, plan: Plan, out: Path, command: list[str]) -> int:
+def _recorded(scenario: Scenario, plan: Plan, out: Path, command: list[str], interrupts: Interrupts) -> int:
     """Run the shell, and write its run directory."""
     from testbed import launch
+    from testbed.execution.record import final_status
     from testbed.execution.session import SessionResult
     from testbed.results.rundir import AlreadyDone
 
@@ -100,21 +114,23 @@ def _recorded(scenario: Scenario, plan: Plan, out: Path, command: list[str]) -> 
         run = launch.prepare(moved, plan, out=out if out != Path() else None)
     except AlreadyDone as done:
         raise ScenarioError(f"--record {done}: holds a finished run; give another directory") from done
-    code = _run(plan, str(run.events.resolve()), command)
-    told = (
-        f"{' '.join(command)} ended with exit status {code}" if command else f"a command of the shell failed ({code})"
-    )
-    outcome = SessionResult("failed" if code else "done", told if code else "", code)
-    launch.finish(run, plan, outcome, **launch.since(begin_s))
+    with final_status(run):
+        code = _run(plan, str(run.events.resolve()), command, interrupts)
+        told = f"{' '.join(command)} ended with exit status" if command else "a command of the shell failed:"
+        outcome = SessionResult("failed" if code else "done", f"{told} {code}" if code else "", code)
+        if interrupts.terminated:
+            outcome = SessionResult("interrupted", "interrupted; the results so far are kept", 130)
+        launch.finish(run, plan, outcome, **launch.since(begin_s))
     print(f"run directory: {run.path}", file=sys.stderr)
     return code
 
 
-def _run(plan: Plan, events: str, command: list[str]) -> int:
+def _run(plan: Plan, events: str, command: list[str], interrupts: Interrupts) -> int:
     from emulation.journal import Journal
     from emulation.sandbox import Sandbox
     from testbed.plan.model import to_json
 
+    interrupts.deferred = True  # a terminal's end may be several signals, and none may disturb the removal of files
     descriptor = os.memfd_create("plan")
     os.write(descriptor, to_json(plan))
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -123,17 +139,16 @@ def _run(plan: Plan, events: str, command: list[str]) -> int:
     try:
         with Sandbox(argv, pass_fds=[descriptor]) as sandbox:
             journal.process(sandbox.process.pid)
-            return _wait(sandbox)
+            return _wait(sandbox, interrupts)
     finally:
         os.close(descriptor)
         journal.close()
 
 
-def _wait(sandbox: Sandbox) -> int:
-    """Wait for the shell inside; Ctrl-C is for it, and the terminal sends it the signal as well."""
-    while True:
-        try:
-            return sandbox.wait()
-        except KeyboardInterrupt as error:
-            if error.args == ("SIGTERM",):
-                raise
+def _wait(sandbox: Sandbox, interrupts: Interrupts) -> int:
+    """Wait for the shell inside, or for a signal that ends it; Ctrl-C is for the shell, to which it goes as well."""
+    code = None
+    while code is None and not interrupts.terminated:
+        with suppress(subprocess.TimeoutExpired):
+            code = sandbox.wait(_POLL_S)
+    return 143 if code is None or interrupts.terminated else code

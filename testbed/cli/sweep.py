@@ -11,7 +11,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import BACK_ENDS, Outcome, add_allow_code, add_cluster, add_log, check_jobs, whole
+from testbed.cli.options import (
+    BACK_ENDS,
+    Outcome,
+    add_allow_code,
+    add_cluster,
+    add_log,
+    check_jobs,
+    scenario_file,
+    whole,
+)
 from testbed.cli.sweep_progress import progress
 from testbed.display import look
 from testbed.display.tables import sweep_table
@@ -26,8 +35,9 @@ FAILURES_SHOWN = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "scenario", type=Path, help="scenario, with or without a section sweep; or a file with that section only"
-    )
+        "scenario", type=scenario_file,
+        help="scenario, with or without a section sweep; or a file with that section only",
+    )  # fmt: skip
     parser.add_argument("--on", choices=BACK_ENDS, help="back end, instead of the scenario's own")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=V,V", dest="grid",
                         help="values of one setting, combined with all of the others; may be repeated")  # fmt: skip
@@ -95,14 +105,10 @@ def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: b
     console.print(sweep_table(rows, job.sweep.varied()))
     for row in shown[:FAILURES_SHOWN]:
         first_line = (row["message"].splitlines() or ["no message"])[0]
-        console.print(
-            f"{row['status']}: {job.directory / 'runs' / row['run']}: {first_line}", markup=False, soft_wrap=True
-        )
+        console.print(f"{row['status']}: {job.directory / 'runs' / row['run']}: {first_line}", soft_wrap=True)
     if len(shown) > FAILURES_SHOWN:
         console.print(f"… and {len(shown) - FAILURES_SHOWN} more; see sweep.csv")
     done = sum(row["status"] in COMPLETED for row in rows)
     cure = "; --retry-failed runs the failed ones again" if any(row["status"] == "failed" for row in failed) else ""
-    console.print(
-        f"{done} of {len(rows)} runs done in {took_s:.1f} s: {job.directory / 'sweep.csv'}{cure}", markup=False
-    )
+    console.print(f"{done} of {len(rows)} runs done in {took_s:.1f} s: {job.directory / 'sweep.csv'}{cure}")
     return 4 if failed else 0

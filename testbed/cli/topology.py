@@ -89,14 +89,14 @@ def _print(found: NetworkDescription, plan: NetworkPlan) -> None:
                       f"{place[0]:g}, {place[1]:g}" if place else look.NONE)  # fmt: skip
     console.print(sites)
     if plan.routers:
-        console.print(f"routers: {', '.join(plan.routers)}", markup=False)
+        console.print(f"routers: {', '.join(plan.routers)}")
     console.print(_links(plan))
     if about is not None:
         lines = (("source", about.source), ("licence", about.licence), *(("note", note) for note in about.notes),
                  *(("repaired", note) for note in about.repaired))  # fmt: skip
         for key, text in lines:
             if text:
-                console.print(f"{key}: {text}", markup=False)
+                console.print(f"{key}: {text}")
     if topology.scale != 1:
         console.print(f"scale: all rates above are divided by {topology.scale:g}; delays are not")
 

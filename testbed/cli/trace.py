@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -48,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.trace is None:
         return _list(arguments.json)
+    if arguments.kind and not arguments.out:
+        raise ScenarioError("--as: has no effect without --out FILE")
     name, trace = _read(arguments)
     trace = _changed(trace, arguments)
     if not arguments.json:
@@ -156,7 +159,9 @@ def _draw(name: str, trace: Trace, path: Path) -> None:
 
 
 def _convert(name: str, trace: Trace, arguments: argparse.Namespace) -> None:
-    from topologies.traces.write import to_text
+    from topologies.traces.write import differences, to_text
 
-    comments = (f"From {name}.", *trace.notes)
-    write(arguments.out, to_text(trace, arguments.kind or "csv", comments))
+    kind = arguments.kind or "csv"
+    write(arguments.out, to_text(trace, kind, (f"From {name}.", *trace.notes)))
+    for difference in differences(trace, kind):
+        print(f"warning: {difference}", file=sys.stderr)

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import Outcome, add_cluster, whole
+from testbed.cli.options import Outcome, add_cluster, check_jobs, scenario_file, whole
 from testbed.cli.sweep_progress import progress
 from testbed.display import look
 from testbed.errors import ScenarioError
@@ -37,7 +37,7 @@ HELP = "validate the simulator against the emulation over a grid of rates, delay
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", type=Path, help="YAML file; its rates, delays and techniques are replaced")
+    parser.add_argument("scenario", type=scenario_file, help="YAML file; its rates, delays and techniques are replaced")
     parser.add_argument("--rates", default="5 Mbit/s,20 Mbit/s,100 Mbit/s", help="of all links; default: %(default)s")
     parser.add_argument("--delays", default="2 ms,20 ms,100 ms", help="one way, of all links; default: %(default)s")
     parser.add_argument("--technique", action="append", default=[], metavar="NAME:PATH=VALUE[;…]",
@@ -97,7 +97,11 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 def _points(arguments: argparse.Namespace) -> list[ValidationPoint]:
     """Return every grid point on both back ends, without those where a run failed; standard error names the cause."""
-    if not 0 <= arguments.warm_up < arguments.rounds:
+    check_jobs(arguments.jobs)
+    for option, least in (("rounds", 1), ("warm_up", 0), ("repeats", 1)):
+        if (number := getattr(arguments, option)) < least:
+            raise ScenarioError(f"--{option.replace('_', '-')} {number}: at least {least}")
+    if arguments.warm_up >= arguments.rounds:
         raise ScenarioError(f"--warm-up {arguments.warm_up}: of {arguments.rounds} rounds, none is left to be compared")
     places = _places(arguments)
     measured, simulated = (
@@ -241,7 +245,7 @@ def _print(points: list[ValidationPoint], found: Agreement, arguments: argparse.
     if valid and len(valid) < len(points):
         _print_verdict(f"{len(valid)} of them within the claim", verdict(valid))
     _print_verdict(f"{found.points} points", found)
-    console.print(f"written: {arguments.out / 'errors.csv'}, {arguments.out / 'error-map.png'}", markup=False)
+    console.print(f"written: {arguments.out / 'errors.csv'}, {arguments.out / 'error-map.png'}")
 
 
 def _print_verdict(which: str, found: Agreement) -> None:

@@ -15,7 +15,19 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 110
 AS_WRITTEN: dict[str, Any] = {"highlight": False, "markup": False}  # a user's text may have brackets: links[*].rate
-__all__ = ["AS_WRITTEN", "NONE", "console", "number", "progress_bar", "seconds", "share", "short", "size", "span", "table"]
+__all__ = [
+    "AS_WRITTEN",
+    "NONE",
+    "console",
+    "number",
+    "progress_bar",
+    "seconds",
+    "share",
+    "short",
+    "size",
+    "span",
+    "table",
+]
 
 
 def console() -> Console:

@@ -88,9 +88,7 @@ def overlaid(
     faults = [fault for fault in faults if any(law(value, [fault]) != _or(without, value) for value in values)]
     last_s = max((_last_s(fault) for fault in faults), default=0.0)
     written_out = _written_out(own, last_s)
-    found = [
-        (time_s, law(value, active), _or(without, value)) for time_s, value, active in pieces(written_out, faults)
-    ]
+    found = [(time_s, law(value, active), _or(without, value)) for time_s, value, active in pieces(written_out, faults)]
     if all(value == undisturbed for _, value, undisturbed in found):
         return base if without is None else None
     kept = [i for i in range(len(found)) if i == 0 or found[i][1] != found[i - 1][1]]

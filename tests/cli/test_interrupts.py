@@ -5,14 +5,18 @@ import json
 import os
 import pty
 import signal
+import tempfile
 import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import emulation.probe
+import emulation.sandbox
 from testbed.execution import session
 from tests.cli.forked import Forked
 from tests.results.fake_run import fake_session, make_plan
@@ -38,7 +42,12 @@ def start(out: Path, prepare: Callable[[], None] = lambda: None) -> Forked:
         prepare()
         linger(begun)
 
-    run = Forked(["run", str(QUICKSTART), "--on", "local", "--quiet", "--out", str(out)], prepared)
+    return under_way(["run", str(QUICKSTART), "--on", "local", "--quiet", "--out", str(out)], begun, prepared)
+
+
+def under_way(arguments: list[str], begun: Path, prepare: Callable[[], None]) -> Forked:
+    """Return the command when the file ``begun`` is there."""
+    run = Forked(arguments, prepare)
     deadline_s = time.monotonic() + 60
     while not begun.exists():
         assert run.poll() is None and time.monotonic() < deadline_s
@@ -101,3 +110,34 @@ def test_below_nohup_a_run_outlives_its_terminal(tmp_path: Path) -> None:
     assert run.poll() is None
     os.kill(run.pid, signal.SIGINT)
     assert run.wait(timeout=60).returncode == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_shell_that_is_ended_leaves_what_was_asked_for(
+    tmp_path: Path, number: signal.Signals, recorded: bool
+) -> None:
+    begun, kept, temporary = tmp_path / "begun", tmp_path / "kept", tmp_path / "temporary"
+    temporary.mkdir()
+    capable = SimpleNamespace(require_emulation=lambda: None, delay_method=lambda: "netem", to_dict=dict)
+
+    def waits_inside() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run below nohup
+        tempfile.tempdir = str(temporary)
+        emulation.probe.probe = lambda: capable  # type: ignore[assignment,return-value]
+        emulation.sandbox.sandbox_command = lambda argv, *, lifeline=None, rootless=None: [
+            "sh", "-c", f"touch {begun}; exec cat /dev/fd/{lifeline}"
+        ]  # fmt: skip
+
+    run = under_way(["shell", str(QUICKSTART), *(["--record", str(kept)] if recorded else [])], begun, waits_inside)
+    os.kill(run.pid, signal.SIGINT)  # which is for the shell inside
+    time.sleep(0.1)
+    assert run.poll() is None
+    for _ in range(2):  # as of a terminal's end
+        os.kill(run.pid, number)
+    assert run.wait(timeout=60).returncode == 143
+    assert not list(temporary.iterdir())
+    if recorded:
+        for name in ("result", "status"):
+            content = json.loads((kept / f"{name}.json").read_text())
+            assert content.get("status", content.get("state")) == "interrupted"

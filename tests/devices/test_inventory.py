@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 
 from testbed.devices.inventory import Gpu, described, gpus
@@ -45,7 +46,7 @@ def test_without_a_driver_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None
     ("printed", "memory"),
     [
         ("No devices were found", []),
-        ("0, GPU-0, NVIDIA GB10, 580.1, [N/A], [N/A], 12.1", [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]),
+        ("0, GPU-0, NVIDIA GB10, 580.1, [N/A], [N/A], 12.1", [psutil.virtual_memory().total]),
         ("Warning: infoROM is corrupted at gpu 0000:00\n0, GPU-0, NVIDIA T4, 580.1, 15360, 15000, 7.5", [15360 << 20]),
     ],
 )

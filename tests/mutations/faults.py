@@ -506,6 +506,21 @@ MUTATIONS: dict[str, Mutation] = {
     "children forget what is not answered": Mutation(
         "testbed.engine.kvworker:KVWorker._introduce", _without_repeating, (f"{FAULTS}_replica.py::test_at_any_moment",)
     ),
+    "a trace stands still after a fault": Mutation(
+        "testbed.plan.fault_traces:overlaid",
+        edit("own.period_s if changes else math.inf", "math.inf"),
+        ("tests/faults/test_plan.py",),
+    ),
+    "deadlines do not know of faults": Mutation(
+        "testbed.plan.build:build_plan",
+        edit("derive(scenario, hit_network, slowed_nodes,", "derive(scenario, network, nodes,"),
+        ("tests/plan/test_timeouts.py",),
+    ),
+    "a worker stays away that outlived its server's return": Mutation(
+        "testbed.realtime.fleet:Fleet._start_again",
+        edit("if child in self._processes", "if False"),
+        ("tests/realtime/test_fleet.py::test_workers_that_end_after_their_server_has_returned_start_again",),
+    ),
     "lost attempts pile up": Mutation(
         "testbed.execution.recovery:Attempts.run",
         edit("gc.collect()", "pass"),

@@ -11,6 +11,7 @@ METRICS, BREAKDOWN = ("tests/analysis/test_metrics.py",), ("tests/analysis/test_
 PREDICTION = ("tests/execution/test_prediction.py",)
 CLUSTER = ("tests/cluster/test_sweep_pool.py",)
 LINE, SWEEP = ("tests/emulation/test_pure.py",), ("tests/execution/test_sweep_settings.py",)
+REFUSALS, TRACES = "tests/cli/test_refusals.py", "tests/topologies/test_traces.py"
 MUTATIONS: dict[str, Mutation] = {
     "live logs of a sweep are not closed": Mutation(
         "testbed.execution.sweep_run:_execute",
@@ -196,7 +197,27 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.execution.host:_on_launcher", edit("callable(handler)", "False"), ("tests/execution/test_host.py",)
     ),
     "the end of the terminal is no interrupt": Mutation(
-        "testbed.cli.run:_interrupts", edit("== signal.SIG_IGN", "!= signal.SIG_IGN"), ("tests/cli/test_interrupts.py",)
+        "testbed.cli.interrupts:_numbers",
+        edit("== signal.SIG_IGN", "!= signal.SIG_IGN"),
+        ("tests/cli/test_interrupts.py",),
+    ),
+    "a scenario's files overwrite those of the user": Mutation(
+        "testbed.cli.scenarios:execute", edit("shallow=False)]", "shallow=False) and False]"), (REFUSALS,)
+    ),
+    "a damaged run stops the cleaning of others": Mutation(
+        "testbed.cli.clean:execute", edit("except TestbedError as", "except ZeroDivisionError as"), (REFUSALS,)
+    ),
+    "a csv forgets when its trace ends": Mutation("topologies.traces.write:_RESOLUTION_S", instead(1e9), (TRACES,)),
+    "two links of a label are one": Mutation(
+        "topologies.readers.speeds:_from_label",
+        edit("rate *= float(before or 1) * float(after or 1)", "pass"),
+        ("tests/topologies/test_readers.py",),
+    ),
+    "a point keeps the results of other data": Mutation(
+        "testbed.execution.sweep_points:content_digest", always(""), SWEEP
+    ),
+    "a file of strangers names code": Mutation(
+        "testbed.scenario.look_up:may_name_code", always(True), ("tests/scenario/test_outside_formats.py",)
     ),
     "a callback cannot end a run": Mutation(
         "testbed.callbacks:Callbacks._call",

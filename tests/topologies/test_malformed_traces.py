@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("two columns", "0 10\n5 8\n", {}, ":1: numbers without a header, whose units are unknown: '0 10'",
      "give 'format: pensieve' if it is two columns: seconds, Mbit/s until then"),
     ("rising numbers", "1\n2\n", {}, ":1: numbers without a header", "give 'format: mahimahi' if"),
+    ("many digits", f"{'1' * 5000}\n2\n", {}, ":1: numbers without a header", "give 'format: fcc' if"),
     ("one column", "600000\n500000\n", {}, ":1: numbers without a header", "give 'format: fcc' if"),
     ("six columns", "1 2 3 4 5 6\n", {}, ":1: numbers without a header", "give 'format: hsdpa' if"),
     ("no such format", "1\n", {"format": "mahi"}, ": format 'mahi' is not one of csv, mahimahi", "skyplane"),
@@ -59,6 +61,9 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("csv: an underscore", "time_s,rate_mbit_s\n0,1_0\n", {}, ":2: expected two numbers", "'1_0' is not a number"),
     ("csv: other digits", "time_s,rate_mbit_s\n0,٣\n", {}, ":2: expected two numbers", "'٣' is not a number"),
     ("csv: for ever", "time_s,rate_mbit_s\n0,1\n1e300,2\n", {}, ":3: the trace lasts 2e+300 s", "another unit?"),
+    ("csv: ends at once", "time_s,rate_mbit_s\n0,end\n", {}, ":2: expected two numbers", "'end' is not a number"),
+    ("csv: ends midway", "time_s,rate_mbit_s\n0,1\n2,end\n3,1\n", {}, ":3: expected two numbers", "'end' is not"),
+    ("csv: an early end", "time_s,rate_mbit_s\n0,1\n2,1\n2,end\n", {}, ":4: time 2 does not come after 2", "sort"),
     # Mahimahi
     ("mahimahi: seconds", "0.1\n0.2\n", {"format": "mahimahi"}, ":1: expected one integer (ms), got '0.1'",
      "whole milli"),
@@ -110,6 +115,19 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("iperf3: no rtt", report(INTERVAL), {"what": "delay"}, ": intervals[0] has no rtt", "sender's report"),
     ("iperf3: all omitted", report({"sum": {"omitted": True}}), {}, ": all intervals are marked 'omitted'",
      "run it again"),
+    ("iperf3: no sum", report({"sum": None}), {}, ": intervals[0].sum has no 'seconds'", "iperf3 -J"),
+    ("iperf3: no time", report({"sum": {"seconds": math.nan}}), {}, ": intervals[0].sum.seconds is nan", "run it"),
+    ("iperf3: a long number", report({"sum": {"seconds": 1.0, "bits_per_second": 10**400}}), {},
+     ": intervals[0].sum.bits_per_second is inf", "run it again"),
+    ("iperf3: a longer one", report({"sum": {"seconds": 0}}).replace("0", "9" * 5000), {},
+     ": intervals[0].sum.seconds is inf", "run it again"),
+    ("iperf3: no streams", report(INTERVAL | {"streams": None}), {"what": "delay"}, ": intervals[0] has no rtt", "TCP"),
+    ("iperf3: words as rtt", report(INTERVAL | {"streams": [{"rtt": 1}, {"rtt": "1 ms"}]}), {"what": "delay"},
+     ": intervals[0].streams[1].rtt is '1 ms'", "run it again"),
+    ("iperf3: null as rtt", report(INTERVAL | {"streams": [{"rtt": None}]}), {"what": "delay"},
+     ": intervals[0].streams[0].rtt is None", "run it again"),
+    ("iperf3: for ever", report(INTERVAL | {"streams": [{"rtt": 1e308}] * 2}), {"what": "delay"}, ": inf s is outside",
+     "correct it"),
     # Skyplane
     ("skyplane: which pair?", SKYPLANE + "a,P,b,P,5e9,True\n", {}, ":1: holds many pairs", "from: aws:us-east-1"),
     ("skyplane: no region", "src_region,src_tier,to,dst_tier,throughput_sent,success\n" + "a,P,b,P,5e9,True\n",
@@ -174,3 +192,12 @@ def test_a_file_of_a_network_needs_ends(tmp_path: Path) -> None:
     path.write_text("time_s,rate_mbit_s\n0,1\n")
     with pytest.raises(ScenarioError, match=r"n\.csv:1: has no columns 'src' and 'dst' \(write 'time_s,src,dst"):
         read_network_traces(path)
+
+
+def test_two_columns_of_one_quantity_are_refused_for_many_links_as_for_one(tmp_path: Path) -> None:
+    path = tmp_path / "n.csv"
+    path.write_text("time_s,src,dst,delay_ms,rtt_ms\n0,a,b,40,90\n")
+    with pytest.raises(ScenarioError, match=r"n\.csv:1: has 2 columns for a delay \(one of delay_s"):
+        read_network_traces(path)
+    with pytest.raises(ScenarioError, match=r"n\.csv:1: has 2 columns for a delay \(one of delay_s"):
+        read_trace(path, Reading(what="delay"))

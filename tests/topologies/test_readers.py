@@ -63,6 +63,11 @@ def test_sndlib_in_pixels_has_no_delays() -> None:
         ({"text": "10-20Gbps"}, 10e9), ({"text": "STM-16"}, 2488.32e6), ({"text": "OC-48c"}, 2488.32e6),
         ({"text": "34M"}, 34e6), ({"text": "1 GB/s"}, 1e9), ({"speed": "10", "units": "T"}, 10e12),
         ({}, 7e6), ({"text": "Dark Fibre"}, 7e6), ({"text": "2x10GE ring"}, 7e6), ({"raw": "None"}, 7e6),
+        ({"text": "2 x 10 Gbps"}, 20e9), ({"text": "4x10 Gbps"}, 40e9), ({"text": "10 Gbps x 2"}, 20e9),
+        ({"text": "2 x OC-48"}, 4976.64e6), ({"text": "STM-16 x 2"}, 4976.64e6), ({"text": "10G x 25km"}, 10e9),
+        ({"raw": "2e10", "text": "2 x 10 Gbps"}, 20e9), ({"text": "2,5 Gbps"}, 2.5e9), ({"text": "1-2,5 Gbps"}, 1e9),
+        ({"text": "1,000 Mbps"}, 7e6), ({"text": "1.2.3 Gbps"}, 7e6), ({"text": "10,5.2 Gbps"}, 7e6),
+        ({"text": f"{'9' * 400} x 10 Gbps"}, 7e6),
     ],
 )  # fmt: skip
 def test_rates_come_from_where_they_can(said: dict[str, str], rate: float) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.cli.main import main
 from testbed.errors import ScenarioError
 from tests.topologies.made import RECIPES, library_trace
 from topologies.library import LIBRARY, find_trace, library_path, trace_about
@@ -160,7 +161,8 @@ def test_resampling_is_a_mean_over_time() -> None:
         resampled(SQUARE, 1e-5)
 
 
-RATES = st.lists(st.tuples(st.integers(1, 40), st.integers(100, 90_000)), min_size=1, max_size=20)
+# From 125 kbit/s on, a packet takes less than the 0.1 s that may be missing at the end of Mahimahi's.
+RATES = st.lists(st.tuples(st.integers(1, 40), st.integers(125, 90_000)), min_size=1, max_size=20)
 
 
 @given(RATES, st.integers(1, 50))
@@ -185,7 +187,30 @@ def test_mahimahi_and_back_loses_no_packet(steps: list[tuple[int, int]]) -> None
 @pytest.mark.parametrize("kind", ["csv", "pensieve"])
 def test_conversion_and_back(kind: str) -> None:
     back = parse_trace(to_text(SQUARE, kind), "t", Reading(format=kind))
-    assert (back.times_s, back.values) == (SQUARE.times_s, SQUARE.values)
+    assert (back.times_s, back.values, back.length_s) == (SQUARE.times_s, SQUARE.values, 6.0)
+
+
+@pytest.mark.parametrize("times_s", [(0.0,), (0.0, 4.0), (0.0, 10.0), (0.0, 1.0, 9.0), (0.0, 11.0, 11.5)])
+def test_a_csv_keeps_the_length(times_s: tuple[float, ...]) -> None:
+    trace = Trace(times_s, (4e6, 2e6, 3e6)[: len(times_s)], "rate", 12.0, 12.0)
+    back = parse_trace(to_text(trace, "csv"), "t")
+    assert (back.times_s, back.values, back.length_s) == (times_s, trace.values, 12.0)
+
+
+def test_a_csv_states_only_the_ends_that_its_steps_do_not() -> None:
+    regular = Trace((0.0, 4.0, 8.0), (1e6, 2e6, 3e6), "rate", math.inf, 12.0)
+    assert to_text(regular, "csv") == "time_s,rate_mbit_s\n0,1\n4,2\n8,3\n"
+    assert to_text(sped_up(regular, 3.0), "csv").endswith("2.666666667,3\n")
+    assert to_text(shifted(regular, 4.0), "csv").endswith("4,3\n")
+    assert to_text(shifted(regular, 1.0), "csv").endswith("7,3\n11,end\n"), "3 s, 4 s and 4 s"
+
+
+def test_a_trace_of_many_links_ends_where_its_rows_say(tmp_path: Path) -> None:
+    path = tmp_path / "n.csv"
+    path.write_text("time_s,src,dst,rate_mbit_s\n0,a,b,5\n0,b,a,6\n10,a,b,4\n12,a,b,end\n")
+    read = read_network_traces(path).traces
+    assert (read["a", "b", "rate"].values, read["a", "b", "rate"].length_s) == ((5e6, 4e6), 12.0)
+    assert read["b", "a", "rate"].length_s == 1.0
 
 
 def test_conversion_to_fcc_takes_means_of_5_s() -> None:
@@ -197,6 +222,33 @@ def test_what_cannot_be_written() -> None:
         to_text(Trace((0.0,), (0.1,), "delay", math.inf, 1.0), "mahimahi")
     with pytest.raises(ScenarioError, match="not one packet"):
         to_text(Trace((0.0,), (1000.0,), "rate", math.inf, 1.0), "mahimahi")
+    with pytest.raises(ScenarioError, match=r"passes at 10 s, and the trace ends at 20 s: .*\(write csv or pensieve\)"):
+        to_text(Trace((0.0, 10.0), (12e6, 0.0), "rate", 20.0, 20.0), "mahimahi")
+
+
+@pytest.mark.parametrize(
+    ("kind", "period_s", "length_s", "said"),
+    [
+        ("csv", 12.0, 12.0, "csv cannot say that the trace repeats: write 'loop: true'"),
+        ("csv", math.inf, 12.0, ""),
+        ("pensieve", 12.0, 12.0, ""),
+        ("pensieve", math.inf, 12.0, "pensieve files repeat from their end: write 'loop: false'"),
+        ("fcc", 12.0, 12.0, "fcc has steps of 5 s only: the file lasts 15 s, and the trace 12 s"),
+        ("fcc", 10.0, 10.0, ""),
+    ],
+)
+def test_the_command_tells_what_a_conversion_changes(
+    kind: str, period_s: float, length_s: float, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, made = tmp_path / "s.csv", tmp_path / "made"
+    source.write_text(f"time_s,rate_mbit_s\n0,12\n2,24\n{length_s:g},end\n")
+    loop = "--loop" if math.isfinite(period_s) else "--no-loop"
+    assert main(["trace", str(source), loop, "--json", "--out", str(made), "--as", kind]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == bool(said) and said in captured.err and json.loads(captured.out)
+    back = read_trace(made, Reading(format=kind))
+    assert back.length_s == (15.0 if "15 s" in said else length_s)
+    assert (back.period_s == back.length_s) == (math.isfinite(period_s) != ("'loop: " in said))
 
 
 def test_summary() -> None:

@@ -9,10 +9,12 @@ from topologies.readers.raw import RawEdge
 from topologies.traces.model import TextFile
 
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
-_LABEL = re.compile(
-    r"([0-9]+(?:\.[0-9]+)?)(?:\s*-\s*[0-9.]+)?\s*([kmgt])i?(?:b|bit|bits)?(?:ps|/s|/sec)?\b", re.IGNORECASE
-)
-_SDH = re.compile(r"\b(OC|STM)-?\s?([0-9]{1,4})(?![0-9])", re.IGNORECASE)
+# Nothing that may be a part of a number stands before one: of "1,000 Mbps", which has two meanings, "000" is no rate.
+_TIMES = r"(?<![0-9.,])([0-9]+)\s*[x×*]\s*"
+_AGAIN = r"(?:\s*[x×*]\s*([0-9]+)(?!\w|[.,][0-9]))?"
+_NUMBER = r"(?<![0-9.,])([0-9]+(?:\.[0-9]+|,[0-9]{1,2}(?![0-9]))?)(?:\s*-\s*[0-9.,]+)?"
+_LABEL = re.compile(rf"(?:{_TIMES})?{_NUMBER}\s*([kmgt])i?(?:b|bit|bits)?(?:ps|/s|/sec)?\b{_AGAIN}", re.IGNORECASE)
+_SDH = re.compile(rf"(?:{_TIMES}|\b)(OC|STM)-?\s?([0-9]{{1,4}})(?![0-9])c?{_AGAIN}", re.IGNORECASE)
 _SDH_MBIT = {"oc": 51.84, "stm": 155.52}  # rates of OC-1 (SONET) and STM-1 (SDH, ITU-T G.707)
 SLOWEST_BPS = 9600.0  # the Zoo has no slower link: a smaller number is in another unit
 FASTEST_BPS = 1e14  # 100 Tbit/s, above any single fibre pair of the Zoo
@@ -59,9 +61,17 @@ def _from_speed(edge: RawEdge) -> float | None:
 
 
 def _from_label(label: str) -> float | None:
-    """Parse ``10 Gbps``, ``155M``, ``10-20Gbps`` (the lower end), ``OC-48``, ``STM-16``."""
-    sdh = _SDH.search(label)
-    if sdh:
-        return float(sdh[2]) * _SDH_MBIT[sdh[1].lower()] * 1e6 or None
-    found = _LABEL.search(label)
-    return float(found[1]) * _PREFIXES[found[2].lower()] or None if found else None
+    """Parse ``10 Gbps``, ``155M``, ``2,5 Gbps``, ``10-20Gbps`` (the lower end), ``OC-48``, ``STM-16``.
+
+    Each may be multiplied: ``2 x 10 Gbps``, ``10 Gbps x 2``.
+    """
+    if found := _SDH.search(label):
+        before, unit, number, after = found.groups()
+        rate = float(number) * _SDH_MBIT[unit.lower()] * 1e6
+    elif found := _LABEL.search(label):
+        before, number, unit, after = found.groups()
+        rate = float(number.replace(",", ".")) * _PREFIXES[unit.lower()]
+    else:
+        return None
+    rate *= float(before or 1) * float(after or 1)
+    return rate if 0 < rate <= FASTEST_BPS else None

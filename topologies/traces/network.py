@@ -26,13 +26,13 @@ def read_network_traces(path: Path) -> NetworkTraces:
     if "src" not in table.names or "dst" not in table.names:
         file.refuse(file.rows[0][0], "has no columns 'src' and 'dst'", "write 'time_s,src,dst,rate_mbit_s'")
     src, dst = table.names.index("src"), table.names.index("dst")
+    columns = [(what, *own.only_column(file, table, what)) for what in WHAT if table.values(what)]
     by_pair: dict[tuple[str, str], list[own.TraceRow]] = {}
     for row in own.rows(file, table):
         by_pair.setdefault((row.cells[src], row.cells[dst]), []).append(row)
     traces = {
         (*pair, what): own.trace_of(file, chosen, column, scale, Reading(what=what))
         for pair, chosen in by_pair.items()
-        for what in WHAT
-        for column, scale in table.values(what)
+        for what, column, scale in columns
     }
     return NetworkTraces(file.name, traces)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from testbed.errors import ScenarioError
 from topologies.traces.change import resampled, steps_of
-from topologies.traces.formats import mahimahi
+from topologies.traces.formats import FORMATS, mahimahi
 from topologies.traces.formats.columns import FCC_STEP_S
-from topologies.traces.model import Trace
+from topologies.traces.formats.own import END
+from topologies.traces.model import Trace, typical_step_s
 
+_RESOLUTION_S = 1e-6  # of times
 _COLUMNS = {"rate": ("rate_mbit_s", 1e6), "delay": ("delay_ms", 1e-3), "loss": ("loss", 1.0)}
 
 
@@ -22,18 +25,38 @@ def to_text(trace: Trace, kind: str, comments: tuple[str, ...] = ()) -> str:
     return "".join(f"{line}\n" for line in WRITERS[kind](trace, comments))
 
 
+def differences(trace: Trace, kind: str) -> Iterator[str]:
+    """Yield in what the file, read again, differs from the trace, and what to do about it."""
+    loops = math.isfinite(trace.period_s)
+    if loops and not FORMATS[kind].loops:
+        yield f"{kind} cannot say that the trace repeats: write 'loop: true' beside 'file' in the scenario"
+    if FORMATS[kind].loops and not loops:
+        yield f"{kind} files repeat from their end: write 'loop: false' beside 'file' in the scenario"
+    written_s = FCC_STEP_S * len(resampled(trace, FCC_STEP_S).values) if kind == "fcc" else trace.length_s
+    if written_s > trace.length_s + _RESOLUTION_S:
+        lasts = f"the file lasts {written_s:g} s, and the trace {trace.length_s:g} s"
+        yield f"fcc has steps of {FCC_STEP_S:g} s only: {lasts} (to keep that, write csv or pensieve)"
+
+
 def _csv(trace: Trace, comments: tuple[str, ...]) -> Iterator[str]:
     column, scale = _COLUMNS[trace.what]
     yield from (f"# {line}" for line in comments)
     yield f"time_s,{column}"
     for time_s, value in zip(trace.times_s, trace.values, strict=True):
         yield f"{_plain(time_s)},{_plain(value / scale)}"
+    assumed_s = trace.times_s[-1] + typical_step_s(list(trace.times_s))
+    if abs(assumed_s - trace.length_s) > _RESOLUTION_S:
+        yield f"{_plain(trace.length_s)},{END}"
 
 
 def _mahimahi(trace: Trace, _: tuple[str, ...]) -> Iterator[str]:
     lines = list(mahimahi.write(steps_of(trace)))
     if not lines:
         raise ScenarioError("not one packet of 1500 bytes passes in the whole trace (scale it, or write csv)")
+    last_ms, end_ms = int(lines[-1]), round(trace.length_s * 1000)
+    if end_ms - last_ms > mahimahi.DEFAULT_STEP_S * 1000:  # a part of a packet is left over at most ends
+        problem = f"the last packet passes at {last_ms / 1000:g} s, and the trace ends at {trace.length_s:g} s"
+        raise ScenarioError(f"{problem}: a mahimahi file ends with its last packet (write csv or pensieve)")
     yield from lines
 
 

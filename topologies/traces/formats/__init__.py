@@ -124,5 +124,5 @@ def _of_one_column(file: TextFile) -> str:
     """Tell Mahimahi from FCC: its times are whole numbers that never fall, and rates do fall."""
     values = [text for _, text in file.rows[:2000]]
     whole = all(re.fullmatch(r"[0-9]+", text) for text in values)
-    rising = whole and all(int(a) <= int(b) for a, b in pairwise(values))
+    rising = whole and all(float(a) <= float(b) for a, b in pairwise(values))
     return "mahimahi" if rising else "fcc"

@@ -2,7 +2,8 @@
 
 Columns: ``time_s`` (or t_s, time_ms); one or more of rate_bit_s, rate_kbit_s, rate_mbit_s, rate_gbit_s, delay_s,
 delay_ms, rtt_ms, loss (share), loss_percent; and, for a file of many links, ``src`` and ``dst``. A row's value holds
-from its time on; the last one stays.
+from its time on; the last one stays. A last row with ``end`` for its value tells when the trace ends, from where it may
+repeat; without it, the last value is assumed to last for the median step.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import pairwise
 from testbed.units import parse_float
 from topologies.traces.model import UNITS, Reading, TextFile, Trace, finish, typical_step_s
 
+END = "end"
 TIME_COLUMNS = {"time_s": 1.0, "t_s": 1.0, "time_ms": 1e-3}
 COLUMNS = {
     "rate_bit_s": ("rate", 1.0), "rate_kbit_s": ("rate", 1e3),
@@ -57,15 +59,20 @@ class TraceRow:
 def parse(file: TextFile, reading: Reading) -> Trace:
     """Parse the one column of ``reading.what``, of the one pair ``reading.source`` to ``reading.target``."""
     table = header(file)
-    columns = table.values(reading.what)
-    if len(columns) != 1:
-        has = "no column" if not columns else f"{len(columns)} columns"
-        wanted = ", ".join(name for name, (kind, _) in COLUMNS.items() if kind == reading.what)
-        file.refuse(file.rows[0][0], f"has {has} for a {reading.what}", f"one of {wanted}")
-    (column, scale) = columns[0]
+    column, scale = only_column(file, table, reading.what)
     chosen = _of_pair(file, table, rows(file, table), reading)
     unit = next((name for name, factor in UNITS[reading.what].items() if factor == scale), table.names[column])
     return replace(trace_of(file, chosen, column, scale, reading), unit=unit)
+
+
+def only_column(file: TextFile, table: TraceColumns, what: str) -> tuple[int, float]:
+    """Return number and scale of the column of ``what``. Raise ``ScenarioError`` for none, or several."""
+    columns = table.values(what)
+    if len(columns) != 1:
+        has = "no column" if not columns else f"{len(columns)} columns"
+        wanted = ", ".join(name for name, (kind, _) in COLUMNS.items() if kind == what)
+        file.refuse(file.rows[0][0], f"has {has} for a {what}", f"one of {wanted}")
+    return columns[0]
 
 
 def trace_of(file: TextFile, chosen: list[TraceRow], column: int, scale: float, reading: Reading) -> Trace:
@@ -73,12 +80,14 @@ def trace_of(file: TextFile, chosen: list[TraceRow], column: int, scale: float, 
     if not chosen:
         file.refuse(None, "has 0 rows below the header", "add one per step: time, value")
     _check_times(file, chosen)
+    end_s = chosen[-1].time_s if len(chosen) > 1 and chosen[-1].cells[column] == END else None
+    chosen = chosen if end_s is None else chosen[:-1]
     times = [row.time_s for row in chosen]
     values = [row.number(file, column) * scale for row in chosen]
     for row, value in zip(chosen, values, strict=True):
         if reading.what == "rate" and not value >= 0:
             file.refuse(row.line, "a rate must not be below 0", "an outage is a rate of 0")
-    length_s = times[-1] + typical_step_s(times)
+    length_s = times[-1] + typical_step_s(times) if end_s is None else end_s
     return finish(file, times, values, [row.line for row in chosen], reading, length_s, ())
 
 
