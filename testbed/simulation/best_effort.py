@@ -7,7 +7,8 @@ A message leaves its sender when nothing waits on the reliable connection, no fa
 Over flows, it then waits in its channel's queue at the bottleneck, and is lost if that is full. It is served with what
 reliable connections leave: the weight of its flow is six orders of magnitude smaller than theirs, and the lower channel
 goes first. Links lose each of its datagrams with probability p, so a message of n datagrams arrives with probability
-(1 - p)^n. Queues shared with other senders are not modelled.
+(1 - p)^n. What leaves while the path is down is lost, and so is what waits when it goes down. Queues shared with other
+senders are not modelled.
 
 Not modelled: the handshake of the connection that its keys come from.
 """
@@ -128,17 +129,19 @@ class FlowCarrier:
         self._clock, self._network, self._path, self._links = clock, network, path, links
         self._settings, self._deliver = settings, deliver
         self._flows: dict[int, FlowClass] = {}  # by channel
-        self._waiting: dict[int, list[Item]] = {}  # by channel, at the bottleneck
+        self._waiting: dict[int, list[tuple[Item, int]]] = {}  # by channel, at the bottleneck: and the path's outages
         self._queued_bytes: dict[int, float] = {}  # by channel, the item in service included
         self._serving = False
 
     def carry(self, item: Item, channel: int) -> None:
         """Queue a message at the bottleneck, or lose it there."""
+        if not self._path.up:
+            return  # lost
         queued_bytes = self._queued_bytes.get(channel, 0.0)
         if queued_bytes and queued_bytes + item.size_bytes > self._path.queue_bytes:
             return  # the queue is full: lost
         self._queued_bytes[channel] = queued_bytes + item.size_bytes
-        self._waiting.setdefault(channel, []).append(item)
+        self._waiting.setdefault(channel, []).append((item, self._path.outages))
         self._serve()
 
     def _serve(self) -> None:
@@ -147,10 +150,11 @@ class FlowCarrier:
         channel = min((channel for channel, waiting in self._waiting.items() if waiting), default=None)
         if channel is not None:
             self._serving = True
-            item = self._waiting[channel].pop(0)
+            item, outages = self._waiting[channel].pop(0)
             self._network.start(
-                self._flow(channel), item.size_bytes * self._settings.goodput, lambda: self._on_served(item, channel)
-            )
+                self._flow(channel), item.size_bytes * self._settings.goodput,
+                lambda: self._on_served(item, channel, outages),
+            )  # fmt: skip
 
     def _flow(self, channel: int) -> FlowClass:
         if channel not in self._flows:
@@ -159,9 +163,11 @@ class FlowCarrier:
             self._settings.on_flow(flow, self._links)
         return self._flows[channel]
 
-    def _on_served(self, item: Item, channel: int) -> None:
+    def _on_served(self, item: Item, channel: int, outages: int) -> None:
         self._serving = False
         self._queued_bytes[channel] -= item.size_bytes
-        if self._path.loss <= 0 or self._settings.random.random() < (1 - self._path.loss) ** item.datagrams:
+        if outages == self._path.outages and (
+            self._path.loss <= 0 or self._settings.random.random() < (1 - self._path.loss) ** item.datagrams
+        ):
             self._clock.at(self._clock.now + self._path.delay_s, lambda _: self._deliver(item.envelope))
         self._serve()

@@ -16,7 +16,7 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.drop_tail import DropTailQueue
 from testbed.simulation.failure_notifier import FailureNotifier
 from testbed.simulation.flows import FlowNetwork
-from testbed.simulation.link_monitor import LinkMonitor
+from testbed.simulation.link_monitor import LinkMonitor, Place
 from testbed.simulation.outbox import Peer
 from testbed.simulation.packets.datagrams import PacketCarrier
 from testbed.simulation.packets.network import PacketNetwork
@@ -87,7 +87,7 @@ class SimulatedNetwork:
         deliver = notifier.deliverer(source, target)
         if self._packets is not None:
             return self._connect_packets(self._packets, source, target, path.tier, deliver)
-        connection = self._connection(path, links, deliver)
+        connection = self._connection(path, links, deliver, (source.node, target.node, 0))
         best_effort = None
         if self._plan.transport.best_effort_channels:
             random = Random(f"{self._plan.seed}/{source.node}>{target.node}{self._streams}")
@@ -116,25 +116,26 @@ class SimulatedNetwork:
         deliver, group = target.inbox.deliver, source.state.group
         if group is None:
             members = ConnectionGroup(target.state.copies, private_capacity)
-            return Peer(self._connection(path, links, deliver, members), target.inbox, path.tier)
+            place = (source.node, target.node, 0)
+            return Peer(self._connection(path, links, deliver, place, members), target.inbox, path.tier)
         # to its server each worker sends when its own steps are done; to others, all send at the same time
         simultaneous = target.node not in self._plan.node(source.node).parents
         flow_groups = group.flow_groups(simultaneous)
         connections = [
             self._connection(
                 path, links, deliver if each.copies == 1 else partial(deliver, copies=each.copies),
-                ConnectionGroup(each.copies, private_capacity),
+                (source.node, target.node, number), ConnectionGroup(each.copies, private_capacity),
             )
-            for each in flow_groups
+            for number, each in enumerate(flow_groups)
         ]  # fmt: skip
         server_path = ServerPath(self.flows, target.inbox, self._ports.get(links[0]), path.delay_s)
         groups = GroupConnections(self._clock, group, flow_groups, connections, server_path)
         return Peer(connections[0], target.inbox, path.tier, None, groups)
 
     def _connection(
-        self, path: SitePath, links: tuple[int, ...], deliver: Callable[..., None],
+        self, path: SitePath, links: tuple[int, ...], deliver: Callable[..., None], place: Place,
         group: ConnectionGroup = SINGLE,
     ) -> TcpConnection:  # fmt: skip
         connection = TcpConnection(self._clock, self.flows, path, links, self._tcp, deliver, group)
-        self._monitor.add(connection, path, links)
+        self._monitor.add(connection, path, links, place)
         return connection

@@ -43,6 +43,7 @@ from testbed.simulation.layout import (
 from testbed.simulation.solver_state import SolverState
 
 Done = Callable[[], None]
+_NEVER_S = 1e9  # what would end later, over a link that is down, ends only after a change
 _TAG_TOLERANCE_BYTES = 1e-6  # flows whose tags differ by less end together: rounding, not bytes
 
 
@@ -274,7 +275,7 @@ class FlowNetwork:
         else:  # the only changes are ends of classes that had their links to themselves
             next_s = self._park(dirty)
         dirty.clear()
-        if next_s < self._wake_s:
+        if next_s < self._wake_s and next_s < _NEVER_S:  # else the wake-up would stay scheduled when it is stale
             self._wake_s = next_s
             self._clock.at(next_s, self._wake_callback)
 

@@ -21,9 +21,10 @@ from testbed.simulation.validity import validity_warnings
 from testbed.traffic import bursts
 
 _DOWN_BYTES_PER_S = 1e-6  # capacity of a link that is down; not 0, so that every flow has an end
-_LEAST_SHARE = 0.01  # of a link's rate, left to TCP by datagrams that would fill it
 _SAMPLE_INTERVAL_S = 0.5  # virtual time
 _SAMPLED_LINKS = 200  # with more links, samples are rarer, so that their number does not grow
+
+Place = tuple[str, str, int]  # of a connection: sender, receiver, and which of the flow groups between them
 
 
 class LinkSample(msgspec.Struct, gc=False):
@@ -55,18 +56,34 @@ class LinkMonitor:
     ) -> None:
         self._clock, self._network, self._paths, self._log, self._packets = clock, network, paths, log, packets
         self._sampling = False
-        self._connections: dict[int, list[TcpConnection]] = {link.number: [] for link in paths.links}
-        self._by_path: dict[SitePath, list[TcpConnection]] = {}
+        self._connections: dict[int, dict[TcpConnection, None]] = {link.number: {} for link in paths.links}
+        self._by_path: dict[SitePath, dict[TcpConnection, None]] = {}
+        self._places: dict[Place, tuple[SitePath, TcpConnection]] = {}
+        self._replaced: dict[TcpConnection, tuple[SitePath, TcpConnection]] = {}  # by another one; they still send
         self._carried = [0.0] * len(paths.links)  # by link: payload of its flows, as last counted
         self._known: dict[FlowClass, float] = {}  # by flow class: likewise
 
-    def add(self, connection: TcpConnection, path: SitePath, links: tuple[int, ...]) -> None:
-        """Add a connection over these links."""
-        self._by_path.setdefault(path, []).append(connection)
+    def add(self, connection: TcpConnection, path: SitePath, links: tuple[int, ...], place: Place) -> None:
+        """Add a connection over these links. It replaces the one before of its ``place``."""
+        if place in self._places:
+            before_path, before = self._places[place]
+            self._replaced[before] = before_path, connection
+            self._forget_replaced()
+        self._places[place] = path, connection
+        self._by_path.setdefault(path, {})[connection] = None
         for number in links:
             if number in self._connections:
-                self._connections[number].append(connection)
+                self._connections[number][connection] = None
                 connection.flow.watched = True
+
+    def _forget_replaced(self) -> None:
+        """Forget connections that are replaced and have sent all: else each checkpoint and restart would leave some."""
+        for connection, (path, by) in list(self._replaced.items()):
+            if not connection.busy:
+                by.take_over(connection)
+                del self._replaced[connection], self._by_path[path][connection]
+                for number in connection.flow.path:
+                    self._connections.get(number, {}).pop(connection, None)
 
     def add_flow(self, flow: FlowClass, links: Sequence[int]) -> None:
         """Add a flow class that belongs to no connection."""
@@ -149,9 +166,8 @@ class LinkMonitor:
             self._set_capacity(link)
         elif self._packets is not None:
             self._packets.changed(link)
-        if link.up != was_up:
-            self._paths.expect_outages()
-        crossing = self._paths.crossing(link)
+        self._forget_replaced()
+        crossing = dict.fromkeys(self._paths.crossing(link))
         for path in crossing:
             path.refresh()
         for connection in self._connections[link.number]:
@@ -159,10 +175,13 @@ class LinkMonitor:
                 connection.path_changed()
             if link.up != was_up:
                 connection.state_changed()
-        for path in crossing if link.up != was_up else ():
+        for path in crossing if what == "delay" or link.up != was_up else ():  # whose acknowledgements cross the link
             if path.reverse is not None and path.reverse not in crossing:
                 for connection in self._by_path.get(path.reverse, ()):
-                    connection.state_changed()
+                    if what == "delay":
+                        connection.path_changed()
+                    else:
+                        connection.state_changed()
         self._sample(link)
 
     def start_background(self, plan: Plan, start_s: float) -> None:
@@ -186,8 +205,7 @@ class LinkMonitor:
                 connection.path_changed()
 
     def _set_capacity(self, link: WanLink) -> None:
-        left_bps = max(link.rate_bps - link.taken_bps, _LEAST_SHARE * link.rate_bps)
-        left_bps = left_bps if link.up else 0.0
+        left_bps = link.left_bps if link.up else 0.0
         self._network.set_capacity(link.number, max(self._paths.capacity(left_bps), _DOWN_BYTES_PER_S))
         if self._packets is not None:
             self._packets.changed(link)

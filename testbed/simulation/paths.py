@@ -15,6 +15,8 @@ from testbed.plan.effects import LinkState
 from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
 from testbed.simulation.drop_tail import DropTailQueue
 
+_LEAST_SHARE = 0.01  # of a link's rate, left to TCP by datagrams that would fill it
+
 
 @dataclass(slots=True, kw_only=True)
 class WanLink(LinkState):
@@ -25,12 +27,17 @@ class WanLink(LinkState):
     taken_bps: float = 0.0  # by background datagrams, which do not yield to TCP
     drop_tail: DropTailQueue | None = None  # where connections are loss-based
 
+    @property
+    def left_bps(self) -> float:
+        """What datagrams leave of the rate."""
+        return max(self.rate_bps - self.taken_bps, _LEAST_SHARE * self.rate_bps)
+
 
 @dataclass(slots=True, eq=False)
 class SitePath:
     """What all connections between two sites, or inside one, have in common. ``refresh`` follows the links' state.
 
-    ``reverse``: the path of acknowledgements, once any link of the network has been down; else None.
+    ``reverse``: the path of acknowledgements; None inside a site.
     """
 
     tier: str  # "lan" or "wan"
@@ -40,8 +47,14 @@ class SitePath:
     loss: float = 0.0
     queue_bytes: float = math.inf
     up: bool = True
+    outages: int = 0  # that have begun
     narrowest: WanLink | None = None
     reverse: SitePath | None = None
+
+    @property
+    def rtt_s(self) -> float:
+        """Round-trip time without queues."""
+        return self.delay_s + (self if self.reverse is None else self.reverse).delay_s
 
     @property
     def acknowledged(self) -> bool:
@@ -52,7 +65,8 @@ class SitePath:
         """Recompute delay, loss and state from the links."""
         self.delay_s = self.lan_delay_s + math.fsum(link.delay_s for link in self.links)
         self.loss = 1.0 - math.prod((1.0 - link.loss) * (1.0 - link.corruption) for link in self.links)
-        self.up = all(link.up for link in self.links)
+        was_up, self.up = self.up, all(link.up for link in self.links)
+        self.outages += was_up and not self.up
         if self.links:
             self.narrowest = min(self.links, key=lambda link: link.rate_bps)
             self.queue_bytes = self.narrowest.plan.queue_bytes
@@ -80,7 +94,6 @@ class PathTable:
         self._place = {node.name: (i, self._sites[node.data_center]) for i, node in enumerate(plan.nodes)}
         self._between: dict[tuple[str, str], SitePath] = {}
         self._emulated = plan.simulation.predicts_emulation
-        self._has_outages = False
         self._node_bytes_per_s = node_bytes_per_s
         self.longest = 2 + max((len(route) for route in plan.network.routes.values()), default=0)
 
@@ -101,8 +114,9 @@ class PathTable:
         path = self._between.get(sites)
         if path is None:
             path = self._between[sites] = self._site_path(here, there)
-            if self._has_outages:
-                self._find_reverse(sites)
+            if here.name != there.name:
+                path.reverse = self._between[sites[::-1]] = self._site_path(there, here)
+                path.reverse.reverse = path
         wan = len(self.links)
         numbers = (wan + 2 * i, *(link.number for link in path.links), wan + 2 * j + 1)
         return path, numbers
@@ -128,22 +142,6 @@ class PathTable:
     def crossing(self, link: WanLink) -> list[SitePath]:
         """Return the paths over ``link`` that are in use."""
         return [path for path in self._between.values() if link in path.links]
-
-    def expect_outages(self) -> None:
-        """Let every path between sites know its ``reverse`` from now on."""
-        if not self._has_outages:
-            self._has_outages = True
-            for sites in list(self._between):
-                self._find_reverse(sites)
-
-    def _find_reverse(self, sites: tuple[str, str]) -> None:
-        here, there = sites
-        path = self._between[sites]
-        if here != there and path.reverse is None:
-            if (there, here) not in self._between:
-                self._between[there, here] = self._site_path(self._sites[there], self._sites[here])
-            path.reverse = self._between[there, here]
-            path.reverse.reverse = path
 
     def _site_path(self, here: SitePlan, there: SitePlan) -> SitePath:
         if here.name == there.name:

@@ -1,9 +1,9 @@
 """A TCP connection over the flow network: set-up, congestion window, and one message after another.
 
 A connection (one per ordered pair of nodes, as in the real transport) is one flow at a time: it sends its messages one
-by one, larger priority first. Notation: C capacity of the path (bytes/s), δ one-way delay, RTT = 2δ, Q queue before the
-narrowest link, M message, W congestion window, W0 its initial value (bytes of payload), U unsent bytes that a socket
-takes (TCP_NOTSENT_LOWAT).
+by one, larger priority first. Notation: C capacity of the path (bytes/s), δ one-way delay, RTT = δ and that of the way
+back, Q queue before the narrowest link, M message, W congestion window, W0 its initial value (bytes of payload), U
+unsent bytes that a socket takes (TCP_NOTSENT_LOWAT).
 
 warm            T = δ + M / r, where r is the connection's max-min share
 cold            T = δ + K·RTT + (M - W0·(2^K - 1)) / r with K = min{k: W0·2^k >= min(C·RTT, what is left)}: the
@@ -47,7 +47,7 @@ from testbed.simulation.outage import SenderOutage, Timers, smoothed_queueing_s
 from testbed.simulation.pacing import Pacing, Pipe
 from testbed.simulation.paths import SitePath, WanLink
 from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
-from testbed.simulation.tcp_model import TcpModel
+from testbed.simulation.tcp_model import LEAST_RTT_S, TcpModel
 
 _STALLED_BYTES_PER_S = 1e-6  # while waiting for a retransmission; not 0, so that every flow has an end
 _SHORT_RTT_S = 1e-3  # a window fills such a path (inside a LAN) within a few milliseconds, once; it is not modelled
@@ -104,12 +104,12 @@ class TcpConnection:
     """
 
     __slots__ = (
-        "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_burst_window", "_bursts", "_clock",
-        "_copies", "_deliver", "_entered", "_idle_since_s", "_item", "_limit", "_links", "_loss", "_lost_s", "_model",
-        "_network", "_on_sent_callback", "_outage", "_pacing", "_path", "_pipe", "_private_capacity", "_queues",
-        "_ready", "_recovering", "_sending", "_sent_bytes", "_smoothed_queueing_s", "_used", "_waiting_share",
-        "_window", "flow", "largest_burst_bytes", "on_idle", "on_room", "queue", "rtt_s", "unlimited",
-        "weight",
+        "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_burst_window", "_bursts", "_clock", "_copies",
+        "_deliver", "_earlier_bursts", "_earlier_bytes", "_entered", "_idle_since_s", "_item", "_limit", "_links",
+        "_loss", "_lost_s", "_model", "_network", "_on_sent_callback", "_outage", "_pacing", "_path", "_pipe",
+        "_private_capacity", "_queues", "_ready", "_recovering", "_sending", "_sent_bytes", "_smoothed_queueing_s",
+        "_used", "_waiting_share", "_window", "flow", "largest_burst_bytes", "on_idle", "on_room", "queue", "rtt_s",
+        "unlimited", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -118,10 +118,11 @@ class TcpConnection:
     ) -> None:  # fmt: skip
         self._clock, self._network, self._path, self._model, self._deliver = clock, network, path, model, deliver
         self._links, self._copies, self._private_capacity = links, group.copies, group.private_capacity
-        self.weight = model.weight(2 * path.delay_s)
+        self.weight = model.weight(path.rtt_s)
         self.flow = network.flow_class(links, self.weight)
         self.queue = SimulatedSendQueue()  # of messages that have not begun
         self._used, self._bursts = False, 0
+        self._earlier_bytes, self._earlier_bursts = 0.0, 0  # of the connections whose place it has taken
         self._sending = False
         self._sent_bytes, self._item = 0.0, None  # of the message being sent
         self._ready = False  # set up
@@ -171,14 +172,20 @@ class TcpConnection:
 
     @property
     def carried_bytes(self) -> float:
-        """Bytes that all connections of the group have carried until now."""
-        return self._network.delivered_bytes(self.flow)
+        """Bytes that all connections of the group have carried until now, and those whose place they have taken."""
+        return self._earlier_bytes + self._network.delivered_bytes(self.flow)
 
     @property
     def mean_burst_bdps(self) -> float:
         """Mean size of its bursts, in bandwidth-delay products."""
         bdp_bytes = self._pipe.bdp_bytes
-        return self._delivered_bytes() / max(1, self._bursts) / bdp_bytes if bdp_bytes > 0 else math.inf
+        bursts = max(1, self._earlier_bursts + self._bursts)
+        return self.carried_bytes / self._copies / bursts / bdp_bytes if bdp_bytes > 0 else math.inf
+
+    def take_over(self, before: TcpConnection) -> None:
+        """Count what ``before`` has carried, whose place it takes."""
+        self._earlier_bytes += before.carried_bytes
+        self._earlier_bursts += before._earlier_bursts + before._bursts
 
     @property
     def idle(self) -> bool:
@@ -215,7 +222,7 @@ class TcpConnection:
         path, window = self._path, self._window
         if not path.up and self._pipe.capacity > 0:
             return
-        self.rtt_s = 2 * path.delay_s
+        self.rtt_s = path.rtt_s
         capacity = min(map(self._network.capacity, self._links), default=math.inf)
         capacity = min(capacity, self._private_capacity)
         self._pipe = Pipe(capacity, self.rtt_s, path.queue_bytes * self._model.goodput)
@@ -251,10 +258,10 @@ class TcpConnection:
             if self._sending:
                 sent_bytes = self._burst_bytes + self._sent_bytes - self._network.left_bytes(self.flow)
                 # of what leaves the queue now, or what arrives now, the acknowledgement is the last to come
-                last_s = now + (self.rtt_s if path.acknowledged else self.rtt_s / 2)
+                last_s = now + (self.rtt_s if path.acknowledged else path.rtt_s - path.delay_s)
                 self._miss(last_s, self._smoothed_s(sent_bytes), under_way=sent_bytes > 0)
         elif outage.noticed(now):
-            self._clock.at(outage.ends_s(now, 2 * path.delay_s), self._on_retransmission)
+            self._clock.at(outage.ends_s(now, path.rtt_s), self._on_retransmission)
         else:
             outage.end()
             self.path_changed()
@@ -304,8 +311,8 @@ class TcpConnection:
 
     def _set_up(self) -> None:
         self._used = True
-        if self._pacing is not None and self.rtt_s > 0:
-            self._pacing.observe(self._model.initial_window_bytes, 0.0, self.rtt_s)
+        if self._pacing is not None:
+            self._pacing.observe(self._model.initial_window_bytes, 0.0, max(self.rtt_s, LEAST_RTT_S))
         setup_s = self._model.setup_round_trips * self.rtt_s
         if setup_s <= 0:
             self._ready = True
@@ -351,6 +358,8 @@ class TcpConnection:
             self._enter_queues()
 
     def _enter_queues(self) -> None:
+        if not self._path.up:
+            return  # nothing gets to them, and one of a link that is down would take 10^11 s to drain
         if self._entered is not self._queues:  # else it stays where it is among the senders
             self._leave_queues()
             self._entered = self._queues

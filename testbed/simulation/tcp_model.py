@@ -15,6 +15,7 @@ _GAMMA = {"reno": 1.0, "cubic": 0.5, "bbr": 0.0}
 # β: what is left of the window after a loss (RFC 5681, 3.1; RFC 9438, 4.6; BBR does not react to single losses)
 _BETA = {"reno": 0.5, "cubic": 0.7, "bbr": 1.0}
 
+LEAST_RTT_S = 1e-6  # wherever something is divided by an RTT; Linux counts microseconds, from 1 on
 _SHORTEST_RTT_S = 1e-4  # for the loss formulas, which diverge at 0: what host and switch take
 
 
@@ -89,8 +90,8 @@ class TcpModel:
         return self.congestion_control != "bbr"
 
     def weight(self, rtt_s: float) -> float:
-        """Return the weight of a connection in max-min sharing, RTT^-γ; RTTs below 1 µs count as 1 µs."""
-        return max(rtt_s, 1e-6) ** -self.sharing_exponent if self.sharing_exponent else 1.0
+        """Return the weight of a connection in max-min sharing, RTT^-γ."""
+        return max(rtt_s, LEAST_RTT_S) ** -self.sharing_exponent if self.sharing_exponent else 1.0
 
     def rate_limit(self, rtt_s: float, loss: float, capacity: float) -> float:
         """Return the rate that window limit and random loss p allow, in bytes per second.

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from testbed.simulation.paths import WanLink
 from testbed.simulation.tcp import TcpConnection
@@ -21,7 +21,7 @@ _COMPETITOR_SHARE = 0.01  # of a link's bytes: a connection with less does not c
 
 
 def validity_warnings(
-    links: Iterable[WanLink], connections: Mapping[int, Sequence[TcpConnection]], model: TcpModel
+    links: Iterable[WanLink], connections: Mapping[int, Collection[TcpConnection]], model: TcpModel
 ) -> list[str]:
     """Return at most two sentences for the run's report; none where everything is inside the model's claim.
 
@@ -54,7 +54,7 @@ def _others(found: Sequence[object]) -> str:
     return f" (and on {len(found) - 1} other link direction{'s' if len(found) > 2 else ''})"
 
 
-def _competitors(connections: Sequence[TcpConnection]) -> list[TcpConnection]:
+def _competitors(connections: Collection[TcpConnection]) -> list[TcpConnection]:
     carried = [each.carried_bytes for each in connections]
     threshold = _COMPETITOR_SHARE * sum(carried)
     return [each for each, bytes_ in zip(connections, carried, strict=True) if bytes_ > threshold]

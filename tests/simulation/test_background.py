@@ -14,6 +14,8 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.link_monitor import LinkMonitor
 from testbed.simulation.paths import PathTable
+from testbed.simulation.tcp import TcpConnection
+from testbed.simulation.tcp_model import TcpModel
 from tests.engine.runs import run
 
 
@@ -27,6 +29,21 @@ class NoLog:
 
     def write(self, kind: str, t: float, **fields: Any) -> None:
         pass
+
+
+class Network:
+    """The flow network and the monitor of its links."""
+
+    def __init__(self, settings: Plan) -> None:
+        self.clock, self.paths = Clock(), PathTable(settings, 1.0)
+        self.flows = FlowNetwork(self.clock, self.paths.capacities(), self.paths.longest)
+        self.links = LinkMonitor(self.clock, self.flows, self.paths, NoLog())  # type: ignore[arg-type]
+
+    def connect(self, source: str = "dc0/worker0", target: str = "dc1/worker0") -> TcpConnection:
+        path, numbers = self.paths.between(source, target)
+        connection = TcpConnection(self.clock, self.flows, path, numbers, TcpModel(), lambda item: None)
+        self.links.add(connection, path, numbers, (source, target, 0))
+        return connection
 
 
 def time_to_send(settings: Plan, size_bits: float) -> float:
@@ -88,3 +105,41 @@ def test_a_runs_rounds_take_longer_beside_background_traffic(tmp_path: Path) -> 
     background = "background=[{kind: constant, from: east, to: hub, rate: 19 Mbit/s}]"
     alone = run(tmp_path / "alone", *rounds).round_s("hub/worker0")
     assert run(tmp_path / "beside", *rounds, background).round_s("hub/worker0") > 1.05 * alone
+
+
+def test_a_connection_counts_for_those_that_it_replaces() -> None:
+    """Else each checkpoint and each restart of a node would leave one that changes of its links concern for ever."""
+    network = Network(BASE)
+    generations = [network.connect()]
+    for _ in range(3):
+        generations[-1].send(1e6, 0, "m")
+        network.clock.finish()
+        generations.append(network.connect())
+    (link,) = (link for link in network.paths.links if link.plan.name == "dc0>dc1")
+    assert list(network.links._connections[link.number]) == generations[-1:]
+    assert [list(found) for found in network.links._by_path.values()] == [generations[-1:]]
+    assert generations[-1].carried_bytes == pytest.approx(3e6)
+    assert generations[-1].mean_burst_bdps == pytest.approx(1e6 / generations[-1]._pipe.bdp_bytes)
+
+
+def test_a_replaced_connection_is_heeded_until_it_has_sent_all() -> None:
+    network = Network(BASE)
+    before = network.connect()
+    before.send(1e6, 0, "m")
+    network.clock.run(until=0.5)
+    network.connect()
+    (number,) = (link.number for link in network.paths.links if link.plan.name == "dc0>dc1")
+    assert before in network.links._connections[number]
+    network.clock.finish()
+    network.links._forget_replaced()
+    assert before not in network.links._connections[number]
+
+
+def test_a_delay_of_the_way_back_changes_the_round_trip() -> None:
+    longer = Series(times_s=(0.0, 1.0), values=(0.01, 0.2))
+    network = Network(with_link(BASE, "dc1>dc0", delay_trace=longer))
+    connections = [network.connect(), network.connect("dc1/worker0", "dc0/worker0")]
+    before_s = connections[0].rtt_s
+    network.links.start_traces(0.0)
+    network.clock.run(until=2.0)
+    assert [each.rtt_s for each in connections] == pytest.approx([before_s + 0.19] * 2)

@@ -11,7 +11,7 @@ import torch
 
 from testbed.best_effort import datagrams
 from testbed.messages import Message, MessageKind
-from testbed.plan.model import Plan
+from testbed.plan.model import Plan, Series
 from testbed.simulation.run import SimulationOptions, simulate
 from testbed.simulation.tcp_model import TcpModel
 from testbed.world import World
@@ -106,3 +106,33 @@ async def _nothing(world: World) -> None:
 async def _late_blocks(world: World) -> None:
     await world.sleep(0.06)  # 400 blocks take 0.14 s, the bulk 0.33 s
     await blocks_only(world)
+
+
+def with_outage(plan: Plan, begin_s: float, end_s: float) -> Plan:
+    return with_links(plan, state_trace=Series(times_s=(0.0, begin_s, end_s), values=(1.0, 0.0, 1.0)))
+
+
+def test_what_leaves_while_the_path_is_down_is_lost(tmp_path: Path) -> None:
+    """400 blocks leave within 0.14 s; the path is down for 50 ms of it."""
+
+    async def trained(world: World) -> None:
+        world.record("train", rounds=1, workers=1)
+        await blocks_only(world)
+
+    plan = dataclasses.replace(tiny_plan([WORKER, REMOTE]), back_end="simulate")
+    got = arrivals(with_outage(plan, 0.05, 0.1), tmp_path, {WORKER: trained})
+    assert len(got) == pytest.approx(BLOCKS * (1 - 0.05 / 0.14), rel=0.05)
+    assert not [at_s for at_s, _ in got if 0.05 + WAN_DELAY_S + 0.001 < at_s < 0.1 + WAN_DELAY_S]
+
+
+def test_what_waits_when_the_path_goes_down_is_lost(tmp_path: Path) -> None:
+    """Behind a neighbour's bulk of 0.33 s the queue holds a dozen of them, which leave from 0.06 to 0.2 s."""
+
+    async def bulk(world: World) -> None:
+        world.record("train", rounds=1, workers=1)
+        await world.send(REMOTE, Message(MessageKind.PUSH, 10_000, parts=(torch.ones(1_000_000),)))
+
+    plan = dataclasses.replace(tiny_plan([WORKER, NEIGHBOUR, REMOTE]), back_end="simulate")
+    plan = with_outage(with_links(plan, queue_bytes=50_000), 0.15, 0.25)
+    keys = [message.key for _, message in arrivals(plan, tmp_path, {NEIGHBOUR: bulk, WORKER: _late_blocks})]
+    assert keys == [10_000]

@@ -9,9 +9,12 @@ import pytest
 from testbed.messages import Message, MessageKind
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
+from testbed.simulation.link_monitor import LinkMonitor
 from testbed.simulation.outbox import SimulatedOutbox
+from testbed.simulation.tcp_model import TcpModel
 from tests.engine.checkpoint.killed import Event, run_until
 from tests.engine.runs import THREE_SITES
+from tests.faults.runs import faults
 
 FAR = (
     "links[*].rate=20 Mbit/s",
@@ -42,6 +45,29 @@ def test_rounds_after_a_checkpoint_are_as_long_as_without_one(network: str, cont
     assert durations_s(saved)[4:] == pytest.approx(durations_s(calm)[4:], rel=0.02)
     pause_s = next(event["t0"] for event in saved if event["kind"] == "round" and event["round"] == 4) - times[0]
     assert pause_s < 0.1, "the release, and no new connection"
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("checkpoint.every=2",),
+        ("recovery={on_failure: continue}", faults("kind: kill, node: east/worker1, round: 2, for: 500 ms")),
+    ],
+)
+def test_the_connections_of_links_are_as_many_as_without_checkpoints_and_restarts(
+    texts: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[list[int]] = []
+
+    def count(monitor: LinkMonitor, model: TcpModel) -> list[str]:
+        counts.append([len(connections) for connections in monitor._connections.values()])
+        return []
+
+    monkeypatch.setattr(LinkMonitor, "validity_warnings", count)
+    simulated(tmp_path / "calm")
+    simulated(tmp_path / "other", *texts)
+    assert counts[0] == counts[1]
+    assert sum(counts[0]) > 0
 
 
 def test_a_server_that_hears_late_that_all_are_ready_has_its_state_before_its_workers_declare(

@@ -183,3 +183,23 @@ def test_bursts_overflow_the_queue_of_a_wider_link_before_the_narrowest(size_byt
     net.path.refresh()
     net.send(net.connect(3e5, (0, 1, 2)), size_bytes, "m")
     assert (net.run()["m"] > RTT_S / 2 + size_bytes / RATE + RTT_S / 2) is loses
+
+
+def test_a_burst_that_begins_in_an_outage_waits_in_no_queue() -> None:
+    """Its repair would end when the link that is down has drained its queue, in 10^11 s: the network never rested."""
+    net = Bottleneck()
+    connection = net.connect(3e5)
+    (link,) = net.path.links
+
+    def turn(up: bool) -> None:
+        link.take("state", up)
+        net.path.refresh()
+        net.network.set_capacity(1, RATE if up else 1e-6)
+        connection.state_changed()
+
+    net.clock.at(0.5, lambda _: turn(False))
+    net.send(connection, 3e5, "m", at_s=1.0)
+    net.send(connection, 3e5, "more", at_s=1.01)
+    net.clock.at(2.0, lambda _: turn(True))
+    assert net.run()["more"] < 4.0
+    assert net.clock.now < 100.0, "nothing is scheduled any more"

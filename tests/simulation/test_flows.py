@@ -295,3 +295,15 @@ def test_thousand_flows_to_one_server(compiled: bool) -> None:
     level = (1750.0 - 250 * 1.0) / 750  # at this level of 2.0 only the slowest kind is limited by its uplink
     assert got == pytest.approx([min(uplink, level) for uplink in uplinks], rel=EXACT)
     assert sum(got) == pytest.approx(1750.0, rel=EXACT)
+
+
+def test_an_outage_leaves_nothing_scheduled() -> None:
+    """Neither a run that nothing advances any more nor a network at rest would be known by its events."""
+    clock, ended = Clock(), list[float]()
+    network = FlowNetwork(clock, [10.0], 3)
+    network.start(network.flow_class((0,)), 50, lambda: ended.append(clock.now))
+    clock.at(2.0, lambda _: network.set_capacity(0, 1e-9))
+    clock.at(12.0, lambda _: network.set_capacity(0, 10.0))
+    clock.finish()
+    assert ended == pytest.approx([15.0])
+    assert clock.now < 16.0 and clock.only_background

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from testbed.plan.model import TransportPlan
+from testbed.plan.model import LinkPlan, TransportPlan
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.outage import smoothed_queueing_s
-from testbed.simulation.paths import SitePath
+from testbed.simulation.paths import SitePath, WanLink
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 
@@ -247,7 +247,7 @@ def test_a_path_that_was_down_is_found_by_a_retransmission(for_s: float, found_s
 def test_who_hears_no_acknowledgement_goes_on_until_its_timer_expires(for_s: float, silent_s: float) -> None:
     wire = Wire([1e6], 0.02)
     connection = wire.connect(WARM)
-    wire.path.reverse = SitePath("wan", (), 0.02)
+    wire.path.reverse = SitePath("wan", (), 0.02, delay_s=0.02)
     cut(wire, connection, 0.5, for_s, wire.path.reverse)
     connection.send(1e6, 0, "m")
     assert wire.times() == pytest.approx([1.02 + silent_s], rel=1e-6)
@@ -303,7 +303,7 @@ def test_who_has_sent_before_both_directions_were_cut_takes_its_timeout_for_spur
     """What had arrived answers the retransmission of 2.28 s; only another probe tells of the loss."""
     wire = Wire([1e6], 0.02)
     connection = wire.connect(WARM)
-    wire.path.reverse = SitePath("wan", (), 0.02)
+    wire.path.reverse = SitePath("wan", (), 0.02, delay_s=0.02)
     cut(wire, connection, 0.5, 1.0)
     cut(wire, connection, 0.5, 1.0, wire.path.reverse)
     wire.clock.at(begins_s, lambda _: connection.send(1e6, 0, "m"))
@@ -342,3 +342,24 @@ def test_an_urgent_message_overtakes_nothing_that_the_kernel_has_taken(unsent_by
     connection.send(100, 5, "urgent")
     wire.times()
     assert [item for item, _ in wire.arrived].index("urgent") == place
+
+
+def test_a_round_trip_is_the_way_there_and_the_way_back() -> None:
+    """Three for the set-up, two for slow start, as by hand above; a change of either way counts."""
+    wire = Wire([10e6], 0.01)
+    wire.path.reverse = SitePath("wan", (), 0.09, delay_s=0.09)
+    wire.connect(TcpModel(setup_round_trips=3)).send(100_000, 0, "m")
+    assert wire.times() == pytest.approx([0.3 + 0.2 + 56_560 / 10e6 + 0.01], rel=EXACT)
+
+
+@pytest.mark.parametrize("control", ["reno", "cubic", "bbr"])
+def test_a_path_without_a_delay(control: str) -> None:
+    wire = Wire([10e6])
+    plan = LinkPlan(name="a>b", source="a", target="b", rate_bps=80e6, delay_s=0.0, queue_bytes=10**6)
+    path = SitePath("wan", (WanLink(number=0, plan=plan, rate_bps=80e6, delay_s=0.0),), 0.0)
+    path.refresh()
+    connection = wire.connect(TcpModel(congestion_control=control), path=path)
+    assert not connection.unlimited
+    connection.send(1e6, 0, "first")
+    wire.clock.at(1.0, lambda _: connection.send(1e6, 0, "second"))
+    assert wire.times() == pytest.approx([0.1, 1.1])

@@ -23,6 +23,7 @@ from typing import Protocol
 from testbed.simulation.packets.congestion import CongestionState
 from testbed.simulation.packets.delivery_rate import DeliveryRate, RateSample, WindowedMaximum
 from testbed.simulation.packets.segment import SEGMENT_BYTES
+from testbed.simulation.tcp_model import LEAST_RTT_S
 
 _HIGH_GAIN, _DRAIN_GAIN, _WINDOW_GAIN = 739 / 256, 88 / 256, 2.0  # as Linux rounds 2/ln 2 and its inverse
 _CYCLE = (1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
@@ -89,7 +90,7 @@ class Bbr:
         self._epoch_s, self._epoch_segments = now_s, 0
         self._extra, self._extra_rounds = [0.0, 0.0], 0
         self._policer = Policer(self.delivery)
-        self.pacing_bytes_per_s = self._paced(window / rtt_s, _HIGH_GAIN)
+        self.pacing_bytes_per_s = self._paced(window / max(rtt_s, LEAST_RTT_S), _HIGH_GAIN)
 
     @staticmethod
     def _paced(rate: float, gain: float) -> float:

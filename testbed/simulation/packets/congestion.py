@@ -107,13 +107,13 @@ class Cubic(Reno):
 
     def __init__(self) -> None:
         super().__init__()
-        self._delay_s = math.inf  # the least of the connection
         self._round_ends, self._round_begin_s, self._last_train_s = -1, -math.inf, -math.inf
         self._least_s, self._samples = math.inf, 0  # of the round
         self._reset()
 
     def _reset(self) -> None:
         self._found = False
+        self._delay_s = math.inf  # the least since then
         self._epoch_s: float | None = None
         self._peak = self._last_window = self._origin = 0
         self._reno_acknowledged = self._reno_window = 0
@@ -130,7 +130,8 @@ class Cubic(Reno):
             self._epoch_s, self._reno_acknowledged, self._reno_window = now, segments, window
             self._k_s = (max(self._peak - window, 0) / _GROWTH) ** (1 / 3)
             self._origin = max(self._peak, window)
-        target = self._origin + math.trunc(_GROWTH * (now - self._epoch_s + self._delay_s - self._k_s) ** 3)
+        delay_s = self._delay_s if self._delay_s < math.inf else 0.0  # as in Linux, while none is known
+        target = self._origin + math.trunc(_GROWTH * (now - self._epoch_s + delay_s - self._k_s) ** 3)
         count = window // (target - window) if target > window else 100 * window
         if not self._peak:
             count = min(count, 20)

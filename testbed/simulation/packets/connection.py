@@ -92,7 +92,7 @@ class PacketConnection:
         self.queue.push(size_bytes, priority, item, on_start)
         if not self._used:
             self._used = True
-            setup_s = self._setup_round_trips * 2 * self._path.delay_s
+            setup_s = self._setup_round_trips * self._path.rtt_s
             self._clock.at(self._clock.now + setup_s, self._on_set_up)
         elif self._ready and not self._writing:
             self._writing = True

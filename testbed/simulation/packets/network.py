@@ -54,7 +54,7 @@ class PacketNetwork:
     def changed(self, link: WanLink) -> None:
         """Take note of a link's present state. One that is down sends on, and loses all, as an emulated one does."""
         loss = 1 - (1 - link.loss) * (1 - link.corruption) if link.up else 1.0
-        self._links[link.number].change(max(link.rate_bps - link.taken_bps, 0.0), link.delay_s, loss)
+        self._links[link.number].change(link.left_bps, link.delay_s, loss)
 
     def connect(
         self, source: str, target: str, paths: PathTable, deliver: Callable[[Any], None]
@@ -68,7 +68,7 @@ class PacketNetwork:
         def connect() -> TcpSender | LanSender:
             if not there.links:
                 return LanSender(self._clock, path, self._model, self._rates_bps[source], deliver)
-            rtt_s = 2 * there.delay_s
+            rtt_s = there.rtt_s
             sender = tcp_sender(self._clock, path, self._model, rtt_s, cycles)
             way_back = self._path(target, source, back)
             sender.connect(TcpReceiver(self._clock, way_back, sender.acknowledged, deliver, rtt_s))

@@ -34,12 +34,14 @@ _GATHERED = 44  # tcp_comp_sack_nr
 class TcpReceiver:
     """``acknowledge(Acknowledgement)`` is called at the sender. ``deliver(message)``: when all before has arrived.
 
-    beyond  numbers of the segments that arrived behind a gap, in the order of their arrival
+    beyond  numbers of the segments that arrived behind a gap, in the order of their arrival; the sender takes those out
+            of which an acknowledgement has told it
     """
 
     __slots__ = (
-        "_acknowledge", "_back", "_clock", "_deliver", "_echo_s", "_gathered", "_gathered_at", "_heard_s", "_next",
-        "_of_gap", "_out_of_order", "_quick", "_rtt_s", "_timer_s", "_unacknowledged_bytes", "beyond",
+        "_acknowledge", "_arrived_beyond", "_back", "_clock", "_deliver", "_echo_s", "_gathered", "_gathered_at",
+        "_heard_s", "_next", "_of_gap", "_out_of_order", "_quick", "_rtt_s", "_timer_s", "_unacknowledged_bytes",
+        "beyond",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +58,7 @@ class TcpReceiver:
         self._next = 0
         self._out_of_order: dict[int, TcpSegment] = {}
         self.beyond: list[int] = []
+        self._arrived_beyond = 0  # until now
         self._quick, self._heard_s = _QUICK, clock.now
         self._unacknowledged_bytes = 0
         self._echo_s = math.inf  # when the first segment was sent that has not been acknowledged
@@ -76,6 +79,7 @@ class TcpReceiver:
         elif number > self._next and number not in self._out_of_order:
             self._out_of_order[number] = segment
             self.beyond.append(number)
+            self._arrived_beyond += 1
             self._tell_of_gap()
         else:
             self._send(duplicate=True)
@@ -122,6 +126,6 @@ class TcpReceiver:
         self._timer_s, self._unacknowledged_bytes, self._gathered = math.inf, 0, 0
         self._quick = max(0, self._quick - 1)
         size_bytes = HEADER_BYTES + (SELECTIVE_BYTES if self._out_of_order or duplicate else 0)
-        acknowledgement = Acknowledgement(self._next, len(self.beyond), self._echo_s, duplicate)
+        acknowledgement = Acknowledgement(self._next, self._arrived_beyond, self._echo_s, duplicate)
         self._echo_s = math.inf
         self._back.send(size_bytes, self._acknowledge, acknowledgement)

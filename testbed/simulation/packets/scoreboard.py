@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from operator import itemgetter
 from typing import NamedTuple
 
 from testbed.simulation.packets.delivery_rate import DeliveryRate
@@ -21,7 +22,8 @@ class Delivered(NamedTuple):
 
     segments  that have arrived since the one before
     advanced  whether the first one that was missing is among them
-    oldest_s, latest_s  when the first and the last of those were sent that were sent once only; NaN: there are none
+    oldest_s, latest_s  when the first and the last of those were sent that were sent once only. If there are none, by
+                        the timestamp, if it advanced (RFC 7323, 4.1; Linux: ``tcp_ack_update_rtt``); NaN: no sample
     """
 
     segments: int
@@ -44,7 +46,7 @@ class Scoreboard:
     )  # fmt: skip
 
     def __init__(self, beyond: list[int], delivery: DeliveryRate | None) -> None:
-        self._beyond, self._seen = beyond, 0  # the receiver's list of arrivals beyond gaps, and how much is known of it
+        self._beyond, self._seen = beyond, 0  # arrivals beyond gaps that are not known yet, and how many are known
         self._segments: dict[int, TcpSegment] = {}
         self._order: deque[tuple[float, TcpSegment]] = deque()  # by the time of sending
         self._latest, self._latest_rtt_s = (-math.inf, -1), 0.0  # of those that have arrived, the one sent last
@@ -122,12 +124,17 @@ class Scoreboard:
                 self.sacked += 1
         self.first = max(first, following)
         self._look_from = max(self._look_from, self.first)
+        if following > first and math.isnan(latest_s) and acknowledgement.echo_s < math.inf:
+            oldest_s = latest_s = acknowledgement.echo_s
+        self._forget_arrived()
         return Delivered(delivered, following > first, oldest_s, latest_s)
 
     def _newly_beyond(self, acknowledgement: Acknowledgement) -> list[int]:
         if self._seen >= acknowledgement.beyond:
             return []
-        beyond = self._beyond[self._seen : acknowledgement.beyond]
+        new = acknowledgement.beyond - self._seen
+        beyond = self._beyond[:new]
+        del self._beyond[:new]
         self._seen = acknowledgement.beyond
         return [number for number in beyond if number >= max(self.first, acknowledgement.next_number)]
 
@@ -137,6 +144,15 @@ class Scoreboard:
             return  # what arrived is what was sent first
         self._latest_rtt_s = rtt_s
         self._latest = max(self._latest, (segment.sent_s, segment.number))
+
+    def _forget_arrived(self) -> None:
+        """Keep no segment of which nothing is to be found out: its messages would stay in memory, too."""
+        order, first = self._order, self.first
+        while order:
+            sent_s, segment = order[0]
+            if segment.number >= first and segment.sent_s == sent_s and not segment.sacked:
+                return
+            order.popleft()
 
     def find_lost(self, now_s: float, settle_s: float) -> float:
         """Mark what is lost by now. ``settle_s``: the time that reordering is allowed.
@@ -175,10 +191,12 @@ class Scoreboard:
         self._look_from = min(self._look_from, segment.number)
 
     def none_lost(self) -> None:
-        """Take nothing for lost any more."""
+        """Take nothing for lost any more, and look again at what ``find_lost`` has dropped."""
         for segment in self._segments.values():
             segment.lost = segment.again = False
         self.lost = self.again = 0
+        out = ((segment.sent_s, segment) for segment in self._segments.values() if not segment.sacked)
+        self._order = deque(sorted(out, key=itemgetter(0)))
 
     def next_lost(self) -> TcpSegment | None:
         """Return the first segment that is lost and has not been sent again."""

@@ -30,7 +30,7 @@ from testbed.simulation.packets.receiver import TcpReceiver
 from testbed.simulation.packets.scoreboard import Delivered, Scoreboard
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, Acknowledgement, TcpSegment, take_messages
 from testbed.simulation.packets.timers import RoundTripTimes, tick_after
-from testbed.simulation.tcp_model import TcpModel
+from testbed.simulation.tcp_model import LEAST_RTT_S, TcpModel
 
 _DUPLICATES = 3  # segments beyond a gap after which it is a loss (RFC 5681, 3.2)
 _HOST_S = 1 / 1024  # sk_pacing_shift
@@ -80,7 +80,6 @@ class TcpSender:
         self.now_s = self._last_sent_s = clock.now
         self.window = self._first_window = int(model.initial_window_bytes / SEGMENT_BYTES)
         self.threshold = math.inf
-        self._control.sampled(self, rtt_s, 0, 0)
         self._limit = model.window_limit_bytes / SEGMENT_BYTES
         self.unsent_bytes = 0
         self._ends: deque[list[Any]] = deque()  # [bytes of the unsent stream up to its end, message]
@@ -97,6 +96,7 @@ class TcpSender:
     def connect(self, receiver: TcpReceiver, delivery: DeliveryRate | None = None) -> None:
         """Send to ``receiver``. ``delivery`` takes note of what is sent and arrives."""
         self._receive, self._scoreboard = receiver.arrive, Scoreboard(receiver.beyond, delivery)
+        self._control.sampled(self, self._round_trips.smoothed_s, 0, 0)  # HyStart asks for the pacing rate
 
     @property
     def idle(self) -> bool:
@@ -117,7 +117,8 @@ class TcpSender:
     def pacing_bytes_per_s(self) -> float:
         """Linux' estimate of the rate, doubled in slow start (``tcp_update_pacing_rate``)."""
         factor = 2.0 if self.window < self.threshold / 2 else 1.2
-        return factor * max(self.window, self._scoreboard.out) * SEGMENT_BYTES / self._round_trips.smoothed_s
+        rtt_s = max(self._round_trips.smoothed_s, LEAST_RTT_S)
+        return factor * max(self.window, self._scoreboard.out) * SEGMENT_BYTES / rtt_s
 
     # ---- sending ------------------------------------------------------------------------------------------------
 
@@ -362,8 +363,12 @@ class TcpSender:
         if after_sending and self._timer_s < math.inf and self._state is not RecoveryState.OPEN:
             return  # that of the oldest segment runs
         at_s = (scoreboard.oldest.sent_s if after_sending else now) + self._round_trips.timeout_s
-        if self._probes:
-            at_s = min(at_s, now + self._round_trips.probe_s(alone=scoreboard.out == 1))
+        if self._state is RecoveryState.OPEN:  # a timeout that is over bounds nothing (``tcp_schedule_loss_probe``)
+            probe_s = now + self._round_trips.probe_s(alone=scoreboard.out == 1)
+            if at_s <= now:
+                at_s = probe_s
+            elif self._probe_ends < 0:
+                at_s = min(at_s, probe_s)
         self._timer_s = tick_after(max(at_s, now))
         self._wake()
 
@@ -380,7 +385,7 @@ class TcpSender:
 
     def _on_timer(self, _: Any) -> None:
         now = self.now_s = self._clock.now
-        if now != self._wakes_s:
+        if now < self._wakes_s:
             return  # a later one was set
         self._wakes_s = math.inf
         if self._reordering_at_s <= now:
@@ -388,6 +393,8 @@ class TcpSender:
             if self._state is RecoveryState.RECOVERY and not self._recovered:
                 self._reduce(1, advanced=False)
             self._resend_lost()
+            if self._state is RecoveryState.RECOVERY:  # no longer when a probe was due (``tcp_rack_reo_timeout``)
+                self._timer_s = tick_after(max(self._scoreboard.oldest.sent_s + self._round_trips.timeout_s, now))
             self.on_room()
         elif self._timer_s <= now and self._scoreboard.out:
             if self._probes:

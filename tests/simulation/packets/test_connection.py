@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from testbed.simulation.packets.congestion import Cubic
 from testbed.simulation.packets.segment import SEGMENT_BYTES
 from testbed.simulation.tcp_model import TcpModel
 from tests.simulation.packets.pair import MODEL, Pair
@@ -190,3 +191,118 @@ def test_what_is_written_while_the_host_is_busy_fills_the_last_segment() -> None
     pair.clock.finish()
     assert pair.sent - before[0] == 121
     assert pair.arrivals["more"] == pair.arrivals["burst"]
+
+
+def test_hystart_looks_at_the_first_round_trip_of_a_large_window() -> None:
+    pair = Pair(1e9, 0.05, 10**7, TcpModel(initial_window_bytes=16.0 * SEGMENT_BYTES))
+    pair.send(0.0, ("all", 16 * SEGMENT_BYTES))
+    delays_s: list[float] = []
+    pair.clock.at(0.31, lambda _: delays_s.append(pair.sender._control._delay_s))
+    pair.clock.finish()
+    assert delays_s == [0.1], "of the set-up"
+    assert pair.arrivals["all"] == pytest.approx(0.3 + 0.05, abs=0.003)
+
+
+@pytest.mark.parametrize("lost", [0, 30])
+def test_what_has_arrived_is_not_kept(lost: int) -> None:
+    """Segments hold their messages, and these their tensors."""
+    pair, kept = Pair(100e6, 0.01, 10**6, lose=lambda number: number == lost), list[int]()
+
+    def look(_: Any) -> None:
+        kept.append(len(pair.sender._scoreboard._order) - pair.sender._scoreboard.out)
+
+    for number in range(100):
+        pair.send(0.02 * number, (number, 5 * SEGMENT_BYTES))
+        pair.clock.at(0.1 + 0.02 * number, look)
+    pair.clock.finish()
+    assert max(kept) <= 1, "but for one that was sent again"
+    assert not pair.sender._scoreboard._order
+    assert not pair.sender._scoreboard._beyond
+
+
+def test_what_is_written_behind_a_probe_is_no_timeout() -> None:
+    """The ninth of ten was sent 350 ms ago, longer than the timeout, but the probe is under way.
+
+    Only what lies ahead bounds the time of a probe (Linux: ``tcp_schedule_loss_probe``).
+    """
+    pair = Pair(100e6, 0.05, 10**6, lose=lambda number: number in (9, 10))
+    pair.send(0.0, ("all", 10 * SEGMENT_BYTES))
+    pair.send(0.65, ("more", 1000))
+    pair.clock.finish()
+    assert pair.arrivals["all"] == pytest.approx(0.3 + 0.1 + 0.2 + 0.1 + 0.05, abs=0.02), "RACK finds it by the probe"
+    assert pair.sent == 13
+
+
+def test_a_timer_rings_although_its_tick_is_rounded_down() -> None:
+    """``tick_after`` may return an instant before its own, by a rounding error."""
+    pair = Pair(100e6, 0.05, 10**6, lose=lambda number: number == 1)
+    pair.send(0.0, ("first", 1000))
+
+    def round_down(_: Any) -> None:
+        pair.sender._timer_s = pair.clock.now - 1e-12
+        pair.sender._wake()
+
+    pair.clock.at(0.31, round_down)
+    pair.clock.finish()
+    assert pair.arrivals["first"] == pytest.approx(0.31 + 0.05, abs=0.001)
+
+
+def test_after_a_segment_is_found_to_be_lost_its_timeout_begins_anew() -> None:
+    """Not the time of the probe holds that would have been sent else (Linux: ``tcp_rack_reo_timeout``)."""
+    pair = Pair(100e6, 0.05, 10**6, lose=lambda number: number in (9, 11))
+    pair.send(0.0, ("all", 10 * SEGMENT_BYTES))
+    pair.clock.finish()
+    # sent again after a round trip and a quarter; that is lost, too, and the timeout is 0.3 s
+    assert pair.arrivals["all"] == pytest.approx(0.3 + 0.125 + 0.3 + 0.05, abs=0.01)
+
+
+def test_an_acknowledged_retransmission_ends_the_doubling_of_timeouts() -> None:
+    """By its timestamp (RFC 7323, 4.1): Karn's algorithm takes no other sample of it."""
+    pair = Pair(100e6, 0.05, 10**6, lose=lambda number: number in (1, 2, 3))
+    pair.send(0.0, ("all", 1000))
+    pair.clock.finish()
+    assert pair.sent == 4
+    assert pair.sender._round_trips.timeout_s == pytest.approx(0.3, abs=0.01)
+    assert pair.sender._round_trips.smoothed_s == pytest.approx(0.1, abs=0.001)
+
+
+def test_what_was_lost_is_found_after_a_timeout_that_was_undone() -> None:
+    """A small queue holds two segments of twelve back for five seconds, and has dropped the others."""
+    pair = Pair(100e6, 0.05, 4000)
+    pair.send(0.0, ("before", 1000))
+    pair.clock.at(1.0, lambda _: pair.up(False))
+    pair.send(1.1, ("during", 20_000))
+    pair.clock.at(6.0, lambda _: pair.up(True))
+    pair.clock.finish()
+    assert pair.arrivals["during"] < 6.0 + 5 * 0.1, "RACK finds them by what is sent next"
+
+
+@pytest.mark.parametrize("control", ["reno", "cubic", "bbr"])
+def test_a_path_without_a_delay(control: str) -> None:
+    pair = Pair(100e6, 0.0, 10**6, TcpModel(congestion_control=control, unsent_limit_bytes=131_072))
+    pair.send(0.0, ("first", 100_000))
+    pair.send(1.0, ("second", 100_000))
+    pair.clock.finish()
+    for name, at_s in (("first", 0.0), ("second", 1.0)):
+        assert pair.arrivals[name] - at_s == pytest.approx(8 * 100_000 * 1514 / 1448 / 100e6, rel=0.2)
+
+
+class Connection:
+    """What CUBIC sees of a connection."""
+
+    window, threshold, now_s, pacing_bytes_per_s = 20, math.inf, 0.0, 1e6
+
+
+def test_a_timeout_forgets_the_least_delay() -> None:
+    """Linux: ``bictcp_reset``. On a longer path slow start would end at its first samples."""
+    cubic, connection = Cubic(), Connection()
+    cubic.sampled(connection, 0.02, 0, 0)
+    connection.now_s = 5.0
+    cubic.timed_out(connection, 100)
+    connection.threshold = 15.0
+    cubic.acknowledged(connection, 1)  # while none is known
+    connection.threshold = math.inf
+    for number in range(20):
+        connection.now_s += 0.1
+        cubic.sampled(connection, 0.2, 101 + number, 200)
+    assert connection.threshold == math.inf

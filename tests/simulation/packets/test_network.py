@@ -51,3 +51,37 @@ def test_a_link_that_is_down_loses_what_leaves_its_queue_and_what_is_delayed_arr
     clock.at(1.51, lambda _: send("after"))
     clock.finish()
     assert arrived == ["before", "after"]
+
+
+def transfer_s(there_ms: int, back_ms: int, control: str) -> float:
+    """When 3 MB arrive that are sent at 0."""
+    clock, arrived = Clock(), list[float]()
+    values = ("rate=100 Mbit/s", "queue=4 MB", f"delay={there_ms} ms", f"reverse={{delay: {back_ms} ms}}")
+    plan = build_plan(loads(SCENARIO, overrides=[f"topology.links[0].{value}" for value in values]), "simulate")
+    paths = PathTable(plan, 1.0)
+    network = PacketNetwork(clock, plan, paths.links, TcpModel(congestion_control=control, unsent_limit_bytes=131_072))
+    connection, _ = network.connect("a/worker0", "b/worker0", paths, lambda item: arrived.append(clock.now))
+    connection.send(3_000_000, 0, "all")
+    clock.finish()
+    return arrived[0]
+
+
+@pytest.mark.parametrize("control", ["cubic", "bbr"])
+def test_a_round_trip_is_the_way_there_and_the_way_back(control: str) -> None:
+    even_s = transfer_s(50, 50, control)
+    assert transfer_s(10, 90, control) == pytest.approx(even_s - 0.04, rel=0.02)
+    assert transfer_s(90, 10, control) == pytest.approx(even_s + 0.04, rel=0.02)
+
+
+def test_datagrams_that_would_fill_a_link_leave_some_of_it() -> None:
+    clock, arrived = Clock(), list[float]()
+    plan = build_plan(loads(SCENARIO), "simulate")
+    paths = PathTable(plan, 1.0)
+    network = PacketNetwork(clock, plan, paths.links, TcpModel())
+    paths.links[0].taken_bps = 30e6
+    network.changed(paths.links[0])
+    for _ in range(20):
+        network.link(0).arrive(Packet(1514, [], lambda _: arrived.append(clock.now), None))
+    clock.finish()
+    assert len(arrived) == 20
+    assert arrived[-1] - arrived[-2] == pytest.approx(1514 * 8 / 0.2e6), "a hundredth of its rate"
