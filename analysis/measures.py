@@ -5,7 +5,7 @@ frame = measured(load(paths), target=0.9)      # columns: run, technique, back_e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Value = float | None
-_ROUNDING_S = 1e-6  # of the log: an update and the value that it made may seem to happen the other way round
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,37 +96,9 @@ def waiting(run: StoredRun) -> Value:
 
 
 def staleness(run: StoredRun) -> Value:
-    pushes = of_pushes(run.tables)
-    return float(pushes["staleness"].mean()) if len(pushes) else None
-
-
-def of_pushes(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return one row per push that reached a server which updates: its transfer, and ``staleness``.
-
-    ``staleness``: updates of the key between the value that the pusher held and the push's arrival; the synchronous
-    algorithms have 0. A pusher that never got a value has held the first one (version 0).
-    """
-    updates, transfers = tables["updates"].rename(columns={"node": "server"}), tables["transfers"]
-    moved = transfers[transfers["round"] >= 0]
-    values = moved[moved["message"] == "value"].assign(server=moved["source"], member=moved["target"])
-    values["version"] = _version(values, values["t0_s"] + _ROUNDING_S, updates, ["server", "key"])
-    pushes = moved[(moved["message"] == "push") & moved["target"].isin(updates["server"])]
-    pushes = pushes.assign(server=pushes["target"], member=pushes["source"])
-    held = _version(pushes, pushes["t0_s"], values, ["server", "key", "member"])
-    # the push's own update may seem to happen as it arrives
-    arrived = _version(pushes, pushes["t_s"], updates, ["server", "key"], before=True)
-    return pushes.assign(staleness=arrived - held)
-
-
-def _version(rows: pd.DataFrame, at_s: pd.Series[float], known: pd.DataFrame, by: list[str],
-             before: bool = False) -> pd.Series[float]:  # fmt: skip
-    """Return the last ``version`` that was ``known`` at ``at_s``, or just before it; 0 if there was none."""
-    import pandas as pd
-
-    asked = rows[by].assign(at_s=at_s).sort_values("at_s").reset_index().astype({"key": float})
-    versions = known[[*by, "t_s", "version"]].sort_values("t_s").astype({"key": float, "version": float})
-    found = pd.merge_asof(asked, versions, left_on="at_s", right_on="t_s", by=by, allow_exact_matches=not before)
-    return found.set_index("index")["version"].reindex(rows.index).fillna(0.0)
+    """Return the mean number of updates of a key between the value of a gradient and its own update."""
+    updates = run.tables["updates"]
+    return float(updates["staleness"].mean()) if len(updates) else None
 
 
 def critical(part: str) -> Callable[[StoredRun], Value]:

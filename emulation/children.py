@@ -54,8 +54,9 @@ class Child:
     def wait_ready(self) -> None:
         """Wait for the line ``ready``. Raise ``RunFailed`` if it does not come in time."""
         assert self.process.stdout is not None
-        readable, _, _ = select.select([self.process.stdout], [], [], READY_DEADLINE_S)
-        if not readable or self.process.stdout.readline().strip() != b"ready":
+        readable = select.poll()  # unlike select(2), it takes any descriptor
+        readable.register(self.process.stdout, select.POLLIN)
+        if not readable.poll(READY_DEADLINE_S * 1e3) or self.process.stdout.readline().strip() != b"ready":
             self.stop()
             raise RunFailed(f"{self.module} did not start (exit {self.process.returncode}); its message is above")
 

@@ -75,6 +75,7 @@ class Monitor:
         self._shaper, self._table, self._log, self._epoch_s = shaper, table, log, epoch_s
         self._has_ceiling = has_ceiling
         self._base = shaper.counters()
+        self._highest_bps = {name: link.configured_bps for name, link in self._base.items()}  # since the last sample
         self._total = (time.monotonic() - epoch_s, 8 * sum(each.sent_bytes for each in self._base.values()))
         self._busy, self._warned = 0, set[str]()
         psutil.cpu_times_percent()  # later calls return the shares since the one before
@@ -92,15 +93,19 @@ class Monitor:
             self._check_ceiling(sample, now)
         for name, counters in sample.items():
             base = self._base[name]
-            self._log.write("link", now, link=name, **_since(base, counters), **self._busy_time.so_far(name))
+            rates = {"highest_bps": self._highest_bps[name], "configured_bps": counters.configured_bps}
+            self._log.write("link", now, link=name, **rates, **_since(base, counters), **self._busy_time.so_far(name))
+            self._highest_bps[name] = counters.configured_bps
         for spec in self._shaper.specs.values():
             self._check_line(spec, now)
         self._log.flush()
 
     def queues(self, now: float) -> dict[str, LinkCounters]:
-        """Read the queues only."""
+        """Read the queues and rates only: a trace may change a rate several times between two samples."""
         sample = self._shaper.counters()
         self._busy_time.update(now, sample)
+        for name, link in sample.items():
+            self._highest_bps[name] = max(self._highest_bps[name], link.configured_bps)
         return sample
 
     def machine(self) -> None:
@@ -152,9 +157,8 @@ class Monitor:
             self._log.write("warning", now, message=message)
 
 
-def _since(base: LinkCounters, now: LinkCounters) -> dict[str, float]:
+def _since(base: LinkCounters, now: LinkCounters) -> dict[str, int]:
     return {
-        "configured_bps": now.configured_bps,
         "bytes": now.sent_bytes - base.sent_bytes,
         "dropped_packets": now.dropped_packets - base.dropped_packets + now.lost_packets - base.lost_packets,
         "backlog_bytes": now.backlog_bytes,

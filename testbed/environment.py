@@ -1,12 +1,14 @@
-"""Environment variables of the host process, and of users' programs that it starts."""
+"""What the host process, and users' programs that it starts, are given: environment variables, and descriptors."""
 
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Mapping
 
 _TUNABLES = "GLIBC_TUNABLES"
 _KEPT_BYTES = 1 << 30  # by a process, of freed memory
+_MOST_DESCRIPTORS = 1 << 20  # a hard limit may be a thousand times as large, and programs close all below it
 # torch asks NVML for GPUs, which makes no context that forked nodes would inherit; numbers are those of nvidia-smi
 GPU_NUMBERS = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
@@ -30,6 +32,17 @@ def program_environment() -> dict[str, str]:
     outer = {name: value for name, value in os.environ.items() if name != _TUNABLES}
     users = os.environ.get(_TUNABLES, "").removeprefix(_own_tunables()).lstrip(":")
     return outer | ({_TUNABLES: users} if users else {})
+
+
+def allow_descriptors() -> None:
+    """Let this process, and those that it starts, open as many files as they may: by default that is 1024.
+
+    A process with a thousand peers, or nodes, needs more.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _own_tunables() -> str:

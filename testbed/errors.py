@@ -17,11 +17,18 @@ Asserts are for our own mistakes; these classes are for the user's and the machi
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 _WRONG_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG,
                 errno.ELOOP)  # fmt: skip
 FULL = (errno.ENOSPC, errno.EDQUOT)
+EXHAUSTED = {
+    errno.EMFILE: "raise the limit of this process (`ulimit -n`), or use fewer nodes",
+    errno.ENFILE: "raise the limit of the machine (fs.file-max), or use fewer nodes",
+    errno.EAGAIN: "no further process can be started: raise the limit of the user (`ulimit -u`), or use fewer nodes",
+    errno.ENOMEM: "use fewer nodes, or a machine with more memory",
+}
 
 
 class TestbedError(Exception):
@@ -48,12 +55,15 @@ class CapabilityError(TestbedError):
 
 
 def of_os(error: OSError, directory: Path | None = None) -> TestbedError | None:
-    """Return the error of a path that cannot be used, in words for a user; ``None`` if it is of another kind.
+    """Return the error of a path that cannot be used, or of a machine that is exhausted, in words for a user.
 
+    ``None`` if it is of another kind.
     ``directory``: of the run, which has such an error if it is no longer there, or if the error names no path.
     """
     if directory is not None and not directory.is_dir():
         return RunFailed(f"{directory}: the run directory has gone while the run was under way")
+    if error.errno in EXHAUSTED:  # whatever the path: another one would not do
+        return CapabilityError(f"{os.strerror(error.errno).lower()}: {EXHAUSTED[error.errno]}")
     if directory is not None and error.filename is None:
         error.filename = str(directory)
     if error.filename is None or error.errno not in (*_WRONG_PLACE, *FULL):

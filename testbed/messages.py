@@ -73,7 +73,8 @@ class MessageKind(StrEnum):
     # No answer; pulls of the key wait for it.
     INIT = "init"
     # child → server: its contribution to (key, round), encoded. ``last``: the target is reached, this round is the
-    # last; ``loss`` (DGT); ``reports``: seconds of a step and a transfer, by worker (ESync). Answer: VALUE.
+    # last; ``loss`` (DGT); ``reports``: seconds of a step and a transfer, by worker (ESync);
+    # ``base``: of a worker that waits for no other, at which value it was computed (``engine.bases``). Answer: VALUE.
     PUSH = "push"
     # child → server: block number ``block`` of the ``of`` blocks of a push, on a best-effort channel (DGT). No answer.
     BLOCK = "block"

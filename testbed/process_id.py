@@ -1,6 +1,6 @@
 """Processes of this machine: an identity that no later process with the same number has, and ends that follow others.
 
-A ``ProcessId`` is the owner of a run, a file or a network.
+A ``ProcessId`` is the owner of a file or a network, a ``RunOwner`` that of a run, which other machines may see, too.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import platform
+import re
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -65,6 +67,42 @@ class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             pass
         finally:
             os.close(descriptor)
+
+
+class RunOwner(ProcessId, frozen=True, forbid_unknown_fields=True):
+    """The owner of a run directory, which other machines and containers may see: there, its number means another one.
+
+    space    where the number has its meaning (``pid_space``); empty in records of earlier releases
+    host     name of its machine
+    machine  digest of that name and of the machine's id; empty if it has none
+    """
+
+    space: str = ""
+    host: str = ""
+    machine: str = ""
+
+    @classmethod
+    def current(cls) -> RunOwner:
+        me = ProcessId.current()
+        return cls(me.pid, me.start_ticks, me.boot_id, pid_space(), platform.node(), _machine())
+
+    def elsewhere(self) -> bool:
+        """Return whether nothing can be known here of the process: it is of another machine, or another container.
+
+        It is not if this machine has been started anew since: then it has ended.
+        """
+        ended_with_boot = self.machine != "" and self.machine == _machine() and self.boot_id != boot_id()
+        return self.space not in ("", pid_space()) and not ended_with_boot
+
+
+def _machine() -> str:
+    """Return a digest, as the id itself is not for publication (machine-id(5))."""
+    try:
+        number = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        return ""
+    known = re.fullmatch("[0-9a-f]{32}", number)
+    return hashlib.sha256(f"{platform.node()} {number}".encode()).hexdigest()[:8] if known else ""
 
 
 def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> Outcome:
     from emulation.journal import clean, leftovers
-    from testbed.results import atomic, rundir
+    from testbed.results import rundir
 
     warnings: list[str] = []
     if arguments.dry_run:
@@ -44,7 +44,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
                 continue
             if state := rundir.close_crashed(rundir.RunDirectory(path)):
                 crashed[str(path)] = state
-            files += map(str, atomic.sweep(path))
+            files += map(str, rundir.remove_leftovers(rundir.RunDirectory(path)))
         except TestbedError as error:
             warnings.append(str(error))
         except OSError as error:  # such as a run of another user

@@ -24,6 +24,7 @@ from testbed.realtime.tls import Tls
 ANSWER_LIMIT_S = 60.0
 TICK_S = 0.05
 _HANDSHAKE_LIMIT_S = 10.0
+_PAUSE_S = 0.1  # of the listener, when the machine has no descriptors or threads left
 _PING_INTERVAL_S = 0.25
 _QUIT_S = 5.0
 _REASON_S = 0.3  # after the end of a connection, until it is known how its agent has ended
@@ -44,7 +45,7 @@ class AgentConnections:
         self._selector = selectors.DefaultSelector()
         self._numbers = itertools.count(1)
         self._answers: dict[int, Content] = {}
-        self._waiting: deque[tuple[str, ControlConnection]] = deque()  # handshakes that are done
+        self._waiting: deque[tuple[str, ControlConnection, Content]] = deque()  # agents, with their first messages
         self._ping_due_s = 0.0
         self._listener = socket.create_server(("", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -58,9 +59,11 @@ class AgentConnections:
         while True:
             try:
                 sock, _ = self._listener.accept()
-            except OSError:  # closed
-                return
-            threading.Thread(target=self._handshake, args=[sock], daemon=True).start()
+                threading.Thread(target=self._handshake, args=[sock], daemon=True).start()
+            except (OSError, RuntimeError):  # closed; the caller has gone; or there are no descriptors or threads left
+                if self._listener.fileno() < 0:
+                    return
+                time.sleep(_PAUSE_S)
 
     def _handshake(self, sock: socket.socket) -> None:
         with suppress(OSError):  # a stranger
@@ -139,11 +142,13 @@ class AgentConnections:
 
     def _admit(self) -> None:
         while self._waiting and self._waiting[0][0] in self.by_name:
-            name, connection = self._waiting.popleft()
+            name, connection, hello = self._waiting.popleft()
             agent = self.by_name[name]
             if agent.connection is None and not agent.lost:
-                agent.connection, agent.heard_s = connection, time.monotonic()
+                agent.connection = connection
                 self._selector.register(connection, selectors.EVENT_READ, agent)
+                self._take(agent, hello)
+                self._read(agent)  # what came with it
             else:
                 connection.close()
 
@@ -154,12 +159,7 @@ class AgentConnections:
             for message in agent.connection.receive():
                 self._take(agent, message)
         except (ControlLost, ValueError) as error:
-            if agent.about:
-                self._lose(agent, str(error))
-            else:  # a stranger: the agent itself may still come
-                self._selector.unregister(agent.connection)
-                agent.connection.close()
-                agent.connection = None
+            self._lose(agent, str(error))
 
     def _take(self, agent: AgentHandle, message: Content) -> None:
         if "pong" in message:

@@ -15,7 +15,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -28,6 +28,7 @@ PIECE_BYTES = 1 << 18  # of a file, in one message
 _MAGIC = b"TBA1"
 _NONCE_BYTES, _CODE_BYTES, _READ_BYTES = 32, 32, 1 << 18
 _MAX_MESSAGE_BYTES = 64 << 20
+_MAX_FIRST_BYTES = 1 << 20  # of who may be a stranger
 _LENGTH = struct.Struct("!I")
 _NUMBER = struct.Struct("!Q")
 _NAME = struct.Struct("!B")
@@ -70,6 +71,31 @@ class ControlConnection:
         if lost:
             raise ControlLost("the connection has ended")
 
+    def first(self, limit_s: float) -> Content:
+        """Wait for the first message. Raise ``ControlLost`` if none comes in time, or it is not authentic.
+
+        What comes with it is kept for ``receive``.
+        """
+        end_s = time.monotonic() + limit_s
+        while (message := self._next(_MAX_FIRST_BYTES)) is None:
+            try:
+                data = self._sock.recv(_READ_BYTES)
+            except WOULD_BLOCK as error:
+                wants = select.POLLOUT if isinstance(error, ssl.SSLWantWriteError) else select.POLLIN
+                if self._wait(wants, end_s):
+                    continue
+                raise ControlLost("no first message in time") from error
+            if not data or time.monotonic() > end_s:
+                raise ControlLost("no first message")
+            self._data += data
+        return message
+
+    def _wait(self, wants: int, end_s: float) -> bool:
+        """Wait until the socket is ready, at most until ``end_s``; return whether it is, or may be before that."""
+        ready = select.poll()
+        ready.register(self._sock, wants)
+        return bool(ready.poll(max(0.0, end_s - time.monotonic()) * 1e3)) or time.monotonic() < end_s
+
     def _code(self, direction: bytes, number: int, body: bytes) -> bytes:
         return hmac.digest(self._key, direction + _NUMBER.pack(number) + body, "sha256")
 
@@ -80,9 +106,7 @@ class ControlConnection:
                 rest = rest[self._sock.send(rest) :]
             except WOULD_BLOCK as error:
                 wants = select.POLLIN if isinstance(error, ssl.SSLWantReadError) else select.POLLOUT
-                ready = select.poll()
-                ready.register(self._sock, wants)
-                if not ready.poll(max(0.0, end_s - time.monotonic()) * 1e3) and time.monotonic() >= end_s:
+                if not self._wait(wants, end_s):
                     raise ControlLost(f"it has taken nothing for {SEND_LIMIT_S:g} s") from error
             except OSError as error:
                 raise ControlLost(str(error)) from error
@@ -100,12 +124,12 @@ class ControlConnection:
                 return True
             self._data += data
 
-    def _next(self) -> Content | None:
+    def _next(self, limit_bytes: int = _MAX_MESSAGE_BYTES) -> Content | None:
         start = _LENGTH.size + _CODE_BYTES
         if len(self._data) < start:
             return None
         (length,) = _LENGTH.unpack_from(self._data)
-        if length > _MAX_MESSAGE_BYTES:
+        if length > limit_bytes:
             raise ControlLost(f"a message of {length} bytes")
         if len(self._data) < start + length:
             return None
@@ -130,9 +154,9 @@ def connect(address: tuple[str, int], name: str, key: bytes, tls: Tls | None, li
 
 
 def accept(
-    sock: socket.socket, keys: dict[str, bytes], tls: Tls | None, limit_s: float
-) -> tuple[str, ControlConnection]:
-    """Return the name that a new connection claims, and the driver's end. Its first message proves the claim.
+    sock: socket.socket, keys: Mapping[str, bytes], tls: Tls | None, limit_s: float
+) -> tuple[str, ControlConnection, Content]:
+    """Return the name of the agent at a new connection, the driver's end, and the first message, which proves the name.
 
     keys  of the agents that are awaited, by name. Close the socket and raise ``OSError`` for others.
     """
@@ -144,8 +168,8 @@ def accept(
 
 
 def _accepted(
-    sock: socket.socket, keys: dict[str, bytes], tls: Tls | None, limit_s: float
-) -> tuple[str, ControlConnection]:
+    sock: socket.socket, keys: Mapping[str, bytes], tls: Tls | None, limit_s: float
+) -> tuple[str, ControlConnection, Content]:
     sock.settimeout(limit_s)
     if tls is not None:
         sock = tls.server.wrap_socket(sock, server_side=True)
@@ -153,11 +177,13 @@ def _accepted(
         raise ControlLost("no agent of this project")
     name = exactly(sock, _NAME.unpack(exactly(sock, 1))[0]).decode(errors="replace")
     nonce = exactly(sock, _NONCE_BYTES)
-    if name not in keys:
+    key = keys.get(name)
+    if key is None:
         raise ControlLost(f"no agent {name!r} is awaited")
     ours = secrets.token_bytes(_NONCE_BYTES)
     sock.sendall(ours)
-    return name, ControlConnection(sock, hmac.digest(keys[name], nonce + ours, "sha256"), b"driver", b"agent")
+    connection = ControlConnection(sock, hmac.digest(key, nonce + ours, "sha256"), b"driver", b"agent")
+    return name, connection, connection.first(limit_s)
 
 
 def exactly(sock: socket.socket, size: int) -> bytes:

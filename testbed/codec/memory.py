@@ -17,6 +17,7 @@ from testbed.codec.selectors import on_device
 from testbed.codec.selectors.bisection import RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sources import Drawing, Feedback, Floats, Indices, Momentum, ValueSource
+from testbed.state import by_key, joined
 
 Select = Callable[[ValueSource, int], Indices]
 
@@ -79,28 +80,38 @@ class Memories:
 
     def __init__(self, select: Select, momentum: float | None = None) -> None:
         self._select, self._momentum = select, momentum
+        self._drawing: dict[int, Drawing] = {}  # by key, if the selection draws by chance
 
-    def __call__(self, size: int, device: torch.device) -> ResidualMemory:
+    def __call__(self, size: int, device: torch.device, key: int = 0) -> ResidualMemory:
         """Return an empty memory."""
+        select = self._drawing_of(self._select, key) if isinstance(self._select, Drawing) else self._select
         if device.type in ("cpu", "meta"):
-            return HostMemory(size, self._select, self._momentum)
-        return on_device.DeviceMemory(size, device, self._momentum, self._adding(size, device))
+            return HostMemory(size, select, self._momentum)
+        return on_device.DeviceMemory(size, device, self._momentum, _adding(select, size, device))
 
-    def _adding(self, size: int, device: torch.device) -> on_device.Add:
-        if isinstance(self._select, RandomK):
-            return on_device.random_positions(self._select)
-        if isinstance(self._select, PublishedMsTopk):
-            return on_device.published_mstopk(self._select)
-        return on_device.TritonSweep(size, device) if device.type == "cuda" else on_device.exact
+    def _drawing_of(self, select: Drawing, key: int) -> Drawing:
+        if key not in self._drawing:
+            self._drawing[key] = select.of_key(key)
+        return self._drawing[key]
 
     def state(self) -> dict[str, Any]:
-        """Return where the stream of random numbers is that all keys share, if the selection draws any."""
-        return self._select.state() if isinstance(self._select, Drawing) else {}
+        """Return where the streams of random numbers are, if the selection draws any."""
+        return joined({str(key): drawing for key, drawing in self._drawing.items()})
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
+        """Inverse of ``state``. Of the one stream of all keys that earlier releases kept, no key goes on."""
         if isinstance(self._select, Drawing):
-            self._select.load_state(state)
+            streams = by_key({name: content for name, content in state.items() if name != "stream"})
+            for key, stream in streams.items():
+                self._drawing_of(self._select, key).load_state(stream)
+
+
+def _adding(select: Select, size: int, device: torch.device) -> on_device.Add:
+    if isinstance(select, RandomK):
+        return on_device.random_positions(select)
+    if isinstance(select, PublishedMsTopk):
+        return on_device.published_mstopk(select)
+    return on_device.TritonSweep(size, device) if device.type == "cuda" else on_device.exact
 
 
 def numbers_of(tensor: Tensor) -> Floats:

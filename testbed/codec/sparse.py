@@ -88,7 +88,7 @@ class LargeKeys(Codec):
             return pairs.shapes(count, self._words(size))
         check_finite(wire_key, tensor)
         if wire_key not in self.memories:
-            self.memories[wire_key] = self._make_memory(size, tensor.device)
+            self.memories[wire_key] = self._make_memory(size, tensor.device, wire_key)
             if resumed := self._resumed.pop(wire_key, None):
                 self.memories[wire_key].load_state(resumed)
         try:
@@ -140,8 +140,7 @@ class LargeKeys(Codec):
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._rounds = Counter({int(key): round_ for key, round_ in below("round", state).items()})
         self._resumed = by_key(below("memory", state))
-        if draws := below("draws", state):
-            self._make_memory.load_state(draws)
+        self._make_memory.load_state(below("draws", state))
         self._pull.load_state(below("pull", state))
 
     def _words(self, size: int) -> int | None:
@@ -241,13 +240,13 @@ def topk(options: TopKOptions, at: CodecContext) -> BySize:
 
 
 def randomk(options: RandomKOptions, at: CodecContext) -> BySize:
-    return _with_exact_small_keys(options, LargeKeys(options, at, Memories(RandomK(at.seed))))
+    return _with_exact_small_keys(options, LargeKeys(options, at, Memories(RandomK(at.seed, at.sender))))
 
 
 def mstopk(options: MsTopKOptions, at: CodecContext) -> BySize:
     if options.selector != "published":
         return _with_exact_small_keys(options, LargeKeys(options, at, Memories(SampleAndSweep(at.seed))))
-    large = LargeKeys(options, at, Memories(PublishedMsTopk(at.seed, options.samplings)))
+    large = LargeKeys(options, at, Memories(PublishedMsTopk(at.seed, at.sender, options.samplings)))
     large.cost_name = "mstopk published"  # another search, which takes another time
     return _with_exact_small_keys(options, large)
 

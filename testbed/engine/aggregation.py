@@ -44,7 +44,10 @@ def sum_in_order(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def merge_notes(all_notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge the notes of pushes: ``last`` if any says so, the mean of ``loss``, the ``reports`` of all workers."""
+    """Merge the notes of pushes: ``last`` if any says so, the mean of ``loss``, the ``reports`` of all workers.
+
+    ``bases``: each one's ``base`` (``engine.bases``), in the order of the pushes, where all have one.
+    """
     if not any(all_notes):
         return {}
     notes: dict[str, Any] = {}
@@ -53,6 +56,8 @@ def merge_notes(all_notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     losses = [each["loss"] for each in all_notes if "loss" in each]
     if losses:
         notes["loss"] = sum(losses) / len(losses)
+    if all("base" in each for each in all_notes):
+        notes["bases"] = [each["base"] for each in all_notes]
     reports = {worker: report for each in all_notes for worker, report in each.get("reports", {}).items()}
     return notes | ({"reports": reports} if reports else {})
 

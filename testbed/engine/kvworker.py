@@ -26,6 +26,7 @@ from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.inbox import Mail
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
 from testbed.engine.slicing import Slicer
+from testbed.errors import ScenarioError
 from testbed.messages import Message, MessageKind
 from testbed.placing import place_of
 from testbed.plan.model import Plan
@@ -47,16 +48,18 @@ def codec_maker(plan: Plan, server: str, child: str = "") -> CodecMaker:
     node, here = plan.node(server), plan.node(child or server)
     tier = 1 if node.role == "server" else 2
     planned = plan.technique.codec_tier1 if tier == 1 else plan.technique.codec_tier2
-    members = len(sync_setup.contributors(plan, node))
-    models = sync_setup.contribution_of(plan) is Contribution.MODEL
+    # the value that a local server sends on is made of the contributions of all data centres
+    members = len(plan.training_workers) if tier == 1 else len(sync_setup.contributors(plan, node))
+    contribution = sync_setup.contribution_of(plan)
     # a sum that was made in main memory is pushed from there, and what comes back is passed on from there
     on_host = here.device.kind == CPU.type or (here.role == "worker" and sync_setup.sums_on_host(plan))
 
     def make(choice: CodecChoice | None = None, child: str = child) -> Codec:
         kind, options = choice if choice and tier == 2 else (planned.kind, planned.options)
-        changes = models and CODECS[kind].has_memory and child != ""
-        codec = make_codec(kind, options, tier, members, plan.seed, changes)
-        if changes:
+        as_changes = contribution is Contribution.MODEL and CODECS[kind].has_memory and child != ""
+        changes = as_changes or contribution is Contribution.DELTA
+        codec = make_codec(kind, options, tier, members, plan.seed, changes, child)
+        if as_changes:
             codec = ChangesCodec(codec, contribution_weight(plan, plan.node(child)))
         return codec if on_host else OnDevice(codec, accelerator_of(place_of(plan, here)))
 
@@ -95,6 +98,7 @@ class KVWorker:
     ) -> None:  # fmt: skip
         """``route``: where order or overlay replace the direct way to the server."""
         self._world, self._servers, self._make_codec, self._codec = world, servers, codec, codec()
+        self._choice: CodecChoice | None = None  # as declared
         self._tables: dict[int, TableCodec] = {}  # by wire key: the codecs of tables that travel by rows
         self._slicer, self._priority = slicer, priority
         self._route = route or PushRoute(world.send)
@@ -124,7 +128,9 @@ class KVWorker:
         codec   chosen by a script
         widths  the elements of a row of each key that is a table of which rows are pulled
         """
+        self._choice = codec
         if codec is not None:
+            self._refuse_memory(codec[0])
             self._codec = self._make_codec(codec)
         slices = self._slicer(tuple(sizes), len(self._servers), codec[0] if codec else None)
         if widths:
@@ -141,11 +147,19 @@ class KVWorker:
             placed = [piece for piece in slices if piece.server == index]
             if self._route.on_declared is not None:
                 self._route.on_declared(server, {piece.wire_key: piece.stop - piece.start for piece in placed})
-            meta = ({"codec": list(codec)} if codec else {}) | self._epoch_meta()
+            meta = self._declared_meta()
             meta |= {"agrees": True} if self._agrees else {}
             await self._world.send(server, Message(MessageKind.DECLARE, meta=meta, parts=self._declaration(placed)))
         if self._agrees:
             await self._agree()
+
+    def _refuse_memory(self, kind: str) -> None:
+        """Refuse what the scenario's rules refuse, where a script has chosen it."""
+        if self.retains_pushes and CODECS[kind].has_memory:
+            raise ScenarioError(
+                f"set_compression({kind!r}): a replica repeats updates with codecs without memory only; choose "
+                f"{' or '.join(CODECS.where(lambda codec: not codec.has_memory))}, or write 'recovery.replicas: 0'"
+            )
 
     @property
     def _agrees(self) -> bool:
@@ -185,8 +199,9 @@ class KVWorker:
     def _states_of_tables(self) -> dict[str, Stateful]:
         return {str(wire_key): table for wire_key, table in self._tables.items()}
 
-    def _epoch_meta(self) -> dict[str, int]:
-        return {"epoch": self.membership_epoch} if self.membership_epoch else {}
+    def _declared_meta(self) -> dict[str, Any]:
+        choice = {"codec": list(self._choice)} if self._choice else {}
+        return choice | ({"epoch": self.membership_epoch} if self.membership_epoch else {})
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
         """Set the first value of a key. Exactly one node of a run does this; ``notes`` may name the optimizer."""
@@ -336,7 +351,7 @@ class KVWorker:
         waits_for_first_values = any(message.kind is MessageKind.PULL for message in again)
         since = {} if waits_for_first_values else {"since": self.first_control.begin}
         if pieces:
-            meta = since | self._epoch_meta()
+            meta = since | self._declared_meta()
             await self._world.send(successor, Message(MessageKind.DECLARE, meta=meta, parts=self._declaration(pieces)))
         introduced.set_result(None)
         for message in again:

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from testbed.codec.base import Codec
 from testbed.devices.accelerator import CPU
 from testbed.engine import coding
 from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.inbox import Handler, Inbox
+from testbed.engine.kvworker import CodecChoice, CodecMaker
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value
 from testbed.engine.root_store import ParameterState, RootStore
 from testbed.messages import Message, MessageKind
@@ -92,8 +92,9 @@ class ReplicaMail:
     on_joined   is called with a member, its first round, and the membership epoch in which it has joined
     """
 
-    def __init__(self, world: World, inbox: Inbox, top: RootStore, codec: Callable[[], Codec]) -> None:
-        self._world, self._inbox, self._top, self._codec = world, inbox, top, codec
+    def __init__(self, world: World, inbox: Inbox, top: RootStore, make_codec: CodecMaker) -> None:
+        self._world, self._inbox, self._top, self._make_codec = world, inbox, top, make_codec
+        self._choices: dict[str, CodecChoice | None] = {}  # by child
         self.on_updated: Callable[[int], None] = lambda round_: None
         self.on_joined: Callable[[str, int, int], None] = lambda member, begin, epoch: None
         self._copied_round: dict[int, int] = {}  # by key: the last round that the server has sent
@@ -106,6 +107,8 @@ class ReplicaMail:
         """Hand messages of ``kind`` to ``handler``; pushes of rounds that are updated already are answered here."""
         if kind is MessageKind.PUSH:
             self._inbox.on(kind, lambda message: self._on_push(message, handler))
+        elif kind is MessageKind.DECLARE:
+            self._inbox.on(kind, lambda message: self._on_declare(message, handler))
         else:
             self._inbox.on(kind, handler)
 
@@ -134,6 +137,10 @@ class ReplicaMail:
         self.on_updated(round_)
         self._updated[key].set_result(None)
 
+    def _on_declare(self, message: Message, handler: Handler) -> None:
+        self._choices[message.sender] = message.meta.get("codec")
+        handler(message)
+
     def _on_push(self, message: Message, handler: Handler) -> None:
         if message.round > self._copied_round.get(message.key, PULL_ROUND):
             self._pushed_round[message.key] = message.round
@@ -145,7 +152,8 @@ class ReplicaMail:
         """Answer with the current value: a later update would need another push of this child."""
         await self._world.wait(self._updated[message.key], f"the update of key {message.key} in round {message.round}")
         value = await self._top.pull(message.key)
-        parts = await coding.encode_value(self._world, self._codec(), message.key, value, message.round)
+        codec = self._make_codec(self._choices[message.sender])  # which has no memory
+        parts = await coding.encode_value(self._world, codec, message.key, value, message.round)
         meta = ReplyControl(last=self._last).to_meta()
         await self._world.send(
             message.sender, Message(MessageKind.VALUE, message.key, message.round, meta, parts, message.priority)

@@ -15,7 +15,7 @@ from testbed.devices.accelerator import CPU
 from testbed.engine import sync_setup
 from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.local_work import optimizer_work
-from testbed.engine.reply import ReplyControl, Value
+from testbed.engine.reply import PULL_ROUND, ReplyControl, Value
 from testbed.engine.upstream import Upstream
 from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
@@ -39,6 +39,9 @@ class OverwriteUpdate:
         self.value = total
 
     def pulled(self, member: str, value: Tensor) -> None:
+        pass
+
+    def forget(self, member: str) -> None:
         pass
 
     def state(self) -> State:
@@ -68,7 +71,9 @@ def parameter_state_maker(plan: Plan) -> Callable[[Tensor], ParameterState]:
 class RootStore(Upstream):
     """A contribution of one member alone (asynchronous algorithms) is applied as that member's.
 
-    The ``update`` event gives its staleness: updates of the key since its sender was last sent the value.
+    The ``update`` event gives its staleness: updates of the key since its sender was last sent the value. Where workers
+    below a member do not wait for each other, each push says at which of the member's values it was computed (``base``,
+    ``engine.bases``), and these values are kept apart until the member says that no worker has them any more.
     """
 
     is_top = True
@@ -82,7 +87,8 @@ class RootStore(Upstream):
         self._chosen: dict[int, Any] = {}  # by key: kind and options of the optimizer that a script names
         self._initialised: dict[int, Future[None]] = {}
         self._versions: dict[int, int] = {}
-        self._sent_versions: dict[tuple[int, str], int] = {}
+        self._sent_versions: dict[tuple[int, str], int] = {}  # by key, and member or ``_holder``
+        self._with_bases: set[str] = set()  # members whose pushes say at which value they were computed
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
         assert key not in self._keys, f"key {key} was initialised twice"
@@ -112,26 +118,37 @@ class RootStore(Upstream):
 
     async def apply(self, total: AggregatedPush) -> Value:
         key, state = total.key, self._keys[total.key]
-        member = total.members[0] if len(total.members) == 1 else None
+        bases = total.notes.get("bases") or [[PULL_ROUND]] * len(total.members)
+        self._with_bases.update(total.members if "bases" in total.notes else ())
+        holders = [_holder(each, base) for each, (base, *_) in zip(total.members, bases, strict=True)]
+        sender = holders[0] if len(holders) == 1 else None
         work = optimizer_work([state], total.round)
 
         def step() -> Tensor:
-            state.step(total.tensor, member)
+            state.step(total.tensor, sender)
             # an optimizer changes its value in place; an overwriting update leaves the one before as it is
             return state.value if isinstance(state, OverwriteUpdate) else buffers.clone(state.value)
 
         value = await self._world.compute(work, step)
-        staleness = max(self._versions[key] - self._sent_versions.get((key, each), 0) for each in total.members)
+        staleness = max(self._versions[key] - self._sent_versions.get((key, each), 0) for each in holders)
         self._versions[key] += 1
         self._world.record(
             "update", key=key, round=total.round, version=self._versions[key],
             contributors=list(total.members), staleness=staleness,
         )  # fmt: skip
+        for member, (_, *forgotten) in zip(total.members, bases, strict=True):
+            for round_ in forgotten:
+                self._forget(key, _holder(member, round_))
         return Value(value, ReplyControl(last=bool(total.notes.get("last"))))
 
-    def on_value_sent(self, key: int, value: Tensor, member: str) -> None:
-        self._sent_versions[key, member] = self._versions[key]
-        self._keys[key].pulled(member, value)
+    def on_value_sent(self, key: int, value: Tensor, member: str, round_: int) -> None:
+        holder = _holder(member, round_) if member in self._with_bases else member
+        self._sent_versions[key, holder] = self._versions[key]
+        self._keys[key].pulled(holder, value)
+
+    def _forget(self, key: int, holder: str) -> None:
+        self._sent_versions.pop((key, holder), None)
+        self._keys[key].forget(holder)
 
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = {f"version/{key}": version for key, version in self._versions.items()}
@@ -159,3 +176,8 @@ class RootStore(Upstream):
 
     def _first_value(self, key: int) -> Future[None]:
         return self._initialised.setdefault(key, self._world.future())
+
+
+def _holder(member: str, round_: int) -> str:
+    """Return under what the value is kept that ``member`` was sent in answer to its push of ``round_``."""
+    return member if round_ == PULL_ROUND else f"{member}/{round_}"

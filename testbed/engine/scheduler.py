@@ -291,7 +291,9 @@ class Scheduler:
             self._agreement.report(message.sender, message.meta)
             return await self._agree(world)
         arrived = self._arrived.setdefault(name, [])
-        arrived.extend(training(self._plan, collected_at(self._plan, message.sender)) or (message.sender,))
+        # a server comes to the barrier before training for its workers, to all others by itself
+        collected = training(self._plan, collected_at(self._plan, message.sender)) if name == TRAIN else ()
+        arrived.extend(collected or (message.sender,))
         self._digests[message.sender] = message.meta.get("sha256", "")
         self._sizes[name] = message.meta["size"]
         self._training_has_ended = self._training_has_ended or name == TRAINED

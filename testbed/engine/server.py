@@ -222,7 +222,7 @@ class Server:
             if member in self._join_copies:
                 await self._world.wait(self._join_copies.pop(member), f"the replica to know that {member} has joined")
             self._codecs[member].begin(key, value)
-            self._upstream.on_value_sent(key, value, member)
+            self._upstream.on_value_sent(key, value, member, PULL_ROUND)
             begin = max(self._membership.first_round(member), first.begin)
             meta = ReplyControl(last=self._ending or first.last, begin=begin).to_meta() if begin else {}
             await self._send(member, Message(MessageKind.VALUE, key, PULL_ROUND, meta, (sent,)))
@@ -267,20 +267,27 @@ class Server:
             self._check_no_endless_wait(key, message.round)
 
     def _begin(self, effects: list[Effect], why: str) -> None:
-        """Carry out the effects of several keys, of which none waits for another: a relay above may want them all."""
+        """Carry out the effects of several keys, of which none waits for another: a relay above may want them all.
+
+        Where the policy holds replies, the updates of the pushes that are answered may still be under way.
+        """
         by_key: dict[int, list[Effect]] = {}
         for effect in effects:
             by_key.setdefault(0 if self._upstream.is_top else effect.key, []).append(effect)
         for each in by_key.values():
-            self._world.spawn(self._carry_out(each), why)
+            self._world.spawn(self._carry_out(each, self._running_effects), why)
 
-    def _carry_out(self, effects: list[Effect]) -> Coroutine[Any, Any, None]:
-        """Carry out effects; what is to be sent to a member is for the process that it has now."""
+    def _carry_out(self, effects: list[Effect], after: Sequence[Future[None]] = ()) -> Coroutine[Any, Any, None]:
+        """Carry out effects, ``after`` others; what is to be sent to a member is for the process that it has now."""
         members = [member for effect in effects if isinstance(effect, Reply) for member in effect.members]
-        return self._carry_out_for(effects, {member: self._codecs.get(member) for member in members})
+        return self._carry_out_for(effects, {member: self._codecs.get(member) for member in members}, after)
 
-    async def _carry_out_for(self, effects: list[Effect], processes: Mapping[str, Codec | None]) -> None:
+    async def _carry_out_for(
+        self, effects: list[Effect], processes: Mapping[str, Codec | None], after: Sequence[Future[None]]
+    ) -> None:
         """``processes``: of members, each by its codec, which is made when it declares its keys."""
+        for task in after:
+            await self._world.wait(task, "updates before the replies that were held")
         for effect in effects:
             if isinstance(effect, Reply):
                 await self._reply(effect, processes)
@@ -334,16 +341,17 @@ class Server:
             assert self._upstream.is_top, "a reply ends the run only at the top tier: others would not hear of it"
             self._end()
         payloads: dict[tuple[str, Hashable], coding.Parts] = {}  # by codec and state, for all members that have them
-        for member, round_ in zip(effect.members, effect.rounds, strict=True):
-            if member in self._membership.absent or round_ < self._membership.joined_round(member):
-                continue  # the member was lost, or another process of its name has joined since it pushed
-            if self._codecs.get(member) is not processes[member]:
-                continue  # it has joined since, and pushes the same rounds once more
+        answered = list(zip(effect.members, effect.rounds, strict=True))
+        for member, round_ in answered:  # before anything is waited for: the value may be replaced meanwhile
+            if self._is_for(member, round_, processes):
+                self._upstream.on_value_sent(key, value.tensor, member, round_)
+        for member, round_ in answered:
+            if not self._is_for(member, round_, processes):
+                continue
             held_s = self._contributions.waited_s(member, key, round_, now_s)
             if held_s > 0 and key == self._first_key:
                 self._world.record("held", round=round_, member=member, held_s=round(held_s, 6), by=effect.by)
             control = ReplyControl(self._ending, value.control.waited_s + held_s, steps)
-            self._upstream.on_value_sent(key, value.tensor, member)
             codec = self._codec(member, key)
             state = codec.value_state(key, value.tensor.numel())
             parts = payloads.get((codec.cost_name, state))
@@ -360,6 +368,13 @@ class Server:
             )
         if self.on_replied is not None and effect.rounds:
             await self.on_replied(key, effect.rounds[0])
+
+    def _is_for(self, member: str, round_: int, processes: Mapping[str, Codec | None]) -> bool:
+        """Return whether the process that has pushed ``round_`` still is the member's."""
+        if member in self._membership.absent or round_ < self._membership.joined_round(member):
+            return False  # the member was lost, or another process of its name has joined since it pushed
+        # else it has joined since, and pushes the same rounds once more
+        return self._codecs.get(member) is processes[member]
 
     # ---- the end of the run -------------------------------------------------------------------------------------
 
@@ -382,9 +397,7 @@ class Server:
 
     async def _release(self, effects: list[Effect]) -> None:
         if effects:
-            for task in self._running_effects:  # they make the values that the released replies carry
-                await self._world.wait(task, "updates before the last replies")
-            await self._carry_out(effects)
+            await self._carry_out(effects, self._running_effects)  # which make the values that the replies carry
         if self._ended_members and self._ended_members.issuperset(self._codecs.keys() - self._membership.absent):
             await self._upstream.leave()
 

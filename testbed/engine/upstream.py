@@ -12,6 +12,7 @@ from torch import Tensor
 
 from testbed import buffers
 from testbed.engine.aggregation import AggregatedPush
+from testbed.engine.bases import Bases
 from testbed.engine.kvworker import CodecChoice, KVWorker
 from testbed.engine.reply import ReplyControl, Value
 from testbed.state import below, under
@@ -45,8 +46,8 @@ class Upstream(ABC):
     async def apply(self, total: AggregatedPush) -> Value:
         """Return the key's value after this aggregate."""
 
-    def on_value_sent(self, key: int, value: Tensor, member: str) -> None:  # noqa: B027 - optional
-        """Note that ``member`` computes its next contribution at ``value``."""
+    def on_value_sent(self, key: int, value: Tensor, member: str, round_: int) -> None:  # noqa: B027 - optional
+        """Note that ``member``, answered in ``round_``, computes its next contribution at ``value``: the newest."""
 
     def on_joined(self, member: str, begin: int, epoch: int) -> Coroutine[Any, Any, None] | None:
         """Return what must end before ``member`` is sent values.
@@ -91,6 +92,7 @@ class ParentServers(Upstream):
         self._admitted: Future[None] = world.future()
         if not may_join_late:
             self._admitted.set_result(None)
+        self._bases = Bases() if pushes_per_round > 1 else None
         self._next_round: dict[int, int] = {}
         self._begun = 0  # the first round of its own, in a run that resumes
         self._declared: Future[None] = world.future()
@@ -125,13 +127,21 @@ class ParentServers(Upstream):
         return value
 
     async def apply(self, total: AggregatedPush) -> Value:
-        round_ = self._round_of(total)
-        tensor = total.tensor
+        round_, tensor, notes = self._round_of(total), total.tensor, total.notes
+        if self._bases is not None:
+            notes = notes | {"base": self._bases.note(total.key, total.members)}
         if self._weight != 1.0:
             work = Work("copy", total.round, size_bytes=tensor.nbytes)
             tensor = await self._world.compute(work, lambda: buffers.computed(torch.mul, total.tensor, self._weight))
-        await self._store.push(total.key, round_, tensor, total.notes, total.priority, total.wanted)
-        return await self._store.value(total.key, round_)
+        await self._store.push(total.key, round_, tensor, notes, total.priority, total.wanted)
+        value = await self._store.value(total.key, round_)
+        if self._bases is not None:
+            self._bases.arrived(total.key, round_)
+        return value
+
+    def on_value_sent(self, key: int, value: Tensor, member: str, round_: int) -> None:
+        if self._bases is not None:
+            self._bases.sent(key, member)
 
     def _round_of(self, total: AggregatedPush) -> int:
         if not self._pushes_per_round:
@@ -152,9 +162,12 @@ class ParentServers(Upstream):
 
     def state(self) -> dict[str, Any]:
         rounds = {str(key): round_ for key, round_ in self._next_round.items()}
-        return {"begun": self._first_round} | rounds | under("codec", self._store.state())
+        bases = {"bases": self._bases.state()} if self._bases is not None else {}
+        return {"begun": self._first_round} | rounds | bases | under("codec", self._store.state())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._begun = int(state.get("begun", 0))  # earlier releases did not keep it
         self._next_round = {int(key): int(round_) for key, round_ in state.items() if key.isdecimal()}
+        if self._bases is not None and "bases" in state:  # earlier releases did not keep them
+            self._bases.load_state(str(state["bases"]))
         self._store.load_state(below("codec", state))

@@ -40,6 +40,7 @@ from testbed.cluster.clocks import clock_of_machine
 from testbed.cluster.control import Content, ControlConnection, ControlLost, connect
 from testbed.cluster.directories import new_directory, remove
 from testbed.cluster.starting import Ticket
+from testbed.environment import allow_descriptors
 from testbed.errors import TestbedError
 from testbed.execution.code_version import code_version
 from testbed.execution.compiler import leave_out_compiler, may_compile
@@ -106,10 +107,12 @@ class Agent:
                 self._part.close()
 
     def _turn(self) -> None:
-        watched: list[Any] = [self._connection, 0, *([self._processes] if self._processes else [])]
-        ready, _, _ = select.select(watched, [], [], _TICK_S)
+        watched = select.poll()  # unlike select(2), it takes any descriptor
+        for each in (self._connection.fileno(), 0, *([self._processes.fileno()] if self._processes else [])):
+            watched.register(each, select.POLLIN)
+        ready = dict(watched.poll(_TICK_S * 1e3))
         now_s = self._clock() / 1e9
-        if self._connection in ready:
+        if self._connection.fileno() in ready:
             self._heard_s = now_s
         elif now_s - self._heard_s > DRIVER_SILENCE_S:
             raise ControlLost(f"the driver has been silent for {DRIVER_SILENCE_S:g} s")
@@ -283,6 +286,7 @@ def main(clock: Callable[[], int] = time.monotonic_ns, outside: str = "") -> int
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
     ticket = Ticket(**json.loads(sys.stdin.buffer.readline()))
     os.umask(0o077)
+    allow_descriptors()
     # in a sandbox, in memory that ends with it: its process id means nothing to those who remove directories outside
     directory = Path(tempfile.mkdtemp(dir="/run/testbed")) if ticket.emulates else new_directory("testbed-agent")
     try:

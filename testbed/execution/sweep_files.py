@@ -61,7 +61,7 @@ def content_digest(path: Path) -> str:
     """Return the SHA-256 of a file, or of the names and contents in a folder; of nothing where it cannot be read."""
     digest = hashlib.sha256()
     try:
-        for each in _below(path, is_code_folder=False):
+        for each in _followed(path):
             if each.is_file():
                 with each.open("rb") as file:
                     content = hashlib.file_digest(file, "sha256").hexdigest()
@@ -69,6 +69,14 @@ def content_digest(path: Path) -> str:
     except OSError:  # the run will say so
         return ""
     return digest.hexdigest()
+
+
+def _followed(path: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+    """Yield a file, or a folder and all that a reader finds below it: through links, except to a folder ``above``."""
+    yield path
+    if path.is_dir() and (folder := path.resolve()) not in above:
+        for each in sorted(path.iterdir()):
+            yield from _followed(each, above | {folder})
 
 
 def _of_options(plan: Plan) -> Iterator[NamedFile]:

@@ -115,15 +115,24 @@ class _Machine:
         self._connection, self._place = connection, place
         self._versions: dict[str, str] = {}
         self._warm: set[tuple[str, bool]] = set()  # data sets, and whether for runs that compile
+        self._unfit = ""  # why no file can be kept: those that are sent are not sent again
 
     def serve(self) -> None:
         """Run what comes until the other end closes."""
         while True:
             contents, capabilities, variables = self._connection.recv()
             task = self._connection.recv()
+            self._keep(contents)
+            result = MachineUnfit(self._unfit) if self._unfit else self._run(task, capabilities, variables)
+            self._connection.send(result)
+
+    def _keep(self, contents: Mapping[str, bytes]) -> None:
+        try:
             for digest, content in contents.items():
                 unpack(content, self._place / "files" / digest)
-            self._connection.send(self._run(task, capabilities, variables))
+        except OSError as error:
+            cause = error.strerror or str(error)
+            self._unfit = f"cannot keep the files of the scenario: {cause.lower()}; make room in {self._place.parent}"
 
     def _run(self, task: PointTask, capabilities: Mapping[str, Any], variables: Mapping[str, str | None]) -> Any:
         try:

@@ -19,6 +19,7 @@ from typing import Any
 from testbed.cluster.connection import ClusterMachine, import_ray
 
 _MAIN = "import sys; from testbed.execution.sweep_machine import main; main(int(sys.argv[1]))"
+_LAST_BYTES = 4096  # of its standard error
 
 Fetch = Callable[[str], bytes]
 
@@ -45,13 +46,14 @@ class MachineProcess:
 
     def _start(self) -> None:
         ours, its = socketpair()
+        self._errors = os.memfd_create("errors")  # no file: the disk may be what is full
         with ours, its:
             # In a session of its own and no child of ours: it has to outlive us, to remove its directory.
             # -P: it imports the code that was sent, and not what lies in the working directory.
             command = ["setsid", "--fork", sys.executable, "-P", "-c", _MAIN, str(its.fileno())]
             subprocess.run(
                 command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, check=True,
+                stderr=self._errors, check=True,
             )  # fmt: skip
             self._connection = Connection(ours.detach())
         self._stored = set[str]()
@@ -72,17 +74,26 @@ class MachineProcess:
             self._connection.send_bytes(task)
 
     def receive(self) -> bytes | PointLost:
-        """Wait for the point's end and return its pickled result. Start another process if this one was killed."""
+        """Wait for the point's end and return its pickled result. Start another process if this one has ended."""
         try:
             return self._connection.recv_bytes()
         except (EOFError, ConnectionResetError):
+            line = self._last_line()
+            how = f"has ended; the last line that it wrote: {line}" if line else "was killed"
             self.close()
             self._start()
-            return PointLost("the process that runs the machine's points was killed")
+            return PointLost(f"the process that runs the machine's points {how}")
+
+    def _last_line(self) -> str:
+        """Return the last line that the process has written to its standard error; empty if there is none."""
+        size = os.fstat(self._errors).st_size
+        text = os.pread(self._errors, _LAST_BYTES, max(0, size - _LAST_BYTES)).decode(errors="replace")
+        return text.strip().rpartition("\n")[2]
 
     def close(self) -> None:
         """End the process, and with it the point that it runs."""
         self._connection.close()
+        os.close(self._errors)
 
 
 _process: MachineProcess | None = None  # of this worker

@@ -128,7 +128,8 @@ def _momentum(scenario: Scenario) -> Iterator[str]:
     for tier in ("tier1", "tier2"):
         codec = getattr(scenario.codec, tier)
         if option and codec.declared.sparse:
-            also = " and in the codec" if getattr(codec.options, "momentum", 0.0) > 0 else ""
+            corrects = outer is None and getattr(codec.options, "momentum", 0.0) > 0  # changes of models: never
+            also = " and in the codec" if corrects else ""
             yield (
                 f"codec.{tier}: '{codec.kind}' sends an element once in a while, and the {option} of '{kind}' repeats "
                 "it in the rounds after; such runs have missed their target or diverged: write 0 for the momentum in "

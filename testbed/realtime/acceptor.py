@@ -13,6 +13,7 @@ import contextlib
 import socket
 from typing import Protocol
 
+from testbed.errors import EXHAUSTED, of_os
 from testbed.realtime.auth import (
     DATA,
     HandshakeRefused,
@@ -32,6 +33,7 @@ from testbed.realtime.tasks import BackgroundTasks
 from testbed.realtime.tls import start_tls
 
 SECURE_PLACE_S = 2.0
+_PAUSE_S = 0.2  # while no descriptors are left: a caller that is not accepted would be reported again at once
 _LATE = "no complete handshake in time"
 
 
@@ -53,6 +55,8 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._under_way: dict[asyncio.Task[None], tuple[float, Address]] = {}  # since when and from where; oldest first
         self._refusals = RefusalLog(owner.warn)
+        self._pause: asyncio.TimerHandle | None = None
+        self._has_warned = False
 
     def start(self) -> None:
         """Raise ``CapabilityError`` if the kernel refuses what the plan says of sockets."""
@@ -62,6 +66,8 @@ class Acceptor:
 
     def close(self) -> None:
         """Accept no more. Handshakes under way end with the tasks."""
+        if self._pause is not None:
+            self._pause.cancel()
         self._loop.remove_reader(self.listener)
         self.listener.close()
         self._refusals.close()
@@ -69,8 +75,10 @@ class Acceptor:
     def _on_caller(self) -> None:
         try:
             sock, address = self.listener.accept()
-        except OSError:  # the caller went away again, or no descriptors are left
-            return
+        except OSError as error:
+            if error.errno in EXHAUSTED and not isinstance(error, BlockingIOError):
+                self._wait_for_descriptors(error)
+            return  # or the caller went away again
         if not self._has_place():
             sock.close()
             self._note_refusal("too many at a time", "too many at a time", address)
@@ -79,6 +87,13 @@ class Acceptor:
         task = self._tasks.spawn(self._admit(sock, address))
         self._under_way[task] = self._loop.time(), address
         task.add_done_callback(lambda done: self._under_way.pop(done, None))
+
+    def _wait_for_descriptors(self, error: OSError) -> None:
+        self._loop.remove_reader(self.listener)
+        self._pause = self._loop.call_later(_PAUSE_S, self._loop.add_reader, self.listener, self._on_caller)
+        if not self._has_warned:
+            self._has_warned = True
+            self._owner.warn(f"no connection is accepted for now: {of_os(error)}")
 
     def _has_place(self) -> bool:
         if len(self._under_way) < self._places:

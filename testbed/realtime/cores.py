@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import os
+import select
 import selectors
 import time
 from collections.abc import Callable
@@ -25,6 +27,10 @@ T = TypeVar("T")
 _HOST_CPUTIME = "/proc/host_cputime"
 _PR_SET_TIMERSLACK = 29  # nanoseconds (linux/prctl.h)
 _MCL_FUTURE = 2  # of mlockall (asm-generic/mman.h)
+_POLLED = {
+    selectors.EVENT_READ: select.POLLIN, selectors.EVENT_WRITE: select.POLLOUT,
+    selectors.EVENT_READ | selectors.EVENT_WRITE: select.POLLIN | select.POLLOUT,
+}  # fmt: skip
 
 
 def exact_loop() -> asyncio.AbstractEventLoop:
@@ -62,7 +68,40 @@ class _YieldingSelector(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         os.sched_yield()
-        return super().select(timeout)
+        try:
+            return super().select(timeout)
+        except ValueError:  # select(2) takes no descriptor above 1023
+            return self._poll(timeout)
+
+    def _poll(self, timeout_s: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Do what ``select`` does, by ppoll(2): the timeouts of ``select.poll`` are whole milliseconds."""
+        keys = list(self.get_map().values())
+        watched = (_Watched * len(keys))(*(_Watched(key.fd, _POLLED[key.events]) for key in keys))
+        limit = None if timeout_s is None else _Timespec(*divmod(round(max(0.0, timeout_s) * 1e9), 10**9))
+        if ctypes.CDLL(None, use_errno=True).ppoll(watched, len(keys), limit and ctypes.byref(limit), None) < 0:
+            if ctypes.get_errno() != errno.EINTR:
+                raise OSError(ctypes.get_errno(), "ppoll")
+            return []
+        ready = ((key, key.events & _events(each.revents)) for key, each in zip(keys, watched, strict=True))
+        return [(key, events) for key, events in ready if events]
+
+
+def _events(found: int) -> int:
+    """Return what a descriptor is ready for: one that has ended, for all."""
+    can_read, can_write = bool(found & ~select.POLLOUT), bool(found & ~select.POLLIN)
+    return can_read * selectors.EVENT_READ | can_write * selectors.EVENT_WRITE
+
+
+class _Watched(ctypes.Structure):
+    """``struct pollfd``"""
+
+    _fields_ = [("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short)]
+
+
+class _Timespec(ctypes.Structure):
+    """``struct timespec``"""
+
+    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
 
 
 def processor_timed(function: Callable[[], T]) -> tuple[T, float]:

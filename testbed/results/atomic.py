@@ -78,9 +78,23 @@ def _is_left(path: Path, pid: int, ticks: int, space: str) -> bool:
     if space == pid_space():
         return start_ticks(pid) != ticks
     try:
-        return time.time() - path.stat().st_mtime > _ABANDONED_S
+        return _is_old(path)
     except FileNotFoundError:  # its writer has just finished
         return False
+
+
+def changed_lately(directory: Path) -> bool:
+    """Return whether a folder or file of a directory has changed in the last hour, as while a writer lives."""
+    for folder, _, files in os.walk(directory):
+        for path in (Path(folder), *(Path(folder, name) for name in files)):
+            with suppress(FileNotFoundError):  # it has just been replaced
+                if not _is_old(path):
+                    return True
+    return False
+
+
+def _is_old(path: Path) -> bool:
+    return time.time() - path.lstat().st_mtime > _ABANDONED_S
 
 
 def sync(path: Path) -> None:

@@ -98,7 +98,7 @@ TABLES: dict[str, Table] = {
         _NODE, _T, _ROUND,
         Column("key", "key", INTEGER, "", "index of the tensor or slice"),
         Column("version", "version", INTEGER, "", "updates of this key so far"),
-        Column("staleness", "staleness", INTEGER, "", "updates since its sender was last sent the key"),
+        Column("staleness", "staleness", INTEGER, "", "updates since the value that its gradient was computed at"),
     )),
     "holds": Table(("held",), (
         _NODE, _T, _ROUND,
@@ -132,7 +132,8 @@ TABLES: dict[str, Table] = {
     "links": Table(("link",), (
         _T,
         Column("link", "link", TEXT, "", "directed WAN link"),
-        Column("configured_bps", "configured_bps", FLOAT, "bit/s", "rate set since the sample before"),
+        Column("configured_bps", "configured_bps", FLOAT, "bit/s", "rate that is set at the sample"),
+        Column("highest_bps", "highest_bps", FLOAT, "bit/s", "highest one since the sample before (emulated links)"),
         Column("achieved_bps", "", FLOAT, "bit/s", "mean rate since the sample before"),
         Column("interval_s", "", FLOAT, "s", "time since the sample before"),
         Column("bytes", "bytes", INTEGER, "B", "sent so far"),

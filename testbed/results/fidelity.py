@@ -93,8 +93,10 @@ def _links(links: pd.DataFrame) -> list[dict[str, Any]]:
     import numpy as np
 
     configured = links["configured_bps"]
-    # within a sample a link may have carried the higher of the rates before and after a change
+    # within a sample a link may have carried the highest of the rates that it had; simulated links are sampled before
+    # and after each change
     highest_bps = np.fmax(configured, links.groupby("link")["configured_bps"].shift())
+    highest_bps = np.fmax(highest_bps, links["highest_bps"].astype(float))
     judged = (configured > 0) & (links["interval_s"] >= SHORTEST_SAMPLE_S)
     counters = ["bytes", "dropped_packets", "busy_s", "busy_bytes", "busy_possible_bytes"]
     samples = links[["link"]].join(links[counters].astype(float))

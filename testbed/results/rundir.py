@@ -10,7 +10,8 @@
     tensorboard/     wandb/  mlflow/  what --log wrote
 
 ``status`` goes pending → running → done | degraded | diverged | failed | interrupted. A run in progress whose owner is
-dead has crashed; the owner is identified by boot, process number and start time.
+dead has crashed; the owner is identified by boot, process number and start time. Of an owner on another machine, or in
+another container, that is not known: it is taken for dead when nothing in the directory has changed for an hour.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any, Literal
 import msgspec
 
 from testbed.errors import FULL, ScenarioError, TestbedError
-from testbed.process_id import ProcessId
+from testbed.process_id import RunOwner
 from testbed.regular_file import read_regular
 from testbed.results import COMPLETED, FINISHED, atomic, owner
 
@@ -38,7 +39,7 @@ _ENTRIES = (
     "result.json", "fidelity.json", "summary.txt", "figure.png", "log", "logs", "host.log", "failures",
     "tensorboard", "wandb", "mlflow",
 )  # fmt: skip
-
+_OF_KERNEL = (".progress", ".clock", ".exact.json", ".kernel.log")  # of an exact run, until it ends
 
 _RESERVE = ".status.reserve"
 _RESERVE_BYTES = 8192
@@ -54,7 +55,7 @@ class RunStatus:
     state: State
     plan_sha256: str = ""
     message: str = ""
-    owner: ProcessId | None = None
+    owner: RunOwner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +89,17 @@ class RunDirectory:
             status = msgspec.convert(read_json(path), RunStatus)
         except msgspec.ValidationError as error:
             raise damaged(path, str(error)) from error
-        if status.state in ("pending", "running") and not (status.owner and status.owner.alive()):
+        if status.state in ("pending", "running") and not (status.owner and self._has_owner(status.owner)):
             return replace(status, state="crashed")
         return status
+
+    def _has_owner(self, owner: RunOwner) -> bool:
+        return atomic.changed_lately(self.path) if owner.elsewhere() else owner.alive()
 
     def set_status(self, state: str, plan_sha256: str, message: str = "") -> None:
         """Record ``state``, with the calling process as the owner until the run is finished."""
         assert state in ("pending", "running", *FINISHED), state
-        current = None if state in FINISHED else msgspec.to_builtins(ProcessId.current())
+        current = None if state in FINISHED else msgspec.to_builtins(RunOwner.current())
         fields = {"state": state, "plan_sha256": plan_sha256, "message": message, "owner": current}
         try:
             atomic.write_json(self.file("status.json"), fields)
@@ -205,6 +209,16 @@ def close_crashed(run: RunDirectory) -> str | None:
         return state
 
 
+def remove_leftovers(run: RunDirectory) -> list[Path]:
+    """Remove files that a run needs only while it runs, if it has ended; return their paths."""
+    with _locked(run.path):
+        ended = run.status().state in FINISHED
+        left = [path for name in _OF_KERNEL if ended and os.path.lexists(path := run.path / name)]
+        for path in left:
+            path.unlink()
+    return [*left, *atomic.sweep(run.path)]
+
+
 def end_unforeseen(run: RunDirectory, status: str, message: str) -> None:
     """Set the final status of a run that ends before all its files are written, unless it has one.
 
@@ -236,7 +250,13 @@ def _refuse_if_taken(run: RunDirectory, plan_sha256: str, again: bool) -> None:
         )
     status = run.status()
     if status.state in ("pending", "running") and status.owner:
-        raise ScenarioError(f"{run.path}: is in use by the run of process {status.owner.pid}; give another --out")
+        where, wait = "", ""
+        if status.owner.elsewhere():
+            where = f" on {status.owner.host}, another machine or container"
+            wait = ", or wait until nothing there has changed for an hour, if that run has ended"
+        raise ScenarioError(
+            f"{run.path}: is in use by the run of process {status.owner.pid}{where}; give another --out{wait}"
+        )
     if status.state in COMPLETED and not again:
         if status.plan_sha256 == plan_sha256:
             raise AlreadyDone(str(run.path))
@@ -247,7 +267,7 @@ def _refuse_if_taken(run: RunDirectory, plan_sha256: str, again: bool) -> None:
 
 def _clear(run: RunDirectory) -> None:
     """Remove the files that runs write, but for the status; others stay."""
-    for entry in (run.file(name) for name in _ENTRIES if name != "status.json"):
+    for entry in (run.path / name for name in (*_ENTRIES, *_OF_KERNEL) if name != "status.json"):
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         else:

@@ -83,7 +83,7 @@ class RunResult(TypedDict):
     message: str
     name: str
     seed: int
-    back_end: Literal["emulate", "simulate", "local", "exact"]
+    back_end: str  # a list of its values, which the scenario has, would be a second one, and could lack some
     plan_sha256: str
     rounds: int
     steps_per_worker: NotRequired[Span]

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.figures.compare import round_split
 from analysis.load import StoredRun, load_run
-from analysis.measures import MEASURES, measured, of_pushes, throughput, wan_rate
+from analysis.measures import MEASURES, measured, staleness, throughput, wan_rate
 from analysis.metrics import wan_of_training
 from analysis.studies.columns import computing_share, samples
 from analysis.studies.study import StudyRun
@@ -50,24 +50,11 @@ def test_wan_rate_counts_until_the_first_worker_is_done(runs: list[StoredRun]) -
     assert wan_rate(runs[0]) == pytest.approx(wan["payload_bytes"].sum() / (end_s - runs[0].start_s))
 
 
-def test_synchronous_gradients_are_fresh(runs: list[StoredRun]) -> None:
-    stale = of_pushes(runs[0].tables)
-    assert len(stale) and not stale["staleness"].any()
-
-
-def test_staleness_by_hand() -> None:
-    """b holds version 0 while a's pushes make versions 1 and 2; then b's push arrives: two updates late."""
-    columns = ["message", "source", "target", "t0_s", "t_s", "key", "round"]
-    transfers = pd.DataFrame([
-        ("push", "a", "g", 0.0, 1.0, 0, 0), ("value", "g", "a", 1.0, 1.5, 0, 0),
-        ("push", "a", "g", 2.0, 3.0, 0, 1), ("value", "g", "a", 3.0, 3.5, 0, 1),
-        ("push", "b", "g", 3.2, 4.0, 0, 0), ("value", "g", "b", 4.0, 4.5, 0, 0),
-        ("push", "a", "g", 4.1, 5.0, 0, 2),
-    ], columns=columns)  # fmt: skip
-    updates = pd.DataFrame({"node": "g", "key": 0, "t_s": [1.0, 3.0, 4.0, 5.0], "version": [1, 2, 3, 4]})
-    found = of_pushes({"updates": updates, "transfers": transfers})
-    told = dict(zip(zip(found["source"], found["round"], strict=True), found["staleness"], strict=True))
-    assert told == {("a", 0): 0, ("a", 1): 0, ("b", 0): 2, ("a", 2): 1}
+def test_staleness_is_that_of_updates(runs: list[StoredRun]) -> None:
+    assert staleness(runs[0]) == 0.0, "synchronous gradients are fresh"
+    updates = runs[0].tables["updates"].iloc[:3].assign(staleness=[0, 2, 4])
+    assert staleness(replace(runs[0], tables={**runs[0].tables, "updates": updates})) == 2.0
+    assert staleness(replace(runs[0], tables={**runs[0].tables, "updates": updates.iloc[:0]})) is None
 
 
 def test_everybody_waits_for_the_slow_data_centre(runs: list[StoredRun]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import math
 import os
 import re
+import resource
 import signal
 import socket
 import threading
@@ -12,23 +15,34 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import psutil
 import pytest
 
+from testbed import api
 from testbed.cluster import control
+from testbed.cluster.agent import AgentHandle
+from testbed.cluster.agent_connections import AgentConnections
 from testbed.cluster.control import ControlLost
+from testbed.cluster.files import ReceivedFiles
+from testbed.cluster.starting import Ticket
 from testbed.errors import NodeLost, WaitTimeout
-from testbed.execution import cluster, host
+from testbed.execution import agent, cluster, host, record
+from testbed.execution import sweep as sweeps
+from testbed.execution.sweep_points import points_of
 from testbed.plan.build import build_plan
 from testbed.plan.model import to_json
 from testbed.results import tables
 from testbed.results.events import STOPPED
 from testbed.results.fidelity import assess
 from testbed.scenario.load import load
-from tests.cluster.forked import ForkedAgents, Skew
+from testbed.scenario.sweep import SweepSettings
+from tests.cluster.forked import ForkedAgent, ForkedAgents, Skew
+from tests.cluster.sweeping import SMALL
+from tests.descriptors import high_pair
 from tests.end_to_end.runs import QUICKSTART, Finished, read_events, run_scenario
 from tests.faults import runs as fault_runs
 from tests.faults.runs import RESTART, faults
@@ -100,6 +114,21 @@ def test_it_ends_with_the_bits_of_the_simulator_and_the_report_says_what_links_a
     assert reason.startswith("tokyo/machine0: its clock is known to 3.0 ms only")
     capabilities["cluster"]["machines"][2]["clock"]["error_s"] = 0.0005
     assert assess(frames, plan, capabilities)["reasons"] == report["reasons"]
+
+
+@pytest.mark.usefixtures("agents")
+def test_its_results_are_read_again_and_are_those_of_a_point_of_a_sweep(tmp_path: Path) -> None:
+    scenario = tmp_path / "small.yaml"
+    scenario.write_text(SMALL + "cluster: {address: loopback}\n")
+    (point,) = points_of(scenario, SweepSettings(), "cluster")
+    job = sweeps.SweepJob(tmp_path / "sweep", scenario, SweepSettings(), [point])
+    run = record.prepare(job.path(point), point.plan, scenario=b"", resolved=point.resolved, capabilities={})
+    outcome = host.attempt(point.plan, run.path, lambda event: record.add_capabilities(run, event))
+    ended = record.conclude(run, point.plan, outcome, "", 1.0)
+    run.set_status(ended.outcome.status, ended.result["plan_sha256"], ended.outcome.message)
+    (row,) = sweeps.execute(job, lambda point, state: None)
+    assert (row["back_end"], row["status"], row["rounds"]) == ("cluster", "done", 4), row["message"]
+    assert api.open_run(job.path(point)).result == ended.result
 
 
 @pytest.mark.usefixtures("agents")
@@ -292,30 +321,138 @@ def test_nodes_behind_address_translation_are_reached_where_they_say(tmp_path: P
     assert len(count) >= 2, "the others reach the server and the workers of east through the translation"
 
 
-def test_a_stranger_is_no_agent() -> None:
-    """Without the key of the ticket, with another name, and with an altered message."""
-    for key, name, spoils in ((b"x" * 32, "a", False), (b"k" * 32, "b", False), (b"k" * 32, "a", True)):
-        listener = socket.create_server(("127.0.0.1", 0))
-        with ThreadPoolExecutor() as pool:
-            ours = pool.submit(lambda: control.accept(listener.accept()[0], {"a": b"k" * 32}, None, 5.0))  # noqa: B023
-            try:
-                theirs = control.connect(listener.getsockname(), name, key, None, 5.0)
-            except ControlLost:
-                assert name == "b"
-            else:
-                theirs.send({"hello": {}})
-                if spoils:
-                    theirs._sent += 1
-                    theirs.send({"do": "quit"})
-            if name == "b":
-                with pytest.raises(ControlLost, match="no agent 'b' is awaited"):
-                    ours.result()
-                continue
-            driver = ours.result()[1]
-            with pytest.raises(ControlLost, match="wrong code"):
-                for _ in range(100):
-                    assert all(message == {"hello": {}} and spoils for message in driver.receive())
-                    time.sleep(0.01)
+@pytest.mark.parametrize(
+    ("key", "name", "sends", "why"),
+    [
+        (b"x" * 32, "a", [{"hello": {}}], "wrong code"),
+        (b"k" * 32, "b", [], "no agent 'b' is awaited"),
+        (b"k" * 32, "a", [], "no first message in time"),
+        (b"k" * 32, "a", [{"hello": "x" * (2 << 20)}], "a message of"),
+    ],
+    ids=["key", "name", "silent", "endless"],
+)
+def test_a_stranger_is_no_agent(key: bytes, name: str, sends: list[dict[str, Any]], why: str) -> None:
+    """Without the key of the ticket, with another name, and if it says nothing, or too much."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+        ours = pool.submit(lambda: control.accept(listener.accept()[0], {"a": b"k" * 32}, None, 0.5))
+        with suppress(ControlLost):
+            theirs = control.connect(listener.getsockname(), name, key, None, 5.0)
+            for message in sends:
+                theirs.send(message)
+        with pytest.raises(ControlLost, match=why):
+            ours.result(10)
+
+
+def test_a_message_that_was_altered_ends_the_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+        ours = pool.submit(lambda: control.accept(listener.accept()[0], {"a": b"k" * 32}, None, 5.0))
+        theirs = control.connect(listener.getsockname(), "a", b"k" * 32, None, 5.0)
+        theirs.send({"hello": {}})
+        theirs._sent += 1
+        theirs.send({"do": "quit"})
+        name, driver, first = ours.result(10)
+        assert (name, first) == ("a", {"hello": {}})
+        with pytest.raises(ControlLost, match="wrong code"):
+            for _ in range(1000):
+                assert list(driver.receive()) == []
+                time.sleep(0.01)
+        theirs.close()
+        driver.close()
+
+
+@pytest.fixture
+def awaiting() -> Iterator[tuple[AgentConnections, AgentHandle]]:
+    """A driver that awaits an agent ``a`` with the key ``k…``."""
+    connections = AgentConnections(None, 60.0)
+    started: Any = SimpleNamespace(lost=lambda: "")
+    placement: Any = SimpleNamespace(name="a", machine=SimpleNamespace(address="here"))
+    handle = AgentHandle(placement, started, ReceivedFiles(Path()), 0)
+    connections.expect("a", b"k" * 32)
+    connections.by_name["a"] = handle
+    yield connections, handle
+    connections._listener.close()
+    connections.close()
+
+
+def assert_admits(connections: AgentConnections, handle: AgentHandle) -> None:
+    """The agent itself connects, and all that it sends at once is taken."""
+    agent = control.connect(("127.0.0.1", connections.port), "a", b"k" * 32, None, 5.0)
+    agent.send({"hello": {"clock_of": "mine"}})
+    agent.send({"line": 1})
+    end_s = time.monotonic() + 5
+    while not connections.events:
+        assert time.monotonic() < end_s, "the agent is kept out"
+        connections.turn(0.01)
+    assert handle.about == {"clock_of": "mine"} and connections.events.popleft()[1] == {"line": 1}
+    agent.close()
+
+
+def test_an_agent_serves_its_driver_whatever_the_number_of_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = high_pair()
+    came = list[Any]()
+    served: Any = agent.Agent.__new__(agent.Agent)
+    served._connection = SimpleNamespace(fileno=one.fileno, receive=lambda: [{"do": "quit"}])
+    served._clock, served._heard_s, served._files_due_s = lambda: 10**9, 0.0, math.inf
+    served._processes = served._part = None
+    served._do = came.append
+    monkeypatch.setattr(os, "read", lambda *_: b"x")  # what has started it is there
+    other.send(b"x")
+    served._turn()
+    assert came == [{"do": "quit"}] and served._heard_s == 1.0
+    one.close()
+    other.close()
+
+
+def test_an_agent_and_its_nodes_may_open_as_many_files_as_the_machine_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(agent, "_serve_driver", lambda *_: resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 512)
+    ticket = Ticket(name="a", driver=("127.0.0.1", 1), key="", secret="", run_id="", plan="", bind="", nodes=(),
+                    working_directory="/", pem="", emulates=False)  # fmt: skip
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        started = ForkedAgent(ticket, None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    end_s = time.monotonic() + 10
+    while not (how := started.lost()):
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+    started.stop()
+    assert how == "its agent has ended with 0"
+
+
+def test_a_stranger_that_knows_a_name_keeps_no_agent_out(awaiting: tuple[AgentConnections, AgentHandle]) -> None:
+    connections, handle = awaiting
+    for sends in ([], [{"hello": {}}]):
+        stranger = control.connect(("127.0.0.1", connections.port), "a", b"x" * 32, None, 5.0)
+        for message in sends:
+            stranger.send(message)
+        for _ in range(5):
+            connections.turn(0.01)
+        assert handle.connection is None
+    assert_admits(connections, handle)
+
+
+def test_a_driver_without_descriptors_accepts_agents_later(
+    awaiting: tuple[AgentConnections, AgentHandle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections, handle = awaiting
+    errors = iter([OSError(errno.EMFILE, ""), OSError(errno.ECONNABORTED, "")])
+    accept = socket.socket.accept
+
+    def failing(listener: socket.socket) -> Any:
+        sock = accept(listener)
+        if error := next(errors, None):
+            sock[0].close()
+            raise error
+        return sock
+
+    monkeypatch.setattr(socket.socket, "accept", failing)
+    for _ in range(3):  # the first call was made before
+        with suppress(OSError):
+            control.connect(("127.0.0.1", connections.port), "b", b"x" * 32, None, 5.0)
+    assert next(errors, None) is None
+    assert_admits(connections, handle)
 
 
 @pytest.mark.slow  # 10 s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -21,6 +22,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -28,8 +30,9 @@ from testbed.cluster import directories
 from testbed.cluster.connection import ClusterMachine
 from testbed.errors import CapabilityError
 from testbed.execution import sweep as sweeps
-from testbed.execution import sweep_machine, sweep_points, sweep_run
+from testbed.execution import sweep_machine, sweep_points, sweep_run, sweep_worker
 from testbed.execution.sweep_cluster import ATTEMPTS, ClusterPool, PointNeeds, PointReport, needs_of
+from testbed.execution.sweep_files import SentFile
 from testbed.execution.sweep_machine import MachineUnfit, PointBroken, PointEnded, PointResult, PointTask
 from testbed.execution.sweep_points import SweepPoint, points_of
 from testbed.execution.sweep_worker import Fetch, MachineProcess, PointLost, PointStarted
@@ -290,14 +293,17 @@ class ForkedProcess(MachineProcess):
 
     def _start(self) -> None:
         ours, its = socket.socketpair()
+        self._errors = os.memfd_create("errors")
         self.pid = os.fork()
         if self.pid == 0:
             for entry in Path("/proc/self/fd").iterdir():  # sockets of other machines among them
                 if int(entry.name) > 2 and int(entry.name) != its.fileno():
                     with suppress(OSError):
                         os.close(int(entry.name))
-            sweep_machine.main(its.fileno())
-            os._exit(0)
+            try:
+                sweep_machine.main(its.fileno())
+            finally:
+                os._exit(0)
         its.close()
         self._connection = Connection(ours.detach())
         self._stored = set()
@@ -485,6 +491,39 @@ def test_a_machine_with_other_packages_says_which(
     result = process.result()
     assert isinstance(result, MachineUnfit)
     assert result.cause.endswith("instead of 0.1; install the same version on all machines") and "numpy" in result.cause
+
+
+def test_a_machine_whose_disk_is_full_is_left_out_for_all_that_comes(
+    points: list[SweepPoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for later points, whose files are not sent again."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    full = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    monkeypatch.setattr(sweep_machine, "unpack", full)
+    process = ForkedProcess()
+    task = Watch(tmp_path / "runs", Script(lambda key, attempt: [])).pool._task(points[0])
+    for _ in range(2):
+        process.start(replace(task, files={"data.csv": SentFile("0" * 64, "data.csv")}))
+        cause = f"cannot keep the files of the scenario: no space left on device; make room in {tmp_path}"
+        assert process.result() == MachineUnfit(cause)
+    process.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [
+        (r"import sys; sys.stderr.write('Traceback\n  File x\nMemoryError: 8 GB\n')",
+         "has ended; the last line that it wrote: MemoryError: 8 GB"),
+        ("import os; os.kill(os.getpid(), 9)", "was killed"),
+    ],
+)  # fmt: skip
+def test_what_the_process_of_a_machine_has_written_last_is_told(
+    monkeypatch: pytest.MonkeyPatch, code: str, how: str
+) -> None:
+    monkeypatch.setattr(sweep_worker, "_MAIN", code)
+    process = MachineProcess()
+    assert process.receive() == PointLost(f"the process that runs the machine's points {how}")
+    process.close()
 
 
 # ---- what starts quickly --------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import pytest
 
 from analysis.benchmarks.sample_plans import plan, with_link
 from emulation import hosts, traffic
+from emulation.children import Child
 from emulation.commands import address_lines, delay_rules
 from emulation.flood import WAIT_S, Flood
 from emulation.layout import Route, lay_out
@@ -36,6 +37,7 @@ from emulation.shaping.table import PARTS_PER_BILLION, DelayField, DelayTable, s
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.plan.model import BackgroundPlan, Series, TransportPlan
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
+from tests.descriptors import high
 
 MS = 1_000_000
 KERNEL_DRAWS = [1976660935, 2350886939, 2896332784, 2170846020]
@@ -538,6 +540,15 @@ def test_nodes_that_cannot_have_names_are_no_hosts() -> None:
         hosts._mount_over(hosts.HOSTS, "/nowhere")
 
 
+def test_a_helper_is_ready_whatever_the_number_of_its_pipe() -> None:
+    helper = Child.__new__(Child)
+    read, write = os.pipe()
+    with open(high(read), "rb") as output, open(write, "wb", buffering=0) as its:
+        helper.process = cast(Any, SimpleNamespace(stdout=output))
+        its.write(b"ready\n")
+        helper.wait_ready()
+
+
 def test_a_link_is_busy_where_its_queue_lasts_until_the_next_reading() -> None:
     """In 25 ms 62.5 kB leave at 20 Mbit/s."""
     busy = BusyTime()
@@ -546,6 +557,25 @@ def test_a_link_is_busy_where_its_queue_lasts_until_the_next_reading() -> None:
     assert busy.so_far("a>b") == {"busy_s": 0.025, "busy_bytes": 60_000, "busy_possible_bytes": 62_500}
     busy.update(0.06, reading(135_000, 5_000))
     assert busy.so_far("a>b")["busy_s"] == 0.035, "30 kB last for 12 ms"
+
+
+def test_a_sample_has_the_highest_rate_since_the_one_before() -> None:
+    """That at the sample before, that at this one, or one that was read between them."""
+    specs, written, rates = _specs(plan({("dc0", "dc1"): {}})), list[dict[str, Any]](), iter([1e6, 5e6, 9e6, 2e6, 3e6])
+
+    class Traced(FakeShaper):
+        def counters(self) -> dict[str, LinkCounters]:
+            rate_bps = next(rates)
+            return {name: LinkCounters(rate_bps, 0, 0, 0, 0) for name in self.specs}
+
+    log = SimpleNamespace(write=lambda kind, now, **fields: written.append(fields), flush=lambda: None)
+    monitor = Monitor(Traced(specs), DelayTable.create(len(specs)), log, time.monotonic(), False)  # type: ignore[arg-type]
+    monitor.links()
+    monitor.queues(0.1)
+    monitor.links()
+    monitor.links()
+    of_link = [each for each in written if each["link"] == specs[0].name]
+    assert [(each["configured_bps"], each["highest_bps"]) for each in of_link] == [(5e6, 5e6), (2e6, 9e6), (3e6, 3e6)]
 
 
 def test_a_link_whose_rate_changes_is_not_judged() -> None:

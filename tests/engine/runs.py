@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.roles import make_role
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
@@ -44,10 +46,11 @@ class Simulated:
 
 
 def run(directory: Path, *overrides: str, scenario: Path = THREE_SITES) -> Simulated:
-    """Simulate to the end; every node must end well."""
+    """Simulate to the end, from what checkpoints ``directory`` holds; every node must end well."""
     torch.set_num_threads(1)
     plan = build_plan(load(scenario, overrides), "simulate")
-    exits = simulate(plan, make_role, directory, lambda event: None)
+    files = CheckpointFiles(directory / "checkpoints", plan) if plan.checkpoint_every else None
+    exits = simulate(plan, partial(make_role, files=files), directory, lambda event: None)
     errors = {name: end.error for name, end in exits.items() if end.error is not None}
     assert not errors, errors
     events = [event for event in read(directory / "events") if event["node"] in exits]

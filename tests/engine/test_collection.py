@@ -55,7 +55,7 @@ def test_the_scheduler_hears_from_servers_only_and_bits_stay(tmp_path: Path, mon
     assert rounds_s(collected) == pytest.approx(rounds_s(alone), abs=2e-6)
 
 
-@pytest.mark.sample(4)  # of 6, which take 3 s
+@pytest.mark.sample(4, "checkpoints")  # of 6, which take 3 s
 @pytest.mark.parametrize("technique", OTHERS)
 def test_other_techniques_end_with_the_same_bits(
     technique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -74,6 +74,17 @@ def test_real_processes_do_so_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert {event["parameters_sha256"] for event in ran.events if event.get("parameters_sha256")} == hashes(
         run(tmp_path / "virtual", *SHORT)
     )
+
+
+def test_a_resumed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collection, "COLLECTED_NODES", 1)
+    whole = run(tmp_path, *SHORT, "checkpoint.every=1")
+    assert len(whole.of_kind("checkpoint")) == 2, "none is made where the run ends"
+    for path in (tmp_path / "events").glob("*"):
+        path.unlink()
+    resumed = run(tmp_path, *SHORT, "checkpoint.every=1")
+    assert {event["round"] for event in resumed.of_kind("round")} == {2}
+    assert hashes(resumed) == hashes(whole)
 
 
 def hashes(ran: Simulated) -> set[str]:

@@ -115,6 +115,21 @@ def test_the_contents_of_a_folder_are_its_names_and_bytes(tmp_path: Path) -> Non
     assert content_digest(tmp_path / "missing") == digest()
 
 
+def test_the_contents_of_a_folder_are_also_those_of_folders_that_links_in_it_lead_to(tmp_path: Path) -> None:
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "folder"
+    for path in (elsewhere / "deep", folder):
+        path.mkdir(parents=True)
+    (folder / "train").symlink_to(elsewhere)
+    (folder / "again").symlink_to(folder)  # for ever
+    (elsewhere / "up").symlink_to(folder)
+    (elsewhere / "itself").symlink_to("itself")
+    digests = []
+    for content in ("1", "2"):
+        (elsewhere / "deep" / "data").write_text(content)
+        digests.append(content_digest(folder))
+    assert digests[0] != digests[1] and all(digests)
+
+
 def test_a_scenario_with_a_sweep_is_refused_as_a_single_run(tmp_path: Path) -> None:
     file = tmp_path / "both.yaml"
     lines = [line for line in QUICKSTART.read_text().splitlines() if "rate_trace" not in line]

@@ -106,6 +106,18 @@ def test_who_is_back_is_not_sent_what_its_last_process_was_to_be_sent(tmp_path: 
     assert all(ended.rounds(node.name)[-1] == 11 for node in ended.plan.with_role("worker"))
 
 
+@pytest.mark.parametrize("back", ["", ", for: 50 ms"])
+def test_a_loss_releases_replies_whose_updates_are_still_on_their_way(tmp_path: Path, back: str) -> None:
+    """The others wait for the lost worker, and what they have pushed has not been answered from over the WAN."""
+    ended = run(
+        tmp_path, "training.rounds=16", "links[*].delay=200 ms", "data_centers[east].workers=3", CONTINUE,
+        "sync={tier1: {kind: ssp, staleness: 0}, tier2: tap}", "optimizer={kind: sgd, learning_rate: 0.01}",
+        faults(f"kind: kill, node: east/worker1, at: 3300 ms{back}"),
+    )  # fmt: skip
+    assert ended.error is None
+    assert all(ended.rounds(f"east/worker{number}")[-1] == 15 for number in (0, 2, *([1] if back else [])))
+
+
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [

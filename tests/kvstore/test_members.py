@@ -91,6 +91,36 @@ def ended(folder: Path, script: str, *texts: str, on: str = "simulate") -> list[
     return list(read(folder / "run" / "events"))
 
 
+COMPRESSED = """
+import torch
+from testbed.kvstore import connect
+store = connect()
+store.init(0, torch.ones(300))
+store.set_optimizer("adam", learning_rate=0.1)
+store.set_compression("fp16")
+for step in range(12):
+    store.pushpull(0, torch.randn(300))
+"""
+
+
+@pytest.mark.parametrize("round_", [0, 3])
+@pytest.mark.parametrize("paradigm", ["hips", "ps"])
+def test_a_replica_takes_over_with_the_codec_that_the_script_has_chosen(
+    paradigm: str, round_: int, tmp_path: Path
+) -> None:
+    texts = (f"paradigm={paradigm}", "recovery.replicas=1")
+    calm = ended(tmp_path / "calm", COMPRESSED, *texts)
+    kill = faults(f"kind: kill, node: hub/global0, round: {round_}")
+    assert hashes(ended(tmp_path / "hit", COMPRESSED, *texts, kill)) == hashes(calm)
+
+
+@pytest.mark.parametrize("paradigm", ["hips", "ps"])
+def test_a_codec_with_memory_is_refused_where_there_is_a_replica(paradigm: str, tmp_path: Path) -> None:
+    script = COMPRESSED.replace('"fp16"', '"topk"')
+    with pytest.raises(TestbedError, match=r"set_compression\('topk'\): a replica .* choose none or fp16"):
+        ended(tmp_path, script, f"paradigm={paradigm}", "recovery.replicas=1")
+
+
 def rounds(events: list[Event], node: str) -> list[int]:
     return [event["round"] for event in events if event["kind"] == "round" and event["node"] == node]
 

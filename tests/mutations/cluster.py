@@ -47,6 +47,21 @@ MUTATIONS = {
         always(b"0" * 32),
         (f"{AGENTS}test_a_stranger_is_no_agent",),
     ),
+    "who knows the name of an agent is taken for it": Mutation(
+        "testbed.cluster.control:ControlConnection.first",
+        always({"hello": {"clock_of": ""}}),
+        (f"{AGENTS}test_a_stranger_that_knows_a_name_keeps_no_agent_out",),
+    ),
+    "a driver without descriptors accepts no more agents": Mutation(
+        "testbed.cluster.agent_connections:AgentConnections._accept_all",
+        edit("if self._listener.fileno() < 0:", "if True:"),
+        (f"{AGENTS}test_a_driver_without_descriptors_accepts_agents_later",),
+    ),
+    "an agent may open a thousand files": Mutation(
+        "testbed.environment:allow_descriptors",
+        always(None),
+        (f"{AGENTS}test_an_agent_and_its_nodes_may_open_as_many_files_as_the_machine_allows",),
+    ),
     "throughput is measured from the sender's clock": Mutation(
         "testbed.engine.overlay.group:ThroughputMeter.bytes_per_s",
         edit("message.began_s", "message.sent_at_s"),

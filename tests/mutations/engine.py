@@ -24,6 +24,7 @@ def _zeros(before: Any) -> Any:
     return lambda block, options: tuple(torch.zeros_like(part) for part in before(block, options))
 
 
+BASES = ("tests/engine/sync/test_bases.py",)
 COLLECTION = ("tests/engine/test_collection.py",)
 SLICES = ("tests/engine/test_slices.py",)
 ROWS = ("tests/engine/test_rows.py",)
@@ -234,8 +235,8 @@ MUTATIONS: dict[str, Mutation] = {
         CHECKPOINT,
     ),
     "a member that is back is sent what the process before it was to be sent": Mutation(
-        "testbed.engine.server:Server._reply",
-        edit("if self._codecs.get(member) is not processes[member]:", "if False:"),
+        "testbed.engine.server:Server._is_for",
+        edit("return self._codecs.get(member) is processes[member]", "return True"),
         ("tests/faults/test_join.py",),
     ),
     "a pull of a process that is lost is answered to the next one": Mutation(
@@ -252,6 +253,13 @@ MUTATIONS: dict[str, Mutation] = {
     "workers at the end do not release those who wait for a checkpoint": Mutation(
         "testbed.engine.scheduler:Scheduler._on_barrier", edit(" or name == TRAINED", ""), CHECKPOINT
     ),
+    "servers come to every barrier for their workers": Mutation(
+        "testbed.engine.scheduler:Scheduler._on_barrier", edit("if name == TRAIN else ()", ""), COLLECTION
+    ),
+    "pushes of one data centre have the value that it was sent last": Mutation(
+        "testbed.engine.bases:Bases.note", edit("had.get(worker, PULL_ROUND)", "self._of_server(key)"), BASES
+    ),
+    "values that no worker has are kept": Mutation("testbed.engine.root_store:RootStore._forget", always(None), BASES),
     "checkpoints of any job are taken": Mutation("testbed.engine.checkpoint:job_sha256", always("0"), CHECKPOINT),
     "sparse codecs forget their residuals at a checkpoint": Mutation(
         "testbed.codec.sparse:LargeKeys.state", edit('state |= under(f"memory/{key}", content)', "pass"), RESUMED

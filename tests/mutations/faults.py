@@ -188,6 +188,9 @@ MUTATIONS: dict[str, Mutation] = {
         edit("while self._joined", "while False and self._joined"),
         (f"{FAULTS}_continue.py::test_what_is_sent_to_a_relay_that_is_back_waits_for_its_first_message",),
     ),
+    "replies that a loss releases do not wait for their updates": Mutation(
+        "testbed.engine.server:Server._begin", edit("(each, self._running_effects)", "(each)"), (f"{FAULTS}_join.py",)
+    ),
     "keys that become complete by a loss go up one after the other": Mutation(
         "testbed.engine.server:Server._begin",
         edit("0 if self._upstream.is_top else effect.key", "0"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypedDict
+
 from tests.mutations.mutation import Mutation, always, edit, instead
 
 FIGURES = ("tests/analysis/test_figures.py",)
@@ -34,7 +36,39 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.execution.sweep_machine:main", edit("remove(place)", "pass"), CLUSTER
     ),
     "each point of a sweep reads the code again": Mutation(
-        "testbed.execution.sweep_points:_point", edit("if plan.back_end not in versions:", "if True:"), CLUSTER
+        "testbed.execution.sweep_points:_Versions.of", edit("if plan.back_end not in self.code:", "if True:"), CLUSTER
+    ),
+    "a machine whose disk is full goes on with a part of the files": Mutation(
+        "testbed.execution.sweep_machine:_Machine.serve",
+        edit("MachineUnfit(self._unfit) if self._unfit else", ""),
+        CLUSTER,
+    ),
+    "what ended the process of a machine is not told": Mutation(
+        "testbed.execution.sweep_worker:MachineProcess._last_line", always(""), CLUSTER
+    ),
+    "links in a folder of data are not followed": Mutation(
+        "testbed.execution.sweep_files:content_digest", edit("_followed(path)", "_below(path, False)"), SWEEP
+    ),
+    "the rate of a link is judged by that at the sample": Mutation(
+        "emulation.monitor:Monitor.queues", edit("max(self._highest_bps[name], link.configured_bps)", "0"), LINE
+    ),
+    "a rate that was set within a sample is an excess": Mutation(
+        "testbed.results.fidelity:_links",
+        edit('highest_bps = np.fmax(highest_bps, links["highest_bps"].astype(float))', "pass"),
+        SUMMARY,
+    ),
+    "a node without descriptors looks for callers all the time": Mutation(
+        "testbed.realtime.acceptor:Acceptor._wait_for_descriptors",
+        always(None),
+        ("tests/realtime/test_acceptor.py::test_a_node_without_descriptors_says_so_and_accepts_callers_later",),
+    ),
+    "results of deployments are refused": Mutation(
+        "testbed.results.summary:RunResult",
+        instead(TypedDict("RunResult", {"back_end": Literal["emulate", "simulate", "local", "exact"]})),
+        SUMMARY,
+    ),
+    "too many open files are a matter of the run directory": Mutation(
+        "testbed.errors:of_os", edit("if error.errno in EXHAUSTED:", "if False:"), ("tests/units/test_errors.py",)
     ),
     "points that compile find no compiler": Mutation(
         "testbed.execution.sweep_run:warm_up", edit("any(map(may_compile, plans))", "False"), CLUSTER
@@ -327,11 +361,6 @@ MUTATIONS: dict[str, Mutation] = {
     "critical paths begin with the first value": Mutation(
         "analysis.breakdown:_value_before", edit("arrived[-1] if", "arrived[0] if"), BREAKDOWN
     ),
-    "staleness counts from the first value": Mutation(
-        "analysis.measures:of_pushes",
-        lambda before: lambda frames: before(frames).assign(staleness=0.0),
-        ("tests/analysis/test_breakdown.py", "tests/analysis/test_measures.py"),
-    ),
     "every technique is as fast as the base": Mutation(
         "analysis.metrics:speed_up", instead(lambda base_s, other_s: 1.0), METRICS
     ),
@@ -377,6 +406,21 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.results.atomic:_is_left",
         edit("if space == pid_space():", "if True:"),
         ("tests/results/test_atomic.py::test_sweep_spares_what_another_machine_may_be_writing",),
+    ),
+    "a run on another machine is taken for crashed": Mutation(
+        "testbed.process_id:RunOwner.elsewhere",
+        always(False),
+        ("tests/results/test_rundir.py::test_a_run_elsewhere_lives_until_nothing_has_changed_for_an_hour",),
+    ),
+    "a run elsewhere lives for ever": Mutation(
+        "testbed.results.atomic:changed_lately",
+        always(True),
+        ("tests/results/test_rundir.py::test_a_run_elsewhere_lives_until_nothing_has_changed_for_an_hour",),
+    ),
+    "files of the kernel of a dead exact run stay": Mutation(
+        "testbed.results.rundir:remove_leftovers",
+        edit("path.unlink()", "pass"),
+        ("tests/cli/test_command.py::test_clean_buries_the_dead_only",),
     ),
     "a claim removes the status with all else": Mutation(
         "testbed.results.rundir:_clear",

@@ -73,6 +73,9 @@ MUTATIONS: dict[str, Mutation] = {
     "ESync takes reports of workers that are lost from a checkpoint": Mutation(
         "testbed.policy.sync.esync:ESync.load_state", edit("if worker in self._reported_by:", "if True:"), SYNC
     ),
+    "ESync notes a report once for each slice": Mutation(
+        "testbed.policy.sync.esync:ESync.on_push", edit("if self._noted.get(worker) != push.round:", "if True:"), SYNC
+    ),
     "ESync believes the latest report": Mutation("testbed.policy.sync.esync:RECENT", instead(1), SYNC),
     "DGT's k ignores the loss": Mutation("testbed.policy.order.dgt:Threshold.update", _fixed_k, ORDER),
     "DGT sends the last block by best effort": Mutation(

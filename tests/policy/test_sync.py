@@ -209,6 +209,22 @@ def test_esync_does_not_believe_one_slow_transfer() -> None:
     assert [steps(round_, 9.0) for round_ in (5, 6)] == [usual, {"a": 1, "b": 90}], "two of three"
 
 
+def test_esync_notes_one_report_of_a_round_that_comes_with_each_slice() -> None:
+    """A key that is cut into slices is several wire keys here, and the notes travel with each of them."""
+    policy = ESync(Tier.of("a", "b"), ESync.Options())
+
+    def steps(round_: int, transfer_s: float) -> Mapping[str, int]:
+        for wire_key in range(3):
+            policy.on_push(Push("a", wire_key, round_, reports={"a": WorkerReport(1.0, transfer_s)}))
+            (*_, answer) = policy.on_push(Push("b", wire_key, round_, reports={"b": WorkerReport(0.1, 1.0)}))
+        assert isinstance(answer, Reply)
+        return answer.steps
+
+    usual = {"a": 1, "b": 10}
+    assert [steps(round_, 1.0) for round_ in range(2)] == [usual] * 2
+    assert steps(2, 9.0) == usual, "one slow transfer"
+
+
 def test_esync_takes_steps_too_short_to_be_measured() -> None:
     reports = {"a": WorkerReport(0.0, 0.5), "b": WorkerReport(0.0, 0.0)}
     assert balanced_steps(reports, ESync.Options(max_steps=7)) == {"a": 1, "b": 7}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import re
 import resource
 import selectors
@@ -188,6 +189,34 @@ def test_thousands_of_names_are_a_line_a_minute(connections: int) -> None:
         assert len(door.lines) < 20
 
     run(storm())
+
+
+def test_a_node_without_descriptors_says_so_and_accepts_callers_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks again a few times a second, and not all the time: the caller is reported again at once."""
+    accept, calls = socket.socket.accept, list[float]()
+
+    async def exhausted() -> None:
+        loop, door = asyncio.get_running_loop(), Door(tiny_plan([REMOTE, WORKER]))
+        free_s = loop.time() + 3.0
+
+        def accept_later(listener: socket.socket) -> Any:
+            calls.append(loop.time())
+            if loop.time() < free_s and len(calls) < 1000:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return accept(listener)
+
+        monkeypatch.setattr(socket.socket, "accept", accept_later)
+        with socket.create_connection(door.address) as sock:
+            sock.setblocking(False)
+            await initiate(sock, door.credentials, WORKER, REMOTE, DATA, limit_s=10.0)
+        await asyncio.sleep(0.1)
+        door.close()
+        assert door.entered == [WORKER]
+        (text,) = [text for _, text in door.lines]
+        assert text.startswith("no connection is accepted for now: too many open files: raise the limit")
+
+    run(exhausted())
+    assert 2 < len(calls) < 50
 
 
 def test_what_is_not_told_is_counted() -> None:

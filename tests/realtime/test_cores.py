@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from testbed.realtime.cores import Cores, precise_loop
 from testbed.realtime.world import RealWorld
 from testbed.world import Work
 from tests.contract.tiny import WORKER, tiny_plan
+from tests.descriptors import high_pair
 from tests.realtime.in_process import InProcess
 
 MODEL = ComputeModel(
@@ -146,6 +148,37 @@ def test_the_precise_loop_lets_other_nodes_have_the_processor(monkeypatch: pytes
     with asyncio.Runner(loop_factory=precise_loop) as runner:
         runner.run(turns())
     assert len(yields) >= 100
+
+
+def test_the_precise_loop_takes_descriptors_that_select_does_not() -> None:
+    """And its timers stay exact: each of ``poll`` would be up to 1 ms late."""
+
+    async def exchange(one: socket.socket, other: socket.socket) -> float:
+        loop = asyncio.get_running_loop()
+        reading, writable = loop.create_task(loop.sock_recv(other, 9)), loop.create_future()
+        loop.add_writer(one, lambda: writable.done() or writable.set_result(None))
+        await writable
+        loop.remove_writer(one)
+        assert not reading.done()
+        begin_s = time.monotonic()
+        for _ in range(20):
+            await asyncio.sleep(1e-4)
+        took_s = time.monotonic() - begin_s
+        one.send(b"word")
+        assert await reading == b"word"
+        reading = loop.create_task(loop.sock_recv(other, 9))
+        await asyncio.sleep(0)
+        one.close()
+        assert await reading == b""
+        return took_s
+
+    def run() -> float:
+        one, other = high_pair()
+        with one, other, asyncio.Runner(loop_factory=precise_loop) as runner:
+            other.setblocking(False)
+            return runner.run(exchange(one, other))
+
+    assert min(run() for _ in range(3)) < 0.015
 
 
 @pytest.mark.parametrize("inside", [True, False])

@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ from unittest import mock
 
 import pytest
 
+from emulation.exact.command import JOB
+from emulation.exact.guest_init import CLOCK, PROGRESS
 from testbed.errors import ScenarioError
+from testbed.execution.exact import kernel_log
+from testbed.process_id import RunOwner
 from testbed.results import rundir
 from testbed.results.rundir import AlreadyDone, RunDirectory, claim, end_unforeseen
 
@@ -81,6 +86,16 @@ def test_an_unfinished_run_is_started_anew_but_notes_stay(tmp_path: Path, state:
     assert (run.path / "notes.md").read_text() == "mine"
 
 
+def test_what_an_exact_run_needs_while_it_runs_is_removed_with_the_rest(tmp_path: Path) -> None:
+    names = {PROGRESS, CLOCK, JOB, kernel_log(tmp_path).name}
+    assert set(rundir._OF_KERNEL) == names
+    run = crashed(tmp_path / "run")
+    for name in names:
+        (run.path / name).touch()
+    claim(run.path, PLAN)
+    assert names.isdisjoint(path.name for path in run.path.iterdir())
+
+
 def test_a_crashed_run_is_seen_replaced_and_buried(tmp_path: Path) -> None:
     run = crashed(tmp_path / "run")
     assert run.status().state == "crashed"
@@ -95,6 +110,58 @@ def test_a_run_that_crashed_after_its_result_keeps_its_word(tmp_path: Path) -> N
     run = crashed(tmp_path / "run")
     run.file("result.json").write_text(json.dumps({"status": "done"}))
     assert rundir.close_crashed(run) == "done"
+
+
+def change_owner(run: RunDirectory, **fields: str) -> None:
+    """Let the owner of a run be one with other fields; those that are empty are left out."""
+    path = run.file("status.json")
+    status = json.loads(path.read_text())
+    owner = status["owner"] | fields
+    path.write_text(json.dumps({**status, "owner": {name: value for name, value in owner.items() if value != ""}}))
+
+
+def age(directory: Path, seconds: float) -> None:
+    """Let a directory and all below it have changed so long ago."""
+    for path in (directory, *directory.rglob("*")):
+        os.utime(path, (time.time() - seconds,) * 2)
+
+
+ELSEWHERE = [
+    {"space": "0123abcd", "host": "other"},
+    {"space": "0123abcd", "host": "other", "machine": "89abcdef", "boot_id": "another"},
+]
+
+
+@pytest.mark.parametrize("owner", ELSEWHERE, ids=["container", "machine"])
+def test_a_run_elsewhere_lives_until_nothing_has_changed_for_an_hour(tmp_path: Path, owner: dict[str, str]) -> None:
+    """Its process number says nothing here: that of a dead process here, and that of a live one."""
+    for run in (crashed(tmp_path / "dead"), claim(tmp_path / "live", PLAN)):
+        change_owner(run, **owner)
+        age(run.path, 7200)
+        os.utime(run.events)
+        assert run.status().state in ("pending", "running") and rundir.close_crashed(run) is None
+        with pytest.raises(ScenarioError, match=r"process \d+ on other, another machine or container; give .* an hour"):
+            claim(run.path, PLAN, again=True)
+        age(run.path, 7200)
+        assert run.status().state == "crashed"
+        assert claim(run.path, PLAN).status().owner == RunOwner.current()
+
+
+def test_a_run_from_before_this_machine_was_started_anew_has_crashed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.process_id._machine", lambda: "89abcdef")
+    run = claim(tmp_path / "run", PLAN)
+    change_owner(run, space="0123abcd", boot_id="another")
+    assert run.status().state == "crashed"
+
+
+def test_an_owner_of_an_earlier_release_is_read(tmp_path: Path) -> None:
+    live, dead = claim(tmp_path / "live", PLAN), crashed(tmp_path / "dead")
+    for run in (live, dead):
+        change_owner(run, space="", host="", machine="")
+        assert len(json.loads(run.file("status.json").read_text())["owner"]) == 3
+    assert (live.status().state, dead.status().state) == ("pending", "crashed")
 
 
 def test_two_claimants_at_once_one_wins(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from testbed.errors import TestbedError
 from testbed.results import fidelity, manifest, summary, tables
 from testbed.results.events import EventLog
+from testbed.scenario import BACK_ENDS
 from tests.results.fake_run import HEADER, PAYLOAD, make_plan, make_run, result_of, write_events
 
 MODEL_BYTES = sum(PAYLOAD.values())
@@ -145,6 +146,14 @@ def test_the_hash_covers_the_answer_and_not_the_clock(run: Path, tmp_path: Path)
                 summary.read_result(path)
 
 
+@pytest.mark.parametrize("back_end", BACK_ENDS)
+def test_the_result_of_every_back_end_is_read_again(run: Path, tmp_path: Path, back_end: str) -> None:
+    plan, ending = as_dict(make_plan(back_end=back_end)), summary.Ending("done", "", "", "", 1.0)
+    result = summary.summarise(tables.read(run), plan, {"status": "ok", "warnings": []}, ending)
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    assert summary.read_result(tmp_path / "result.json")["back_end"] == back_end
+
+
 def test_a_result_whose_tables_differ_in_their_data_centres_is_refused(run: Path, tmp_path: Path) -> None:
     forged = {**result_of(run), "wan_header_bytes": {}}
     path = tmp_path / "result.json"
@@ -231,6 +240,19 @@ def test_a_rate_that_changes_within_a_sample_is_no_excess(tmp_path: Path) -> Non
     samples = [{"t": 0.5 * i, "link": "a>b", "configured_bps": rate, "bytes": count, "dropped_packets": 0,
                 "backlog_bytes": 1000} for i, (rate, count) in enumerate(zip(rates, sent, strict=True))]  # fmt: skip
     assert assess(tmp_path, link=samples)["reasons"] == []
+
+
+@pytest.mark.parametrize(("highest_bps", "ok"), [(30e6, True), (20e6, False), (None, False)])
+def test_a_rate_that_changes_and_returns_within_a_sample_is_no_excess(
+    tmp_path: Path, highest_bps: float | None, ok: bool
+) -> None:
+    """As with a trace whose steps are shorter than a sample; simulated links, and older runs, have no highest rate."""
+    rates = {"configured_bps": 8e6, **({} if highest_bps is None else {"highest_bps": highest_bps})}
+    samples = [{"t": 0.5 * i, "link": "a>b", **rates, "bytes": 1_687_500 * i, "dropped_packets": 0,
+                "backlog_bytes": 1000} for i in range(4)]  # 27 Mbit/s  # fmt: skip
+    report = assess(tmp_path, link=samples)
+    assert bool(report["reasons"]) is not ok
+    assert report["links_while_running"][0]["highest_share"] == pytest.approx(27e6 / (highest_bps or 8e6))
 
 
 @pytest.mark.parametrize(("over", "status"), [(1, "ok"), (5, "ok"), (6, "degraded")])

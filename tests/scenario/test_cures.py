@@ -13,7 +13,7 @@ from testbed.scenario import loads
 from testbed.scenario.rules import violations_of
 from testbed.scenario.schema import Scenario
 from tests.scenario.test_bad import GOOD
-from tests.scenario.test_rules import EXAMPLES, GLOO, RELAYS, RING, SCRIPT, SCRIPTS, TABLES, unchecked
+from tests.scenario.test_rules import EXAMPLES, GLOO, RELAYS, RING, SCRIPT, SCRIPTS, TABLES, TREES, unchecked
 
 REMOVED = "-"  # before a path: "remove it"
 ALSO = "+"  # before a setting: a second refusal proposes it, or it is what is left when an option is removed
@@ -70,6 +70,13 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("paradigm={kind: hips, inside: ring, pull: all}",), ("paradigm={kind: hips, inside: servers, pull: rows}",)
     ],
     (*SCRIPT, RING): [AT_SERVERS],
+    (*SCRIPT, "sync=esync"): [
+        ("sync={kind: esync, fixed_steps: 4}",), *((f"sync={sync}",) for sync in ("fsa", "hfa", "diloco", "bsp")),
+    ],
+    (*SCRIPT, "sync={kind: diloco, fragments: 2}"): [("+sync=diloco",)],
+    (*SCRIPT, "sync={kind: diloco, overlap_steps: 1}"): [("+sync=diloco",)],
+    (*SCRIPT, "order=dgt"): [("order={kind: dgt, adaptive: false}",), ("order=fifo",)],
+    (*SCRIPT, "recovery={on_nan: skip}"): [("recovery={on_nan: abort}",)],
     (RING, "recovery={on_failure: continue}"): [("recovery={on_failure: restart}",), AT_SERVERS],
     (GLOO, "run.on=simulate"): [("run.on=local",), ("run.on=emulate",), (RING,)],
     (GLOO, "transport.tls=true"): [(RING,), ("transport.tls=false",)],
@@ -127,6 +134,10 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     ],
     ("recovery={on_failure: continue}", "sync=mixedsync", RELAYS): [
         ("recovery={on_failure: restart}",), ("overlay=star",)
+    ],
+    ("recovery={on_failure: continue}", TREES, "codec={tier1: none, tier2: topk}"): [
+        ("codec={tier1: none, tier2: {kind: topk, pull: dense}}",), ("overlay=star",),
+        ("recovery={on_failure: restart}",),
     ],
     ("recovery={on_failure: continue}", "paradigm={kind: allreduce, algorithm: hitopk}"): [
         ("recovery={on_failure: restart}",), (HIPS,), ("paradigm=ps",), ("paradigm=allreduce",), ("paradigm=gossip",)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from testbed.errors import ScenarioError
-from testbed.training.models import build_model, measure, segments, shape_of_model
+from testbed.training.models import build_model, initialise, measure, segments, shape_of_model
 from testbed.training.options import MODELS
 from testbed.training.shapes import ModelShape, SegmentShape
 
@@ -72,6 +72,15 @@ def test_scales_of_norms_are_one_and_biases_zero() -> None:
     norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
     assert len(norms) == 5
     assert all(bool((norm.weight == 1).all() and (norm.bias == 0).all()) for norm in norms)
+
+
+def test_norms_may_have_no_scales_and_biases() -> None:
+    model = nn.Sequential(
+        nn.LayerNorm(4, elementwise_affine=False), nn.GroupNorm(2, 4, affine=False), nn.LayerNorm(4, bias=False)
+    )
+    initialise(model)
+    (scale,) = model.parameters()
+    assert bool((scale == 1).all())
 
 
 def test_transformer_does_not_look_ahead() -> None:

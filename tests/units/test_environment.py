@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 
@@ -41,6 +42,19 @@ def test_the_users_tunables_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.arena_max=4")
     tunables = environment.host_environment()["GLIBC_TUNABLES"].split(":")
     assert tunables[-1] == "glibc.malloc.arena_max=4" and "glibc.malloc.hugetlb=1" in tunables
+
+
+@pytest.mark.parametrize("allowed", [3000, 4 << 20])
+def test_as_many_files_may_be_open_as_the_machine_allows_but_no_more_than_a_million(
+    monkeypatch: pytest.MonkeyPatch, allowed: int
+) -> None:
+    """Programs that close all numbers that they may have would take minutes for those of a container."""
+    limits = [(1024, allowed)]
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limit: limits.append(limit))
+    for _ in range(2):
+        environment.allow_descriptors()
+    assert limits == [(1024, allowed), (min(allowed, 1 << 20), allowed)]
 
 
 @pytest.mark.parametrize("users", ["", "glibc.malloc.arena_max=4:glibc.malloc.hugetlb=2"])

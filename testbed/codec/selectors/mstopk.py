@@ -30,8 +30,8 @@ class Thresholds:
 class PublishedMsTopk(Drawing):
     """About the k largest, k in number for most tensors. ``seed`` draws where the random run begins."""
 
-    def __init__(self, seed: int = 0, samplings: int = SAMPLINGS) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int = 0, sender: str = "", samplings: int = SAMPLINGS) -> None:
+        super().__init__(seed, sender)
         self._samplings = samplings
 
     def __call__(self, source: ValueSource, k: int) -> Indices:

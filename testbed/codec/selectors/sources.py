@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Protocol
+from copy import copy
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +37,17 @@ class NonFinite(ArithmeticError):
 
 
 class Drawing:
-    """A selector that draws by chance: one stream of random numbers for all keys."""
+    """A selector that draws by chance. ``sender``: senders with equal seeds choose positions of their own."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, sender: str = "") -> None:
+        self._seed, self._sender = seed, sender
         self._random = np.random.default_rng(seed)
+
+    def of_key(self, key: int) -> Self:
+        """Return the selector of one key, with a stream of random numbers that depends on no other key."""
+        one = copy(self)
+        one._random = np.random.default_rng([self._seed, key, *self._sender.encode()])
+        return one
 
     def state(self) -> dict[str, Any]:
         """Return where the stream is."""

@@ -98,12 +98,14 @@ class Compression:
     first     what all workers know of each other's models before the first message
     step      γ
     together  whether every message goes to all neighbours alike, so that one ``SentModel`` is enough for all
+    pushes    whether a sender decides what its model counts for; else both ends use one weight
     """
 
     def __init__(
-        self, world: World, codec: tuple[str, Callable[[], Codec]], first: Tensor, step: float, *, together: bool
-    ) -> None:
-        self._world, self._first, self._step, self._together = world, first, step, together
+        self, world: World, codec: tuple[str, Callable[[], Codec]], first: Tensor, step: float, *, together: bool,
+        pushes: bool,
+    ) -> None:  # fmt: skip
+        self._world, self._first, self._step, self._together, self._pushes = world, first, step, together, pushes
         kind, self._make = codec
         self._has_memory = CODECS[kind].has_memory
         self._sent: dict[int, SentModel] = {}
@@ -120,15 +122,21 @@ class Compression:
 
     async def mixed(self, own: Tensor, weight: float, part: Part, messages: Sequence[Message]) -> tuple[Tensor, float]:
         """Return model and push-sum weight after a round of mixing, slowed down by γ."""
-        given, step = (1.0 - part.keep) / max(1, len(part.sends)), self._step
-        told = [(step * given, self._sent_to(to).known) for to in part.sends]
-        heard = []
+        step, heard = self._step, []
+        told = [(step * given, self._sent_to(to).known) for to, given in self._given(part)]
         weight_after = weight * (1.0 - step * (1.0 - part.keep))
         for (source, share), message in zip(part.receives, messages, strict=True):
             heard.append((step * share, await self._received_from(source).take(message.parts, message.round)))
             weight_after += step * share * message.meta["weight"]
         work = Work("sum", messages[0].round if messages else 0, own.nbytes * (1 + len(told) + len(heard)))
         return await self._world.compute(work, lambda: mixed(own, told, heard)), weight_after
+
+    def _given(self, part: Part) -> Sequence[tuple[int, float]]:
+        """Return to whom this worker gives, with the weight that the receiver uses: else the sum would not stay."""
+        if not self._pushes:
+            return part.receives
+        share = (1.0 - part.keep) / max(1, len(part.sends))
+        return [(to, share) for to in part.sends]
 
     def _sent_to(self, to: int) -> SentModel:
         place = 0 if self._together else to

@@ -242,10 +242,11 @@ def _compression(
     step = options.step or (_SPARSE_STEP if codec.sparse else 1.0)
 
     def make() -> Codec:
-        return make_codec(choice.kind, choice.options, 2, workers, plan.seed)
+        return make_codec(choice.kind, choice.options, 2, workers, plan.seed, sender=world.node)
 
     first = model.flat if from_start else torch.zeros_like(model.flat)
-    return Compression(world, (choice.kind, make), first, step, together=mixing.period == 1)
+    pushes = ALGORITHMS[options.algorithm].pushes
+    return Compression(world, (choice.kind, make), first, step, together=mixing.period == 1, pushes=pushes)
 
 
 def graph_of(plan: Plan, kind: str, present: tuple[str, ...] | None = None) -> Graph:

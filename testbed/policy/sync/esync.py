@@ -56,6 +56,7 @@ class ESync(Fsa):
         self._assigns = not options.fixed_steps and not tier.steps_assigned_above
         self._reports: dict[str, WorkerReport] = {}  # medians
         self._recent: dict[str, deque[WorkerReport]] = {}
+        self._noted: dict[str, int] = {}  # by worker: the round of its latest report
         self._reported_by: dict[str, str] = {}  # by worker: the member whose push carried its latest report
         self._workers: dict[str, Collection[str]] = {}  # by member: the workers in its latest reports
 
@@ -72,10 +73,12 @@ class ESync(Fsa):
         return "sgd", {"learning_rate": options.global_learning_rate}
 
     def on_push(self, push: Push) -> list[Effect]:
-        if push.reports:  # they come with one key of a round
+        if push.reports:  # they come with one key of a round, and with each slice of it
             self._forget(push.member, push.reports)
             for worker, report in push.reports.items():
-                self._note(worker, report)
+                if self._noted.get(worker) != push.round:
+                    self._noted[worker] = push.round
+                    self._note(worker, report)
             self._reported_by.update(dict.fromkeys(push.reports, push.member))
             self._workers[push.member] = tuple(push.reports)
         return super().on_push(push)
@@ -88,6 +91,7 @@ class ESync(Fsa):
     def on_member_lost(self, member: str) -> list[Effect]:
         for worker in self._workers.get(member, ()):
             self._recent.pop(worker, None)
+            self._noted.pop(worker, None)
         self._forget(member, ())  # the others no longer wait for it, nor for workers below it
         return super().on_member_lost(member)
 

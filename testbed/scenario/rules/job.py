@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from testbed.policy.order import ORDERS
 from testbed.policy.sync import SYNC
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
+    by_tier,
     is_scripted,
+    kinds,
     overlaps,
     pulls_rows,
     techniques_of,
@@ -45,6 +48,52 @@ def script_may_end_early(scenario: Scenario) -> Found:
             "a script may end at any time, and the others would then wait with half of a round of their data centre",
             f"write 1 or more, or 'sync: {SYNC.default}', or one tier of servers",
         )
+
+
+def script_counts_its_steps(scenario: Scenario) -> Found:
+    assigning = [
+        sync for _, sync in by_tier(scenario.sync)
+        if sync.declared.assigns_steps and not getattr(sync.options, "fixed_steps", 0)
+    ]  # fmt: skip
+    if is_scripted(scenario) and assigning:
+        yield Violation(
+            ("sync",),
+            f"'{assigning[0].kind}' gives each worker a number of steps of its own, and the loop of a script makes as "
+            "many at every worker: they would end after different rounds",
+            "write one number for all, 'fixed_steps: 4', or sync: "
+            f"{kinds(SYNC, lambda each: each.waits and 1 in each.tiers and not each.assigns_steps)}",
+        )
+
+
+def script_waits_for_whole_models(scenario: Scenario) -> Found:
+    sync = scenario.sync.tier1
+    if is_scripted(scenario) and sync.declared.streaming(sync.options) is not None:
+        yield Violation(
+            ("sync",),
+            "fragments travel while steps go on, and a script exchanges its whole model and waits for it",
+            f"write sync: {{kind: {sync.kind}}} without fragments and overlap_steps",
+        )
+
+
+def script_tells_no_losses(scenario: Scenario) -> Found:
+    order = scenario.order
+    if is_scripted(scenario) and order.declared.needs_loss(order.options):
+        yield Violation(
+            ("order",),
+            f"'{order.kind}' follows the training loss, and those of a script are its own",
+            f"write 'adaptive: false', or 'order: {ORDERS.default}'",
+        )
+
+
+def script_has_gradients_of_its_own(scenario: Scenario) -> Found:
+    if not is_scripted(scenario):
+        return
+    if any(fault.kind == "nan" for fault in scenario.faults):
+        problem = "of kind 'nan' spoil a gradient of the testbed's own step, and a script computes its own"
+        yield Violation(("faults",), problem, "remove them; the script may push a NaN")
+    if scenario.recovery.on_nan == "skip":
+        problem = "leaves out gradients of the testbed's own steps, and a script pushes what it likes"
+        yield Violation(("recovery", "on_nan"), problem, "write 'abort', and let the script push zeros instead")
 
 
 def modelled_compute_is_simulated(scenario: Scenario) -> Found:

@@ -85,6 +85,21 @@ def _regroups(overlay: type[Overlay], sync: type[SyncPolicy]) -> bool:
     return not overlay.relays or (overlay.regroups and sync.waits)
 
 
+def continuing_relays_send_one_payload(scenario: Scenario) -> Found:
+    if scenario.recovery.on_failure != "continue" or without_servers(scenario):
+        return
+    tiers = zip(by_tier(scenario.codec), by_tier(scenario.overlay), strict=True)
+    for number, ((tier, codec), (_, overlay)) in enumerate(tiers, start=1):
+        follows = codec.declared.pull_on(codec.options, number) == "difference"
+        if follows and overlay.declared.relays and (tier == "tier2" or tiers_of(scenario) == 2):
+            yield Violation(
+                ("codec", tier),
+                f"'pull: difference' follows what each member holds. '{overlay.kind}' passes one payload on to all, "
+                "and with 'on_failure: continue' a member that is back holds other values than they",
+                f"write 'pull: dense', {_without_relays()}, or 'on_failure: restart'",
+            )
+
+
 def replica_repeats_updates(scenario: Scenario) -> Found:
     can_be_repeated = (
         scenario.recovery.on_failure == "continue"

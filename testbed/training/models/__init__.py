@@ -115,14 +115,14 @@ def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], c
 
 
 def initialise(model: nn.Module) -> None:
-    """Initialise matrices and kernels by Xavier, biases with zeros, scales of normalisations with ones."""
+    """Initialise matrices and kernels by Xavier, biases with zeros, scales of normalisations, where any, with ones."""
     for parameter in model.parameters():
         if parameter.dim() > 1:
             nn.init.xavier_uniform_(parameter)
         else:
             nn.init.zeros_(parameter)
     for module in model.modules():
-        if isinstance(module, nn.LayerNorm | nn.GroupNorm):
+        if isinstance(module, nn.LayerNorm | nn.GroupNorm) and module.weight is not None:
             nn.init.ones_(module.weight)
 
 

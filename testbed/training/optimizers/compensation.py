@@ -20,7 +20,10 @@ EPSILON = 1e-7  # the paper's, under the root of the adaptive variant
 
 
 class Compensation:
-    """One backup per member (party), and the mean square of gradients for the adaptive variant."""
+    """One backup per member, and the mean square of gradients for the adaptive variant.
+
+    A member is a party, or a worker of one whose workers do not wait for each other.
+    """
 
     def __init__(self, options: DcAsgd, value: Tensor) -> None:
         self._options = options
@@ -31,6 +34,10 @@ class Compensation:
     def pulled(self, member: str, value: Tensor) -> None:
         """Record that ``member`` has ``value``, which is immutable."""
         self._backups[member] = value
+
+    def forget(self, member: str) -> None:
+        """Drop the backup of ``member``, which computes nothing more at it."""
+        self._backups.pop(member, None)
 
     def __call__(self, gradient: Tensor, value: Tensor, member: str | None) -> Tensor:
         """Return the compensated gradient; without a member, or with λ = 0, the gradient itself, bit for bit."""

@@ -180,6 +180,11 @@ class KeyOptimizer:
         if self._compensation is not None and not value.is_meta:
             self._compensation.pulled(member, value)
 
+    def forget(self, member: str) -> None:
+        """Drop what ``pulled`` has recorded of ``member``: it computes nothing more at that value."""
+        if self._compensation is not None:
+            self._compensation.forget(member)
+
     def step(self, gradient: Tensor, member: str | None = None, norms: Norms | None = None) -> None:
         """Update the value by one step.
 

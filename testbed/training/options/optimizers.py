@@ -102,7 +102,7 @@ class LarsOptions(OptimizerOptions):
 
 @dataclass(frozen=True, slots=True)
 class DcAsgd(OptimizerOptions):
-    """Delay-compensated SGD (Zheng et al., 2017), with one backup of the values per party."""
+    """Delay-compensated SGD (Zheng et al., 2017), with one backup of the values per party or asynchronous worker."""
 
     needs_backups: ClassVar[bool] = True
     momentum: float = option(0.0, **_MOMENTUM)

@@ -49,6 +49,7 @@ INSIDE = {
     "coordinated": ["paradigm={kind: allreduce, algorithm: hitopk, coordinated: true}", "data_centers[*].workers=2"],
     "asynchronous twice": ["sync={tier1: tap, tier2: {kind: ssp, staleness: 1}}"],
     "dc-asgd": ["sync=mixedsync", "optimizer={kind: dcasgd, learning_rate: 0.05}"],
+    "dc-asgd by workers": ["sync=tap", "optimizer={kind: dcasgd, learning_rate: 0.05}"],
     "asynchronous routes": ["sync=ssp", "data_centers[*].workers=2",
                             "overlay={kind: netstorm, chunk: 2000 bytes, auxiliary: 1, change: 0.01, merge: exact}"],
     "fragments": ["sync={kind: diloco, h: 4, fragments: 2, overlap_steps: 1}", "optimizer.at=worker"],
@@ -69,7 +70,7 @@ INSIDE = {
 }  # fmt: skip
 # one of each way in which state is kept, besides the drawn combinations; all of them are among the slow tests
 QUICKLY = ("dgt 4-bit", "netstorm detours", "coordinated", "dc-asgd", "slower and slower", "gossip adpsgd", "layers",
-           "asynchronous routes", "fragments", "fragments summed",
+           "asynchronous routes", "dc-asgd by workers", "fragments", "fragments summed",
            "hfa sums", "diloco shares its outer steps", "esync mixes", "rows", "sums inside")  # fmt: skip
 
 
@@ -118,7 +119,7 @@ def test_drawn_techniques_go_on(combination: Combination, tmp_path: Path) -> Non
     goes_on_as_if_nothing_had_been(plan, tmp_path, random.Random(str(combination)))
 
 
-@pytest.mark.sample(5, "rows", "netstorm detours")  # of 15, which take 15 s
+@pytest.mark.sample(5, "rows", "netstorm detours")  # of 16, which take 16 s
 @pytest.mark.parametrize("name", QUICKLY)
 def test_techniques_inside_an_axis_go_on(name: str, tmp_path: Path) -> None:
     goes_on_as_if_nothing_had_been(plan_of(*TECHNIQUES[name]), tmp_path, random.Random(name))

@@ -43,7 +43,7 @@ for step in store.steps(12):
 SETTINGS = {
     "fsa": (LOOP, ()),
     "hfa": (LOOP, ("sync={kind: hfa, k1: 2, k2: 1}",)),
-    "esync": (LOOP, ("sync=esync", "data_centers[1].device.speed=0.4")),
+    "esync": (LOOP, ("sync={kind: esync, fixed_steps: 2}", "data_centers[1].device.speed=0.4")),
     "topk": (LOOP, ("codec={kind: topk, ratio: 0.1, bound: 10, pull: sparse-sum}",)),
     "keys": (KEYS, ()),
 }

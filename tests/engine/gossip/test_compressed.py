@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
 
 from testbed.codec.table import make_codec
-from testbed.engine.gossip.compressed import ReceivedModel, SentModel, mixed
+from testbed.engine.gossip.compressed import Compression, ReceivedModel, SentModel, mixed
+from testbed.messages import Message, MessageKind
+from testbed.policy.gossip.mixing import LanAndWan, Metropolis, PushToAll
 from tests.engine.runs import Simulated, run
 
 CODECS: dict[str, dict[str, Any]] = {
@@ -54,6 +56,37 @@ def test_mixing_moves_what_is_known_and_keeps_the_sum() -> None:
 
     assert torch.allclose(sum(after(i) for i in range(3)), sum(models), atol=1e-5)
     assert torch.equal(mixed(models[0], [], []), models[0])
+
+
+@pytest.mark.parametrize("pushes", [False, True])
+def test_the_sum_stays_where_lan_and_wan_rounds_alternate(pushes: bool) -> None:
+    """Neighbours of unequal degrees, each of which knows another x̂ of a worker."""
+    near, far = ((1, 2), (0, 2), (0, 1), (4,), (3,)), ((1, 3), (0, 2, 3, 4), (1,), (0, 1), (1,))
+    make = PushToAll if pushes else Metropolis
+    mixing, world, first = LanAndWan(make(near), make(far), 2), Alone(), torch.zeros(500)
+    codec = ("topk", lambda: make_codec("topk", {"ratio": 0.05, "bound": 100}))
+    ends = [Compression(cast(Any, world), codec, first, 0.4, together=False, pushes=pushes) for _ in near]
+    models = [torch.randn(500, generator=torch.Generator().manual_seed(rank)) for rank in range(len(near))]
+    total, spread = sum(models), float(torch.stack(models).std(0).mean())
+
+    async def after(round_: int) -> list[Tensor]:
+        parts = [mixing.part(round_, rank) for rank in range(len(near))]
+        sent = {
+            (rank, to): Message(
+                MessageKind.GOSSIP, 0, round_, {"weight": 1.0}, await ends[rank].sent(to, models[rank], round_)
+            )
+            for rank, part in enumerate(parts) for to in part.sends
+        }  # fmt: skip
+        came = [[sent[source, rank] for source, _ in part.receives] for rank, part in enumerate(parts)]
+        return [
+            (await end.mixed(model, 1.0, part, messages))[0]
+            for end, model, part, messages in zip(ends, models, parts, came, strict=True)
+        ]
+
+    for round_ in range(60):
+        models = asyncio.run(after(round_))
+    assert torch.allclose(sum(models), total, atol=1e-4)
+    assert float(torch.stack(models).std(0).mean()) < spread / 2 or pushes
 
 
 TRAINED = ("training.model={kind: mlp, hidden: 16}", "training.rounds=60", "training.evaluate_every=60",

@@ -1,4 +1,4 @@
-"""HFA with codecs that send a part now and the rest later: changes since the last milestone travel."""
+"""Local steps with codecs that send a part now and the rest later: changes of models travel, without momentum."""
 
 from __future__ import annotations
 
@@ -25,6 +25,16 @@ def test_every_codec_goes_with_averaged_models(codec: str, tmp_path: Path) -> No
     assert len(done.hashes()) == 1
     (parameters, *_) = (done.parameters(worker) for worker in done.results if "worker" in worker)
     assert torch.isfinite(parameters).all()
+
+
+@pytest.mark.parametrize("kind", ["bisparse", "dgc", "mpq"])
+def test_momentum_correction_multiplies_no_outer_gradients(kind: str, tmp_path: Path) -> None:
+    diloco = ("sync={kind: diloco, h: 1}", *HFA[1:2], "training.rounds=4")
+    hashes = [
+        run(tmp_path / momentum, *diloco, f"codec={{kind: {kind}, {SPARSE}, momentum: {momentum}}}").hashes()
+        for momentum in ("0.9", "0")
+    ]
+    assert hashes[0] == hashes[1]
 
 
 def test_half_of_the_elements_come_close_to_all_of_them(tmp_path: Path) -> None:
