@@ -97,8 +97,8 @@ def waiting(run: StoredRun) -> Value:
 
 def staleness(run: StoredRun) -> Value:
     """Return the mean number of updates of a key between the value of a gradient and its own update."""
-    updates = run.tables["updates"]
-    return float(updates["staleness"].mean()) if len(updates) else None
+    counts = run.tables["updates"]["staleness"].dropna()
+    return float(counts.mean()) if len(counts) else None
 
 
 def critical(part: str) -> Callable[[StoredRun], Value]:
