@@ -60,9 +60,9 @@ class EvaluatedRound:
 class Callback:
     """Follows a run of ``testbed.run``; a subclass overrides what it needs.
 
-    Methods are called in the process of ``testbed.run``, one at a time, in the order of the run's events. The run waits
-    for them, on every back end, so they should return soon; in a simulation they cost no virtual time. Times are in
-    seconds on the run's clock. Any method may raise ``StopRun`` to end the run. Another exception ends it, too, and
+    Methods are called in the process of ``testbed.run``, one at a time, in the order of the run's events. A
+    simulation waits for them, and they cost no virtual time; real nodes go on meanwhile. Times are in seconds on
+    the run's clock. Any method may raise ``StopRun`` to end the run. Another exception ends it, too, and
     ``testbed.run`` raises ``RunFailed`` from it.
     """
 

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from testbed.cli import (
     bench,
@@ -67,23 +68,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     at = given.index("--") if given[:1] == ["shell"] and "--" in given else len(given)
     arguments = build_parser().parse_args(given[:at])
     arguments.command = given[at + 1 :]  # of `testbed shell … --in NODE -- COMMAND`
+    code = 0
     try:
         with relaxed_garbage_collection():  # otherwise the collector takes a fifth of the time of a large run
             outcome = arguments.execute(arguments)
         if isinstance(outcome, int):
-            return outcome
-        code, output = outcome if isinstance(outcome, tuple) else (0, outcome)
-        print(json.dumps(output))
-        return int(code)
+            code = outcome
+        else:
+            code, output = outcome if isinstance(outcome, tuple) else (0, outcome)
+            print(json.dumps(output))
     except TestbedError as error:
-        return _report(arguments, str(error), error.exit_code, error)
+        code = _report(arguments, str(error), error.exit_code, error)
     except KeyboardInterrupt as error:
-        return _report(arguments, "interrupted", 143 if error.args in (("SIGTERM",), ("SIGHUP",)) else 130, error)
+        code = 143 if error.args in (("SIGTERM",), ("SIGHUP",)) else 130
+        _report(arguments, "interrupted", code, error)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `testbed show RUN | head` is no error
-        return 0
+        pass  # `testbed show RUN | head` is no error
     except Exception as error:
-        return _report(arguments, *unforeseen(error), error)
+        code = _report(arguments, *unforeseen(error), error)
+    _leave_closed_pipes()
+    return int(code)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -118,15 +122,27 @@ def unforeseen(error: Exception) -> tuple[str, int]:
 
 
 def _report(arguments: argparse.Namespace, message: str, code: int, error: BaseException) -> int:
-    if arguments.debug:
-        import traceback
+    with suppress(BrokenPipeError):
+        if arguments.debug:
+            import traceback
 
-        traceback.print_exception(error)
-    if arguments.json:
-        print(json.dumps({"kind": "error", "message": message, "exit_code": code}))
-    lines = message.splitlines() or [type(error).__name__]
-    print("testbed: " + "\n         ".join(lines), file=sys.stderr)
+            traceback.print_exception(error)
+        if arguments.json:
+            print(json.dumps({"kind": "error", "message": message, "exit_code": code}))
+        lines = message.splitlines() or [type(error).__name__]
+        print("testbed: " + "\n         ".join(lines), file=sys.stderr)
     return code
+
+
+def _leave_closed_pipes() -> None:
+    """Write to nowhere what is left for a pipe without a reader: at its exit, Python makes an error of it."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # below `>&-` there is none
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        except OSError:
+            pass  # a full disk, say, of which Python tells at its exit
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,11 +79,13 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
             run, plan, outcome, **launch.since(begin_s), hurry=lambda: interrupts.count > 1, followers=followers
         )
     if outcome.status not in ("done", "degraded"):
-        print(f"testbed: {outcome.message}", file=sys.stderr)
+        with suppress(BrokenPipeError):
+            print(f"testbed: {outcome.message}", file=sys.stderr)
     code = 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code
     if arguments.json:
         return code, _result(run.path, outcome.exit_code)
-    _print_summary(stored)
+    with suppress(BrokenPipeError, SystemExit):  # rich makes an exit of it; the run keeps its code
+        _print_summary(stored)
     return code
 
 

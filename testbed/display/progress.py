@@ -142,7 +142,8 @@ class LiveTable(Display):
 class Logged(Display):
     """Passes events to another display, and writes all but the frequent ones to ``log`` in the run directory.
 
-    Evaluations are written in the format of GeoMX' demos; their time is that of the evaluated values.
+    Evaluations are written in the format of GeoMX' demos; their time is that of the evaluated values. If the other
+    display goes to a pipe whose reader has ended, the run goes on without it: Ctrl-C ends ``tee``, too.
     """
 
     def __init__(self, inner: Display, path: Path, plan: Plan) -> None:
@@ -150,11 +151,13 @@ class Logged(Display):
         self._file = open(path, "a", encoding="utf-8", buffering=1)
 
     def __enter__(self) -> Self:
-        self._inner.__enter__()
+        with suppress(BrokenPipeError):
+            self._inner.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._inner.__exit__(*error)
+        with suppress(BrokenPipeError):
+            self._inner.__exit__(*error)
         with suppress(OSError):  # of a full disk, which ``show`` has raised
             self._file.close()
 
@@ -166,7 +169,10 @@ class Logged(Display):
             except OSError as error:
                 error.filename = self._file.name
                 raise
-        self._inner.show(event)
+        try:
+            self._inner.show(event)
+        except BrokenPipeError:
+            self._inner = Display()
 
 
 def describe(event: Event) -> str:

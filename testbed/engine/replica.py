@@ -152,7 +152,7 @@ class ReplicaMail:
         """Answer with the current value: a later update would need another push of this child."""
         await self._world.wait(self._updated[message.key], f"the update of key {message.key} in round {message.round}")
         value = await self._top.pull(message.key)
-        codec = self._make_codec(self._choices[message.sender])  # which has no memory
+        codec = self._make_codec(self._choices.get(message.sender))  # which has no memory
         parts = await coding.encode_value(self._world, codec, message.key, value, message.round)
         meta = ReplyControl(last=self._last).to_meta()
         await self._world.send(

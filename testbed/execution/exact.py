@@ -95,7 +95,7 @@ def start(plan: Plan, directory: Path) -> HostProcess:
     # -P: a working directory on the path of modules is listed, and what lies there would reach memory and system calls
     host = sandbox_command([sys.executable, "-P", "-m", "testbed.execution.host", RUN_DIRECTORY], rootless=False)
     kernel_process = _start_kernel(_guest(plan), directory, host)
-    return HostProcess(kernel_process, partial(lines, kernel_process, directory), partial(close, directory))
+    return HostProcess(kernel_process, Lines(kernel_process, directory), partial(close, directory))
 
 
 def run_command(command: Sequence[str], directory: Path, memory_bytes: int) -> str:
@@ -119,24 +119,33 @@ def _start_kernel(guest: Guest, directory: Path, command: Sequence[str]) -> subp
         )
 
 
-def lines(host: subprocess.Popen[str], directory: Path) -> Iterator[str]:
-    """Yield the host process's lines of progress as they are written, until the kernel has ended.
+class Lines:
+    """The host process's lines of progress as they are written, until the kernel has ended. Each comes once.
 
-    A file and not a pipe carries them: a guest that waited for the launcher would wait in virtual time. Raise
+    A file and not a pipe carries them: a guest that waited for the launcher would wait in virtual time. Raises
     ``NoProgress`` when virtual time stands still (``Watchdog``).
     """
-    here = json.dumps(str(directory))[1:-1]  # messages name the run directory as the guest sees it
-    rest, ticks, watchdog = "", 0, Watchdog(host.pid)
-    with progress_of(directory).open(encoding="utf-8") as file:
-        while True:
-            ended = os.waitid(os.P_PID, host.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
-            *whole, rest = (rest + file.read()).split("\n")
-            yield from (line.replace(RUN_DIRECTORY, here) for line in whole)
-            if ended and not whole:
-                return
-            ticks, before = _ticks(directory), ticks
-            watchdog.check(progress=ticks != before)
-            time.sleep(_POLL_S)
+
+    def __init__(self, host: subprocess.Popen[str], directory: Path) -> None:
+        self._host, self._directory = host, directory
+        self._taken_bytes = 0  # not of an iteration: Ctrl-C ends one, and the next goes on from there
+
+    def __iter__(self) -> Iterator[str]:
+        here = json.dumps(str(self._directory))[1:-1]  # messages name the run directory as the guest sees it
+        ticks, watchdog = 0, Watchdog(self._host.pid)
+        with progress_of(self._directory).open("rb") as file:
+            while True:
+                ended = os.waitid(os.P_PID, self._host.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+                file.seek(self._taken_bytes)
+                *whole, _ = file.read().split(b"\n")
+                for line in whole:
+                    self._taken_bytes += len(line) + 1
+                    yield line.decode().replace(RUN_DIRECTORY, here)
+                if ended and not whole:
+                    return
+                ticks, before = _ticks(self._directory), ticks
+                watchdog.check(progress=ticks != before)
+                time.sleep(_POLL_S)
 
 
 class Watchdog:

@@ -21,18 +21,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from testbed.environment import allow_descriptors
 from testbed.errors import Diverged, Interrupted, ScenarioError, TestbedError, WaitTimeout, of_os
 from testbed.execution.compiler import leave_out_compiler, may_compile
 from testbed.execution.resume import FOLDER
 from testbed.execution.session import SessionResult
 from testbed.plan.code import check_code
-from testbed.plan.model import Plan, from_json
+from testbed.plan.model import IN_VIRTUAL_TIME, Plan, from_json
 from testbed.process_id import close_in_children
 from testbed.results.progress import Progress
 
 LAUNCHER_GONE = 9
 _OF_EVERY_NODE = frozenset({"start", "round", "final"})
 _FLUSH_INTERVAL_S = 0.02
+_CHUNK_BYTES = 1 << 16
 
 BackEnd = Callable[[Plan, Path, Progress], None]
 
@@ -54,10 +56,11 @@ BACK_ENDS: dict[str, BackEnd] = {
 
 def main(directory: Path) -> int:
     """Run to the end; return the exit code."""
-    report = _reporter()
+    allow_descriptors()
     _listen_to_launcher()
     gc.disable()  # nothing is garbage yet
     plan = from_json((directory / "plan.json").read_bytes())
+    report = _reporter(waits=plan.back_end in IN_VIRTUAL_TIME)
     if not may_compile(plan):
         leave_out_compiler()
     gc.enable()
@@ -108,25 +111,46 @@ def _unforeseen(error: Exception, resumed: Path | None) -> str:
     return f"{resumed}: no run goes on from there ({about}): it was changed, or testbed itself is wrong; see host.log"
 
 
-def _reporter() -> Progress:
+def _reporter(waits: bool) -> Progress:
+    """Return what passes events on to the launcher; ``waits``: for a launcher that does not read.
+
+    Nodes of real time must not wait: if this process stood still while the launcher is stopped (Ctrl-Z), or writes to
+    a terminal that is (Ctrl-S), their waits would pass their deadlines. What does not go out at once follows later, but
+    for what nodes say of their state twice a second.
+    """
     # Standard output carries the protocol alone; what a library prints goes to the log.
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    channel = os.dup(1)
     os.dup2(2, 1)
     # The launcher reads to the end of file, and a process that a script has forked may outlive this one.
-    close_in_children(channel.fileno())
+    close_in_children(channel)
+    if not waits:
+        os.set_blocking(channel, False)
 
-    flushed_s = 0.0
+    unsent, flushed_s, is_full = bytearray(), 0.0, False
 
     def report(event: dict[str, Any]) -> None:
-        nonlocal flushed_s
-        channel.write(json.dumps(event) + "\n")
+        nonlocal flushed_s, is_full
+        if event["kind"] == "outcome":  # nothing follows
+            os.set_blocking(channel, True)
+        if not is_full or event["kind"] != "status":
+            unsent.extend((json.dumps(event) + "\n").encode())
         now_s = time.monotonic()
         # what every node of thousands says is passed on with what follows: the nodes' status comes twice a second
         if event["kind"] not in _OF_EVERY_NODE or now_s - flushed_s > _FLUSH_INTERVAL_S:
             flushed_s = now_s
-            channel.flush()
+            is_full = not _sent(channel, unsent)
 
     return report
+
+
+def _sent(channel: int, unsent: bytearray) -> bool:
+    """Write as much of ``unsent`` as the launcher has room for, and remove it; return whether that was all."""
+    try:
+        while unsent:
+            del unsent[: os.write(channel, unsent[:_CHUNK_BYTES])]
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _listen_to_launcher() -> None:

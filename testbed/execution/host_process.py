@@ -16,10 +16,10 @@ class HostProcess:
     """A host process that has been started, in a session of its own.
 
     process  the process; ``stop`` on its standard input ends the run
-    lines    yields its lines of progress until it has ended
+    lines    yields its lines of progress until it has ended; after an interruption, the next iteration goes on
     close    removes, once it has ended, what only the launcher and the host used; takes the run's status
     """
 
     process: subprocess.Popen[str]
-    lines: Callable[[], Iterable[str]]
+    lines: Iterable[str]
     close: Callable[[str], None] = _nothing

@@ -14,9 +14,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def run(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
             journal.process(host.process.pid)
             result = _follow(host, plan, directory, on_progress)
         except KeyboardInterrupt:
-            result = _stop(host, plan, directory, on_progress)
+            result = _stop(host, on_progress)
         finally:
             _end(host.process)
             host.close(result.status)
@@ -89,20 +89,27 @@ def _start(plan: Plan, directory: Path) -> HostProcess:
             env=host_environment(),
         )
     assert process.stdout is not None
-    return HostProcess(process, partial(iter, process.stdout))
+    return HostProcess(process, process.stdout)
 
 
 def _follow(host: HostProcess, plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
-    outcome, before = None, OomKills.now()
-    for event in _events(host.lines()):
-        if event["kind"] == "outcome":
-            outcome = SessionResult(event["status"], event["message"], event["exit_code"])
-        else:
-            on_progress(event)
+    before = OomKills.now()
+    outcome = _pass_on(host, on_progress)
     end = os.waitid(os.P_PID, host.process.pid, os.WEXITED | os.WNOWAIT)  # not reaped: its number still names its group
     assert end is not None
     code = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
     return outcome or SessionResult("failed", _reason(plan, directory, code, before), 4)
+
+
+def _pass_on(host: HostProcess, on_progress: Progress) -> SessionResult | None:
+    """Pass progress on until the host has ended; return the outcome that it told."""
+    outcome = None
+    for event in _events(host.lines):
+        if event["kind"] == "outcome":
+            outcome = SessionResult(event["status"], event["message"], event["exit_code"])
+        else:
+            on_progress(event)
+    return outcome
 
 
 def _events(lines: Iterable[str]) -> Any:
@@ -129,32 +136,38 @@ def _reason(plan: Plan, directory: Path, code: int, kills: OomKills) -> str:
     return f"the host process ended with {reason}: {text[-1] if text else 'no output'} (see host.log)"
 
 
-def _stop(host: HostProcess, plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
-    on_progress({"kind": "stage", "name": "stopping"})
+def _stop(host: HostProcess, on_progress: Progress) -> SessionResult:
     assert host.process.stdin is not None
-    before = signal.signal(signal.SIGALRM, _too_late)
+    # Not an alarm: only the main thread may set one. The host's end is that of its lines.
+    too_late = threading.Timer(STOP_GRACE_S, _kill, [host.process])
     try:
         host.process.stdin.write("stop\n")
         host.process.stdin.flush()
-        signal.setitimer(signal.ITIMER_REAL, STOP_GRACE_S)
-        _follow(host, plan, directory, on_progress)
-    except (BrokenPipeError, TimeoutError, KeyboardInterrupt):
-        pass  # the second Ctrl-C, or no answer: go straight to the end
+        too_late.start()
+        on_progress({"kind": "stage", "name": "stopping"})
+        _pass_on(host, on_progress)
+    except (BrokenPipeError, KeyboardInterrupt):
+        pass  # it has ended already, or the second Ctrl-C: go straight to the end
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before if before is not None else signal.SIG_DFL)
+        too_late.cancel()
+        if too_late.ident is not None:
+            too_late.join()  # it must not kill a group whose number is free again
     return SessionResult("interrupted", "interrupted; the results so far are kept", 130)
 
 
-def _too_late(*_: object) -> None:
-    raise TimeoutError
+def _kill(host: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(host.pid, signal.SIGKILL)
 
 
 def _end(host: subprocess.Popen[str]) -> None:
-    """End the host and all its children, those that users' scripts have started included, and wait for it."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(host.pid, signal.SIGKILL)
+    """End the host and all its children, those that users' scripts have started included, and wait for it.
+
+    Guards of users' programs are in groups of their own: they notice the host's end, and end the programs.
+    """
+    _kill(host)
     host.wait()
     for pipe in (host.stdin, host.stdout):
         if pipe:
-            pipe.close()
+            with contextlib.suppress(BrokenPipeError):  # the host had ended before it was asked to stop
+                pipe.close()

@@ -38,15 +38,14 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     check_gpu_links(scenario, network, nodes)
     training, technique = training_of(scenario), technique_of(scenario)
     faults = build_faults(scenario, network, nodes)
-    slowed_nodes, hit_network = slowed(nodes, faults), with_faults(network, faults)
-    timeouts = derive(scenario, hit_network, slowed_nodes, training)
+    timeouts = derive(scenario, network, nodes, training, faults)
     refuse_late_faults(scenario, timeouts.run_deadline_s)
     return Plan(
         version=PLAN_VERSION, name=scenario.name, seed=scenario.seed, back_end=scenario.run.on,
         transport=transport_of(scenario), training=training, technique=technique,
         recovery=recovery_of(scenario), simulation=simulation_of(scenario), exact=exact_of(scenario, nodes),
         cluster=cluster_of(scenario, nodes), checkpoint_every=scenario.checkpoint.every,
-        faults=faults, nodes=slowed_nodes, network=hit_network,
+        faults=faults, nodes=slowed(nodes, faults), network=with_faults(network, faults),
         timeouts=timeouts, warnings=warnings_for(scenario, network, nodes),
         background=build_background(scenario, network), code=code_of(technique, training) + scenario.code,
         program=program_of(scenario, topology),

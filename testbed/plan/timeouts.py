@@ -21,13 +21,23 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise, takewhile
 
 from testbed.errors import ScenarioError
 from testbed.plan.ceilings import CEILINGS_S, RUN_STEPS, Reason, Reasons, queue_reason, too_long
+from testbed.plan.fault_traces import slowed, with_faults
 from testbed.plan.links import longest_delay_s
-from testbed.plan.model import Choice, LinkPlan, NetworkPlan, NodePlan, Series, Timeouts, TrainingPlan
+from testbed.plan.model import (
+    Choice,
+    FaultPlan,
+    LinkPlan,
+    NetworkPlan,
+    NodePlan,
+    Series,
+    Timeouts,
+    TrainingPlan,
+)
 from testbed.plan.pace import longest_step_s
 from testbed.scenario import Scenario
 from testbed.training.options import DATASETS, MODELS
@@ -64,11 +74,23 @@ class Pace:
     taking_turns_s: float  # of all models that cross one link, one way, without a margin
 
 
-def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], training: TrainingPlan) -> Timeouts:
-    """Return the deadlines of a run. Raise ``ScenarioError`` when changed ones are out of order."""
-    pace = _pace(scenario, network, nodes, model_bytes(training.model, training.data))
+def derive(
+    scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...], training: TrainingPlan,
+    faults: tuple[FaultPlan, ...] = (),
+) -> Timeouts:  # fmt: skip
+    """Return the deadlines of a run. Raise ``ScenarioError`` when changed ones are out of order.
+
+    Steps and the run get the time that they need while ``faults`` slow links and devices down, as far as is allowed.
+    Who is dead is found out as soon as without them.
+    """
+    size_bytes = model_bytes(training.model, training.data)
+    pace = _pace(scenario, network, nodes, size_bytes)
     changes = {f"{key}_s": value for key, value in scenario.timeouts if value is not None}
-    derived = _derive(pace, scenario.training.rounds, changes.get("dead_after_s"))
+    rounds, patience_s = scenario.training.rounds, changes.get("dead_after_s")
+    derived = _derive(pace, rounds, patience_s)
+    if faults:
+        slowest = _pace(scenario, with_faults(network, faults), slowed(nodes, faults), size_bytes)
+        derived = _at_least(derived, _derive(slowest, rounds, patience_s))
     timeouts = Timeouts(**{**asdict(derived), **changes})
     problems = [
         *too_long(scenario, timeouts, _reasons(pace, scenario.training.rounds)),
@@ -77,6 +99,14 @@ def derive(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...]
     if problems:
         raise ScenarioError(problems)
     return timeouts
+
+
+def _at_least(calm: Timeouts, hit: Timeouts) -> Timeouts:
+    longer = {
+        f"{name}_s": max(getattr(calm, f"{name}_s"), min(getattr(hit, f"{name}_s"), CEILINGS_S[name]))
+        for name in ("step_deadline", "run_deadline")
+    }
+    return replace(calm, **longer)
 
 
 def model_bytes(model: Choice, data: Choice) -> int:

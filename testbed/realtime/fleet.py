@@ -95,7 +95,7 @@ class Fleet:
                 self._start_processes(self._plan, self._launch, self._epoch_ns, self._wake) as self._processes,
             ):
                 present = [node.name for node in self._plan.nodes if node.name not in self._absent]
-                self._processes.start(present, self._faults.training_since_s)
+                self._start(present)
                 while self._processes:
                     self._turn()
                 if (cause := first_cause(self.exits)) and cause.cause == PeerLost.__name__:
@@ -213,6 +213,10 @@ class Fleet:
     def _signal(self, node: str, number: signal.Signals) -> bool:
         return self._processes.send_signal(node, number)
 
+    def _start(self, nodes: list[str]) -> None:
+        self._processes.start(nodes, self._faults.training_since_s)
+        self._status.advanced_at_s = time.monotonic()  # meanwhile no line was read: other machines may take long
+
     def _start_again(self, name: str) -> None:
         """Start a lost node again, and those that ended because of it, in a run that has continued without them."""
         if not self._continues or self._ending or self._monitor not in self._processes:
@@ -226,4 +230,4 @@ class Fleet:
             self._errors.pop(node, None)  # of its predecessor
             # workers that have not ended yet are about to: they have lost this server
             self._returning.update(child for child in self._plan.node(node).children if child in self._processes)
-        self._processes.start(missing, self._faults.training_since_s)
+        self._start(missing)

@@ -42,15 +42,18 @@ class Forked:
         try:
             for descriptor, file in enumerate(self._files, start=1):
                 os.dup2(file.fileno(), descriptor)
-            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
+            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", buffering=1, closefd=False)
             sys.argv = ["testbed", *arguments]
             prepare()
             code = main(list(arguments))
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            try:
+                sys.stdout.flush()
+                sys.stderr.flush()
+            except OSError:
+                code = 120  # as Python's
             os._exit(code)
 
     def poll(self) -> int | None:

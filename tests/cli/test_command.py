@@ -17,7 +17,7 @@ from testbed.cli import main as command
 from testbed.errors import CapabilityError, RunFailed
 from testbed.execution import session
 from testbed.process_id import pid_space
-from testbed.results.rundir import RunDirectory
+from testbed.results.rundir import RunDirectory, claim
 from tests.results.fake_run import fake_session, make_run, result_of
 
 ROOT = Path(__file__).parents[2]
@@ -305,10 +305,16 @@ def test_clean_buries_the_dead_only(tmp_path: Path, capsys: pytest.CaptureFixtur
     subprocess.run([sys.executable, "-c", code.format(str(tmp_path / "dead"))], check=True, timeout=30)
     half = tmp_path / "dead" / f".result.json.999999-1-{pid_space()}.tmp"
     half.write_text("half")
+    of_kernel = [tmp_path / "dead" / name for name in (".progress", ".clock", ".exact.json", ".kernel.log")]
+    for path in of_kernel:
+        path.touch()
+    live = claim(tmp_path / "live", "x" * 64)
+    (live.path / ".clock").touch()
     assert command.main(["clean", str(tmp_path), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["crashed_runs"] == {str(tmp_path / "dead"): "failed"}
-    assert said["temporary_files"] == [str(half)]
+    assert said["temporary_files"] == [*map(str, of_kernel), str(half)]
+    assert (live.path / ".clock").exists()
     assert RunDirectory(tmp_path / "finished").status().state == "done"
     assert command.main(["clean", str(tmp_path)]) == 0
     assert "nothing to clean" in capsys.readouterr().out

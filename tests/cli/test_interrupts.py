@@ -35,14 +35,14 @@ def linger(begun: Path) -> None:
     session.run = lingering  # type: ignore[assignment]
 
 
-def start(out: Path, prepare: Callable[[], None] = lambda: None) -> Forked:
+def start(out: Path, prepare: Callable[[], None] = lambda: None, how: str = "--quiet") -> Forked:
     begun = out.with_name("begun")
 
     def prepared() -> None:
         prepare()
         linger(begun)
 
-    return under_way(["run", str(QUICKSTART), "--on", "local", "--quiet", "--out", str(out)], begun, prepared)
+    return under_way(["run", str(QUICKSTART), "--on", "local", how, "--out", str(out)], begun, prepared)
 
 
 def under_way(arguments: list[str], begun: Path, prepare: Callable[[], None]) -> Forked:
@@ -96,6 +96,27 @@ def test_a_run_whose_terminal_is_closed_keeps_its_results(tmp_path: Path) -> Non
     os.close(terminal)
     os.close(ours)
     assert run.wait(timeout=60).returncode == 143
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "interrupted"
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "interrupted"
+
+
+@pytest.mark.parametrize(("how", "closed"), [("--debug", (1,)), ("--quiet", (1, 2)), ("--json", (1,))])
+def test_a_run_keeps_results_and_exit_code_where_ctrl_c_ends_the_reader_of_its_output_too(
+    tmp_path: Path, how: str, closed: tuple[int, ...]
+) -> None:
+    """As below ``| tee log``, or ``2>&1 | tee log``."""
+
+    def into_a_closed_pipe() -> None:
+        end, output = os.pipe()
+        os.close(end)
+        for descriptor in closed:
+            os.dup2(output, descriptor)
+
+    run = start(tmp_path / "run", into_a_closed_pipe, how)
+    os.kill(run.pid, signal.SIGINT)
+    ended = run.wait(timeout=60)
+    assert ended.returncode == 130
+    assert ended.stderr == ("" if 2 in closed else "testbed: interrupted; the results so far are kept\n")
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "interrupted"
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "interrupted"
 

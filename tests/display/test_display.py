@@ -65,6 +65,24 @@ def test_steps_and_samples_are_those_of_each_worker() -> None:
     assert known.rows["tokyo"].ends() == ((6, 6), (192, 192))
 
 
+class Closed(progress.Display):
+    """Goes to a pipe that nobody reads any more."""
+
+    def __exit__(self, *error: object) -> None:
+        raise BrokenPipeError
+
+    def show(self, event: progress.Event) -> None:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("events", [0, 2])
+def test_a_run_goes_on_without_a_display_that_nobody_reads(tmp_path: Path, events: int) -> None:
+    with progress.Logged(Closed(), tmp_path / "log", make_plan()) as shown:
+        for number in range(events):
+            shown.show({"kind": "stage", "name": f"stage {number}"})
+    assert [line[-1] for line in (tmp_path / "log").read_text().splitlines()] == ["0", "1"][:events]
+
+
 def test_a_pipe_gets_a_line_per_tenth_at_most_one_in_ten_seconds_and_warnings_at_once() -> None:
     clock, out = Clock(), io.StringIO()
     with progress.PlainLines(make_plan(rounds=100), out, clock) as shown:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -40,20 +41,45 @@ with open(sys.argv[1] + "/.progress", "a") as file:
 
 def test_lines_come_whole_and_in_order_until_the_end(tmp_path: Path) -> None:
     with started(_WRITES, tmp_path) as process:
-        assert list(exact.lines(process, tmp_path)) == ["one", "two", "three", "after"]
+        assert list(exact.Lines(process, tmp_path)) == ["one", "two", "three", "after"]
+
+
+def test_each_line_comes_once_however_often_ctrl_c_ends_an_iteration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come while the launcher waits for lines, and while it takes one."""
+    pauses: list[float] = []
+
+    def pause(duration_s: float) -> None:
+        pauses.append(duration_s)
+        if len(pauses) in (1, 5):
+            raise KeyboardInterrupt
+        sleep(duration_s)
+
+    sleep, taken = time.sleep, list[str]()
+    monkeypatch.setattr(exact.time, "sleep", pause)
+    with started(_WRITES, tmp_path) as process:
+        lines = exact.Lines(process, tmp_path)
+        for _ in range(4):
+            with suppress(KeyboardInterrupt):
+                for line in lines:
+                    taken.append(line)
+                    if line == "three":
+                        raise KeyboardInterrupt
+    assert taken == ["one", "two", "three", "after"]
 
 
 def test_messages_name_the_run_directory_of_this_machine(tmp_path: Path) -> None:
     script = _WRITES.replace("after", f"see {exact.RUN_DIRECTORY}/failures")
     with started(script, tmp_path) as process:
-        assert list(exact.lines(process, tmp_path))[-1] == f"see {tmp_path}/failures"
+        assert list(exact.Lines(process, tmp_path))[-1] == f"see {tmp_path}/failures"
 
 
 def test_a_guest_that_computes_without_end_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "SPIN_LIMIT_S", 0.2)
     monkeypatch.setattr(exact, "_CHECK_S", 0.1)
     with started("while True: pass", tmp_path) as process, pytest.raises(NoProgress, match="sched_yield"):
-        list(exact.lines(process, tmp_path))
+        list(exact.Lines(process, tmp_path))
     assert NoProgress.exit_code == 5
 
 
@@ -73,21 +99,21 @@ def test_a_guest_that_computes_long_is_left_alone_while_its_time_goes_on(
     monkeypatch.setattr(exact, "SPIN_LIMIT_S", 0.2)
     monkeypatch.setattr(exact, "_CHECK_S", 0.1)
     with started(_COMPUTES_IN_VIRTUAL_TIME, tmp_path) as process:
-        assert list(exact.lines(process, tmp_path)) == []
+        assert list(exact.Lines(process, tmp_path)) == []
 
 
 def test_a_guest_that_waits_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "SPIN_LIMIT_S", 0.2)
     monkeypatch.setattr(exact, "_CHECK_S", 0.1)
     with started("import time; time.sleep(1)", tmp_path) as process:
-        assert list(exact.lines(process, tmp_path)) == []
+        assert list(exact.Lines(process, tmp_path)) == []
 
 
 def test_a_guest_of_which_a_process_is_dead_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "IDLE_LIMIT_S", 0.5)
     monkeypatch.setattr(exact, "_CHECK_S", 0.1)
     with started("import time; time.sleep(30)", tmp_path) as process, pytest.raises(NoProgress, match="killed or"):
-        list(exact.lines(process, tmp_path))
+        list(exact.Lines(process, tmp_path))
 
 
 def test_processor_time_is_that_of_the_session_alone(tmp_path: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
+import threading
+from collections.abc import Iterator
 
 import pytest
 
 from testbed.execution import host
+from testbed.results.progress import Progress
 
 
 @pytest.mark.parametrize("ignored", [False, True])
@@ -31,3 +36,80 @@ def test_a_request_to_stop_goes_where_ctrl_c_goes(monkeypatch: pytest.MonkeyPatc
             assert taken == [signal.SIGINT]
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def reporting(waits: bool) -> Iterator[tuple[Progress, int, int]]:
+    """The host's report, the launcher's end of the pipe, and the host's."""
+    (launcher, channel), output, closing = os.pipe(), os.dup(1), list[int]()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(host, "close_in_children", closing.append)
+            os.dup2(channel, 1)
+            report = host._reporter(waits)
+    finally:
+        os.dup2(output, 1)
+    os.set_blocking(launcher, False)
+    yield report, launcher, closing[0]
+    for descriptor in (launcher, channel, output, *closing):
+        os.close(descriptor)
+
+
+def read(launcher: int, into: bytearray) -> None:
+    """Read what there is."""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            into += os.read(launcher, 1 << 16)
+
+
+def numbers(text: bytearray, kind: str) -> list[int]:
+    """The numbers of the whole lines of a kind."""
+    lines = [json.loads(line) for line in text.split(b"\n")[:-1] if line]
+    return [line["number"] for line in lines if line["kind"] == kind]
+
+
+def test_nodes_of_real_time_wait_for_no_launcher_that_is_stopped() -> None:
+    """Once it goes on, it gets all but states that newer ones have replaced."""
+    text = bytearray()
+    with reporting(waits=False) as (report, launcher, _):
+
+        def report_much() -> None:
+            for number in range(200):  # of 1 kB; a pipe takes 64
+                report({"kind": "warning", "number": number, "message": "x" * 1000})
+                report({"kind": "status", "number": number})
+
+        thread = threading.Thread(target=report_much, daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+        read(launcher, text)
+        assert 10 < len(numbers(text, "warning")) < 100
+        for number in range(200, 210):
+            report({"kind": "warning", "number": number})
+            report({"kind": "status", "number": number})
+            read(launcher, text)
+    assert numbers(text, "warning") == list(range(210))
+    states = numbers(text, "status")
+    assert states == sorted(states) and states[:10] == list(range(10)) and states[-1] == 209 and len(states) < 100
+
+
+@pytest.mark.parametrize(("waits", "kind"), [(True, "warning"), (False, "outcome")])
+def test_a_simulation_waits_for_the_launcher_and_so_does_every_outcome(waits: bool, kind: str) -> None:
+    """A simulation would else go far ahead of the callbacks that end it."""
+    text = bytearray()
+    with reporting(waits) as (report, launcher, channel):
+        blocks = os.get_blocking(channel)
+        os.set_blocking(channel, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(channel, b"\n" * 4096)
+        os.set_blocking(channel, blocks)
+        thread = threading.Thread(target=report, args=[{"kind": kind, "number": 1}])
+        thread.start()
+        thread.join(0.1)
+        assert thread.is_alive()
+        while thread.is_alive():
+            read(launcher, text)
+            thread.join(0.01)
+        read(launcher, text)
+    assert numbers(text, kind) == [1]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[HostProcess]:
     """The host process of all sessions."""
     with subprocess.Popen(["cat"], stdin=-1, stdout=-1, text=True, start_new_session=True) as process:
         assert process.stdout is not None
-        started = HostProcess(process, partial(iter, process.stdout))
+        started = HostProcess(process, process.stdout)
         monkeypatch.setattr(session, "_start", lambda plan, directory: started)
         yield started
         process.kill()
@@ -39,11 +40,55 @@ def test_a_host_that_cannot_be_recorded_is_ended(
     assert host.process.returncode == -signal.SIGKILL
 
 
-def test_the_alarm_is_given_back(host: HostProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_a_host_that_does_not_stop_is_killed(
+    host: HostProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_thread: bool
+) -> None:
+    """In any thread: ``testbed.run`` is called in that of a user, and callbacks end runs by ``KeyboardInterrupt``."""
     monkeypatch.setattr(session, "STOP_GRACE_S", 0.05)
-    before = signal.getsignal(signal.SIGALRM)
-    assert session._stop(host, make_plan(back_end="local"), tmp_path, lambda event: None).status == "interrupted"
-    assert signal.getsignal(signal.SIGALRM) == before
+    shown: list[Any] = []
+
+    def on_progress(event: Any) -> None:
+        shown.append(event.get("name"))
+        if event["kind"] == "round":
+            raise KeyboardInterrupt
+
+    def run() -> None:
+        assert host.process.stdin is not None
+        host.process.stdin.write('{"kind": "round"}\n')
+        host.process.stdin.flush()
+        ended.append(session.run(make_plan(back_end="local"), tmp_path, on_progress))
+
+    ended: list[session.SessionResult] = []
+    before, thread = threading.active_count(), threading.Thread(target=run)
+    if in_thread:
+        thread.start()
+        thread.join(30)
+    else:
+        run()
+    assert [each.status for each in ended] == ["interrupted"]
+    assert shown == [None, "stopping"] and host.process.returncode == -signal.SIGKILL
+    assert threading.active_count() == before
+
+
+def test_a_host_that_has_ended_need_not_be_stopped(host: HostProcess, tmp_path: Path) -> None:
+    def on_progress(event: Any) -> None:
+        host.process.kill()
+        os.waitid(os.P_PID, host.process.pid, os.WEXITED | os.WNOWAIT)
+        raise KeyboardInterrupt
+
+    assert host.process.stdin is not None
+    host.process.stdin.write('{"kind": "round"}\n')
+    host.process.stdin.flush()
+    assert session.run(make_plan(back_end="local"), tmp_path, on_progress).status == "interrupted"
+
+
+def test_a_second_interrupt_may_come_while_the_first_is_shown(host: HostProcess) -> None:
+    def on_progress(event: Any) -> None:
+        raise KeyboardInterrupt
+
+    assert session._stop(host, on_progress).status == "interrupted"
+    assert host.process.stdout is not None and host.process.stdout.readline() == "stop\n"
 
 
 def test_what_a_library_prints_is_no_event_even_if_it_is_json() -> None:

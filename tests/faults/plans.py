@@ -40,12 +40,11 @@ def quick_plan(calm: Texts, faults: Texts, recovery: Recovery, every: int) -> Pl
         raise ScenarioError([str(problem) for problem in problems])
     plan = _calm_plan(calm, recovery.replicas)
     found = build_faults(scenario, plan.network, plan.nodes)
-    nodes, network = slowed(plan.nodes, found), with_faults(plan.network, found)
-    timeouts = derive(scenario, network, nodes, plan.training)
+    timeouts = derive(scenario, plan.network, plan.nodes, plan.training, found)
     refuse_late_faults(scenario, timeouts.run_deadline_s)
     return replace(
-        plan, nodes=nodes, network=network, faults=found, timeouts=timeouts,
-        recovery=recovery_plan_of(scenario), checkpoint_every=every,
+        plan, nodes=slowed(plan.nodes, found), network=with_faults(plan.network, found), faults=found,
+        timeouts=timeouts, recovery=recovery_plan_of(scenario), checkpoint_every=every,
     )  # fmt: skip
 
 

@@ -91,7 +91,7 @@ class Replica:
         self.world, self.handlers, self.pushed = Stepping(), {}, []  # type: ignore[var-annotated]
         codec = make_codec("none", {}, 2, 3, 1)
         self.top = RootStore(self.world, OverwriteUpdate)  # type: ignore[arg-type]
-        self.copies = ReplicaMail(self.world, self, self.top, lambda: codec)  # type: ignore[arg-type]
+        self.copies = ReplicaMail(self.world, self, self.top, lambda choice: codec)  # type: ignore[arg-type]
         self.copies.on(MessageKind.PUSH, self.pushed.append)
         self.told(PULL_ROUND, 0.0)
         self.world.settle()

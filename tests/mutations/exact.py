@@ -16,7 +16,9 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a guest that spins is left alone": Mutation("testbed.execution.exact:processor_s", always(0.0), LAUNCHER),
     "half a line of progress counts": Mutation(
-        "testbed.execution.exact:lines", edit("(rest + file.read())", "file.read()"), LAUNCHER
+        "testbed.execution.exact:Lines.__iter__",
+        edit('*whole, _ = file.read().split(b"\\n")', "whole = file.read().splitlines()"),
+        LAUNCHER,
     ),
     "measured codecs take modelled time": Mutation(
         "testbed.realtime.cores:Cores.spend", edit("if self.measured:", "if False:"), CORES

@@ -516,13 +516,33 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "deadlines do not know of faults": Mutation(
         "testbed.plan.build:build_plan",
-        edit("derive(scenario, hit_network, slowed_nodes,", "derive(scenario, network, nodes,"),
+        edit("derive(scenario, network, nodes, training, faults)", "derive(scenario, network, nodes, training)"),
         ("tests/plan/test_timeouts.py",),
     ),
     "a worker stays away that outlived its server's return": Mutation(
         "testbed.realtime.fleet:Fleet._start_again",
         edit("if child in self._processes", "if False"),
         ("tests/realtime/test_fleet.py::test_workers_that_end_after_their_server_has_returned_start_again",),
+    ),
+    "programs are killed with the host's group and their guards": Mutation(
+        "testbed.execution.programs.supervisor:Supervisor._start",
+        edit("process_group=0,", ""),
+        ("tests/execution/programs/test_programs.py",),
+    ),
+    "nodes wait for a launcher that is stopped": Mutation(
+        "testbed.execution.host:_reporter",
+        edit("os.set_blocking(channel, False)", "pass"),
+        ("tests/execution/test_host.py",),
+    ),
+    "a slow start counts as standing still": Mutation(
+        "testbed.realtime.fleet:Fleet._start",
+        edit("self._status.advanced_at_s = time.monotonic()", "pass"),
+        ("tests/realtime/test_fleet.py::test_nodes_that_another_machine_starts_slowly_have_time_to_advance",),
+    ),
+    "a closed pipe ends the run": Mutation(
+        "testbed.display.progress:Logged.show",
+        edit("self._inner = Display()", "raise"),
+        ("tests/display/test_display.py",),
     ),
     "lost attempts pile up": Mutation(
         "testbed.execution.recovery:Attempts.run",

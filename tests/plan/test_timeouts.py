@@ -56,19 +56,25 @@ def test_the_longest_delay_of_a_trace_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "lasting", "deadline"),
+    ("fault", "lasting"),
     [
-        ("node: west/worker0, kind: slow, factor: 1000", "device.step_time=50 s", "step_deadline_s"),
-        ("link: east<>west, kind: rate, rate: 10 kbit/s", "links[0].rate=10 kbit/s", "step_deadline_s"),
-        ("link: east<>west, kind: delay, delay: 2 s", "links[0].delay=2 s", "dead_after_s"),
+        ("node: west/worker0, kind: slow, factor: 1000", "device.step_time=50 s"),
+        ("link: east<>west, kind: rate, rate: 10 kbit/s", "links[0].rate=10 kbit/s"),
+        ("link: east<>west, kind: delay, delay: 2 s", "links[0].delay=2 s"),
     ],
 )
-def test_faults_that_slow_something_down_are_given_time(fault: str, lasting: str, deadline: str) -> None:
-    """As much as where it is so all the time."""
+def test_steps_are_given_time_for_faults_that_slow_something_down(fault: str, lasting: str) -> None:
+    """As much as where it is so all the time. A dead node is told as early as without."""
     queue = "links[0].queue=4 KiB"
-    hit = timeouts(queue, f"faults=[{{{fault}, at: 5 s, for: 1 h}}]")
-    assert getattr(hit, deadline) == pytest.approx(getattr(timeouts(queue, lasting), deadline))
-    assert getattr(hit, deadline) > 10 * getattr(timeouts(queue), deadline) or deadline == "dead_after_s"
+    calm, hit = timeouts(queue), timeouts(queue, f"faults=[{{{fault}, at: 5 s, for: 1 h}}]")
+    assert hit.step_deadline_s == pytest.approx(timeouts(queue, lasting).step_deadline_s)
+    assert hit.step_deadline_s > 2 * calm.step_deadline_s and hit.run_deadline_s > calm.run_deadline_s
+    assert (hit.heartbeat_s, hit.dead_after_s) == (calm.heartbeat_s, calm.dead_after_s)
+
+
+def test_no_fault_is_too_slow_for_deadlines() -> None:
+    hit = timeouts("faults=[{link: east<>west, kind: rate, rate: 1 kbit/s, at: 5 s, for: 1 h}]")
+    assert hit.step_deadline_s == CEILINGS_S["step_deadline"]
 
 
 @pytest.mark.parametrize(("paradigm", "models"), [("ps", 60), ("hips", 1)])

@@ -470,6 +470,46 @@ def going_on(plan: Plan, directory: Path, running: Running, monitor: str) -> Fle
     return under_test
 
 
+class Late(Running):
+    """Processes that take longer to start than nodes may take to advance, and end well in the second turn."""
+
+    turns = 0
+
+    def __enter__(self) -> Late:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def start(self, nodes: list[str], since_s: float | None) -> None:
+        time.sleep(0.6)
+        super().start(nodes, since_s)
+
+    def wait(self, timeout_s: float) -> list[Any]:
+        self.turns += 1
+        ended = [ProcessEnd(node, 0, {}) for node in sorted(self.nodes)] if self.turns > 1 else []
+        self.nodes.difference_update(end.node for end in ended)
+        return ended
+
+
+def test_nodes_that_another_machine_starts_slowly_have_time_to_advance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.realtime.fleet.STATUS_INTERVAL_S", 0.0)
+    plan, launch = tiny_plan([REMOTE, WORKER], step_deadline_s=0.5), Processes(tmp_path).launch({})
+    first = Fleet(plan, launch, lambda *_: Late())  # type: ignore[arg-type,return-value]
+    assert [end.node for end in first.run()] == sorted([REMOTE, WORKER])
+    processes = Late(WORKER)
+    again = going_on(plan, tmp_path, processes, WORKER)
+    again._faults.killed.add(REMOTE)
+    again._start_again(REMOTE)
+    again._turn()
+    assert again._abort is None and processes.started == [REMOTE]
+    os.close(again._wake)
+
+
 def test_a_node_that_dies_slowly_starts_again_once_it_is_dead(tmp_path: Path) -> None:
     """On a busy machine a killed process may still be there when the fault that killed it is over."""
     running = Running(WORKER, REMOTE)

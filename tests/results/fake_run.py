@@ -160,7 +160,8 @@ def _write_round(logs: dict[str, EventLog], round_: int, begin: float) -> float:
 def _write_way_back(logs: dict[str, EventLog], site: str, round_: int, begin: float, updated: float) -> float:
     took, tier = (LAN_S, "lan") if site == "virginia" else (WAN_S, "wan")
     for key in PAYLOAD:
-        logs["virginia/global0"].write("update", updated, key=key, round=round_, version=round_ + 1, contributors=3)
+        logs["virginia/global0"].write("update", updated, key=key, round=round_, version=round_ + 1, contributors=3,
+                                      staleness=0)  # fmt: skip
         there = _transfer(logs, "virginia/global0", f"{site}/server0", "value", key, round_, updated, took, tier)
         for worker in (f"{site}/worker0", f"{site}/worker1"):
             end = _transfer(logs, f"{site}/server0", worker, "value", key, round_, there, LAN_S, "lan")

@@ -19,7 +19,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _NOT_STARTED = 127  # as a shell's, for a command that cannot be started
 _LISTENED_TO = (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT)
 
@@ -69,10 +69,16 @@ def kill_descendants(ancestor: int) -> None:
 
 
 def _start(command: list[str], lifeline: int) -> int:
+    guard = os.getpid()
     child = os.fork()
     if child:
         return child
     try:
+        # Should the guard itself be killed, the program ends with it. The signal follows the thread that has forked,
+        # and this is the guard's only one.
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != guard:  # it ended between fork and prctl
+            os._exit(_NOT_STARTED)
         signal.set_wakeup_fd(-1)
         os.close(lifeline)
         for number in _LISTENED_TO:

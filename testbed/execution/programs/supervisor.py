@@ -127,6 +127,7 @@ class Supervisor:
                     process.node.name, [*guarded, *self._network.as_node(process.node.name), *process.argv],
                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if process.reports_on_stdout else log, stderr=log,
                     pass_fds=(self._lifeline[0],), cwd=self._program.cwd, env=process.environment,
+                    process_group=0,  # killed with the host's, it could not end what is below it
                 )  # fmt: skip
         except OSError as error:
             raise RunFailed(f"{process.node.name}: cannot be started: {error.strerror}: {error.filename}") from error

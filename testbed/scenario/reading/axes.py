@@ -149,7 +149,7 @@ def _known(value: dict[str, Any], table: Table, info: ValidationInfo, at: tuple[
     """Return the kind as ``table`` knows it: the path of a file becomes absolute. Imports code that is allowed only."""
     kind = quantities.text_of(value["kind"])
     if isinstance(table, Axis) and table.is_open and names_code(kind):
-        if not (info.context or {}).get("allow_code", False):
+        if info.context is not None and not info.context.get("allow_code", False):  # None: sections made by code
             problem = f"'{kind}' names code, and this file is not at or below the working directory"
             raise_found([Violation(at, problem, "read that code first, then give --allow-code")])
     elif kind not in table:

@@ -62,7 +62,7 @@ def without_sections(resolved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_strangers(info: ValidationInfo) -> Iterator[Violation]:
-    if not (info.context or {}).get("allow_code", False):
+    if info.context is not None and not info.context.get("allow_code", False):  # None: sections made by code
         problem = "names commands, and this file is not at or below the working directory"
         yield Violation(("workload",), problem, "read them first, then give --allow-code")
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from testbed.execution.programs import guard
@@ -85,6 +86,16 @@ def test_the_end_of_the_lifeline_kills_everything(started: list[Guarded], tmp_pa
     os.close(each.lifeline)
     assert each.process.wait(GONE_WITHIN_S) == -signal.SIGKILL
     assert is_gone(daemon)
+
+
+def test_the_program_ends_with_a_guard_that_is_killed(started: list[Guarded], tmp_path: Path) -> None:
+    each = start(started, f"echo $$ > {tmp_path}/pid; exec sleep 60")
+    program = psutil.Process(written(tmp_path / "pid"))
+    each.process.kill()
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while program.is_running() and program.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_sigterm_reaches_the_program_and_the_rest_is_killed_after_its_grace(

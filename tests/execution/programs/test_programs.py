@@ -238,6 +238,28 @@ def test_nothing_is_left_when_the_command_is_ended(folder: Path, number: signal.
         assert json.loads((folder / "run" / "result.json").read_text())["status"] == "interrupted"
 
 
+def test_programs_end_with_a_host_whose_group_is_killed(folder: Path) -> None:
+    """As by the second Ctrl-C, which does not wait for the host: guards must outlive it, or nobody ends programs."""
+    pids = folder / "pids"
+    pids.mkdir()
+    launched = os.fork()
+    if launched == 0:
+        try:
+            os.setsid()
+            run(folder, command=["sh", "-c", f"setsid sh -c 'echo $$ > {pids}/$RANK; exec sleep 60' & sleep 60"])
+        finally:
+            os._exit(1)
+    deadline = time.monotonic() + 30
+    while len(started := [int(text) for path in pids.iterdir() if (text := path.read_text().strip())]) < 3:
+        assert time.monotonic() < deadline and os.waitpid(launched, os.WNOHANG) == (0, 0)
+        time.sleep(0.02)
+    os.killpg(launched, signal.SIGKILL)
+    os.waitpid(launched, 0)
+    while any(Path(f"/proc/{pid}").exists() for pid in started):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def test_what_has_no_effect_is_refused_with_place_and_cure(folder: Path) -> None:
     file = folder / "program.yaml"
     for change, words in {
