@@ -527,7 +527,7 @@ MUTATIONS: dict[str, Mutation] = {
     "programs are killed with the host's group and their guards": Mutation(
         "testbed.execution.programs.supervisor:Supervisor._start",
         edit("process_group=0,", ""),
-        ("tests/execution/programs/test_programs.py",),
+        ("tests/execution/programs/test_programs.py::test_programs_end_with_a_host_whose_group_is_killed",),
     ),
     "nodes wait for a launcher that is stopped": Mutation(
         "testbed.execution.host:_reporter",

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from testbed.errors import ScenarioError
 from testbed.training.declared import declared_shape
@@ -145,15 +146,33 @@ def shape_of_model(kind: str, options: dict[str, Any], input_shape: tuple[int, .
 
 def measure(name: str, model: nn.Module, sample: Tensor) -> ModelShape:
     """Return the shape of ``model``, given a batch with one sample on the same device."""
-    from torch.utils.flop_counter import FlopCounterMode  # imports Triton where it is installed: 0.3 s of every start
-
     shapes, outputs = [], sample
     for segment in segments(model):
         inputs = outputs.detach().requires_grad_(segment.keys.start > 0)
-        with FlopCounterMode(display=False) as forward:
+        with _Operations() as forward:
             outputs = segment.module(inputs)
-        with FlopCounterMode(display=False) as backward:
+        with _Operations() as backward:
             outputs.backward(torch.empty_like(outputs))
         sizes = tuple(parameter.numel() for parameter in segment.parameters)
-        shapes.append(SegmentShape(segment.name, sizes, forward.get_total_flops(), backward.get_total_flops()))
+        shapes.append(SegmentShape(segment.name, sizes, forward.count, backward.count))
     return ModelShape(name, tuple(shapes))
+
+
+class _Operations(TorchDispatchMode):
+    """Counts the floating-point operations of this thread, by PyTorch's formulas.
+
+    ``FlopCounterMode`` itself also counts by module, with hooks on all modules of the process, which then run in the
+    training steps of other threads.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        from torch.utils.flop_counter import flop_registry  # imports Triton, where it is installed: 0.3 s
+
+        self.count, self._formulas = 0, flop_registry
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if formula := self._formulas.get(func.overloadpacket):
+            self.count += formula(*args, **(kwargs or {}), out_val=result)
+        return result
