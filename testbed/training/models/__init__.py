@@ -158,7 +158,7 @@ def measure(name: str, model: nn.Module, sample: Tensor) -> ModelShape:
     return ModelShape(name, tuple(shapes))
 
 
-class _Operations(TorchDispatchMode):
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the floating-point operations of this thread, by PyTorch's formulas.
 
     ``FlopCounterMode`` itself also counts by module, with hooks on all modules of the process, which then run in the
@@ -166,7 +166,7 @@ class _Operations(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         from torch.utils.flop_counter import flop_registry  # imports Triton, where it is installed: 0.3 s
 
         self.count, self._formulas = 0, flop_registry
