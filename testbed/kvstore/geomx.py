@@ -17,6 +17,7 @@ from testbed.kvstore.checkpoint import from_bytes, to_bytes
 from testbed.kvstore.optimizer import server_options
 from testbed.kvstore.session import NamedOptions
 from testbed.kvstore.store import Handle, KVStore, connect, refuse_unknown
+from testbed.state import State
 from testbed.training.optimizers import KeyOptimizer
 
 _ONE_MACHINE = ("local", "device", "nccl")
@@ -116,6 +117,7 @@ class GeoMXStore:
             return
         refuse_unknown(f"set_optimizer({kind!r})", kind, chosen)
         self._optimizer = (kind, chosen)
+        self.store.kept["set_optimizer"] = _Kept(self)
 
     def set_gradient_compression(self, compression: Mapping[str, Any]) -> None:
         """Compress what crosses the WAN: ``{"type": "2bit" | "bsc", "threshold": x}``; every worker makes the call."""
@@ -202,7 +204,14 @@ class GeoMXStore:
     # ---- the optimizer's state ----------------------------------------------------------------------------------
 
     def _saved_states(self) -> Tensor:
-        return to_bytes({number: state.state() for number, state in enumerate(self._states.values())})
+        return to_bytes(self._states_by_number())
+
+    def _states_by_number(self) -> dict[int, State]:
+        return {number: state.state() for number, state in enumerate(self._states.values())}
+
+    def _load_states(self, content: Mapping[int, State]) -> None:
+        for number, key in enumerate(self._keys if content else ()):  # else nothing had been pushed
+            self._state(key).load_state(content[number])
 
     def save_optimizer_states(self, fname: str | Path) -> None:
         """Write the state of the optimizer and the values of all keys to a file; each worker's has the same content."""
@@ -216,8 +225,7 @@ class GeoMXStore:
         shapes = [int(state["value"].numel()) for state in loaded.values()]
         if shapes != [shape.numel() for shape in self._keys.values()]:
             raise ScenarioError(f"load_optimizer_states({str(fname)!r}): the file has other keys than this script")
-        for number, key in enumerate(self._keys):
-            self._state(key).load_state(loaded[number])
+        self._load_states(loaded)
 
     def _refuse_state(self, call: str) -> None:
         if self.store.job.at_server:
@@ -227,6 +235,19 @@ class GeoMXStore:
             )
         if self._optimizer is None:
             raise ScenarioError(f"{call}: there is no optimizer; call set_optimizer first, or save the script's own")
+
+
+class _Kept:
+    """What checkpoints hold of ``set_optimizer``, whose values and moments are at the workers: servers have sums."""
+
+    def __init__(self, store: GeoMXStore) -> None:
+        self._store = store
+
+    def state_dict(self) -> dict[int, State]:
+        return self._store._states_by_number()
+
+    def load_state_dict(self, content: Mapping[int, State]) -> None:
+        self._store._load_states(content)
 
 
 def _pairs(call: str, key: Keys, value: Tensors, several: bool = False) -> list[tuple[Hashable, Tensor]]:

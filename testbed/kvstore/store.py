@@ -78,6 +78,7 @@ class KVStore:
         self._optimizer: NamedOptions | None = None
         self._compression: NamedOptions | None = None
         self._begun: list[Tensor] | None = None
+        self.kept: dict[str, Any] = {}  # what checkpoints hold beside the objects that ``steps`` is given
         self.on_resume: list[Callable[[int], None]] = []  # called with the local steps of a resumed run's next round
 
     @property
@@ -224,6 +225,7 @@ class KVStore:
         script that joins takes the objects' states from another worker, where servers have sums of gradients only.
         """
         self._begin()
+        kept = {**self.kept, **kept}
         first, steps, joined = 0, 0, self.first_round > 0
         if (resumed := self._session.ask("resume")) is not None:
             first, steps, content = resumed

@@ -127,6 +127,11 @@ def _replace(data: Any, path: tuple[Any, ...], remove: bool) -> None:
         data[path[-1]] = UNKNOWN
 
 
+def completed(path: str) -> str:
+    """Return the path of a setting with the section that it leaves out, so that texts of one place are equal."""
+    return override_language.completed(path, _sections())
+
+
 @cache
 def _sections() -> dict[str, tuple[str, ...]]:
     """Return the keys of each section, for paths that leave the section out.

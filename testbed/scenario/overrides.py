@@ -61,6 +61,11 @@ def set_value(
     return []
 
 
+def completed(path: str, sections: Keys[str, tuple[str, ...]]) -> str:
+    """Return the path with the section that it leaves out: of two texts, whether they mean the same place."""
+    return ".".join(_complete([key or f"[{index}]" for key, index in _STEP.findall(path)], sections))
+
+
 def _set(root: Node, path: str, text: str, source: str, sections: Keys[str, tuple[str, ...]]) -> None:
     steps = _complete([key or index for key, index in _STEP.findall(path)], sections)
     targets = [root]

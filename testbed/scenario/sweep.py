@@ -24,6 +24,7 @@ from itertools import product
 from pathlib import Path
 
 from testbed.errors import ScenarioError
+from testbed.scenario.load import completed
 from testbed.scenario.reading.document import Mapping, Node, Scalar, flow
 from testbed.scenario.reading.document import Sequence as Items
 from testbed.scenario.reading.files import read_document
@@ -74,8 +75,8 @@ def from_options(grid: Sequence[str], zipped: Sequence[str], seeds: int | None) 
 
 def joined(file: SweepSettings, options: SweepSettings) -> SweepSettings:
     """Return the sweep of a file, with axes that options add or replace."""
-    given = {path for axis in options.axes for path in axis.paths}
-    kept = tuple(axis for axis in file.axes if not given.intersection(axis.paths))
+    given = {completed(path) for axis in options.axes for path in axis.paths}
+    kept = tuple(axis for axis in file.axes if not given.intersection(map(completed, axis.paths)))
     return _checked(SweepSettings((*kept, *options.axes), options.seeds if options.seeds is not None else file.seeds))
 
 
@@ -143,7 +144,8 @@ def _zip(lists: dict[str, list[str]], place: str) -> list[SweepAxis]:
 def _checked(sweep: SweepSettings, place: str = "") -> SweepSettings:
     """Return the sweep. Raise ``ScenarioError``, whose text begins with ``place``."""
     paths = [path for axis in sweep.axes for path in axis.paths]
-    twice = sorted({path for path in paths if paths.count(path) > 1})
+    places = [*map(completed, paths)]
+    twice = sorted({path for path, place_ in zip(paths, places, strict=True) if places.count(place_) > 1})
     if twice:
         raise ScenarioError(f"{place}{twice[0]}: is swept twice; keep one")
     if "seed" in paths:

@@ -139,6 +139,14 @@ def test_a_scenario_with_a_sweep_is_refused_as_a_single_run(tmp_path: Path) -> N
     assert len(points_of(file, read_sweep(file)[1], "simulate")) == 2
 
 
+def test_paths_with_and_without_their_section_are_one() -> None:
+    file = from_options(["training.batch=16,32", "links[*].rate=5 Mbit/s"], [], None)
+    both = joined(file, from_options(["batch=64", "topology.links[*].rate=1 Mbit/s"], [], None))
+    assert list(both.settings()) == [{"batch": "64", "topology.links[*].rate": "1 Mbit/s"}]
+    with pytest.raises(ScenarioError, match="swept twice"):
+        from_options(["batch=1,2", "training.batch=3"], [], None)
+
+
 @pytest.mark.parametrize(
     ("grid", "zipped", "seeds", "told"),
     [

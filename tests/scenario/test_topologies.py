@@ -319,3 +319,23 @@ def test_links_that_are_not_written_out_cannot_be_overridden_and_the_cure_is_sai
     with pytest.raises(ScenarioError) as caught:
         loads(text, overrides=("links[*].rate=5 Mbit/s",))
     assert "'links[*].rate' matches nothing" in str(caught.value) and cure in str(caught.value)
+
+
+@pytest.mark.parametrize(("source", "known"), [("dc1", True), ("nowhere", False)])
+def test_a_generator_s_data_centres_may_be_named(source: str, known: bool) -> None:
+    texts = (
+        "topology={generator: {kind: star, data_centers: 3, workers: 1, rate: 1 Gbit/s, delay: 1 ms}}",
+        f"training.loading={{kind: cached, source: {source}}}",
+    )
+    if known:
+        assert build_plan(loads(GOOD, "s.yaml", texts))
+    else:
+        with pytest.raises(ScenarioError, match="is no data centre with a worker"):
+            loads(GOOD, "s.yaml", texts)
+
+
+def test_only_nodes_that_a_paradigm_has_are_counted() -> None:
+    star = "topology={generator: {kind: star, data_centers: 51, workers: 4, rate: 1 Gbit/s, delay: 1 ms}}"
+    assert build_plan(loads(GOOD, "s.yaml", (star, "run.on=local", "paradigm=allreduce")))
+    with pytest.raises(ScenarioError, match="257 nodes in total"):
+        loads(GOOD, "s.yaml", (star, "run.on=local"))

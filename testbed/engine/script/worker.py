@@ -62,7 +62,7 @@ class ScriptWorker:
         self._taken: State | None = None  # from another worker
         self._declared_steps = declared_steps
         self._assigned_steps = 0
-        self._began_s, self._untimed_s = world.now(), 0.0
+        self._began_s, self._untimed_s, self._untimed = world.now(), 0.0, 0
         self._round_began_s = world.now()
         self._next_round: dict[int, int] = {}  # by key
         self._timed_steps = 0  # steps whose modelled time has passed
@@ -268,10 +268,11 @@ class ScriptWorker:
         self._restart()
 
     async def untimed(self, on: bool) -> None:
-        if on:
+        self._untimed += 1 if on else -1  # such blocks may be nested
+        if on and self._untimed == 1:
             self._untimed_s = self._world.now()
-        else:
-            self._began_s += self._world.now() - self._untimed_s
+        elif not self._untimed:  # what has waited within the block has begun the step anew
+            self._began_s += self._world.now() - max(self._untimed_s, self._began_s)
 
     async def score(self, accuracy: float | None, loss: float | None) -> None:
         if self._job.rank == 0 and accuracy is not None:

@@ -98,11 +98,15 @@ class RunningProcess:
             log.write(data)
         return bool(data)
 
-    def new_events(self, now_s: float) -> Iterator[dict[str, Any]]:
-        """Record what the program has reported since the last call, and yield it as lines of progress."""
+    def new_events(self, now_s: float, last: bool = False) -> Iterator[dict[str, Any]]:
+        """Record what the program has reported since the last call, and yield it as lines of progress.
+
+        ``last``: the program has ended; its last line may lack its end.
+        """
         data, self._output = bytes(self._output), bytearray()
         if self.file is not None:
             data = self.file.new()
+        data += b"\n" * last
         for kind, fields in self._metrics.take(data, now_s) if data else ():
             self._events.write(kind, now_s, **fields)
             self._rounds += kind == "round"

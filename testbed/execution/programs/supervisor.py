@@ -182,8 +182,8 @@ class Supervisor:
             self._status_at_s = time.monotonic() + _STATUS_S
             self._report_status(now_s)
 
-    def _pass_on(self, running: RunningProcess, now_s: float) -> None:
-        for line in running.new_events(now_s):
+    def _pass_on(self, running: RunningProcess, now_s: float, last: bool = False) -> None:
+        for line in running.new_events(now_s, last):
             self._faults.take(line)
             self._report(line)
 
@@ -193,7 +193,7 @@ class Supervisor:
             with contextlib.suppress(KeyError):  # its output may have ended before
                 self._selector.unregister(descriptor)
         code = running.wait()
-        self._pass_on(running, now_s)
+        self._pass_on(running, now_s, last=True)
         running.close(now_s)
         del self._running[node]
         expected = self._stopping or node in self._faults.killed

@@ -18,6 +18,7 @@ from testbed.scenario.rules.facts import (
     without_servers,
 )
 from testbed.scenario.schema import Scenario
+from testbed.scenario.topology.graphs import generated
 from testbed.training.options.declarations import NOTHING
 
 
@@ -184,8 +185,10 @@ def loading_precedes_a_step(scenario: Scenario) -> Found:
 
 def samples_are_at_a_worker(scenario: Scenario) -> Found:
     source = getattr(scenario.training.loading.options, "source", "")
-    sites = {site.name for site in scenario.topology.data_centers if site.workers or site.central}
-    if source and source not in sites:
+    if not source:
+        return
+    sites = {site.name for site in generated(scenario.topology).data_centers if site.workers or site.central}
+    if source not in sites:
         yield Violation(
             ("training", "loading", "source"),
             "is no data centre with a worker",

@@ -20,8 +20,10 @@ def node_count(scenario: Scenario) -> Found:
     nodes, on = _count_nodes(scenario.topology), scenario.run.on
     if scenario.is_program:
         nodes = Counter(worker=nodes["worker"])
-    if tiers_of(scenario) == 1:
+    if tiers_of(scenario) < 2:
         del nodes["server"]
+    if tiers_of(scenario) == 0:
+        del nodes["global_server"]
     if on == "simulate" and nodes["worker"] > MAX_SIMULATED_WORKERS:
         yield Violation(
             ("topology",), f"{nodes['worker']} workers in total, limit {MAX_SIMULATED_WORKERS}", "use fewer"

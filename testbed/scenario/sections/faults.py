@@ -121,7 +121,12 @@ def _when(fault: Fault) -> Iterator[Violation]:
 
 
 def _repetition(fault: Fault) -> Iterator[Violation]:
-    if (fault.every is None) != (fault.times is None):
+    given = [key for key in ("every", "times") if getattr(fault, key) is not None]
+    if given and fault.kind in (*ROUND_KINDS, *MEMBER_KINDS):
+        yield Violation(
+            (given[0],), f"'{fault.kind}' happens once", "remove 'every' and 'times'; write a fault for each time"
+        )
+    elif (fault.every is None) != (fault.times is None):
         yield Violation((), "'every' and 'times' belong together", "write both, or neither")
     elif fault.every is not None and fault.round is not None:
         yield Violation(("every",), "has no effect beside 'round'", "write 'at'")

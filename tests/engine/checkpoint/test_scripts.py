@@ -40,7 +40,21 @@ for step in store.steps(12):
     handles = [store.push(0, torch.randn(3)), store.push(1, torch.randn(2000))]
     [handle.wait() for handle in handles]
 """
+GEOMX = """
+import torch
+from testbed.kvstore import create
+kv = create("dist_sync")
+kv.init(0, torch.zeros(3))
+kv.init(1, torch.ones(20))
+kv.set_optimizer("adam", learning_rate=0.1)
+for step in kv.store.steps(12):
+    kv.push(0, torch.randn(3))
+    kv.push(1, torch.randn(20))
+    values = kv.pull([0, 1])
+    kv.store.report(float(values[0][0]), float(values[1][0]))
+"""
 SETTINGS = {
+    "geomx": (GEOMX, ()),
     "fsa": (LOOP, ()),
     "hfa": (LOOP, ("sync={kind: hfa, k1: 2, k2: 1}",)),
     "esync": (LOOP, ("sync={kind: esync, fixed_steps: 2}", "data_centers[1].device.speed=0.4")),
@@ -56,7 +70,7 @@ def plan_of(folder: Path, script: str, *texts: str) -> Plan:
 
 @pytest.mark.sample(1)  # of 3, which take 6 s
 @pytest.mark.parametrize(
-    "name", ["fsa", "esync", "keys", *(pytest.param(each, marks=pytest.mark.slow) for each in ("hfa", "topk"))]
+    "name", ["geomx", "fsa", "esync", "keys", *(pytest.param(each, marks=pytest.mark.slow) for each in ("hfa", "topk"))]
 )  # 1 s each
 def test_a_script_goes_on(name: str, tmp_path: Path) -> None:
     script, texts = SETTINGS[name]

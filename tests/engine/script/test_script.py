@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import threading
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from testbed.engine.roles import make_role
+from testbed.engine.script.worker import ScriptWorker
 from testbed.errors import RunFailed, ScenarioError
 from testbed.kvstore import GeoOptimizer, KVStore, connect
 from testbed.kvstore.session import Alone
@@ -355,3 +357,35 @@ def test_a_parameter_without_elements_is_nobodys_business(tmp_path: Path) -> Non
     store = KVStore(Alone())
     with pytest.raises(ScenarioError, match="a tensor without elements"):
         store.init("empty", torch.zeros(0, 3))
+
+
+class Clock:
+    """A world of which only the time counts."""
+
+    def __init__(self) -> None:
+        self.time_s = 0.0
+
+    def now(self) -> float:
+        return self.time_s
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_is_untimed_begins_no_step_in_the_future(waits: bool) -> None:
+    """A block within a step of 1 s takes 3 s, with another block in it, and with a wait that begins the step anew."""
+    worker, clock = ScriptWorker.__new__(ScriptWorker), Clock()
+    worker._world, worker._began_s, worker._untimed = clock, 0.0, 0  # type: ignore[assignment]
+
+    async def block() -> None:
+        clock.time_s = 1.0
+        await worker.untimed(True)
+        clock.time_s = 2.0
+        await worker.untimed(True)
+        if waits:
+            worker._began_s = clock.time_s
+        clock.time_s = 3.0
+        await worker.untimed(False)
+        clock.time_s = 4.0
+        await worker.untimed(False)
+
+    asyncio.run(block())
+    assert worker._began_s == (4.0 if waits else 3.0)

@@ -104,6 +104,12 @@ def test_metrics_may_be_in_a_file(folder: Path) -> None:
     assert done.tables["rounds"].groupby("node").size().to_dict() == {"a/worker0": 3, "b/worker0": 3, "b/worker1": 3}
 
 
+def test_the_last_line_of_metrics_may_lack_its_end(folder: Path) -> None:
+    (folder / "last.jsonl").write_text('{"step": 0, "loss": 1}\n{"step": 1, "loss": 0.5, "samples": 8}')
+    done = run(folder, command="cat last.jsonl", metrics="stdout")
+    assert sorted(done.tables["rounds"]["round"]) == [0, 0, 0, 1, 1, 1]
+
+
 def test_metrics_of_another_run_in_the_same_file_are_not_of_this_one(folder: Path) -> None:
     for _ in range(2):
         done = run(folder, command="sh -c 'python steps.py 3 >> steps-$RANK.jsonl'", metrics="steps-{rank}.jsonl")
