@@ -34,10 +34,16 @@ def comparison(runs: list[StoredRun], target: float | None = None) -> list[dict[
     ]
     if problems:
         raise ScenarioError(problems)
-    target = target if target is not None else runs[0].plan["training"]["target_accuracy"]
+    target = target_of(runs, target)
     looks = identity.of_runs([run.plan for run in runs])
     rows = [_row(run, look.label, target) for run, look in zip(runs, looks, strict=True)]
     return [{**row, **_speed_up(rows[0], row)} for row in rows]
+
+
+def target_of(runs: Sequence[StoredRun], target: float | None) -> float | None:
+    """Return the accuracy given, or else that of the first run's scenario."""
+    found: float | None = target if target is not None else runs[0].plan["training"]["target_accuracy"]
+    return found
 
 
 _COLUMNS = (  # of the LaTeX table: heading, field, factor, form

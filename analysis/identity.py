@@ -121,8 +121,12 @@ def _from_elsewhere(name: str) -> Identity:
 
 
 def series(number: int, label: str = "") -> Identity:
-    """Return the look of the ``number``-th of several objects of one kind: data centres, links, seeds."""
-    return Identity(label or str(number), _SERIES[number % len(_SERIES)], _MARKERS[number % len(_MARKERS)])
+    """Return the look of the ``number``-th of several objects of one kind: data centres, links, seeds.
+
+    When colours begin again, markers move on by one: a hundred looks differ.
+    """
+    again, colour = divmod(number, len(_SERIES))
+    return Identity(label or str(number), _SERIES[colour], _MARKERS[(number + again) % len(_MARKERS)])
 
 
 def of_runs(plans: list[Mapping[str, Any]]) -> list[Identity]:

@@ -174,18 +174,22 @@ def run(
     with final_status(directory):
         outcome = launch.train(plan, directory, display, execute, followers)
         outcome, _ = launch.finish(directory, plan, outcome, **launch.since(begin_s), followers=followers)
-    _raise_if_failed(outcome, directory.path, called.error)
+    _raise_if_failed(outcome, directory.path, called)
     return open_run(directory.path)
 
 
-def _raise_if_failed(outcome: SessionResult, path: Path, error: Exception | None) -> None:
+def _raise_if_failed(outcome: SessionResult, path: Path, called: Callbacks) -> None:
     if outcome.status == "interrupted" and outcome.exit_code:  # else a callback stopped it
-        raise KeyboardInterrupt(f"the results so far are in {path}")
+        raise KeyboardInterrupt(f"the results so far are in {path}") from called.error
     if outcome.status not in (*COMPLETED, "interrupted"):
         kinds = {
             kind.exit_code: kind for kind in (errors.ScenarioError, errors.CapabilityError, errors.NetworkMismatch)
         }
-        raise kinds.get(outcome.exit_code, errors.RunFailed)(f"{outcome.message} (run directory: {path})") from error
+        raise kinds.get(outcome.exit_code, errors.RunFailed)(
+            f"{outcome.message} (run directory: {path})"
+        ) from called.error
+    if called.error is not None:  # of on_end, when the status had been written
+        raise errors.RunFailed(f"{called.message} (run directory: {path})") from called.error
 
 
 @dataclass(frozen=True)
@@ -294,9 +298,10 @@ class Comparison:
 
     def figure(self) -> Figure:
         """Return accuracy over time and over WAN bytes, and the time per round."""
+        from analysis.compare import target_of
         from analysis.figures.compare import draw
 
-        return as_output(draw(list(self.runs), self.target))
+        return as_output(draw(list(self.runs), target_of(self.runs, self.target)))
 
     def latex(self) -> str:
         """Return the rows as a table for the LaTeX package booktabs."""

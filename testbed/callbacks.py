@@ -27,7 +27,7 @@ from testbed.execution.session import SessionResult
 from testbed.execution.sweep_run import Followers
 from testbed.plan.model import Plan, to_json
 from testbed.results.rounds import CompletedRound, RoundCounter
-from testbed.results.scalars import Scalars, tail_of
+from testbed.results.scalars import EventTail, Scalars, tail_of
 
 if TYPE_CHECKING:
     from analysis.load import StoredRun
@@ -62,15 +62,19 @@ class Callback:
 
     Methods are called in the process of ``testbed.run``, one at a time, in the order of the run's events. A
     simulation waits for them, and they cost no virtual time; real nodes go on meanwhile. Times are in seconds on
-    the run's clock. Any method may raise ``StopRun`` to end the run. Another exception ends it, too, and
-    ``testbed.run`` raises ``RunFailed`` from it.
+    the run's clock. Any method may raise ``StopRun`` to end the run; in ``on_end`` it has no effect. Another
+    exception ends it, too, and ``testbed.run`` raises ``RunFailed`` from it.
     """
 
     def on_start(self, plan: Plan, directory: Path) -> None:
         """The run is about to start in this run directory."""
 
     def on_round(self, completed: CompletedRound) -> None:
-        """All workers have completed a round."""
+        """All workers have completed a round.
+
+        Which processes of a user's program report rounds is not known before they do: one counts from its first
+        reported round until it ends, so that rounds may be told before a slower process has reported any.
+        """
 
     def on_evaluate(self, evaluated: EvaluatedRound) -> None:
         """The model has been evaluated."""
@@ -80,13 +84,17 @@ class Callback:
 
 
 class Callbacks(Follower):
-    """Calls callbacks. ``open_run`` makes what ``on_end`` gets. ``error``: what one of them has raised."""
+    """Calls callbacks. ``open_run`` makes what ``on_end`` gets.
+
+    ``error``: the first exception that one of them has raised; ``message`` says where.
+    """
 
     def __init__(self, callbacks: Sequence[Callback], open_run: Callable[[Path], StoredRun]) -> None:
         self._callbacks, self._open_run = callbacks, open_run
         self._rounds = RoundCounter(())
         self._outcome: SessionResult | None = None
         self.error: Exception | None = None
+        self.message = ""
 
     def start(self, plan: Plan, directory: Path) -> None:
         self._rounds = RoundCounter(node.name for node in plan.training_workers)
@@ -107,7 +115,12 @@ class Callbacks(Follower):
 
     def end(self, directory: Path) -> None:
         for callback in self._callbacks:
-            callback.on_end(self._open_run(directory))
+            try:
+                callback.on_end(self._open_run(directory))
+            except StopRun:  # nothing is left to end
+                continue
+            except Exception as error:  # the others, and other followers, get their end nevertheless
+                self._note(f"{type(callback).__name__}.on_end", error)
 
     def _call(self, method: str, *arguments: Any) -> None:
         for callback in self._callbacks:
@@ -118,10 +131,16 @@ class Callbacks(Follower):
                 self._outcome = SessionResult("interrupted", f"stopped by {name}: {stop}".rstrip(": "), 0)
                 raise KeyboardInterrupt from stop
             except Exception as error:
-                self.error = error
-                message = f"{name} raised {type(error).__name__}: {error}"
-                self._outcome = SessionResult("failed", message, RunFailed.exit_code)
+                self._note(name, error)
+                self._outcome = SessionResult("failed", self.message, RunFailed.exit_code)
                 raise KeyboardInterrupt from error
+
+    def _note(self, name: str, error: Exception) -> None:
+        message = f"{name} raised {type(error).__name__}: {error}"
+        if self.error is None:
+            self.error, self.message = error, message
+        else:
+            warnings.warn(message, stacklevel=1)
 
 
 def live_logs(kinds: Sequence[str]) -> Followers:
@@ -149,6 +168,7 @@ class LiveLog(Follower):
         trackers.check(kinds)
         self._kinds = kinds
         self._trackers: dict[str, Tracker] = {}
+        self._tail: EventTail | None = None  # until the run starts, which another follower may prevent
         self._polled_s = 0.0
 
     def start(self, plan: Plan, directory: Path) -> None:
@@ -164,7 +184,7 @@ class LiveLog(Follower):
                 raise CapabilityError(f"--log {kind}: {type(error).__name__}: {error}") from error
 
     def take(self, event: Event) -> Iterable[str]:
-        if time.monotonic() - self._polled_s < _POLL_EVERY_S:
+        if self._tail is None or time.monotonic() - self._polled_s < _POLL_EVERY_S:
             return ()
         problems = self._write(self._tail.poll())
         self._polled_s = time.monotonic()
@@ -174,7 +194,10 @@ class LiveLog(Follower):
         from analysis.trackers import summary
         from testbed.results.rundir import RunDirectory, read_json
 
-        self._write(self._tail.rest(), last=True)
+        if self._tail is None:
+            return
+        for problem in self._write(self._tail.rest(), last=True):
+            warnings.warn(problem, stacklevel=1)
         result = RunDirectory(directory).file("result.json")
         for kind, tracker in self._trackers.items():
             try:

@@ -134,9 +134,14 @@ def time_unit(end_s: float) -> tuple[str, float]:
 
 
 def end_of_training_s(run: StoredRun) -> float:
-    """Return when the last round ended, in s since the start of training; of a user's program, its last process."""
-    ends = run.tables["rounds" if run.program is None else "finals"]
-    return max(float(ends["t_s"].max()) - run.start_s, 1e-3)
+    """Return when the last round ended, in s since the start of training; of a user's program, its last process.
+
+    Where none is recorded, as after a host was killed, the last that is.
+    """
+    ended = run.tables["rounds" if run.program is None else "finals"]
+    known = [ended] if len(ended) else [run.tables[name] for name in ("rounds", "links")]
+    end_s = max((float(table["t_s"].max()) for table in known if len(table)), default=0.0)
+    return max(end_s - run.start_s, 1e-3)
 
 
 def links_by_traffic(run: StoredRun) -> list[str]:

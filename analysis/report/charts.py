@@ -6,6 +6,7 @@ import io
 import math
 import re
 from collections.abc import Callable
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -189,6 +190,7 @@ def _inline(text: str, label: str) -> str:
     body = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', body)
     body = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", body)
     body = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', body)
-    named = rf'<svg \1 role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg" '
+    named = f'role="img" aria-label="{escape(label, quote=True)}" xmlns="http://www.w3.org/2000/svg" '
     named += 'xmlns:xlink="http://www.w3.org/1999/xlink">'
-    return re.sub(r'<svg[^>]*?(viewBox="[^"]+")[^>]*>', named, body, count=1)
+    # a function: in a template, backslashes of the label would be escapes
+    return re.sub(r'<svg[^>]*?(viewBox="[^"]+")[^>]*>', lambda found: f"<svg {found[1]} {named}", body, count=1)

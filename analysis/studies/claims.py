@@ -31,18 +31,24 @@ Claims = Iterator[Claim]
 
 
 def between(claim: str, values: Sequence[float], low: float = -INFINITY, high: float = INFINITY,
-            unit: str = "") -> Claim:  # fmt: skip
-    """Decide whether the mean over seeds lies in [low, high]: resolved only if its interval crosses neither bound."""
+            unit: str = "", censored: bool = False) -> Claim:  # fmt: skip
+    """Decide whether the mean over seeds lies in [low, high]: resolved only if its interval crosses neither bound.
+
+    ``censored``: some values are lower bounds, which can show that the mean is large, and never that it is small.
+    """
     if not len(values):
         return Claim(claim, "no value", UNRESOLVED, "no run gave a value")
     mean = mean_of(values)
     measured = f"{mean.value:.4g} ± {mean.half_width:.2g}{unit} ({mean.count} seeds)"
-    lower, upper = mean.value - mean.half_width, mean.value + mean.half_width
+    lower = mean.value - mean.half_width
+    upper = INFINITY if censored else mean.value + mean.half_width
     if low <= lower and upper <= high:
         return Claim(claim, measured, PASS)
     wanted = f"wanted {_range(low, high)}"
     if upper < low or lower > high:
         return Claim(claim, measured, FAIL, wanted)
+    if censored:
+        return unresolved(claim, f"{wanted}; some values are lower bounds: a run ended before the target", measured)
     return Claim(claim, measured, UNRESOLVED, f"{wanted}; the 95 % interval reaches across a bound: more seeds")
 
 
@@ -65,8 +71,8 @@ def unresolved(claim: str, why: str, measured: str = "–") -> Claim:
 def ordered(claim: str, groups: Mapping[str, Sequence[float]], slack: float = 0.0) -> Claim:
     """Whether means over seeds fall in the order given; ``slack``: share by which a value may exceed the one before.
 
-    Neighbours whose intervals overlap are not resolved, nor is anything where a series has fewer values than another: a
-    mean over those seeds that reached a target says nothing about those that did not.
+    Neighbours whose intervals overlap are not resolved, as those of one seed do; nor is anything where a series has
+    fewer values than another: a mean over those seeds that reached a target says nothing about those that did not.
     """
     means = {name: mean_of(values) for name, values in groups.items() if len(values)}
     measured = ", ".join(f"{name} {mean.value:.4g}" for name, mean in means.items())
@@ -78,7 +84,7 @@ def ordered(claim: str, groups: Mapping[str, Sequence[float]], slack: float = 0.
     overlap = False
     for above, below in pairwise(means.values()):
         gap = above.value - below.value * (1 - slack)
-        reach = (above.half_width**2 + below.half_width**2) ** 0.5 if above.count > 1 else 0.0
+        reach = (above.half_width**2 + below.half_width**2) ** 0.5
         if gap < -reach:
             return Claim(claim, measured, FAIL, "the order is another")
         overlap |= abs(gap) <= reach and reach > 0

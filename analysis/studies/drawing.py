@@ -1,6 +1,7 @@
 """Draws the panels of a study: means with intervals over seeds, axes with units, published numbers as an overlay.
 
-Where a panel shows several back ends, lines are simulated and markers are emulated (or local).
+Where a panel shows several back ends, lines are simulated and markers are emulated (or local). Without a simulation,
+lines are of the first back end by name.
 """
 
 from __future__ import annotations
@@ -98,23 +99,25 @@ def _lines(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
     for name, look in looks.items():
         of_name = rows[rows[panel.series].astype(str) == name]
         points = of_name.assign(x_=values_of(of_name, panel.x), y_=values_of(of_name, panel.y))
-        for back_end, part in points.groupby("back_end") if "back_end" in points else [("simulate", points)]:
-            marks = points["back_end"].nunique() > 1 if "back_end" in points else False
+        ran = _back_ends(points)
+        for back_end, part in points.groupby("back_end") if "back_end" in points else [(ran[0], points)]:
             label = panel.labels.get(name, look.label if name in looks and look.label != name else name)
-            style = _style(look, marks, str(back_end))
-            line(axes, part, "x_", "y_", style, _label(label, marks, str(back_end)))
+            style = _style(look, ran, str(back_end))
+            line(axes, part, "x_", "y_", style, label if back_end == ran[0] else None)
 
 
-def _style(look: Identity, several: bool, back_end: str) -> Identity:
-    """Several back ends: plain lines are simulated, markers alone are not."""
-    if not several:
+def _back_ends(rows: pd.DataFrame) -> list[str]:
+    """Return the back ends of rows: first the one that has the plain line and the label."""
+    ran = rows["back_end"].unique() if "back_end" in rows else ("simulate",)
+    return sorted(map(str, ran), key=lambda each: (each != "simulate", each))
+
+
+def _style(look: Identity, ran: Sequence[str], back_end: str) -> Identity:
+    """Several back ends: the first has a plain line, the others have markers alone."""
+    if len(ran) < 2:
         return look
-    return Identity(look.label, look.color, "" if back_end == "simulate" else look.marker,
-                    look.line if back_end == "simulate" else "")  # fmt: skip
-
-
-def _label(label: str, several: bool, back_end: str) -> str | None:
-    return label if not several or back_end == "simulate" else None
+    first = back_end == ran[0]
+    return Identity(look.label, look.color, "" if first else look.marker, look.line if first else "")
 
 
 def line(axes: Axes, rows: pd.DataFrame, x: str, y: str, look: Identity, label: str | None = None) -> None:
@@ -145,14 +148,15 @@ def _some_only(axes: Axes, at: tuple[float, float], count: int, of: int, color: 
 
 def _curves(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
     """One line per run; seeds after the first are faint. Without ``y``, accuracy over time."""
-    several = rows["back_end"].nunique() > 1
+    ran = _back_ends(rows)
     for name, look in looks.items():
         of_name = rows[rows[panel.series].astype(str) == name]
+        labelled = next(iter(_back_ends(of_name)), "")
         for (back_end, seed), run in of_name.groupby(["back_end", "seed"]):
-            first, style = seed == of_name["seed"].min(), _style(look, several, str(back_end))
+            first, style = seed == of_name["seed"].min(), _style(look, ran, str(back_end))
             x, y = values_of(run, panel.x or "at_s"), values_of(run, panel.y or "at_accuracy")
             marker = style.marker if style.line == "" else ""
-            label = _label(look.label, several, str(back_end)) if first else None
+            label = look.label if first and back_end == labelled else None
             axes.plot(x, y, color=look.color, linestyle=style.line, marker=marker, markersize=3.5, linewidth=1.4,
                       alpha=1 if first else 0.35, label=label)  # fmt: skip
     if "x" not in panel.log:

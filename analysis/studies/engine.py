@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.compare import latex_text, tabular
 from analysis.figures import panels
+from analysis.identity import BACK_ENDS
 from analysis.measures import throughput, wan_bytes
 from analysis.metrics import time_to_accuracy
 from analysis.studies.claims import UNRESOLVED, Claim, unresolved
@@ -154,11 +155,25 @@ def claims_of(study: Study, results: Results, missing: Sequence[str]) -> list[Cl
     why = f"--only left out {', '.join(missing)}"
     decided = False
     with _unless(missing):
-        claims += study.claims(results) if study.claims else ()
+        claims += _decided(study, results)
         decided = True
     if not decided:
         claims.append(unresolved("the claims that need what was left out", why))
     return [replace(each, verdict=UNRESOLVED, why=why) if missing else each for each in claims]
+
+
+def _decided(study: Study, results: Results) -> Iterator[Claim]:
+    """Yield the claims; once for each back end, unless the study gets all of them at once."""
+    if study.claims is None:
+        return
+    ran = list(results.runs["back_end"].unique()) if "back_end" in results.runs else []
+    if len(ran) < 2 or study.all_back_ends or len(study.on) > 1:
+        yield from study.claims(results)
+        return
+    for back_end in ran:
+        runs, curves = (select(each, {"back_end": back_end}) for each in (results.runs, results.curves))
+        for each in study.claims(replace(results, runs=runs, curves=curves)):
+            yield replace(each, claim=f"{each.claim} ({BACK_ENDS[back_end].label})")
 
 
 def results_of(name: str, study: Study, rows: pd.DataFrame, curves: pd.DataFrame | None) -> Results:

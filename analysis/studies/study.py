@@ -113,6 +113,8 @@ class Study:
     derive      adds columns that need several rows
     curves      a frame per run (such as ``columns.accuracy``); the CSV then has one line for each of its rows
     target      the accuracy of ``time_to_target_s``
+    all_back_ends  ``claims`` gets the runs of all back ends at once, as it compares them or tells them apart. Else,
+                where ``on`` has one back end, it is called for each that ran
     measure     instead of sweeps: a function that returns the rows, with the defaults of its ``parameters``
     sandboxed   ``measure`` makes emulated networks itself
     """
@@ -127,6 +129,7 @@ class Study:
     curves: Callable[[StudyRun], pd.DataFrame] | None = None
     target: float = 0.9
     claims: Callable[[Results], Iterable[Claim]] | None = None
+    all_back_ends: bool = False
     panels: tuple[Panel, ...] = ()
     looks: Mapping[str, Identity] = field(default_factory=dict)
     rows: int = 1
@@ -209,9 +212,14 @@ def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def against(frame: pd.DataFrame, column: str, by: Sequence[str], **base: Any) -> pd.Series[float]:
-    """Return, for each row, the mean of ``column`` where ``base`` holds and ``by`` is equal; NaN without such rows."""
+    """Return, for each row, the mean of ``column`` where ``base`` holds and ``by`` is equal; NaN without such rows.
+
+    The rows are of the same back end, unless ``base`` names one.
+    """
     import pandas as pd
 
+    if "back_end" in frame and "back_end" not in (*by, *base):
+        by = [*by, "back_end"]
     means = select(frame, base).groupby(list(by), dropna=False)[column].mean()
     places = pd.MultiIndex.from_frame(frame[list(by)]) if len(by) > 1 else pd.Index(frame[by[0]])
     return pd.Series(means.reindex(places).to_numpy(), index=frame.index)

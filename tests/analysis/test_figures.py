@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -138,6 +139,21 @@ def test_long_rounds_and_runs_are_told_in_units_that_read(run: StoredRun) -> Non
     slow = replace(run, result={**run.result, "round_time_s": 1.48})
     words = " | ".join(text.get_text() for text in run_figure.draw(slow).subfigs[0].texts)
     assert "8 rounds of 1.48 s" in words
+
+
+def test_training_ends_with_what_was_recorded_last(run: StoredRun) -> None:
+    """The host of a program was killed: no process has a final event."""
+    tables = {name: run.tables[name] for name in ("training", "rounds", "links")}
+    program = replace(run, plan={**run.plan, "program": {"command": ["true"]}})
+    last_s = max(float(tables[name]["t_s"].max()) for name in ("rounds", "links")) - run.start_s
+
+    def end_s(**changed: pd.DataFrame) -> float:
+        shown: Any = {**tables, "finals": pd.DataFrame({"t_s": []}), **changed}
+        return panels.end_of_training_s(replace(program, tables=shown))
+
+    assert end_s() == pytest.approx(last_s)
+    assert end_s(finals=pd.DataFrame({"t_s": [run.start_s + 1.0]})) == pytest.approx(1.0)
+    assert end_s(rounds=tables["rounds"].head(0), links=tables["links"].head(0)) == 1e-3
 
 
 @pytest.mark.parametrize("end_s", [601.0, 1300.0, 5000.0, 36_000.0])

@@ -51,6 +51,14 @@ def test_a_diverged_run_is_called_so_with_its_cause(run: StoredRun) -> None:
     assert "badge.diverged" in whole
 
 
+def test_a_label_of_any_text_is_an_attribute() -> None:
+    label = r'<b>"\1 \g<9> & co'
+    ((tag, attributes), *_) = read(
+        charts._inline('<svg width="1" viewBox="0 0 1 1" height="2"></svg>', label)
+    ).attributes
+    assert tag == "svg" and attributes["aria-label"] == label and attributes["viewbox"] == "0 0 1 1"
+
+
 class Reader(HTMLParser):
     """Collects tags, attributes and words; counts what is not closed."""
 

@@ -85,6 +85,8 @@ def test_orders() -> None:
     assert ordered("", dict(reversed(apart.items()))).verdict == FAIL
     assert ordered("", {"a": [3.0, 1.0, 2.0], "b": [2.0, 1.1, 2.2]}).verdict == UNRESOLVED
     assert ordered("", {**apart, "c": []}).verdict == UNRESOLVED
+    assert ordered("", {"a": [3.0], "b": [1.0]}).verdict == UNRESOLVED, "one seed has no interval"
+    assert ordered("", {"a": [1.0], "b": [3.0]}).verdict == UNRESOLVED
     assert ordered("", {"a": [3.0, 3.1, 3.2], "b": [1.0, 1.1]}).verdict == UNRESOLVED, "the missing seed never arrived"
 
 
@@ -141,6 +143,47 @@ def test_a_base_is_that_of_the_same_place() -> None:
     frame = pd.DataFrame({"variant": ["a", "b", "a", "b"], "rate": [1, 1, 2, 2], "t": [1.0, 2.0, 10.0, 30.0]})
     assert (frame["t"] / against(frame, "t", ["rate"], variant="a")).tolist() == [1.0, 2.0, 1.0, 3.0]
     assert against(frame, "t", ["rate"], variant="c").isna().all()
+
+
+def test_a_base_is_of_the_same_back_end() -> None:
+    frame = pd.DataFrame({"variant": ["a", "b"] * 2, "rate": 1, "back_end": ["simulate"] * 2 + ["emulate"] * 2,
+                          "t": [1.0, 2.0, 10.0, 30.0]})  # fmt: skip
+    assert (frame["t"] / against(frame, "t", ["rate"], variant="a")).tolist() == [1.0, 2.0, 1.0, 3.0]
+    shared = against(frame, "t", ["rate"], variant="a", back_end="emulate")
+    assert shared.tolist() == [10.0] * 4
+
+
+def test_claims_are_decided_for_each_back_end_unless_a_study_compares_them() -> None:
+    frame = pd.DataFrame({"variant": ["a", "b"] * 2, "back_end": ["simulate"] * 2 + ["emulate"] * 2, "seed": 1,
+                          "t": [1.0, 2.0, 10.0, 30.0]})  # fmt: skip
+    study = Study("", "", claims=lambda found: iter([exactly("b / a", found.ratios("t", "b", "a")[0], 2, 2)]))
+
+    def decided(study: Study, runs: pd.DataFrame) -> dict[str, str]:
+        return {claim.claim: claim.verdict for claim in engine.claims_of(study, Results(runs, runs), ())}
+
+    assert decided(study, frame) == {"b / a (simulated)": PASS, "b / a (emulated)": FAIL}
+    assert list(decided(study, frame.head(2))) == ["b / a"]
+    for each in (replace(study, all_back_ends=True), replace(study, on=("simulate", "emulate"))):
+        assert list(decided(each, frame)) == ["b / a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "other"), [("esync", "SSGD", "ESync"), ("hier-k1k2", "K1=30, K2=1", "K1=15, K2=2")]
+)
+def test_a_seed_that_never_reached_the_target_counts(name: str, base: str, other: str) -> None:
+    """Seed 3 ends without the target: on one side that gives a lower bound, and on the other the claim fails."""
+    _, study = find(name)
+    assert study.claims and study.sweeps
+    told = "SSGD over ESync" if name == "esync" else f"{base} over {other}"
+    for late, verdict in ((base, PASS), (other, FAIL)):
+        rows = pd.DataFrame([
+            {"sweep": "time", "variant": variant, "back_end": "simulate", "seed": seed, "split": "iid",
+             "time_to_target_s": None if (variant, seed) == (late, 3) else 50.0 if variant == base else 10.0,
+             "training_s": 50.0, "throughput": 1.0, "traffic_mb_per_s": 1.0, "ratio_spread": 0.0}
+            for variant in study.sweeps(True)[0].variants for seed in (1, 2, 3)
+        ])  # fmt: skip
+        claims = study.claims(Results(rows, rows))  # those after it want more than these rows have
+        assert next(claim.verdict for claim in claims if told in claim.claim) == verdict, late
 
 
 def test_published_numbers_have_sources() -> None:
@@ -356,6 +399,21 @@ def test_lines_are_simulated_and_marks_are_not() -> None:
                          "y": [1.0, 1.1, 2.0, 2.1]})  # fmt: skip
     figure = drawing.draw(Study("", "", panels=(Panel("", "y", "x"),)), Results(rows, rows))
     assert [(line.get_linestyle(), line.get_marker()) for line in figure.axes[0].lines] == [("None", "o"), ("-", "")]
+
+
+@pytest.mark.parametrize("kind", ["line", "curve"])
+def test_a_series_without_a_simulation_has_a_label(kind: str) -> None:
+    rows = pd.DataFrame({"back_end": ["emulate", "exact"] * 2, "variant": "a", "seed": 1, "x": [1, 1, 2, 2],
+                         "y": [1.0, 1.1, 2.0, 2.1]})  # fmt: skip
+    figure = drawing.draw(Study("", "", panels=(Panel("", "y", "x", kind=kind, legend=True),)), Results(rows, rows))
+    axes = figure.axes[0]
+    assert axes.get_legend_handles_labels()[1] == ["a"]
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "None"]
+
+
+def test_a_hundred_series_differ() -> None:
+    looks = [identity.series(number) for number in range(100)]
+    assert len({(look.color, look.marker) for look in looks}) == 100
 
 
 def test_published_numbers_stand_over_their_bars() -> None:

@@ -1,5 +1,6 @@
 """Verdicts: a technique beside its twin, each at its best learning rate; what does not arrive has lost."""
 
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis.studies import VERDICTS, engine
-from analysis.studies.claims import FAIL, PASS, UNRESOLVED
+from analysis.studies.claims import FAIL, INFINITY, PASS, UNRESOLVED
 from analysis.studies.loading import find
 from analysis.studies.study import Request, Results
 from analysis.studies.verdicts.comparison import (
@@ -34,7 +35,7 @@ def runs(times: dict[tuple[str, float, int], float | None]) -> pd.DataFrame:
     """(variant, learning rate, seed) to the time at the target; all runs end at 100 s."""
     return pd.DataFrame([
         {"sweep": sweep, "back_end": "simulate", "variant": variant, "learning_rate": rate, "seed": seed,
-         "to_target_s": time, "training_s": 100.0, "accuracy": 0.9}
+         "to_target_s": time, "time_to_target_s": time, "training_s": 100.0, "accuracy": 0.9}
         for (variant, rate, seed), time in times.items()
         for sweep in ("here", "here, learning rates")
         if sweep != "here" or rate == float(EXAMPLE.variants[variant][RATE])
@@ -57,8 +58,8 @@ BOTH_SIDES: dict[tuple[str, float, int], float | None] = {
 def test_both_sides_are_judged_at_their_own_best_learning_rate() -> None:
     best = best_rates(runs(BOTH_SIDES))
     assert best.groupby("variant")["learning_rate"].unique().map(list).to_dict() == {"twin": [2.0], "X": [1.5]}
-    values, lost = factors(best.drop_duplicates(["variant", "seed"]), "to_target_s", "twin", "X")
-    assert values == pytest.approx([3.0, 31 / 10.2]) and not lost
+    values, lost, censored = factors(best.drop_duplicates(["variant", "seed"]), "to_target_s", "twin", "X")
+    assert values == pytest.approx([3.0, 31 / 10.2]) and not lost and not censored
     assert claims(BOTH_SIDES) == [PASS, PASS, PASS]
 
 
@@ -76,7 +77,28 @@ def test_a_technique_that_misses_the_target_once_has_lost() -> None:
 def test_a_twin_that_misses_the_target_counts_as_if_it_had_reached_it_at_its_end() -> None:
     times = {place: None if place[0] == "twin" else time for place, time in BOTH_SIDES.items()}
     frame = runs(times)
-    assert factors(frame[frame["sweep"] == "here"], "to_target_s", "twin", "X")[0] == pytest.approx([10.0, 100 / 10.2])
+    values, lost, censored = factors(frame[frame["sweep"] == "here"], "to_target_s", "twin", "X")
+    assert values == pytest.approx([10.0, 100 / 10.2]) and not lost and censored
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(2.0, INFINITY, PASS), (50.0, INFINITY, UNRESOLVED), (-INFINITY, 20.0, UNRESOLVED), (2.0, 20.0, UNRESOLVED),
+     (-INFINITY, 5.0, FAIL)],
+)  # fmt: skip
+def test_a_lower_bound_shows_that_a_factor_is_large_and_never_that_it_is_small(
+    low: float, high: float, verdict: str
+) -> None:
+    """Both seeds of the twin end at 100 s without the target: it would be reached at least ten times later."""
+    frame = runs({place: None if place[0] == "twin" else time for place, time in BOTH_SIDES.items()})
+    bounded = replace(EXAMPLE, expected=(replace(TWICE, low=low, high=high),))
+    assert next(iter(claims_of([bounded], Results(frame, frame)))).verdict == verdict
+
+
+def test_only_an_unknown_time_to_a_target_is_replaced() -> None:
+    frame = runs(BOTH_SIDES).query("sweep == 'here'").assign(round_s=[2.0, math.nan, 1.0, 1.0])
+    assert factors(frame, "round_s", "twin", "X") == ([], "", False)
+    assert factors(frame, "time_to_target_s", "twin", "X").values != []
 
 
 def test_a_best_learning_rate_at_an_end_of_the_search_is_not_resolved() -> None:

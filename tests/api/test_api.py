@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,14 @@ def test_runs_are_compared(finished: api.Run, tmp_path: Path) -> None:
     frame = comparison.frame()
     assert frame["wan_bytes"].tolist()[0] == 2 * frame["wan_bytes"].tolist()[1]
     assert comparison.figure().axes and r"\toprule" in comparison.latex() and "fp16" in comparison._repr_html_().lower()
+
+
+def test_a_comparison_shows_the_target_of_the_first_runs_scenario(finished: api.Run) -> None:
+    training = {**finished.plan["training"], "target_accuracy": 0.6}
+    first = replace(finished, plan={**finished.plan, "training": training})
+    for target, told in ((None, "target 60%"), (0.7, "target 70%")):
+        over_time = api.compare([first, finished], target).figure().axes[0]
+        assert told in over_time.get_legend_handles_labels()[1]
 
 
 def test_networks_and_traces_by_name() -> None:

@@ -112,9 +112,8 @@ def claims(found: Results) -> Claims:
         yield from _times_sooner(known[known["variant"] == BEST].dropna(subset=["ratio"]), told)
         for (model, rate), rows in known.groupby(["sweep", "rate_mbps"], sort=False):
             for part in (each for each in PARTS if each in CHOSEN[str(model)]):
-                values, lost = factors(rows, "to_target_s", part, BEST)
                 text = f"{model}, {rate:g} Mbit/s: {BEST} is ahead of {part}{told}"
-                yield decided(text, "–", False, lost) if lost else between(text, values, 1.0, unit=" times")
+                yield factors(rows, "to_target_s", part, BEST).decide(text, 1.0)
 
 
 def _times_sooner(best: pd.DataFrame, told: str) -> Claims:
@@ -169,7 +168,7 @@ STUDY = Study(
     title="Time to the same accuracy against a flat parameter server",
     source="GeoMX README: '20x', published without rate and data",
     scenario=SCENARIO, sweeps=lambda quick: tuple(sweeps(quick)), target=TARGET, derive=derive, claims=claims,
-    table=table,
+    table=table, all_back_ends=True,
     columns={"rate_mbps": setting(LINK_RATE, mbps), "learning_rate": setting(LEARNING_RATE), "round_s": round_s,
              "to_target_s": lambda each: time_to_accuracy(each.run, TARGET)},
     looks=LOOKS,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 from analysis.identity import series
-from analysis.studies.claims import Claims, between, exactly, ordered, unresolved
+from analysis.studies.claims import Claims, exactly, ordered, unresolved
 from analysis.studies.columns import accuracy, setting
 from analysis.studies.study import Panel, Results, Study, StudySweep
+from analysis.studies.verdicts.comparison import factors
 
 SPLIT = "training.split"
 STEPS = 180  # of every worker, in every variant: six WAN rounds of K1 K2 = 30 steps
@@ -31,11 +32,11 @@ def claims(found: Results) -> Claims:
     iid = {"sweep": "time", "split": "iid"}
     times = {label: found.of("time_to_target_s", variant=label, **iid) for label in LABELS}
     yield ordered("IID: time to 90 % falls as K1 shrinks at fixed K1 K2", times)
+    rows = found.rows(**iid)
     for a, b in pairwise(LABELS):
-        ratios = found.ratios("time_to_target_s", a, b, **iid)
-        yield between(f"IID: {a} over {b} (time to 90 %) above 1", ratios, 1, unit=" times")
+        yield factors(rows, "time_to_target_s", a, b).decide(f"IID: {a} over {b} (time to 90 %) above 1", 1)
     first, *_, last = LABELS
-    yield between("IID: end to end 2 to 5 times", found.ratios("time_to_target_s", first, last, **iid), 2, 5, " times")
+    yield factors(rows, "time_to_target_s", first, last).decide("IID: end to end 2 to 5 times", 2, 5)
     yield unresolved(
         "the gain is smaller when data centres, not only workers, hold different classes",
         "needs a split that is even over data centres and uneven over their workers; by_class is uneven over both",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -19,8 +20,27 @@ from analysis.studies.study import Panel, Results, Settings, Study, StudyRun, St
 
 RATE = "optimizer.learning_rate"
 SEEDS = 5
+_TIMES_TO_TARGET = ("to_target_s", "time_to_target_s")
 _TICKS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 _COLORS = {PASS: "#009E73", FAIL: "#D55E00"}
+
+
+class Factors(NamedTuple):
+    """The twin's values over the technique's by seed, or the differences in points.
+
+    lost      why the technique has lost, if it has
+    censored  some values are lower bounds: their twins ended before the target
+    """
+
+    values: list[float]
+    lost: str = ""
+    censored: bool = False
+
+    def decide(self, claim: str, low: float = -INFINITY, high: float = INFINITY, unit: str = " times") -> Claim:
+        """Decide whether the mean lies in [low, high]. A technique that has lost fails."""
+        if self.lost:
+            return decided(claim, "–", False, self.lost)
+        return between(claim, self.values, low, high, unit, censored=self.censored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,29 +104,33 @@ class TwinComparison:
     def _changed(self, case: str) -> dict[str, Settings]:
         return {name: {**self.cases[case], **each} for name, each in self.variants.items()}
 
-    def values(self, found: Results, expected: Expected, back_end: str) -> tuple[list[float], str]:
-        """What was measured, seed by seed; and why the claim fails whatever it is, if it does."""
+    def values(self, found: Results, expected: Expected, back_end: str) -> Factors:
+        """What was measured, seed by seed."""
         twin, technique = expected.twin or next(iter(self.variants)), expected.technique or list(self.variants)[-1]
         rows = found.rows(sweep=expected.case, back_end=back_end)
         return factors(rows, expected.column, twin, technique, expected.points)
 
 
-def factors(
-    rows: pd.DataFrame, column: str, twin: str, technique: str, points: bool = False
-) -> tuple[list[float], str]:
-    """The twin's value over the technique's (or the difference in points) by seed; and why it has lost, if it has.
+def factors(rows: pd.DataFrame, column: str, twin: str, technique: str, points: bool = False) -> Factors:
+    """The twin's value over the technique's (or the difference in points) by seed.
 
-    A twin that does not reach the target counts as if it had at its end; a technique that does not has lost.
+    Of times to a target, a twin that does not reach it counts as if it had at its end, which gives a lower bound; a
+    technique that does not has lost. Another column has no values if one of them is unknown.
     """
     ours, theirs = (rows[rows["variant"] == name].set_index("seed") for name in (technique, twin))
-    missing = int(ours[column].isna().sum())
-    if missing:
-        return [], f"{missing} of {len(ours)} seeds of {technique} did not reach the target"
-    mine, reached = ours[column], theirs[column].fillna(theirs["training_s"])
-    seeds = [seed for seed in ours.index if seed in theirs.index]
+    base = theirs[column]
+    if column in _TIMES_TO_TARGET:
+        missing = int(ours[column].isna().sum())
+        if missing:
+            return Factors([], f"{missing} of {len(ours)} seeds of {technique} did not reach the target")
+        base = theirs[column].fillna(theirs["training_s"])
+    mine, seeds = ours[column], [seed for seed in ours.index if seed in theirs.index]
+    if mine[seeds].isna().any() or base[seeds].isna().any():
+        return Factors([])
     if points:
-        return [100 * (mine[seed] - reached[seed]) for seed in seeds], ""
-    return [reached[seed] / mine[seed] for seed in seeds], ""
+        return Factors([100 * (mine[seed] - base[seed]) for seed in seeds])
+    censored = bool(theirs.loc[seeds, column].isna().any())
+    return Factors([base[seed] / mine[seed] for seed in seeds], censored=censored)
 
 
 def best_rates(rows: pd.DataFrame) -> pd.DataFrame:
@@ -144,11 +168,8 @@ def claim_of(comparison: TwinComparison, found: Results, expected: Expected, bac
     """Decide one claim on one back end."""
     text = f"{comparison.technique}, {expected.case}: {expected.claim}"
     text += "" if back_end == "simulate" else f" ({BACK_ENDS[back_end].label})"
-    values, lost = comparison.values(found, expected, back_end)
-    if lost:
-        return decided(text, "–", False, lost)
     unit = " points" if expected.points else " times"
-    return between(text, values, expected.low, expected.high, unit)
+    return comparison.values(found, expected, back_end).decide(text, expected.low, expected.high, unit)
 
 
 def claims_of(comparisons: Sequence[TwinComparison], found: Results) -> Claims:
@@ -196,7 +217,7 @@ def draw_forest(comparisons: tuple[TwinComparison, ...], axes: Axes, found: Resu
     shown = [each for each in _asked(comparisons, found) if not each[1].points]
     labels = []
     for place, (comparison, expected, back_end) in enumerate(reversed(shown)):
-        values, _ = comparison.values(found, expected, back_end)
+        values = comparison.values(found, expected, back_end).values
         claim = claim_of(comparison, found, expected, back_end)
         color = _COLORS.get(claim.verdict, "#E69F00")
         low, high = max(expected.low, 0.05), min(expected.high, 50.0)
@@ -216,7 +237,7 @@ def draw_forest(comparisons: tuple[TwinComparison, ...], axes: Axes, found: Resu
     log_axis(axes, "x")
     axes.grid(axis="y", visible=False)
     known = [value for comparison, expected, back_end in shown
-             for value in comparison.values(found, expected, back_end)[0]]  # fmt: skip
+             for value in comparison.values(found, expected, back_end).values]  # fmt: skip
     if known:
         axes.set_xlim(min(0.5, 0.8 * min(known)), max(2.5, 1.25 * max(known)))
     low, high = axes.get_xlim()
@@ -237,7 +258,7 @@ def study_of(comparisons: tuple[TwinComparison, ...], title: str, source: str) -
     return Study(
         title=title, source=source, columns=columns, derive=_once, claims=partial(claims_of, comparisons),
         sweeps=lambda quick: [sweep for each in comparisons for sweep in each.sweeps(quick)],
-        table=partial(table_of, comparisons),
+        table=partial(table_of, comparisons), all_back_ends=True,
         panels=(Panel("Times better than the twin without it", draw=partial(draw_forest, comparisons),
                       x_label="twin's time / technique's time (bars: what is expected)"),),
         size_in=(7.2, 1.2 + 0.27 * sum(len(each.expected) for each in comparisons)),

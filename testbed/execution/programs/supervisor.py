@@ -196,6 +196,7 @@ class Supervisor:
         self._pass_on(running, now_s, last=True)
         running.close(now_s)
         del self._running[node]
+        self._report({"kind": "final", "t": now_s, "node": node})  # its rounds are no longer waited for
         expected = self._stopping or node in self._faults.killed
         killer = self._kills.killer() if code == -signal.SIGKILL else ""
         self._ended.append(Ended(running.process, code, expected, killer))

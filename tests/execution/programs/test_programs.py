@@ -16,6 +16,7 @@ import pytest
 from testbed import api, launch
 from testbed.errors import CapabilityError, RunFailed, ScenarioError
 from testbed.execution import host
+from testbed.results.rounds import CompletedRound
 from testbed.scenario import load, loads
 from testbed.scenario.sections.workload import Workload
 
@@ -96,6 +97,24 @@ def test_metrics_fill_the_tables_and_all_that_is_made_of_them(folder: Path) -> N
     from analysis.report.page import page
 
     assert "steps.py" in page([done]) and "run time" in page([done])
+
+
+def test_a_process_that_has_ended_holds_no_round_back(folder: Path) -> None:
+    """Two report twelve rounds; the third ends after three."""
+    told: list[int] = []
+
+    class Rounds(api.Callback):
+        def on_round(self, completed: CompletedRound) -> None:
+            told.append(completed.number)
+
+    (folder / "steps.py").write_text(
+        "import json, os, time\nfor step in range(3 if os.environ['RANK'] == '2' else 12):\n"
+        "    time.sleep(0.05)\n    print(json.dumps({'step': step}))\n"
+    )
+    changes = {"workload.command": "python steps.py", "workload.metrics": "stdout"}
+    scenario = api.load(folder / "program.yaml", set=changes)
+    api.run(scenario, out=folder / "run", progress=False, callbacks=[Rounds()])
+    assert told == list(range(12))
 
 
 def test_metrics_may_be_in_a_file(folder: Path) -> None:
