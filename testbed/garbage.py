@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -77,6 +78,15 @@ def collect_after_fork() -> None:
     """
     gc.freeze()
     gc.set_threshold(_NODE_THRESHOLD, *gc.get_threshold()[1:])
+
+
+def collect_garbage() -> None:
+    """Collect garbage now. Signals wait meanwhile: what a handler raises within a finalizer would be lost."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        gc.collect()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def pass_over_present_objects() -> None:

@@ -7,12 +7,12 @@ undisturbed one, whichever node was lost.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
 from testbed.errors import NodeLost
+from testbed.garbage import collect_garbage
 from testbed.plan.fault_clock import Due, FaultClock
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog
@@ -70,7 +70,7 @@ class Attempts:
                 number = self._restarts - left + 1
                 self._record("restart", self.now_s, number=number, message=str(error), begins_t=round(begin_s, 6))
                 self._report({"kind": "stage", "name": f"restarting ({left} left) after: {error}"})
-            gc.collect()  # the error's frames, the fleet and its checkpoint are cycles, which else pile up for minutes
+            collect_garbage()  # the error's frames, the fleet and its checkpoint are cycles, which else pile up for minutes
         return None
 
     def _next_beginning_s(self) -> float:

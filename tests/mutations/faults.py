@@ -546,7 +546,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "lost attempts pile up": Mutation(
         "testbed.execution.recovery:Attempts.run",
-        edit("gc.collect()", "pass"),
+        edit("collect_garbage()", "pass"),
         ("tests/execution/test_recovery.py::test_what_a_lost_attempt_held_is_freed_before_the_next",),
     ),
     "steps are made again by the replica": Mutation(

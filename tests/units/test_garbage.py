@@ -5,15 +5,17 @@ from __future__ import annotations
 import gc
 import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 from testbed import garbage
-from testbed.garbage import collect_after_fork, relaxed_garbage_collection
+from testbed.garbage import collect_after_fork, collect_garbage, relaxed_garbage_collection
 
 ROOT = Path(__file__).parents[2]
 
@@ -92,3 +94,20 @@ def _end_with(other: int, descriptor: int) -> None:
         status = 0
     finally:
         os._exit(status)
+
+
+class Interrupting:
+    """In a cycle; Ctrl-C comes while it is finalised."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0)  # handlers run between bytecodes
+
+
+def test_a_signal_during_a_collection_is_not_lost() -> None:
+    Interrupting()
+    with pytest.raises(KeyboardInterrupt):
+        collect_garbage()
