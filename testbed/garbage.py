@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -82,11 +83,19 @@ def collect_after_fork() -> None:
 
 def collect_garbage() -> None:
     """Collect garbage now. Signals wait meanwhile: what a handler raises within a finalizer would be lost."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    came: list[signal.Signals] = []
+    # not by a mask: the kernel would give the signal to another thread, and the main one would run the handler
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    held = before if threading.current_thread() is threading.main_thread() else {}  # others run no handlers
+    for number in held:
+        signal.signal(number, lambda number, _: came.append(signal.Signals(number)))
     try:
         gc.collect()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in held.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def pass_over_present_objects() -> None:

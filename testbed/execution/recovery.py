@@ -70,7 +70,7 @@ class Attempts:
                 number = self._restarts - left + 1
                 self._record("restart", self.now_s, number=number, message=str(error), begins_t=round(begin_s, 6))
                 self._report({"kind": "stage", "name": f"restarting ({left} left) after: {error}"})
-            collect_garbage()  # the error's frames, the fleet and its checkpoint are cycles, which else pile up for minutes
+            collect_garbage()  # the error's frames, the fleet and its checkpoint are cycles, which else pile up
         return None
 
     def _next_beginning_s(self) -> float:
