@@ -123,20 +123,26 @@ class Series:
 
     def segments(self, after_s: float = 0.0) -> Iterator[tuple[float, float, float]]:
         """Yield (begin in s, end in s, value) in order, from the segment on that holds at ``after_s``."""
-        end_s, lap = self.repeats_from_s + self.period_s, 0
-        if self.repeats and after_s >= end_s:
-            lap = math.floor((after_s - self.repeats_from_s) / self.period_s)
-            lap += after_s >= lap * self.period_s + end_s  # the quotient may have been rounded down
+        lap = 0
+        if self.repeats:
+            lap = max(0, math.floor((after_s - self.repeats_from_s) / self.period_s))
+            lap += after_s >= self._begin_s(lap + 1)  # the quotient was rounded down
+            lap -= lap > 0 and after_s < self._begin_s(lap)
         index = max(0, bisect_right(self.times_s, after_s - (lap and lap * self.period_s)) - 1)
         while True:
             base_s = lap * self.period_s if lap else 0.0
             for at in range(index, len(self.times_s)):
-                begin_s = max(self.times_s[at], self.repeats_from_s) if lap else self.times_s[at]
-                until_s = self.times_s[at + 1] if at + 1 < len(self.times_s) else end_s
-                yield base_s + begin_s, base_s + until_s, self.values[at]
+                begins = self.times_s[at] <= self.repeats_from_s and lap > 0
+                begin_s = self._begin_s(lap) if begins else base_s + self.times_s[at]
+                last = at + 1 == len(self.times_s)
+                yield begin_s, self._begin_s(lap + 1) if last else base_s + self.times_s[at + 1], self.values[at]
             if not self.repeats:
                 return
             lap, index = lap + 1, bisect_right(self.times_s, self.repeats_from_s) - 1
+
+    def _begin_s(self, lap: int) -> float:
+        """Return when a lap after the first begins: exactly where the one before ends, whatever is rounded."""
+        return lap * self.period_s + self.repeats_from_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from itertools import islice
+from itertools import islice, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from testbed.plan.model import Series
@@ -41,8 +41,11 @@ def test_segments_from_anywhere_are_those_from_the_beginning(after_s: float) -> 
 
 
 @given(st.floats(0.001, 10), st.integers(0, 10**6))
+@example(8.837638681061978, 29)
 def test_where_a_lap_ends_the_next_begins_whatever_is_rounded(period_s: float, lap: int) -> None:
     series = Series(times_s=(0.0, period_s / 3), values=(1.0, 2.0), period_s=period_s)
+    two = list(islice(series.segments(lap * period_s), 5))
+    assert all(before[1] == after[0] for before, after in pairwise(two))
     begin_s, end_s, value = next(series.segments(lap * period_s))
     assert (begin_s, value) == (lap * period_s, 1.0) and end_s > begin_s
 
