@@ -128,9 +128,9 @@ class Series:
             lap = max(0, math.floor((after_s - self.repeats_from_s) / self.period_s))
             lap += after_s >= self._begin_s(lap + 1)  # the quotient was rounded down
             lap -= lap > 0 and after_s < self._begin_s(lap)
-        index = max(0, bisect_right(self.times_s, after_s - (lap and lap * self.period_s)) - 1)
+        base_s = lap * self.period_s if lap else 0.0
+        index = max(0, bisect_right(self.times_s, after_s, key=lambda time_s: base_s + time_s) - 1)
         while True:
-            base_s = lap * self.period_s if lap else 0.0
             for at in range(index, len(self.times_s)):
                 begins = self.times_s[at] <= self.repeats_from_s and lap > 0
                 begin_s = self._begin_s(lap) if begins else base_s + self.times_s[at]
@@ -139,6 +139,7 @@ class Series:
             if not self.repeats:
                 return
             lap, index = lap + 1, bisect_right(self.times_s, self.repeats_from_s) - 1
+            base_s = lap * self.period_s
 
     def _begin_s(self, lap: int) -> float:
         """Return when a lap after the first begins: exactly where the one before ends, whatever is rounded."""
