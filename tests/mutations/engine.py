@@ -204,8 +204,8 @@ MUTATIONS: dict[str, Mutation] = {
         GEOMX,
     ),
     "saved states of an optimizer hold no moments": Mutation(
-        "testbed.kvstore.geomx:GeoMXStore.load_optimizer_states",
-        edit("loaded[number]", "{'value': loaded[number]['value'], 'updates': 0}"),
+        "testbed.kvstore.geomx:GeoMXStore._load_states",
+        edit("content[number]", "{'value': content[number]['value'], 'updates': 0}"),
         GEOMX,
     ),
     "averaged buffers are summed": Mutation(
