@@ -66,7 +66,7 @@ def test_steps_and_samples_are_those_of_each_worker() -> None:
 
 
 class Closed(progress.Display):
-    """Goes to a pipe that nobody reads any more."""
+    """A display whose output is a pipe without a reader."""
 
     def __exit__(self, *error: object) -> None:
         raise BrokenPipeError

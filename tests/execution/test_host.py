@@ -56,7 +56,7 @@ def reporting(waits: bool) -> Iterator[tuple[Progress, int, int]]:
 
 
 def read(launcher: int, into: bytearray) -> None:
-    """Read what there is."""
+    """Return what can be read without waiting."""
     with contextlib.suppress(BlockingIOError):
         while True:
             into += os.read(launcher, 1 << 16)

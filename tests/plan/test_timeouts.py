@@ -64,7 +64,7 @@ def test_the_longest_delay_of_a_trace_counts() -> None:
     ],
 )
 def test_steps_are_given_time_for_faults_that_slow_something_down(fault: str, lasting: str) -> None:
-    """As much as where it is so all the time. A dead node is told as early as without."""
+    """The same deadlines as where the fault lasts all the time. Dead nodes are detected as soon as without it."""
     queue = "links[0].queue=4 KiB"
     calm, hit = timeouts(queue), timeouts(queue, f"faults=[{{{fault}, at: 5 s, for: 1 h}}]")
     assert hit.step_deadline_s == pytest.approx(timeouts(queue, lasting).step_deadline_s)

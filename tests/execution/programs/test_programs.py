@@ -264,7 +264,7 @@ def test_nothing_is_left_when_the_command_is_ended(folder: Path, number: signal.
 
 
 def test_programs_end_with_a_host_whose_group_is_killed(folder: Path) -> None:
-    """As by the second Ctrl-C, which does not wait for the host: guards must outlive it, or nobody ends programs."""
+    """A second Ctrl-C kills the host's group at once. Guards must survive it: they end the programs."""
     pids = folder / "pids"
     pids.mkdir()
     launched = os.fork()

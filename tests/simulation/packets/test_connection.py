@@ -88,13 +88,19 @@ def test_of_a_lost_burst_all_is_sent_again() -> None:
     assert 1.0 < pair.arrivals[9] < 5.0, "probe, timeouts and slow start take their time"
 
 
-def test_an_outage_ends_with_the_first_retransmission_that_gets_through() -> None:
+def after_an_outage() -> Pair:
+    """Messages before and during an outage of five seconds, whose queue holds two segments back."""
     pair = Pair(100e6, 0.05, 4000)
     pair.send(0.0, ("before", 1000))
     pair.clock.at(1.0, lambda _: pair.up(False))
     pair.send(1.1, ("during", 20_000))
     pair.clock.at(6.0, lambda _: pair.up(True))
     pair.clock.finish()
+    return pair
+
+
+def test_an_outage_ends_with_the_first_retransmission_that_gets_through() -> None:
+    pair = after_an_outage()
     assert pair.arrivals["before"] < 0.4
     # what the small queue held arrives at once; the rest, when a timeout that doubles each time has expired
     assert 6.1 < pair.arrivals["during"] < 6.0 + 6.0
@@ -268,12 +274,7 @@ def test_an_acknowledged_retransmission_ends_the_doubling_of_timeouts() -> None:
 
 def test_what_was_lost_is_found_after_a_timeout_that_was_undone() -> None:
     """A small queue holds two segments of twelve back for five seconds, and has dropped the others."""
-    pair = Pair(100e6, 0.05, 4000)
-    pair.send(0.0, ("before", 1000))
-    pair.clock.at(1.0, lambda _: pair.up(False))
-    pair.send(1.1, ("during", 20_000))
-    pair.clock.at(6.0, lambda _: pair.up(True))
-    pair.clock.finish()
+    pair = after_an_outage()
     assert pair.arrivals["during"] < 6.0 + 5 * 0.1, "RACK finds them by what is sent next"
 
 
