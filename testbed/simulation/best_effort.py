@@ -15,6 +15,7 @@ Not modelled: the handshake of the connection that its keys come from.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -80,8 +81,12 @@ class BestEffort:
             self._draining.append(drained)
             await drained
 
+    def stop(self, until_s: float) -> None:
+        """Send nothing until then, as the process is stopped; infinity: as it has ended."""
+        self._free_s = max(until_s, self._free_s)
+
     def _pump(self, _: Any = None) -> None:
-        if self._timer or self._connection.busy:
+        if self._timer or self._connection.busy or self._free_s == math.inf:
             return  # called again by the timer, or when the connection is idle
         if self._clock.now < self._free_s:
             self._timer = True

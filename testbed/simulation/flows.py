@@ -253,6 +253,12 @@ class FlowNetwork:
         """Return what the next flow of the class to end has still to carry, in bytes; 0 if none is active."""
         return flow_class.tags[0][0] - self._served(flow_class) if flow_class.tags else 0.0
 
+    def shorten(self, flow_class: FlowClass, less_bytes: float) -> None:
+        """Let the only flows of the class carry ``less_bytes`` less than they were to; less than ``left_bytes``."""
+        ((tag, sequence, size_bytes, flows, done),) = flow_class.tags
+        flow_class.tags[0] = (tag - less_bytes, sequence, size_bytes - less_bytes, flows, done)
+        self._touch(flow_class)
+
     def _served(self, flow_class: FlowClass) -> float:
         F, base = self._solver.F, flow_class.base  # noqa: N806
         served: float = F[base + SERVED]

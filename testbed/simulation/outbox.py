@@ -34,6 +34,7 @@ class SimulatedConnection(Protocol):
     @property
     def idle(self) -> bool: ...
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None: ...
+    def stop(self, until_s: float) -> None: ...
 
 
 class Peer:
@@ -73,6 +74,7 @@ class SimulatedOutbox:
         peer = self._peers.get(to)
         if peer is None:
             peer = self._peers[to] = self._connect(to)
+            self._stop(peer, self._node.paused_until_s)
         node = self._node
         if message.sender:  # sent before: that object belongs to its first receiver
             message = replace(message, meta=dict(message.meta))
@@ -112,6 +114,17 @@ class SimulatedOutbox:
         """Drop the connection to a node that was restarted; what was in flight to its old process is lost."""
         self._peers.pop(peer, None)
 
+    def stop(self, until_s: float) -> None:
+        """Send no more than what the kernel has taken until then, as the process is stopped; infinity: killed."""
+        for peer in self._peers.values():
+            self._stop(peer, until_s)
+
+    def _stop(self, peer: Peer, until_s: float) -> None:
+        if until_s > self._clock.now:
+            peer.connection.stop(until_s)
+            if peer.best_effort is not None:
+                peer.best_effort.stop(until_s)
+
     def connections(self) -> dict[str, list[TcpConnection]]:
         """Return the flow-level connections to each node that were made, in this order."""
         return {name: peer.connections for name, peer in self._peers.items()}
@@ -122,6 +135,7 @@ class SimulatedOutbox:
         for name, of_node in states.items():
             for connection, state in zip(self._peers[name].connections, of_node, strict=True):
                 connection.load_state(state)
+            self._stop(self._peers[name], self._node.paused_until_s)
 
     def _send_by_thread(self, thread: Thread, peer: Peer, size_bytes: float, envelope: Envelope) -> None:
         """Send when the node's process on the shared host has prepared the message; forwarding takes cores, too."""

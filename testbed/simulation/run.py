@@ -268,12 +268,14 @@ class Simulation:
 
     def kill(self, node: str, error: NodeLost) -> None:
         if node not in self.exits:
+            self._worlds[node].outbox.stop(math.inf)
             self._on_failure(node, error)
 
     def pause(self, node: str, until_s: float) -> None:
         if node not in self.exits:
-            state = self._worlds[node].state
-            state.paused_until_s = max(state.paused_until_s, until_s)
+            world = self._worlds[node]
+            world.state.paused_until_s = max(world.state.paused_until_s, until_s)
+            world.outbox.stop(until_s)
 
     def dismiss(self, node: str) -> None:
         if node not in self.exits:

@@ -52,6 +52,16 @@ class SimulatedSendQueue:
         self.size_bytes += size_bytes
         self.length += 1
 
+    @property
+    def taken(self) -> int:
+        """How many messages the kernel has taken."""
+        return len(self._taken)
+
+    def drop_rest(self) -> None:
+        """Drop the messages that the kernel has not taken."""
+        self.length, self.size_bytes = len(self._taken), self._taken_bytes
+        self._by_priority.clear()
+
     def pop(self) -> tuple[float, Any, OnStart | None]:
         """Return and remove the next message: size, item, ``on_start``."""
         if self._taken:

@@ -14,6 +14,7 @@ bursts          a burst after idle of a loss-based algorithm comes at the rate A
 LAN             inside a data centre, up to an RTT of 1 ms, there is no window: it opens within some ms, once
 set-up          the first message waits 3 RTT: TCP's handshake, then hello, challenge, proof and verdict of ours
 priority        a message overtakes none of the U + min(W - C·RTT, Q) bytes before it (``send_queue``)
+stopped         of a process that is stopped or killed the kernel sends what it has taken (see priority), and no more
 outage          a sender into a path that is down finds it up again at its next probe or retransmission, with RTO =
                 smoothed RTT + 200 ms, doubled each time (``outage``). W is one segment then; with BBR what it was
 loss p          r <= sqrt(3/2)·MSS / (RTT·sqrt(p)) for Reno (Mathis et al. 1997); CUBIC the larger of that and RFC
@@ -107,9 +108,9 @@ class TcpConnection:
         "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_burst_window", "_bursts", "_clock", "_copies",
         "_deliver", "_earlier_bursts", "_earlier_bytes", "_entered", "_idle_since_s", "_item", "_limit", "_links",
         "_loss", "_lost_s", "_model", "_network", "_on_sent_callback", "_outage", "_pacing", "_path", "_pipe",
-        "_private_capacity", "_queues", "_ready", "_recovering", "_sending", "_sent_bytes", "_smoothed_queueing_s",
-        "_used", "_waiting_share", "_window", "flow", "largest_burst_bytes", "on_idle", "on_room", "queue", "rtt_s",
-        "unlimited", "weight",
+        "_private_capacity", "_queues", "_ready", "_recovering", "_rest", "_sending", "_sent_bytes",
+        "_smoothed_queueing_s", "_stopped_until_s", "_used", "_waiting_share", "_window", "flow", "largest_burst_bytes",
+        "on_idle", "on_room", "queue", "rtt_s", "unlimited", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -125,6 +126,8 @@ class TcpConnection:
         self._earlier_bytes, self._earlier_bursts = 0.0, 0  # of the connections whose place it has taken
         self._sending = False
         self._sent_bytes, self._item = 0.0, None  # of the message being sent
+        self._rest: tuple[float, Any] | None = None  # of a message: what a stopped process has not written
+        self._stopped_until_s = -math.inf
         self._ready = False  # set up
         self._burst_bytes = self.largest_burst_bytes = 0.0  # a burst lasts from idle to idle
         self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
@@ -168,7 +171,7 @@ class TcpConnection:
     @property
     def busy(self) -> bool:
         """Whether any message has not been sent completely."""
-        return self._sending or self.queue.length > 0
+        return self._sending or self.queue.length > 0 or self._rest is not None
 
     @property
     def carried_bytes(self) -> float:
@@ -190,23 +193,59 @@ class TcpConnection:
     @property
     def idle(self) -> bool:
         """Whether it is set up and has nothing to send."""
-        return self._ready and not self._sending and not self.queue.length
+        return self._ready and not self.busy
 
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
         """Queue a message. ``on_start()`` is called when its first byte leaves."""
+        if self._stopped_until_s == math.inf:
+            return  # killed
         if not self._used:
             self._set_up()
-        if self._ready and not self._sending and not self.queue.length:
+        if self._ready and not self.busy and not self._stopped:
             self._begin(size_bytes, item, on_start)
         else:
-            if self._sending and self.queue.overtakes(priority):
+            if self._sending and self.queue.overtakes(priority) and not self._stopped:
                 self.queue.take(self._taken_bytes() - self._network.left_bytes(self.flow))
             self.queue.push(size_bytes, priority, item, on_start)
+            if self._stopped:
+                self._clock.at(self._stopped_until_s, self._continue)
         if self._ready and not self._window.open and not self._window.network_limited:
             self._window.more_to_send(self._clock.now)
             self._update_cap()
         if self._entered and self._clock.now < self._burst_begin_s + self.rtt_s:
             self._enter_queues()  # it sends more in its first round
+
+    def stop(self, until_s: float) -> None:
+        """Let the kernel take no more until then; infinity: what it has not taken is lost with the process."""
+        if not self._stopped:
+            self._keep_rest()
+        self._stopped_until_s = max(until_s, self._stopped_until_s)
+        if until_s == math.inf:
+            self._rest = None
+            self.queue.drop_rest()
+        elif self.busy:
+            self._clock.at(until_s, self._continue)
+
+    @property
+    def _stopped(self) -> bool:
+        return self._clock.now < self._stopped_until_s
+
+    def _keep_rest(self) -> None:
+        """Let the process keep what the kernel has not taken of what is to be sent."""
+        if not self._sending or self._rest is not None:
+            return
+        left_bytes, taken_bytes = self._network.left_bytes(self.flow), self._taken_bytes()
+        if taken_bytes < left_bytes:
+            rest_bytes = left_bytes - max(taken_bytes, 1.0)
+            self._rest, self._item = (rest_bytes, self._item), None
+            self._sent_bytes -= rest_bytes
+            self._network.shorten(self.flow, rest_bytes)
+        else:
+            self.queue.take(taken_bytes - left_bytes)
+
+    def _continue(self, _: Any) -> None:
+        if not self._stopped:
+            self._pump()
 
     def _taken_bytes(self) -> float:
         """Return how much of what is to be sent the kernel has taken at most."""
@@ -327,8 +366,20 @@ class TcpConnection:
             self._update_cap()
 
     def _pump(self) -> None:
-        if not self._sending and self.queue.length:
+        if self._sending or not self._has_next:
+            return
+        if self._rest is not None:
+            (rest_bytes, item), self._rest = self._rest, None
+            self._begin(rest_bytes, item, None)
+        else:
             self._begin(*self.queue.pop())
+
+    @property
+    def _has_next(self) -> bool:
+        """Whether anything may be sent next."""
+        if self._stopped:
+            return self.queue.taken > 0
+        return self._rest is not None or self.queue.length > 0
 
     def _begin(self, size_bytes: float, item: Any, on_start: OnStart | None) -> None:
         now, path, pacing = self._clock.now, self._path, self._pacing
@@ -427,8 +478,9 @@ class TcpConnection:
         if self._loss:
             arrival_s += self._window.arrival_delay_s(self._sent_bytes)
         self._arrival_s = max(self._arrival_s, arrival_s)
-        self._clock.at(self._arrival_s, self._deliver, item)
-        if self.queue.length:
+        if item is not None:  # else the process has not written all of it
+            self._clock.at(self._arrival_s, self._deliver, item)
+        if self._has_next:
             self._pump()
         else:
             self._bursts += 1

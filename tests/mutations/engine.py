@@ -312,4 +312,9 @@ MUTATIONS: dict[str, Mutation] = {
         always(None),
         ("tests/engine/checkpoint/test_checkpoint.py::test_step_times_continue",),
     ),
+    "all workers of a hierarchical sum draw the same positions": Mutation(
+        "testbed.engine.collectives.sums:_memories",
+        edit("RandomK(seed, sender)", "RandomK(seed)"),
+        ("tests/engine/collectives/test_topk.py",),
+    ),
 }

@@ -251,4 +251,29 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if link.up else 1.0", ""),
         ("tests/simulation/packets/test_network.py",),
     ),
+    "a killed process sends all that it has queued": Mutation(
+        "testbed.simulation.run:Simulation.kill",
+        edit("self._worlds[node].outbox.stop(math.inf)", "pass"),
+        ("tests/simulation/test_best_effort.py",),
+    ),
+    "a stopped process goes on sending": Mutation(
+        "testbed.simulation.run:Simulation.pause",
+        edit("world.outbox.stop(until_s)", "pass"),
+        ("tests/simulation/test_best_effort.py",),
+    ),
+    "a stopped process sends datagrams": Mutation(
+        "testbed.simulation.best_effort:BestEffort.stop",
+        always(None),
+        ("tests/simulation/test_best_effort.py",),
+    ),
+    "what a stopped process was sending is lost": Mutation(
+        "testbed.simulation.tcp:TcpConnection._keep_rest",
+        edit("self._rest, self._item = (rest_bytes, self._item), None", "pass"),
+        ("tests/simulation/test_tcp.py",),
+    ),
+    "the socket takes more of a process that is stopped": Mutation(
+        "testbed.simulation.packets.connection:PacketConnection.stop",
+        always(None),
+        ("tests/simulation/packets/test_connection.py",),
+    ),
 }

@@ -11,7 +11,7 @@ import torch
 
 from testbed.best_effort import datagrams
 from testbed.messages import Message, MessageKind
-from testbed.plan.model import Plan, Series
+from testbed.plan.model import FaultPlan, Plan, RecoveryPlan, Series
 from testbed.simulation.run import SimulationOptions, simulate
 from testbed.simulation.tcp_model import TcpModel
 from testbed.world import World
@@ -136,3 +136,29 @@ def test_what_waits_when_the_path_goes_down_is_lost(tmp_path: Path) -> None:
     plan = with_outage(with_links(plan, queue_bytes=50_000), 0.15, 0.25)
     keys = [message.key for _, message in arrivals(plan, tmp_path, {NEIGHBOUR: bulk, WORKER: _late_blocks})]
     assert keys == [10_000]
+
+
+def test_a_stopped_process_sends_no_more_than_its_kernel_has(tmp_path: Path) -> None:
+    """A process that is stopped from 0.1 to 1.1 s: the rest follows then. If killed, it never does."""
+
+    async def sender(world: World, message: Message, count: int) -> None:
+        world.record("train")
+        for _ in range(count):
+            await world.send(REMOTE, message)
+        await world.sleep(2.0)
+
+    bulk = Message(MessageKind.PUSH, parts=(torch.ones(1_000_000),))
+    stopped = FaultPlan(kind="pause", targets=(WORKER,), at_s=0.1, for_s=1.0)
+    calm = dataclasses.replace(tiny_plan([WORKER, REMOTE]), back_end="simulate")
+    plan = dataclasses.replace(calm, faults=(stopped,))
+    killed = FaultPlan(kind="kill", targets=(WORKER,), at_s=0.1)
+    recovery = RecoveryPlan(on_failure="continue")
+    for message, count in ((bulk, 1), (block(0), BLOCKS)):
+        programs = {WORKER: lambda world, message=message, count=count: sender(world, message, count)}
+        went_on, held = (arrivals(each, tmp_path, programs) for each in (calm, plan))
+        lost = arrivals(dataclasses.replace(calm, faults=(killed,), recovery=recovery), tmp_path, programs)
+        assert len(held) == len(went_on) == count
+        assert went_on[-1][0] > 0.14
+        assert held[-1][0] == pytest.approx(went_on[-1][0] + 1.0, abs=0.02)
+        assert not any(0.13 < at_s < 1.1 for at_s, _ in held)
+        assert not any(message.kind is not MessageKind.LOST and at_s > 0.13 for at_s, message in lost)

@@ -363,3 +363,47 @@ def test_a_path_without_a_delay(control: str) -> None:
     connection.send(1e6, 0, "first")
     wire.clock.at(1.0, lambda _: connection.send(1e6, 0, "second"))
     assert wire.times() == pytest.approx([0.1, 1.1])
+
+
+KERNEL = replace(WARM, unsent_limit_bytes=1000)
+
+
+def stopped(at_s: float, *until_s: float, messages: tuple[float, ...]) -> Wire:
+    """Messages over 100 bytes/s, of which the kernel takes 1000; the process is stopped from ``at_s`` on."""
+    wire = Wire([100.0])
+    connection = wire.connect(KERNEL)
+    for number, size_bytes in enumerate(messages):
+        connection.send(size_bytes, 0, number)
+    for end_s in until_s:
+        wire.clock.at(at_s, lambda _, end_s=end_s: connection.stop(end_s))
+    return wire
+
+
+def test_of_a_stopped_process_the_kernel_sends_what_it_has_taken_and_later_the_rest() -> None:
+    # at 10 s, 1000 bytes of 3000 have arrived and 1000 are with the kernel; these have arrived at 20 s
+    assert stopped(10, 50, messages=(3000, 100)).times() == pytest.approx([60, 61], rel=EXACT)
+    assert stopped(10, 15, messages=(3000, 100)).times() == pytest.approx([30, 31], rel=EXACT), "it has not noticed"
+    assert stopped(10, 50, 60, 40, messages=(3000, 100)).times() == pytest.approx([70, 71], rel=EXACT)
+    # the kernel takes whole messages here, up to the first that is beyond its limit
+    assert stopped(1, 50, messages=(500, 300, 400, 100)).times() == pytest.approx([5, 8, 12, 51], rel=EXACT)
+
+
+def test_of_a_killed_process_nothing_arrives_but_what_the_kernel_has_taken() -> None:
+    assert stopped(10, math.inf, messages=(3000, 100)).times() == []
+    assert stopped(1, math.inf, messages=(500, 300, 400, 100)).times() == pytest.approx([5, 8, 12], rel=EXACT)
+
+
+def test_what_a_stopped_process_is_given_to_send_waits() -> None:
+    wire = Wire([100.0])
+    connection = wire.connect(KERNEL)
+    connection.stop(20)
+    wire.clock.at(5, lambda _: connection.send(100, 0, "late"))
+    assert wire.times() == pytest.approx([21], rel=EXACT)
+
+
+def test_a_killed_process_sends_no_more() -> None:
+    wire = Wire([100.0])
+    connection = wire.connect(KERNEL)
+    connection.stop(math.inf)
+    connection.send(100, 0, "never")
+    assert wire.times() == []

@@ -135,7 +135,7 @@ class _SumMaker:
             name = f"{self._prefix}bucket {bucket}"
             group = Collectives(world, self._mail, self._ranks.names, codec, shape=shape, name=name)
             return DenseSum(world, group, ALL_REDUCE[options.algorithm])
-        own = OwnChoice(world, options.density, self._plan.seed, options.selector)
+        own = OwnChoice(world, options.density, self._plan.seed, options.selector, bucket)
         if not SPARSE[options.algorithm].hierarchical or self._tier == 1:
             return FlatTopK(world, self._group(self._ranks.names, f"bucket {bucket}"), own)
         inside = self._group(self._ranks.site_of(world.node), f"bucket {bucket} inside")
@@ -164,4 +164,4 @@ class _SumMaker:
         if CODECS[choice.kind].exact:
             return None
         changes = sync_setup.contribution_of(self._plan) is not Contribution.GRADIENT
-        return make_codec(choice.kind, choice.options, self._tier, workers, self._plan.seed, changes)
+        return make_codec(choice.kind, choice.options, self._tier, workers, self._plan.seed, changes, self._world.node)

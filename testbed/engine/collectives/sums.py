@@ -39,18 +39,22 @@ class Chooser(Stateful, Protocol):
         """Return what to send."""
 
 
-def _memories(selector: str, seed: int) -> Memories:
+def _memories(selector: str, seed: int, sender: str) -> Memories:
     if selector == "exact":
         return Memories(SampleAndSweep(seed))
-    return Memories(PublishedMsTopk(seed) if selector == "published" else RandomK(seed))
+    return Memories(PublishedMsTopk(seed, sender) if selector == "published" else RandomK(seed, sender))
 
 
 class OwnChoice:
-    """A share ``density`` of what this worker holds: the largest elements, or what another ``selector`` chooses."""
+    """A share ``density`` of what this worker holds: the largest elements, or what another ``selector`` chooses.
 
-    def __init__(self, world: World, density: float, seed: int, selector: str = SELECTORS[0]) -> None:
-        self._world, self._density = world, density
-        self._make = _memories(selector, seed)
+    A selector that draws does so by worker and ``bucket``: with equal positions at all workers, each round would send
+    the same few elements of the sum.
+    """
+
+    def __init__(self, world: World, density: float, seed: int, selector: str = SELECTORS[0], bucket: int = 0) -> None:
+        self._world, self._density, self._bucket = world, density, bucket
+        self._make = _memories(selector, seed, world.node)
         self._memory: ResidualMemory | None = None
         self._resumed: Mapping[str, Tensor] = {}
 
@@ -73,7 +77,7 @@ class OwnChoice:
         if tensor.is_meta:
             return torch.empty(count, dtype=torch.int64, device="meta"), tensor[:count]
         if self._memory is None:
-            self._memory = self._make(tensor.numel(), tensor.device)
+            self._memory = self._make(tensor.numel(), tensor.device, self._bucket)
             if self._resumed:
                 self._memory.load_state(self._resumed)
         return self._memory.take(tensor, count)

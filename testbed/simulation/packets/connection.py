@@ -53,7 +53,7 @@ class PacketConnection:
     __slots__ = (
         "_batch_bytes", "_buffer_bytes", "_clock", "_connect",
         "_item", "_left_bytes", "_limit_bytes", "_path", "_random", "_ready",
-        "_sender", "_setup_round_trips", "_used", "_writing", "on_idle", "on_room", "queue",
+        "_sender", "_setup_round_trips", "_stopped_until_s", "_used", "_writing", "on_idle", "on_room", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +67,7 @@ class PacketConnection:
         self._buffer_bytes = 0  # that fit into the last buffer of the socket
         self._setup_round_trips = model.setup_round_trips
         self._used = self._ready = self._writing = False
+        self._stopped_until_s = -math.inf
         self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
         self.on_idle: Callable[[], None] | None = None  # called when nothing is left to send
 
@@ -89,7 +90,11 @@ class PacketConnection:
 
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
         """Queue a message. ``on_start()`` is called when it is the next to be written."""
+        if self._stopped_until_s == math.inf:
+            return  # killed
         self.queue.push(size_bytes, priority, item, on_start)
+        if self._stopped:
+            self._clock.at(self._stopped_until_s, self._continue)
         if not self._used:
             self._used = True
             setup_s = self._setup_round_trips * self._path.rtt_s
@@ -97,6 +102,22 @@ class PacketConnection:
         elif self._ready and not self._writing:
             self._writing = True
             self._clock.at(self._clock.now + _WRITE_S * self._random.random(), self._write)
+
+    def stop(self, until_s: float) -> None:
+        """Let the socket take no more until then; infinity: what it has not taken is lost with the process."""
+        self._stopped_until_s = max(until_s, self._stopped_until_s)
+        if until_s == math.inf:
+            self.queue, self._left_bytes = SimulatedSendQueue(), 0
+        elif self.busy:
+            self._clock.at(until_s, self._continue)
+
+    @property
+    def _stopped(self) -> bool:
+        return self._clock.now < self._stopped_until_s
+
+    def _continue(self, _: Any) -> None:
+        if self._ready and not self._stopped:
+            self._write(None)
 
     def _on_set_up(self, _: Any) -> None:
         self._sender = self._connect()
@@ -125,6 +146,8 @@ class PacketConnection:
     def _fill(self) -> None:
         """Let the socket take what it has room for."""
         sender, queue = self._sender, self.queue
+        if self._stopped:
+            return
         while self._left_bytes or queue.length:
             if not self._left_bytes:
                 queue.take_batch(self._batch_bytes)

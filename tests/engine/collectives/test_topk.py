@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -133,12 +134,23 @@ def test_it_takes_any_selector(tmp_path: Path) -> None:
 
 def test_a_selector_that_draws_goes_on_where_a_checkpoint_was_made() -> None:
     tensors = [torch.ones(SIZE) * i for i in range(4)]
-    one, again = (OwnChoice(World.__new__(World), 0.1, 1, "random") for _ in "ab")
+    one, again = (random_choice("w0", 0) for _ in "ab")
     for tensor in tensors[:2]:
         one._take(tensor, 40)
     again.load_state(one.state())
     for tensor in tensors[2:]:
         assert all(torch.equal(a, b) for a, b in zip(one._take(tensor, 40), again._take(tensor, 40), strict=True))
+
+
+def test_workers_and_buckets_draw_positions_of_their_own() -> None:
+    senders = [("w0", 0), ("w1", 0), ("w0", 1), ("w1", 1)]
+    positions = [random_choice(*sender)._take(torch.ones(SIZE), 40)[0].tolist() for sender in senders]
+    assert len({tuple(each) for each in positions}) == len(senders)
+
+
+def random_choice(node: str, bucket: int) -> OwnChoice:
+    world: Any = SimpleNamespace(node=node)
+    return OwnChoice(world, 0.1, 1, "random", bucket)
 
 
 def test_the_coordinated_choice_keeps_as_much_energy_as_the_global_one(tmp_path: Path) -> None:

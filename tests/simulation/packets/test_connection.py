@@ -307,3 +307,27 @@ def test_a_timeout_forgets_the_least_delay() -> None:
         connection.now_s += 0.1
         cubic.sampled(connection, 0.2, 101 + number, 200)
     assert connection.threshold == math.inf
+
+
+def stopped(*until_s: float, size_bytes: int = 3_000_000) -> Pair:
+    """A message over 10 Mbit/s and 10 ms, of which the process is stopped half a second after it has begun."""
+    pair = Pair(10e6, 0.01, 25_000)
+    pair.send(0.0, ("all", size_bytes), ("next", 1000))
+    for end_s in until_s:
+        pair.clock.at(0.56, lambda _, end_s=end_s: pair.connection.stop(end_s))
+    pair.clock.finish()
+    return pair
+
+
+def test_of_a_stopped_process_the_kernel_sends_what_it_has_taken_and_later_the_rest() -> None:
+    went_on = stopped().arrivals["next"]
+    held = stopped(5.56).arrivals["next"]
+    # the socket has up to 128 KiB and a buffer, and the path one window: some 0.15 s of the five pass with these
+    assert 4.75 < held - went_on < 4.95
+    assert stopped(5.56, 3.0).arrivals["next"] == pytest.approx(held, abs=0.01)
+    assert stopped(0.6).arrivals["next"] == pytest.approx(went_on, abs=0.01), "the link has not noticed"
+
+
+def test_of_a_killed_process_nothing_arrives_but_what_the_socket_has_taken() -> None:
+    assert stopped(math.inf).arrivals == {}
+    assert stopped(math.inf, size_bytes=600_000).arrivals.keys() == {"all", "next"}
