@@ -1,13 +1,14 @@
 """Draws the panels of a study: means with intervals over seeds, axes with units, published numbers as an overlay.
 
 Where a panel shows several back ends, lines are simulated and markers are emulated (or local). Without a simulation,
-lines are of the first back end by name.
+lines are of the first back end by name. Of bars those of the other back ends are hatched.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
@@ -168,34 +169,65 @@ def _bars(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
     if not panel.x:
         bars(axes, rows.assign(y_=values_of(rows, panel.y)), "y_", looks, panel)
         return
-    groups, width = list(dict.fromkeys(rows[panel.x])), 0.8 / len(looks)
+    groups, width, ran = list(dict.fromkeys(rows[panel.x])), 0.8 / len(looks), _back_ends(rows)
     for number, (name, look) in enumerate(looks.items()):
         of_name = rows[rows[panel.series].astype(str) == name].assign(y_=lambda all_: values_of(all_, panel.y))
         for place, group in enumerate(groups):
-            values = of_name.loc[of_name[panel.x] == group, "y_"].dropna().tolist()
-            mean = mean_of(values) if values else None
-            error = mean.half_width if mean and mean.count > 1 else None
-            axes.bar(place + (number - (len(looks) - 1) / 2) * width, mean.value if mean else 0, width=0.94 * width,
-                     color=look.color, yerr=error, ecolor=INK, capsize=2,
-                     label=panel.labels.get(name, look.label) if not place else None)  # fmt: skip
+            at = place + (number - (len(looks) - 1) / 2) * width
+            of_group = of_name[of_name[panel.x] == group]
+            label = panel.labels.get(name, look.label) if not place else None
+            for each, of_back_end in _beside(of_group, ran, at, 0.94 * width):
+                _bar(axes, each, of_back_end["y_"].dropna().tolist(), look, label)
+                label = None
     labels = [panel.labels.get(str(group), str(group)) for group in groups]
     _categories(axes, labels)
 
 
 def bars(axes: Axes, rows: pd.DataFrame, y: str, looks: Looks, panel: Panel) -> None:
-    """One bar per series: mean and interval over seeds, of those that have a value."""
+    """One bar per series and back end: mean and interval over seeds, of those that have a value."""
+    ran = _back_ends(rows)
     for place, (name, look) in enumerate(looks.items()):
-        of_name = rows.loc[rows[panel.series].astype(str) == name, y]
-        values = of_name.dropna().tolist()
-        if not values:
-            continue
-        mean = mean_of(values)
-        error = mean.half_width if mean.count > 1 else None
-        axes.bar(place, mean.value, width=0.68, color=look.color, yerr=error, ecolor=INK, capsize=2.5)
-        at = (place, mean.value + (error or 0.0))
-        axes.annotate(numbers.short(mean.value), at, (0, 3), textcoords="offset points", ha="center", fontsize=7.5)
-        _some_only(axes, at, mean.count, len(of_name))
+        of_name = rows.loc[rows[panel.series].astype(str) == name]
+        for each, of_back_end in _beside(of_name, ran, place, 0.68):
+            values = of_back_end[y].dropna().tolist()
+            if not values:
+                continue
+            top = _bar(axes, each, values, look)
+            at = (each.at, top)
+            value = numbers.short(sum(values) / len(values))
+            axes.annotate(value, at, (0, 3), textcoords="offset points", ha="center", fontsize=7.5)
+            _some_only(axes, at, len(values), len(of_back_end))
     _categories(axes, [panel.labels.get(name, look.label) for name, look in looks.items()])
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Of a bar. ``hatched``: of another back end than the first."""
+
+    at: float
+    width: float
+    hatched: bool
+
+
+def _beside(
+    rows: pd.DataFrame, ran: Sequence[str], center: float, width: float
+) -> Iterator[tuple[_Place, pd.DataFrame]]:
+    """Yield the rows of each back end, and the place of their bar: side by side, in the room of one."""
+    for number, back_end in enumerate(ran):
+        at = center + ((number + 0.5) / len(ran) - 0.5) * width
+        of_back_end = rows[rows["back_end"] == back_end] if "back_end" in rows else rows
+        yield _Place(at, width / len(ran), number > 0), of_back_end
+
+
+def _bar(axes: Axes, place: _Place, values: Sequence[float], look: Identity, label: str | None = None) -> float:
+    """Draw one bar with its interval over seeds. Return where it ends."""
+    mean = mean_of(values) if values else None
+    error = mean.half_width if mean and mean.count > 1 else None
+    value = mean.value if mean else 0.0
+    hatch, edge = ("///", "white") if place.hatched else (None, None)
+    axes.bar(place.at, value, width=place.width, color=look.color, yerr=error, ecolor=INK, capsize=2, hatch=hatch,
+             edgecolor=edge, label=label)  # fmt: skip
+    return value + (error or 0.0)
 
 
 def _categories(axes: Axes, labels: Sequence[str]) -> None:

@@ -188,12 +188,13 @@ class Results:
     def pairs(self, column: str, first: Any, second: Any, by: str = "variant", **where: Any) -> list[tuple[Any, Any]]:
         """Return the values of two variants (or values of ``by``), seed by seed; seeds that lack either are left out.
 
-        Name in ``where`` what else varies: of several rows with one seed, the last counts.
+        Pairs are of the same back end. Name in ``where`` what else varies: ``ValueError`` if a seed has several rows.
         """
-        one, other = (
-            self.rows(**{by: each}, **where).set_index("seed")[column].dropna().to_dict() for each in (first, second)
-        )
-        return [(one[seed], other[seed]) for seed in one if seed in other]
+        own = [each for each in ("back_end", "seed") if each in self.runs and each != by]
+        one, other = (self.rows(**{by: each}, **where).set_index(own)[column].dropna() for each in (first, second))
+        if not (one.index.is_unique and other.index.is_unique):
+            raise ValueError(f"{column} of {first} and {second}: several rows of one seed; say what else varies")
+        return [(one[seed], other[seed]) for seed in one.index if seed in other.index]
 
     def ratios(self, column: str, first: Any, second: Any, **where: Any) -> list[float]:
         """Return ``first`` divided by ``second``, seed by seed."""

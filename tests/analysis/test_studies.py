@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -137,6 +137,10 @@ def test_any_table_as_latex() -> None:
 def test_pairs_are_of_one_seed() -> None:
     frame = pd.DataFrame({"variant": ["a", "a", "b", "b"], "seed": [1, 2, 2, 1], "t": [math.nan, 4.0, 2.0, 9.0]})
     assert Results(frame, frame).pairs("t", "a", "b") == [(4.0, 2.0)]
+    two = pd.concat([frame.assign(back_end="simulate"), frame.assign(back_end="emulate", t=1.0)])
+    assert Results(two, two).pairs("t", "a", "b") == [(4.0, 2.0), (1.0, 1.0), (1.0, 1.0)]
+    with pytest.raises(ValueError, match="several rows"):
+        Results(two, two).pairs("t", "simulate", "emulate", by="back_end")
 
 
 def test_a_base_is_that_of_the_same_place() -> None:
@@ -414,6 +418,21 @@ def test_a_series_without_a_simulation_has_a_label(kind: str) -> None:
 def test_a_hundred_series_differ() -> None:
     looks = [identity.series(number) for number in range(100)]
     assert len({(look.color, look.marker) for look in looks}) == 100
+
+
+def test_bars_of_several_back_ends_stand_side_by_side() -> None:
+    """A bar never mixes back ends: a mean of simulated and emulated seconds would say nothing."""
+    rows = pd.DataFrame({
+        "variant": ["a", "a", "b", "b"], "rate": 1, "back_end": ["simulate", "emulate"] * 2, "y": [1.0, 3.0, 2.0, 8.0],
+    })  # fmt: skip
+    for x in ("", "rate"):
+        figure = drawing.draw(Study("", "", panels=(Panel("", "y", x, kind="bar"),)), Results(rows, rows))
+        bars = [each for each in figure.axes[0].patches if each.get_height()]
+        assert sorted((each.get_height(), bool(each.get_hatch())) for each in bars) == [
+            (1.0, False), (2.0, False), (3.0, True), (8.0, True),
+        ]  # fmt: skip
+        places = sorted((each.get_x(), each.get_x() + each.get_width()) for each in bars)
+        assert all(end <= begin + 1e-9 for (_, end), (begin, _) in pairwise(places)), "none covers another"
 
 
 def test_published_numbers_stand_over_their_bars() -> None:
