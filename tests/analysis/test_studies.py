@@ -381,9 +381,21 @@ def test_a_headline_of_which_a_seed_has_not_reached_the_target_fails() -> None:
     )
     assert study.derive
     found = headline._times_sooner(study.derive(runs).query("variant == @headline.BEST"), "")
-    assert {(claim.verdict, claim.why) for claim in found} == {
-        ("fail", f"1 of 2 seeds of {headline.BEST} did not reach the target")
-    }
+    assert [(claim.verdict, claim.why) for claim in found] == [
+        ("fail", f"1 of 2 seeds of {headline.BEST} did not reach the target"),
+        ("not resolved", "the nearest measured ratio is 78"),
+    ]
+
+
+def test_a_flat_server_that_has_not_reached_the_target_is_a_lower_bound() -> None:
+    """No claim that the factor is too small follows from it."""
+    _, study = find("headline")
+    runs = pd.DataFrame({"variant": [headline.FLAT] * 2 + [headline.BEST] * 2, "seed": [1, 2, 1, 2],
+                         "to_target_s": [None, 100.0, 10.0, 10.0], "training_s": [100.0, 200, 50, 50]})  # fmt: skip
+    runs = runs.assign(sweep=headline.SMALL, back_end="simulate", rate_mbps=5.0, round_s=79 * headline.STEP_S)
+    assert study.derive
+    first, _ = headline._times_sooner(study.derive(runs).query("variant == @headline.BEST"), "")
+    assert first.measured.startswith("10 ±") and first.verdict == UNRESOLVED
 
 
 def test_a_mean_of_some_seeds_says_of_how_many() -> None:
