@@ -25,10 +25,15 @@ from testbed.units import parse_float
 
 ENCODE, DECODE, ENCODE_VALUE, DECODE_VALUE = "encode", "decode", "encode_value", "decode_value"
 SUM, COPY = "sum", "copy"  # rows, and kinds of ``testbed.world.Work``: by the bytes that are read
+ON_GPU = "cuda"  # rows of codecs on a GPU begin with it; copies are part of them
 CODING = ("encode", "decode")  # kinds of ``testbed.world.Work`` that codecs do
 USER_CODE = "user_code"
 """``Work.kind`` of a script until its next call. It takes no modelled time: the step that it ends in does."""
 COLUMNS = "row,call_us,element_ns,payload_byte_ns"
+LONGEST_S = 1000.0
+"""What a call, an element or a byte of the payload takes less than."""
+_OPERATIONS = (ENCODE, DECODE, ENCODE_VALUE, DECODE_VALUE, "step")
+_UNMEASURED = "rows"  # which the reference table lacks: around another codec
 REFERENCE = Path(__file__).parent / "reference_costs.csv"
 
 
@@ -78,8 +83,10 @@ def read_costs(lines: Iterable[tuple[int, str]], name: str) -> Costs:
             call_us, element_ns, byte_ns = map(parse_float, cells)
         except ValueError:
             raise ScenarioError(f"{name}:{number}: expected a row's name and three numbers") from None
-        if not all(0 <= cell < 1e9 for cell in (call_us, element_ns, byte_ns)):
+        if not all(0 <= cell < 1e6 * LONGEST_S for cell in (call_us, element_ns, byte_ns)):
             raise ScenarioError(f"{name}:{number}: times must be at least 0 and less than 1e9")
+        if not row:
+            raise ScenarioError(f"{name}:{number}: this row has no name (expected one such as 'fp16 encode')")
         if row in rows:
             raise ScenarioError(f"{name}:{number}: '{row}' stands twice (keep one of them)")
         rows[row] = Row(call_us * 1e-6, element_ns * 1e-9, byte_ns * 1e-9)
@@ -97,6 +104,17 @@ def write_costs(rows: Costs, about: str) -> str:
         for name, row in sorted(rows.items())
     ]
     return "\n".join([f"# {about}", COLUMNS, *lines]) + "\n"
+
+
+def without_effect(rows: Iterable[str], own: Iterable[str]) -> list[str]:
+    """Return those rows that are of no work at all. ``own``: codecs and optimizers that the reference table lacks."""
+    names = {row.rpartition(" ")[0] for row in reference_costs()} | {_UNMEASURED, *own}
+    found = []
+    for row in rows:
+        name, _, operation = row.removeprefix(f"{ON_GPU} ").rpartition(" ")
+        if row not in (SUM, COPY) and not (name and operation in _OPERATIONS and name in names):
+            found.append(row)
+    return found
 
 
 @functools.cache

@@ -106,20 +106,6 @@ def _rounds(text: str, rounds: int) -> Measured:
     return Measured((last_s - first_s) / (rounds - 1), first_s - begin_s, (last_t - first_t) / (rounds - 1))
 
 
-def ring_by_recurrence(ranks: int = 1000) -> Measured:
-    """Measure one all-reduce over uneven links."""
-    import numpy as np
-
-    from testbed.simulation.ring import RingLinks, ring_times_s
-
-    random = np.random.default_rng(1)
-    links = RingLinks(random.uniform(0.005, 0.1, ranks), 8 / random.uniform(1e8, 1e9, ranks), 5e-10)
-    ring_times_s(1e8, links)  # warms up
-    begin_s = time.process_time()
-    times = ring_times_s(1e8, links)
-    return Measured(time.process_time() - begin_s, 0.0, float(times.max()))
-
-
 def flows(sites: int = 100, each: int = 160) -> Measured:
     """Measure the flow network alone: flows of ``sites`` classes of different rates into one shared port."""
     from testbed.simulation.clock import Clock
@@ -168,7 +154,6 @@ RING = "{kind: allreduce, algorithm: ring, segments: 1}"  # by default each chun
 P3 = "{kind: p3, slice: 700 KB, overlap: none}"
 CASES = {
     "flows": Case("the flow network alone, 100 classes", flows, 15e-6),
-    "ring-1000-recurrence": Case("ring all-reduce, 1000 nodes, by recurrence", ring_by_recurrence, 0.1),
     "fsa-1000x16": Case("FSA, 1000 x 16 workers whose steps differ, unfolded",
                         star(1000, 16, fold="false", variation=0.5), 3.0, messages=_messages(16)),
     "fsa-1000x16-folded": Case("FSA, 1000 x 16 like workers, folded", star(1000, 16), 0.3, messages=_messages(1)),

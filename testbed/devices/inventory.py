@@ -57,19 +57,30 @@ def _bytes(mebibytes: str, pages: str) -> int:
     return int(mebibytes) * _MIB if mebibytes.isdecimal() else os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _visible(there: list[Gpu], chosen: str | None) -> tuple[Gpu, ...]:
-    """Return those that ``CUDA_VISIBLE_DEVICES`` names, numbered as CUDA numbers them: up to the first unknown one."""
-    if chosen is None:
+def _visible(there: list[Gpu], names: str | None) -> tuple[Gpu, ...]:
+    """Return those that ``CUDA_VISIBLE_DEVICES`` names, numbered as CUDA numbers them: up to the first unknown one.
+
+    None, if it names one twice. The parts of a GPU (``MIG-…``) are unknown.
+    """
+    if names is None:
         return tuple(there)
     found: list[Gpu] = []
-    for word in filter(None, map(str.strip, chosen.split(","))):
+    for word in filter(None, map(str.strip, names.split(","))):
         match = [gpu for gpu in there if word == str(gpu.index) or (len(word) > 4 and gpu.uuid.startswith(word))]
         if len(match) != 1:
             break
         (gpu,) = match
+        if any(gpu.uuid == each.uuid for each in found):
+            return ()
         found.append(Gpu(len(found), gpu.uuid, gpu.name, gpu.driver, gpu.memory_bytes, gpu.free_bytes,
                          gpu.compute_capability))  # fmt: skip
     return tuple(found)
+
+
+def chosen() -> str:
+    """Return what ``CUDA_VISIBLE_DEVICES`` says, for messages where too few GPUs are found: "" if it is not set."""
+    text = os.environ.get(VISIBLE)
+    return "" if text is None else f" that {VISIBLE}={text!r} names (numbers or GPU-… of whole GPUs, each once)"
 
 
 @cache

@@ -186,11 +186,7 @@ class CongestionWindow:
 
     def arrival_delay_s(self, size_bytes: float) -> float:
         """Return what repairing the losses of a message takes, in the mean, where W ``shrinks``."""
-        return self._rtt_s * self._any_lost(size_bytes) if self.shrinks else 0.0
-
-    def _any_lost(self, size_bytes: float) -> float:
-        """Return the probability that any packet of so many bytes is lost."""
-        return 1.0 - math.pow(1.0 - self._loss, size_bytes / self._model.segment_bytes)
+        return self._rtt_s * self._model.any_lost(self._loss, size_bytes) if self.shrinks else 0.0
 
     def after_idle(self, now: float, idle_s: float, timeout_s: float, delivered: float) -> None:
         """Begin a burst of a loss-based algorithm after at least a round-trip time. ``timeout_s``: RTO."""
@@ -315,7 +311,7 @@ class CongestionWindow:
         if self.open:
             return False
         if self._loss:
-            lost = self._any_lost(delivered - self._round_base)
+            lost = self._model.any_lost(self._loss, delivered - self._round_base)
             size_bytes = self.size_bytes * (1 - (1 - self._model.window_after_loss) * lost)
             self._grow_from(now, max(size_bytes, self._least_bytes))
             self.open = self.size_bytes == self._least_bytes

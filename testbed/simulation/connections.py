@@ -76,8 +76,12 @@ class SimulatedNetwork:
         return self._packets is not None
 
     def begin_anew(self, now_s: float) -> None:
-        """Let connections that are made from now on draw their datagrams' losses from other random streams."""
+        """Nothing is under way, and all connections are made anew: keep no flow classes of those before.
+
+        Their datagrams' losses are drawn from other random streams.
+        """
         self._streams = f"@{now_s}"
+        self.flows.begin_anew()
 
     def connect(self, source: SimulatedWorld, target: SimulatedWorld, notifier: FailureNotifier) -> Peer:
         """Connect two nodes, as ``source`` sees it."""

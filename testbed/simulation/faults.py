@@ -23,14 +23,14 @@ class Nodes(Protocol):
     def kill(self, node: str, error: NodeLost) -> None:
         """End the node's process; ``error`` says why."""
 
-    def pause(self, node: str, until_s: float) -> None:
-        """Stop the node's process until then (SIGSTOP)."""
+    def pause(self, node: str, until_s: float) -> bool:
+        """Stop the node's process until then (SIGSTOP). Return whether it has one."""
 
     def dismiss(self, node: str) -> None:
         """Ask the node to leave in good order."""
 
-    def restart(self, nodes: tuple[str, ...]) -> None:
-        """Start those of the nodes that do not run, as new processes."""
+    def restart(self, nodes: tuple[str, ...]) -> list[str]:
+        """Start those of the nodes that do not run, as new processes. Return their names."""
 
 
 class SimulatedFaults:
@@ -41,8 +41,8 @@ class SimulatedFaults:
         self._armed_s = float("inf")  # time of the next look at the fault clock
         self._counts_rounds = bool(plan.faults)
         self._effects = NodeEffects(plan)
-        self._deaths: Counter[str] = Counter()  # by node
-        self._pauses: defaultdict[tuple[str, int], list[Span]] = defaultdict(list)  # of a process, by node and deaths
+        self._processes: Counter[str] = Counter()  # by node: the number of its present process
+        self._pauses: defaultdict[tuple[str, int], list[Span]] = defaultdict(list)  # by process
         self._cut_off = cut_off(plan)
         if due.training_since_s is not None:
             self._schedule_silences()
@@ -53,7 +53,7 @@ class SimulatedFaults:
         for due in self._due.past:
             for action, node in self._effects.apply(due) if due.fault.kind in DONE_TO_NODES else ():
                 if action == "kill":
-                    self._deaths[node] += 1
+                    self._processes[node] += 1
                 elif action == "stop":
                     self._count_silence(node, due)
         if self._due.paused_s:
@@ -97,33 +97,28 @@ class SimulatedFaults:
             return
         for action, node in self._effects.apply(due):
             if action == "kill":
-                self._deaths[node] += 1
+                self._processes[node] += 1
                 self._nodes.kill(node, NodeLost(f"{node} was killed by signal 9, SIGKILL (a fault of the scenario)"))
             elif action == "leave":
                 self._nodes.dismiss(node)
             elif action == "start":
-                self._nodes.restart(self._effects.starting(node))
-            elif action == "stop":
-                self._pause(node, due)
-
-    def _pause(self, node: str, due: Due) -> None:
-        """Stop a process."""
-        self._nodes.pause(node, due.until_s)
-        self._count_silence(node, due)
+                self._processes.update(self._nodes.restart(self._effects.starting(node)))
+            elif action == "stop" and self._nodes.pause(node, due.until_s):
+                self._count_silence(node, due)
 
     def _count_silence(self, node: str, due: Due) -> None:
         """Lose a process when it has been stopped or cut off, or one after the other, for too long."""
-        since_s, deaths = self._due.training_since_s or 0.0, self._deaths[node]
-        pauses = self._pauses[node, deaths]
+        since_s, process = self._due.training_since_s or 0.0, self._processes[node]
+        pauses = self._pauses[node, process]
         pauses.append((due.planned_s, due.until_s))
         outages = self._cut_off.get(self._plan.node(node).data_center, ())
         for begin_s, end_s in merged([*pauses, *((since_s + begin_s, since_s + end_s) for begin_s, end_s in outages)]):
             lost_s = begin_s + self._plan.timeouts.dead_after_s
             if end_s > lost_s >= max(self._clock.now, self._due.resumed_s):
-                self._clock.at_background(lost_s, partial(self._lose_process, node, deaths))
+                self._clock.at_background(lost_s, partial(self._lose_process, node, process))
 
-    def _lose_process(self, node: str, deaths: int, _: Any) -> None:
-        if self._deaths[node] == deaths:
+    def _lose_process(self, node: str, process: int, _: Any) -> None:
+        if self._processes[node] == process:
             self._lose([node], None)
 
     def _lose(self, nodes: list[str], _: Any) -> None:

@@ -44,6 +44,7 @@ from testbed.simulation.solver_state import SolverState
 
 Done = Callable[[], None]
 _NEVER_S = 1e9  # what would end later, over a link that is down, ends only after a change
+_NO_NUMBER = -1
 _TAG_TOLERANCE_BYTES = 1e-6  # flows whose tags differ by less end together: rounding, not bytes
 
 
@@ -66,13 +67,14 @@ class FlowClass:
     """Flows that always have the same rate. Made by ``FlowNetwork.flow_class``, which alone changes it."""
 
     __slots__ = (
-        "base", "delivered", "dirty", "flows", "idle", "number", "parked", "path", "reservable", "shares", "started",
-        "tags", "watched",
+        "base", "cap", "counted", "delivered", "dirty", "flows", "idle", "number", "parked", "path", "reservable",
+        "shares", "started", "tags", "watched", "weight",
     )  # fmt: skip
 
-    def __init__(self, number: int, path: tuple[int, ...]) -> None:
-        self.number, self.path = number, path
-        self.base = number * CLASS_FLOATS
+    def __init__(self, path: tuple[int, ...], weight: float, cap: float) -> None:
+        self.path, self.weight = path, weight
+        self.cap = cap  # while it has no number; else the solver has it
+        self.number, self.base = _NO_NUMBER, 0  # in the solver
         self.flows = 0  # active ones
         self.tags: list[tuple[float, int, float, int, Done]] = []  # tag, sequence, size, how many flows, done
         self.idle = True  # has had no flow since its last end was solved
@@ -81,6 +83,7 @@ class FlowClass:
         self.shares = False  # another class may have been active on one of its links since this one became active
         self.watched = False  # whether ``FlowNetwork.carrying`` includes it
         self.delivered = 0.0  # bytes of flows that have ended
+        self.counted = 0.0  # bytes that the reader of ``FlowNetwork.carrying`` has counted
         self.started = 0.0  # sum over active flows of the service at their start
         self.reservable: tuple[ReservableLink, ...] = ()  # of its links
 
@@ -123,14 +126,36 @@ class FlowNetwork:
         assert len(set(path)) == len(path) <= HOPS, path
         if len(path) > self._solver.width:
             self._solver.widen(len(path))
-        new = FlowClass(len(self._classes), tuple(path))
-        self._solver.add_class(new.path, weight, cap)
+        new = FlowClass(tuple(path), weight, cap)
+        self._number(new)
         if self._reservable:
             new.reservable = tuple(self._reservable[link] for link in new.path if link in self._reservable)
             for link in new.reservable:
                 link.classes.append(new)
-        self._classes.append(new)
         return new
+
+    def _number(self, flow_class: FlowClass) -> None:
+        """Add the class to the solver."""
+        flow_class.number = len(self._classes)
+        flow_class.base = flow_class.number * CLASS_FLOATS
+        self._solver.add_class(flow_class.path, flow_class.weight, flow_class.cap)
+        self._classes.append(flow_class)
+
+    def begin_anew(self) -> None:
+        """Forget all classes, of which none may have flows. One that is used again is taken for a new one."""
+        assert not self.active, "flows are under way"
+        for each in self._classes:
+            each.cap, each.number, each.base = self.cap(each), _NO_NUMBER, 0
+            each.idle, each.parked, each.dirty, each.shares = True, False, False, False
+        compiled, self._solver = self._solver.compiled, SolverState(len(self._capacities), self._solver.width)
+        if compiled:
+            self._solver.compile()
+        for link, capacity in enumerate(self._capacities):
+            self._solver.LF[link * LINK_FLOATS + CAPACITY] = capacity
+        self._classes.clear()
+        self._dirty.clear()
+        self._dirty_links.clear()
+        self._latest = [None] * len(self._capacities)
 
     def reservable(self, link: int) -> ReservableLink:
         """Make a link reservable. Only before classes are added over it."""
@@ -161,6 +186,8 @@ class FlowNetwork:
             for link in flow_class.reservable:
                 if link.on_other_flow is not None:
                     link.on_other_flow()
+        if flow_class.number == _NO_NUMBER:
+            self._number(flow_class)
         served = 0.0
         if flow_class.idle:
             self._begin(flow_class)
@@ -206,6 +233,9 @@ class FlowNetwork:
 
     def set_cap(self, flow_class: FlowClass, cap: float) -> None:
         """Limit each flow of the class to ``cap`` (bytes per second) from now on."""
+        if flow_class.number == _NO_NUMBER:
+            flow_class.cap = cap
+            return
         F, at = self._solver.F, flow_class.base + CAP  # noqa: N806
         if F[at] != cap:
             F[at] = cap
@@ -213,7 +243,7 @@ class FlowNetwork:
 
     def cap(self, flow_class: FlowClass) -> float:
         """Return the limit of each flow of the class, in bytes per second."""
-        cap: float = self._solver.F[flow_class.base + CAP]
+        cap: float = flow_class.cap if flow_class.number == _NO_NUMBER else self._solver.F[flow_class.base + CAP]
         return cap
 
     def set_capacity(self, link: int, capacity: float) -> None:

@@ -3,8 +3,8 @@
 It is exact: the folded workers' messages are still flows of their own sizes, each beginning when its worker's steps are
 done, and the server is told how many contributions a message carries (``tests/simulation/test_fold.py`` compares with
 the unfolded run). It requires workers that differ in nothing but the duration of their steps: sizes without numbers, a
-synchronisation in which all wait for all, codecs whose payload depends on the size alone, no overlay and no sums among
-them. Otherwise nothing is folded.
+synchronisation in which all wait for all, codecs whose payload depends on the size alone, one server each, no overlay
+and no sums among them. Otherwise nothing is folded.
 
 What gets lost is which of the folded workers waited for which, inside the LAN. The ``start`` event of a folded node
 says how many workers it ``stands_for``.
@@ -55,6 +55,7 @@ def foldable(plan: Plan) -> bool:
         and plan.training.compute == "modelled"
         and MODELS[plan.training.model.kind].takes != SCRIPT
         and tiers > 0
+        and all(len(worker.parents) <= 1 for worker in plan.training_workers)  # else several flows share its own port
         and inside_of(technique.paradigm.options) is None
         and SYNC[technique.sync_tier1.kind].waits
         and not SYNC[technique.sync_tier1.kind].needs_reports

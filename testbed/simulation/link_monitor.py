@@ -43,7 +43,7 @@ class LinkSample(msgspec.Struct, gc=False):
 class LinkMonitor:
     """Applies changes to the WAN links, and writes ``link`` and ``replay`` events to ``log``.
 
-    Bytes are those of Ethernet frames, as an interface counts them.
+    Bytes are those of Ethernet frames, as an interface counts them: background traffic is among them.
     """
 
     def __init__(
@@ -59,17 +59,16 @@ class LinkMonitor:
         self._connections: dict[int, dict[TcpConnection, None]] = {link.number: {} for link in paths.links}
         self._by_path: dict[SitePath, dict[TcpConnection, None]] = {}
         self._places: dict[Place, tuple[SitePath, TcpConnection]] = {}
-        self._replaced: dict[TcpConnection, tuple[SitePath, TcpConnection]] = {}  # by another one; they still send
+        self._replaced: dict[TcpConnection, tuple[SitePath, Place]] = {}  # by another one; they still send
         self._carried = [0.0] * len(paths.links)  # by link: payload of its flows, as last counted
-        self._known: dict[FlowClass, float] = {}  # by flow class: likewise
 
     def add(self, connection: TcpConnection, path: SitePath, links: tuple[int, ...], place: Place) -> None:
         """Add a connection over these links. It replaces the one before of its ``place``."""
         if place in self._places:
             before_path, before = self._places[place]
-            self._replaced[before] = before_path, connection
-            self._forget_replaced()
+            self._replaced[before] = before_path, place
         self._places[place] = path, connection
+        self._forget_replaced()
         self._by_path.setdefault(path, {})[connection] = None
         for number in links:
             if number in self._connections:
@@ -78,9 +77,9 @@ class LinkMonitor:
 
     def _forget_replaced(self) -> None:
         """Forget connections that are replaced and have sent all: else each checkpoint and restart would leave some."""
-        for connection, (path, by) in list(self._replaced.items()):
+        for connection, (path, place) in list(self._replaced.items()):
             if not connection.busy:
-                by.take_over(connection)
+                self._places[place][1].take_over(connection)  # of several in a row, the newest counts for all
                 del self._replaced[connection], self._by_path[path][connection]
                 for number in connection.flow.path:
                     self._connections.get(number, {}).pop(connection, None)
@@ -93,14 +92,17 @@ class LinkMonitor:
         """Return where the TCP model claims nothing for these connections; see ``validity``."""
         return validity_warnings(self._paths.links, self._connections, model)
 
-    def start_sampling(self) -> None:
-        """Sample now, and at every interval until the run stalls. Called again, continue after a stall.
+    def start_sampling(self, from_s: float = -math.inf) -> None:
+        """Sample at every interval, from now or ``from_s`` on, until the run stalls. Called again, go on after a stall.
 
         With n > 200 links the interval is (n / 200)² times as long.
         """
         if not self._sampling:
             self._sampling = True
-            self._on_interval(None)
+            if from_s > self._clock.now:  # a resumed run has no network before
+                self._clock.at_background(from_s, self._on_interval)
+            else:
+                self._on_interval(None)
 
     def _on_interval(self, _: Any) -> None:
         self.sample()
@@ -123,11 +125,12 @@ class LinkMonitor:
 
     def _write(self, link: WanLink, at_s: float) -> None:
         sample = LinkSample(at_s, "link", self._log.node, link.plan.name, link.rate_bps, 0)
+        link.count_taken(self._clock.now)
         if self._packets is None:
-            sample.bytes = round(self._carried[link.number] / self._paths.goodput)
+            sample.bytes = round(self._carried[link.number] / self._paths.goodput + link.taken_bytes)
         else:
             carried = self._packets.link(link.number)
-            sample.bytes, sample.dropped_packets = carried.sent_bytes, carried.dropped_packets
+            sample.bytes, sample.dropped_packets = carried.sent_bytes + round(link.taken_bytes), carried.dropped_packets
             sample.backlog_bytes = carried.backlog_bytes
         self._log.append(sample)
 
@@ -138,7 +141,7 @@ class LinkMonitor:
         carrying.clear()
         for flow in moved:
             total = self._network.delivered_bytes(flow)
-            more, self._known[flow] = total - self._known.get(flow, 0.0), total
+            more, flow.counted = total - flow.counted, total
             for number in flow.path:
                 if number < wan:
                     self._carried[number] += more
@@ -160,7 +163,7 @@ class LinkMonitor:
         self._log.write(
             "replay", self._clock.now, link=link.plan.name, planned_t=planned_s, late_s=0.0, what=what, value=value
         )
-        was_up = link.up
+        passed = link.passes
         link.take(what, value)
         if what in ("state", "rate"):
             self._set_capacity(link)
@@ -173,9 +176,10 @@ class LinkMonitor:
         for connection in self._connections[link.number]:
             if what != "state":
                 connection.path_changed()
-            if link.up != was_up:
+            if link.passes != passed:
                 connection.state_changed()
-        for path in crossing if what == "delay" or link.up != was_up else ():  # whose acknowledgements cross the link
+        affected = crossing if what == "delay" or link.passes != passed else ()
+        for path in affected:  # whose acknowledgements cross the link
             if path.reverse is not None and path.reverse not in crossing:
                 for connection in self._by_path.get(path.reverse, ()):
                     if what == "delay":
@@ -199,8 +203,11 @@ class LinkMonitor:
         """Let background datagrams take ``rate_bps`` more of these links (less, if negative)."""
         for number in links:
             link = self._paths.links[number]
+            link.count_taken(self._clock.now)
             link.taken_bps += rate_bps
             self._set_capacity(link)
+            for path in self._paths.crossing(link):
+                path.refresh()
             for connection in self._connections[number]:
                 connection.path_changed()
 

@@ -20,24 +20,48 @@ _LEAST_SHARE = 0.01  # of a link's rate, left to TCP by datagrams that would fil
 
 @dataclass(slots=True, kw_only=True)
 class WanLink(LinkState):
-    """A WAN link's present state. ``number``: of its link in the flow network."""
+    """A WAN link's present state. ``number``: of its link in the flow network.
+
+    taken_bps        asked for by background datagrams, which do not yield to TCP
+    taken_bytes      what they have got, as last counted at ``counted_s``
+    """
 
     number: int
     plan: LinkPlan
-    taken_bps: float = 0.0  # by background datagrams, which do not yield to TCP
+    taken_bps: float = 0.0
+    taken_bytes: float = 0.0
+    counted_s: float = 0.0
     drop_tail: DropTailQueue | None = None  # where connections are loss-based
+
+    @property
+    def loses_all(self) -> bool:
+        """Whether no packet arrives, though the link is up."""
+        return self.loss >= 1 or self.corruption >= 1
+
+    @property
+    def passes(self) -> bool:
+        """Whether any packet gets to the other end. To TCP, a link that loses all of them is down."""
+        return self.up and not self.loses_all
 
     @property
     def left_bps(self) -> float:
         """What datagrams leave of the rate."""
         return max(self.rate_bps - self.taken_bps, _LEAST_SHARE * self.rate_bps)
 
+    def count_taken(self, now_s: float) -> None:
+        """Count what datagrams have got until now. To be called before anything of the link changes."""
+        if self.taken_bps and self.passes:
+            self.taken_bytes += (self.rate_bps - self.left_bps) / 8 * (now_s - self.counted_s)
+        self.counted_s = now_s
+
 
 @dataclass(slots=True, eq=False)
 class SitePath:
     """What all connections between two sites, or inside one, have in common. ``refresh`` follows the links' state.
 
-    ``reverse``: the path of acknowledgements; None inside a site.
+    loss        share of packets that its links lose at random; those that lose all make it down instead
+    worst_loss  the largest of these so far
+    reverse     the path of acknowledgements; None inside a site
     """
 
     tier: str  # "lan" or "wan"
@@ -45,6 +69,7 @@ class SitePath:
     lan_delay_s: float
     delay_s: float = 0.0
     loss: float = 0.0
+    worst_loss: float = 0.0
     queue_bytes: float = math.inf
     up: bool = True
     outages: int = 0  # that have begun
@@ -64,11 +89,13 @@ class SitePath:
     def refresh(self) -> None:
         """Recompute delay, loss and state from the links."""
         self.delay_s = self.lan_delay_s + math.fsum(link.delay_s for link in self.links)
-        self.loss = 1.0 - math.prod((1.0 - link.loss) * (1.0 - link.corruption) for link in self.links)
-        was_up, self.up = self.up, all(link.up for link in self.links)
+        passing = (link for link in self.links if not link.loses_all)
+        self.loss = 1.0 - math.prod((1.0 - link.loss) * (1.0 - link.corruption) for link in passing)
+        self.worst_loss = max(self.loss, self.worst_loss)
+        was_up, self.up = self.up, all(link.passes for link in self.links)
         self.outages += was_up and not self.up
         if self.links:
-            self.narrowest = min(self.links, key=lambda link: link.rate_bps)
+            self.narrowest = min(self.links, key=lambda link: link.left_bps)
             self.queue_bytes = self.narrowest.plan.queue_bytes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Callable, Coroutine
@@ -15,7 +16,7 @@ from simpy.core import EmptySchedule
 from testbed.compute_model import ComputeModel
 from testbed.devices.accelerator import accelerator_of
 from testbed.errors import Interrupted, NodeLost, RunFailed
-from testbed.garbage import pass_over_present_objects, relaxed_garbage_collection
+from testbed.garbage import relaxed_garbage_collection
 from testbed.messages import Message, MessageKind
 from testbed.placing import place_of
 from testbed.plan.fault_clock import FaultClock, expendable
@@ -92,7 +93,7 @@ def simulate(
     try:
         with flushed(simulation.events), relaxed_garbage_collection():
             simulation.start(make_role)
-            pass_over_present_objects()
+            gc.freeze()  # nodes live to the end of the run: the collector need not look at them
             simulation.run()
     except KeyboardInterrupt:
         simulation.stop(Interrupted("stopped by Ctrl-C; the results so far are kept"))
@@ -149,7 +150,7 @@ class Simulation:
             else:
                 self._begin(node.name)
         self._faults.resume()
-        self._links.start_sampling()
+        self._links.start_sampling(self._due.resumed_s)
         if self._due.training_since_s is not None:
             self._begin_training(self._due.training_since_s)
 
@@ -271,27 +272,30 @@ class Simulation:
             self._worlds[node].outbox.stop(math.inf)
             self._on_failure(node, error)
 
-    def pause(self, node: str, until_s: float) -> None:
-        if node not in self.exits:
-            world = self._worlds[node]
-            world.state.paused_until_s = max(world.state.paused_until_s, until_s)
-            world.outbox.stop(until_s)
+    def pause(self, node: str, until_s: float) -> bool:
+        if node in self.exits:
+            return False
+        world = self._worlds[node]
+        world.state.paused_until_s = max(world.state.paused_until_s, until_s)
+        world.outbox.stop(until_s)
+        return True
 
     def dismiss(self, node: str) -> None:
         if node not in self.exits:
             message = Message(MessageKind.LEAVE, sender=node, sent_at_s=self.clock.now)
             self._worlds[node].inbox.put(message)
 
-    def restart(self, nodes: tuple[str, ...]) -> None:
+    def restart(self, nodes: tuple[str, ...]) -> list[str]:
         """Only where the other nodes continue, and as long as the scheduler runs."""
         if self._plan.recovery.on_failure != "continue" or monitor_of(self._plan) in self.exits:
-            return
-        for name in nodes:
-            if name in self.exits:
-                del self.exits[name]
-                self._worlds[name] = self._make_world(self._plan.node(name))
-                self._notifier.on_restarted(self._worlds[name])
-                self._begin(name)
+            return []
+        ended = [name for name in nodes if name in self.exits]
+        for name in ended:
+            del self.exits[name]
+            self._worlds[name] = self._make_world(self._plan.node(name))
+            self._notifier.on_restarted(self._worlds[name])
+            self._begin(name)
+        return ended
 
     # ---- the run as a whole -------------------------------------------------------------------------------------
 
@@ -372,9 +376,6 @@ class Simulation:
                 f"{len(self._plan.nodes)} nodes: event logs leave out computations, waits and LAN transfers "
                 "('simulation.events: full' writes everything)"
             )
-        for link in self._plan.network.links:
-            if link.jitter_s > 0:
-                self._warning(f"link {link.name}: jitter has no effect in simulation")
         if not self._tcp.known:
             self._warning(f"congestion control {self._tcp.congestion_control!r} is simulated as CUBIC")
 

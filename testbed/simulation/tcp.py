@@ -18,7 +18,8 @@ stopped         of a process that is stopped or killed the kernel sends what it 
 outage          a sender into a path that is down finds it up again at its next probe or retransmission, with RTO =
                 smoothed RTT + 200 ms, doubled each time (``outage``). W is one segment then; with BBR what it was
 loss p          r <= sqrt(3/2)·MSS / (RTT·sqrt(p)) for Reno (Mathis et al. 1997); CUBIC the larger of that and RFC
-                9438's; BBR r <= C·(1 - p): ``tcp_model``
+                9438's; both less, by timeouts. BBR r <= C·(1 - p), and a message arrives an RTT later with the
+                probability that any of its last C·RTT bytes is lost: ``tcp_model``. A path that loses all is down
 sharing         a connection's weight is RTT^-γ, γ by algorithm: ``tcp_model``
 emulated links  are simulated by packets, not here (``packets``)
 
@@ -27,9 +28,10 @@ bandwidth-delay product and similar RTTs (``validity``). Alone on an emulated pa
 took the predicted time within 7 % with CUBIC (median 0.9 %), those of 0.02 to 400 C·RTT within 8 % with BBR (median
 0.8 %), and messages of 0.5 to 80 KB within 6 % with both (``testbed figure transfers``).
 
-Not modelled: delayed acknowledgements; acknowledgements' bandwidth; retransmissions that are
-lost again; queueing delay of small messages behind other connections; losses of a connection that sends on and on with
-a window that fills the path (which is then taken to be used fully, as with queues of half a bandwidth-delay product).
+Not modelled: delayed acknowledgements; acknowledgements' bandwidth; retransmissions of BBR that are lost again, and
+timeouts one after another, which take most of the time where more than 20 % are lost; queueing delay of small messages
+behind other connections; losses of a connection that sends on and on with a window that fills the path (which is then
+taken to be used fully, as with queues of half a bandwidth-delay product).
 """
 
 from __future__ import annotations
@@ -179,6 +181,11 @@ class TcpConnection:
         return self._earlier_bytes + self._network.delivered_bytes(self.flow)
 
     @property
+    def worst_loss(self) -> float:
+        """The largest share of packets that its path has lost at random."""
+        return self._path.worst_loss if self._used else 0.0
+
+    @property
     def mean_burst_bdps(self) -> float:
         """Mean size of its bursts, in bandwidth-delay products."""
         bdp_bytes = self._pipe.bdp_bytes
@@ -234,9 +241,9 @@ class TcpConnection:
         """Let the process keep what the kernel has not taken of what is to be sent."""
         if not self._sending or self._rest is not None:
             return
-        left_bytes, taken_bytes = self._network.left_bytes(self.flow), self._taken_bytes()
+        left_bytes, taken_bytes = self._network.left_bytes(self.flow), max(self._taken_bytes(), 1.0)
         if taken_bytes < left_bytes:
-            rest_bytes = left_bytes - max(taken_bytes, 1.0)
+            rest_bytes = left_bytes - taken_bytes
             self._rest, self._item = (rest_bytes, self._item), None
             self._sent_bytes -= rest_bytes
             self._network.shorten(self.flow, rest_bytes)
@@ -378,7 +385,7 @@ class TcpConnection:
     def _has_next(self) -> bool:
         """Whether anything may be sent next."""
         if self._stopped:
-            return self.queue.taken > 0
+            return self._rest is None and self.queue.taken > 0
         return self._rest is not None or self.queue.length > 0
 
     def _begin(self, size_bytes: float, item: Any, on_start: OnStart | None) -> None:
@@ -476,7 +483,7 @@ class TcpConnection:
         now = self._idle_since_s = self._clock.now
         arrival_s = now + self._path.delay_s
         if self._loss:
-            arrival_s += self._window.arrival_delay_s(self._sent_bytes)
+            arrival_s += self._repair_s()
         self._arrival_s = max(self._arrival_s, arrival_s)
         if item is not None:  # else the process has not written all of it
             self._clock.at(self._arrival_s, self._deliver, item)
@@ -492,6 +499,13 @@ class TcpConnection:
             self._burst_bytes = 0.0
             if self.on_idle is not None:
                 self.on_idle()
+
+    def _repair_s(self) -> float:
+        """Return what repairing random losses of a message takes after its last byte was sent, in the mean."""
+        if self._pacing is None or self.unlimited:
+            return self._window.arrival_delay_s(self._sent_bytes)
+        last_bytes = min(self._sent_bytes, self._pipe.bdp_bytes)  # what was lost before is repaired meanwhile
+        return self.rtt_s * self._model.any_lost(self._loss, last_bytes)
 
     def _end_burst(self, now: float) -> None:
         """Let the window grow, and leave the queue, as nothing is left to send."""

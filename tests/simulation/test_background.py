@@ -12,7 +12,7 @@ from analysis.benchmarks.sample_plans import plan, with_link
 from testbed.plan.model import BackgroundPlan, Plan, Series
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
-from testbed.simulation.link_monitor import LinkMonitor
+from testbed.simulation.link_monitor import LinkMonitor, LinkSample
 from testbed.simulation.paths import PathTable
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
@@ -20,12 +20,15 @@ from tests.engine.runs import run
 
 
 class NoLog:
-    """Stands for the event log."""
+    """Stands for the event log. ``samples``: of links."""
 
     node = "network"
 
-    def append(self, event: dict[str, Any]) -> None:
-        pass
+    def __init__(self) -> None:
+        self.samples: list[LinkSample] = []
+
+    def append(self, event: LinkSample) -> None:
+        self.samples.append(event)
 
     def write(self, kind: str, t: float, **fields: Any) -> None:
         pass
@@ -35,9 +38,10 @@ class Network:
     """The flow network and the monitor of its links."""
 
     def __init__(self, settings: Plan) -> None:
-        self.clock, self.paths = Clock(), PathTable(settings, 1.0)
+        self.settings, self.clock, self.paths = settings, Clock(), PathTable(settings, 1.0)
         self.flows = FlowNetwork(self.clock, self.paths.capacities(), self.paths.longest)
-        self.links = LinkMonitor(self.clock, self.flows, self.paths, NoLog())  # type: ignore[arg-type]
+        self.log = NoLog()
+        self.links = LinkMonitor(self.clock, self.flows, self.paths, self.log)  # type: ignore[arg-type]
 
     def connect(self, source: str = "dc0/worker0", target: str = "dc1/worker0") -> TcpConnection:
         path, numbers = self.paths.between(source, target)
@@ -79,6 +83,35 @@ def test_datagrams_take_their_rate_while_they_last() -> None:
 def test_datagrams_that_fill_a_link_leave_little() -> None:
     full = replace(BASE, background=(traffic(rate_bps=20e6, stop_s=10.0),))
     assert time_to_send(full, 20e6) == pytest.approx(10 + (20e6 - 10 * 0.1e6) / 10e6)
+
+
+@pytest.mark.parametrize(("rate_bps", "got_bps"), [(6e6, 6e6), (20e6, 9.9e6)])
+def test_links_count_datagrams_as_an_interface_does(rate_bps: float, got_bps: float) -> None:
+    down = Series(times_s=(0.0, 1.0, 2.0), values=(1.0, 0.0, 1.0))
+    settings = replace(BASE, background=(traffic(rate_bps=rate_bps, start_s=0.5, stop_s=3.5),))
+    network = Network(with_link(settings, "dc0>dc1", state_trace=down))
+    network.links.start_traces(0.0)
+    network.links.start_background(network.settings, 0.0)
+    network.clock.run(until=5.0)
+    network.links.sample()
+    sent = {sample.link: sample.bytes for sample in network.log.samples}
+    assert sent == {"dc0>dc1": round(2 * got_bps / 8), "dc1>dc0": 0}, "two seconds, without the outage"
+
+
+def test_the_narrowest_link_of_a_path_is_the_one_that_datagrams_leave_least_of() -> None:
+    pairs = {("dc0", "dc2"): {"rate_bps": 20e6, "queue_bytes": 4_000_000}, ("dc2", "dc1"): {"queue_bytes": 40_000}}
+    routes = {"dc0>dc1": ("dc0>dc2", "dc2>dc1"), "dc1>dc0": ("dc1>dc2", "dc2>dc0")}
+    routes |= {name: (name,) for name in ("dc0>dc2", "dc2>dc1", "dc1>dc2", "dc2>dc0")}
+    pairs["dc2", "dc1"]["rate_bps"] = 10e6
+    beside = traffic(target="dc2", rate_bps=19.5e6, start_s=1.0, stop_s=2.0)
+    network = Network(replace(plan(pairs, sites=3, routes=routes), background=(beside,)))
+    connection = network.connect()
+    network.links.start_background(network.settings, 0.0)
+    queues = []
+    for until_s in (0.5, 1.5, 2.5):
+        network.clock.run(until=until_s)
+        queues.append(connection._pipe.queue_bytes)
+    assert queues == pytest.approx([40_000 * TcpModel().goodput, 4e6 * TcpModel().goodput, 40_000 * TcpModel().goodput])
 
 
 def test_an_outage_is_a_pause() -> None:
@@ -133,6 +166,17 @@ def test_a_replaced_connection_is_heeded_until_it_has_sent_all() -> None:
     network.clock.finish()
     network.links._forget_replaced()
     assert before not in network.links._connections[number]
+
+
+def test_what_the_first_of_three_still_sends_counts_for_the_last() -> None:
+    network = Network(BASE)
+    network.connect().send(1e6, 0, "m")
+    network.clock.run(until=0.5)
+    network.connect()
+    last = network.connect()  # the one before has sent nothing, and is forgotten first
+    network.clock.finish()
+    network.links._forget_replaced()
+    assert last.carried_bytes == pytest.approx(1e6)
 
 
 def test_a_delay_of_the_way_back_changes_the_round_trip() -> None:

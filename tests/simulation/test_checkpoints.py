@@ -12,7 +12,7 @@ from testbed.scenario.load import load
 from testbed.simulation.link_monitor import LinkMonitor
 from testbed.simulation.outbox import SimulatedOutbox
 from testbed.simulation.tcp_model import TcpModel
-from tests.engine.checkpoint.killed import Event, run_until
+from tests.engine.checkpoint.killed import Event, resumed_at, run_until
 from tests.engine.runs import THREE_SITES
 from tests.faults.runs import faults
 
@@ -68,6 +68,26 @@ def test_the_connections_of_links_are_as_many_as_without_checkpoints_and_restart
     simulated(tmp_path / "other", *texts)
     assert counts[0] == counts[1]
     assert sum(counts[0]) > 0
+
+
+@pytest.mark.parametrize("order", ["fifo", "dgt"])
+def test_checkpoints_leave_no_flow_classes_behind(order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    monkeypatch.setattr(
+        LinkMonitor, "validity_warnings", lambda monitor, model: counts.append(len(monitor._network._classes)) or []
+    )
+    simulated(tmp_path / "calm", f"order={order}")
+    simulated(tmp_path / "saved", f"order={order}", "checkpoint.every=2")
+    assert 0 < counts[1] <= counts[0]
+
+
+def test_a_run_that_goes_on_has_no_samples_of_its_links_before(tmp_path: Path) -> None:
+    plan = build_plan(load(THREE_SITES, ("checkpoint.every=2", "training.rounds=4")), "simulate")
+    whole = run_until(plan, tmp_path)
+    since_s = resumed_at(tmp_path, plan)
+    assert since_s > whole[0]["t"]
+    samples = [event for event in run_until(plan, tmp_path) if event["kind"] == "link"]
+    assert min(event["t"] for event in samples) == pytest.approx(since_s, abs=1e-6)
 
 
 def test_a_server_that_hears_late_that_all_are_ready_has_its_state_before_its_workers_declare(

@@ -11,7 +11,7 @@ import torch
 
 from testbed.codec.table import make_codec
 from testbed.compute_model import ComputeModel
-from testbed.costs import COLUMNS, Cost, Costs, Row, read_costs, reference_costs, write_costs
+from testbed.costs import COLUMNS, Cost, Costs, Row, read_costs, reference_costs, without_effect, write_costs
 from testbed.engine import coding
 from testbed.engine.local_work import optimizer_work
 from testbed.errors import ScenarioError
@@ -92,6 +92,33 @@ def test_an_optimizer_step_takes_its_row_at_a_worker_as_at_a_server(tmp_path: Pa
         return world.now() - begin_s
 
     assert play(tmp_path, role) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    "paradigm",
+    ["ps", "allreduce", "gossip", "{kind: gossip, algorithm: adpsgd}", "{kind: allreduce, overlap: buckets}"],
+)
+def test_and_as_at_a_worker_without_servers(tmp_path: Path, paradigm: str) -> None:
+    job = ("training.model={kind: mlp, layers: 0}", "training.rounds=1", "training.evaluate_every=1")
+    found = run(tmp_path, f"paradigm={paradigm}", *job, "optimizer=adam")
+    steps = [event["modelled_s"] for event in found.of_kind("compute") if event["work"] == "optimizer"]
+    row, elements = reference_costs()["adam step"], found.parameters("hub/worker0").numel()
+    keys = len(found.results["hub/worker0"]) if paradigm == "ps" else 1  # a worker steps all keys at once
+    assert sum(steps) == pytest.approx((keys * row.call_s + elements * row.element_s) * len(steps) / keys, abs=1e-5)
+
+
+@pytest.mark.parametrize(("shared", "share"), [("replicated", 1.0), ("norms", 4 / 6 + 2 / 6 / 4), ("update", 1 / 4)])
+def test_a_step_that_is_shared_takes_a_share_of_its_row(tmp_path: Path, shared: str, share: float) -> None:
+    """LARS reads six values of each element, two of them for the norms; four workers have a quarter of them each."""
+    work = (
+        "paradigm=allreduce"
+        if share == 1
+        else f"paradigm={{kind: allreduce, optimizer_work: {shared}, shared_by: all}}"
+    )
+    found = run(tmp_path, *MODELLED, work, "optimizer=lars", "training.rounds=1")
+    steps = [event["modelled_s"] for event in found.of_kind("compute", "hub/worker0") if event["work"] == "optimizer"]
+    row, elements = reference_costs()["lars with momentum step"], found.parameters("hub/worker0").numel()
+    assert sum(steps) == pytest.approx(len(steps) * row.call_s + share * elements * row.element_s, rel=0.02)
 
 
 @pytest.mark.parametrize(("row", "seconds"), [({}, [0.0, 0.0]), ({"copy": Row(0.25, 0.0, 1e-6)}, [0.75, 1.5])])
@@ -184,6 +211,7 @@ def test_a_table_is_read_as_it_was_written() -> None:
         (("a encode,1,2,three",), "x.csv:2: expected a row's name and three numbers"),
         (("a encode,1,2,-3",), "x.csv:2: times must be at least 0"),
         (("a encode,nan,2,3",), "x.csv:2: times must be at least 0"),
+        ((",1,2,3",), "x.csv:2: this row has no name"),
         (("a encode,1,2,3", "a encode,1,2,3"), "x.csv:3: 'a encode' stands twice"),
     ],
 )
@@ -207,6 +235,18 @@ def test_a_scenario_may_bring_its_own_table(tmp_path: Path) -> None:
     model = ComputeModel().of_plan(plan)
     assert model.costs is not None and model.costs["fp16 encode"] == pytest.approx(Row(5e-6, 6e-9))
     assert model.costs["adam step"] == reference_costs()["adam step"]
+
+
+def test_rows_that_nothing_looks_up_are_told(tmp_path: Path) -> None:
+    known = ("fp16 encode", "cuda none decode", "rows encode_value", "sum", "adam step", "sgd with momentum step")
+    unknown = ("fp16 encod", "fp61 encode", "step", "copy copy")
+    rows = "".join(f"{row},5,6,0\n" for row in (*known, *unknown))
+    (tmp_path / "mine.csv").write_text(f"{COLUMNS}\n{rows}", encoding="utf-8")
+    text = THREE_SITES.read_text(encoding="utf-8")
+    (tmp_path / "scenario.yaml").write_text(f"{text}\nsimulation: {{costs: {{file: mine.csv}}}}\n", encoding="utf-8")
+    warnings = build_plan(load(tmp_path / "scenario.yaml"), "simulate").warnings
+    assert [line.split("'")[1] for line in warnings if "no effect: no codec" in line] == list(unknown)
+    assert without_effect(["mine encode", "ours encode"], ["mine"]) == ["ours encode"]
 
 
 @pytest.mark.parametrize("busy_s", [0.0, 10.5])

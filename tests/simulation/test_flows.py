@@ -144,6 +144,29 @@ def test_numba_gives_the_same_bits() -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_network_that_begins_anew_forgets_its_classes_until_they_are_used_again(compiled: bool) -> None:
+    clock, ended = Clock(), list[float]()
+    network = FlowNetwork(clock, [100.0, 50.0], 1, compiled)
+    kept, other = network.flow_class((0,), cap=80.0), network.flow_class((1,))
+    for each in (kept, other):
+        network.start(each, 100.0, lambda: ended.append(clock.now))
+    clock.run()
+    network.set_capacity(0, 60.0)
+    clock.run()
+    network.begin_anew()
+    assert network._classes == []
+    network.set_cap(other, 20.0)
+    assert (network.cap(kept), network.cap(other), network.rate(other)) == (80.0, 20.0, 0.0)
+    begin_s = clock.now
+    for _ in range(2):
+        network.start(kept, 60.0, lambda: ended.append(clock.now))
+    network.start(other, 60.0, lambda: ended.append(clock.now))
+    clock.run()
+    assert [end_s - begin_s for end_s in ended] == pytest.approx([1.25 - begin_s, 2 - begin_s, 2.0, 2.0, 3.0])
+    assert (network.delivered_bytes(kept), network.delivered_bytes(other)) == pytest.approx((220.0, 160.0))
+
+
 def test_numba_gives_the_same_bits_with_more_classes_than_there_was_room_for() -> None:
     flows = [Flow(0.1 * i, (i % 5, 5 + i % 7), 100.0 + i, 3.0 + i % 4, 1.0 + i / 100) for i in range(300)]
     case = Case([11.0 + i for i in range(12)], flows, [])

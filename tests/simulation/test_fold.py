@@ -123,6 +123,7 @@ def test_the_start_event_says_how_many_workers_it_stands_for(tmp_path: Path) -> 
         ("overlay=tsengine",),
         ("paradigm=allreduce",),
         ("order={kind: p3, overlap: layers}", "device.variation=0.1"),
+        ("paradigm=ps", "topology.data_centers[a].global_servers=2", "shard=multigps"),
     ],
 )
 def test_where_workers_differ_in_more_than_time_nothing_is_folded(overrides: tuple[str, ...]) -> None:

@@ -12,9 +12,9 @@ from testbed.compute_model import ComputeModel
 from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import GroupShape
-from testbed.simulation.ring import RingLinks, ring_times_s
 from tests.engine.collectives.test_times import GAMMA, OPTIONS, WAN, simulated_s
 from tests.policy.collective.cost import LinkCost, ring_s
+from tests.simulation.ring import RingLinks, ring_times_s
 
 EXACT = 1e-9
 

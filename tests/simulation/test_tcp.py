@@ -196,6 +196,40 @@ def test_loss_limits_reno_as_mathis_says_and_bbr_hardly() -> None:
     assert bbr.rate_limit(0.05, 1e-2, 12.5e6) == pytest.approx(12.5e6 * 0.99)
 
 
+# s per segment over packets, means of 8 to 16 transfers with losses both ways (``tests/simulation/packets/pair.py``)
+@pytest.mark.parametrize(("rtt_s", "loss", "reno_s", "cubic_s"), [
+    (0.01, 0.01, 0.00093, 0.00104), (0.01, 0.1, 0.00798, 0.01102), (0.01, 0.2, 0.03643, 0.03379),
+    (0.04, 0.02, 0.00489, 0.00524), (0.04, 0.05, 0.00931, 0.01082), (0.04, 0.2, 0.04601, 0.04967),
+    (0.1, 0.02, 0.01216, 0.01229), (0.1, 0.1, 0.03926, 0.04103), (0.1, 0.2, 0.07643, 0.09634),
+])  # fmt: skip
+def test_timeouts_take_what_they_take_over_packets(rtt_s: float, loss: float, reno_s: float, cubic_s: float) -> None:
+    for control, segment_s in (("reno", reno_s), ("cubic", cubic_s)):
+        rate = TcpModel.of(TransportPlan(congestion_control=control)).rate_limit(rtt_s, loss, 2.4e6)
+        assert 0.65 < segment_s * rate / 1448 < 1.2
+
+
+def test_with_bbr_losses_of_the_last_round_trip_cost_another_one() -> None:
+    """Over packets at 20 Mbit/s and 20 ms, 1 % lost: 0.24 RTT for 50 segments, and 0.23 for 300."""
+    model = TcpModel.of(TransportPlan(congestion_control="bbr"))
+    path = SitePath("wan", (), 0.01)
+    path.refresh()
+    for segments in (50, 300):
+        wire = Wire([2.4e6], 0.01)
+        connection = wire.connect(model, path=path)
+        connection.send(1448.0 * segments, 0, "cold")
+        wire.clock.run(until=2.0)
+        took_s = []
+        for loss in (0.0, 0.01):
+            path.loss = loss
+            connection.path_changed()
+            begin_s = wire.clock.now
+            connection.send(1448.0 * segments, 0, loss)
+            wire.clock.run(until=begin_s + 2.0)
+            took_s.append(wire.times()[-1] - begin_s)
+        sending_s = 1448.0 * segments / 2.4e6 / 99  # at 99 % of the rate
+        assert took_s[1] - took_s[0] - sending_s == pytest.approx(0.26 * 0.02, rel=0.15)
+
+
 def test_a_capacity_that_falls_below_the_window_and_rises_again() -> None:
     wire = Wire([10e6], 0.005)
     connection = wire.connect(TcpModel(setup_round_trips=0))
@@ -386,6 +420,28 @@ def test_of_a_stopped_process_the_kernel_sends_what_it_has_taken_and_later_the_r
     assert stopped(10, 50, 60, 40, messages=(3000, 100)).times() == pytest.approx([70, 71], rel=EXACT)
     # the kernel takes whole messages here, up to the first that is beyond its limit
     assert stopped(1, 50, messages=(500, 300, 400, 100)).times() == pytest.approx([5, 8, 12, 51], rel=EXACT)
+
+
+def test_the_last_byte_of_a_stopped_process_leaves() -> None:
+    wire = Wire([100.0])
+    connection = wire.connect(WARM)
+    connection.send(100, 0, "m")
+    wire.clock.at(0.995, lambda _: connection.stop(50))
+    assert wire.times() == pytest.approx([1.0], rel=EXACT)
+
+
+def test_what_a_stopped_process_keeps_is_sent_before_what_its_kernel_had_taken_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A window that shrinks lets the kernel hold less than it has taken before."""
+    wire = Wire([100.0])
+    connection = wire.connect(KERNEL)
+    for size_bytes, priority, item in ((800, 0, "a"), (300, 0, "b"), (100, 5, "urgent")):
+        connection.send(size_bytes, priority, item)
+    monkeypatch.setattr(TcpConnection, "_taken_bytes", lambda self: 100.0)
+    wire.clock.at(1, lambda _: connection.stop(50))
+    assert wire.times() == pytest.approx([56, 59, 60], rel=EXACT)
+    assert [item for item, _ in wire.arrived] == ["a", "b", "urgent"]
 
 
 def test_of_a_killed_process_nothing_arrives_but_what_the_kernel_has_taken() -> None:

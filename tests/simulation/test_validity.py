@@ -58,6 +58,16 @@ def test_short_transfers_that_share_a_link_are_warned_of(tmp_path: Path) -> None
     assert re.match(r"on [abc]>hub, 4 connections send 0\.\d+ bandwidth-delay products", message)
 
 
+@pytest.mark.parametrize(("loss", "warned"), [("1 %", 0), ("5 %", 1)])
+def test_heavy_losses_are_warned_of(loss: str, warned: int, tmp_path: Path) -> None:
+    fault = f"faults=[{{kind: loss, link: 'b>hub', at: 1 ms, for: 50 ms, loss: {loss}}}]"
+    found = [message for message in warnings(tmp_path, *SMALL, fault) if "lost at random" in message]
+    assert len(found) == warned
+    for message in found:
+        assert re.match(r"5 % of the packets are lost at random on paths over (b>hub|hub>a) \(and on 1 ", message)
+        assert message.endswith(": not validated above 2 %; use 'simulation: {network: emulated}'")
+
+
 @pytest.mark.parametrize(("control", "warned"), [("cubic", 1), ("bbr", 0)])
 def test_loss_based_algorithms_on_uneven_round_trips_are_warned_of(control: str, warned: int, tmp_path: Path) -> None:
     far = ("topology.links[2].delay=60 ms", f"transport.congestion_control={control}", "topology.links[*].queue=1 MiB")
