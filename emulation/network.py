@@ -32,6 +32,7 @@ from emulation.sandbox import is_inside
 from emulation.settings import apply_settings
 from emulation.shaping.base import DelayMethod, LinkCounters, LinkSpec, Shaper
 from emulation.shaping.install import (
+    cut_bursts,
     delay_line_settings,
     delay_lines,
     lan_delay_lines,
@@ -143,6 +144,8 @@ class Emulation:
         helpers.wait_ready()
         self.shaper.apply_plan()
         self.shaper.verify(self.plan.transport.best_effort_channels)
+        for warning in cut_bursts(self.plan, self.method):
+            self._record("warning", message=warning)
 
     def contact(self) -> None:
         """Wait until all paths work. Raise ``RunFailed`` with those that stay silent."""

@@ -45,16 +45,12 @@ class Capabilities:
     bridge: bool
     htb: bool
     u32: bool
-    tbf: bool
     vxlan: bool
     netem: bool
     nfqueue: bool
     icmp: bool
     iptables: tuple[str, ...]
-    nft: bool
-    tun: bool
     realtime: bool
-    ethtool: bool
     mininet: str
     mnexec: bool
     congestion_controls: tuple[str, ...]
@@ -85,7 +81,7 @@ class Capabilities:
 
 
 def _gap_table(found: Capabilities) -> list[tuple[bool, Gap]]:
-    tools = "sudo apt-get install --no-install-recommends iproute2 iptables nftables ethtool"
+    tools = "sudo apt-get install --no-install-recommends iproute2 iptables"
     delay = found.netem or found.nfqueue
     return [
         (found.namespaces, Gap("namespaces", "every emulated node has one", _NAMESPACES_CURE, True)),
@@ -105,11 +101,7 @@ def _gap_table(found: Capabilities) -> list[tuple[bool, Gap]]:
             Gap("SCHED_FIFO", "without it delays are up to 5 ms late on busy cores", _realtime_cure(), False),
         ),
         (found.u32, Gap("cls_u32", "it separates DGT's channels at bottlenecks", module_cure("cls_u32"), False)),
-        (found.tbf, Gap("sch_tbf", "it is an alternative to HTB", module_cure("sch_tbf"), False)),
         (found.vxlan, Gap("vxlan", "it joins networks emulated on several machines", module_cure("vxlan"), False)),
-        (found.ethtool, Gap("ethtool", "it shows offloads to users", tools, False)),
-        (found.nft, Gap("nft", "it shows packet filter rules to users", tools, False)),
-        (found.tun, Gap("/dev/net/tun", "programs that bring their own tunnel need it", module_cure("tun"), False)),
     ]
 
 
@@ -150,19 +142,13 @@ def probe() -> Capabilities:
         rootless=rootless,
         **{name: bool(tried.get(name)) for name in _TRIED},
         iptables=tuple(tried.get("iptables", ())),
-        nft=shutil.which("nft", path=_path()) is not None,
-        ethtool=shutil.which("ethtool", path=_path()) is not None,
         mininet=_mininet_version(),
         mnexec=shutil.which("mnexec") is not None,
         congestion_controls=tuple(tried.get("congestion_controls", ())),
     )
 
 
-_TRIED = ("veth", "bridge", "htb", "u32", "tbf", "vxlan", "netem", "nfqueue", "icmp", "tun", "realtime")
-
-
-def _path() -> str:
-    return os.pathsep.join([os.defpath, "/usr/sbin", "/sbin", "/usr/local/sbin"])
+_TRIED = ("veth", "bridge", "htb", "u32", "vxlan", "netem", "nfqueue", "icmp", "realtime")
 
 
 def _try_in_namespace(user: list[str]) -> dict[str, Any] | None:

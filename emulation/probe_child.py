@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
 import socket
-import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -56,11 +54,6 @@ def _open_icmp() -> None:
     socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP).close()
 
 
-def _open_tun() -> None:
-    with open("/dev/net/tun", "rb+", buffering=0) as tun:
-        fcntl.ioctl(tun, 0x400454CA, struct.pack("16sH22x", b"probe0", 0x1002))
-
-
 def _realtime() -> None:
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
@@ -97,12 +90,10 @@ def main() -> None:
         "vxlan": _works(
             "ip", "link", "add", "probe4", "type", "vxlan", "id", "1", "remote", "127.0.0.1", "dstport", "4789"
         ),
-        "tbf": _queue("tbf", "rate", "1mbit", "burst", "15k", "limit", "30000"),
         "netem": _queue("netem", "delay", "1ms"),
         "iptables": flavours,
         "nfqueue": bool(flavours) and _try(_bind_queue),
         "icmp": _try(_open_icmp),
-        "tun": _try(_open_tun),
         "realtime": _try(_realtime),
         "congestion_controls": _congestion_controls(),
     }

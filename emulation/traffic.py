@@ -33,7 +33,7 @@ FIRST_PORT = 19_900
 _TICK_S = 0.002
 _SAMPLE_S = 1.0
 _CHUNK = bytes(1 << 17)
-_BEHIND_S = 0.25  # of its rate: what a late sender may send at once; what is older is never sent
+_BEHIND_S = 0.25  # of its rate, or one frame: what a late sender may send at once; what is older is never sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ class DatagramTraffic:
         self._traffic = traffic
         self._bursts = bursts(traffic)
         self._burst = next(self._bursts, (math.inf, math.inf))
-        self._burst_sent = self.sent_bytes = self.received_bytes = 0
+        self._burst_sent = 0.0  # of what the burst under way is due to send
+        self.sent_bytes = self.received_bytes = 0
         self._receiver = self._sender = None
         if ends.target_namespace:
             self._receiver = socket_in(ends.target_namespace, socket.SOCK_DGRAM)
@@ -65,16 +66,26 @@ class DatagramTraffic:
     def step(self, now_s: float) -> None:
         """Send what is due at ``now_s``; what a full socket refuses is sent later, or not at all."""
         while now_s >= self._burst[1]:
-            self._burst, self._burst_sent = next(self._bursts, (math.inf, math.inf)), 0
-        if self._sender is None or now_s < self._burst[0]:
-            return
-        due = int(self._traffic.rate_bps / 8 * (now_s - self._burst[0]))
-        self._burst_sent = max(self._burst_sent, due - int(self._traffic.rate_bps / 8 * _BEHIND_S))
+            due = self._send(now_s, self._burst[1])
+            begun = max(0.0, min(due - self._burst_sent, FRAME_BYTES))  # of a frame, which the next burst ends
+            self._burst, self._burst_sent = next(self._bursts, (math.inf, math.inf)), -begun
+        if now_s >= self._burst[0]:
+            self._send(now_s, now_s)
+
+    def _send(self, now_s: float, until_s: float) -> float:
+        """Send what the burst under way is due to send until ``until_s``, unless that is too old; return how much."""
+        bytes_per_s = self._traffic.rate_bps / 8
+        due = bytes_per_s * (until_s - self._burst[0])
+        behind = max(FRAME_BYTES, bytes_per_s * _BEHIND_S)
+        self._burst_sent = max(self._burst_sent, bytes_per_s * (now_s - self._burst[0]) - behind)
+        if self._sender is None:
+            return due
         with suppress(BlockingIOError, ConnectionRefusedError):
             while self._burst_sent + FRAME_BYTES <= due:
                 self._sender.send(_CHUNK[:PAYLOAD_BYTES])
                 self._burst_sent += FRAME_BYTES
                 self.sent_bytes += FRAME_BYTES
+        return due
 
     def readers(self) -> Sequence[socket.socket]:
         """Return the sockets to poll for reading."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Generic, TypeVar
 
-from testbed.ids import data_center_of, link_name
+from testbed.ids import data_center_of
 from testbed.messages import Message, encode_header
 from testbed.plan.model import Plan
 
@@ -25,6 +25,7 @@ MAX_PIECES = 255
 MAX_MESSAGE_BYTES = MAX_PIECES * PIECE_BYTES
 
 QUEUE_LIMIT_BYTES = 64 << 20
+TOO_MUCH = "too much queued"
 # Of the rate of the slowest link. A sender that stays below it fills no queue, in which reliable traffic would wait.
 PACE_SHARE = 0.97
 
@@ -69,7 +70,7 @@ def pace_bps(plan: Plan, source: str, target: str) -> float:
     rates = [here.lan_rate_bps, there.lan_rate_bps]
     if here != there and plan.back_end != "local":  # loopback has no WAN
         links = {link.name: link.rate_bps for link in plan.network.links}
-        rates += [links[name] for name in plan.network.routes[link_name(here.name, there.name)]]
+        rates += [links[name] for name in plan.network.between(here.name, there.name)]
     parents = plan.node(source).parents
     senders = [node for node in plan.nodes if parents and node.data_center == here.name and node.parents == parents]
     return PACE_SHARE * min(rates) / max(1, len(senders))
@@ -101,7 +102,7 @@ class BestEffortQueue(Generic[T]):
         while self.queued_bytes > self._limit_bytes:
             highest = max(channel for channel, waiting in self._channels.items() if waiting)
             self._take(highest)
-            self.dropped["too much queued"] += 1
+            self.dropped[TOO_MUCH] += 1
 
     def pop(self) -> tuple[T, int] | None:
         """Return the next item to send and its channel; ``None`` when the queue is empty."""

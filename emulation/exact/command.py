@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from emulation.exact.guest_init import OWN
 from emulation.exact.kernel import Kernel
 from testbed.errors import CapabilityError
 
@@ -60,10 +61,14 @@ def exact_command(
     The guest reads its job from ``JOB`` in the run directory, which this function writes, and finds that directory at
     ``guest_init.RUN_DIRECTORY``. The command must be started by a thread that lives as long as the launcher.
 
-    Raise ``CapabilityError`` if no folder for temporary files has room for the guest's memory, or a path has quotation
-    marks.
+    Raise ``CapabilityError`` if no folder for temporary files has room for the guest's memory, if a path has quotation
+    marks, or if the guest would not see the run directory, the working directory or this installation.
     """
     place = run_directory.resolve()
+    _require_seen(place, "the run directory")
+    _require_seen(Path.cwd(), "the working directory")
+    for folder in {sys.prefix, sys.base_prefix, str(_INIT.parents[2])}:
+        _require_seen(Path(folder), "the installation")
     job: dict[str, Any] = {
         "run_directory": str(place), "working_directory": str(Path.cwd()),
         "command": list(command), "environment": dict(sorted(environment.items())),
@@ -76,6 +81,15 @@ def exact_command(
     ]  # fmt: skip
     outer = {"PATH": os.defpath, "TMPDIR": _memory_folder(guest.memory_bytes), "HOME": "/"}
     return ["setpriv", "--pdeathsig", "KILL", *boot], outer
+
+
+def _require_seen(folder: Path, what: str) -> None:
+    for own in OWN:
+        if folder.is_relative_to(own):
+            raise CapabilityError(
+                f"{folder}: {what} of an exact run cannot lie below {own}, of which its kernel has its own; "
+                "use another folder"
+            )
 
 
 def _quoted(path: str) -> str:

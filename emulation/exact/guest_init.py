@@ -17,6 +17,7 @@ import sys
 import termios
 import threading
 import time
+import traceback
 import tty
 from pathlib import Path
 
@@ -25,6 +26,7 @@ PROGRESS = ".progress"  # there: what the command prints
 CLOCK = ".clock"  # there: a byte for each ``CLOCK_S`` of virtual time
 CLOCK_S = 0.05
 ROOT = "/mnt/root"
+OWN = ("/dev", "/run")  # folders of which the guest has its own: it does not see the machine's
 _POWER_OFF = 0x4321FEDC  # LINUX_REBOOT_CMD_POWER_OFF
 
 
@@ -38,6 +40,8 @@ def main() -> None:
         socket.sethostname("exact")
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         _run(job)
+    except BaseException:
+        traceback.print_exc()  # here, as nothing after the power-off could
     finally:
         sys.stderr.flush()
         os.sync()

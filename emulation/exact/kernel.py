@@ -76,13 +76,13 @@ def require() -> Kernel:
     kernel = find()
     if kernel is None:
         raise CapabilityError(f"'on: exact' needs a user-mode kernel, which is not built yet; cure: {CURE}")
-    if not Path(kernel.path).is_file() or _sha256(Path(kernel.path)) != kernel.binary_sha256:
+    if not _intact(kernel):
         raise CapabilityError(f"{kernel.path}: missing, or changed since it was built; cure: {CURE}")
     return kernel
 
 
 def build(say: Callable[[str], None], source: Path | None = None, jobs: int | None = None) -> Kernel:
-    """Return the kernel, built first if this user has none.
+    """Return the kernel, built first if this user has none, or its file was changed.
 
     say     called with one line per step
     source  the package ``PACKAGE``, if it is not to be downloaded
@@ -93,7 +93,7 @@ def build(say: Callable[[str], None], source: Path | None = None, jobs: int | No
     place = _place()
     place.parent.mkdir(parents=True, exist_ok=True)
     with _locked(place.parent / "lock"):
-        if (kernel := find()) is not None and Path(kernel.path).is_file():
+        if (kernel := find()) is not None and _intact(kernel):
             return kernel
         _require_tools(place.parent)
         work = place.with_suffix(".building")
@@ -104,6 +104,12 @@ def build(say: Callable[[str], None], source: Path | None = None, jobs: int | No
         finally:
             shutil.rmtree(work, ignore_errors=True)
     return kernel
+
+
+def _intact(kernel: Kernel) -> bool:
+    """Whether the kernel's file is there and is what was built."""
+    path = Path(kernel.path)
+    return path.is_file() and _sha256(path) == kernel.binary_sha256
 
 
 def _place() -> Path:

@@ -15,7 +15,7 @@ from emulation.netlink import NetlinkSocket
 from emulation.shaping import traffic_control as tc
 from emulation.shaping.loss import change_seed
 from emulation.shaping.path import Path, as_netem
-from emulation.shaping.table import DelayField, DelayTable, path_in, set_path
+from emulation.shaping.table import DelayField, DelayTable, change_path, path_in, set_up
 from testbed.errors import NetworkMismatch
 from testbed.plan.shaping import FRAME_BYTES
 
@@ -106,8 +106,6 @@ class Shaper:
         namespaces = {spec.rate_namespace for spec in specs if spec.has_rate}
         namespaces |= {spec.delay_namespace for spec in specs if spec.has_delay and spec.method == "netem"}
         self._places = {namespace: _Namespace(namespace) for namespace in sorted(namespaces)}
-        self._current = {spec.name: spec.path for spec in specs}
-        self._down: set[str] = set()
 
     def set_rate(self, link: str, rate_bps: float) -> None:
         """Set a link's rate, at least ``traffic_control.LOWEST_RATE_BPS``."""
@@ -119,20 +117,23 @@ class Shaper:
 
     def set_delay(self, link: str, delay_s: float) -> None:
         """Set a link's one-way delay."""
-        self._set_path(link, replace(self._current[link], delay_s=max(0.0, delay_s)))
+        self._set_path(link, delay_s=delay_s)
 
     def set_loss(self, link: str, loss: float) -> None:
         """Share of packets lost, in [0, 1]."""
-        self._set_path(link, replace(self._current[link], loss=loss))
+        self._set_path(link, loss=loss)
 
     def set_impairment(self, link: str, what: str, value: float) -> None:
         """Set another field of a link's ``Path``, named by ``what``."""
-        self._set_path(link, replace(self._current[link], **{what: value}))
+        self._set_path(link, **{what: value})
 
     def set_up(self, link: str, up: bool) -> None:
-        """Take a link up or down. One that is down loses all packets at its far end; delayed ones still arrive."""
-        (self._down.discard if up else self._down.add)(link)
-        self._set_path(link, self._current[link])
+        """Take a link up or down. One that is down loses all packets at its far end; delayed ones still arrive.
+
+        It keeps its delay and impairments, which may change meanwhile.
+        """
+        spec = self.specs[link]
+        self._apply(spec, set_up(self._table.row(spec.row), up))
 
     def path_of(self, link: str) -> Path:
         """Return the present delay and impairments of a link whose delay is here: with netem, as the kernel reports
@@ -146,26 +147,29 @@ class Shaper:
         return replace(path, delay_s=path.delay_s + spec.underlay_s)
 
     def is_up(self, link: str) -> bool:
-        """Return whether the link is up, as far as this shaper has set it."""
-        return link not in self._down
+        """Return whether the link is up, whichever process has changed it last."""
+        return not self._table.row(self.specs[link].row)[DelayField.DOWN]
 
-    def _set_path(self, link: str, path: Path) -> None:
+    def _set_path(self, link: str, **values: float) -> None:
+        """Change fields of a link's ``Path``; those that another process has changed stay as they are."""
         spec = self.specs[link]
-        self._current[link] = path
         if not spec.has_delay:
             return
-        path = replace(path, delay_s=max(0.0, path.delay_s - spec.underlay_s))
-        if link in self._down:
-            path = replace(path, loss=1.0, burst=1.0, reordering=0.0, corruption=0.0)
-        change = set_path(self._table.row(spec.row), path)
-        if spec.method == "netem":
-            place, seed = self._places[spec.delay_namespace], change_seed(spec.seed, change)
+        if "delay_s" in values:
+            values["delay_s"] = max(0.0, values["delay_s"] - spec.underlay_s)
+        self._apply(spec, change_path(self._table.row(spec.row), **values))
+
+    def _apply(self, spec: LinkSpec, change: int) -> None:
+        """Make netem do what the table says; a delay line reads that itself."""
+        if spec.has_delay and spec.method == "netem":
+            place, path = self._places[spec.delay_namespace], path_in(self._table.row(spec.row))
+            seed = change_seed(spec.seed, change)
             tc.change_netem(place.link, place.index[spec.delay_interface], path, NETEM_LIMIT_PACKETS, seed)
 
     def apply_plan(self) -> None:
         """Set delays and impairments as planned. Rates are in place since the queues were made."""
         for spec in self.specs.values():
-            self._set_path(spec.name, spec.path)
+            self._set_path(spec.name, **asdict(spec.path))
 
     def rate_bps(self, link: str) -> float:
         """Return the rate that the kernel reports now."""

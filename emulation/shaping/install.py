@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from emulation.division import MachinePart
@@ -124,6 +124,22 @@ def refuse_unsupported(plan: Plan, method: DelayMethod) -> None:
             f"only netem can do this, and this kernel lacks it: {'; '.join(found)}. Cure: sudo modprobe sch_netem,"
             " a kernel that has it (Vagrantfile), or a scenario without duplication"
         )
+
+
+def cut_bursts(plan: Plan, method: DelayMethod) -> Iterator[str]:
+    """Yield a warning for each link whose losses are fewer than planned, as netem ends a burst when the delay changes.
+
+    So does ``get_loss_clg`` in the kernel's net/sched/sch_netem.c, for all changes; only those of a delay come often.
+    """
+    for link in plan.network.links:
+        bursts = link.loss_burst_packets > 1 or link.burst_trace is not None
+        losses = link.loss > 0 or link.loss_trace is not None
+        if method == "netem" and bursts and losses and (link.jitter_s > 0 or link.delay_trace is not None):
+            what = "jitter, which changes the delay 20 times a second" if link.jitter_s > 0 else "a trace of its delay"
+            yield (
+                f"link {link.name}: fewer packets are lost than planned, as netem ends a burst of losses at each change"
+                f" of the delay; leave out loss_burst, or {what}"
+            )
 
 
 def _most_duplicated(link: LinkPlan) -> float:

@@ -34,7 +34,8 @@ class Line:
         cells[DelayField.PACKETS] += len(identities)
         if cells[DelayField.CHANGES] != self._changes:
             self._changes = cells[DelayField.CHANGES]
-            self._fates = PacketFates(path_in(cells), change_seed(self._seed, self._changes))
+            seed = change_seed(self._seed, self._changes)
+            self._fates = PacketFates(path_in(cells), seed, self._fates.in_burst)
         lost: list[int] = []
         self.early = []
         kept = identities

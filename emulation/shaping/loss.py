@@ -4,6 +4,9 @@ The generator is the kernel's ``prandom_u32_state``: L'Ecuyer's LFSR113 ("Tables
 LFSR generators", Mathematics of Computation 68, 1999). Draws come in the order of ``netem_enqueue``
 (net/sched/sch_netem.c, which takes a seed from Linux 6.7 on): loss, corruption, reordering. Loss in bursts is Gilbert's
 two-state model (see ``path.gilbert``): two draws a packet, of which the first decides about the next packet's state.
+
+Only here a burst goes on after a change of the link: netem ends it at each, be it a change of the delay. Under jitter
+it so loses fewer packets than planned (``install.cut_bursts``), and not the same ones.
 """
 
 from __future__ import annotations
@@ -49,11 +52,12 @@ def kernel_random(seed: int) -> Callable[[], int]:
 class PacketFates:
     """Decides packet by packet, from one change of a link to the next."""
 
-    def __init__(self, path: Path, seed: int) -> None:
+    def __init__(self, path: Path, seed: int, in_burst: bool = False) -> None:
+        """``in_burst``: of losses, before this change."""
         self._draw = kernel_random(seed)
         self._loss, self._corruption = share32(path.loss), share32(path.corruption)
         self._reordering = share32(path.reordering)
-        self._bursty, self._bad = path.bursty, False
+        self._bursty, self.in_burst = path.bursty, path.bursty and in_burst
         enter, leave = gilbert(path.loss, path.burst) if path.bursty else (0.0, 0.0)
         self._enter, self._leave = share32(enter), share32(leave)
         self.any = any((self._loss, self._corruption, self._reordering))
@@ -72,7 +76,7 @@ class PacketFates:
     def _loses(self) -> bool:
         if not self._bursty:
             return self._loss > 0 and self._draw() <= self._loss
-        lost, change = self._bad, self._draw()
-        self._bad = change >= self._leave if lost else change < self._enter
+        lost, change = self.in_burst, self._draw()
+        self.in_burst = change >= self._leave if lost else change < self._enter
         self._draw()  # netem asks whether this packet is lost; here each is in the bad state, and none in the good one
         return lost

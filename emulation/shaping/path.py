@@ -36,6 +36,10 @@ class Path:
         """Whether losses follow Gilbert's model rather than being independent."""
         return self.burst > 1 and 0 < self.loss < 1
 
+    def down(self) -> Path:
+        """Return the path of a link that is down: one that loses all packets, also those that it would duplicate."""
+        return Path(delay_s=self.delay_s, loss=1.0)
+
 
 def gilbert(loss: float, burst: float) -> tuple[float, float]:
     """Return p (good to bad) and r (bad to good) for a mean share of losses and a mean burst length in packets.

@@ -1,14 +1,15 @@
 """Settings and counters of delay lines, in memory that the processes of an emulation share.
 
-One row per link direction, one 64-bit integer per column. The replay writes settings, the delay line writes counters,
-the monitor reads them. Aligned 64-bit stores are atomic; a delay line takes new settings when ``CHANGES``, which is
-written last, has changed. So no lock is needed.
+One row per link direction, one 64-bit integer per column. The replay and the shell write settings, the delay line
+writes counters, the monitor reads them. Aligned 64-bit stores are atomic, and who changes a setting writes no other; a
+delay line takes new settings when ``CHANGES``, which is written last, has changed. So no lock is needed.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+from dataclasses import asdict
 from enum import IntEnum
 
 from emulation.shaping.path import Path
@@ -31,28 +32,49 @@ class DelayField(IntEnum):
     REORDER_PPB = 9
     CORRUPT_PPB = 10
     CHANGES = 11  # of the settings, by whichever process
+    DOWN = 12  # 1: the link loses all packets, whatever the other settings are
+    DUPLICATE_PPB = 13
 
 
 _COLUMNS = 16
-_SHARES = {
-    "loss": DelayField.LOSS_PPB, "corruption": DelayField.CORRUPT_PPB, "reordering": DelayField.REORDER_PPB
-}  # fmt: skip
+_SETTINGS = {  # by the field of ``Path``: the column, and its unit
+    "delay_s": (DelayField.DELAY_NS, 1e9),
+    "loss": (DelayField.LOSS_PPB, PARTS_PER_BILLION),
+    "burst": (DelayField.BURST_MILLI, 1e3),
+    "corruption": (DelayField.CORRUPT_PPB, PARTS_PER_BILLION),
+    "duplication": (DelayField.DUPLICATE_PPB, PARTS_PER_BILLION),
+    "reordering": (DelayField.REORDER_PPB, PARTS_PER_BILLION),
+}
+
+
+def change_path(cells: memoryview, **values: float) -> int:
+    """Write fields of the ``Path`` of a row's link; return the number of changes so far, this one included."""
+    for name, value in values.items():
+        column, unit = _SETTINGS[name]
+        cells[column] = round(value * unit)
+    return _changed(cells)
 
 
 def set_path(cells: memoryview, path: Path) -> int:
-    """Write what a row's link does to packets; return the number of changes so far, this one included."""
-    for name, column in _SHARES.items():
-        cells[column] = round(getattr(path, name) * PARTS_PER_BILLION)
-    cells[DelayField.BURST_MILLI] = round(path.burst * 1e3)
-    cells[DelayField.DELAY_NS] = round(path.delay_s * 1e9)
+    """Write the whole ``Path`` of a row's link; return the number of changes so far, this one included."""
+    return change_path(cells, **asdict(path))
+
+
+def set_up(cells: memoryview, up: bool) -> int:
+    """Take a row's link up or down; return the number of changes so far, this one included."""
+    cells[DelayField.DOWN] = int(not up)
+    return _changed(cells)
+
+
+def _changed(cells: memoryview) -> int:
     cells[DelayField.CHANGES] += 1
     return int(cells[DelayField.CHANGES])
 
 
 def path_in(cells: memoryview) -> Path:
-    """Return what a row's link does to packets. Inverse of ``set_path``."""
-    shares = {name: cells[column] / PARTS_PER_BILLION for name, column in _SHARES.items()}
-    return Path(delay_s=cells[DelayField.DELAY_NS] / 1e9, burst=cells[DelayField.BURST_MILLI] / 1e3, **shares)
+    """Return what a row's link does to packets: as it was set, or nothing but losing them while it is down."""
+    path = Path(**{name: cells[column] / unit for name, (column, unit) in _SETTINGS.items()})
+    return path.down() if cells[DelayField.DOWN] else path
 
 
 class DelayTable:

@@ -1,6 +1,6 @@
 """The handshake of a new connection: each end proves that it knows the run's secret, before anything else is read.
 
-    initiator → acceptor   magic, protocol, length, hello (run, both names, purpose, nonce)
+    initiator → acceptor   magic, protocol, length, hello (run, both names, purpose, nonce, process)
     acceptor  → initiator  result, protocol, nonce, proof
     initiator → acceptor   proof
     acceptor  → initiator  result
@@ -30,7 +30,7 @@ from testbed.plan.model import Timeouts
 from testbed.realtime.tls import Tls, new_tls, receive, send_all
 
 DATA, BEAT = "data", "heartbeat"  # purposes of a connection
-PROTOCOL = 3
+PROTOCOL = 4
 MAX_HELLO_BYTES = 1024
 SECRET_BYTES = 32
 _NONCE_BYTES = 32
@@ -103,21 +103,26 @@ class Keys:
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True):
-    """Who connects to whom, and what for (``data`` or ``heartbeat``)."""
+    """Who connects to whom, and what for (``data`` or ``heartbeat``).
+
+    ``process``: of the initiator; that of a node that has started again has another one.
+    """
 
     run_id: str
     initiator: str
     target: str
     purpose: str
     nonce: bytes
+    process: bytes
 
 
 Authorize = Callable[[Hello], HandshakeResult]
 
 
 async def initiate(
-    sock: socket.socket, credentials: Credentials, me: str, target: str, purpose: str, *, limit_s: float
-) -> Keys:
+    sock: socket.socket, credentials: Credentials, me: str, target: str, purpose: str, *, limit_s: float,
+    process: bytes = b"",
+) -> Keys:  # fmt: skip
     """Prove on a connected socket that this is node ``me``, and that the peer knows the run's secret too.
 
     Raises:
@@ -127,11 +132,11 @@ async def initiate(
     """
     async with asyncio.timeout(limit_s):
         hello = msgspec.msgpack.encode(
-            Hello(credentials.run_id, me, target, purpose, secrets.token_bytes(_NONCE_BYTES))
+            Hello(credentials.run_id, me, target, purpose, secrets.token_bytes(_NONCE_BYTES), process)
         )
         transcript = _START.pack(_MAGIC, PROTOCOL, len(hello)) + hello
         await send_all(sock, transcript)
-        result, protocol, nonce, proof = _ANSWER.unpack(await _read(sock, _ANSWER.size))
+        result, protocol, nonce, proof = _ANSWER.unpack(await read_exactly(sock, _ANSWER.size))
         if result != HandshakeResult.ACCEPTED:
             raise HandshakeRefused(_result(result), f"this is protocol {PROTOCOL}, the peer speaks {protocol}")
         transcript += nonce
@@ -139,7 +144,7 @@ async def initiate(
             await send_all(sock, bytes(_PROOF_BYTES))  # a wrong proof, so that the other end can name the reason too
             raise HandshakeRefused(HandshakeResult.WRONG_SECRET)
         await send_all(sock, _mac(credentials, "initiator", transcript))
-        (last,) = await _read(sock, 1)
+        (last,) = await read_exactly(sock, 1)
         if last != HandshakeResult.ACCEPTED:
             raise HandshakeRefused(_result(last))
         return Keys(_mac(credentials, "from initiator", transcript), _mac(credentials, "from acceptor", transcript))
@@ -162,7 +167,7 @@ async def accept(
         transcript = start + hello_bytes + (nonce := secrets.token_bytes(_NONCE_BYTES))
         proof = _mac(credentials, "acceptor", transcript)
         await send_all(sock, _ANSWER.pack(HandshakeResult.ACCEPTED, PROTOCOL, nonce, proof))
-        known = hmac.compare_digest(await _read(sock, _PROOF_BYTES), _mac(credentials, "initiator", transcript))
+        known = hmac.compare_digest(await read_exactly(sock, _PROOF_BYTES), _mac(credentials, "initiator", transcript))
         result = authorize(hello) if known else HandshakeResult.WRONG_SECRET
         if result != HandshakeResult.ACCEPTED:
             with contextlib.suppress(OSError):  # the initiator may have refused us and closed the connection
@@ -175,13 +180,13 @@ async def accept(
 
 
 async def _read_hello(sock: socket.socket, credentials: Credentials) -> tuple[bytes, bytes, Hello]:
-    start = await _read(sock, _START.size)
+    start = await read_exactly(sock, _START.size)
     magic, protocol, length = _START.unpack(start)
     if magic != _MAGIC:
         raise ConnectionError("not a handshake of this project")
     if length > MAX_HELLO_BYTES:
         raise ConnectionError(f"a hello of {length} bytes; the limit is {MAX_HELLO_BYTES}")
-    data = await _read(sock, length)
+    data = await read_exactly(sock, length)
     if protocol != PROTOCOL:
         detail = f"peer speaks protocol {protocol}, this is {PROTOCOL}"
         raise await _refusal(sock, HandshakeResult.WRONG_PROTOCOL, detail)
@@ -205,7 +210,8 @@ async def _refusal(sock: socket.socket, result: HandshakeResult, detail: str) ->
     return HandshakeRefused(result, detail)
 
 
-async def _read(sock: socket.socket, size: int) -> bytes:
+async def read_exactly(sock: socket.socket, size: int) -> bytes:
+    """Read ``size`` bytes from a socket. Raise ``ConnectionError`` if it ends before."""
     data = bytearray()
     while len(data) < size:
         portion = await receive(sock, size - len(data))

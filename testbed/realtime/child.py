@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import os
 import resource
@@ -21,6 +20,7 @@ from testbed.errors import Interrupted, TestbedError, WaitTimeout, of_os
 from testbed.garbage import collect_after_fork
 from testbed.plan.fault_clock import FaultClock
 from testbed.plan.model import NodePlan, Plan
+from testbed.process_id import die_with_parent
 from testbed.realtime.auth import Credentials
 from testbed.realtime.endpoints import Endpoints
 from testbed.realtime.faults import LEAVE_SIGNAL, OnFault
@@ -31,7 +31,6 @@ from testbed.realtime.world import RealWorld
 from testbed.results.events import EventLog
 from testbed.results.failures import FailureFiles
 
-_PR_SET_PDEATHSIG = 1
 WORKER_NICENESS = 5  # servers and schedulers must not wait for cores that workers keep busy
 _UNEXPECTED = 1
 HELD_SIGNALS = frozenset({signal.SIGTERM, LEAVE_SIGNAL})
@@ -121,7 +120,7 @@ def _prepare(node: NodePlan, parent: int) -> None:
 
 def _die_with(parent: int) -> None:
     """Get SIGKILL when the parent's thread that forked ends. The lifeline covers cases in which this is cleared."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     if os.getppid() != parent:  # it ended between fork and prctl
         os._exit(_UNEXPECTED)
 

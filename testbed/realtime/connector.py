@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import Callable
 
 from testbed.errors import RunFailed
@@ -20,6 +21,7 @@ from testbed.realtime.stream import ByteStream, SocketStream
 from testbed.realtime.tls import start_tls
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5  # a node is up within milliseconds, and 0.5 s is short for a user
+_PROCESS_BYTES = 8
 _CONNECT_LIMIT_S = 5.0  # enough for two lost SYNs (1 s and 2 s later); then another attempt
 
 
@@ -29,6 +31,7 @@ class Connector:
     def __init__(self, setup: NodeSetup) -> None:
         self._setup, self._plan, self._node = setup, setup.plan, setup.name
         self._addresses, self._credentials = setup.addresses, setup.credentials
+        self._process = secrets.token_bytes(_PROCESS_BYTES)
 
     async def connect(
         self, to: str, purpose: str, is_gone: Callable[[], bool] = lambda: False
@@ -64,7 +67,9 @@ class Connector:
                 await asyncio.get_running_loop().sock_connect(plain, self._addresses[to])
             sock = await start_tls(plain, self._credentials.tls, limit_s, server_side=False)
             on_failure.callback(sock.close)
-            keys = await initiate(sock, self._credentials, self._node, to, purpose, limit_s=limit_s)
+            keys = await initiate(
+                sock, self._credentials, self._node, to, purpose, limit_s=limit_s, process=self._process
+            )
             stream: ByteStream = SocketStream(sock)
             if purpose == DATA and self._setup.shares_memory(to):
                 async with asyncio.timeout(limit_s):

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterable, Mapping
 
 from testbed.plan.model import Plan
-from testbed.realtime.sockets import Address, listen
+from testbed.realtime.sockets import Address, listen, reserve
 
 
 class Endpoints:
@@ -14,7 +14,8 @@ class Endpoints:
 
     ``in_namespaces``: addresses are the plan's, and each node binds its own after it has entered its namespace.
     Otherwise all are ports of 127.0.0.1 that the kernel chooses. The parent binds those before it forks: a port that
-    were only looked up could be taken by another process in between.
+    were only looked up could be taken by another process in between. It keeps them until ``release``, for nodes that
+    are away: its own sockets on them do not listen, so that who calls such a node is refused.
     """
 
     source = ""  # IP address that nodes connect from; empty: where they are reached
@@ -23,15 +24,18 @@ class Endpoints:
     def __init__(self, plan: Plan, *, in_namespaces: bool) -> None:
         self._in_namespaces = in_namespaces
         self._listeners: dict[str, socket.socket] = {}
+        self._reserved: dict[str, socket.socket] = {}
         self.addresses: dict[str, Address] = {}
         for node in plan.nodes:
-            if not in_namespaces:
-                self._listeners[node.name] = listen(("127.0.0.1", 0))
-            self.addresses[node.name] = (node.address or "", node.port) if in_namespaces else self._bound(node.name)
+            address = (node.address or "", node.port)
+            self.addresses[node.name] = address if in_namespaces else self._reserve(node.name, ("127.0.0.1", 0))
 
-    def _bound(self, node: str) -> Address:
-        address: Address = self._listeners[node].getsockname()
-        return address
+    def _reserve(self, node: str, address: Address) -> Address:
+        """Take an address for a node, and listen there; return it."""
+        self._reserved[node] = sock = reserve(address)
+        taken: Address = sock.getsockname()
+        self._listeners[node] = listen(taken)
+        return taken
 
     def open(self, nodes: Iterable[str]) -> None:
         """Listen again for nodes that are started again."""
@@ -44,14 +48,24 @@ class Endpoints:
         return self._listeners[node] if node in self._listeners else listen(self.addresses[node])
 
     def others(self, node: str) -> list[int]:
-        """Descriptors of the other nodes' sockets."""
-        return [sock.fileno() for name, sock in self._listeners.items() if name != node]
+        """Descriptors that the process of a node does not need: the other nodes' sockets, and those that reserve."""
+        others = [sock for name, sock in self._listeners.items() if name != node]
+        return [sock.fileno() for sock in (*others, *self._reserved.values())]
 
     def close(self) -> None:
-        """Close this process' copies."""
-        for sock in self._listeners.values():
-            sock.close()
-        self._listeners.clear()
+        """Close this process' copies of the listening sockets."""
+        _close(self._listeners)
+
+    def release(self) -> None:
+        """Let others have the ports; the run has ended."""
+        self.close()
+        _close(self._reserved)
+
+
+def _close(sockets: dict[str, socket.socket]) -> None:
+    for sock in sockets.values():
+        sock.close()
+    sockets.clear()
 
 
 class MachineEndpoints(Endpoints):
@@ -62,8 +76,8 @@ class MachineEndpoints(Endpoints):
 
     def __init__(self, bind: str, ports: Mapping[str, int]) -> None:
         self._in_namespaces = False
-        self._listeners = {node: listen((bind, port)) for node, port in ports.items()}
-        self._own = {node: self._bound(node) for node in ports}
+        self._listeners, self._reserved = {}, {}
+        self._own = {node: self._reserve(node, (bind, port)) for node, port in ports.items()}
         self.addresses = {}
         self.source, self.beside = bind, frozenset(ports)
 

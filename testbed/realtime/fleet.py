@@ -70,6 +70,7 @@ class Fleet:
         self._stopped: Interrupted | None = None  # that somebody has asked for it
         self._ending = False  # all have been sent SIGTERM
         self._returning: set[str] = set()  # those that are to start again as soon as their lost process has ended
+        self._joining: set[str] = set()  # those that were started in a run in progress, and have heard nothing yet
         self._silent: dict[str, str] = {}  # scripts' nodes that others have lost, and how
         self._hung: dict[str, str] = {}  # what held them up
         self._errors: dict[str, Line] = {}  # by node: errors recorded before all were told to end
@@ -154,6 +155,8 @@ class Fleet:
     def _on_line(self, line: Line) -> None:
         if line["kind"] == "status":
             self._status.update(line, time.monotonic())
+            if line["activity"]:
+                self._joining.discard(line["node"])
         elif line["kind"] == "error" and line["cause"] != STOPPED and not self._ending:
             self._errors[line["node"]] = line
         self._faults.take(line)
@@ -179,6 +182,7 @@ class Fleet:
         if (peer := end.report.get("peer")) and not stopped and self._processes.ask_for_stacks(peer):
             self._silent.setdefault(peer, exit_.message)
         self.exits.append(exit_)
+        self._joining.discard(end.node)
         if not goes_on:
             self._returning.discard(end.node)
         self._status.end(exit_, goes_on and not self._ending)
@@ -186,8 +190,11 @@ class Fleet:
             self._end_all(_CAUSE_GRACE_S)  # without the monitor, a node that still runs would wait for ever
 
     def _is_dispensable(self, end: ProcessEnd) -> bool:
-        """Whether the run continues without that node, which was killed or has lost its peers."""
-        lost = end.code < 0 or end.report.get("cause") in (NodeLost.__name__, PeerLost.__name__)
+        """Whether the run continues without that node, which was killed, has lost its peers, or never reached them."""
+        causes = [NodeLost.__name__, PeerLost.__name__]
+        if end.node in self._joining:
+            causes += [RunFailed.__name__, WaitTimeout.__name__]
+        lost = end.code < 0 or end.report.get("cause") in causes
         return lost and end.node in expendable(self._plan)
 
     def _check_progress(self, now_s: float) -> None:
@@ -230,4 +237,5 @@ class Fleet:
             self._errors.pop(node, None)  # of its predecessor
             # workers that have not ended yet are about to: they have lost this server
             self._returning.update(child for child in self._plan.node(node).children if child in self._processes)
+        self._joining.update(missing)
         self._start(missing)

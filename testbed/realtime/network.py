@@ -56,13 +56,14 @@ class Network:
         self._outgoing: dict[str, Connection] = {}  # data connections that this node opened
         self._outgoing_keys: dict[str, Keys] = {}
         self._incoming: dict[tuple[str, str], Connection] = {}  # by peer and purpose
+        self._processes: dict[str, bytes] = {}  # by peer: which of its processes has connected last
         self._heartbeats = Heartbeats(plan.timeouts)
         # peers that have left, or that join later; a node that joins is told who has not joined yet
         self._left = set(() if node in setup.absent or setup.since_s is not None else setup.absent)
         self._peer_left = asyncio.Event()
         self._expendable = expendable(plan)
         self._udp: Udp | None = None
-        self._role_has_ended = self._finishing = False
+        self._role_has_ended = self._finishing = self._paused = False
         self._reported_silent: set[str] = set()
 
     def start(self) -> None:
@@ -159,11 +160,15 @@ class Network:
 
     def authorize(self, hello: Hello) -> HandshakeResult:
         """Whether a node that knows the secret may connect."""
-        if hello.target != self.node or hello.purpose not in (DATA, BEAT) or hello.initiator not in self._addresses:
+        peer = hello.initiator
+        if hello.target != self.node or hello.purpose not in (DATA, BEAT) or peer not in self._addresses:
             return HandshakeResult.UNKNOWN_NODE
-        present = self._incoming.get((hello.initiator, hello.purpose))
+        if self._processes.get(peer, hello.process) != hello.process and peer in self._expendable:
+            self._lose(peer, "has started again")  # the end of its old connections may have been lost on the way
+        present = self._incoming.get((peer, hello.purpose))
         if present is not None and not present.closed.done():
             return HandshakeResult.DUPLICATE
+        self._processes[peer] = hello.process
         return HandshakeResult.ACCEPTED
 
     def on_accepted(self, stream: ByteStream, hello: Hello, keys: Keys) -> None:
@@ -172,6 +177,8 @@ class Network:
             self._udp.expect(hello.initiator, keys)
         connection = self._begin(stream, hello.initiator, hello.purpose, SendQueue(_CONTROL_QUEUE_BYTES), keys)
         self._incoming[hello.initiator, hello.purpose] = connection
+        if self._paused and hello.purpose == DATA:
+            connection.pause_reading()
         self._left.discard(hello.initiator)  # it may have been lost, and is back
         if hello.purpose == BEAT:
             self._heartbeats.connections[hello.initiator] = connection
@@ -234,6 +241,8 @@ class Network:
         queue = self._queues.pop(peer, None)
         if queue is not None:
             queue.clear()
+        if self._udp is not None:
+            self._udp.lost(peer)
 
     def forget(self, peer: str, before_s: float) -> None:
         """See ``testbed.world.World.forget``; ``before_s`` is on the loop's clock."""
@@ -242,7 +251,8 @@ class Network:
             self._continue_without(peer, "is lost")
 
     def pause_reading(self, pause: bool) -> None:
-        """Stop reading messages as the inbox is full, or read again."""
+        """Stop reading messages as the inbox is full, or read again. It holds for connections to come, too."""
+        self._paused = pause
         for (_, purpose), connection in self._incoming.items():
             if purpose == DATA and not connection.closed.done():
                 connection.pause_reading() if pause else connection.resume_reading()

@@ -124,7 +124,7 @@ class NodeProcesses:
             os.close(process.progress)
         self._running.clear()
         self._selector.close()
-        self._endpoints.close()
+        self._endpoints.release()
         for tokens in (self._tokens, *self._gpu_tokens.values()):
             tokens.close()
         for descriptor in self._lifeline:
@@ -185,6 +185,9 @@ class NodeProcesses:
             return self._tokens.of(number)
         return self._gpu_tokens[device.index].of(number, max(1, round(device.share * GPU_TOKENS)))
 
+    def _give_back(self, node: str) -> None:
+        self._tokens_of(self._plan.node(node)).give_back(self._number[node])
+
     def _not_for(self, node: NodePlan) -> list[int]:
         """The parent's descriptors that the child does not need."""
         siblings = [number for process in self._running.values() for number in (process.pidfd, process.progress)]
@@ -208,6 +211,8 @@ class NodeProcesses:
         process = self._running.get(node)
         if process is not None:
             signal.pidfd_send_signal(process.pidfd, number)
+            if number == signal.SIGSTOP:  # it computes no more, so others may have its core
+                self._give_back(node)
         return process is not None
 
     def send_signal_to_all(self, number: signal.Signals) -> None:
@@ -267,7 +272,7 @@ class NodeProcesses:
         os.close(process.pidfd)
         os.close(process.progress)
         del self._running[process.node]
-        self._tokens_of(self._plan.node(process.node)).give_back(self._number[process.node])
+        self._give_back(process.node)
         code = os.waitstatus_to_exitcode(status)
         killer = self._kills.killer() if code == -signal.SIGKILL else ""
         yield ProcessEnd(process.node, code, process.report, killer)

@@ -38,7 +38,7 @@ class Tokens:
     """A counting semaphore (an eventfd) that forked processes share. ``holder``: the process that uses this view.
 
     Two bytes of shared memory per holder say how many tokens it has now, and whether it is its turn to take several, so
-    that the parent can ``give_back`` what a process had that was killed.
+    that the parent can ``give_back`` what a process had that was killed or stopped.
 
     need  tokens that this holder takes at a time; who takes several waits for its turn first, so that no two wait with
           a part of what they need
@@ -62,30 +62,35 @@ class Tokens:
 
     def acquire(self, deadline_s: float) -> None:
         """Block this thread until enough are free, and take them. Raise ``TimeoutError`` after ``deadline_s``."""
-        end_s, mine = time.monotonic() + deadline_s, 2 * self.holder
+        end_s, mine, several = time.monotonic() + deadline_s, 2 * self.holder, self.need > 1
+        taken = 0
         try:
-            if self.need > 1:
-                _take(self.turn, end_s)
-                self.holding[mine + 1] = 1
-            for _ in range(self.need):
+            while taken < self.need or (several and not self.holding[mine + 1]):
+                if several and not self.holding[mine + 1]:  # at first, and after a stop, at which it lost its turn
+                    self.release()
+                    taken = 0
+                    _take(self.turn, end_s)
+                    self.holding[mine + 1] = 1
                 _take(self.descriptor, end_s)
                 self.holding[mine] += 1
+                taken += 1
         except TimeoutError:
             self.give_back(self.holder)
             raise TimeoutError(f"no core or GPU became free within {deadline_s:g} s") from None
-        if self.need > 1:
+        if several:
             self._end_turn(mine + 1)
 
     def release(self) -> None:
-        """Give the tokens back."""
+        """Give the tokens back; none if the parent has given them back meanwhile."""
         self._give(min(self.need, self.holding[2 * self.holder]))
 
     def _give(self, count: int) -> None:
-        self.holding[2 * self.holder] -= count
+        place = 2 * self.holder
+        self.holding[place] = max(0, self.holding[place] - count)
         os.eventfd_write(self.descriptor, count)
 
     def give_back(self, holder: int) -> None:
-        """Release what ``holder``, which has died, may have had."""
+        """Release what ``holder``, which has died or is stopped, may have. One that goes on ends its step without."""
         self.of(holder)._give(self.holding[2 * holder])
         if self.holding[2 * holder + 1]:
             self._end_turn(2 * holder + 1)

@@ -17,11 +17,9 @@ class RefusalLog:
         self._warn = warn
         self._told_at_s: dict[str, float] = {}
         self._untold: dict[str, int] = {}
-        self.total = 0
 
     def note(self, kind: str, reason: str, caller: str, now_s: float) -> None:
         """Count a refusal at ``now_s``, and tell of it if its kind is due."""
-        self.total += 1
         if now_s - self._told_at_s.get(kind, -TOLD_EVERY_S) < TOLD_EVERY_S:
             self._untold[kind] = self._untold.get(kind, 0) + 1
             return

@@ -34,10 +34,10 @@ from dataclasses import dataclass
 
 from testbed.ids import data_center_of
 from testbed.plan.model import UNSHAPED, Plan
-from testbed.realtime.auth import Keys
+from testbed.realtime.auth import Keys, read_exactly
 from testbed.realtime.sockets import TcpInfo
 from testbed.realtime.stream import ByteStream, SocketStream
-from testbed.realtime.tls import receive, send_all
+from testbed.realtime.tls import send_all
 
 RING_BYTES = 1 << 20  # of one direction: both processors' caches hold it, and an urgent frame waits for no more
 _COUNTERS_BYTES = 4096  # at the start of the file
@@ -318,12 +318,7 @@ def _mapped(path: str) -> mmap.mmap:
 
 async def _authentic(sock: socket.socket, size: int, key: bytes) -> bytes:
     """Read ``size`` bytes and their code. Raise ``ConnectionError`` if the code is wrong."""
-    data = b""
-    while len(data) < size + _CODE_BYTES:
-        portion = await receive(sock, size + _CODE_BYTES - len(data))
-        if not portion:
-            raise ConnectionError("the peer closed the connection while memory was being shared")
-        data += portion
+    data = await read_exactly(sock, size + _CODE_BYTES)
     if not hmac.compare_digest(data[size:], _code(key, data[:size])):
         raise ConnectionError("an offer of shared memory has a wrong code")
     return data[:size]

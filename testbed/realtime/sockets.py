@@ -24,16 +24,30 @@ _KEEPALIVE_INTERVAL_S = 5
 
 def listen(address: Address) -> socket.socket:
     """A listening, non-blocking socket. With port 0 the kernel chooses. Raise ``RunFailed`` if the address is taken."""
+    sock = reserve(address)
+    try:
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise _taken(address, error) from error
+    return sock
+
+
+def reserve(address: Address) -> socket.socket:
+    """A bound, non-blocking socket that does not listen: ``listen`` may, on the same address. Raises as that does."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind(address)
-        sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
-        raise RunFailed(f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from error
+        raise _taken(address, error) from error
     return sock
+
+
+def _taken(address: Address, error: OSError) -> RunFailed:
+    return RunFailed(f"cannot listen on {address[0]}:{address[1]}: {error.strerror}")
 
 
 def new_socket(source: str) -> socket.socket:
@@ -103,15 +117,16 @@ class TcpInfo:
     packets: int
     repeated: int
     rate_bps: float  # of the latest delivery
+    received_bytes: int  # payload; the end of the stream counts as one more
 
     @classmethod
     def of(cls, sock: socket.socket) -> TcpInfo:
         """Return what is known now (``struct tcp_info``, linux/tcp.h)."""
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
         rtt_us, repeated, min_rtt_us, packets = (struct.unpack_from("=I", info, at)[0] for at in (68, 100, 148, 156))
-        (rate,) = struct.unpack_from("=Q", info, 160)
+        received, rate = (struct.unpack_from("=Q", info, at)[0] for at in (128, 160))
         known_us = 0 if min_rtt_us == _UNKNOWN else min_rtt_us
-        return cls(rtt_us / 1e6, known_us / 1e6, packets, repeated, 8.0 * rate)
+        return cls(rtt_us / 1e6, known_us / 1e6, packets, repeated, 8.0 * rate, received)
 
     @property
     def loss(self) -> float:

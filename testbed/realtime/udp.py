@@ -17,10 +17,13 @@ import errno
 import fcntl
 import socket
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from testbed.best_effort import (
     FRAME_OVERHEAD_BYTES,
+    QUEUE_LIMIT_BYTES,
+    TOO_MUCH,
     BestEffortQueue,
     framed_bytes,
     pace_bps,
@@ -86,6 +89,11 @@ class Udp:
         if to in self._senders:
             self._senders[to].begin(connection, keys)
 
+    def lost(self, peer: str) -> None:
+        """Drop what is queued for a peer that is lost. It may come back, with another connection."""
+        if peer in self._senders:
+            self._senders[peer].lost()
+
     # ---- receiving ----------------------------------------------------------------------------------------------
 
     def expect(self, peer: str, keys: Keys) -> None:
@@ -112,7 +120,11 @@ class Udp:
     # ---- the end ------------------------------------------------------------------------------------------------
 
     def problems(self) -> Iterator[str]:
-        """Warnings about datagrams that this host dropped, not the network."""
+        """Warnings about messages and datagrams that this host dropped, not the network."""
+        # Those that are too old when their turn comes belong to best effort, in simulations as well.
+        unsent = sum(sender.dropped[TOO_MUCH] for sender in self._senders.values())
+        if unsent:
+            yield f"{unsent} best-effort messages were never sent, as more than {QUEUE_LIMIT_BYTES} bytes were queued"
         drops = struct.unpack_from("=9I", self._socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64))[_MEMINFO_DROPS]
         if drops:
             yield f"{drops} datagrams were lost in this machine's receive buffer, not in the network"
@@ -153,6 +165,11 @@ class Sender:
         self._queue.post(body, message, framed_bytes(len(body), piece_count(len(body))))
         self._wake(0.0)
 
+    @property
+    def dropped(self) -> Counter[str]:
+        """How many messages the queue has dropped, by reason."""
+        return self._queue.dropped
+
     async def drain(self) -> None:
         """See ``testbed.world.World.drain``."""
         if self._out or len(self._queue) or self._loop.time() < self._free_s:
@@ -166,6 +183,16 @@ class Sender:
         if self._connection is not connection:
             self._connection, self._packer = connection, Packer(keys, self._mac)
             self._wake(0.0)
+
+    def lost(self) -> None:
+        """Drop what is queued, until ``begin`` is called again."""
+        self._queue.clear()
+        self._out.clear()
+        self._connection, self._free_s = None, 0.0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._drained()
 
     def _wake(self, after_s: float) -> None:
         if self._timer is None and self._connection is not None:

@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 # Below this, handing work to a thread costs more than the work holds up the event loop.
 INLINE_BYTES = 1_000_000
+_TIMER_LATE_S = 0.005  # no timer of the event loop is later by itself; a node that is later was stopped or starved
 
 
 class Spawned:
@@ -83,7 +84,7 @@ class RealWorld:
         self._waits: dict[int, tuple[str, float]] = {}
         self._wait_count = 0
         # The event loop's timers are up to 1 ms late. The next sleep is shorter by that; else a step in many parts
-        # would take that much longer per part.
+        # would take that much longer per part. What a pause takes is not made up for: it is part of the run.
         self._overslept_s = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._cpu_begin_s = 0.0
@@ -288,7 +289,8 @@ class RealWorld:
         if waits and left_s > 0:
             end_s = start_s + modelled_s - self._overslept_s
             await asyncio.sleep(end_s - self.now())
-            self._overslept_s = max(0.0, self.now() - end_s)
+            late_s = self.now() - end_s
+            self._overslept_s = late_s if 0 < late_s < _TIMER_LATE_S else 0.0
         self._record_compute(work, start_s, modelled_s, real_s, overrun=paced and left_s < 0)
         return value
 

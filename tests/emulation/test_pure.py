@@ -9,6 +9,7 @@ import select
 import socket
 import struct
 import time
+from collections import defaultdict
 from dataclasses import asdict, fields, replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -29,14 +30,22 @@ from emulation.replay import Replay, StartClock, Timeline, timelines_of
 from emulation.round_trips import _link_rtts_s
 from emulation.settings import settings, window_share
 from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
-from emulation.shaping.install import delay_line_settings, delay_lines, link_specs, netem_lines, refuse_unsupported
+from emulation.shaping.install import (
+    cut_bursts,
+    delay_line_settings,
+    delay_lines,
+    link_specs,
+    netem_lines,
+    refuse_unsupported,
+)
 from emulation.shaping.line import Line
 from emulation.shaping.loss import Fate, PacketFates, change_seed, kernel_random
 from emulation.shaping.path import Path, as_netem, netem_options, netem_text
-from emulation.shaping.table import PARTS_PER_BILLION, DelayField, DelayTable, set_path
+from emulation.shaping.table import DelayField, DelayTable, path_in, set_path
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.plan.model import BackgroundPlan, Series, TransportPlan
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
+from testbed.traffic import bursts
 from tests.descriptors import high
 
 MS = 1_000_000
@@ -114,6 +123,27 @@ def test_bursts_have_their_length_and_loss_its_share(loss: float, burst: float) 
     runs = [len(list(group)) for bad, group in itertools.groupby(lost) if bad]
     assert sum(lost) / len(lost) == pytest.approx(loss, rel=0.1)
     assert sum(runs) / len(runs) == pytest.approx(burst if burst > 1 else 1 / (1 - loss), rel=0.1)
+
+
+def test_bursts_go_on_while_the_delay_changes(line: Line) -> None:
+    path, lost = Path(loss=0.05, burst=20.0), list[int]()
+    for first in range(0, 60_000, 5):  # jitter changes the delay of a slow link every few packets
+        set_path(line.cells, replace(path, delay_s=first % 7 * 1e-4))
+        lost += line.arrive(range(first, first + 5), first)
+    gaps = sum(after - before > 1 for before, after in itertools.pairwise(lost))
+    assert len(lost) / 60_000 == pytest.approx(0.05, rel=0.2)
+    assert len(lost) / (gaps + 1) == pytest.approx(20, rel=0.2)
+
+
+def test_bursts_that_netem_ends_early_are_told() -> None:
+    jitter, trace = {"jitter_s": 0.002}, {"delay_trace": Series(times_s=(0.0, 1.0), values=(0.02, 0.03))}
+    base = plan({("dc0", "dc1"): {"loss": 0.05, "loss_burst_packets": 20.0}})
+    assert not list(cut_bursts(base, "netem"))
+    for change, what in ((jitter, "jitter, which changes"), (trace, "a trace of its delay")):
+        changing = with_link(base, "dc0>dc1", **change)
+        (told,) = cut_bursts(changing, "netem")
+        assert told.startswith("link dc0>dc1: fewer packets are lost than planned") and what in told
+        assert not list(cut_bursts(changing, "nfqueue"))
 
 
 def test_a_change_of_a_link_begins_a_sequence_of_its_own() -> None:
@@ -365,6 +395,22 @@ def test_background_tcp_goes_on_when_a_connection_was_lost(monkeypatch: pytest.M
         link.close()
 
 
+@pytest.mark.parametrize(
+    ("kind", "rate_bps"), [("on_off", 1e6), ("on_off", 20e6), ("constant", 1e5), ("constant", 2e4)]
+)
+def test_background_datagrams_are_as_many_as_planned(kind: str, rate_bps: float) -> None:
+    """Also the last ones of bursts that end between two steps, and those of a burst shorter than a frame takes."""
+    planned = BackgroundPlan(
+        kind=kind, source="a", target="b", rate_bps=rate_bps, stop_s=100.0, on_s=0.02, off_s=0.02, seed="x"
+    )
+    sending = traffic.DatagramTraffic(planned, traffic.Ends("", "", "", 1))
+    sending._sender = SimpleNamespace(send=lambda data: None)  # type: ignore[assignment]
+    for step in range(50_000):
+        sending.step(step * 0.0021)
+    due = sum(end_s - begin_s for begin_s, end_s in bursts(planned)) * rate_bps / 8
+    assert due - 2 * FRAME_BYTES <= sending.sent_bytes <= due
+
+
 def test_late_packets_are_a_share_of_those_since_the_monitor_began() -> None:
     """And not of the floods before, in which no packet counts as late."""
     specs, warnings = _specs(plan({("dc0", "dc1"): {}})), list[str]()
@@ -416,27 +462,64 @@ def test_spoilt_packets_are_lost_beside_the_others() -> None:
     assert len(line.arrive(range(6_000), 0)) == pytest.approx(600, rel=0.2)
 
 
+def shaper_on(table: DelayTable, specs: tuple[LinkSpec, ...]) -> Shaper:
+    """The shaper of one process, without the kernel's queues."""
+    shaper = Shaper.__new__(Shaper)
+    shaper.specs, shaper._table = {spec.name: spec for spec in specs}, table
+    anything = SimpleNamespace(link=None, index=defaultdict(int))
+    shaper._places = defaultdict(lambda: anything)  # type: ignore[arg-type]
+    return shaper
+
+
 def test_a_link_goes_down_and_up_and_keeps_its_loss() -> None:
     settings = plan({("dc0", "dc1"): {"loss": 0.01, "loss_burst_packets": 3.0, "reordering": 0.2}})
     table = DelayTable.create(2)
-    shaper = Shaper.__new__(Shaper)
     specs = _specs(settings)
-    shaper.specs, shaper._table, shaper._down = {spec.name: spec for spec in specs}, table, set()
-    shaper._current = {spec.name: spec.path for spec in specs}
+    shaper = shaper_on(table, specs)
 
-    def row() -> tuple[int, int, int]:
-        columns = (DelayField.LOSS_PPB, DelayField.BURST_MILLI, DelayField.REORDER_PPB)
-        return tuple(table.row(specs[0].row)[column] for column in columns)  # type: ignore[return-value]
+    def row() -> tuple[float, float, float]:
+        path = path_in(table.row(specs[0].row))
+        return path.loss, path.burst, path.reordering
 
     shaper.apply_plan()
-    before = row()
-    assert before == (10_000_000, 3000, 200_000_000)
+    assert row() == (0.01, 3.0, 0.2)
     shaper.set_up(specs[0].name, False)
-    assert row() == (PARTS_PER_BILLION, 1000, 0)
+    assert row() == (1.0, 1.0, 0.0)
     shaper.set_loss(specs[0].name, 0.02)  # a trace goes on while the link is down
-    assert row()[0] == PARTS_PER_BILLION
+    assert row() == (1.0, 1.0, 0.0)
     shaper.set_up(specs[0].name, True)
-    assert row() == (20_000_000, 3000, 200_000_000)
+    assert row() == (0.02, 3.0, 0.2)
+
+
+def test_processes_that_change_one_link_keep_what_the_others_have_set() -> None:
+    """The shell takes a link down, and it stays down while the replay follows its jitter, and so on."""
+    table, specs = DelayTable.create(2), _specs(plan({("dc0", "dc1"): {}}))
+    shell, replay, link = shaper_on(table, specs), shaper_on(table, specs), specs[0].name
+    shell.apply_plan()
+    shell.set_up(link, False)
+    replay.set_delay(link, 0.021)
+    assert not shell.is_up(link) and not replay.is_up(link)
+    assert Line(table.row(0), seed="1").arrive([1, 2], 0) == [1, 2]
+    shell.set_up(link, True)
+    replay.set_loss(link, 0.6)
+    shell.set_delay(link, 0.2)
+    assert shell.path_of(link) == Path(delay_s=0.2, loss=0.6)
+
+
+def test_a_link_of_netem_that_is_down_duplicates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """netem counts a duplicate before it loses the packet, so that one of both would pass."""
+    made: list[Path] = []
+    monkeypatch.setattr(
+        "emulation.shaping.traffic_control.change_netem", lambda link, index, path, limit, seed: made.append(path)
+    )
+    specs = tuple(replace(spec, method="netem") for spec in _specs(plan({("dc0", "dc1"): {"duplication": 0.1}})))
+    shaper = shaper_on(DelayTable.create(2), specs)
+    shaper.apply_plan()
+    shaper.set_up(specs[0].name, False)
+    shaper.set_impairment(specs[0].name, "duplication", 0.2)
+    shaper.set_up(specs[0].name, True)
+    assert [path.duplication for path in made[-4:]] == [0.1, 0.0, 0.0, 0.2]
+    assert made[-2].loss == 1.0
 
 
 def test_what_only_netem_can_do_is_refused_by_name() -> None:

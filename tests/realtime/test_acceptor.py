@@ -93,7 +93,7 @@ class Door:
 def hello_of_a_stranger(chance: Random) -> bytes:
     """A well-formed hello of another run, with a name of its own."""
     name = f"site{chance.randrange(10**9)}/worker{chance.randrange(10**9)}"
-    body = msgspec.msgpack.encode(["run", name, REMOTE, DATA, chance.randbytes(32)])
+    body = msgspec.msgpack.encode(["run", name, REMOTE, DATA, chance.randbytes(32), chance.randbytes(8)])
     return auth._START.pack(auth._MAGIC, auth.PROTOCOL, len(body)) + body
 
 

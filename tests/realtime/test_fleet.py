@@ -7,9 +7,11 @@ import contextlib
 import ctypes
 import dataclasses
 import errno
+import math
 import os
 import resource
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -24,9 +26,10 @@ from testbed import process_id
 from testbed.errors import Interrupted, RunFailed, WaitTimeout
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import NodePlan, Plan
+from testbed.realtime.endpoints import Endpoints
 from testbed.realtime.fleet import Fleet
 from testbed.realtime.fleet_status import FleetStatus
-from testbed.realtime.node_processes import ProcessEnd
+from testbed.realtime.node_processes import NodeProcesses, ProcessEnd
 from testbed.realtime.world import RealWorld
 from testbed.results.events import read
 from testbed.world import Work
@@ -443,6 +446,39 @@ def test_the_core_of_a_node_that_is_killed_while_it_computes_becomes_free(tmp_pa
     assert exits[WORKER].code == -signal.SIGKILL and exits[REMOTE].code == 0
 
 
+def test_the_core_of_a_node_that_is_stopped_while_it_computes_becomes_free(tmp_path: Path) -> None:
+    """With one core, the others would stand still with it. What goes on has none to release."""
+    computes, other_is_done = tmp_path / "computes", tmp_path / "done"
+
+    def compute() -> None:
+        computes.touch()
+        while not other_is_done.exists():
+            time.sleep(0.005)
+
+    async def stopped(world: RealWorld) -> None:
+        await world.compute(Work("step"), compute)
+        await world.compute(Work("step"), lambda: None)
+
+    async def steady(world: RealWorld) -> None:
+        while not computes.exists():
+            await world.sleep(0.005)
+        await world.compute(Work("step"), other_is_done.touch)
+
+    class Stopping(NodeProcesses):
+        is_stopped = False
+
+        def wait(self, timeout_s: float) -> Any:
+            if computes.exists() and not self.is_stopped:
+                self.is_stopped = self.send_signal(WORKER, signal.SIGSTOP)
+            elif other_is_done.exists() and self.is_stopped:
+                self.send_signal(WORKER, signal.SIGCONT)
+            return super().wait(min(timeout_s, 0.02))
+
+    programs = {"a/scheduler": idle, WORKER: stopped, REMOTE: steady}
+    plan, launch = tiny_plan(programs, step_deadline_s=3.0), Processes(tmp_path).launch(programs, cores=1)
+    assert not any(end.failed for end in Fleet(plan, launch, Stopping).run())
+
+
 class Running:
     """Processes of which a test says when they end."""
 
@@ -550,3 +586,41 @@ def test_workers_that_end_after_their_server_has_returned_start_again(
     under_test._turn()
     assert running.started == (again or ["b/server0", "b/worker1"])
     os.close(under_test._wake)
+
+
+@pytest.mark.parametrize(
+    ("cause", "heard", "fails"),
+    [("WaitTimeout", 0, False), ("RunFailed", 0, False), ("RunFailed", 1, True), ("ValueError", 0, True)],
+)
+def test_a_node_that_starts_again_and_reaches_nobody_does_not_end_the_run(
+    tmp_path: Path, cause: str, heard: int, fails: bool
+) -> None:
+    """As where its link is down for longer than a rendezvous may take; a broken program is an error at any time."""
+    plan = tiny_plan([REMOTE, WORKER])
+    plan = dataclasses.replace(plan, recovery=dataclasses.replace(plan.recovery, on_failure="continue"))
+    under_test = going_on(plan, tmp_path, Running(REMOTE), REMOTE)
+    under_test._on_progress = lambda line: None
+    under_test._faults.killed.add(WORKER)
+    under_test._start_again(WORKER)
+    under_test._on_line({"kind": "status", "node": WORKER, "activity": heard, "waits": []})
+    under_test._on_end(ProcessEnd(WORKER, 1, {"cause": cause, "message": "could not reach the scheduler"}))
+    assert under_test.exits[0].failed is fails and (under_test._stop_at_s < math.inf) is fails
+    os.close(under_test._wake)
+
+
+def test_the_port_of_a_node_that_is_away_stays_its_own() -> None:
+    """Else another process may get it, and the node could not come back. Who calls it meanwhile is refused."""
+    endpoints = Endpoints(tiny_plan([WORKER]), in_namespaces=False)
+    address = endpoints.addresses[WORKER]
+    endpoints.close()  # its process has these sockets, and ends
+    with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+        other.bind(address)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+    endpoints.open([WORKER])
+    socket.create_connection(address).close()
+    endpoints.release()
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # that connection may be in TIME_WAIT
+        other.bind(address)
+        other.listen()

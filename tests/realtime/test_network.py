@@ -20,7 +20,7 @@ from testbed.errors import CapabilityError, RunFailed
 from testbed.messages import Message, MessageKind, encode_header
 from testbed.plan.model import monitor_of
 from testbed.realtime import acceptor
-from testbed.realtime.auth import Credentials, new_credentials
+from testbed.realtime.auth import Credentials, HandshakeResult, Hello, new_credentials
 from testbed.realtime.frame_codes import frame_code
 from testbed.realtime.frames import PIECE_BYTES
 from testbed.realtime.heartbeat import PeerLost
@@ -142,6 +142,38 @@ def test_a_second_node_of_the_same_name_is_refused() -> None:
         return str(caught.value)
 
     assert "duplicate registration" in worlds({WORKER: twice, REMOTE: receiving(2)})[WORKER]
+
+
+def test_a_node_that_starts_again_takes_the_place_of_a_process_whose_end_was_lost_on_the_way() -> None:
+    """Over a link that is down; and its further connections, or a second node of its name, lose nothing more."""
+    is_over = asyncio.Event()
+
+    async def old(world: RealWorld) -> None:
+        world.network._lose = lambda *_: None  # type: ignore[method-assign]  # it has been killed
+        await world.send("a/scheduler", Message(MessageKind.REGISTER))
+        await is_over.wait()
+
+    async def scheduler(world: RealWorld) -> tuple[Any, ...]:
+        def hello(purpose: str, process: bytes) -> Hello:
+            return Hello("", WORKER, world.node, purpose, b"", process)
+
+        await world.receive("the registration of the old one")
+        network, old_process = world.network, world.network._processes[WORKER]
+        second = network.authorize(hello(DATA, old_process))
+        answers = []
+        for purpose in (DATA, BEAT):
+            answers.append(network.authorize(hello(purpose, b"new")))
+            network._left.discard(WORKER)  # as when it is connected
+        lost = await world.receive("its loss")
+        network._left.add(WORKER)
+        is_over.set()
+        return second, answers, lost.kind, lost.sender, len(world._inbox)
+
+    plan = tiny_plan(["a/scheduler", WORKER])
+    plan = dataclasses.replace(plan, recovery=dataclasses.replace(plan.recovery, on_failure="continue"))
+    accepted = [HandshakeResult.ACCEPTED] * 2
+    found = InProcess()({"a/scheduler": scheduler, WORKER: old}, plan)["a/scheduler"]
+    assert found == (HandshakeResult.DUPLICATE, accepted, MessageKind.LOST, WORKER, 0)
 
 
 def test_a_peer_that_was_lost_and_is_back_while_it_is_called_gets_what_follows() -> None:
@@ -337,6 +369,34 @@ def test_send_waits_while_the_receiver_takes_nothing() -> None:
     assert keys == list(range(60))
     assert held <= 3_000_000 + 8 * PIECE_BYTES
     assert results[WORKER] > started_s, "60 MB were accepted although nobody had taken them"
+
+
+def test_a_connection_that_is_accepted_while_the_inbox_is_full_is_not_read() -> None:
+    many, few = 60, 3
+
+    async def full(world: RealWorld) -> tuple[int, int]:
+        while world._reading:
+            await world.sleep(0.005)
+        held = world._inbox_bytes
+        await world.send(NEIGHBOUR, Message(MessageKind.PULL))
+        while (NEIGHBOUR, DATA) not in world.network._incoming:
+            await world.sleep(0.005)
+        await world.sleep(0.1)  # what would be read is there
+        late = world._inbox_bytes - held
+        return late, len([await world.receive("a megabyte") for _ in range(many + few)])
+
+    async def early(world: RealWorld) -> None:
+        for _ in range(many):
+            await world.send(REMOTE, Message(MessageKind.PUSH, parts=(torch.ones(ONE_MEGABYTE // 10),)))
+
+    async def late(world: RealWorld) -> None:
+        await world.receive("that the inbox is full")
+        for _ in range(few):
+            await world.send(REMOTE, Message(MessageKind.PUSH, parts=(torch.ones(1000),)))
+
+    limits = ConnectionLimits(queue_bytes=4_000_000, inbox_bytes=1_000_000)
+    found = InProcess(limits)({REMOTE: full, WORKER: early, NEIGHBOUR: late})[REMOTE]
+    assert found == (0, many + few)
 
 
 def test_a_message_to_a_node_that_has_ended_is_dropped_with_a_warning() -> None:

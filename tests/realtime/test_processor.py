@@ -70,6 +70,25 @@ class TestTokens:
         small[0].acquire(0.02)
         tokens.close()
 
+    def test_who_is_stopped_while_it_takes_several_takes_all_of_them_when_it_goes_on(self) -> None:
+        """Its part and its turn were given back, so that others do not stand still."""
+        tokens = Tokens.make(4, holders=3)
+        stopped, other = tokens.of(0, 4), tokens.of(1, 4)
+        tokens.of(2).acquire(0.02)
+        taking = threading.Thread(target=stopped.acquire, args=(10.0,))
+        taking.start()
+        while tokens.holding[0] < 3:
+            time.sleep(0.001)
+        tokens.give_back(0)  # it is stopped
+        tokens.of(2).release()  # it goes on, and finds one
+        taking.join(10)
+        assert tokens.holding[:2] == bytes([4, 0])
+        with pytest.raises(TimeoutError):
+            other.acquire(0.02)
+        stopped.release()
+        other.acquire(0.02)
+        tokens.close()
+
     def test_the_wait_for_one_has_a_deadline(self) -> None:
         tokens = Tokens.make(0)
         with pytest.raises(TimeoutError, match="no core"):

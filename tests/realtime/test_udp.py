@@ -180,6 +180,42 @@ def test_datagrams_are_not_faster_than_the_pace() -> None:
     assert sent_bits / taken_s < 1.3 * WAN_RATE_BPS  # a burst of 10 ms is allowed: 0.05 s at the pace
 
 
+def test_a_drain_ends_when_the_peer_is_lost() -> None:
+    """Its connection may never have been open, and nothing else would wake who waits."""
+
+    async def draining() -> int:
+        sender = udp.Sender("127.0.0.1", ("127.0.0.1", 9), 3, 1e7, "crc32c", lambda error: None)
+        message = block()
+        message.channel = 1
+        sender.post(message)
+        waits = asyncio.ensure_future(sender.drain())
+        await asyncio.sleep(0)
+        assert not waits.done()
+        sender.lost()
+        await asyncio.wait_for(waits, 5.0)
+        sender.close()
+        return len(sender._queue)
+
+    assert asyncio.run(draining()) == 0
+
+
+def test_what_is_never_sent_as_too_much_is_queued_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(udp, "BestEffortQueue", lambda: BestEffortQueue(limit_bytes=10_000))
+
+    async def problems() -> list[str]:
+        node = udp.Udp(tiny_plan([WORKER, REMOTE]), WORKER, ("127.0.0.1", 0), lambda got: None, lambda error: None)
+        for number in range(5):
+            message = block(number)
+            message.channel = 1
+            node.send(REMOTE, ("127.0.0.1", 9), message)
+        found = list(node.problems())
+        node.close()
+        return found
+
+    (problem,) = asyncio.run(problems())
+    assert problem.startswith("3 best-effort messages were never sent")
+
+
 def test_a_port_that_is_taken_is_named() -> None:
     from testbed.errors import RunFailed
     from testbed.realtime.udp import _bound

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from emulation.exact import command, kernel
+from emulation.exact import command, guest_init, kernel
 from emulation.exact.command import Guest
+from emulation.exact.guest_init import OWN
 from testbed.cli.main import main
 from testbed.errors import CapabilityError
 
@@ -49,6 +52,21 @@ def test_a_kernel_is_found_until_its_file_changes(cache: Path) -> None:
     binary.write_bytes(b"another")
     with pytest.raises(CapabilityError, match="changed since it was built"):
         kernel.require()
+
+
+def test_building_replaces_a_kernel_that_was_changed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    binary = installed()
+    built = kernel.require()
+    monkeypatch.setattr(kernel, "_require_tools", lambda folder: None)
+    monkeypatch.setattr(kernel, "_package", lambda *arguments: Path("source.deb"))
+
+    def build(*arguments: object) -> kernel.Kernel:
+        binary.write_bytes(b"a kernel")
+        return built
+
+    monkeypatch.setattr(kernel, "_build_in", build)
+    binary.write_bytes(b"another")
+    assert kernel.build(print) == kernel.require() == built
 
 
 def test_other_patches_make_another_kernel(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +142,29 @@ def test_the_environment_of_a_guest_is_fixed() -> None:
 def test_memory_that_is_not_there_is_told() -> None:
     with pytest.raises(CapabilityError, match=r"exact\.memory"):
         command._memory_folder(1 << 60)
+
+
+@pytest.mark.parametrize("folder", OWN)
+def test_a_working_directory_that_the_guest_has_not_is_refused(
+    folder: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed()
+    monkeypatch.setattr(Path, "cwd", lambda: Path(folder, "work"))
+    with pytest.raises(CapabilityError, match=f"{folder}/work: the working directory of an .* below {folder}, of"):
+        command.exact_command(kernel.require(), Guest(1, 200, 1 << 20), tmp_path, ["true"], {})
+
+
+def test_a_guest_that_cannot_begin_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The kernel's log has what it prints. It is this process that would turn the machine off."""
+    ends: list[int] = []
+    monkeypatch.setattr(guest_init.ctypes, "CDLL", lambda name: SimpleNamespace(reboot=ends.append))
+    monkeypatch.setattr(guest_init.os, "sync", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["guest_init.py", "/no/such/job"])
+    guest_init.main()
+    assert "No such file or directory: '/no/such/job'" in capsys.readouterr().err
+    assert ends == [guest_init._POWER_OFF]
 
 
 def test_a_path_with_spaces_is_one_word_for_the_kernel(cache: Path, tmp_path: Path) -> None:
