@@ -47,6 +47,7 @@ def merge_notes(all_notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Merge the notes of pushes: ``last`` if any says so, the mean of ``loss``, the ``reports`` of all workers.
 
     ``bases``: each one's ``base`` (``engine.bases``), in the order of the pushes, where all have one.
+    ``no_gradient`` if all say so: zeros that stand for no gradient.
     """
     if not any(all_notes):
         return {}
@@ -58,6 +59,8 @@ def merge_notes(all_notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         notes["loss"] = sum(losses) / len(losses)
     if all("base" in each for each in all_notes):
         notes["bases"] = [each["base"] for each in all_notes]
+    if all(each.get("no_gradient") for each in all_notes):
+        notes["no_gradient"] = True
     reports = {worker: report for each in all_notes for worker, report in each.get("reports", {}).items()}
     return notes | ({"reports": reports} if reports else {})
 

@@ -40,7 +40,7 @@ from torch import Tensor
 from testbed.engine.membership import CHECKPOINT, SAVED, Membership
 from testbed.errors import RunFailed, ScenarioError
 from testbed.plan.instant import Instant
-from testbed.plan.model import Plan
+from testbed.plan.model import Plan, resumes_clock
 from testbed.regular_file import read_regular
 from testbed.results import atomic
 from testbed.state import State, below, under
@@ -64,6 +64,7 @@ class Members:
     joined      membership epochs of those that had joined, without servers
     successors  by lost server
     trained_s   seconds of training until then
+    left        of those absent, who had ended their part on purpose
     """
 
     epoch: int = 0
@@ -73,6 +74,7 @@ class Members:
     joined: dict[str, int] = field(default_factory=dict)
     successors: dict[str, str] = field(default_factory=dict)
     trained_s: float = 0.0
+    left: tuple[str, ...] = ()
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -82,18 +84,22 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint that was read and verified: the last round that all have finished, when, and every node's state."""
+    """A checkpoint that was read and verified: the last round that all have finished, when, and every node's state.
+
+    ``same_clock``: its times are of the clock of the run that begins with it.
+    """
 
     path: Path
     round: int
     states: Mapping[str, NodeState]
     instant: Instant
     members: Members
+    same_clock: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Manifest:
-    """What ``manifest.json`` holds: SHA-256 and node of every file."""
+    """What ``manifest.json`` holds: SHA-256 and node of every file. ``of_another_run``: it was copied from that."""
 
     version: int
     round: int
@@ -102,16 +108,20 @@ class _Manifest:
     nodes: dict[str, str]
     instant: Instant
     members: Members = field(default_factory=Members)
+    of_another_run: bool = False
 
 
 class CheckpointFiles:
     """The checkpoints of one run. ``resumed``: the one that it begins with; ``skipped``: unusable ones, with reasons.
 
+    ``with_states``: otherwise files are verified one by one, and ``resumed`` has no states: nodes elsewhere need them.
+
     Raises ``ScenarioError`` when the newest usable one belongs to another job.
     """
 
-    def __init__(self, directory: Path, plan: Plan) -> None:
-        self._directory, self._job = directory, job_sha256(plan)
+    def __init__(self, directory: Path, plan: Plan, with_states: bool = True) -> None:
+        self._directory, self._job, self._with_states = directory, job_sha256(plan), with_states
+        self._resumes_clock = resumes_clock(plan)
         self.skipped: list[str] = []
         self.failures = 0  # in a row, as the scheduler counts them
         self.resumed = self._newest()
@@ -164,10 +174,15 @@ class CheckpointFiles:
             raise ValueError("manifest.json is damaged (its nodes are not those of its files)")
         if about.round < 0 or path.name != _folder_name(about.round):
             raise ValueError(f"manifest.json is damaged (it is of round {about.round})")
-        states = {about.nodes[name]: _load(path / name, digest) for name, digest in about.files.items()}
+        states: dict[str, NodeState] = {}
+        for name, digest in about.files.items():
+            data = _verified(path / name, digest)
+            if self._with_states:
+                states[about.nodes[name]] = _state_of(name, data)
         if about.job_sha256 != self._job:
             raise ScenarioError(f"{path}: belongs to another job; resume the scenario that it was made by")
-        return Checkpoint(path, about.round, states, about.instant, about.members)
+        same_clock = self._resumes_clock or not about.of_another_run
+        return Checkpoint(path, about.round, states, about.instant, about.members, same_clock)
 
 
 def complete(folder: Path, path: Path) -> None:
@@ -196,17 +211,21 @@ def _explained(error: OSError, folder: Path, needed_bytes: int) -> OSError:
     return OSError(error.errno, f"disk full: {folder} has {free_mb:.1f} MB, needs {needed_mb:.1f} MB")
 
 
-def _load(path: Path, digest: str) -> NodeState:
+def _verified(path: Path, digest: str) -> bytes:
     data = read_regular(path)
     if hashlib.sha256(data).hexdigest() != digest:
         raise ValueError(f"{path.name} is damaged (its SHA-256 differs)")
+    return data
+
+
+def _state_of(name: str, data: bytes) -> NodeState:
     try:
         state = torch.load(io.BytesIO(data), weights_only=True)
     except Exception as error:  # torch's readers raise anything
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path.name} is no state ({reason})") from error
+        raise ValueError(f"{name} is no state ({reason})") from error
     if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
-        raise ValueError(f"{path.name} is no state (expected values by name)")
+        raise ValueError(f"{name} is no state (expected values by name)")
     return state
 
 
@@ -225,7 +244,12 @@ def _folder_name(round_: int) -> str:
 
 def in_main_memory(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return a state without tensors on a GPU, to be read where there is none."""
-    return {name: each.cpu() if isinstance(each, Tensor) else each for name, each in state.items()}
+    return {name: _in_main_memory(each) for name, each in state.items()}
+
+
+def _in_main_memory(value: Any) -> Any:
+    """Return a tensor's copy in main memory; anything else, and a tensor without numbers, as it is."""
+    return value.cpu() if isinstance(value, Tensor) and not value.is_meta else value
 
 
 def _file_name(node: str) -> str:
@@ -233,7 +257,10 @@ def _file_name(node: str) -> str:
 
 
 class Checkpointer:
-    """One node's part. ``resumed``: the run begins with a checkpoint, with this node's ``state`` at ``first_round``."""
+    """One node's part. ``resumed``: the run begins with a checkpoint, with this node's ``state`` at ``first_round``.
+
+    ``checkpoint``: that one.
+    """
 
     def __init__(self, world: World, membership: Membership, plan: Plan, files: CheckpointFiles | None) -> None:
         self._world, self._membership, self._files = world, membership, files
@@ -244,7 +271,7 @@ class Checkpointer:
         self._workers = len(plan.training_workers)
         self._savers = self._workers + len(plan.with_role("server")) + len(plan.with_role("global_server"))
         checkpoint = files.resumed if files and not membership.joined_late else None
-        self.resumed = checkpoint is not None
+        self.checkpoint, self.resumed = checkpoint, checkpoint is not None
         self.first_round = checkpoint.round + 1 if checkpoint else 0
         self.state: NodeState = dict(checkpoint.states.get(world.node, {})) if checkpoint else {}
         if "pacer/steps" in self.state:

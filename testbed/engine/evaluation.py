@@ -6,13 +6,20 @@ depends on the mathematics and not on how fast a score was computed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Plan
-from testbed.training.learner import Learner, Score, State
+from testbed.results.events import EVALUATING
+from testbed.state import State
+from testbed.training.learner import Learner, Score
 from testbed.world import Future, World
+
+if TYPE_CHECKING:
+    from testbed.engine.checkpoint import Checkpoint
 
 
 @dataclass(slots=True)
@@ -24,26 +31,51 @@ class _Snapshot:
 
 
 class Evaluation:
-    """One worker evaluates, the first training worker in rank order; at the others every method does nothing."""
+    """One worker evaluates, of those that take part the first; at the others every method does nothing.
+
+    Who takes part from the start comes in rank order; who joins comes after all who are there. When the one that
+    evaluates is lost, the next one goes on (``without``, ``members``).
+    """
 
     def __init__(self, world: World, plan: Plan, learner: Learner) -> None:
         training = plan.training
         self._world, self._learner = world, learner
         self._every, self._target, self._rounds = training.evaluate_every, training.target_accuracy, training.rounds
         self._workers = plan.training_workers
-        self.active = world.node == self._workers[0].name
+        self._before = set(_who_come_before(plan, world.node))
+        self.active = not self._before
         self._snapshot: _Snapshot | None = None
+        self._snapshot_age_s = 0.0  # when the checkpoint was made that has it
         self._reached = False
 
     def members(self, names: Sequence[str]) -> None:
         """Let the first of these workers evaluate."""
-        self.active = self._world.node == names[0]
+        self._comes_after(names[: names.index(self._world.node)] if self._world.node in names else names)
 
-    def begin(self, rounds: int, workers: int, absent: Collection[str] = ()) -> None:
-        """Record the start of training: ``rounds`` at most, by ``workers``; the first that is not ``absent`` does."""
-        present = (worker.name for worker in self._workers if worker.name not in absent)
-        if self.active or self._world.node == next(present, ""):
-            self._world.record("train", rounds=rounds, workers=workers)
+    def without(self, nodes: Collection[str]) -> None:
+        """Note that these nodes take part no more; to be called between two rounds only."""
+        if not self._before.isdisjoint(nodes):
+            self._comes_after(self._before.difference(nodes))
+
+    def joins(self, absent: Collection[str]) -> None:
+        """Note that this worker has joined a run in progress, in which all take part but those who are ``absent``."""
+        names = (worker.name for worker in self._workers)
+        self._comes_after([name for name in names if name != self._world.node and name not in absent])
+
+    def _comes_after(self, names: Collection[str]) -> None:
+        self._before = set(names)
+        self.active = not self._before
+
+    def begin(self, rounds: int, workers: int, resumed: Checkpoint | None = None) -> None:
+        """Record the start of training: ``rounds`` at most, by ``workers``.
+
+        ``resumed``: the checkpoint that the run begins with.
+        """
+        if resumed is not None and not resumed.same_clock and self._snapshot is not None:
+            self._snapshot.time_s = max(0.0, self._world.now() - self._snapshot_age_s)
+        if self.active:
+            before = {} if resumed is None else trained_before(self._world.now(), resumed)
+            self._world.record("train", rounds=rounds, workers=workers, **before)
 
     async def before_push(self, round_: int) -> bool:
         """Collect the score that is due. Return whether the target has been reached, so that this round is the last."""
@@ -70,28 +102,38 @@ class Evaluation:
         await self._collect()
 
     async def state(self) -> State:
-        """Return what a checkpoint keeps: whether the target has been reached, and a score that is not due yet."""
+        """Return what a checkpoint keeps: who comes before this worker; at the one that evaluates, what it knows.
+
+        That is whether the target has been reached, and a score that is not due yet.
+        """
         if not self.active:
-            return {}
+            return {"before": json.dumps(sorted(self._before))}
         state: State = {"reached": int(self._reached)}
         if self._snapshot is not None:
-            score = await self._world.wait(self._snapshot.score, "the evaluation to end")
-            state |= {"round": self._snapshot.round, "epoch": self._snapshot.epoch}
+            score = await self._world.wait(self._snapshot.score, EVALUATING)
+            taken_s = self._snapshot.time_s
+            state |= {"round": self._snapshot.round, "epoch": self._snapshot.epoch, "taken_s": taken_s}
+            state["age_s"] = self._world.now() - taken_s
             if score is not None:
                 state |= {name: value for name, value in asdict(score).items() if value is not None}
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``. The snapshot counts as taken when the resumed run began."""
-        if not self.active or not state:
+        """Inverse of ``state``."""
+        if "before" in state:
+            self._comes_after(json.loads(state["before"]))
+        if "reached" not in state:
             return
+        self._comes_after(())
         self._reached = bool(state["reached"])
         if "round" in state:
             score: Future[Score | None] = self._world.future()
             known = {field.name: state[field.name] for field in fields(Score) if field.name in state}
             score.set_result(Score(**known) if known else None)
-            epoch = int(state.get("epoch", 0))  # earlier releases did not keep it
-            self._snapshot = _Snapshot(int(state["round"]), epoch, self._world.now(), score)
+            epoch = int(state.get("epoch", 0))  # earlier releases kept neither this nor when it was taken
+            taken_s = float(state.get("taken_s", self._world.now()))
+            self._snapshot = _Snapshot(int(state["round"]), epoch, taken_s, score)
+            self._snapshot_age_s = float(state.get("age_s", 0.0))
 
     def _due(self, round_: int) -> bool:
         return self.active and round_ % self._every == self._every - 1
@@ -105,7 +147,7 @@ class Evaluation:
         if self._snapshot is None:
             return
         snapshot, self._snapshot = self._snapshot, None
-        score = await self._world.wait(snapshot.score, "the evaluation to end")
+        score = await self._world.wait(snapshot.score, EVALUATING)
         if score is None:
             return
         self._world.record(
@@ -113,3 +155,24 @@ class Evaluation:
             chance=score.chance, snapshot_t=snapshot.time_s,
         )  # fmt: skip
         self._reached = self._reached or (self._target is not None and score.accuracy >= self._target)
+
+
+def _who_come_before(plan: Plan, node: str) -> Collection[str]:
+    """Return who would have to be lost before ``node`` evaluates, of those that take part from the start."""
+    workers = plan.training_workers
+    if plan.recovery.on_failure != "continue":  # else one will do: there may be thousands
+        return {workers[0].name} - {node}
+    late = late_comers(plan)
+    starting = [worker.name for worker in workers if worker.name not in late]
+    return starting[: starting.index(node)] if node in starting else starting
+
+
+def trained_before(now_s: float, resumed: Checkpoint) -> dict[str, Any]:
+    """Return what the event ``train`` at ``now_s`` says of a run that begins with a checkpoint.
+
+    In virtual time the clock goes on, so that the run's training has the length of one that was not interrupted.
+    """
+    since_s = resumed.instant.training_since_s  # 0 in real time
+    goes_on = resumed.same_clock and since_s > 0
+    trained_s = round(now_s, 6) - round(since_s, 6) if goes_on else resumed.members.trained_s  # as times are recorded
+    return {"resumed_round": resumed.round, "trained_s": round(trained_s, 6)}

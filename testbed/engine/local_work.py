@@ -53,6 +53,12 @@ class LocalWork(ABC):
         work = copying(values if self._optimizer is None else [*values, *values])  # the optimizer copies them, too
         await world.compute(work, lambda: self.load(values))
 
+    def begin_at(self, steps: int) -> None:
+        """Take the place, in the data and in the optimizer's schedule, of a worker that has made so many steps."""
+        self.steps = steps
+        if self._optimizer is not None:
+            self._optimizer.begin_at(steps)
+
     def load(self, values: list[Tensor]) -> None:
         """Continue with these values; an optimizer keeps momentum and moments."""
         if self._optimizer is not None:
@@ -75,6 +81,10 @@ class LocalWork(ABC):
         pending, self.pending = self.pending, None
         if pending is not None:
             await pending()
+
+    async def receive_pending(self) -> None:
+        """Receive what is on its way, so that nothing is at a checkpoint, and take it when it would have been taken."""
+        await self.take_pending()
 
     async def finish(self, world: World) -> None:  # noqa: B027 - optional
         """End training: what is still on its way is taken."""
@@ -192,10 +202,14 @@ class Stepped(Protocol):
     cost: Cost | None
 
 
-def optimizer_work(keys: Sequence[Stepped], round_: int) -> Work:
-    """Return the work of one optimizer step of these keys, which have one kind of optimizer."""
+def optimizer_work(keys: Sequence[Stepped], round_: int, elements: int | None = None) -> Work:
+    """Return the work of one optimizer step of these keys, which have one kind of optimizer.
+
+    ``elements``: as long as a step of so many takes, where it is of other elements than all of these, or a part of it.
+    """
     cost = keys[0].cost if keys else None
-    elements = sum(key.value.numel() for key in keys)
+    if elements is None:
+        elements = sum(key.value.numel() for key in keys)
     if cost is None:
         return Work("copy", round_)  # of nothing: the aggregate itself is the new value
     # Adam, the largest, reads and writes gradient, value and two moments

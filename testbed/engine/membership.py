@@ -38,6 +38,8 @@ class Membership:
 
     joined_late  whether this node has joined a run in progress
     absent       the nodes that took no part when it joined
+    later        the nodes that have joined in the same instant, and count as later
+    lost         the nodes that have been lost since, or have left; some may be back
     epoch        the membership epoch in which it joined; 0: it was there from the start, or where the run goes on
     newest_epoch the membership epoch then
     joined       of a run without servers: the nodes that have joined before it, each with its epoch
@@ -61,6 +63,8 @@ class Membership:
         self._barriers: dict[str, Future[dict[str, Any]]] = {}
         self.joined_late, self.epoch, self.newest_epoch = False, 0, 0
         self.absent: tuple[str, ...] = ()
+        self.later: tuple[str, ...] = ()
+        self.lost: set[str] = set()
         self.on_members_lost: Callable[[list[str], int], object] = lambda nodes, epoch: None
         self.joined: dict[str, int] = {}
         self.changed_at_s = 0.0  # when the scheduler announced the last change
@@ -137,7 +141,7 @@ class Membership:
             return  # it was for the process in whose place this one is
         self.newest_epoch = message.meta.get("epoch", 0)
         self.joined_late, self.absent = registered_s is not None, tuple(message.meta.get("gone", ()))
-        self.joined = dict(message.meta.get("joined", {}))
+        self.joined, self.later = dict(message.meta.get("joined", {})), tuple(message.meta.get("later", ()))
         self.epoch = self.newest_epoch if self.joined_late else self.joined.get(self._world.node, 0)
         self.on_ready()
         for server, successor in message.meta.get("heirs", {}).items():
@@ -153,6 +157,7 @@ class Membership:
         elif "joined" in message.meta:
             self.on_members_joined(message.meta["joined"], message.meta["epoch"])
         else:
+            self.lost.update(message.meta["left"])
             self.on_members_lost(message.meta["left"], message.meta["epoch"])
             if "heir" in message.meta:
                 self.on_failover(message.meta["left"][0], message.meta["heir"])

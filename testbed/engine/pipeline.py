@@ -55,6 +55,7 @@ class PipelinedWorker(Worker):
             await self._forward(current, before)
             if before is not None and before.last:
                 break
+            self._evaluation.without(self._membership.lost)
             if await self._evaluation.before_push(round_):
                 self._notes["last"] = True
             await self._backward(current)
@@ -71,7 +72,7 @@ class PipelinedWorker(Worker):
                 await self._checkpointer.save(round_, self._state)
         if before is not None and not before.last:
             await self._take_all(before)
-        await self._evaluation.finish(last_round)
+        await self._score_final(last_round)
         return last_round + 1
 
     async def _take_all(self, before: _PipelinedRound) -> None:

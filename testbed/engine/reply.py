@@ -15,7 +15,7 @@ class ReplyControl(msgspec.Struct):
     """What travels down with a value, as the metadata of the message.
 
     last      the run ends with this round
-    waited_s  seconds that this child's contribution waited at servers for those of others, over all tiers
+    waited_s  seconds that this child's contribution waited at servers and relays for those of others, over all tiers
     steps     local steps of the next round, by worker; a worker that is not named keeps its number
     begin     with a first value: the first round of this child, which has joined a run in progress
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import torch
@@ -48,7 +48,7 @@ class OverwriteUpdate:
         return {"value": self.value}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self.value = state["value"].clone()
+        self.value = state["value"].to(self.value.device, copy=True)
 
 
 ParameterState = KeyOptimizer | OverwriteUpdate
@@ -122,10 +122,11 @@ class RootStore(Upstream):
         self._with_bases.update(total.members if "bases" in total.notes else ())
         holders = [_holder(each, base) for each, (base, *_) in zip(total.members, bases, strict=True)]
         sender = holders[0] if len(holders) == 1 else None
-        work = optimizer_work([state], total.round)
+        work, no_gradient = optimizer_work([state], total.round), bool(total.notes.get("no_gradient"))
 
         def step() -> Tensor:
-            state.step(total.tensor, sender)
+            if not no_gradient or total.tensor.any():  # a codec may send now what it kept back of earlier gradients
+                state.step(total.tensor, sender)
             # an optimizer changes its value in place; an overwriting update leaves the one before as it is
             return state.value if isinstance(state, OverwriteUpdate) else buffers.clone(state.value)
 
@@ -145,6 +146,15 @@ class RootStore(Upstream):
         holder = _holder(member, round_) if member in self._with_bases else member
         self._sent_versions[key, holder] = self._versions[key]
         self._keys[key].pulled(holder, value)
+
+    def on_joined(self, member: str, begin: int, epoch: int) -> Coroutine[Any, Any, None] | None:
+        """Drop what was kept for the workers below the process in whose place ``member`` is.
+
+        Not when that one is lost: what it has pushed may still be under way to ``apply``.
+        """
+        for key, holder in [each for each in self._sent_versions if each[1].startswith(f"{member}/")]:
+            self._forget(key, holder)
+        return None
 
     def _forget(self, key: int, holder: str) -> None:
         self._sent_versions.pop((key, holder), None)

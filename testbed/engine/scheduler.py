@@ -13,7 +13,7 @@ from testbed.errors import NodeLost, RunFailed
 from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
-from testbed.results.events import HAS_LEFT
+from testbed.results.events import HAS_LEFT, WAS_LOST
 from testbed.world import World
 
 
@@ -36,6 +36,7 @@ class MembershipLedger:
         self._nodes = {node.name: node for node in plan.nodes}
         self._waiting: dict[str, float] = {}  # when each has registered that is back before a parent that it needs
         self._new = set(begin.new)  # nodes that have never taken part
+        self._left = set(begin.left)  # nodes that have ended their part on purpose
         self.absent: dict[str, None] = dict.fromkeys(begin.absent)
         self._regroups = regroups(plan)
         self._joined = dict(begin.joined)  # epochs, of those that have joined and take part
@@ -46,9 +47,19 @@ class MembershipLedger:
         """Return who takes part, for a checkpoint. ``more_waiting``: who has registered and is let in later."""
         new = tuple(name for name in self.absent if name in self._new)
         waiting = (*self._waiting, *more_waiting)
+        left = tuple(name for name in self.absent if name in self._left)
         return Members(
-            self.epoch, tuple(self.absent), new, waiting, dict(self._joined), dict(self._successors), trained_s
+            self.epoch, tuple(self.absent), new, waiting, dict(self._joined), dict(self._successors), trained_s, left
         )
+
+    def record_missing(self, world: World, missing: Collection[str]) -> None:
+        """Record who had been lost or had left before a checkpoint was made: no other event of this run says so."""
+        gone = [name for name in missing if name not in self._new]
+        lost = [name for name in gone if name not in self._left]
+        for nodes, why in (lost, WAS_LOST), ([name for name in gone if name in self._left], HAS_LEFT):
+            if nodes:
+                targets = ", ".join(nodes)
+                world.record("epoch", number=self.epoch, targets=targets, begins=False, message=why)
 
     def ready(self) -> dict[str, Any]:
         """Return what nodes are told that take part when the run begins, or goes on where a checkpoint was made."""
@@ -76,6 +87,7 @@ class MembershipLedger:
         if needed and not successor:
             raise RunFailed(f"{node} is lost ({why}), and no run continues without it; write 'on_failure: restart'")
         leaving = [node, *self._dependents(node)]
+        self._left.update(leaving if well else ())
         told = self.present()
         self.absent.update(dict.fromkeys(leaving))
         for name in leaving:
@@ -123,11 +135,14 @@ class MembershipLedger:
             for name in ready:
                 joined[name] = self._waiting.pop(name)
                 self.absent.pop(name, None)
+                self._left.discard(name)
         for name, process_s in joined.items():
             self._record(world, [name], joins=True, why="it has joined" if name in self._new else "it is back")
             self._new.discard(name)
             meta: dict[str, Any] = {"registered_s": process_s, "epoch": self.epoch}
             meta |= {"gone": list(self.absent), "heirs": self._successors}
+            later = list(joined)[list(joined).index(name) + 1 :]
+            meta |= {"later": later} if later else {}
             if self._regroups:
                 self._joined[name] = self.epoch
                 meta["joined"] = dict(self._joined)
@@ -186,6 +201,8 @@ class Scheduler:
 
     async def __call__(self, world: World) -> None:
         world.record("start", role="scheduler")
+        if self._resuming is not None:
+            self._ledger.record_missing(world, self._resuming.members.missing)
         await self._rendezvous(world)
         while self._unfinished:
             message = await world.receive("workers to finish", self._timeouts.run_deadline_s)
@@ -274,7 +291,7 @@ class Scheduler:
                 raise NodeLost(f"{message.sender} is lost ({why}), and no run begins before all nodes have registered")
             assert message.kind is MessageKind.REGISTER, f"{message.kind} from {message.sender} before READY"
             for node in (message.sender, *collected_at(self._plan, message.sender)):
-                missing.pop(node)
+                missing.pop(node, None)  # its process may have been lost, and the next one has registered, too
             if message.sender in self._registered:
                 self._registered[message.sender] = message.sent_at_s
         present = [name for name in self._first_nodes if name not in self._ledger.absent]

@@ -33,6 +33,7 @@ class StreamedSteps(LocalSteps):
         self.fragments = fragments_of([value.numel() for value in values], streaming.fragments)
         self._outer = [value.clone() for value in values]
         self.is_late = streaming.overlap_steps > 0
+        self._keeps, self._kept = False, dict[int, Tensor]()  # values that came early, for a checkpoint
 
     def load(self, values: list[Tensor]) -> None:
         super().load(values)
@@ -42,9 +43,9 @@ class StreamedSteps(LocalSteps):
         results = []
         for number in range(steps):
             if number == self._streaming.overlap_steps:
-                await self.take_pending()
+                await self._take_all(world)
             results.append(await self._step(world, round_))
-        await self.take_pending()
+        await self._take_all(world)
         keys = self.fragments[round_ % len(self.fragments)]
 
         def contributions() -> dict[int, Tensor]:
@@ -54,6 +55,26 @@ class StreamedSteps(LocalSteps):
         return joined_result(await world.compute(copying([self._outer[key] for key in keys]), contributions), results)
 
     async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
+        if self._keeps:
+            self._kept = await world.compute(
+                copying(list(values.values())), lambda: {key: value.clone() for key, value in values.items()}
+            )
+        else:
+            await self._mix(world, values)
+
+    async def receive_pending(self) -> None:
+        self._keeps = True
+        await self.take_pending()
+        self._keeps = False
+
+    async def _take_all(self, world: World) -> None:
+        """Take what is on its way, and what has come early."""
+        await self.take_pending()
+        kept, self._kept = self._kept, {}
+        if kept:
+            await self._mix(world, kept)
+
+    async def _mix(self, world: World, values: Mapping[int, Tensor]) -> None:
         own = self._streaming.mixing if self.is_late else 0.0
 
         def mix() -> None:
@@ -67,13 +88,15 @@ class StreamedSteps(LocalSteps):
 
     async def finish(self, world: World) -> None:
         """End with the fragments as they were after their last outer steps: the same at all workers."""
-        await self.take_pending()
+        await self._take_all(world)
         await self.begin(world, self._outer)
 
     def state(self) -> State:
-        return super().state() | under("outer", {str(key): value for key, value in enumerate(self._outer)})
+        outer = under("outer", {str(key): value for key, value in enumerate(self._outer)})
+        return super().state() | outer | under("early", {str(key): value for key, value in self._kept.items()})
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         super().load_state(state)
         outer = below("outer", state)
         self._outer = [outer[str(key)] for key in range(len(self._outer))]
+        self._kept = {int(key): value for key, value in below("early", state).items()}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 from torch import Tensor
 
 from testbed.codec.options import ROWS
@@ -23,7 +24,7 @@ from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import LocalResult, LocalWork
 from testbed.engine.membership import Membership
-from testbed.engine.reply import Value, merge_controls
+from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.slicing import needs_loss
 from testbed.errors import ScenarioError
 from testbed.messages import Message, MessageKind
@@ -123,27 +124,30 @@ class Worker:
         self._training_workers = _starting_workers(plan)
         self._is_master = node.name == plan.with_role("worker")[0].name
         self._notes: dict[str, object] = {}  # travel with the first key of the next push
-        self._arrived: list[Value] = []  # while the steps of a later round go on (streaming)
+        self._arrived: list[ReplyControl] = []  # while the steps of a later round go on (streaming)
         self.leaves = False
 
     async def run(self) -> int:
         """Train to the end. Return the number of rounds done."""
-        joining = self._membership.joined_late
+        joining, absent = self._membership.joined_late, self._membership.absent
         if self._checkpointer.resumed:
             await self._resume()
         else:
             await self._agree_on_first_values(joining)
-            self._work.steps = sum(map(self._declared_steps, range(self._store.first_control.begin)))
         if not self._node.trains:
             return 0
+        if joining:
+            self._evaluation.joins((*absent, *self._membership.later))
+        else:
+            self._evaluation.without(absent)
         if self._checkpointer.resumed:
             await self._checkpointer.resume()
         elif not joining:
             timeouts = self._plan.timeouts  # among many workers, first values take longer than meeting
             deadline_s = max(timeouts.rendezvous_s, timeouts.step_deadline_s)
             await self._membership.barrier(TRAIN, self._training_workers, deadline_s)
-        absent = self._membership.absent if self._checkpointer.resumed else ()
-        self._evaluation.begin(self._plan.training.rounds, self._training_workers, absent)
+        resumed = self._checkpointer.checkpoint
+        self._evaluation.begin(self._plan.training.rounds, self._training_workers, resumed)
         before = self._store.first_control
         if joining and self._checkpointer.due(before.begin - 1) and not before.last:
             await self._checkpointer.save(before.begin - 1, self._state)  # where the others are
@@ -161,6 +165,7 @@ class Worker:
         values = await self._store.pull(range(len(self._learner.sizes)))
         await self._work.begin(self._world, values)
         before = self._store.first_control.begin - 1
+        self._work.begin_at(sum(map(self._declared_steps, range(before + 1))))
         if self._handover is not None and before >= 0:
             self._work.load_state(await self._handover.take(before))
             self._handover.done(before)
@@ -181,6 +186,8 @@ class Worker:
         self._work.load_state(below("work", state))
         self._notes = json.loads(str(state["notes"]))
         self._assigned_steps = int(state["assigned_steps"])
+        if "arrived" in state:
+            self._arrived = msgspec.json.decode(state["arrived"], type=list[ReplyControl])
         self._evaluation.load_state(below("evaluation", state))
         self._departure.load_state(below("departure", state))
         if self._handover is not None:
@@ -191,6 +198,8 @@ class Worker:
             "assigned_steps": self._assigned_steps,
             "notes": json.dumps(self._notes),
         }
+        if self._arrived:
+            state["arrived"] = msgspec.json.encode(self._arrived).decode()
         state |= under("learner", self._learner.state()) | under("work", self._work.state())
         state |= under("departure", self._departure.state())
         return state | under("store", self._store.state()) | under("evaluation", await self._evaluation.state())
@@ -200,8 +209,7 @@ class Worker:
         first = max(self._checkpointer.first_round, first_control.begin)
         round_ = first - 1
         for round_ in range(first, 0 if first_control.last else self._plan.training.rounds):
-            values = await self._round(round_, self._assigned_steps or self._declared_steps(round_))
-            control = merge_controls([value.control for value in values])
+            control = await self._round(round_, self._assigned_steps or self._declared_steps(round_))
             self._assigned_steps = control.steps.get(self._node.name, self._assigned_steps)
             if control.last:
                 break
@@ -209,35 +217,43 @@ class Worker:
                 self.leaves = True
                 break
             if self._checkpointer.due(round_):
-                if await self._take_pending():
-                    break
+                await self._work.receive_pending()
                 await self._checkpointer.save(round_, self._state)
         await self._work.finish(self._world)
-        await self._evaluation.finish(round_)
+        await self._score_final(round_)
         return round_ + 1
 
-    async def _round(self, round_: int, steps: int) -> list[Value]:
+    async def _score_final(self, round_: int) -> None:
+        if not self._widths:  # else only who evaluated before its last push has asked for the whole model
+            self._evaluation.without(self._membership.lost)
+        await self._evaluation.finish(round_)
+
+    async def _round(self, round_: int, steps: int) -> ReplyControl:
         started_s = self._world.now()
         if isinstance(self._learner, Guarded):
             self._learner.round = round_
         result = await self._work.run(self._world, round_, steps)
+        worked_s = self._world.now() - started_s  # without an evaluation that is not ready yet
+        self._evaluation.without(self._membership.lost)
         if await self._evaluation.before_push(round_):
             self._notes["last"] = True
         pushed_s = self._world.now()
-        values = await self._synchronise(round_, result)
-        waited_s = max((value.control.waited_s for value in values), default=0.0)
-        self._report(result, pushed_s - started_s, self._world.now() - pushed_s - waited_s)
+        control = merge_controls(await self._synchronise(round_, result))
+        self._report(result, worked_s, self._world.now() - pushed_s - control.waited_s)
         self._world.record(
             "round", t0=started_s, round=round_, loss=result.loss, samples=result.samples,
-            steps=result.steps, waited_s=round(waited_s, 6),
+            steps=result.steps, waited_s=round(control.waited_s, 6),
         )  # fmt: skip
         self._evaluation.after_round(round_)
         if self._handover is not None:
             self._handover.done(round_)
-        return values
+        return control
 
-    async def _synchronise(self, round_: int, result: LocalResult) -> list[Value]:
-        """Push every key, then take every new value. The worker's notes travel with the first key."""
+    async def _synchronise(self, round_: int, result: LocalResult) -> list[ReplyControl]:
+        """Push every key, then take every new value. The worker's notes travel with the first key.
+
+        Return what the servers have said with the values that have come.
+        """
         if self._needs_loss:
             self._notes["loss"] = result.loss
         late, keys = self._work.is_late, list(result.contributions)
@@ -255,20 +271,14 @@ class Worker:
         self._work.pending = partial(self._take_late, round_, keys)
         return arrived
 
-    async def _receive(self, round_: int, keys: Sequence[int]) -> list[Value]:
+    async def _receive(self, round_: int, keys: Sequence[int]) -> list[ReplyControl]:
         """Wait for the new values of a round, and load them."""
         values = [await self._store.value(key, round_) for key in keys]
         await self._work.take(self._world, round_, {key: value.tensor for key, value in zip(keys, values, strict=True)})
-        return values
+        return [value.control for value in values]
 
     async def _take_late(self, round_: int, keys: Sequence[int]) -> None:
         self._arrived += await self._receive(round_, keys)
-
-    async def _take_pending(self) -> bool:
-        """Take what is on its way: at a checkpoint nothing is. Return whether it says that the run ends."""
-        await self._work.take_pending()
-        arrived, self._arrived = self._arrived, []
-        return merge_controls([value.control for value in arrived]).last
 
     async def _wanted(self, round_: int) -> Mapping[int, Tensor]:
         """Return the rows of tables that the batch after ``round_`` needs; tables that are not named come whole."""

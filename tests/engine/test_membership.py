@@ -71,3 +71,20 @@ def test_a_node_that_is_lost_before_all_have_registered_is_named() -> None:
     scheduler = Scheduler(build_plan(loads(SCENARIO), "simulate"))
     with pytest.raises(NodeLost, match=r"b/worker0 is lost \(it was killed\), and no run begins before"):
         asyncio.run(scheduler(Meeting()))  # type: ignore[arg-type]
+
+
+def test_a_node_may_register_twice_before_all_have() -> None:
+    """Its process was lost, and the next one was faster than the news of that."""
+
+    class Meeting:
+        kinds = [MessageKind.REGISTER, MessageKind.REGISTER, MessageKind.LOST]
+
+        async def receive(self, _what: str, _deadline_s: float) -> Message:
+            return Message(self.kinds.pop(0), meta={"why": "it was killed"}, sender="b/worker0")
+
+        def record(self, _kind: str, **_fields: Any) -> None:
+            pass
+
+    scheduler = Scheduler(build_plan(loads(SCENARIO), "simulate"))
+    with pytest.raises(NodeLost, match="b/worker0 is lost"):
+        asyncio.run(scheduler(Meeting()))  # type: ignore[arg-type]

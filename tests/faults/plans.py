@@ -17,6 +17,7 @@ from testbed.plan.faults import build_faults, refuse_late_faults
 from testbed.plan.model import Plan
 from testbed.plan.settings import recovery_of as recovery_plan_of
 from testbed.plan.timeouts import derive
+from testbed.plan.warnings import warnings_for
 from testbed.scenario import Scenario
 from testbed.scenario.load import load
 from testbed.scenario.reading.document import parse, plain
@@ -42,8 +43,9 @@ def quick_plan(calm: Texts, faults: Texts, recovery: Recovery, every: int) -> Pl
     found = build_faults(scenario, plan.network, plan.nodes)
     timeouts = derive(scenario, plan.network, plan.nodes, plan.training, found)
     refuse_late_faults(scenario, timeouts.run_deadline_s)
+    nodes, network = slowed(plan.nodes, found), with_faults(plan.network, found)
     return replace(
-        plan, nodes=slowed(plan.nodes, found), network=with_faults(plan.network, found), faults=found,
+        plan, nodes=nodes, network=network, faults=found, warnings=warnings_for(scenario, network, nodes),
         timeouts=timeouts, recovery=recovery_plan_of(scenario), checkpoint_every=every,
     )  # fmt: skip
 

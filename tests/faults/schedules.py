@@ -1,7 +1,8 @@
 """What a seed makes: a technique, a policy, and some faults; all of it texts that a scenario would say.
 
 Half of the techniques are of a covering array: every value of every axis beside every value of every other that it
-goes with. The other half differ from the defaults on one axis only.
+goes with. The other half differ from the defaults on one axis only. Where there are two tiers, one schedule of five has
+another algorithm of synchronisation on each.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ FEW_STEPS = {"hfa": ("sync.k1=2", "sync.k2=3"), "diloco": ("sync.h=2",)}  # loca
 # in one of four runs that have global servers; to which a round's first pushes come one after the other
 SEVERAL_SERVERS = ("data_centers[hub].global_servers=2", "data_centers[hub].lan={rate: 1 Mbit/s}")
 LATE_BLOCKS = ("zero", "next-round", "retransmit")
+TIERS = (  # other kinds on the two tiers, which go together
+    ("fsa", "mixedsync"), ("fsa", "bsp"), ("fsa", "tap"), ("fsa", "ssp"), ("esync", "fsa"), ("diloco", "bsp"),
+    ("bsp", "tap"), ("tap", "mixedsync"), ("ssp", "mixedsync"), ("ssp", "tap"),
+)  # fmt: skip
 TWO_KEYS = "training.model={kind: mlp, layers: 0}"  # enough for any order of two; half the messages of four
 POLICIES = ("restart", "restart", "continue", "continue", "continue", "abort")
 LAST_MS, LONGEST_MS = 1000, 800  # a calm run takes about 1.3 s of virtual time
@@ -91,8 +96,8 @@ def techniques() -> tuple[tuple[Combination, ...], tuple[Combination, ...]]:
 
 def is_exact(row: Combination) -> bool:
     """Whether its values are the same whatever takes how long, so that a run with restarts ends with equal bits."""
-    algorithm = SYNC[row["sync"]]
-    timed = not algorithm.waits or algorithm.needs_reports or row["order"] == "dgt" or row["paradigm"] == "gossip"
+    timed = any(not SYNC[kind].waits or SYNC[kind].needs_reports for kind in (row["sync"], row.get("above", "fsa")))
+    timed = timed or row["order"] == "dgt" or row["paradigm"] == "gossip"
     return not timed and row["overlay"] == "star"
 
 
@@ -100,7 +105,7 @@ def case(seed: int) -> Case:
     """The schedule of that seed, one that the validator lets pass."""
     chance = Random(f"schedule/{seed}")
     while True:
-        row = chance.choice(chance.choice(techniques()))
+        row = _with_tiers(chance.choice(chance.choice(techniques())), seed)
         drawn = _drawn(chance, row, seed)
         if drawn.faults and passes(drawn.technique, drawn.policy, drawn.every, drawn.on_nan, drawn.replicas):
             return drawn
@@ -123,11 +128,25 @@ def _drawn(chance: Random, row: Combination, seed: int) -> Case:
     return Case(technique, policy, every, tuple(dict.fromkeys(texts)), is_exact(row), seed, replicas)
 
 
+def _with_tiers(row: Combination, seed: int) -> Combination:
+    """Some rows with another algorithm ``above``, on tier 2, than ``sync``, that on tier 1."""
+    if seed % 5 != 3 or row["paradigm"] != "hips":
+        return row
+    below, above = TIERS[seed // 5 % len(TIERS)]
+    return {**row, "sync": below, "above": above}
+
+
 def _technique(row: Combination, seed: int) -> tuple[str, ...]:
     """As a scenario says it. Most runs have two keys; the others have four, and layers for what looks at layers."""
+    above = row.get("above")
+    row = {axis: kind for axis, kind in row.items() if axis != "above"}
     texts = overrides(row)
+    if above is not None:
+        few = "{kind: diloco, h: 2}" if row["sync"] == "diloco" else row["sync"]
+        texts.append(f"sync={{tier1: {few}, tier2: {above}}}")
     said = {text.partition("=")[0] for text in texts}
-    texts += [text for text in FEW_STEPS.get(row["sync"], ()) if text.partition("=")[0] not in said]
+    few_steps = FEW_STEPS.get(row["sync"], ()) if above is None else ()
+    texts += [text for text in few_steps if text.partition("=")[0] not in said]
     if seed % 4 == 1 and row["paradigm"] in SERVERS["hub/global0"]:
         texts += SEVERAL_SERVERS
     sync = SYNC[row["sync"]]

@@ -163,6 +163,9 @@ def test_the_result_says_that_nodes_were_lost(tmp_path: Path) -> None:
     assert (outcome.status, outcome.message, outcome.exit_code) == ("degraded", "continued without east/worker1", 0)
     back = attempt(plan_of(CONTINUE, faults(f"{KILLS['worker']}, for: 200 ms")), tmp_path / "2", lambda event: None)
     assert back.status == "done"
+    leaves = faults("kind: leave, node: east/worker1, round: 5")
+    left = attempt(plan_of(CONTINUE, leaves), tmp_path / "3", lambda event: None)
+    assert (left.status, left.message) == ("done", ""), "it has done what the scenario wants of it"
 
 
 FAR_APART = (  # the first pushes of a round reach one server long before the other
@@ -240,3 +243,22 @@ def test_a_worker_is_back_before_its_server_has_heard_of_its_loss(tmp_path: Path
     ended = run(tmp_path, CONTINUE, faults(down, "kind: kill, node: east/worker0, at: 670 ms, for: 434 ms"))
     assert ended.error is None and len(ended.hashes()) == 1
     assert ended.rounds("east/worker0")[-1] == LAST
+
+
+@pytest.mark.parametrize(
+    "technique", ["paradigm=ps", "paradigm=hips", "sync=tap", "order={kind: fifo, overlap: layers}"]
+)
+def test_when_the_one_that_evaluates_is_lost_the_next_one_does(tmp_path: Path, technique: str) -> None:
+    """Once each: who comes back comes after those who are there."""
+    kills = faults(
+        "kind: kill, node: hub/worker0, round: 4, for: 200 ms", "kind: kill, data_center: east, round: 8, for: 200 ms"
+    )
+    ended = run(tmp_path, technique, CONTINUE, "training.evaluate_every=1", "training.rounds=20", kills)
+    assert ended.error is None
+    found = [(event["node"], event["round"]) for event in ended.events("evaluate")]
+    assert len(found) == len(set(found)) and ("west/worker0", 19) in found
+    assert list(dict.fromkeys(node for node, _ in found)) == ["hub/worker0", "east/worker0", "west/worker0"]
+    if technique != "sync=tap":  # whose workers are in different rounds
+        rounds = [round_ for _, round_ in found]
+        assert rounds == sorted(set(rounds)) and len(rounds) >= 16, "all but those under way when it was lost"
+    assert len(ended.events("train")) == 1

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.engine.checkpoint import CheckpointFiles
 from testbed.errors import ScenarioError
 from testbed.plan.fault_clock import late_comers
 from tests.faults.runs import CONTINUE, Ended, faults, plan_of, run
@@ -16,6 +17,8 @@ JOINS = {
     "worker": ("kind: join, node: east/worker1, round: 3", ("east/worker1",)),
     "data centre": ("kind: join, data_center: east, round: 3", ("east/worker0", "east/worker1", "east/server0")),
 }
+LOCAL_STEPS = ("sync={kind: diloco, h: 2}", "optimizer={kind: sgd, learning_rate: 0.01, at: worker, warmup: 20}")
+UPDATES = {"hips": "work/0/updates", "allreduce": "work/0/updates", "gossip": "gossip/model/work/0/updates"}
 
 
 def took_part(ended: Ended, joining: tuple[str, ...], name: str, last: int = LAST) -> None:
@@ -49,6 +52,17 @@ def test_before_that_it_counts_as_missing(tmp_path: Path) -> None:
     partial = ended.events("partial", node="east/server0")
     assert {event["round"] for event in partial} == set(range(first))
     assert {(event["targets"], event["factor"]) for event in partial} == {("east/worker1", 2.0)}
+
+
+@pytest.mark.parametrize("paradigm", ["hips", "allreduce", "gossip"])
+def test_its_learning_rate_is_that_of_the_others(tmp_path: Path, paradigm: str) -> None:
+    """Its optimizer makes local steps, and its schedule counts them: it would begin anew with the first ones."""
+    overrides = (f"paradigm={paradigm}", *LOCAL_STEPS, "checkpoint.every=12", CONTINUE, faults(JOINS["worker"][0]))
+    ended = run(tmp_path, *overrides)
+    resumed = CheckpointFiles(tmp_path / "checkpoints", ended.plan).resumed
+    assert resumed is not None
+    updates = {name: state[UPDATES[paradigm]] for name, state in resumed.states.items() if "/worker" in name}
+    assert updates == dict.fromkeys(updates, 2 * 12) and len(updates) == 4
 
 
 def test_a_server_comes_with_the_first_of_its_workers() -> None:

@@ -32,6 +32,17 @@ def test_an_outage_costs_its_time_and_the_finding_out(tmp_path: Path, calm: Ende
     assert during == [], "FSA waits for the side that is cut off"
 
 
+@pytest.mark.parametrize("kind", ["loss, loss: 100 %", "corrupt, share: 100 %"])
+def test_a_link_that_loses_every_packet_is_down(tmp_path: Path, kind: str) -> None:
+    texts = (f"kind: {each}, link: west>hub, at: 200 ms, for: 2 s" for each in ("down", kind))
+    large = ("training.model={kind: mlp, hidden: 1500}", "training.rounds=4")  # something is under way then
+    down, lossy = (run(tmp_path / str(number), *large, faults(text)) for number, text in enumerate(texts))
+    assert lossy.error is None
+    assert end_s(lossy) == end_s(down)
+    silent = run(tmp_path / "silent", faults(f"kind: {kind}, link: west>hub, at: 300 ms"))
+    assert isinstance(silent.error, NodeLost) and "no sign of life for 10 s" in str(silent.error)
+
+
 def test_mixedsync_goes_on_meanwhile(tmp_path: Path) -> None:
     ended = run(tmp_path, "sync=mixedsync", faults("kind: down, data_center: west, at: 300 ms, for: 5 s"))
     assert ended.error is None

@@ -61,6 +61,15 @@ def test_who_was_killed_in_the_pause_does_not_die_of_it_later(tmp_path: Path) ->
     assert [event["begins"] for event in ended.events("epoch")] == [False, True]
 
 
+@pytest.mark.parametrize("other", ["east/worker0", "east/server0"])  # with which its worker ends
+def test_a_pause_that_begins_while_a_node_is_away_is_not_of_its_next_process(tmp_path: Path, other: str) -> None:
+    kill = f"kind: kill, node: {other}, at: 300 ms, for: 400 ms"
+    pause = "kind: pause, node: east/worker0, at: 500 ms, for: 12 s"
+    ended = run(tmp_path, CONTINUE, "training.rounds=15", "device.step_time=1 s", faults(kill, pause))
+    assert ended.error is None
+    assert [event["t"] for event in ended.events("epoch") if event["t"] > 4] == []
+
+
 def test_a_node_that_two_faults_have_killed_returns_with_the_later_end(tmp_path: Path) -> None:
     first = "kind: kill, node: east/worker0, at: 300 ms, for: 900 ms"
     second = "kind: kill, node: east/worker0, at: 400 ms, for: 100 ms"

@@ -54,12 +54,26 @@ def test_whom_it_hits(text: str, hit: list[str] | None) -> None:
         (f"kind: kill, data_center: wst, {AT}", r"no data centre named 'wst' \(did you mean 'west'\?\)"),
         (f"kind: down, link: hub>wets, {AT}", r"no link matches 'hub>wets' \(did you mean 'hub>west'\?\)"),
         ("kind: nan, node: east/server0, round: 3", r"no node matches 'east/server0'"),
-        (f"kind: slow, node: '*/server0', {AT}, for: 1 s, factor: 2", r"no node matches '\*/server0'"),
+        (f"kind: slow, node: '*/server0', {AT}, for: 1 s, factor: 2",
+         r"no node matches '\*/server0' \(one of hub/worker0, east/worker0, east/worker1, west/worker0\)$"),
+        (f"kind: kill, node: '*/worker*', pick: 9, {AT}", r"\[0\]\.pick: 9 of the \d that match \(write at most \d\)"),
     ],
 )  # fmt: skip
 def test_a_fault_that_hits_nothing_is_refused(text: str, says: str) -> None:
     with pytest.raises(ScenarioError, match=says):
         plan_of(faults(text))
+
+
+def test_a_fault_that_nothing_here_can_have_says_so() -> None:
+    alone = ("topology={data_centers: [{name: hub, central: true, workers: 2}]}",)
+    for target in ("data_center: hub", "link: 'hub>*'"):
+        with pytest.raises(ScenarioError, match=r"this run has no link that a fault of kind 'down' can hit"):
+            plan_of(faults(f"kind: down, {target}, {AT}"), *alone)
+    master = "topology.data_centers[hub].workers=0"
+    with pytest.raises(ScenarioError, match=r"data_center: 'hub' has no node that a fault of kind 'slow' can hit"):
+        plan_of(faults(f"kind: slow, data_center: hub, {AT}, for: 1 s, factor: 2"), master)
+    with pytest.raises(ScenarioError, match=r"from the start; hub/worker0 provides the first values"):
+        plan_of(faults(f"kind: join, node: '*', {AT}"), master, "recovery={on_failure: continue}")
 
 
 def test_global_server_and_scheduler_are_indispensable_where_the_others_go_on() -> None:

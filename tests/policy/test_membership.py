@@ -85,3 +85,10 @@ def test_who_joins_ssp_begins_with_the_slowest() -> None:
     push(ssp, "c", 0)
     assert ssp.on_member_joined("b") == 1
     assert push(ssp, "b", 1)[0] == Aggregate(0, 1, ("b",))
+
+
+def test_who_was_there_before_its_server_has_joined_begins_where_the_server_does() -> None:
+    ssp = policy("ssp", staleness=3)
+    assert ssp.on_member_joined("b") == 0, "the server has not heard yet how far the others are"
+    ssp.begin_at(7)
+    assert push(ssp, "b", 7)[0] == Aggregate(0, 7, ("b",))

@@ -31,7 +31,6 @@ from testbed.engine.collectives.topology import Ranks, ranks_of
 from testbed.engine.collectives.worker import Exchange, Exchanges, Names, buckets_by_fragment, data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
-from testbed.errors import ScenarioError
 from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE, SPARSE, AllReduceOptions
@@ -39,7 +38,6 @@ from testbed.policy.collective.overlap import BUCKETS
 from testbed.policy.collective.shares import shares_of
 from testbed.policy.events import Contribution
 from testbed.policy.shard.slices import ELEMENT_BYTES
-from testbed.training.options import OPTIMIZERS
 from testbed.world import Role, World
 
 PIECE_BYTES, MOST_SEGMENTS = 16_000, 8
@@ -58,12 +56,6 @@ def allreduce_worker(
     ranks = ranks_of(plan, options.rank_order, options.bucket)
     if options.algorithm in SPARSE and SPARSE[options.algorithm].hierarchical:
         ranks.peers_of(ranks.names[0])  # refuse before anything starts
-    if options.coordinated and plan.training.compute == "modelled":
-        raise ScenarioError(
-            "paradigm: 'coordinated' compares magnitudes, and with 'compute: modelled' tensors have no numbers"
-        )
-
-    _check_shares(plan, options, ranks)
 
     async def make_exchanges(world: World, mail: CollectiveMail, values: list[Tensor], present: Names) -> Exchanges:
         left = ranks_of(plan, options.rank_order, options.bucket, present)
@@ -95,18 +87,6 @@ def allreduce_worker(
         return SharedStep(choice, values, group, shares, updates=updates)
 
     return data_parallel(plan, node, learner, buckets, make_exchanges, files, overlaps=options.overlap == BUCKETS)
-
-
-def _check_shares(plan: Plan, options: AllReduceOptions, ranks: Ranks) -> None:
-    """Refuse sharing without effect, or with other bits in each data centre: norms depend on how tensors are cut."""
-    if not OPTIMIZERS[sync_setup.stepped_with(plan).kind].whole_tensors:
-        if options.optimizer_work == "norms":
-            fitting = " or ".join(OPTIMIZERS.where(lambda each: each.whole_tensors))
-            raise ScenarioError(f"paradigm.optimizer_work: 'norms' need 'optimizer: {fitting}'; or write 'update'")
-        return
-    shared = options.optimizer_work != "replicated" and options.shared_by == "data_center"
-    if shared and len({len(site) for site in ranks.sites}) > 1:
-        raise ScenarioError("paradigm.shared_by: data centres differ in size; write 'shared_by: all'")
 
 
 class _SumMaker:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from testbed.engine import coding
 from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.local_work import optimizer_work
 from testbed.plan.model import Choice
 from testbed.policy.collective.shares import NORM_READS, UPDATE_READS, Piece, Shares
 from testbed.state import State, below, joined, under
@@ -56,16 +57,13 @@ class WholeStep(OptimizerStep):
 
     def __init__(self, optimizer: Choice, values: Sequence[Tensor]) -> None:
         self._optimizers = [KeyOptimizer(optimizer.kind, optimizer.options, value) for value in values]
-        self._reads = UPDATE_READS + (NORM_READS if OPTIMIZERS[optimizer.kind].whole_tensors else 0)
 
     async def __call__(self, world: World, round_: int, gradients: Mapping[int, Tensor]) -> list[Tensor]:
         def step() -> None:
             for key, gradient in gradients.items():
                 self._optimizers[key].step(gradient)
 
-        size_bytes = self._reads * sum(gradient.nbytes for gradient in gradients.values())
-        work = Work("optimizer", round_, size_bytes=size_bytes)
-        await world.compute(work, step)
+        await world.compute(optimizer_work([self._optimizers[key] for key in gradients], round_), step)
         return self.values()
 
     def values(self) -> list[Tensor]:
@@ -84,6 +82,7 @@ class SharedStep(OptimizerStep):
     ) -> None:  # fmt: skip
         self._group, self._shares, self._updates = group, shares, updates
         self._sizes, self._norms = [value.numel() for value in values], OPTIMIZERS[optimizer.kind].whole_tensors
+        self._reads = UPDATE_READS + (NORM_READS if self._norms else 0)
         self._adapt_from = optimizer.options.get("adapt_from", 0)
         everything = tuple(Piece(key, 0, size) for key, size in enumerate(self._sizes))
         self._mine = shares[group.rank]
@@ -123,15 +122,14 @@ class SharedStep(OptimizerStep):
                 gradient = gradients[piece.key][piece.start : piece.stop]
                 one.step(gradient, norms=norms[piece.key] if norms else None)
 
-        work = Work("optimizer", round_, size_bytes=UPDATE_READS * _bytes(self._stepped))
-        await world.compute(work, step)
+        await world.compute(self._work(round_, self._stepped, UPDATE_READS), step)
         if self._updates:
             self._values = await self._gather_values(world)
         return self.values()
 
     async def _gather_norms(self, world: World, round_: int, gradients: Mapping[int, Tensor]) -> list[Norms]:
         """Return the norms of whole tensors, from the sums of squares of all workers' pieces."""
-        work = Work("optimizer", round_, size_bytes=NORM_READS * _bytes(self._mine))
+        work = self._work(round_, self._mine, NORM_READS)
         squares = await world.compute(work, lambda: self._squares(gradients))
         total = torch.zeros_like(squares)
         for part in await self._group.all_gather(squares):
@@ -143,6 +141,11 @@ class SharedStep(OptimizerStep):
         return [
             norm if size >= self._adapt_from else Norms(0.0, 0.0) for size, norm in zip(self._sizes, roots, strict=True)
         ]
+
+    def _work(self, round_: int, pieces: Sequence[Piece], reads: int) -> Work:
+        """Return the work of so many of the reads that a whole step makes of each element, for these pieces."""
+        elements = sum(piece.size for piece in pieces)
+        return optimizer_work(self._optimizers, round_, round(elements * reads / self._reads))
 
     def _squares(self, gradients: Mapping[int, Tensor]) -> Tensor:
         """Return the sums of squares of this worker's pieces of values and gradients: float64 [keys, 2]."""
@@ -167,7 +170,3 @@ class SharedStep(OptimizerStep):
             for piece, value in zip(share, torch.split(part, [piece.size for piece in share]), strict=True):
                 values[piece.key][piece.start : piece.stop] = value
         return values
-
-
-def _bytes(pieces: Sequence[Piece]) -> int:
-    return 4 * sum(piece.size for piece in pieces)

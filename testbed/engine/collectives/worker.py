@@ -179,7 +179,8 @@ class AllReduceWorker:
         self._counts = LocalStepCounts(plan, world.node, [worker.name for worker in plan.training_workers])
         self._begun: list[State] = []  # what the sums remembered when the round began
         self._stepped: Future[None] = world.future()  # set when the values of the last round are there
-        self._last = False  # that round was the run's last
+        self._ends = False  # that round said that the run ends: it does with the round whose steps are under way
+        self._last = False  # the round that has just been done was the run's last
 
     @property
     def _memories(self) -> dict[str, Stateful]:
@@ -199,6 +200,7 @@ class AllReduceWorker:
         if start.resumed:
             self._evaluation.members(self._peers.names)
             take_over(self._memories, checkpointer.state)
+            self._ends = "ends" in checkpointer.state
             self._evaluation.load_state(below("evaluation", checkpointer.state))
         self._stepped.set_result(None)
         await start.together(workers, self._agree)
@@ -206,7 +208,7 @@ class AllReduceWorker:
             self._evaluation.members(self._peers.names)
         else:
             self._peers.progress = start.progress
-        self._evaluation.begin(self._plan.training.rounds, workers)
+        self._evaluation.begin(self._plan.training.rounds, workers, resumed=checkpointer.checkpoint)
         round_ = self._done
         if start.peers.joined_late and not self._last:
             await self._save(checkpointer, round_ - 1)  # where the others are
@@ -229,13 +231,14 @@ class AllReduceWorker:
         """Make a checkpoint after ``round_``, if one is due."""
         if not checkpointer.due(round_):
             return
-        await self._work.take_pending()
+        await self._work.receive_pending()
         await checkpointer.save(round_, self._state)
         if self._peers.regroups and self._peers.epoch != self._epoch:
             await self._agree()
 
     async def _state(self) -> State:
-        return joined(self._memories) | under("evaluation", await self._evaluation.state())
+        kept = joined(self._memories) | ({"ends": 1} if self._ends else {})
+        return kept | under("evaluation", await self._evaluation.state())
 
     async def _round(self, round_: int) -> None:
         started_s = self._world.now()
@@ -281,11 +284,11 @@ class AllReduceWorker:
 
     async def _exchanged(self, round_: int, result: LocalResult, reached: bool, tasks: Tasks) -> None:
         """Synchronise now, or let the next round's steps do it."""
-        if not self._work.is_late:
+        if self._work.is_late:
+            self._work.pending = partial(self._synchronise, round_, result, reached, tasks)
+        else:
             await self._synchronise(round_, result, reached, tasks)
-            return
-        self._work.pending = partial(self._synchronise, round_, result, reached, tasks)
-        self._last = self._last or round_ + 1 == self._plan.training.rounds
+        self._last = self._ends or round_ + 1 == self._plan.training.rounds
 
     async def _begin(self, number: int, contributions: Mapping[int, Tensor], round_: int, reached: bool) -> Future[Any]:
         """Begin to sum a bucket.
@@ -311,8 +314,7 @@ class AllReduceWorker:
             tasks = await self._begin_all(result, round_, reached)
         self._stepped = self._world.future()
         self._peers.progress = round_  # before anything is awaited
-        ends = any(raised for _, raised in sums) and self._crosses(round_)
-        self._last = ends or round_ + 1 == self._plan.training.rounds
+        self._ends = any(raised for _, raised in sums) and self._crosses(round_)
         await self._take_step(round_, dict(zip(sorted(tasks), (total for total, _ in sums), strict=True)))
         self._stepped.set_result(None)
 
@@ -366,7 +368,7 @@ class AllReduceWorker:
             if state is not None:
                 joins, peers.progress = peers.progress == NOTHING, agreed.progress  # before anything is awaited
                 if joins:  # its steps are those that all make
-                    self._work.steps = sum(map(sync_setup.local_steps(self._plan), range(self._done)))
+                    self._work.begin_at(sum(map(sync_setup.local_steps(self._plan), range(self._done))))
                 await self._take(state, agreed.progress)
             if agreed.epoch == peers.epoch:
                 break
@@ -385,7 +387,7 @@ class AllReduceWorker:
     async def _take(self, state: State, round_: int) -> None:
         """Take the place of a worker that has done ``round_``, which this one has not."""
         self._stepped = self._world.future()
-        self._last = bool(state["last"])
+        self._ends = self._last = bool(state["last"])
         step = self._exchanges.across.step
         step.load_state(below("step", state))
         await self._work.take(self._world, round_, dict(enumerate(step.values())))
@@ -394,7 +396,8 @@ class AllReduceWorker:
     async def _provide(self) -> State:
         """Return the values of the last round, and what the next step depends on."""
         await self._world.wait(self._stepped, "the step of the round before")
-        return under("step", in_main_memory(self._exchanges.across.step.state())) | {"last": int(self._last)}
+        ended = self._ends or self._done == self._plan.training.rounds
+        return under("step", in_main_memory(self._exchanges.across.step.state())) | {"last": int(ended)}
 
 
 class OverlappingWorker(AllReduceWorker):

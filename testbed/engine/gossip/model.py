@@ -12,7 +12,7 @@ from torch.nn import functional
 from testbed.engine import sync_setup
 from testbed.engine.guard import Guarded
 from testbed.engine.inbox import Handler, Inbox
-from testbed.engine.local_work import LocalResult, LocalWork
+from testbed.engine.local_work import LocalResult, LocalWork, optimizer_work
 from testbed.engine.peers import Peers
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
@@ -20,7 +20,7 @@ from testbed.state import State, below, under
 from testbed.training.learner import Learner
 from testbed.training.optimizers import ModelOptimizer
 from testbed.training.seeds import torch_stream
-from testbed.world import Future, Work, World
+from testbed.world import Future, World
 
 Keep = Callable[[int], Awaitable[None]]  # makes a checkpoint after a round, if one is due
 
@@ -57,8 +57,8 @@ class OwnModel:
         self._work.load_state(below("work", state))
 
     def begin_at(self, steps: int) -> None:
-        """Take the place in the data of a worker that has made so many steps."""
-        self._work.steps = steps
+        """Take the place of a worker that has made so many steps (``LocalWork.begin_at``)."""
+        self._work.begin_at(steps)
 
     @property
     def flat(self) -> Tensor:
@@ -80,8 +80,7 @@ class OwnModel:
     async def step(self, round_: int, result: LocalResult) -> None:
         """Apply the optimizer to a gradient, or to how far local steps have moved the model."""
         gradients = [gradient * self._factor for gradient in result.contributions.values()]
-        # Adam, the largest, reads and writes gradient, value and two moments
-        work = Work("optimizer", round_, size_bytes=4 * sum(gradient.nbytes for gradient in gradients))
+        work = optimizer_work(self._optimizer.keys, round_)
         await self._world.compute(work, lambda: self._optimizer.step(gradients))
 
     def end_round(self, round_: int, started_s: float, result: LocalResult, at: Tensor | None = None) -> None:

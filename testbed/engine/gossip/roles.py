@@ -74,7 +74,7 @@ def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = No
             first = peers.last + 1 if result.known else first
             model.begin_at(sum(map(sync_setup.local_steps(plan), range(first))))
             evaluation.members(peers.names)
-        evaluation.begin(plan.training.rounds, len(peers.names))
+        evaluation.begin(plan.training.rounds, len(peers.names), resumed=checkpointer.checkpoint)
 
         async def state() -> State:
             kept = joined({"learner": learner, "gossip": gossip})
@@ -291,7 +291,8 @@ def _network(plan: Plan, workers: Sequence[NodePlan]) -> Graph:
 
 
 def _direct(plan: Plan, source: str, target: str) -> bool:
+    """Return whether the path passes no third data centre with workers that train; a hub without some is a router."""
     links = {link.name: link for link in plan.network.links}
-    sites = {site.name for site in plan.network.sites}
+    sites = {worker.data_center for worker in plan.training_workers}
     path = plan.network.between(source, target)
     return not any(links[name].target in sites for name in path[:-1])

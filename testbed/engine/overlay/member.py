@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.codec.base import Codec
@@ -30,12 +31,28 @@ from testbed.state import State
 from testbed.world import Future, World
 
 
+@dataclass(slots=True)
+class _KeptContributions:
+    """Contributions that are to be sent on.
+
+    since_s  by rank: when its contribution was here, less how long members below have kept it
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    since_s: dict[int, float] = field(default_factory=dict)
+
+    def kept_s(self, now_s: float) -> list[list[float]]:
+        """Return how long each contribution has waited until now, here and below, by rank."""
+        return [[rank, float(round(now_s - since_s, 6))] for rank, since_s in self.since_s.items()]
+
+
 class OverlayMember(OverlayNode):
     """One member.
 
     The contributions to a chunk's round are kept until the whole subtree's are here, or the root says where to send
     them. All of them are then taken at once, so a round is sent up exactly once by a tree, and a scheduled transfer
-    carries whatever is here; what arrives later makes the member ready again.
+    carries whatever is here; what arrives later makes the member ready again. How long each of them waited meanwhile is
+    told: the root adds it to the time that it waits there.
 
     Where contributions are applied one by one, each goes to the root along the path that it names, and its reply back.
 
@@ -53,7 +70,7 @@ class OverlayMember(OverlayNode):
         self._asks = isinstance(group.policy, ScheduledOverlay)
         self._rank = group.rank(world.node)
         self._measured: dict[int, list[list[float]]] = {}  # by chunk, here or below: source, target, bytes per second
-        self._kept: dict[tuple[int, int, int], list[Entry]] = {}  # by chunk, round and generation
+        self._kept: dict[tuple[int, int, int], _KeptContributions] = {}  # by chunk, round and generation
         self._own: dict[
             tuple[int, int], list[Entry]
         ] = {}  # not answered; by chunk and round, where members may be lost
@@ -101,7 +118,9 @@ class OverlayMember(OverlayNode):
         if self._is_direct(chunk.name):
             await self._send_own(chunk, message.round)
             return
-        self._kept.setdefault(self._place(chunk, message.round), []).append(entry)
+        kept = self._kept.setdefault(self._place(chunk, message.round), _KeptContributions())
+        kept.entries.append(entry)
+        kept.since_s[self._rank] = self._world.now()
         if self._own_is_complete(chunk, message.round):
             await self._ready(chunk, message.round)
 
@@ -110,8 +129,11 @@ class OverlayMember(OverlayNode):
 
     def _own_is_complete(self, chunk: Chunk, round_: int) -> bool:
         """Return whether all keys of this node's own contribution are here."""
-        kept = self._kept.get(self._place(chunk, round_), ())
-        return sum(self._rank in entry.members for entry in kept) == len(chunk.sizes)
+        return sum(self._rank in entry.members for entry in self._entries(chunk, round_)) == len(chunk.sizes)
+
+    def _entries(self, chunk: Chunk, round_: int) -> Sequence[Entry]:
+        kept = self._kept.get(self._place(chunk, round_))
+        return kept.entries if kept is not None else ()
 
     def _on_merge(self, message: Message) -> None:
         if self._passed_on(message):
@@ -120,7 +142,10 @@ class OverlayMember(OverlayNode):
         place = (chunk.name, message.round, message.meta.get("generation", 0))
         if place[2] < self._generation:
             return  # its sender sends its own once more
-        self._kept.setdefault(place, []).extend(unpack(message.meta["entries"], message.parts))
+        kept, now_s = self._kept.setdefault(place, _KeptContributions()), self._world.now()
+        entries, before_s = unpack(message.meta["entries"], message.parts), dict(message.meta.get("kept", ()))
+        kept.entries += entries
+        kept.since_s |= {rank: now_s - before_s.get(rank, 0.0) for entry in entries for rank in entry.members}
         self._note_throughput(message, bytes_per_s)
         if place == self._place(chunk, message.round):  # else the values are still under way that say so
             self._world.spawn(self._ready(chunk, message.round, message.sender, bytes_per_s), "merge")
@@ -137,7 +162,7 @@ class OverlayMember(OverlayNode):
         # Two MERGEs may be handled before the task of the first runs and sends both; the second task finds nothing.
         # A node contributes only after the last round's values, which may change the tree: before its own contribution
         # is here, the tree may still be the old one.
-        here = sum(len(entry.members) for entry in self._kept.get(self._place(chunk, round_), ()))
+        here = sum(len(entry.members) for entry in self._entries(chunk, round_))
         if self._own_is_complete(chunk, round_) and here == tree.size(self._rank) * len(chunk.sizes):
             await self._send_up(chunk, round_, [tree.parents[self._rank]])
 
@@ -145,12 +170,16 @@ class OverlayMember(OverlayNode):
         place = self._place(chunk, round_)
         if self._group.continues and place not in self._kept:
             return  # a member was lost since
-        entries = self._kept.pop(place)
+        kept = self._kept.pop(place)
+        entries = kept.entries
+        # one's own alone is sent on as soon as it is here, unless the root says when
+        kept_s = kept.kept_s(self._world.now()) if len(kept.since_s) > 1 or self._asks else []
         numbered = {"number": self._in_order.number(chunk.name, self._rank)} if self._group.routes else {}
         if self._group.sums and len(entries) > len(chunk.sizes):
             entries = await summed(self._world, entries, self._codec, chunk.sizes, round_)
         meta, parts = await packed(self._world, entries)
         about = {"root": self._group.root, "entries": meta} | numbered | named(place[2])
+        about |= {"kept": kept_s} if kept_s else {}
         if self._group.policy.adapts:
             about["speeds"] = self._measured.pop(chunk.name, [])
         merge = Message(MessageKind.MERGE, chunk.name, round_, about, parts, self._priorities[chunk.name])

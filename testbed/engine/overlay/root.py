@@ -61,6 +61,7 @@ class Root(OverlayNode):
         self._joined: dict[int, int] = {}  # by rank: membership epochs of those that have joined
         self._together: dict[int, tuple[int, ...]] = {}  # by chunk: ranks among which its present round travels
         self._delivered: dict[tuple[int, int], set[int]] = {}  # by key and round: ranks
+        self._kept_s: dict[tuple[int, int], dict[int, float]] = {}  # by chunk and round: at members, by rank
         self._spread_round: dict[int, int] = {}  # by chunk: the last one whose values were sent
         mail.on(MessageKind.MERGE, group.root, self._on_merge)
         mail.on(MessageKind.ASK, group.root, self._on_ask)
@@ -117,6 +118,8 @@ class Root(OverlayNode):
             return
         sender = int(message.meta["entries"][0][0][0])
         for each in self._in_order.arrived(message, sender) if self._group.routes else (message,):
+            if "kept" in each.meta:
+                self._kept_s.setdefault((each.key, each.round), {}).update(each.meta["kept"])
             for entry in unpack(each.meta["entries"], each.parts):
                 self._contribute(entry, each)
         if "unrelayed" in message.meta:
@@ -188,6 +191,8 @@ class Root(OverlayNode):
         numbered = {"number": self._in_order.number(chunk, member)} if self._group.routes else {}
         meta, parts = await packed(self._world, [Entry((), value.key, value.parts, value.meta) for value in values])
         about: dict[str, Any] = {"root": self._group.root, "entries": meta} | numbered
+        for rank, kept_s in self._kept_s.pop((chunk, round_), {}).items():
+            replies.waits_s[rank] += kept_s
         about |= {"waits": replies.waits_s} if any(replies.waits_s) else {}
         priority = max(value.priority for value in values)
         if self._group.continues:

@@ -6,7 +6,7 @@ device takes, counted from where the script began to compute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.checkpoint import Checkpointer
 from testbed.engine.collection import TRAIN
+from testbed.engine.evaluation import trained_before
 from testbed.engine.handover import Handover
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import copying
@@ -65,6 +66,8 @@ class ScriptWorker:
         self._began_s, self._untimed_s, self._untimed = world.now(), 0.0, 0
         self._round_began_s = world.now()
         self._next_round: dict[int, int] = {}  # by key
+        self._taken_keys: set[int] = set()  # whose new values the script has, in this round
+        self._round_keys: set[int] = set()  # the same, of the whole round before
         self._timed_steps = 0  # steps whose modelled time has passed
         self._barriers = self.rounds = 0
         self.values: list[Tensor] = []
@@ -83,6 +86,8 @@ class ScriptWorker:
                     assert self._carrying_out is not None
                     await self._world.wait(self._carrying_out, "the pushes before")
                 if request is None:
+                    if self._taken_keys:
+                        self._end_round(self.rounds, 1, ReplyControl())
                     self._warn_of_no_checkpoint()
                     self.values = self._get_parameters() if self._get_parameters else self.values
                     return
@@ -124,7 +129,9 @@ class ScriptWorker:
             self.values = await self._store.pull(range(len(values)))
             await self._membership.barrier(TRAIN, self._job.workers)
         if self._job.rank == 0:
-            self._world.record("train", rounds=self._job.rounds, workers=self._job.workers)
+            resumed = self._checkpointer.checkpoint
+            before = {} if resumed is None else trained_before(self._world.now(), resumed)
+            self._world.record("train", rounds=self._job.rounds, workers=self._job.workers, **before)
         self._restart()
         self._round_began_s = self._world.now()
         return await self._copies(self.values)
@@ -144,6 +151,8 @@ class ScriptWorker:
 
     async def push(self, key: int, tensor: Tensor, priority: int | None) -> int:
         round_ = self._next_round.get(key, 0)
+        if round_ > self.rounds and key in self._taken_keys:
+            self._end_round(self.rounds, 1, ReplyControl())  # the script takes no more of it
         if round_ == self.rounds:
             self._note_done()
         self._next_round[key] = round_ + 1
@@ -160,12 +169,15 @@ class ScriptWorker:
         self._restart()
         return (await self._copies([self.values[key]]))[0]
 
-    async def exchange(self, tensors: list[Tensor], steps: int) -> tuple[list[Tensor], int]:
+    async def exchange(
+        self, tensors: list[Tensor], steps: int, without_gradient: Collection[int] = ()
+    ) -> tuple[list[Tensor], int]:
         self._note_done()
         round_, keys = self.rounds, range(len(tensors))
         await self._step(round_)
         for key in keys:
-            await self._store.push(key, round_, tensors[key])
+            notes = {"no_gradient": True} if key in without_gradient else None
+            await self._store.push(key, round_, tensors[key], notes)
         replies = [await self._store.value(key, round_) for key in keys]
         self.values = [reply.tensor for reply in replies]
         control = merge_controls([reply.control for reply in replies])
@@ -237,8 +249,11 @@ class ScriptWorker:
         state: State = {
             "step": step, "content": content, "rounds": self.rounds, "timed_steps": self._timed_steps,
             "barriers": self._barriers, "assigned_steps": self._assigned_steps,
+            "round_keys": " ".join(map(str, sorted(self._round_keys))),
         }  # fmt: skip
-        state |= under("value", {str(key): value for key, value in enumerate(self.values)})
+        # servers may have sums of gradients; a resumed script begins with parameters all the same
+        values = self._get_parameters() if self._get_parameters else self.values
+        state |= under("value", {str(key): value for key, value in enumerate(values)})
         state |= under("next", {str(key): round_ for key, round_ in self._next_round.items()})
         return state | under("store", self._store.state())
 
@@ -249,6 +264,7 @@ class ScriptWorker:
         self.rounds, self._kept_round = state["rounds"], state["rounds"] - 1
         self._timed_steps, self._barriers = state["timed_steps"], state["barriers"]
         self._assigned_steps = state["assigned_steps"]
+        self._round_keys = set(map(int, state.get("round_keys", "").split()))
 
     def _warn_of_no_checkpoint(self) -> None:
         if self._job.checkpoints and self._kept_round < 0 and self._job.rank == 0:
@@ -275,11 +291,11 @@ class ScriptWorker:
             self._began_s += self._world.now() - max(self._untimed_s, self._began_s)
 
     async def score(self, accuracy: float | None, loss: float | None) -> None:
-        if self._job.rank == 0 and accuracy is not None:
+        if self._job.rank == 0 and (accuracy is not None or loss is not None):
+            known = {} if accuracy is None else {"accuracy": accuracy}
             self._world.record(
-                "evaluate", round=max(0, self.rounds - 1), accuracy=accuracy, loss=loss,
-                snapshot_t=self._world.now(),
-            )  # fmt: skip
+                "evaluate", round=max(0, self.rounds - 1), **known, loss=loss, snapshot_t=self._world.now()
+            )
 
     async def _step(self, round_: int) -> None:
         self._timed_steps = max(self._timed_steps, round_ + 1)
@@ -290,11 +306,19 @@ class ScriptWorker:
         self._began_s = self._world.now()
 
     def _on_key(self, key: int, round_: int) -> None:
-        """End the round of single pushes and pulls, if this is its last key."""
-        if key == len(self.values) - 1 and round_ == self.rounds:
-            self._end_round(round_, 1, ReplyControl())
+        """End the round of single pushes and pulls, if the script has now taken the keys that it takes in a round.
+
+        These are the keys that it took in the round before; all, in its first round. It need not push or pull others.
+        """
+        while round_ > self.rounds:
+            self._end_round(self.rounds, 1, ReplyControl())
+        if round_ == self.rounds:
+            self._taken_keys.add(key)
+            if self._taken_keys >= (self._round_keys or set(range(len(self.values)))):
+                self._end_round(round_, 1, ReplyControl())
 
     def _end_round(self, round_: int, steps: int, control: ReplyControl) -> None:
+        self._round_keys, self._taken_keys = self._taken_keys or self._round_keys, set()
         self._world.record(
             "round", t0=self._round_began_s, round=round_, loss=float("nan"), samples=0, steps=steps,
             waited_s=round(control.waited_s, 6),

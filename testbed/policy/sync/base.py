@@ -16,7 +16,6 @@ from testbed.policy.events import Contribution, Effect, Push
 from testbed.policy.sync.streaming import Streaming
 from testbed.state import State
 
-Weights = str  # "party" | "worker" | "sample"
 WEIGHTS: dict[str, Any] = {
     "help": "party: every data centre counts the same; worker: every worker does; sample: every sample",
     "choices": ("party", "worker", "sample"),
@@ -124,7 +123,7 @@ class SyncPolicy(ABC):
         return None
 
     @classmethod
-    def weights(cls, options: Any) -> Weights:
+    def weights(cls, options: Any) -> str:
         """Return what a worker counts for in a mean of models or deltas; by default the option of this name.
 
         ``party``: every data centre counts the same; ``worker``: every worker does; ``sample``: by its samples.

@@ -104,8 +104,8 @@ class Ssp(SyncPolicy):
         return member not in self._left and member not in self._gone
 
     def _first_pushes(self) -> dict[str, int]:
-        first = self._joined
-        return {m: first.get(m, self._first_round) * count for m, count in self._pushes_per_round.items()}
+        first = self._joined  # maybe of before it was known which round this server itself begins with
+        return {m: max(first.get(m, 0), self._first_round) * count for m, count in self._pushes_per_round.items()}
 
     def _clocks(self, key: int) -> dict[str, int]:
         """Return the completed rounds of each member."""

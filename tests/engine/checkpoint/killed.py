@@ -63,5 +63,4 @@ KINDS = ("round", "update", "evaluate", "blocks", "threshold", "gossip", "consen
 
 def story(events: list[Event], since_s: float) -> list[Event]:
     """Return what a run does from an instant on: every round, update and score, with its time, and all final values."""
-    kept = [event for event in events if event["kind"] in KINDS and event["t"] >= since_s]
-    return [{name: value for name, value in event.items() if name != "snapshot_t"} for event in kept]
+    return [event for event in events if event["kind"] in KINDS and event["t"] >= since_s]

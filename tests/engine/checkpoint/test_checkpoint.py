@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -10,11 +11,13 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from testbed.engine.checkpoint import CheckpointFiles, Members
+from testbed.engine.evaluation import Evaluation
 from testbed.engine.roles import make_role
 from testbed.errors import ScenarioError, WaitTimeout
 from testbed.execution import host
@@ -22,9 +25,11 @@ from testbed.execution.resume import take_over
 from testbed.plan.build import build_plan
 from testbed.plan.instant import Instant
 from testbed.plan.model import Plan
+from testbed.results import summary, tables
 from testbed.results.events import read
 from testbed.scenario.load import load
 from testbed.simulation.run import simulate
+from testbed.training.learner import Score
 from tests.engine.runs import THREE_SITES
 
 JOB = ("training.model={kind: mlp, hidden: 8}", "training.rounds=13", "training.evaluate_every=4",
@@ -132,6 +137,84 @@ def test_a_score_that_is_not_due_at_a_checkpoint_keeps_its_epoch(tmp_path: Path)
     assert files.resumed is not None and files.resumed.round == 11
     resumed = {event["round"]: event["epoch"] for event in events(tmp_path, "evaluate")}
     assert resumed and all(whole[round_] == epoch > 1 for round_, epoch in resumed.items())
+
+
+def test_times_of_a_resumed_run_count_from_the_first_start(tmp_path: Path) -> None:
+    """A score that was due after the checkpoint reaches the target: also in a run of another directory."""
+    plan = plan_of(*TECHNIQUES["fsa"], "training.target_accuracy=0.999")
+    (tmp_path / "resumed").mkdir()
+    results = {}
+    for name in ("whole", "resumed"):
+        if name == "resumed":
+            take_over(tmp_path / "whole", tmp_path / "resumed")
+        run(plan, tmp_path / name)
+        frames = tables.read(tmp_path / name)
+        scores = frames["accuracy"]
+        taken_s = scores.loc[scores["round"] == 11, "snapshot_t_s"].iloc[0]
+        assert scores["snapshot_t_s"].min() <= taken_s
+        start_s = summary.first_start_s(frames["training"])
+        reached_s = summary.time_to_target_s(scores[scores["round"] >= 11], 0.0, start_s)
+        results[name] = (start_s, reached_s, float(frames["rounds"]["t_s"].max()) - start_s)
+    assert results["resumed"] == results["whole"]
+    training = tables.read(tmp_path / "resumed")["training"]
+    assert training["resumed_round"].tolist() == [11] and training["trained_s"].iloc[0] > 0
+
+
+class RealWorld:
+    """What ``Evaluation`` needs of a world whose clock is ``now_s``."""
+
+    node = "hub/worker0"
+
+    def __init__(self, now_s: float) -> None:
+        self.now_s, self.recorded = now_s, list[dict[str, Any]]()
+
+    def now(self) -> float:
+        return self.now_s
+
+    def future(self) -> Any:
+        return asyncio.get_running_loop().create_future()
+
+    def aside(self, function: Callable[[], Any]) -> Any:
+        future = self.future()
+        future.set_result(function())
+        return future
+
+    async def wait(self, future: Any, waiting_for: str) -> Any:
+        return await future
+
+    def record(self, kind: str, **fields: Any) -> None:
+        self.recorded.append({"kind": kind, **fields})
+
+
+@pytest.mark.parametrize(("another", "taken_s", "trained_s"), [(False, 5.0, 3.0), (True, 1.5, 3.0)])
+def test_a_snapshot_of_another_clock_keeps_its_age(
+    another: bool, taken_s: float, trained_s: float, tmp_path: Path
+) -> None:
+    """A restart goes on with the run's own clock, at 20 s; another run begins with its own, at 2 s."""
+    plan = build_plan(load(THREE_SITES, JOB), "local")
+    learner: Any = SimpleNamespace(epoch=0, values=lambda: [], evaluate=lambda values: Score(0.9, 0.1, 0.1))
+    files = CheckpointFiles(tmp_path / "one" / "checkpoints", plan)
+    digests = {"a": files.write(3, "a", {"round": 3})}
+    files.commit(3, digests, Instant(6.0), Members(trained_s=trained_s))
+    directory = tmp_path / "one"
+    if another:
+        directory = tmp_path / "other"
+        directory.mkdir()
+        take_over(tmp_path / "one", directory)
+
+    async def resumed() -> list[dict[str, Any]]:
+        before, world = RealWorld(5.0), RealWorld(2.0 if another else 20.0)
+        first, second = (Evaluation(each, plan, learner) for each in (before, world))  # type: ignore[arg-type]
+        first.after_round(3)
+        before.now_s = 5.5
+        second.load_state(await first.state())
+        second.begin(13, 4, resumed=CheckpointFiles(directory / "checkpoints", plan).resumed)
+        await second.finish(3)
+        return world.recorded
+
+    train, score = asyncio.run(resumed())
+    assert (train["kind"], train["resumed_round"], train["trained_s"]) == ("train", 3, trained_s)
+    assert (score["kind"], score["snapshot_t"]) == ("evaluate", taken_s)
 
 
 def step_times(directory: Path, begin: int) -> set[tuple[str, int, float]]:

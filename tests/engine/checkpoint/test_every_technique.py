@@ -125,6 +125,16 @@ def test_techniques_inside_an_axis_go_on(name: str, tmp_path: Path) -> None:
     goes_on_as_if_nothing_had_been(plan_of(*TECHNIQUES[name]), tmp_path, random.Random(name))
 
 
+@pytest.mark.parametrize("name", ["optimizer adam", "gossip dpsgd"])
+def test_a_run_whose_tensors_have_no_numbers_goes_on(name: str, tmp_path: Path) -> None:
+    plan = plan_of(*TECHNIQUES[name], "training.compute=modelled")
+    whole = run_until(plan, tmp_path / "whole")
+    run_until(plan, tmp_path / "killed", 0.9 * whole[-1]["t"])
+    since_s = resumed_at(tmp_path / "killed", plan)
+    assert since_s > 0
+    assert story(run_until(plan, tmp_path / "killed"), since_s) == story(whole, since_s) != []
+
+
 @pytest.mark.slow  # 1.5 s each; from a thousand instants: tests.engine.checkpoint.instants
 @pytest.mark.parametrize("name", TECHNIQUES)
 def test_each_technique_goes_on_from_an_instant(name: str, tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from random import Random
 import pytest
 
 from testbed.engine.checkpoint import CheckpointFiles
-from testbed.plan.model import Plan
+from testbed.plan.model import Plan, to_json
+from testbed.results import summary, tables
+from testbed.results.events import HAS_LEFT
 from tests.engine.checkpoint.killed import Event, resumed_at, run_until, story
 from tests.faults.runs import CONTINUE, faults, plan_of, run
 
@@ -34,6 +36,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "schedules": ("overlay={kind: tsengine, ports: 1, chunk: 1 KB}", faults(RETURNS)),
     "trees": ("paradigm=ps", "overlay={kind: tree, degree: 1}", faults(RETURNS)),
     "evaluator": ("paradigm=allreduce", faults("kind: kill, node: hub/worker0, round: 4")),
+    "evaluator with servers": (faults("kind: kill, node: hub/worker0, round: 4, for: 200 ms"),),
     "gossip": ("paradigm={kind: gossip, algorithm: sgp}", "codec=topk", faults(RETURNS)),
     "pairs": ("paradigm={kind: gossip, algorithm: adpsgd}", faults(RETURNS)),
 }
@@ -52,7 +55,7 @@ def resumed(plan: Plan, directory: Path, chance: Random) -> tuple[list[Event], l
 SLOWLY = ("reports", "dgt", "trees", "pairs", "layers")  # 2 s each; all are drawn by the campaign of instants, too
 
 
-@pytest.mark.sample(3, "site")  # of 9, which take 8 s
+@pytest.mark.sample(3, "site", "evaluator with servers")  # of 10, which take 9 s
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.slow) if each in SLOWLY else each for each in CASES]
 )
@@ -68,9 +71,25 @@ def test_who_was_lost_stays_lost(tmp_path: Path) -> None:
     expected, found, events = resumed(plan, tmp_path, Random(1))
     assert found == expected
     assert not [event for event in events if event["node"].startswith("east/")]
+    frames = tables.read(tmp_path / "killed")
+    workers = {event["node"] for event in found if event["kind"] == "round"}
+    done = {event["round"] for event in found if event["kind"] == "round"}
+    ending, plain = summary.Ending("done", "", "", "", 1.0), json.loads(to_json(plan))
+    result = summary.summarise(frames, plain, {"status": "ok", "warnings": []}, ending)
+    lost = {"east/worker0", "east/worker1", "east/server0"}
+    assert set(result["faults"]["lost"]) == lost and not workers.intersection(lost)
+    assert result["rounds"] == len(done) > 0, "of those who take part"
+    assert result["parameters_sha256"] is not None
     manifest = json.loads((max((tmp_path / "killed" / "checkpoints").glob("ckpt-*")) / "manifest.json").read_text())
     assert sorted(manifest["members"]["absent"]) == ["east/server0", "east/worker0", "east/worker1"]
     assert not [node for node in manifest["nodes"].values() if node.startswith("east/")]
+
+
+def test_who_had_left_has_left_in_the_resumed_run(tmp_path: Path) -> None:
+    plan = plan_of(*EVERY, CONTINUE, faults("kind: leave, node: west/worker0, round: 3"))
+    _, _, events = resumed(plan, tmp_path, Random(2))
+    (epoch,) = [event for event in events if event["kind"] == "epoch"]
+    assert (epoch["targets"], epoch["begins"], epoch["message"]) == ("west/worker0, west/server0", False, HAS_LEFT)
 
 
 def test_who_returns_later_returns_to_the_resumed_run(tmp_path: Path) -> None:

@@ -6,7 +6,10 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 
+from testbed.errors import ScenarioError
+from testbed.kvstore.checkpoint import generator_states, saved_objects
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.scenario.load import load
@@ -47,13 +50,46 @@ kv = create("dist_sync")
 kv.init(0, torch.zeros(3))
 kv.init(1, torch.ones(20))
 kv.set_optimizer("adam", learning_rate=0.1)
+values = kv.pull([0, 1])
 for step in kv.store.steps(12):
-    kv.push(0, torch.randn(3))
-    kv.push(1, torch.randn(20))
+    kv.push(0, values[0] + torch.randn(3))
+    kv.push(1, values[1] + torch.randn(20))
     values = kv.pull([0, 1])
     kv.store.report(float(values[0][0]), float(values[1][0]))
 """
+UNNAMED = """
+import torch
+from testbed.kvstore import GeoOptimizer, connect
+store = connect()
+model = torch.nn.Linear(4, 3)
+optimizer = GeoOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), store)
+for step in store.steps(12):
+    optimizer.zero_grad()
+    (model(torch.randn(5, 4)) ** 2).mean().backward()
+    optimizer.step()
+"""
+NUMPY = UNNAMED.replace("import torch", "import numpy, torch").replace(
+    "for step in store.steps(12):",
+    """
+class Best:
+    best = numpy.float64(9)
+    seen = numpy.zeros(12, numpy.float32)
+    def state_dict(self): return vars(self)
+    def load_state_dict(self, state): vars(self).update(state)
+kept = Best()
+for step in store.steps(12, kept=kept):
+    kept.best = numpy.float64(step)
+    assert len(numpy.nonzero(kept.seen)[0]) == step, kept.seen
+    kept.seen = kept.seen + numpy.eye(12, dtype=numpy.float32)[step]
+    store.report(kept.best, 0.0)""",
+)
+SOME = KEYS.replace("store.init(1,", "store.init(2, torch.zeros(4))\nstore.init(1,").replace(
+    "store.init(1, torch.ones(2000))", "store.init(1, torch.ones(2000))\nstore.init(3, torch.ones(2))"
+)
 SETTINGS = {
+    "some keys": (SOME, ()),
+    "numpy": (NUMPY, ()),
+    "unnamed": (UNNAMED, ()),
     "geomx": (GEOMX, ()),
     "fsa": (LOOP, ()),
     "hfa": (LOOP, ("sync={kind: hfa, k1: 2, k2: 1}",)),
@@ -61,6 +97,7 @@ SETTINGS = {
     "topk": (LOOP, ("codec={kind: topk, ratio: 0.1, bound: 10, pull: sparse-sum}",)),
     "keys": (KEYS, ()),
 }
+SLOW = ("hfa", "topk")
 
 
 def plan_of(folder: Path, script: str, *texts: str) -> Plan:
@@ -68,10 +105,8 @@ def plan_of(folder: Path, script: str, *texts: str) -> Plan:
     return build_plan(load(path, ("checkpoint.every=2", *texts)), "simulate")
 
 
-@pytest.mark.sample(1)  # of 3, which take 6 s
-@pytest.mark.parametrize(
-    "name", ["geomx", "fsa", "esync", "keys", *(pytest.param(each, marks=pytest.mark.slow) for each in ("hfa", "topk"))]
-)  # 1 s each
+@pytest.mark.sample(1, "unnamed", "numpy", "some keys")  # of 7, which take 12 s
+@pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in SETTINGS])
 def test_a_script_goes_on(name: str, tmp_path: Path) -> None:
     script, texts = SETTINGS[name]
     plan, chance = plan_of(tmp_path / "script", script, *texts), random.Random(name)
@@ -83,6 +118,19 @@ def test_a_script_goes_on(name: str, tmp_path: Path) -> None:
     expected = [event for event in story(whole, since_s) if event["kind"] != "train"]
     resumed = story(run_until(plan, tmp_path / "killed"), since_s)
     assert str(resumed) == str(expected) != "[]"  # as text, since a script's losses are not numbers
+
+
+def test_a_state_that_could_not_be_loaded_is_named_when_it_is_kept() -> None:
+    class Net:
+        def __init__(self, content: object) -> None:
+            self.content = content
+
+        def state_dict(self) -> dict[str, object]:
+            return {"content": self.content}
+
+    objects = {"model": Net(torch.ones(3)), "best": Net(Path("x"))}
+    with pytest.raises(ScenarioError, match=r"the state of 'best' holds pathlib\.\w+Path, which a checkpoint cannot"):
+        saved_objects(objects, generator_states())
 
 
 def test_a_script_without_the_loop_is_warned(tmp_path: Path) -> None:

@@ -188,11 +188,6 @@ class Half(Codec):
 
     encode_value, decode_value = encode, decode
 
-    def encoded_bytes(self, size: int) -> int:
-        return 2 * size
-
-    value_bytes = encoded_bytes
-
 
 def test_with_a_codec_all_ranks_still_hold_the_same_bits_and_send_half(runs: Runs) -> None:
     groups = [2, 3]

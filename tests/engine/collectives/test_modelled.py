@@ -10,7 +10,6 @@ import pytest
 
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.gossip.roles import gossip_worker
-from testbed.errors import ScenarioError
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import worlds
 
@@ -41,8 +40,3 @@ def test_modelled_runs_send_what_real_ones_send(paradigm: str, options: dict[str
     real, modelled = (transfers(paradigm, options, compute, tmp_path) for compute in ("real", "modelled"))
     assert modelled == real
     assert len(real) > 20
-
-
-def test_a_choice_by_numbers_is_refused_where_there_are_none(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="coordinated"):
-        transfers("allreduce", {"algorithm": "hitopk", "coordinated": True}, "modelled", tmp_path)

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from testbed.engine.collectives.roles import allreduce_worker
-from testbed.errors import ScenarioError
 from testbed.plan.model import Choice, Plan
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import worlds
@@ -62,11 +61,3 @@ def test_shapes_alone_suffice_to_simulate_it(work: str, tmp_path: Path) -> None:
     plan = plan_of([2], optimizer_work=work)
     run_plan(worlds("virtual", tmp_path), replace(plan, training=replace(plan.training, compute="modelled")),
              allreduce_worker)  # fmt: skip
-
-
-def test_what_does_nothing_or_other_bits_is_refused(tmp_path: Path) -> None:
-    sgd = Choice(kind="sgd", options={"learning_rate": 0.1})
-    with pytest.raises(ScenarioError, match="'norms' need 'optimizer: lars'"):
-        run_plan(worlds("virtual", tmp_path), plan_of([2], sgd, optimizer_work="norms"), allreduce_worker)
-    with pytest.raises(ScenarioError, match="differ in size"):
-        run_plan(worlds("virtual", tmp_path), plan_of([1, 2], optimizer_work="update"), allreduce_worker)

@@ -254,3 +254,12 @@ def test_the_networks_graph(tmp_path: Path) -> None:
     routes = {**plan.network.routes, "a>c": ("a>b", "b>c"), "c>a": ("c>b", "b>a")}
     chain = replace(plan, network=replace(plan.network, routes=routes))
     assert graph_of(chain, "network") == ((1, 2), (0,), (0, 3), (2, 4), (3,))
+
+
+def test_a_hub_without_workers_that_train_is_a_router() -> None:
+    plan = serverless_plan([2, 1, 2], "gossip", {"graph": "network"})
+    hub = plan.training_workers[2].data_center
+    routes = {**plan.network.routes, "a>c": ("a>b", "b>c"), "c>a": ("c>b", "b>a")}
+    nodes = tuple(replace(node, trains=node.trains and node.data_center != hub) for node in plan.nodes)
+    star = replace(plan, nodes=nodes, network=replace(plan.network, routes=routes))
+    assert graph_of(star, "network") == ((1, 2), (0,), (0, 3), (2,))

@@ -6,20 +6,23 @@ import asyncio
 import random
 import re
 import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from testbed import api
 from testbed.engine.roles import make_role
 from testbed.engine.script.worker import ScriptWorker
 from testbed.errors import RunFailed, ScenarioError
 from testbed.kvstore import GeoOptimizer, KVStore, connect
+from testbed.kvstore.optimizer import server_options
 from testbed.kvstore.session import Alone
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
-from testbed.scenario.load import load
+from testbed.scenario.load import load, loads
 from testbed.simulation.run import simulate
 from testbed.training.learner import values_sha256
 from tests.engine.runs import run
@@ -117,6 +120,29 @@ def test_where_nobody_waits_for_all_the_optimizer_moves_to_the_servers(sync: str
     nodes = InProcess()
     sockets(path, f"sync={sync}", nodes=nodes)
     assert max(event["version"] for event in nodes.events("hub/global0") if event["kind"] == "update") == expected
+
+
+FROZEN = """
+import torch
+from testbed.kvstore import GeoOptimizer, connect
+store = connect()
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+net[0].requires_grad_(False)
+optimizer = GeoOptimizer(torch.optim.AdamW(net[1].parameters(), lr=0.1, weight_decay=0.5), store, model=net)
+frozen, trained = net[0].weight.clone(), net[1].weight.clone()
+for step in range(store.job.rounds):
+    optimizer.zero_grad()
+    ((net(torch.randn(8, 4)) - 1) ** 2).mean().backward()
+    optimizer.step()
+assert torch.equal(net[0].weight, frozen), net[0].weight
+assert not torch.equal(net[1].weight, trained)
+"""
+
+
+@pytest.mark.parametrize("sync", ["fsa", "mixedsync", "tap", "{kind: ssp, staleness: 1}"])
+def test_frozen_parameters_stay_as_they_are_wherever_the_optimizer_runs(sync: str, tmp_path: Path) -> None:
+    run(tmp_path / "run", f"sync={sync}", scenario=scenario(tmp_path / "a", FROZEN))
 
 
 COMPRESSED = LOOP.replace("optimizer = Geo", "store.set_compression('fp16')\noptimizer = Geo")
@@ -271,6 +297,43 @@ assert store.pull("b").tolist() == [222.0] * 3  # waits for the push before it
 """
 
 
+ROUNDS = """
+import torch
+from testbed.kvstore import connect
+store = connect()
+for key in "abc":
+    store.init(key, torch.zeros(3))
+for step in store.steps(6):
+    LOOP
+    store.report(loss=0.5)
+"""
+LOOPS = {
+    "a key is never pushed": '[store.push(key, torch.ones(3)) for key in "ab"]; [store.pull(key) for key in "ab"]',
+    "a key is never pulled": '[store.push(key, torch.ones(3)) for key in "abc"]; [store.pull(key) for key in "ab"]',
+    "the last key first": '[store.push(key, torch.ones(3)) for key in "cba"]; [store.pull(key) for key in "cba"]',
+    "one by one": '[store.pushpull(key, torch.ones(3)) for key in "cab"]',
+    "a round later": """new = [store.push(key, torch.ones(3)) for key in "abc"]
+    [handle.wait() for handle in (old if step else ())]; old = new
+    if step == 5: [handle.wait() for handle in new]""",
+    "two in one": '[store.push(key, torch.ones(3)) for key in "aabb"]; [store.pull(key) for key in "ab"]',
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_scripts_rounds_are_counted_in_whichever_order_it_takes_which_keys(loop: str, tmp_path: Path) -> None:
+    done = run(tmp_path / "run", scenario=scenario(tmp_path / "a", ROUNDS.replace("LOOP", LOOPS[loop])))
+    rounds = done.of_kind("round", "hub/worker0")
+    assert [event["round"] for event in rounds] == list(range(12 if loop == "two in one" else 6))
+    assert all(earlier["t"] <= later["t0"] + 1e-6 for earlier, later in pairwise(rounds))
+    if "never" in loop:
+        assert min(event["t"] - event["t0"] for event in rounds) > 0.02, "a round has its step"
+    if "first" in loop or "one by one" in loop:
+        last = max(event["t"] for event in done.of_kind("update") if event["round"] == 0)
+        assert rounds[0]["t"] > last, "the round ends with the last of its keys"
+    scores = done.of_kind("evaluate")
+    assert [(event["loss"], event.get("accuracy")) for event in scores] == [(0.5, None)] * 6
+
+
 def test_without_an_optimizer_a_pull_is_the_sum_of_what_was_pushed(tmp_path: Path) -> None:
     """Row 13 of GeoMX' observable behaviours, with keys by name, handles and barriers; in both worlds."""
     path = scenario(tmp_path / "a", PUSHES)
@@ -303,6 +366,35 @@ def test_alone_a_script_is_one_worker_of_one() -> None:
             net(torch.ones(1, 2)).sum().backward()
             optimizer.step()
     assert torch.equal(model.weight, same.weight)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "options", "problem"),
+    [
+        ("set_compression", "twobit", {"threshold": -0.5}, "threshold: -0.5 is not above 0 and at most 1e+30"),
+        ("set_compression", "twobit", {"threshold": 0}, "threshold: 0 is not above 0"),
+        ("set_compression", "bisparse", {"ratio": 5}, "ratio: 5 is not above 0 and at most 0.5"),
+        ("set_compression", "bisparse", {"ratio": float("nan")}, "ratio: nan is not above 0"),
+        ("set_compression", "topk", {"pull": "sparse_sum"}, "pull: 'sparse_sum' is not one of 'difference', 'spar"),
+        ("set_compression", "topk", {"bound": -3}, "bound: -3 is not at least 2"),
+        ("set_compression", "topk", {"bound": 3.5}, "bound: 3.5 is no whole number"),
+        ("set_compression", "topk", {"padded": 1}, "padded: 1 is neither True nor False"),
+        ("set_optimizer", "sgd", {"learning_rate": "0.1"}, "learning_rate: '0.1' is no number"),
+        ("set_optimizer", "sgd", {"schedule": "cosin"}, "schedule: 'cosin' is not one of 'constant', 'step'"),
+        ("set_optimizer", "sgd", {"nesterov": True}, "nesterov: has no effect without momentum; write momentum: 0.9"),
+        ("set_optimizer", "sgd", {"beta1": 0.5}, "unexpected keyword argument 'beta1'"),
+    ],
+)
+def test_options_that_no_scenario_could_have_are_refused(
+    call: str, kind: str, options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ScenarioError, match=re.escape(f"{call}('{kind}'): ") + ".*" + re.escape(problem)):
+        getattr(connect(), call)(kind, **options)
+
+
+def test_a_rate_that_is_a_tensor_travels_as_a_number() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=torch.tensor(0.5))
+    assert server_options(optimizer)[1]["learning_rate"] == 0.5
 
 
 def test_misuse_is_explained() -> None:
@@ -389,3 +481,17 @@ def test_what_is_untimed_begins_no_step_in_the_future(waits: bool) -> None:
 
     asyncio.run(block())
     assert worker._began_s == (4.0 if waits else 3.0)
+
+
+def test_a_resolved_scenario_names_its_script_wherever_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = load(scenario(tmp_path / "a", LOOP), allow_code=True)
+    text = read.to_yaml()
+    assert loads(text) == read and build_plan(loads(text)) == build_plan(read)
+    assert "optimizer" not in text and "batch" not in text
+    assert api.load(read, {"seed": 4}).seed == 4
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "again.yaml").write_text(text)
+    with pytest.raises(ScenarioError, match=r"workload\.script: .* is a whole path.*--allow-code"):
+        load(tmp_path / "b" / "again.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert load(tmp_path / "b" / "again.yaml") == read

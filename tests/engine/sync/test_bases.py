@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from testbed.engine.bases import Bases
 from testbed.engine.reply import PULL_ROUND
+from testbed.engine.root_store import OverwriteUpdate, RootStore
+from testbed.training.optimizers import KeyOptimizer
 from testbed.training.optimizers.compensation import Compensation
 from tests.engine.sync.constant import SIZES, simulated, use_constants
 
@@ -56,6 +59,28 @@ def test_a_gradient_is_compensated_from_the_value_that_its_worker_had(
     updates = [event for event in done.of_kind("update") if event["key"] == 0]
     for event, (_, backup) in zip(updates, used, strict=True):
         assert history[event["version"] - 1 - event["staleness"]] == pytest.approx(backup, abs=1e-6)
+
+
+def test_what_a_lost_process_had_is_dropped_when_the_next_one_joins() -> None:
+    """Else each loss of a data centre would leave a copy of the model for each of its workers."""
+    store: Any = object.__new__(RootStore)
+    state = KeyOptimizer("dcasgd", {}, torch.ones(2))
+    store._keys, store._versions, store._sent_versions = {0: state}, {0: 0}, {}
+    store._with_bases = {"east/server1", "east/server10"}
+    for member in sorted(store._with_bases):
+        for round_ in range(3):
+            store.on_value_sent(0, torch.ones(2), member, round_)
+    assert store.on_joined("east/server1", 3, 1) is None
+    kept = {f"east/server10/{round_}" for round_ in range(3)}
+    assert {holder for _, holder in store._sent_versions} == kept
+    assert state._compensation is not None and state._compensation._backups.keys() == kept
+
+
+def test_a_resumed_value_is_where_it_was() -> None:
+    """Checkpoints are read into main memory; ``meta`` stands for a GPU."""
+    update = OverwriteUpdate(torch.ones(2, device="meta"))
+    update.load_state({"value": torch.ones(2)})
+    assert update.value.is_meta
 
 
 def test_what_nobody_has_is_forgotten_once() -> None:

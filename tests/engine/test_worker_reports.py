@@ -1,0 +1,35 @@
+"""What a worker tells its servers of its own speed."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from testbed.engine.reply import ReplyControl
+from testbed.engine.worker import Worker
+
+
+def test_a_wait_for_a_score_makes_no_step_longer() -> None:
+    """ESync assigns steps by these times: a slow evaluation must not leave its worker with fewer."""
+    clock = SimpleNamespace(now_s=0.0)
+
+    def lasting(seconds: float, result: Any) -> Any:
+        async def work(*_: Any) -> Any:
+            clock.now_s += seconds
+            return result
+
+        return work
+
+    told: list[tuple[float, float]] = []
+    worker: Any = SimpleNamespace(
+        _world=SimpleNamespace(now=lambda: clock.now_s, record=lambda *_, **fields: None), _learner=None, _notes={},
+        _work=SimpleNamespace(run=lasting(2.0, SimpleNamespace(loss=1.0, samples=1, steps=1))),
+        _evaluation=SimpleNamespace(
+            without=lambda _: None, after_round=lambda _: None, before_push=lasting(5.0, False)
+        ),
+        _membership=SimpleNamespace(lost=()), _synchronise=lasting(3.0, [ReplyControl()]), _handover=None,
+        _report=lambda result, work_s, transfer_s: told.append((work_s, transfer_s)),
+    )  # fmt: skip
+    asyncio.run(Worker._round(worker, 0, 1))
+    assert told == [(2.0, 3.0)]
