@@ -17,6 +17,7 @@ import dataclasses
 import hashlib
 import importlib
 import importlib.util
+import numbers
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +25,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_type_hints
 
 from testbed.errors import ScenarioError
 
@@ -162,6 +163,37 @@ def option(default: Any, help: str, **limits: Any) -> Any:  # noqa: A002 - as in
     return dataclasses.field(default=default, metadata={"help": help, **limits})
 
 
+def limits_of(hint: Any, metadata: Mapping[str, Any]) -> tuple[Any, Any, bool]:
+    """Return the smallest and the largest value of a number's option, and whether it has to be above the smallest."""
+    highest = 10**12 if hint is int else 1e12
+    return metadata.get("above", metadata.get("min", 0)), metadata.get("max", highest), "above" in metadata
+
+
+def refuse_values(options: Any) -> None:
+    """Raise ``ValueError`` for a value that no scenario could give to this options dataclass: ``NAME: PROBLEM``."""
+    hints = get_type_hints(type(options))
+    for field in dataclasses.fields(options):
+        if problem := _problem(hints[field.name], field.metadata, getattr(options, field.name)):
+            raise ValueError(f"{field.name}: {problem}")
+
+
+def _problem(hint: Any, metadata: Mapping[str, Any], value: Any) -> str:
+    """Return what is wrong with an option's value; empty if nothing is. Quantities and files are not looked at."""
+    if choices := metadata.get("choices"):
+        return "" if value in choices else f"{value!r} is not one of {', '.join(map(repr, choices))}"
+    if hint is bool:
+        return "" if isinstance(value, bool) else f"{value!r} is neither True nor False"
+    if hint not in (int, float) or "unit" in metadata:
+        return ""
+    whole = hint is int
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral if whole else numbers.Real):
+        return f"{value!r} is no {'whole ' if whole else ''}number"
+    low, high, above = limits_of(hint, metadata)
+    if low <= value <= high and not (above and value == low):
+        return ""
+    return f"{value!r} is not {f'above {low}' if above else f'at least {low}'} and at most {high}"
+
+
 def options_of(entry: type[Any]) -> Any:
     """Return the options dataclass of an axis' class: its nested ``Options``, or the class itself."""
     return getattr(entry, "Options", entry)
@@ -198,8 +230,11 @@ def import_code(kind: str, point: EntryPoint | None = None) -> Any:
 
 
 def _module_of_file(path: Path) -> ModuleType:
-    """Import a file under a name made from its content: two files of one name do not collide, an edited one is new."""
-    name = f"testbed_code_{sha256_of(path)[:16]}"
+    """Import a file under a name made from its path and content: each file is a module, and an edited one is new.
+
+    Copies in two folders are two modules, as each reads what is beside it.
+    """
+    name = f"testbed_code_{hashlib.sha256(f'{path}:{sha256_of(path)}'.encode()).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

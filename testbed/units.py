@@ -129,6 +129,11 @@ def parse_share(text: str) -> float:
         raise UnitError(f"expected a share, such as '1 %' or 0.01, got '{text}'", error.hint) from error
 
 
+def format_number(value: float) -> str:
+    """``1.0`` is ``1``; ``parse_number`` gives back the very same number."""
+    return _plain(value)
+
+
 def format_rate(rate_bps: float) -> str:
     """``20_000_000.0`` is ``20 Mbit/s``; ``parse_rate`` gives back the very same number."""
     return _format(rate_bps, RATE)

@@ -40,13 +40,14 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     faults = build_faults(scenario, network, nodes)
     timeouts = derive(scenario, network, nodes, training, faults)
     refuse_late_faults(scenario, timeouts.run_deadline_s)
+    faulty_network, slowed_nodes = with_faults(network, faults), slowed(nodes, faults)
     return Plan(
         version=PLAN_VERSION, name=scenario.name, seed=scenario.seed, back_end=scenario.run.on,
         transport=transport_of(scenario), training=training, technique=technique,
         recovery=recovery_of(scenario), simulation=simulation_of(scenario), exact=exact_of(scenario, nodes),
         cluster=cluster_of(scenario, nodes), checkpoint_every=scenario.checkpoint.every,
-        faults=faults, nodes=slowed(nodes, faults), network=with_faults(network, faults),
-        timeouts=timeouts, warnings=warnings_for(scenario, network, nodes),
+        faults=faults, nodes=slowed_nodes, network=faulty_network,
+        timeouts=timeouts, warnings=warnings_for(scenario, faulty_network, slowed_nodes),
         background=build_background(scenario, network), code=code_of(technique, training) + scenario.code,
         program=program_of(scenario, topology),
     )  # fmt: skip

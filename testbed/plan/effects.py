@@ -9,7 +9,8 @@ loss                        the largest share counts, with its burst; of equal s
 corrupt, duplicate, reorder the largest share counts, the link's own value included
 slow                        factors multiply, the device's own slowdown included
 kill, join, leave           a node is present when it has joined and not left, and no ``kill`` is active
-pause                       a process stands still while any ``pause`` is active that began in its life
+pause                       a process stands still while any ``pause`` is active that began in its life; one that begins
+                            while the node, or its server, is absent has no process to stop
 nan, disk_full              the rounds of all faults together
 """
 
@@ -129,10 +130,18 @@ class NodeEffects:
         if kind in ("kill", "join"):
             absent.pop("join" if kind == "join" else due.number, None)
             return "" if absent else "start"
-        if kind != "pause" or (not due.begins and due.number not in stopped):
+        if kind != "pause" or (self._is_away(node) if due.begins else due.number not in stopped):
             return ""
         (stopped.add if due.begins else stopped.discard)(due.number)
         return "stop" if due.begins else "" if stopped else "continue"
+
+    def _is_away(self, node: str) -> bool:
+        """Return whether a node has no process: it is absent, or its server. Who leaves ends its round before."""
+        return any(reason != "leave" for name in (node, *self._servers(node)) for reason in self._absent[name])
+
+    def _servers(self, node: str) -> list[str]:
+        """Return the local server of a worker, with which it ends and starts; of other nodes none."""
+        return [name for name in self._plan.node(node).parents if self._plan.node(name).role == "server"]
 
     def returns(self, node: str) -> bool:
         """Return whether faults that have an end are all that keeps the node away."""
@@ -143,7 +152,6 @@ class NodeEffects:
 
         None if its server is absent: it comes back with that.
         """
-        servers = [name for name in self._plan.node(node).parents if self._plan.node(name).role == "server"]
-        if self._absent[node] or any(self._absent[name] for name in servers):
+        if any(self._absent[name] for name in (node, *self._servers(node))):
             return ()
         return tuple(name for name in needed_with(self._plan, node) if not self._absent[name])

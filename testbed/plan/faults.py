@@ -10,8 +10,10 @@ from fnmatch import fnmatchcase
 from testbed.errors import ScenarioError
 from testbed.plan.model import FaultPlan, NetworkPlan, NodePlan
 from testbed.scenario import Scenario
-from testbed.scenario.reading.suggest import suggestion
-from testbed.scenario.sections.faults import Fault
+from testbed.scenario.reading.suggest import nearest_or_all
+from testbed.scenario.sections.faults import MEMBER_KINDS, Fault
+
+_SHOWN = 8  # of the names, in a hint
 
 
 def build_faults(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...]) -> tuple[FaultPlan, ...]:
@@ -21,9 +23,11 @@ def build_faults(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan
     for index, fault in enumerate(scenario.faults):
         draws = _Draws(f"{scenario.seed}/faults/{index}")
         targets, problem = _targets(fault, network, nodes)
-        problem = problem or _indispensable(scenario, fault, nodes, targets)
+        key, problem = _key(fault), problem or _indispensable(scenario, fault, nodes, targets)
+        if not problem and fault.pick is not None and fault.pick > len(targets):
+            key, problem = "pick", f"{fault.pick} of the {len(targets)} that match (write at most {len(targets)})"
         if problem:
-            problems.append(_at(scenario, index, _key(fault), problem))
+            problems.append(_at(scenario, index, key, problem))
         else:
             found += _times(fault, targets, draws)
     if problems:
@@ -64,16 +68,23 @@ def _targets(fault: Fault, network: NetworkPlan, nodes: tuple[NodePlan, ...]) ->
     """Return names, and what is wrong if there are none."""
     sites = [site.name for site in network.sites]
     if fault.data_center is not None and fault.data_center not in sites:
-        return (), f"no data centre named '{fault.data_center}'{_hint(fault.data_center, sites)}"
+        return (), f"no data centre named '{fault.data_center}' ({nearest_or_all(fault.data_center, sites, _SHOWN)})"
     if fault.hits_links:
-        found = _links(fault, [link.name for link in network.links])
-        known = [link.name for link in network.links]
+        able = [link.name for link in network.links]
+        found = _links(fault, able)
     else:
+        able = [node.name for node in _able(fault, nodes)]
         found = _nodes(fault, nodes)
-        known = [node.name for node in nodes if fault.kind == "kill" or node.role == "worker" or fault.kind != "nan"]
-    wanted = fault.node or fault.link or f"a {'link' if fault.hits_links else 'node'} of {fault.data_center}"
+    if found:
+        return found, ""
     what = "link" if fault.hits_links else "node"
-    return found, "" if found else f"no {what} matches '{wanted}'{_hint(wanted, known)}"
+    if not able:
+        return (), f"this run has no {what} that a fault of kind '{fault.kind}' can hit (remove it)"
+    if fault.data_center is not None:
+        shown = f"{', '.join(able[:_SHOWN])}{', …' if len(able) > _SHOWN else ''}"
+        return (), f"'{fault.data_center}' has no {what} that a fault of kind '{fault.kind}' can hit ({shown} can be)"
+    wanted = str(fault.node or fault.link)
+    return (), f"no {what} matches '{wanted}' ({nearest_or_all(wanted, able, _SHOWN)})"
 
 
 def _indispensable(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...], targets: tuple[str, ...]) -> str:
@@ -83,7 +94,7 @@ def _indispensable(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...]
     if fault.kind == "join":
         master = next((node.name for node in nodes if node.role == "worker"), "")
         early = {first: "evaluates", master: "provides the first values"}
-        return "".join(
+        return "; ".join(
             f"{name} {why}, so it must be present from the start" for name, why in early.items() if name in targets
         )
     if fault.kind != "kill" or scenario.recovery.on_failure == "restart":
@@ -103,11 +114,6 @@ def _needed_to_continue(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan,
     return f"the run cannot continue without {tops[0]} (write 'recovery: {{on_failure: restart}}')" if tops else ""
 
 
-def _hint(word: str, known: list[str]) -> str:
-    hint = suggestion(word, known) or f"there are {', '.join(known[:8])}{', …' if len(known) > 8 else ''}"
-    return f" ({hint})"
-
-
 def _links(fault: Fault, names: list[str]) -> tuple[str, ...]:
     if fault.data_center is not None:
         return tuple(name for name in names if fault.data_center in name.split(">"))
@@ -117,15 +123,22 @@ def _links(fault: Fault, names: list[str]) -> tuple[str, ...]:
     return tuple(name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns))
 
 
+def _able(fault: Fault, nodes: tuple[NodePlan, ...]) -> list[NodePlan]:
+    """Return what a fault of this kind can hit.
+
+    Only workers that train have gradients and devices, all but the scheduler write checkpoints.
+    """
+    if fault.kind in ("nan", "slow"):
+        return [node for node in nodes if node.role == "worker" and node.trains]
+    if fault.kind in MEMBER_KINDS:
+        return [node for node in nodes if node.role in ("worker", "server")]
+    return [node for node in nodes if fault.kind != "disk_full" or node.role != "scheduler"]
+
+
 def _nodes(fault: Fault, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
-    """Return the nodes: only workers that train have gradients and devices, all but the scheduler write checkpoints."""
     if fault.kind == "leave":
         return _leaving(fault, nodes)
-    able = [node for node in nodes if fault.kind not in ("nan", "slow") or (node.role == "worker" and node.trains)]
-    if fault.kind == "join":
-        able = [node for node in nodes if node.role in ("worker", "server")]
-    if fault.kind == "disk_full":
-        able = [node for node in nodes if node.role != "scheduler"]
+    able = _able(fault, nodes)
     if fault.data_center is not None:
         return tuple(node.name for node in able if node.data_center == fault.data_center)
     return tuple(node.name for node in able if fnmatchcase(node.name, str(fault.node)))

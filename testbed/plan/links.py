@@ -68,17 +68,17 @@ def _queue_bytes(queue: Queue | None, rate_bps: float, delay_s: float, scale: fl
 def _series(trace: LinkTrace, what: str, own: float, divisors: tuple[float, float], seed: str) -> Series:
     """Return a trace as a series. The values of a model are multiples of ``own``, the link's rate, delay or loss."""
     scale, speed = divisors
+    bounded = rate_or_outage if what == "rate" else float
     if trace.model is None:
         points = getattr(trace, "points", ())
         return Series(
             times_s=tuple(point.at / speed for point in points),
-            values=tuple(_divided(point.value, scale) for point in points),
+            values=tuple(bounded(_divided(point.value, scale)) for point in points),
             period_s=math.inf if trace.repeat_after is None else trace.repeat_after / speed,
             source=trace.source or "",
         )
     steps, period_s = make(trace.model.kind, trace.model.options, seed)
     low, high, _ = LIMITS[what]
-    bounded = rate_or_outage if what == "rate" else float
     shown_seed = getattr(trace.model.options, "seed", 0) or seed
     return Series(
         times_s=tuple(time_s / speed for time_s, _ in steps),

@@ -216,8 +216,8 @@ class SitePlan:
 class NetworkPlan:
     """Sites, further routers, directed links, and for ordered pairs of sites the links of the path between them.
 
-    ``routing``: by what the shortest path is chosen (``topologies.paths``), for pairs of very many sites, of which
-    ``routes`` has only those with the central one.
+    ``routing``: by what the shortest path is chosen (``topologies.paths``), for pairs of very many sites that are
+    simulated, of which ``routes`` has only those with the central one.
     """
 
     sites: tuple[SitePlan, ...]
@@ -370,7 +370,6 @@ class Timeouts:
     """Derived from rates, delays and sizes, so that they hold on a slow WAN; see ``testbed.plan.timeouts``."""
 
     heartbeat_s: float
-    suspect_s: float
     dead_after_s: float
     step_deadline_s: float
     run_deadline_s: float
@@ -579,6 +578,11 @@ def monitor_of(plan: Plan) -> str:
     """The node that all others keep a heartbeat connection to, and that ends last."""
     schedulers = plan.with_role("scheduler")
     return (schedulers or plan.nodes)[0].name
+
+
+def resumes_clock(plan: Plan) -> bool:
+    """Return whether a run that begins with a checkpoint of another one goes on with its clock, as simulations do."""
+    return plan.back_end == "simulate"
 
 
 def to_json(plan: Plan) -> bytes:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from testbed.errors import ScenarioError
 from testbed.ids import node_name
@@ -23,6 +24,7 @@ from testbed.scenario.sections.devices import Device, Slowdown
 from testbed.scenario.topology.sites import DataCenter
 from testbed.scenario.topology.topology import Topology
 
+_Changes = Section | dict[str, Any] | None  # of a device: settings by name
 NODE_PORT = 5000
 HOSTS_PER_BLOCK = 250
 
@@ -78,14 +80,15 @@ def _site_nodes(site: DataCenter, scenario: Scenario, tops: _Tops) -> Iterator[N
     node = partial(NodePlan, data_center=site.name, rank=0)
     workers = _worker_names(site)
     server = node_name(site.name, "server", 0)
-    default, times = plan_of(device, site.device), device.step_times or {}
+    times = device.step_times or {}
+    of_site = (_step_time(times.get(site.name)), site.device)
+    default = plan_of(device, *of_site)
     plain = _of_server(device, site.device, default.codec_speed)
     parents = (server,) if tops.tiers == 2 else tops.names
     for number, name in enumerate(workers):
         changes = site.worker_devices.get(f"worker{number}")
-        measured_s = times.get(name, times.get(site.name))
-        base = device if measured_s is None else device.model_copy(update={"step_time": measured_s, "profile": ()})
-        own = plan_of(base, site.device, changes) if changes or base is not device else default
+        row = _step_time(times.get(name))
+        own = plan_of(device, *of_site, row, changes) if changes or row else default
         yield node(name=name, role="worker", parents=parents, trains=site.workers > 0, device=own)
     if tops.tiers == 2:
         yield node(name=server, role="server", parents=tops.names, children=workers, device=plain)
@@ -108,8 +111,13 @@ def _check_step_times(scenario: Scenario, topology: Topology) -> None:
         raise ScenarioError(f"{where}: no worker or data centre '{strangers[0]}' (write e.g. {sites[0].name}/worker0)")
 
 
-def _device_plan(on: str, device: Device, *changes: Section | None) -> DevicePlan:
-    """Return the device after the changes of data centre and worker; ``speed`` is already divided in."""
+def _step_time(seconds: float | None) -> dict[str, Any]:
+    """Return what a row of a file of step times changes."""
+    return {} if seconds is None else {"step_time": seconds}
+
+
+def _device_plan(on: str, device: Device, *changes: _Changes) -> DevicePlan:
+    """Return the device after the changes of data centre and worker, the last first; ``speed`` is divided in."""
     device = _changed(device, *changes)
     pace = device.pace
     if pace == "auto":
@@ -122,10 +130,15 @@ def _device_plan(on: str, device: Device, *changes: Section | None) -> DevicePla
     )  # fmt: skip
 
 
-def _changed(device: Device, *changes: Section | None) -> Device:
+def _changed(device: Device, *changes: _Changes) -> Device:
+    """Return the device after the changes in their order. Another step time replaces the times of single layers."""
     for change in changes:
-        if change is not None:
-            device = device.model_copy(update={key: value for key, value in change if value is not None})
+        found = {
+            key: value
+            for key, value in (change.items() if isinstance(change, dict) else change or ())
+            if value is not None
+        }
+        device = device.model_copy(update=found | ({"profile": ()} if "step_time" in found else {}))
     return device
 
 

@@ -24,6 +24,7 @@ from testbed.plan.model import (
 from testbed.scenario import Scenario
 from testbed.scenario.reading.axes import Technique
 from testbed.scenario.reading.section import Section
+from testbed.scenario.reading.suggest import nearest_or_all
 from testbed.scenario.sections.cluster import ClusterSite
 
 T = TypeVar("T")
@@ -85,11 +86,18 @@ def exact_of(scenario: Scenario, nodes: Sequence[NodePlan]) -> ExactPlan | None:
 
 
 def cluster_of(scenario: Scenario, nodes: Sequence[NodePlan]) -> ClusterPlan | None:
-    """Return the machines of a run on several. Raise ``ScenarioError`` if a data centre has more nodes than ports."""
+    """Return the machines of a run on several.
+
+    Raise ``ScenarioError`` if a data centre has more nodes than ports, or machines are written for one that is none.
+    """
+    sizes = Counter(node.data_center for node in nodes)
+    for name in scenario.cluster.data_centers:
+        if name not in sizes:  # of a generator: the names of written data centres are known to the rules
+            where = f"{scenario.place_of('cluster', 'data_centers', name)}: cluster.data_centers.{name}"
+            raise ScenarioError(f"{where}: there is no data centre '{name}' ({nearest_or_all(name, sizes, 12)})")
     emulated = scenario.run.on == "emulate" and scenario.cluster.emulate
     if scenario.run.on != "cluster" and not emulated:
         return None
-    sizes = Counter(node.data_center for node in nodes)
     written, machines = scenario.cluster.data_centers, {}
     for name, count in sizes.items():
         section = written.get(name, ClusterSite())

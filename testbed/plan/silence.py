@@ -1,13 +1,14 @@
-"""Which data centres fall silent, and when that counts as death: links that stay down for too long. Pure.
+"""Which data centres fall silent, and when that counts as death: links over which nothing gets for too long. Pure.
 
 In the real world heartbeats find this out; the virtual world, which sends none, reads it here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 
-from testbed.plan.model import Plan, Series
+from testbed.plan.model import LinkPlan, Plan, Series
 
 Span = tuple[float, float]
 
@@ -23,11 +24,7 @@ def cut_off(plan: Plan) -> dict[str, list[Span]]:
     """Return when which data centres are cut off from the scheduler's, one way or the other, in s of training."""
     schedulers = plan.with_role("scheduler")
     home = (schedulers or plan.nodes)[0].data_center
-    down = {
-        link.name: spans
-        for link in plan.network.links
-        if (spans := [*_down(link.state_trace), *_down(link.rate_trace)])
-    }
+    down = {link.name: spans for link in plan.network.links if (spans := [*outages(link)])}
     found = {}
     for site in plan.network.sites if down else ():
         ways = [plan.network.routes.get(name, ()) for name in (f"{site.name}>{home}", f"{home}>{site.name}")]
@@ -35,14 +32,26 @@ def cut_off(plan: Plan) -> dict[str, list[Span]]:
     return found
 
 
-def _down(series: Series | None) -> Iterator[Span]:
-    """Yield when a series is 0. Of what repeats: in its first two periods, of which the others are copies."""
-    if series is None or all(series.values):
+def outages(link: LinkPlan) -> Iterator[Span]:
+    """Yield when nothing gets over a link: it is down, its rate is 0, or it loses or damages every packet."""
+    for series in (link.state_trace, link.rate_trace):
+        if series is not None:
+            yield from _spans(series, lambda value: value <= 0)
+    for share, series in ((link.loss, link.loss_trace), (link.corruption, link.corruption_trace)):
+        if series is not None:
+            yield from _spans(series, lambda value: value >= 1)
+        elif share >= 1:
+            yield 0.0, math.inf
+
+
+def _spans(series: Series, has: Callable[[float], bool]) -> Iterator[Span]:
+    """Yield when a series has such a value. Of what repeats: in its first two periods, of which others are copies."""
+    if not any(map(has, series.values)):
         return
     for begin_s, end_s, value in series.segments():
         if begin_s >= series.repeats_from_s + 2 * series.period_s:
             return
-        if value == 0:
+        if has(value):
             yield begin_s, end_s
 
 

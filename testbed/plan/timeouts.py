@@ -1,7 +1,7 @@
 """Deadlines derived from rates, delays and sizes, so that they hold on a slow WAN, and a user's changes to them.
 
 rtt              2 x the longest path's delay + the time that its full queues take to drain
-heartbeat        max(1 s, 4 rtt)                 suspect    3 heartbeats
+heartbeat        max(1 s, 4 rtt)
 dead_after       max(10 s, 10 heartbeats)        transfer   20 x model bytes / slowest rate + 10 rtt
 tcp_user_timeout max(60 s, dead_after, 20 x one packet / slowest rate): a slow link is not a dead one
 round            the steps between two pushes (HFA, DiLoCo), and how late a fast worker may be (ESync)
@@ -51,7 +51,8 @@ RENDEZVOUS_S = 60.0
 _GPU_START_S, _COMPILATION_S = 60.0, 300.0  # of nodes that share a GPU, or the cores: before they meet
 PATIENCE_S = 30.0
 _ROUNDS_LOOKED_AT = 10_000  # for the longest one; a schedule that grows later than this has deadlines of its own
-_ORDER = ("heartbeat", "suspect", "dead_after", "tcp_user_timeout", "step_deadline", "run_deadline")
+_ORDER = ("heartbeat", "dead_after", "tcp_user_timeout", "step_deadline", "run_deadline")
+_LEAST_HEARTBEATS = 3  # a node is not lost because one or two are late
 _MAY_BE_EQUAL = ("dead_after", "tcp_user_timeout")  # to what comes next
 
 
@@ -206,8 +207,7 @@ def _derive(pace: Pace, rounds: int, patience_s: float | None = None) -> Timeout
         RUN_MARGIN * rounds * (pace.round_s + 2 * pace.taking_turns_s + 4 * pace.rtt_s), CEILINGS_S["run_deadline"]
     )
     return Timeouts(
-        heartbeat_s=heartbeat, suspect_s=3 * heartbeat, dead_after_s=dead_after, tcp_user_timeout_s=user_timeout,
-        step_deadline_s=step_deadline,
+        heartbeat_s=heartbeat, dead_after_s=dead_after, tcp_user_timeout_s=user_timeout, step_deadline_s=step_deadline,
         run_deadline_s=max(RUN_STEPS * step_deadline, RUN_MARGIN * rounds * expected, in_turns),
         rendezvous_s=RENDEZVOUS_S + pace.start_s + 10 * pace.rtt_s,
     )  # fmt: skip
@@ -239,10 +239,12 @@ def _reasons(pace: Pace, rounds: int) -> Reasons:
 
 
 def _out_of_order(scenario: Scenario, timeouts: Timeouts) -> Iterator[str]:
-    """Check that heartbeat < suspect < dead_after <= tcp_user_timeout <= step_deadline < run_deadline."""
+    """Check that 3 heartbeats < dead_after <= tcp_user_timeout <= step_deadline < run_deadline."""
     for low, high in pairwise(_ORDER):
-        below, above = getattr(timeouts, f"{low}_s"), getattr(timeouts, f"{high}_s")
+        below, above, what = getattr(timeouts, f"{low}_s"), getattr(timeouts, f"{high}_s"), low
+        if low == "heartbeat":
+            below, what = _LEAST_HEARTBEATS * below, f"{_LEAST_HEARTBEATS} times heartbeat"
         if below > above or (below == above and low not in _MAY_BE_EQUAL):
             changed = low if getattr(scenario.timeouts, low) is not None else high
             where = scenario.place_of("timeouts", changed)
-            yield f"{where}: timeouts.{changed}: {low} ({below:g} s) must be below {high} ({above:g} s)"
+            yield f"{where}: timeouts.{changed}: {what} ({below:g} s) must be below {high} ({above:g} s)"

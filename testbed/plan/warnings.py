@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from testbed.codec.options import CODECS
+from testbed.costs import without_effect
 from testbed.plan.model import (
     EMULATED,
     EMULATED_LAN_CEILING_BPS,
@@ -13,10 +15,12 @@ from testbed.plan.model import (
     NetworkPlan,
     NodePlan,
 )
+from testbed.plan.silence import outages
 from testbed.policy.events import Contribution
 from testbed.scenario import Scenario
 from testbed.training.options import OPTIMIZERS
 
+_OF_WINDOWS = ("slow_start_after_idle", "unsent_limit", "send_buffer", "receive_buffer", "initial_window")
 _TLS_RECORD = "22 bytes to each record of up to 16 KiB"  # RFC 8446: header 5, type 1, tag 16
 
 
@@ -26,10 +30,14 @@ def warnings_for(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan
     return (
         *_back_end(scenario, back_end, network, nodes),
         *_topology(scenario),
-        *_links(back_end, network),
+        *_links(scenario, back_end, network),
         *_transport(scenario, back_end),
+        *_costs(scenario),
         *_detours(network),
+        *_servers(scenario),
+        *_lan_rounds(scenario, network),
         *_momentum(scenario),
+        *_backups(scenario),
         *_precision(scenario, nodes),
     )
 
@@ -46,9 +54,11 @@ def _back_end(scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tu
                 if getattr(site, key) != type(site).model_fields[key].default:
                     yield f"cluster.data_centers.{name}.{key}: has no effect on 'emulate'"
     if back_end == "simulate":
-        for key in ("mac", "unsent_limit", "shared_memory"):
+        ideal = scenario.simulation.network == "ideal"
+        for key in ("mac", "shared_memory", *(_OF_WINDOWS if ideal else ())):
             if getattr(scenario.transport, key) != type(scenario.transport).model_fields[key].default:
-                yield f"transport.{key}: has no effect on 'simulate', where there are no sockets"
+                where = "with 'simulation: {network: ideal}'" if key in _OF_WINDOWS else "on 'simulate'"
+                yield f"transport.{key}: has no effect {where}, where there are no sockets"
         if scenario.transport.tls:
             yield f"transport.tls: has no effect on 'simulate'; it would add {_TLS_RECORD}, and processor time"
         if any(node.role == "worker" and node.device.pace == "measured" for node in nodes):
@@ -71,8 +81,8 @@ def _topology(scenario: Scenario) -> Iterator[str]:
         yield from (f"topology: {topology.about.title}: {note}" for note in topology.about.repaired)
 
 
-def _links(back_end: str, network: NetworkPlan) -> Iterator[str]:
-    """Yield what a back end cannot do to a link."""
+def _links(scenario: Scenario, back_end: str, network: NetworkPlan) -> Iterator[str]:
+    """Yield what a back end cannot do to a link, by its own settings or by faults."""
     if back_end in EMULATED:
         for site in network.sites:
             if site.lan_rate_bps > EMULATED_LAN_CEILING_BPS:
@@ -83,13 +93,15 @@ def _links(back_end: str, network: NetworkPlan) -> Iterator[str]:
             if low:
                 yield f"link {link.name}: {low} of its rates are below 64 kbit/s, and emulated as 64 kbit/s"
     if back_end == "simulate":
+        by_packet = scenario.simulation.network == "emulated"
+        losses = "each packet is lost by itself" if by_packet else "losses are a mean"
         for link in network.links:
-            for name in ("duplication", "reordering"):
+            for name in ("duplication", "jitter_s", "reordering"):
                 if getattr(link, name):
-                    yield f"link {link.name}: {name} has no effect on 'simulate'"
+                    yield f"link {link.name}: {name.removesuffix('_s')} has no effect on 'simulate'"
             if link.loss_burst_packets > 1 or link.burst_trace:
-                yield f"link {link.name}: loss_burst has no effect on 'simulate', where losses are a mean"
-            if link.state_trace or (link.rate_trace and not all(link.rate_trace.values)):
+                yield f"link {link.name}: loss_burst has no effect on 'simulate', where {losses}"
+            if not by_packet and any(outages(link)):
                 told = "a pause until TCP's next retransmission finds it up again; nothing on its way is lost"
                 yield f"link {link.name}: down is simulated as {told}"
 
@@ -105,12 +117,43 @@ def _transport(scenario: Scenario, back_end: str) -> Iterator[str]:
         yield f"background: has no effect on '{back_end}', whose links are not emulated"
 
 
+def _costs(scenario: Scenario) -> Iterator[str]:
+    """Yield rows of the scenario's table of costs that nothing looks up."""
+    codecs, optimizer = (scenario.codec.tier1, scenario.codec.tier2), scenario.optimizer.kind
+    own = [name for each in codecs for name in (each.kind, getattr(each.declared, "cost_name", ""))]
+    own += [*CODECS, optimizer, f"{optimizer} with momentum"]
+    for row in without_effect(scenario.simulation.costs, own):
+        yield f"simulation.costs: row '{row}' has no effect: no codec, optimizer or other work is called so"
+
+
 def _measured(nodes: tuple[NodePlan, ...], back_end: str) -> Iterator[str]:
     devices = [node.device for node in nodes if node.role == "worker" and node.device.pace == "measured"]
     plain = DevicePlan()
     for key in ("variation",) if back_end == "exact" else ("variation", "slowdown", "speed"):
         if any(getattr(device, key) != getattr(plain, key) for device in devices):
             yield f"device.{key}: has no effect where device.pace is 'measured'; a step takes what it takes"
+
+
+def _servers(scenario: Scenario) -> Iterator[str]:
+    """Yield servers that a paradigm has none of: one network serves to compare paradigms, so they are not refused."""
+    if not scenario.is_program and not scenario.paradigm.declared.tiers:
+        for site in scenario.topology.data_centers:
+            if (site.global_servers or 1) > 1:
+                place = f"topology.data_centers[{site.name}].global_servers"
+                yield f"{place}: has no effect with 'paradigm: {scenario.paradigm.kind}', which has no servers"
+
+
+def _lan_rounds(scenario: Scenario, network: NetworkPlan) -> Iterator[str]:
+    """Yield rounds at the end of a run that stay inside data centres."""
+    sync, rounds = scenario.sync.tier1, scenario.training.rounds
+    each = sync.declared.lan_rounds(sync.options)
+    if scenario.is_program or len(network.sites) < 2 or rounds % each == 0:
+        return
+    which = f"sync: '{sync.kind}' crosses the WAN in one of {each} rounds"
+    if rounds < each:
+        yield f"{which}, and training.rounds is {rounds}: no data centre hears of another, and no byte crosses the WAN"
+    else:
+        yield f"{which}: the last {rounds % each} of {rounds} stay inside data centres, whose models differ at the end"
 
 
 def _momentum(scenario: Scenario) -> Iterator[str]:
@@ -135,6 +178,18 @@ def _momentum(scenario: Scenario) -> Iterator[str]:
                 "it in the rounds after; such runs have missed their target or diverged: write 0 for the momentum in "
                 f"'{place}'{also}"
             )
+
+
+def _backups(scenario: Scenario) -> Iterator[str]:
+    """Yield an optimizer for gradients at older values where none is."""
+    waits = all(tier.declared.waits for tier in (scenario.sync.tier1, scenario.sync.tier2))
+    if scenario.is_program or not scenario.optimizer.declared.needs_backups:
+        return
+    if waits or not scenario.paradigm.declared.tiers:
+        yield (
+            f"optimizer: '{scenario.optimizer.kind}' compensates for delays, and where rounds wait for all there are "
+            "none: it makes the steps of 'sgd'; write 'sync: mixedsync', 'tap' or 'ssp'"
+        )
 
 
 def _precision(scenario: Scenario, nodes: tuple[NodePlan, ...]) -> Iterator[str]:

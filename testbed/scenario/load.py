@@ -14,6 +14,7 @@ from testbed.axes import CodeFile
 from testbed.errors import ScenarioError
 from testbed.scenario import overrides as override_language
 from testbed.scenario import shipped
+from testbed.scenario.reading.axes import PerTier, Technique
 from testbed.scenario.reading.document import Mapping, Node, Where, parse, plain
 from testbed.scenario.reading.files import read_document
 from testbed.scenario.reading.keys import keys_at, keys_of
@@ -22,6 +23,7 @@ from testbed.scenario.reading.quantities import UNKNOWN
 from testbed.scenario.rules import violations_of
 from testbed.scenario.schema import Scenario
 from testbed.scenario.sections.run import BACK_ENDS, RunSection
+from testbed.scenario.sections.training import Training
 from testbed.scenario.topology.trace_files import TraceSummary
 
 
@@ -81,9 +83,9 @@ def moved(scenario: Scenario, on: str | None) -> Scenario:
 
 
 def _read(root: Node, overrides: Sequence[str], context: dict[str, Any], on: str | None) -> Scenario:
-    mistakes = override_language.apply(root, overrides, _sections())
+    mistakes = override_language.apply(root, overrides, _known())
     if on is not None:
-        mistakes += override_language.set_value(root, "run.on", on, f"--on {on}")
+        mistakes += override_language.set_value(root, "run.on", on, f"--on {on}", _known())
     try:
         scenario = Scenario.model_validate(plain(root), context=context)
         problems = [problem_at(root, found) for found in violations_of(scenario)]
@@ -129,16 +131,23 @@ def _replace(data: Any, path: tuple[Any, ...], remove: bool) -> None:
 
 def completed(path: str) -> str:
     """Return the path of a setting with the section that it leaves out, so that texts of one place are equal."""
-    return override_language.completed(path, _sections())
+    return override_language.completed(path, _known())
 
 
 @cache
-def _sections() -> dict[str, tuple[str, ...]]:
-    """Return the keys of each section, for paths that leave the section out.
+def _known() -> override_language.Known:
+    """Return the keys of each section, for paths that leave the section out, and the axes with their defaults.
 
     ``cluster`` is written out always: ``data_centers`` are those of the topology.
     """
-    return {key: keys_at(Scenario, (key,)) for key in keys_of(Scenario) if key != "cluster"}
+    sections = {key: keys_at(Scenario, (key,)) for key in keys_of(Scenario) if key != "cluster"}
+    axes = {
+        f"{prefix}{name}": override_language.AxisDefault(info.default, info.annotation is PerTier)
+        for prefix, section in (("", Scenario), ("training.", Training))
+        for name, info in section.model_fields.items()
+        if info.annotation in (Technique, PerTier) and isinstance(info.default, str)
+    }
+    return override_language.Known(sections, axes)
 
 
 class _Origin:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,9 +58,11 @@ def network(name: str, overrides: Sequence[str] = (), allow_code: bool = False) 
         raise ScenarioError(f"'{name}' is not a built-in topology, generator or file ({hint})")
     if path.suffix.lower() in (".yaml", ".yml") and _is_scenario(path):
         return _made(path.stem, load(path, overrides, allow_code=allow_code).topology)
-    used = name if name in BUILT_IN else path.name
+    # the file itself, not a link to it, as only what is below its folder may be read
+    file = Path(os.path.realpath(path))
+    used = name if name in BUILT_IN else file.name
     root = _mapping({"use": Scalar(used, Where(name))}, name)
-    return _made(name if name in BUILT_IN else path.stem, _read(root, overrides, path.parent, allow_code))
+    return _made(name if name in BUILT_IN else path.stem, _read(root, overrides, file.parent, allow_code))
 
 
 def _made(name: str, topology: Topology) -> NetworkDescription:
@@ -77,7 +80,7 @@ def _is_scenario(path: Path) -> bool:
 
 
 def _read(root: Node, overrides: Sequence[str], folder: Path, allow_code: bool) -> Topology:
-    mistakes = override_language.apply(root, overrides, {})
+    mistakes = override_language.apply(root, overrides, override_language.Known())
     source = root.where.source
     holder = _mapping({"topology": root}, source)
     context: dict[str, Any] = {"folder": folder, "allow_code": allow_code}

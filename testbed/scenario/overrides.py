@@ -11,18 +11,44 @@ import json
 import re
 from collections.abc import Mapping as Keys
 from collections.abc import Sequence as Many
+from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import PurePath
+from typing import Any
 
 from testbed.errors import ScenarioError
-from testbed.scenario.reading.document import Mapping, Node, Scalar, Sequence, Where, parse
-from testbed.scenario.reading.suggest import suggestion
+from testbed.scenario.reading.axes import TIERS
+from testbed.scenario.reading.document import Mapping, Node, Scalar, Sequence, Where, copied, parse
+from testbed.scenario.reading.suggest import nearest_or_all
 
 _STEP = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)|\[(\*|[a-z0-9][a-z0-9-]*)\]")
+_MOST_NAMES = 12  # in a hint
 _PATH = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*|\[(\*|[a-z0-9][a-z0-9-]*)\])*")
 
 
-def apply(root: Node, overrides: Many[str], sections: dict[str, tuple[str, ...]]) -> list[str]:
-    """Change ``root`` in place, and return the mistakes. ``sections``: the keys of each section."""
+@dataclass(frozen=True, slots=True)
+class AxisDefault:
+    """What stands on an axis that a scenario leaves out: a kind, on both tiers if the axis has a value for each."""
+
+    kind: str
+    by_tier: bool
+
+    def begun(self, at_tier: bool, where: Where) -> Mapping:
+        """Return the default as a scenario would write it, for options, or the value of one tier, to be added."""
+        kind = Scalar(self.kind, where)
+        return _on_both_tiers(kind) if at_tier and self.by_tier else _of("kind", kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the schema: the keys of each section, and the axes by their path."""
+
+    sections: Keys[str, tuple[str, ...]] = field(default_factory=dict)
+    axes: Keys[str, AxisDefault] = field(default_factory=dict)
+
+
+def apply(root: Node, overrides: Many[str], known: Known) -> list[str]:
+    """Change ``root`` in place, and return the mistakes."""
     problems: list[str] = []
     for override in overrides:
         path, equals, value = override.partition("=")
@@ -30,47 +56,70 @@ def apply(root: Node, overrides: Many[str], sections: dict[str, tuple[str, ...]]
         if not equals or not _PATH.fullmatch(path.strip()):
             problems.append(f"{source}: not an override (write path=value, e.g. training.rounds=50)")
         else:
-            problems += set_value(root, path.strip(), value, source, sections)
+            problems += set_value(root, path.strip(), value, source, known)
     return problems
 
 
 def texts_of(values: Keys[str, object]) -> list[str]:
-    """Return Python values by path as override texts. Texts stay as they are: ``{"links[0].rate": "5 Mbit/s"}``."""
-    return [f"{path}={value if isinstance(value, str) else _flow(value)}" for path, value in values.items()]
+    """Return Python values by path as override texts. Texts stay as they are: ``{"links[0].rate": "5 Mbit/s"}``.
+
+    Raise ``ScenarioError`` for a value that a scenario cannot hold.
+    """
+    plain_values = {path: python_value(value, path) for path, value in values.items()}
+    return [f"{path}={value if isinstance(value, str) else _flow(value)}" for path, value in plain_values.items()]
 
 
-def _flow(value: object) -> str:
+def python_value(value: Any, path: str) -> Any:
+    """Return a value of a user's program as texts, numbers, lists and dictionaries.
+
+    Numbers, arrays and tensors of NumPy, pandas and PyTorch become Python's own, and paths texts. Raise
+    ``ScenarioError``, which names ``path``, for what a scenario cannot hold.
+    """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Keys):
+        return {str(key): python_value(entry, f"{path}.{key}" if path else str(key)) for key, entry in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [python_value(entry, f"{path}[{index}]") for index, entry in enumerate(value)]
+    if isinstance(value, PurePath):
+        return str(value)
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    raise ScenarioError(f"{path}: a value of type {kind} (write a text, a number, true or false, a list or a mapping)")
+
+
+def _flow(value: Any) -> str:
     """Return a value as YAML in one line; floats are decimal, as scenarios have no exponents."""
     if isinstance(value, float):
-        return format(Decimal(repr(value)), "f")
-    if isinstance(value, Keys):
+        return format(Decimal(repr(float(value))), "f")
+    if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_flow(entry)}" for key, entry in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list):
         return "[" + ", ".join(map(_flow, value)) + "]"
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)
 
 
-def set_value(
-    root: Node, path: str, value: str, source: str, sections: Keys[str, tuple[str, ...]] | None = None
-) -> list[str]:
+def set_value(root: Node, path: str, value: str, source: str, known: Known) -> list[str]:
     """Set one value, and return the mistakes. Messages call the value's place ``source``."""
     try:
-        _set(root, path, value, source, sections or {})
+        _set(root, path, value, source, known)
     except ScenarioError as error:
         return list(error.problems)
     return []
 
 
-def completed(path: str, sections: Keys[str, tuple[str, ...]]) -> str:
+def completed(path: str, known: Known) -> str:
     """Return the path with the section that it leaves out: of two texts, whether they mean the same place."""
-    return ".".join(_complete([key or f"[{index}]" for key, index in _STEP.findall(path)], sections))
+    return ".".join(_complete([key or f"[{index}]" for key, index in _STEP.findall(path)], known.sections))
 
 
-def _set(root: Node, path: str, text: str, source: str, sections: Keys[str, tuple[str, ...]]) -> None:
-    steps = _complete([key or index for key, index in _STEP.findall(path)], sections)
+def _set(root: Node, path: str, text: str, source: str, known: Known) -> None:
+    steps = _complete([key or index for key, index in _STEP.findall(path)], known.sections)
     targets = [root]
     for position, step in enumerate(steps[:-1]):
-        targets = [child for target in targets for child in _children(target, step, steps[position + 1], source)]
+        axis, following = known.axes.get(".".join(steps[: position + 1])), steps[position + 1]
+        targets = [child for target in targets for child in _children(target, (step, following), axis, source)]
     if not sum(_put(target, steps[-1], _value(text, source), source) for target in targets):
         raise ScenarioError(f"{source}: '{path}' matches nothing{_why_nothing(root, steps)}")
 
@@ -117,20 +166,37 @@ def _move(node: Node, where: Where) -> None:
         _move(child, where)
 
 
-def _children(node: Node, step: str, following: str, source: str) -> list[Node]:
-    """Return what ``step`` leads to; a section that was left out is added, empty."""
+def _children(node: Node, steps: tuple[str, str], axis: AxisDefault | None, source: str) -> list[Node]:
+    """Return what the first of ``steps`` leads to. A section that was left out is added: empty, or as its default."""
+    step, following = steps
     if isinstance(node, Mapping):
-        if step not in node.entries and not following.isdigit() and following != "*":
-            node.entries[step], node.keys[step] = Mapping(Where(source)), Where(source)
         child = node.entries.get(step)
-        if isinstance(child, Scalar) and not child.is_null:  # the short form of a technique: kind: WORD
-            child = node.entries[step] = Mapping(child.where, {"kind": child}, {"kind": child.where})
-        elif isinstance(child, Scalar):
-            child = node.entries[step] = Mapping(child.where)
-        return [child] if child is not None else []
+        if child is None and not following.isdigit() and following != "*":
+            child, node.keys[step] = Scalar("null", Where(source)), Where(source)
+        if child is None:
+            return []
+        node.entries[step] = _as_mapping(child, axis, following in TIERS)
+        return [node.entries[step]]
     if isinstance(node, Sequence):
         return [node.items[index] for index in _selected(node, step, source)]
     return []
+
+
+def _as_mapping(node: Node, axis: AxisDefault | None, at_tier: bool) -> Node:
+    """Return the long form of a section in its short form; ``at_tier``: that with a value for each tier."""
+    if isinstance(node, Scalar) and node.is_null:
+        return axis.begun(at_tier, node.where) if axis else Mapping(node.where)
+    if axis and axis.by_tier and at_tier and (isinstance(node, Scalar) or "kind" in getattr(node, "entries", ())):
+        return _on_both_tiers(node)
+    return _of("kind", node) if isinstance(node, Scalar) else node
+
+
+def _on_both_tiers(node: Node) -> Mapping:
+    return Mapping(node.where, {tier: copied(node) for tier in TIERS}, dict.fromkeys(TIERS, node.where))
+
+
+def _of(key: str, node: Node) -> Mapping:
+    return Mapping(node.where, {key: node}, {key: node.where})
 
 
 def _selected(node: Sequence, step: str, source: str) -> list[int]:
@@ -142,7 +208,8 @@ def _selected(node: Sequence, step: str, source: str) -> list[int]:
         return [int(step)]
     names = [_name_of(item) for item in node.items]
     if step not in names:
-        hint = suggestion(step, names) or f"there are {', '.join(name for name in names if name)}"
+        named = [name for name in names if name]
+        hint = nearest_or_all(step, named, _MOST_NAMES) if named else "the items have no names; write a number"
         raise ScenarioError(f"{source}: no item named '{step}' ({hint})")
     return [names.index(step)]
 
@@ -160,6 +227,6 @@ def _put(node: Node, step: str, value: Node, source: str) -> int:
     if isinstance(node, Sequence):
         chosen = _selected(node, step, source)
         for index in chosen:
-            node.items[index] = value
+            node.items[index] = copied(value)  # each its own: a later override may change one of them
         return len(chosen)
     return 0

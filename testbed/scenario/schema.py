@@ -36,7 +36,7 @@ from testbed.scenario.sections.run import (
     Transport,
 )
 from testbed.scenario.sections.training import Training
-from testbed.scenario.sections.workload import Workload, with_script
+from testbed.scenario.sections.workload import Workload, with_script, without_own
 from testbed.scenario.topology.topology import Topology
 from testbed.scenario.topology.trace_files import TraceSummary
 from testbed.scenario.topology.use import TOPOLOGY
@@ -113,7 +113,9 @@ class Scenario(Section):
     def resolved(self) -> dict[str, Any]:
         """Return all values that have an effect."""
         found = super().resolved()
-        return without_sections(found) if self.is_program else found
+        if self.is_program:
+            return without_sections(found)
+        return found if self.workload is None else without_own(found)
 
     def place_of(self, *path: str | int) -> Where:
         """Return where the value at ``path`` was written, for a problem that is found after reading."""

@@ -18,6 +18,7 @@ On the command line: ``--set codec=none,fp16``, ``--zip``, ``--seeds 5``. Commas
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -70,14 +71,23 @@ class SweepSettings:
 def from_options(grid: Sequence[str], zipped: Sequence[str], seeds: int | None) -> SweepSettings:
     """Return the sweep of ``path=value,value`` texts. Raise ``ScenarioError``."""
     axes = [SweepAxis((path,), tuple((value,) for value in values)) for path, values in map(_option, grid)]
-    return _checked(SweepSettings((*axes, *_zip(dict(map(_option, zipped)), "--zip")), seeds))
+    together = [*map(_option, zipped)]
+    _no_path_twice([path for path, _ in together])
+    return _checked(SweepSettings((*axes, *_zip(dict(together), "--zip")), seeds))
 
 
 def joined(file: SweepSettings, options: SweepSettings) -> SweepSettings:
-    """Return the sweep of a file, with axes that options add or replace."""
+    """Return the sweep of a file, with paths that options add or replace; the others of a ``zip`` stay together."""
     given = {completed(path) for axis in options.axes for path in axis.paths}
-    kept = tuple(axis for axis in file.axes if not given.intersection(map(completed, axis.paths)))
+    kept = filter(None, (_without(axis, given) for axis in file.axes))
     return _checked(SweepSettings((*kept, *options.axes), options.seeds if options.seeds is not None else file.seeds))
+
+
+def _without(axis: SweepAxis, places: set[str]) -> SweepAxis | None:
+    """Return the axis without the paths at ``places``, and without the steps that are then equal."""
+    left = [index for index, path in enumerate(axis.paths) if completed(path) not in places]
+    steps = dict.fromkeys(tuple(step[index] for index in left) for step in axis.steps)
+    return SweepAxis(tuple(axis.paths[index] for index in left), tuple(steps)) if left else None
 
 
 def read_sweep(path: Path) -> tuple[Path, SweepSettings]:
@@ -144,10 +154,11 @@ def _zip(lists: dict[str, list[str]], place: str) -> list[SweepAxis]:
 def _checked(sweep: SweepSettings, place: str = "") -> SweepSettings:
     """Return the sweep. Raise ``ScenarioError``, whose text begins with ``place``."""
     paths = [path for axis in sweep.axes for path in axis.paths]
-    places = [*map(completed, paths)]
-    twice = sorted({path for path, place_ in zip(paths, places, strict=True) if places.count(place_) > 1})
-    if twice:
-        raise ScenarioError(f"{place}{twice[0]}: is swept twice; keep one")
+    _no_path_twice(paths, place)
+    for axis in sweep.axes:
+        _no_value_twice([", ".join(step) for step in axis.steps], f"{place}{', '.join(axis.paths)}")
+    if isinstance(sweep.seeds, tuple):
+        _no_value_twice([*map(str, sweep.seeds)], f"{place}seeds")
     if "seed" in paths:
         raise ScenarioError(f"{place}seed: is swept by 'seeds' (--seeds), not by a list of values")
     if isinstance(sweep.seeds, int) and sweep.seeds < 1:
@@ -156,6 +167,18 @@ def _checked(sweep: SweepSettings, place: str = "") -> SweepSettings:
     if seeds * math.prod(len(axis.steps) for axis in sweep.axes) > MAX_POINTS:
         raise ScenarioError(f"{place}the sweep has more than {MAX_POINTS} points")
     return sweep
+
+
+def _no_path_twice(paths: Sequence[str], place: str = "") -> None:
+    places = [*map(completed, paths)]
+    if twice := sorted({path for path, place_ in zip(paths, places, strict=True) if places.count(place_) > 1}):
+        raise ScenarioError(f"{place}{twice[0]}: is swept twice; keep one")
+
+
+def _no_value_twice(values: Sequence[str], place: str) -> None:
+    """Refuse equal values: their runs are one, and would count as two samples."""
+    if twice := [value for value, count in Counter(values).items() if count > 1]:
+        raise ScenarioError(f"{place}: {twice[0]} is given twice; keep one")
 
 
 def _option(text: str) -> tuple[str, list[str]]:
@@ -167,10 +190,11 @@ def _option(text: str) -> tuple[str, list[str]]:
 
 def split_values(text: str) -> list[str]:
     """Split at commas outside brackets and quotes."""
-    pieces, depth, quote = [""], 0, ""
+    pieces, depth, quote, escaped = [""], 0, "", False
     for character in text:
         if quote:
-            quote = "" if character == quote else quote
+            quote = "" if character == quote and not escaped else quote
+            escaped = quote == '"' and character == "\\" and not escaped
         elif character in "'\"":
             quote = character
         depth += 0 if quote else (character in "[{(") - (character in ")}]")

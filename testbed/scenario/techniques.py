@@ -35,15 +35,23 @@ def read_techniques(path: Path) -> Techniques:
 
 def from_texts(texts: Sequence[str]) -> Techniques:
     """Return the techniques of ``NAME:PATH=VALUE;…`` texts. Raise ``ScenarioError``."""
-    return {text.partition(":")[0].strip(): settings_of(text.partition(":")[2].split(";")) for text in texts}
+    found: Techniques = {}
+    for text in texts:
+        name, _, settings = text.partition(":")
+        if name.strip() in found:
+            raise ScenarioError(f"{text}: there is a technique '{name.strip()}' already (give it another name)")
+        found[name.strip()] = settings_of(settings.split(";"))
+    return found
 
 
 def settings_of(texts: Sequence[str]) -> dict[str, str]:
     """Return the settings of ``PATH=VALUE`` texts, without empty ones. Raise ``ScenarioError``."""
-    found = {}
+    found: dict[str, str] = {}
     for text in filter(None, map(str.strip, texts)):
         path, equals, value = text.partition("=")
         if not equals or not path.strip():
             raise ScenarioError(f"{text}: not a setting (write path=value)")
+        if path.strip() in found:
+            raise ScenarioError(f"{text}: {path.strip()} is set already (keep one of them)")
         found[path.strip()] = value.strip()
     return found

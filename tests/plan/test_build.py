@@ -148,6 +148,13 @@ def test_traces_end_on_their_last_value_or_repeat() -> None:
     assert again.period_s == 5.0
 
 
+def test_a_rate_that_the_scale_makes_too_low_is_an_outage() -> None:
+    """Of points as of a model: a packet would be under way for seconds."""
+    points = "links[0].rate_trace=[{at: 0 s, rate: 9 Mbit/s}, {at: 2 s, rate: 5 kbit/s}, {at: 4 s, rate: 8 Mbit/s}]"
+    trace = link(plan_of(points, "topology.scale=10"), "east>west").rate_trace
+    assert trace is not None and trace.values == (9e5, 0.0, 8e5)
+
+
 @pytest.mark.parametrize(
     ("queue", "size_bytes"),
     [("256 KiB", 262_144), ("50 ms", 125_000), ("1 bdp", 200_000), ("1.5 bdp", 300_000), ("null", 250_000)],
@@ -233,6 +240,36 @@ def test_settings_without_effect_are_said() -> None:
     assert [warning.split(":")[0] for warning in changed.warnings] == ["transport.mac", "device.pace"]
 
 
+@pytest.mark.parametrize(
+    ("rounds", "said"),
+    [
+        (5, "training.rounds is 5: no data centre hears of another, and no byte crosses the WAN"),
+        (15, "the last 5 of 15 stay inside data centres"),
+        (20, ""),
+    ],
+)
+def test_rounds_that_stay_inside_data_centres_at_the_end_are_said(rounds: int, said: str) -> None:
+    hfa = ("sync={kind: hfa, k2: 10}", "optimizer={kind: sgd, at: worker}", f"training.rounds={rounds}")
+    warnings = plan_of(*hfa, on="simulate").warnings
+    assert any(said in warning for warning in warnings) if said else not warnings
+
+
+def test_servers_without_servers_are_said() -> None:
+    two = "topology.data_centers[0].global_servers=2"
+    assert "global_servers: has no effect" in plan_of(two, "paradigm=allreduce", on="simulate").warnings[0]
+    assert plan_of(two, on="simulate").warnings == ()
+
+
+@pytest.mark.parametrize("on", ["cluster", "simulate"])
+def test_machines_of_a_data_centre_that_a_generator_does_not_make_are_refused(on: str) -> None:
+    ring = "topology={generator: {kind: ring, data_centers: 3, workers: 1}}"
+    assert plan_of(ring, "cluster.data_centers={dc1: {machines: 2}}", on=on)
+    with pytest.raises(
+        ScenarioError, match=r"cluster\.data_centers\.dc9: there is no data centre 'dc9' \(did you mean"
+    ):
+        plan_of(ring, "cluster.data_centers={dc9: {machines: 2}}", on=on)
+
+
 def test_files_of_techniques_from_outside_are_in_the_plan_and_must_not_change(tmp_path: Path) -> None:
     file = tmp_path / "slow.py"
     file.write_text("from testbed.policy.sync.fsa import Fsa\n\n\nclass Slow(Fsa):\n    pass\n")
@@ -245,6 +282,15 @@ def test_files_of_techniques_from_outside_are_in_the_plan_and_must_not_change(tm
     with pytest.raises(ScenarioError, match=r"slow\.py: has changed since this run was planned"):
         check_code(plan)
     assert build_plan(loads(text)).code != plan.code
+
+
+def test_compensation_for_delays_is_warned_of_where_there_are_none() -> None:
+    delayed = "optimizer={kind: dcasgd, learning_rate: 0.02}"
+    for others in ((), ("paradigm=allreduce",), ("paradigm=ps", "sync=bsp")):
+        (warning,) = plan_of(delayed, *others, on="simulate").warnings
+        assert warning.startswith("optimizer: 'dcasgd'") and "the steps of 'sgd'" in warning
+    for sync in ("mixedsync", "{tier1: ssp, tier2: tap}"):
+        assert not plan_of(delayed, f"sync={sync}", on="simulate").warnings
 
 
 SPARSE = "codec={tier1: none, tier2: {kind: bisparse, pull: dense}}"

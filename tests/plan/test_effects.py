@@ -177,6 +177,14 @@ ONE = "node: east/worker1"
         ((f"kind: join, {ONE}, at: 5 s", f"kind: kill, {ONE}, at: 1 s, for: 1 s"), [(1, "kill"), (5, "start")]),
         ((f"kind: join, {ONE}, at: 5 s", f"kind: kill, {ONE}, at: 4 s, for: 3 s"), [(4, "kill"), (7, "start")]),
         ((f"kind: leave, {ONE}, at: 1 s", f"kind: kill, {ONE}, at: 2 s, for: 1 s"), [(1, "leave"), (2, "kill")]),
+        ((f"kind: join, {ONE}, at: 5 s", f"kind: pause, {ONE}, at: 1 s, for: 30 s",
+          f"kind: pause, {ONE}, at: 10 s, for: 2 s"), [(5, "start"), (10, "stop"), (12, "continue")]),
+        ((f"kind: kill, {ONE}, at: 1 s, for: 3 s", f"kind: pause, {ONE}, at: 2 s, for: 30 s"),
+         [(1, "kill"), (4, "start")]),
+        (("kind: kill, node: east/server0, at: 1 s, for: 3 s", f"kind: pause, {ONE}, at: 2 s, for: 30 s"),
+         [(1, "kill"), (4, "start")]),
+        ((f"kind: leave, {ONE}, at: 1 s", f"kind: pause, {ONE}, at: 2 s, for: 3 s"),
+         [(1, "leave"), (2, "stop"), (5, "continue")]),
     ],
 )  # fmt: skip
 def test_what_is_done_to_a_node(texts: tuple[str, ...], expected: list[tuple[float, str]]) -> None:

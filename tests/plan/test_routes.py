@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from emulation import round_trips
 from testbed.engine.collectives.topology import ranks_of
 from testbed.engine.roles import make_role
 from testbed.errors import ScenarioError
@@ -37,8 +38,8 @@ def _few_are_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "ALL_PAIRS_LIMIT", 8)
 
 
-def plan_of(sites: int) -> Plan:
-    return build_plan(loads(SCENARIO.format(sites=sites)))
+def plan_of(sites: int, *overrides: str) -> Plan:
+    return build_plan(loads(SCENARIO.format(sites=sites), overrides=overrides))
 
 
 def test_others_go_through_the_middle_of_a_star() -> None:
@@ -51,6 +52,25 @@ def test_what_is_found_is_what_a_plan_of_few_has() -> None:
     few = plan_of(8).network
     found = replace(few, routes={})
     assert {name: found.between(*name.split(">")) for name in few.routes} == few.routes
+
+
+def test_real_networks_have_all_paths_beforehand() -> None:
+    """A namespace asks nobody for a path, nor do others' packets."""
+    real = ("training.data=digits", "training.compute=real", "training.model=mlp", "training.evaluate_every=1",
+            "background=[{kind: constant, from: dc1, to: dc2, rate: 1 Mbit/s}]")  # fmt: skip
+    for on in ("emulate", "exact", "local"):
+        routes = plan_of(SITES, f"run.on={on}", *real[: -1 if on == "local" else None]).network.routes
+        assert len(routes) == SITES * (SITES - 1) and routes["dc1>dc2"] == ("dc1>dc0", "dc0>dc2"), on
+
+
+def test_of_very_many_emulated_paths_those_with_the_central_site_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(round_trips, "ALL_PAIRS_LIMIT", 8)
+    plan = plan_of(SITES)
+    all_paths = plan_of(8).network
+    assert round_trips._measured_routes(replace(plan.network, routes=all_paths.routes)).keys() == {
+        name for name in all_paths.routes if "dc0" in name.split(">")
+    }
+    assert round_trips._measured_routes(all_paths) == all_paths.routes
 
 
 def test_no_path_is_told() -> None:

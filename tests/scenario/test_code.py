@@ -125,3 +125,11 @@ def test_the_json_schema_takes_paths_on_open_axes() -> None:
     assert any("pattern" in form for form in forms)
     assert any(form.get("required") == ["kind"] and "pattern" in form["properties"]["kind"] for form in forms)
     assert not any("pattern" in form for form in json_schema()["properties"]["paradigm"]["anyOf"])
+
+
+def test_equal_files_of_two_folders_are_two_modules(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own.py").write_text("from pathlib import Path\nFOLDER = Path(__file__).parent.name\n")
+    found = [axes.import_code(f"{tmp_path / name / 'own.py'}:FOLDER") for name in ("a", "b", "a")]
+    assert found == ["a", "b", "a"]

@@ -111,6 +111,20 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     ("order={kind: p3, overlap: layers}", "training.accumulate=2"): [
         ("order={kind: p3, overlap: none}",), ("training.accumulate=1",)
     ],
+    ("paradigm=allreduce", "codec={tier1: fp16, tier2: none}"): [("codec=none",)],
+    ("paradigm={kind: allreduce, algorithm: hitopk}", "data_centers[west].workers=3"): [
+        ("paradigm={kind: allreduce, algorithm: flat_topk}",)
+    ],
+    ("paradigm={kind: allreduce, algorithm: hitopk, coordinated: true}", "training.compute=modelled",
+     "run.on=simulate"): [
+        ("paradigm={kind: allreduce, algorithm: hitopk, coordinated: false}",), ("training.compute=real",)
+    ],
+    ("paradigm={kind: allreduce, optimizer_work: norms}",): [
+        ("paradigm={kind: allreduce, optimizer_work: update}",), ("optimizer=lars",)
+    ],
+    ("optimizer=lars", "data_centers[west].workers=3", "paradigm={kind: allreduce, optimizer_work: update}"): [
+        ("paradigm={kind: allreduce, optimizer_work: update, shared_by: all}",)
+    ],
     ("training.loading=cached", "order={kind: p3, overlap: layers}"): [("order={kind: p3, overlap: none}",)],
     ("paradigm=allreduce", "order={kind: fifo, overlap: layers}"): [
         ("order={kind: fifo, overlap: none}",),

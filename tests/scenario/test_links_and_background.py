@@ -15,6 +15,7 @@ from testbed.traffic import bursts
 from tests.scenario.test_bad import GOOD
 
 TCP = "{kind: tcp, from: east, to: west}"
+FAULT = "faults=[{{link: 'east<>west', at: 1 s, {}}}]"
 
 
 def plan_of(*overrides: str, on: str | None = None) -> Plan:
@@ -43,6 +44,13 @@ def test_impairments_reach_both_directions_of_the_plan() -> None:
         ("links[0].down=[{at: 5 s, until: 5 s}]", "down[0].until: 5 s does not come after 5 s"),
         ("links[0].down=[{at: 5 s, until: 9 s}, {at: 8 s, until: 10 s}]", "8 s comes before the end of the one before"),
         ("links[0].loss_burst=0.5", "0.5 is outside [1, 1000]"),
+        ("links[0]={between: [east, west], rate: 1 Mbit/s, delay: 0 s, queue: 2 bdp}", ".queue: has no length"),
+        (
+            "links[0]={between: [east, west], rate: 1 Mbit/s, delay: 0 s, delay_trace: {model: sine}}",
+            ".delay_trace.model: has no effect, as 'delay' is 0",
+        ),
+        ("links[0].reverse={loss_trace: {model: sine}}", ".reverse.loss_trace.model: has no effect, as 'loss' is 0"),
+        ("links[0].reverse={delay: 0 s, queue: 2 bdp}", ".reverse.queue: has no length"),
         ("background=[{kind: tcp, from: east, to: wes}]", "no data centre named 'wes'"),
         ("background=[{kind: tcp, from: east, to: east}]", "both ends are 'east'"),
         ("background=[{kind: tcp, from: east, to: west, rate: 5 Mbit/s}]", "has no effect on tcp"),
@@ -56,6 +64,26 @@ def test_what_is_refused(override: str, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         plan_of(override)
     assert message in str(caught.value)
+
+
+def test_a_model_follows_the_rate_of_its_direction_and_points_do_not() -> None:
+    model, points = "{model: sine}", "[{at: 0 s, rate: 2 Mbit/s}, {at: 1 s, rate: 3 Mbit/s}]"
+    one, other = plan_of(f"links[0].rate_trace={model}", "links[0].reverse={rate: 5 Mbit/s}").network.links
+    assert one.rate_trace is not None and other.rate_trace is not None
+    assert max(other.rate_trace.values) < max(one.rate_trace.values)
+    _, other = plan_of(f"links[0].rate_trace={points}", "links[0].reverse={rate: 5 Mbit/s}").network.links
+    assert other.rate_trace is None
+    _, other = plan_of(
+        "links[0].loss=1 %", f"links[0].loss_trace={model}", "links[0].reverse={loss: 0 %}"
+    ).network.links
+    assert other.loss == 0 and other.loss_trace is None
+
+
+@pytest.mark.parametrize(("queue", "written"), [("1.23456789 bdp", "1.23456789 bdp"), ("10.0 bdp", "10 bdp")])
+def test_a_queue_is_written_as_it_was(queue: str, written: str) -> None:
+    scenario = loads(GOOD, overrides=[f"links[0].queue={queue}"])
+    assert scenario.resolved()["topology"]["links"][0]["queue"] == written
+    assert loads(scenario.to_yaml()) == scenario
 
 
 def test_background_in_the_plan() -> None:
@@ -94,6 +122,10 @@ def test_bursts_come_from_the_seed_and_have_their_means() -> None:
         ("emulate", "transport.parallel_streams=4", "training has one connection for each pair"),
         ("simulate", "links[0].duplication=1 %", "duplication has no effect on 'simulate'"),
         ("simulate", "links[0].loss_burst=3", "loss_burst has no effect on 'simulate'"),
+        ("simulate", "links[0].jitter=1 ms", "jitter has no effect on 'simulate'"),
+        ("simulate", FAULT.format("kind: loss, loss: 1 %, burst: 3"), "loss_burst has no effect on 'simulate'"),
+        ("simulate", FAULT.format("kind: down, for: 1 s"), "as a pause until TCP's next retransmission"),
+        ("emulate", FAULT.format("kind: rate, rate: 30 kbit/s, for: 1 s"), "1 of its rates are below 64 kbit/s"),
         ("simulate", "links[0].down=[{at: 1 s, until: 2 s}]", "as a pause until TCP's next retransmission"),
         ("local", "transport.initial_window=20", "transport.initial_window: has no effect on 'local'"),
         ("local", f"background=[{TCP}]", "background: has no effect on 'local'"),
@@ -103,6 +135,23 @@ def test_what_has_no_effect_is_said(on: str, override: str, warning: str) -> Non
     patience = "timeouts.dead_after=3 h"  # the queues of such links take minutes to drain
     assert any(warning in line for line in plan_of(override, patience, on=on).warnings)
     assert not any(warning in line for line in plan_of(on=on).warnings)
+
+
+@pytest.mark.parametrize(
+    ("network", "override", "warning"),
+    [
+        ("ideal", "transport.unsent_limit=16 KiB", "transport.unsent_limit: has no effect with 'simulation: {network"),
+        ("tcp", "transport.unsent_limit=16 KiB", ""),
+        ("tcp", FAULT.format("kind: loss, loss: 100 %, for: 1 s"), "down is simulated as a pause"),
+        ("emulated", FAULT.format("kind: down, for: 1 s"), ""),
+        ("emulated", "links[0].loss_burst=3", "no effect on 'simulate', where each packet is lost by itself"),
+        ("tcp", "links[0].loss_burst=3", "no effect on 'simulate', where losses are a mean"),
+    ],
+)
+def test_what_is_said_depends_on_the_simulated_network(network: str, override: str, warning: str) -> None:
+    found = plan_of(override, f"simulation.network={network}", on="simulate").warnings
+    assert bool(found) == bool(warning)
+    assert all(warning in line for line in found)
 
 
 def test_transport_in_the_plan() -> None:

@@ -80,6 +80,17 @@ EXAMPLES = [
     (*PROGRAM, "faults=[{kind: kill, node: '*', round: 3}]"),
     ("training.model=user_program", "training.data=user_program"),
     ("paradigm=gloo", "codec=fp16"),
+    ("paradigm=allreduce", "codec={tier1: fp16, tier2: none}"),
+    ("paradigm={kind: allreduce, algorithm: hitopk}", "data_centers[west].workers=3"),
+    (
+        "paradigm={kind: allreduce, algorithm: hitopk, coordinated: true}",
+        "training.compute=modelled",
+        "run.on=simulate",
+    ),
+    ("paradigm={kind: allreduce, optimizer_work: norms}",),
+    ("optimizer=lars", "data_centers[west].workers=3", "paradigm={kind: allreduce, optimizer_work: update}"),
+    (*SCRIPT, "training={rounds: 100, precision: bf16}"),
+    ("training.compute=modelled", "run.on=simulate", "training.accumulate=2"),
     ("paradigm=mpi", "run.on=simulate"),
     ("paradigm=mpi", "codec=fp16"),
     ("training.loading=cached", "training.compute=modelled", "run.on=simulate"),
@@ -132,7 +143,7 @@ EXAMPLES = [
 def unchecked(*texts: str) -> Scenario:
     """Return GOOD with these overrides, without a look at the rules."""
     root = parse(GOOD, "s.yaml")
-    assert not overrides.apply(root, texts, {"topology": ("data_centers",)})
+    assert not overrides.apply(root, texts, overrides.Known({"topology": ("data_centers",)}))
     return Scenario.model_validate(plain(root), context={"folder": SCRIPTS, "allow_code": True})
 
 

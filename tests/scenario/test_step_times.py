@@ -41,6 +41,34 @@ def test_a_worker_comes_before_its_data_centre_and_the_others_keep_step_time(tmp
     assert times(plan_of(tmp_path, "# measured\nworker,step_time_s\nb/worker0,0.2\n")) == [0.04, 0.04, 0.2, 0.02]
 
 
+@pytest.mark.parametrize(
+    ("site", "worker", "expected"),
+    [("", "", [0.07, 0.1]), ("step_time: 90 ms", "", [0.07, 0.09]), ("", "step_time: 50 ms", [0.05, 0.1]),
+     ("step_time: 90 ms", "step_time: 50 ms", [0.05, 0.09]), ("speed: 2", "speed: 0.5", [0.14, 0.05])],
+)  # fmt: skip
+def test_what_is_said_of_a_worker_comes_before_what_is_said_of_its_data_centre(
+    site: str, worker: str, expected: list[float], tmp_path: Path
+) -> None:
+    """In the scenario and in the file: worker, row of the worker, data centre, row of the data centre."""
+    own = f"{{name: a, central: true, device: {{{site}}}, worker_devices: {{worker0: {{{worker}}}}}, workers: 2}}"
+    text = TEXT.replace("{name: a, central: true, workers: 2}", own)
+    found = times(plan_of(tmp_path, "worker,step_time_ms\na/worker0,70\na,100\n", text))
+    assert found == [*expected, 0.04, 0.02]
+
+
+def test_another_step_time_replaces_the_times_of_layers(tmp_path: Path) -> None:
+    profiled = TEXT.replace("{step_time: 40 ms, step_times: {file: t.csv}}", "{profile: '[[0.01, 0.02]]'}")
+    sites = profiled.replace("a, central: true", "a, central: true, device: {step_time: 90 ms}")
+    workers = profiled.replace("{speed: 2}", "{step_time: 50 ms}")
+    assert times(plan_of(tmp_path, "", profiled)) == [0.03, 0.03, 0.03, 0.015]
+    for text, expected in ((sites, [0.09, 0.09, 0.03, 0.015]), (workers, [0.03, 0.03, 0.03, 0.05])):
+        plan = plan_of(tmp_path, "", text)
+        assert times(plan) == expected
+        assert [bool(node.device.layers) for node in plan.nodes if node.role == "worker"] == [
+            each in (0.03, 0.015) for each in expected
+        ]
+
+
 def test_the_resolved_scenario_needs_no_file(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("worker,step_time_ms\na/worker1,70\nb,100\n")
     scenario = loads(TEXT, folder=tmp_path)
@@ -57,6 +85,7 @@ def test_the_resolved_scenario_needs_no_file(tmp_path: Path) -> None:
         ("worker,step_time_ms\na/worker0,x\n", "t.csv:2: 'x' is not a number"),
         ("worker,step_time_ms\na/worker0,0\n", "t.csv:2: 0 is outside (0 s, 1 h]"),
         ("worker,step_time_ms\na,1\na,2\n", "t.csv:3: 'a' stands twice"),
+        ("worker,step_time_ms\n", "t.csv:1: has no rows below the header"),
         ("worker,step_time_ms\nc/worker0,1\n", "12:28: device.step_times: no worker or data centre 'c/worker0'"),
         ("", "t.csv: no rows"),
     ],
@@ -64,6 +93,27 @@ def test_the_resolved_scenario_needs_no_file(tmp_path: Path) -> None:
 def test_a_refusal_names_file_and_line(table: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as raised:
         plan_of(tmp_path, table)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("device.step_times='a/worker0 -5'", "seconds in (0, 3600]"),
+        ("device.step_times='a/worker0 3601'", "seconds in (0, 3600]"),
+        ("device.step_times='a/worker0 5 a/worker0 6'", "names, each once"),
+        ("device.step_times=''", "seconds in (0, 3600]"),
+        ("device.profile='[[NaN, 2]]'", "times of layers from 0 s to 1 h"),
+        ("device.profile='[[0.1, 3601]]'", "times of layers from 0 s to 1 h"),
+        ("device.profile='[[0, 0]]'", "times of layers from 0 s to 1 h"),
+        ("simulation.costs='{\"fp16 encode\": [-1, 0, 0]}'", "a table of costs of at least 0 s"),
+        ("simulation.costs='{\"fp16 encode\": [Infinity, 0, 0]}'", "a table of costs of at least 0 s"),
+    ],
+)
+def test_a_table_in_one_text_has_the_bounds_of_its_file(override: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("worker,step_time_ms\na/worker1,70\n")
+    with pytest.raises(ScenarioError) as raised:
+        loads(TEXT, overrides=[override], folder=tmp_path)
     assert said in str(raised.value)
 
 

@@ -68,3 +68,9 @@ def test_what_is_no_technique_is_refused(tmp_path: Path, text: str, told: str) -
 def test_a_setting_without_a_value_is_refused() -> None:
     with pytest.raises(ScenarioError, match="write path=value"):
         settings_of(["sync"])
+
+
+@pytest.mark.parametrize("texts", [["a:sync=hfa", "a:sync=fsa"], ["a:sync=hfa;codec=fp16;sync=fsa"]])
+def test_what_is_given_twice_is_refused(texts: list[str]) -> None:
+    with pytest.raises(ScenarioError, match="already"):
+        from_texts(texts)

@@ -78,6 +78,25 @@ def test_some_sites_only() -> None:
     )
 
 
+def test_some_sites_have_another_centre(tmp_path: Path) -> None:
+    (tmp_path / "net.yaml").write_text(
+        "data_centers: [{name: a, central: true, global_servers: 2}, {name: b}, {name: c}]\n"
+        "links: [{between: [a, b], rate: 20 Mbit/s, delay: 5 ms}, {between: [b, c], rate: 20 Mbit/s, delay: 5 ms}]\n"
+    )
+    for text in ("central: b", "sites: [a, b], central: b", "sites: [b, c]"):
+        plan = plan_of(f"use: net.yaml, {text}", tmp_path)
+        assert [node.name for node in plan.with_role("global_server")] == ["b/global0"]
+    assert len(plan_of("use: net.yaml, sites: [a, b]", tmp_path).with_role("global_server")) == 2
+
+
+def test_a_link_to_a_network_is_the_network(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "net.yaml").write_text(network("lan").topology.to_yaml())
+    (tmp_path / "mine.yaml").symlink_to(tmp_path / "elsewhere" / "net.yaml")
+    found = network(str(tmp_path / "mine.yaml"))
+    assert found.name == "mine" and found.topology == network(str(tmp_path / "elsewhere" / "net.yaml")).topology
+
+
 def test_several_streams_up_to_the_machines_rate() -> None:
     assert links(plan_of("use: hmc4, streams: 10"))["us>eu"].rate_bps == 2100e6
     assert links(plan_of("use: hmc4, streams: 80"))["us>eu"].rate_bps == 6.8e9

@@ -194,6 +194,13 @@ def test_a_file_of_a_network_needs_ends(tmp_path: Path) -> None:
         read_network_traces(path)
 
 
+def test_a_file_of_a_network_needs_values(tmp_path: Path) -> None:
+    path = tmp_path / "n.csv"
+    path.write_text("time_s,src,dst\n0,a,b\n")
+    with pytest.raises(ScenarioError, match=r"n\.csv:1: has no column of rates, delays or losses \(write 'time_s"):
+        read_network_traces(path)
+
+
 def test_two_columns_of_one_quantity_are_refused_for_many_links_as_for_one(tmp_path: Path) -> None:
     path = tmp_path / "n.csv"
     path.write_text("time_s,src,dst,delay_ms,rtt_ms\n0,a,b,40,90\n")

@@ -120,6 +120,12 @@ def test_directed_by_mistake() -> None:
     assert graph.has_edge("paris", "london") and "3 links have no reverse direction" in notes(graph)
 
 
+def test_one_directed_edge_of_an_undirected_file_is_said() -> None:
+    text = graphml(*TRIANGLE).replace("<edge ", '<edge directed="true" ', 1)
+    assert "1 directed edges of an undirected graph were read as links in both directions" in notes(read(text))
+    assert "directed edges" not in notes(read(graphml(*TRIANGLE)))
+
+
 def test_chosen_sites_and_central() -> None:
     graph = read(graphml(*TRIANGLE), sites=("zurich", "london"), central="london", workers=5)
     assert routers(graph) == ["paris"] and graph.graph["central"] == "london" and graph.nodes["zurich"]["workers"] == 5

@@ -28,6 +28,9 @@ def parse(file: TextFile) -> RawGraph:
         edges=[_edge(file, edge, keys) for edge in graph.findall("edge")],
         directed=graph.get("edgedefault") == "directed",
     )
+    one_way = sum(edge.get("directed") == "true" for edge in graph.findall("edge"))
+    if one_way and not raw.directed:
+        raw.notes.append(f"{one_way} directed edges of an undirected graph were read as links in both directions")
     if graph.find("hyperedge") is not None:
         raw.notes.append("hyperedges were left out")
     return raw

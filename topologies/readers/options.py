@@ -15,7 +15,7 @@ class GraphReading:
     delay_s    of links whose ends have no coordinates; None: they are refused
     stretch    length of a fibre over the great circle between its ends (real ones: 1.2 to 2)
     rate_unit  of LinkSpeedRaw (default bit/s) or of SNDlib's capacities (default Mbit/s)
-    sites      the vertices (by name or label) that are data centres; None: all
+    sites      the vertices that are data centres, by the names made from their labels; None: all
     external   keep vertices that the Topology Zoo marks as other networks (Internal 0)
     central    the data centre of the global server; None: the nearest to all others
     workers    in each data centre

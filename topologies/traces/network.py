@@ -27,6 +27,8 @@ def read_network_traces(path: Path) -> NetworkTraces:
         file.refuse(file.rows[0][0], "has no columns 'src' and 'dst'", "write 'time_s,src,dst,rate_mbit_s'")
     src, dst = table.names.index("src"), table.names.index("dst")
     columns = [(what, *own.only_column(file, table, what)) for what in WHAT if table.values(what)]
+    if not columns:
+        file.refuse(file.rows[0][0], "has no column of rates, delays or losses", "write 'time_s,src,dst,rate_mbit_s'")
     by_pair: dict[tuple[str, str], list[own.TraceRow]] = {}
     for row in own.rows(file, table):
         by_pair.setdefault((row.cells[src], row.cells[dst]), []).append(row)

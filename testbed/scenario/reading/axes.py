@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticUndefined, SchemaValidator, core_schema
 
-from testbed.axes import Axis, AxisError, names_code, options_of
+from testbed.axes import Axis, AxisError, limits_of, names_code, options_of
 from testbed.scenario.reading import quantities
 from testbed.scenario.reading.document import Scalar
 from testbed.scenario.reading.section import Made, ReadAs
@@ -208,11 +208,11 @@ def leaf(hint: Any, metadata: Mapping[str, Any]) -> quantities.FieldType:
         return quantities.one_of(*metadata["choices"])
     if hint is bool:
         return quantities.BOOLEAN
+    low, high, above = limits_of(hint, metadata)
     if hint is int:
-        return quantities.integer(metadata.get("min", 0), metadata.get("max", 10**12))
+        return quantities.integer(low, high)
     if hint is float:
-        above = "above" in metadata
-        return quantities.number(metadata.get("above", metadata.get("min", 0)), metadata.get("max", 1e12), above)
+        return quantities.number(low, high, above)
     assert hint is str, f"an option of type {hint} needs a leaf here"
     return quantities.TEXT
 

@@ -7,6 +7,8 @@ size, depth and number of nodes are capped, so that a stranger's file can do no 
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -29,6 +31,8 @@ from testbed.errors import ScenarioError
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 12
 MAX_NODES = 20_000
+# what ends, or begins, something else than a plain text within brackets
+_NOT_PLAIN = re.compile(r"""[,\[\]{}\n]|:(\s|$)|(^|\s)#|^[&*!|>'"%@`]|^[-?](\s|$)|^\s|\s$""")
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def parse(text: str | bytes, source: str) -> Node:
     if len(text) > MAX_BYTES:
         raise ScenarioError(f"{source}: file is {len(text)} bytes, limit is {MAX_BYTES}")
     try:
-        return _copy(_document(text, source))
+        return copied(_document(text, source))
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{source}: not valid UTF-8 at byte {error.start}") from error
     except MarkedYAMLError as error:
@@ -101,12 +105,12 @@ def _document(text: bytes, source: str) -> Node:
     return _Composer(source, _events(text.decode("utf-8"))).document()
 
 
-def _copy(node: Node) -> Node:
+def copied(node: Node) -> Node:
     """Return a tree that may be changed: overrides set values in it."""
     if isinstance(node, Mapping):
-        return Mapping(node.where, {key: _copy(value) for key, value in node.entries.items()}, dict(node.keys))
+        return Mapping(node.where, {key: copied(value) for key, value in node.entries.items()}, dict(node.keys))
     if isinstance(node, Sequence):
-        return Sequence(node.where, [_copy(item) for item in node.items])
+        return Sequence(node.where, [copied(item) for item in node.items])
     return Scalar(node.text, node.where, node.quoted)
 
 
@@ -122,10 +126,15 @@ def plain(node: Node) -> Any:
 def flow(node: Node) -> str:
     """Return the node as YAML on one line, as an override takes it."""
     if isinstance(node, Scalar):
-        return '"' + node.text.replace("\\", "\\\\").replace('"', '\\"') + '"' if node.quoted else node.text
+        return _in_flow(node.text, node.quoted)
     if isinstance(node, Sequence):
         return "[" + ", ".join(map(flow, node.items)) + "]"
-    return "{" + ", ".join(f"{key}: {flow(value)}" for key, value in node.entries.items()) + "}"
+    return "{" + ", ".join(f"{_in_flow(key)}: {flow(value)}" for key, value in node.entries.items()) + "}"
+
+
+def _in_flow(text: str, quoted: bool = False) -> str:
+    """Return one value; a text that was plain in a list of lines may need quotes on one line."""
+    return json.dumps(text, ensure_ascii=False) if quoted or _NOT_PLAIN.search(text) else text or "null"
 
 
 def _events(text: str) -> Iterator[Any]:

@@ -18,6 +18,7 @@ from testbed.scenario.reading.violations import Violation
 MAX_SHOWN = 20
 UNKNOWN_KEY = "unknown key"
 _RENAMED = {"training.iterations": "training.rounds"}
+_REMOVED = {"timeouts.suspect": "leave it out: it had no effect, and 'dead_after' says when a node is lost"}
 Path = tuple[str | int, ...]
 
 
@@ -137,6 +138,8 @@ def _unknown_key(root: Node, path: Path, model: type[BaseModel]) -> Problem:
         where = parent.keys[key]
     if written in _RENAMED:
         return Problem(where, written, "was renamed", f"write {_RENAMED[written]}")
+    if written in _REMOVED:
+        return Problem(where, written, "was removed", _REMOVED[written])
     known = [key for key in keys_at(model, path[:-1]) if key != "kind"] or ["no options"]
     return Problem(where, written, UNKNOWN_KEY, suggestion(key, known) or f"allowed: {', '.join(known)}")
 

@@ -63,6 +63,16 @@ def sums_come_down(scenario: Scenario) -> bool:
     return bool(updates_on_workers(scenario) and waits and pushed(scenario) is Contribution.GRADIENT)
 
 
+def sums_inside_data_centers(scenario: Scenario) -> bool:
+    """Return whether workers without servers have rounds inside their data centre, whose sums the codec of tier 1 has.
+
+    Where they have no sum over all of them, one codec is that of every round.
+    """
+    sync, paradigm = scenario.sync.tier1, scenario.paradigm.declared
+    has_codecs = paradigm.codecs and paradigm.global_sum
+    return bool(tiers_of(scenario) == 0 and has_codecs and sync.declared.lan_rounds(sync.options) > 1)
+
+
 def pulls_rows(scenario: Scenario) -> bool:
     """Return whether embedding tables travel by rows."""
     return bool(getattr(scenario.paradigm.options, "pull", "") == ROWS)

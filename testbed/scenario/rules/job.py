@@ -165,6 +165,17 @@ def real_compute_needs_values(scenario: Scenario) -> Found:
         )
 
 
+def steps_are_computed_here(scenario: Scenario) -> Found:
+    """How a step is computed has no effect where nothing is computed, or a script computes."""
+    training = scenario.training
+    if training.compute != "modelled" and not is_scripted(scenario):
+        return
+    where = "a script computes its own steps" if is_scripted(scenario) else "nothing is computed"
+    for key in ("precision", "accumulate", "compile", "deterministic"):
+        if getattr(training, key) != type(training).model_fields[key].default:
+            yield Violation(("training", key), f"has no effect here: {where}", "remove it")
+
+
 def loading_needs_samples(scenario: Scenario) -> Found:
     if scenario.training.loading.declared.loads and (scenario.training.compute == "modelled" or is_scripted(scenario)):
         yield Violation(

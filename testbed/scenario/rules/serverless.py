@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from testbed.codec.options import CODECS
 from testbed.policy.collective import SPARSE
 from testbed.policy.collective.overlap import AFTERWARDS
@@ -20,7 +22,10 @@ from testbed.scenario.rules.facts import (
     without_servers,
 )
 from testbed.scenario.schema import Scenario
+from testbed.scenario.topology.graphs import generated
+from testbed.training.options import OPTIMIZERS
 
+_SHOWN = 8  # of the data centres, in a message
 _REMOVE = f"remove it, or write 'paradigm: {PARADIGMS.default}'"
 
 
@@ -68,11 +73,13 @@ def pairs_balance_nothing(scenario: Scenario) -> Found:
 
 
 def codec_of_paradigm(scenario: Scenario) -> Found:
-    paradigm, codec = scenario.paradigm, scenario.codec.tier2
-    if not paradigm.declared.codecs and codec.kind != CODECS.default:
+    paradigm = scenario.paradigm
+    if not _any_chosen(scenario, "codec"):
+        return
+    if not paradigm.declared.codecs:
         problem = "a library sums the values of workers as they are"
         yield Violation(("codec",), problem, f"write 'codec: {CODECS.default}'")
-    if getattr(paradigm.options, "algorithm", "") in SPARSE and codec.kind != CODECS.default:
+    if getattr(paradigm.options, "algorithm", "") in SPARSE:
         problem = f"'algorithm: {paradigm.options.algorithm}' chooses by itself what is sent"
         yield Violation(("codec",), problem, f"write 'codec: {CODECS.default}', or another algorithm")
 
@@ -98,6 +105,59 @@ def pairs_exchange_whole_models(scenario: Scenario) -> Found:
     ):
         problem = "a pair of workers moves by the difference of its models, which both must know exactly"
         yield Violation(("codec",), problem, f"write 'codec: {CODECS.default}', or an algorithm that mixes in rounds")
+
+
+def equal_ranks_are_in_all_data_centers(scenario: Scenario) -> Found:
+    """The names of a generator's data centres are made for this rule: it may have some without workers."""
+    name = getattr(scenario.paradigm.options, "algorithm", "")
+    if name not in SPARSE or not SPARSE[name].hierarchical:
+        return
+    sizes = _workers(scenario)
+    if len(set(sizes.values())) > 1:
+        shown = ", ".join(f"{site}: {count}" for site, count in [*sizes.items()][:_SHOWN])
+        flat = next(kind for kind, each in SPARSE.items() if not each.hierarchical)
+        problem = f"'{name}' sums over the workers of one number in all data centres, which differ in size ({shown})"
+        yield Violation(("paradigm", "algorithm"), problem, f"write as many workers in each, or 'algorithm: {flat}'")
+
+
+def magnitudes_need_values(scenario: Scenario) -> Found:
+    if getattr(scenario.paradigm.options, "coordinated", False) and scenario.training.compute == "modelled":
+        yield Violation(
+            ("paradigm", "coordinated"),
+            "compares magnitudes, and with training.compute 'modelled' tensors have no numbers",
+            "write false, or 'compute: real'",
+        )
+
+
+def shared_work_is_of_norms(scenario: Scenario) -> Found:
+    options = scenario.paradigm.options
+    if getattr(options, "optimizer_work", "replicated") == "replicated":
+        return
+    if not _stepped_with(scenario).whole_tensors:
+        if options.optimizer_work == "norms":
+            fitting = kinds(OPTIMIZERS, lambda each: each.whole_tensors)
+            problem = "'norms' are taken once for all workers, and the steps of this optimizer need none"
+            yield Violation(("paradigm", "optimizer_work"), problem, f"write 'update', or 'optimizer: {fitting}'")
+    elif options.shared_by == "data_center" and len(set(_workers(scenario).values())) > 1:
+        yield Violation(
+            ("paradigm", "shared_by"),
+            "data centres differ in size: each would cut tensors at other places, and norms differ in their last bits",
+            "write 'shared_by: all'",
+        )
+
+
+def _stepped_with(scenario: Scenario) -> type[Any]:
+    """Return the optimizer that every worker steps with after an exchange, as the engine chooses it."""
+    sync = scenario.sync.tier1
+    if sync.declared.contribution is Contribution.GRADIENT:
+        return scenario.optimizer.declared
+    outer = sync.declared.outer_optimizer(sync.options)
+    return OPTIMIZERS[outer[0] if outer else "sgd"]
+
+
+def _workers(scenario: Scenario) -> dict[str, int]:
+    """Return how many workers each data centre has, of those with some."""
+    return {site.name: site.workers for site in generated(scenario.topology).data_centers if site.workers}
 
 
 def no_sharding(scenario: Scenario) -> Found:

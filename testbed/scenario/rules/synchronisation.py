@@ -14,7 +14,15 @@ from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
 from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, by_tier, is_scripted, kinds, lan_rounds_option, tiers_of
+from testbed.scenario.rules.facts import (
+    Found,
+    by_tier,
+    is_scripted,
+    kinds,
+    lan_rounds_option,
+    sums_inside_data_centers,
+    tiers_of,
+)
 from testbed.scenario.schema import Scenario
 from testbed.training.options import OPTIMIZERS
 
@@ -23,7 +31,11 @@ def one_tier_has_one_value(scenario: Scenario) -> Found:
     if tiers_of(scenario) == 2:
         return
     tiers = "is one tier" if tiers_of(scenario) else "are no tiers"
-    for axis in ("sync", "codec", "overlay") if tiers_of(scenario) else ("sync",):
+    if tiers_of(scenario):
+        axes: tuple[str, ...] = ("sync", "codec", "overlay")
+    else:  # other overlays than the default are refused anyway
+        axes = ("sync",) if sums_inside_data_centers(scenario) else ("sync", "codec")
+    for axis in axes:
         tier1, tier2 = getattr(scenario, axis).tier1, getattr(scenario, axis).tier2
         if tier1 != tier2 and tier1.kind != getattr(tier2.declared, "partner", ""):
             problem = f"with 'paradigm: {scenario.paradigm.kind}' there {tiers}, and 'tier1' differs from 'tier2'"

@@ -85,10 +85,12 @@ class Device(Section):
     codec_speed: Annotated[float, number(0.001, 1000)] = 1.0
     """How many times faster codecs are than the table of costs says (`simulation.costs`); in virtual time only."""
     profile: PROFILE = ()
-    """{file: NAME.csv}: times of the model's layers, as `testbed profile` measures them; instead of step_time."""
+    """{file: NAME.csv}: times of the model's layers, as `testbed profile` measures them; instead of step_time. A
+    data centre or worker with a step time of its own has none."""
     step_times: STEP_TIMES = None
     """Step times of single workers instead of step_time: {file: NAME.csv} with the columns worker,step_time_ms. A row's
-    worker is DATA_CENTER/workerN, or DATA_CENTER for all of its workers."""
+    worker is DATA_CENTER/workerN, or DATA_CENTER for all of its workers. Settings of the same worker or data centre
+    come before its row; a worker's row comes before settings of its data centre."""
 
 
 _CHANGED = tuple(name for name in Device.model_fields if name not in ("step_times", "profile"))

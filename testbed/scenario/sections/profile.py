@@ -34,7 +34,11 @@ def _seconds(file: TextFile, line: int, cell: str) -> float:
 
 
 def _unpacked(text: str) -> Layers:
-    return tuple((float(forward), float(backward)) for forward, backward in json.loads(text or "[]"))
+    layers = tuple((float(forward), float(backward)) for forward, backward in json.loads(text or "[]"))
+    times_s = [time_s for layer in layers for time_s in layer]
+    if not all(0 <= time_s <= _LONGEST_US * 1e-6 for time_s in times_s) or (times_s and not any(times_s)):
+        raise ValueError("a time outside [0 s, 1 h], or none above 0")
+    return layers
 
 
 PROFILE: Any = table(
@@ -42,6 +46,6 @@ PROFILE: Any = table(
     _of_file,
     (lambda layers: json.dumps(layers) if layers else "", _unpacked),
     empty=(),
-    what="times of layers",
+    what="times of layers from 0 s to 1 h",
     made_by=", as 'testbed profile' makes it",
 )

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from testbed.scenario.reading.commands import COMMAND
 from testbed.scenario.reading.quantities import is_null, text_of
 from testbed.scenario.reading.violations import Violation, raise_found
 
+LARGEST_READ_BYTES, _PIECE_BYTES = 64 << 20, 1 << 20
 _OWN = "the program has its own; remove it"
 WITHOUT_EFFECT: Mapping[str, str] = {  # sections, with the cure
     "training": "write what it needs to know as arguments of the command; remove it",
@@ -49,6 +54,11 @@ def with_program(data: Any, info: ValidationInfo) -> Any:
     place = (folder / ("" if is_null(cwd) else text_of(cwd))).resolve()
     if not place.is_dir():
         raise_found([Violation(("workload", "cwd"), f"there is no directory {place}")])
+    try:
+        os.fsencode(place).decode()
+    except UnicodeDecodeError:
+        problem = "the path of this directory is no UTF-8, and the program is told it as text"
+        raise_found([Violation(("workload", "cwd"), problem, "run it in another directory")])
     found = {"cwd": str(place), "sha256": _digest(workload, place)}
     return {**data, "workload": {**workload, **found}, "training": _TRAINING}
 
@@ -80,17 +90,34 @@ def _without_effect(data: dict[str, Any]) -> Iterator[Violation]:
 
 
 def _digest(workload: dict[str, Any], place: Path) -> str:
-    """Return a digest of the files that the commands name: a run with a changed program is another run."""
-    digest = hashlib.sha256()
+    """Return a digest of the files that the commands name: a run with a changed program is another run.
+
+    Of a file above ``LARGEST_READ_BYTES``, which is data rather than a program, name, size and time of the last change
+    stand for its content.
+    """
+    found: list[tuple[str, int, int]] = []
     for key in ("first", "command"):
         try:
             arguments = COMMAND.read(workload.get(key))
         except PydanticCustomError:  # reported when the section is read
             continue
         for path in (place / argument for argument in arguments if argument):
-            try:
-                content = path.read_bytes() if path.is_file() else b""
-            except OSError:  # too long a name, or not readable
-                content = b""
-            digest.update(content)
+            with suppress(OSError):  # too long a name, or no such file
+                about = path.stat()
+                if stat.S_ISREG(about.st_mode):
+                    found.append((str(path), about.st_size, about.st_mtime_ns))
+    return _digest_of(tuple(found))
+
+
+@lru_cache(maxsize=128)  # the points of a sweep name the same files
+def _digest_of(files: tuple[tuple[str, int, int], ...]) -> str:
+    """Return a digest of these files (path, size, time of the last change in ns)."""
+    digest = hashlib.sha256()
+    for path, size_bytes, changed_ns in files:
+        if size_bytes > LARGEST_READ_BYTES:
+            digest.update(f"{Path(path).name} {size_bytes} {changed_ns}".encode())
+            continue
+        with suppress(OSError), open(path, "rb") as file:  # not readable
+            while piece := file.read(_PIECE_BYTES):
+                digest.update(piece)
     return digest.hexdigest()

@@ -60,10 +60,8 @@ class TimeoutChanges(Section):
 
     heartbeat: Annotated[float | None, DURATION] = None
     """Time between two heartbeats."""
-    suspect: Annotated[float | None, DURATION] = None
-    """Time without a heartbeat after which a node is reported."""
     dead_after: Annotated[float | None, DURATION] = None
-    """Time without a heartbeat after which a node counts as lost."""
+    """Time without a heartbeat after which a node counts as lost, more than three heartbeats."""
     tcp_user_timeout: Annotated[float | None, DURATION] = None
     """Time without an acknowledgement after which TCP closes a connection."""
     step_deadline: Annotated[float | None, DURATION] = None

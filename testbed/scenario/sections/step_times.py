@@ -22,6 +22,8 @@ def _of_file(file: TextFile) -> dict[str, float]:
         file.refuse(
             line, _HEADER, "or 'worker,step_time_s'; a row is DATA_CENTER/workerN, or DATA_CENTER for all of it"
         )
+    if not file.rows[1:]:
+        file.refuse(line, "has no rows below the header", "write one row per worker or data centre: tokyo/worker0,50")
     times: dict[str, float] = {}
     for line, (worker, cell) in rows_of(file, 2, "worker"):
         if worker in times:
@@ -34,7 +36,10 @@ def _of_file(file: TextFile) -> dict[str, float]:
 
 def _unpacked(text: str) -> dict[str, float]:
     words = text.split()
-    return {name: parse_float(seconds) for name, seconds in zip(words[::2], words[1::2], strict=True)}
+    times = {name: parse_float(seconds) for name, seconds in zip(words[::2], words[1::2], strict=True)}
+    if 2 * len(times) != len(words) or not times or not all(0 < each <= _LONGEST_S for each in times.values()):
+        raise ValueError("a name twice, or a time outside (0 s, 1 h]")
+    return times
 
 
 STEP_TIMES: Any = table(
@@ -42,5 +47,5 @@ STEP_TIMES: Any = table(
     _of_file,
     (lambda times: " ".join(f"{name} {seconds!r}" for name, seconds in times.items()), _unpacked),
     empty=None,
-    what="names and seconds in turn",
+    what="names, each once, and seconds in (0, 3600] in turn",
 )

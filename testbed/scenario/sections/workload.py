@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo
@@ -20,13 +21,15 @@ from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.reading.violations import Violation, raise_found
 
 _DATA = {"kind": "script"}
+_OWN_OF_SCRIPTS = ("model", "data", "split", "batch", "compute", "target_accuracy")
 
 
 class Workload(Section):
     """A user's own training code, or any program, instead of a model and data by name."""
 
     script: Annotated[str | None, TEXT] = None
-    """A Python file in or below the scenario's folder; see testbed/kvstore for what it may call."""
+    """A Python file in or below the scenario's folder, or with its whole path where the scenario may name code; see
+    testbed/kvstore for what it may call."""
     command: Annotated[tuple[str, ...], COMMAND] = ()
     """A program and its arguments, as a list or as a shell would read it; one process per worker, with the variables
     that torchrun sets. Placeholders such as {rank} are replaced; docs/programs.md lists them."""
@@ -89,21 +92,41 @@ def _texts(workload: Workload) -> Iterator[Violation]:
 def with_script(data: Any, info: ValidationInfo) -> Any:
     """Return the scenario's tree with ``script`` as model and data; unchanged without a script."""
     workload = data.get("workload") if isinstance(data, dict) else None
-    script = workload.get("script") if isinstance(workload, dict) else None
-    training = data.get("training", {}) if isinstance(data, dict) else None
-    if is_null(script) or not isinstance(training, dict) or training.get("data") == _DATA:
+    if not isinstance(workload, dict):
+        return data
+    script = workload.get("script")
+    training = data.get("training", {})
+    if is_null(script) or not isinstance(training, dict):
         return data
     raise_found(
         Violation(("training", key), "has no effect beside 'workload'", "the script brings its own; remove it")
-        for key in ("model", "data", "split", "batch", "compute", "target_accuracy")
+        for key in _OWN_OF_SCRIPTS
         if key in training
     )
     raise_found(
         [Violation(("optimizer",), "has no effect beside 'workload'", "remove it")] if "optimizer" in data else []
     )
-    path = beside(text_of(script), info)
-    if not path.is_file():
-        raise_found([Violation(("workload", "script"), f"there is no file {path.name} beside the scenario")])
+    path = _script(text_of(script), info)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     model = {"kind": "script", "file": str(path), "sha256": digest}
-    return {**data, "training": {**training, "model": model, "data": _DATA}}
+    training = {**training, "model": model, "data": _DATA}
+    return {**data, "workload": dict(workload, script=str(path)), "training": training}
+
+
+def _script(text: str, info: ValidationInfo) -> Path:
+    """Return the script's path. One that is written whole, as in a resolved scenario, is code from anywhere."""
+    path = Path(text)
+    if not path.is_absolute():
+        path = beside(text, info)
+    elif info.context is not None and not info.context.get("allow_code", False):  # None: sections made by code
+        problem = f"'{text}' is a whole path, and this file is not at or below the working directory"
+        raise_found([Violation(("workload", "script"), problem, "read that script first, then give --allow-code")])
+    if not path.is_file():
+        raise_found([Violation(("workload", "script"), f"there is no file {path.name} beside the scenario")])
+    return path
+
+
+def without_own(resolved: dict[str, Any]) -> dict[str, Any]:
+    """Return a resolved scenario without what a script brings itself."""
+    training = {key: value for key, value in resolved["training"].items() if key not in _OWN_OF_SCRIPTS}
+    return {key: training if key == "training" else value for key, value in resolved.items() if key != "optimizer"}

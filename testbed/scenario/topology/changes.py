@@ -158,10 +158,16 @@ def _with_sites(base: Topology, used: UsedTopology) -> Topology:
     alive = {*used.sites, *routers}
     links = {ends: link for ends, link in by_ends.items() if alive.issuperset(ends)}
     return _checked(base, {
-        "data_centers": tuple(site.model_copy(update={"central": site.name == central}) for site in kept),
+        "data_centers": tuple(site.model_copy(update=_as_central(site, central)) for site in kept),
         "routers": tuple(routers), "links": joined(links),
         "coordinates": {name: place for name, place in base.coordinates.items() if name in alive},
     })  # fmt: skip
+
+
+def _as_central(site: DataCenter, central: str) -> dict[str, Any]:
+    """Return what changes in a data centre where ``central`` has the global servers."""
+    is_central = site.name == central
+    return {"central": is_central, "global_servers": site.global_servers if is_central else None}
 
 
 def _site(site: DataCenter, used: UsedTopology) -> DataCenter:
@@ -169,8 +175,7 @@ def _site(site: DataCenter, used: UsedTopology) -> DataCenter:
     if used.workers is not None:
         changes["workers"] = used.workers
     if used.central is not None:
-        changes["central"] = site.name == used.central
-        changes["global_servers"] = site.global_servers if site.name == used.central else None
+        changes |= _as_central(site, used.central)
     if used.lan is not None:
         changes["lan"] = None
     for change in used.data_centers:

@@ -57,7 +57,7 @@ class Queue:
     def __str__(self) -> str:
         if self.unit == "bytes":
             return units.format_size(int(self.amount))
-        return units.format_duration(self.amount) if self.unit == "s" else f"{self.amount:g} bdp"
+        return units.format_duration(self.amount) if self.unit == "s" else f"{units.format_number(self.amount)} bdp"
 
 
 def _read_queue(value: Any) -> Queue:
@@ -174,19 +174,39 @@ class Link(LinkBothWays):
             yield Violation((), "has no ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
         elif self.between is None and self.reverse is not None:
             yield Violation(("reverse",), "has no effect on a one-way link", "write 'between: [a, b]'")
-        if self.loss == 0 and self.loss_trace is not None and self.loss_trace.model is not None:
-            hint = "its values are multiples of 'loss'"
-            yield Violation(("loss_trace", "model"), "has no effect, as 'loss' is 0", hint)
+        own = dict(_multiples_of_nothing(self))
+        yield from own.values()
+        for key, found in _multiples_of_nothing(changed(self, self.reverse)) if self.reverse is not None else ():
+            if key not in own:
+                at = found.at if getattr(self.reverse, key) is not None else ()
+                yield Violation(("reverse", *at), found.problem, found.hint)
         ends = self.between or one_way_ends
         if ends[0] is not None and ends[0] == ends[1]:
             yield Violation(("between",) if self.between else ("to",), f"both ends are '{ends[0]}'")
 
 
+def _multiples_of_nothing(link: Link) -> Iterator[tuple[str, Violation]]:
+    """Yield keys whose values are multiples of a loss or a delay that is 0, each with what is wrong."""
+    for what in ("loss", "delay"):
+        trace: LinkTrace | None = getattr(link, f"{what}_trace")
+        if getattr(link, what) == 0 and trace is not None and trace.model is not None:
+            problem, hint = f"has no effect, as '{what}' is 0", f"its values are multiples of '{what}'"
+            yield f"{what}_trace", Violation((f"{what}_trace", "model"), problem, hint)
+    if link.delay == 0 and link.queue is not None and link.queue.unit == "bdp":
+        problem = "has no length, as 'delay' is 0"
+        yield "queue", Violation(("queue",), problem, "write bytes, or time at the link's rate: '20 ms'")
+
+
 def changed(link: Link, values: Section) -> Link:
-    """Return ``link`` with these values. A ``rate`` (``delay``, ``loss``) also replaces the trace there."""
+    """Return ``link`` with these values.
+
+    A ``rate`` (``delay``, ``loss``) also replaces the points of a trace there. The values of a model are multiples of
+    it, so that a model stays, unless they would all be 0.
+    """
     changes = {key: value for key in LINK_VALUES if (value := getattr(values, key)) is not None}
     for what in ("rate", "delay", "loss"):
-        if what in changes:
+        trace: LinkTrace | None = getattr(link, f"{what}_trace")
+        if what in changes and (changes[what] == 0 or trace is None or trace.model is None):
             changes.setdefault(f"{what}_trace", None)
     return link.model_copy(update=changes)
 

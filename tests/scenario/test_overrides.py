@@ -1,0 +1,85 @@
+"""Values set by path: what a scenario leaves out, several items, values of Python, YAML on one line that reads back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from testbed.errors import ScenarioError
+from testbed.scenario import loads
+from testbed.scenario.overrides import texts_of
+from testbed.scenario.reading.document import flow, parse, plain
+from tests.scenario.test_bad import GOOD
+
+
+@pytest.mark.parametrize(
+    ("overrides", "tier1", "tier2"),
+    [
+        (["codec.tier2=fp16"], "none", "fp16"),
+        (["codec.tier1.kind=fp16"], "fp16", "none"),
+        (["codec=fp16", "codec.tier1=none"], "none", "fp16"),
+        (["codec={kind: topk, ratio: 0.1}", "codec.tier1=none"], "none", "topk"),
+        (["codec={tier1: none, tier2: topk}", "codec.tier2.ratio=0.1"], "none", "topk"),
+    ],
+)
+def test_a_tier_of_an_axis_leaves_the_other_as_it_is(overrides: list[str], tier1: str, tier2: str) -> None:
+    codec = loads(GOOD, overrides=overrides).codec
+    assert (codec.tier1.kind, codec.tier2.kind) == (tier1, tier2)
+    assert tier2 != "topk" or codec.tier2.options.ratio == 0.1
+
+
+def test_an_option_of_an_axis_that_is_left_out_is_one_of_its_default() -> None:
+    changed = loads(GOOD, overrides=["optimizer.learning_rate=0.1", "training.loading.kind=cached"])
+    assert (changed.optimizer.kind, changed.optimizer.options.learning_rate) == ("adam", 0.1)
+    with pytest.raises(ScenarioError, match=r"--set codec\.tier2\.ratio=0\.1: codec\.tier2\.ratio: unknown key"):
+        loads(GOOD, overrides=["codec.tier2.ratio=0.1"])
+    with pytest.raises(ScenarioError, match=r"optimizer\.tier1: unknown key"):
+        loads(GOOD, overrides=["optimizer.tier1=adam"])
+
+
+def test_items_that_are_set_together_can_be_changed_one_by_one() -> None:
+    fault = "{kind: kill, node: west/worker0, at: 1 s}"
+    changed = loads(GOOD, overrides=[f"faults=[{fault}, {fault}]", f"faults[*]={fault}", "faults[0].at=3 s"])
+    assert [each.at for each in changed.faults] == [3.0, 1.0]
+    with pytest.raises(ScenarioError, match=r"no item named 'x' \(the items have no names; write a number\)"):
+        loads(GOOD, overrides=[f"faults=[{fault}]", "faults[x].at=3 s"])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.float64(0.1), "0.1"),
+        (np.int64(3), "3"),
+        (np.bool_(True), "true"),
+        (np.array([1, 2]), "[1, 2]"),
+        (torch.tensor(0.5), "0.5"),
+        (range(2), "[0, 1]"),
+        (Path("x.csv"), "x.csv"),
+        ({"kind": "sgd", "learning_rate": np.float64(1e-7)}, '{kind: "sgd", learning_rate: 0.0000001}'),
+    ],
+)
+def test_numbers_of_libraries_are_numbers(value: Any, text: str) -> None:
+    assert texts_of({"p": value}) == [f"p={text}"]
+
+
+def test_a_value_that_no_scenario_holds_is_refused_with_its_path() -> None:
+    with pytest.raises(ScenarioError, match=r"^optimizer\.kind\[1\]: a value of type set \(write a text"):
+        texts_of({"optimizer": {"kind": ["sgd", {1}]}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- python\n- -c\n- print(1, 2)\n- a b\n- http://a:1\n- x#y\n-\n- 'null'\n",
+        "a: 'two\n\n  lines'\nb: |\n  two\n  lines\n'c: d': '{e}'\n",
+        "[\"a\\\"b\", 'it''s', '', ' c ', '*d']",
+    ],
+)
+def test_a_value_on_one_line_reads_back_as_it_was(text: str) -> None:
+    node = parse(text, "s.yaml")
+    assert "\n" not in flow(node)
+    assert repr(plain(parse(flow(node), "s.yaml"))) == repr(plain(node))
