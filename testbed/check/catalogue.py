@@ -6,6 +6,7 @@ from types import FunctionType, ModuleType
 
 from testbed.check import (
     codec,
+    codec_arrival,
     codec_values,
     data,
     declared,
@@ -36,7 +37,7 @@ def checks_in(*modules: ModuleType) -> tuple[Check, ...]:
 
 CONTRACTS: dict[str, tuple[Check, ...]] = {
     "sync": checks_in(sync),
-    "codec": checks_in(codec, codec_values),
+    "codec": checks_in(codec, codec_arrival, codec_values),
     "order": slices.ORDER,
     "overlay": checks_in(overlay),
     "shard": slices.SHARD,

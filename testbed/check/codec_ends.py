@@ -85,9 +85,13 @@ class Direction:
         return (self.target.decode if self.up else self.target.decode_value)(KEY, parts, size or self.size)
 
     @property
-    def declared_bytes(self) -> int:
-        """The size of a payload, or its upper bound."""
-        return (self.source.encoded_bytes if self.up else self.source.value_bytes)(self.size)
+    def modelled(self) -> Parts:
+        """What new ends send of a tensor without numbers: the size of a payload, or its upper bound."""
+        source, meta = self.ends.make(), torch.empty(self.size, device="meta")
+        if self.up:
+            return source.encode(KEY, meta)
+        source.begin(KEY, meta)
+        return source.encode_value(KEY, meta)
 
     def __str__(self) -> str:
         return f"{'decode' if self.up else 'decode_value'} on tier {self.ends.tier}"

@@ -31,8 +31,8 @@ _GARBAGE = "?!"
 _NUMBER = re.compile(r"(?<![\w.])\d+(\.\d+)?(?![\w.])")
 _IMPOSSIBLE = ("nan", "inf", "-7", "1e30")
 _EMPTY_LINES = 3
+_UNITS = {"rate": ("Mbit/s", "kbit/s"), "delay": ("s", "ms"), "loss": ("share", "%")}
 _EFFECTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "unit": ({"unit": "Mbit/s"}, {"unit": "kbit/s"}),
     "time_unit": ({"time_unit": "s"}, {"time_unit": "ms"}),
     "step": ({"step_s": 0.5}, {"step_s": 2.0}),
     "from": ({}, {"source": "nowhere-known"}),
@@ -49,7 +49,7 @@ training: {{model: mlp, data: digits, rounds: 1, evaluate_every: 1}}
 _GRAPH = "{{use: {file}, reader: '{kind}', rate: 1 Gbit/s, delay: 5 ms, external: true}}"
 _LINK = """
   data_centers: [{{name: hub, central: true}}, {{name: east}}]
-  links: [{{between: [hub, east], rate: 10 Mbit/s, delay: 5 ms, rate_trace: {{file: {file}, format: '{kind}'}}}}]
+  links: [{{between: [hub, east], rate: 10 Mbit/s, delay: 5 ms, {what}_trace: {{file: {file}, format: '{kind}'}}}}]
 """
 
 
@@ -84,6 +84,9 @@ def it_gives_a_whole_network(subject: Subject) -> None:
 def it_gives_a_valid_trace(subject: Subject) -> None:
     """Of the quantity that was asked for, which is one that the format ``holds``, or a refusal."""
     file = _file(subject)
+    unknown = [what for what in subject.entry.holds if what not in LIMITS]
+    require(subject.entry.holds and not unknown, f"holds: some of {', '.join(LIMITS)}", repr(subject.entry.holds),
+            "name what the format can hold")  # fmt: skip
     _require_valid(_accepted(lambda: _read(subject, file)), subject.options.what)
     for what in subject.entry.holds:
         trace = _outcome(_parsed, subject, file, what=what, unit=None)
@@ -113,10 +116,11 @@ def _require_valid(trace: Trace, what: str) -> None:
 
 
 def declared_settings_have_an_effect(subject: Subject) -> None:
-    file = _file(subject)
+    file, (one, other) = _file(subject), _UNITS[subject.options.what]
+    effects = {"unit": ({"unit": one}, {"unit": other}), **_EFFECTS}
     for key in subject.entry.takes:
-        require(key in _EFFECTS, f"settings of {', '.join(_EFFECTS)}", repr(key), "remove it from 'takes'")
-        first, second = (_outcome(_parsed, subject, file, **changes) for changes in _EFFECTS[key])
+        require(key in effects, f"settings of {', '.join(effects)}", repr(key), "remove it from 'takes'")
+        first, second = (_outcome(_parsed, subject, file, **changes) for changes in effects[key])
         require(
             first != second, f"another result with another '{key}'", "the same", "use it, or remove it from 'takes'"
         )
@@ -177,15 +181,16 @@ def a_scenario_can_use_it(subject: Subject) -> None:
         return
     file = _file(subject)
     is_graph = subject.axis is READERS
+    what = "" if is_graph else subject.options.what
     with tempfile.TemporaryDirectory(prefix="testbed-check-") as folder:
         name = file.name if Path(file.name).suffix else f"{file.name}.txt"
         Path(folder, name).write_text(file.text, encoding="utf-8")
-        topology = (_GRAPH if is_graph else _LINK).format(file=name, kind=subject.kind)
+        topology = (_GRAPH if is_graph else _LINK).format(file=name, kind=subject.kind, what=what)
         scenario = _SCENARIO.format(topology=topology)
         plan = _accepted(lambda: build_plan(loads(scenario, "check.yaml", folder=Path(folder))))
     require(
-        plan.network.links and (is_graph or plan.network.links[0].rate_trace), "links that follow the file", "none",
-        "return what the file holds",
+        plan.network.links and (is_graph or getattr(plan.network.links[0], f"{what}_trace")),
+        "links that follow the file", "none", "return what the file holds",
     )  # fmt: skip
 
 

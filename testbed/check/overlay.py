@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from testbed.check.subject import Subject
-from testbed.check.verdict import CheckFailed, require
+from testbed.check.verdict import CheckFailed, plain_state, require
 from testbed.policy.overlay.base import ROOT, GroupSetting, Overlay, Rates, ScheduledOverlay, TreeOverlay
 from testbed.policy.overlay.events import OverlayTransfer
 from testbed.policy.overlay.parents import Parents
@@ -18,6 +18,7 @@ _GROUPS = (1, 2, 3, 5, 9)
 _CHUNKS = {0: 1000, 4: 250_000, 7: 31, 9: 250_000}
 _ROUNDS = 4
 _MOST_TRANSFERS = 2000
+_SHARE_MEASURED = 0.5  # of pairs in a round: of the others, earlier measurements count
 
 
 def _rates(members: int, seed: int) -> Rates:
@@ -120,6 +121,36 @@ def trees_change_only_when_revised(subject: Subject) -> None:
             "declare adapts",
         )  # fmt: skip
         trees = now
+
+
+def trees_are_taken_over_with_the_state(subject: Subject) -> None:
+    """A new overlay with the state of another has its trees, and revises them as that one does."""
+    if not issubclass(subject.entry, TreeOverlay):
+        return
+    members = 5
+    old: TreeOverlay = subject.entry(_setting(members), subject.options)
+    _measured(old, members, range(_ROUNDS))
+    new: TreeOverlay = subject.entry(_setting(members), subject.options)
+    new.load_state(plain_state(old))
+    for round_ in range(_ROUNDS, 2 * _ROUNDS):
+        trees = [_shape(_trees(subject, members, overlay)) for overlay in (old, new)]
+        revised = [_measured(overlay, members, range(round_, round_ + 1)) for overlay in (old, new)]
+        require(
+            trees[0] == trees[1] and revised[0] == revised[1], "equal trees after load_state(state())",
+            f"{trees[0]}, then {trees[1]}", "put the rates behind the trees, and those measured since, into state()",
+        )  # fmt: skip
+
+
+def _measured(overlay: TreeOverlay, members: int, rounds: range) -> list[bool]:
+    """Tell the overlay of some transfers of these rounds. Return after which of them it has revised its trees."""
+    found = []
+    for round_ in rounds:
+        draw = random.Random(round_)
+        for (source, target), rate in _rates(members, 10 + round_).items() if overlay.adapts else ():
+            if draw.random() < _SHARE_MEASURED:
+                overlay.measured(source, target, rate, round_)
+        found.append(overlay.revise(round_))
+    return found
 
 
 # ---- transfers ------------------------------------------------------------------------------------------------------
@@ -237,3 +268,22 @@ def equal_events_give_equal_transfers(subject: Subject) -> None:
     )
     if one != other:
         raise CheckFailed("equal transfers for equal events", "two objects differ", "draw from setting.seed alone")
+
+
+def transfers_are_taken_over_with_the_state(subject: Subject) -> None:
+    """A new overlay with the state of another makes the transfers that it would."""
+    if not issubclass(subject.entry, ScheduledOverlay):
+        return
+    for seed in range(4):
+        old, new = _Transfers(subject, 5, seed), _Transfers(subject, 5, seed)
+        for round_, up, each in itertools.product(range(_ROUNDS), (True, False), (old, new)):
+            each.round(round_, up)
+        state = plain_state(new.overlay)
+        new.overlay = subject.entry(new.setting, subject.options)
+        new.overlay.load_state(state)
+        for round_, up in itertools.product(range(_ROUNDS, 2 * _ROUNDS), (True, False)):
+            require(
+                old.round(round_, up) == new.round(round_, up), "equal transfers after load_state(state())",
+                f"others in round {round_ - _ROUNDS} after it",
+                "put what was measured, and the positions of streams of random numbers, into state()",
+            )  # fmt: skip

@@ -21,6 +21,8 @@ AXES: dict[str, Axis[Any]] = {**code.AXES, READERS.name: READERS, FORMATS.name: 
 class Subject:
     """A technique with the options to check it with; those not in ``values`` have their defaults.
 
+    Of a trace format, what is read is by default the first quantity that it ``holds``.
+
     ``file``: what a topology reader or trace format reads; for others ``None``.
     """
 
@@ -46,7 +48,8 @@ class Subject:
 
     @property
     def options(self) -> Any:
-        return self.axis.options(self.kind, self.values)
+        read = {"what": self.entry.holds[0]} if self.axis is FORMATS and self.entry.holds else {}
+        return self.axis.options(self.kind, {**read, **self.values})
 
 
 def find(kind: str, axis: str = "", values: Mapping[str, Any] | None = None) -> Subject:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from testbed.check.subject import Subject
-from testbed.check.sync_schedule import Changes, PushSchedule, TierCase
-from testbed.check.verdict import require
+from testbed.check.sync_schedule import ROUNDS, Changes, PushSchedule, TierCase
+from testbed.check.verdict import plain_state, require
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.base import SyncPolicy
@@ -115,6 +115,24 @@ def members_that_leave_are_not_waited_for(subject: Subject) -> None:
 def a_resumed_run_begins_at_its_round(subject: Subject) -> None:
     for case in tier_cases(subject):
         PushSchedule(subject, replace(case, spacing=1, begin=4), 1).run()
+
+
+def state_is_taken_over(subject: Subject) -> None:
+    """A new instance with the state of one whose rounds have all ended decides what that one would."""
+    for case in tier_cases(subject):
+        first, later = replace(case, spacing=1), replace(case, spacing=1, begin=ROUNDS)
+        for seed in SEEDS[::2]:
+            old = PushSchedule(subject, first, seed).run().policy
+            state = plain_state(old)
+            new: SyncPolicy = subject.entry(case.tier(), subject.options)
+            new.begin_at(ROUNDS)
+            new.load_state(state)
+            traces = [PushSchedule(subject, later, seed, policy=policy).run().trace for policy in (old, new)]
+            require(
+                traces[0] == traces[1], "equal effects after begin_at(round) and load_state(state())",
+                f"{case.name}: other ones than those of the instance that gave the state",
+                "put all that decisions depend on besides the round into state()",
+            )  # fmt: skip
 
 
 def waits_is_declared_as_it_behaves(subject: Subject) -> None:

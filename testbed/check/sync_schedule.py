@@ -17,6 +17,7 @@ from testbed.policy.sync.base import Member, SyncPolicy, Tier, WorkerDevice
 
 KEYS = 2
 ROUNDS = 7  # that every member pushes
+_ROUND_S = 100.0  # more than one has events
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +82,20 @@ class Changes:
 class PushSchedule:
     """One run of one policy. ``step`` makes one random move; ``run`` makes all of them and then checks the end."""
 
-    def __init__(self, subject: Subject, case: TierCase, seed: int, changes: Changes | None = None) -> None:
+    def __init__(
+        self, subject: Subject, case: TierCase, seed: int, changes: Changes | None = None,
+        policy: SyncPolicy | None = None,
+    ) -> None:  # fmt: skip
+        """``policy``: one that has come to the first round of ``case``; by default a new one."""
         self._entry: type[SyncPolicy] = subject.entry
         self.case, self._changes = case, changes or Changes()
         self.tier = case.tier()
-        self.policy: SyncPolicy = self._entry(self.tier, subject.options)
+        self.policy: SyncPolicy = policy or self._entry(self.tier, subject.options)
         self._random = random.Random(seed)
         self.trace: list[object] = []  # all events that the policy was given, and all effects that it returned
         self.rounds_passed_up: dict[int, set[int]] = {}  # by key: rounds whose aggregate went to the next tier
         self.assigned: list[int] = []
         self.aggregated_early = False  # whether a round was aggregated while the push of a member was missing
-        self.held = False  # whether a push was aggregated and not answered at once
         self._incarnations = dict.fromkeys(self.tier.names, 0)
         self._since = dict.fromkeys(self.tier.names, 0)  # the first push that is expected of the member
         self._lost: set[str] = set()
@@ -103,7 +107,7 @@ class PushSchedule:
         self._answered: dict[str, list[int]] = {name: [0] * KEYS for name in self.tier.names}
         self._pushes: dict[tuple[int, int], list[_PushState]] = {}  # by key and round
         if case.begin:
-            self._begin_at(case.begin)
+            self._begin_at(case.begin, tell=policy is None)
 
     def run(self) -> PushSchedule:
         """Make all moves, and require that every push was aggregated, and answered unless its member was lost."""
@@ -133,8 +137,9 @@ class PushSchedule:
 
     # ---- moves --------------------------------------------------------------------------------------------------
 
-    def _begin_at(self, round_: int) -> None:
-        self.policy.begin_at(round_)
+    def _begin_at(self, round_: int, tell: bool) -> None:
+        if tell:
+            self.policy.begin_at(round_)
         begin = round_ * self.case.pushes_per_round
         for name in self.tier.names:
             self._set_begin(name, begin)
@@ -161,7 +166,8 @@ class PushSchedule:
     def _push(self, member: str, key: int) -> None:
         number = self._next[member][key]
         self._next[member][key] += 1
-        push = Push(member, key, self.case.round_of(number), float(len(self.trace)), self._reports(member, key))
+        now_s = _ROUND_S * self.case.begin + len(self.trace)
+        push = Push(member, key, self.case.round_of(number), now_s, self._reports(member, key))
         self._pushes.setdefault((key, push.round), []).append(_PushState(member, self._incarnations[member]))
         self._carry_out(self.policy.on_push(push), push)
 
@@ -169,7 +175,7 @@ class PushSchedule:
         if key or not self._entry.needs_reports:
             return {}
         (workers,) = [each.workers for each in self.tier.members if each.name == member]
-        return {worker.name: WorkerReport(0.01 * (1 + rank), 0.02) for rank, worker in enumerate(workers)}
+        return {worker.name: WorkerReport(self._random.uniform(0.005, 0.05), 0.02) for worker in workers}
 
     def _lose(self, member: str) -> None:
         self._lost.add(member)
@@ -322,7 +328,6 @@ class PushSchedule:
 
     def _check_holding(self, aggregated: Sequence[_PushState], after: Push | str) -> None:
         held = [push.member for push in aggregated if not push.answered and not push.orphaned]
-        self.held |= bool(held)
         require(
             not held or self._entry.holds, "holds = False: each push is answered with its aggregate",
             f"{self.case.name}, after {_name(after)}: no reply to {', '.join(held)}",

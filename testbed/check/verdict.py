@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from testbed.state import State, Stateful
+
 Check = Callable[[Any], None]
 
 
@@ -23,6 +25,15 @@ def require(condition: object, expected: str, happened: str, cure: str) -> None:
     """Raise ``CheckFailed`` unless ``condition`` holds."""
     if not condition:
         raise CheckFailed(expected, happened, cure)
+
+
+def plain_state(part: Stateful) -> State:
+    """Return the state of a part, as a checkpoint gives it back. Require that it holds numbers and texts by name."""
+    state = part.state()
+    others = {name: type(each).__name__ for name, each in state.items()
+              if not isinstance(name, str) or not isinstance(each, int | float | str)}  # fmt: skip
+    require(not others, "a state of numbers and texts by name", str(others), "write lists with json.dumps")
+    return dict(state)
 
 
 class Checked(Protocol):

@@ -56,9 +56,6 @@ class DoesNotFollow(Codec):
     def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
         self._sent[wire_key] = self._sent.get(wire_key, 0) + 1
 
-    def encoded_bytes(self, size: int) -> int:
-        return 4 * size
-
     def state(self) -> dict[str, Tensor]:
         return {str(key): held.clone() for key, held in self._held.items()}
 

@@ -32,6 +32,3 @@ class NotElementwise(Codec):
         if len(parts) != 2 or parts[0].numel() != size or parts[0].dtype != torch.int8:
             raise ValueError(f"no payload of {size} elements")
         return parts[0].float() * parts[1]
-
-    def encoded_bytes(self, size: int) -> int:
-        return size + 4

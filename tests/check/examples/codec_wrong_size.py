@@ -1,6 +1,8 @@
-"""Broken on purpose: payloads are four bytes larger than declared."""
+"""Broken on purpose: payloads are four bytes larger than without numbers."""
 
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from testbed.codec.context import CodecContext
 from testbed.codec.none import NoneCodec
@@ -8,7 +10,7 @@ from testbed.codec.options import NoneOptions
 
 
 class WrongSize(NoneCodec):
-    """float32, with a wrong size."""
+    """float32, with a wrong size on the meta device."""
 
     size_only = True
 
@@ -19,5 +21,5 @@ class WrongSize(NoneCodec):
     def __init__(self, options: Options, context: CodecContext) -> None:
         super().__init__(NoneOptions())
 
-    def encoded_bytes(self, size: int) -> int:
-        return 4 * size - 4
+    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
+        return super().encode(wire_key, tensor[1:] if tensor.is_meta else tensor)

@@ -31,8 +31,7 @@ class SignSgd(Codec):
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         if tensor.is_meta:
-            count = self.encoded_bytes(tensor.numel()) - 4
-            return torch.empty(count, dtype=torch.uint8, device="meta"), torch.empty(1, device="meta")
+            return torch.empty(-(-tensor.numel() // 8), dtype=torch.uint8, device="meta"), torch.empty(1, device="meta")
         check_finite(wire_key, tensor)
         wanted = tensor + self._residuals.get(wire_key, 0.0)
         bits = torch.from_numpy(np.packbits((wanted > 0).numpy()))
@@ -50,9 +49,6 @@ class SignSgd(Codec):
             return torch.empty(size, device="meta")
         positive = torch.from_numpy(np.unpackbits(bits.numpy(), count=size))
         return torch.where(positive.bool(), scale, -scale)
-
-    def encoded_bytes(self, size: int) -> int:
-        return -(-size // 8) + 4
 
     def state(self) -> dict[str, Any]:
         return {f"residual/{key}": residual.clone() for key, residual in self._residuals.items()}
