@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="few points and seeds: minutes instead of hours")
     parser.add_argument("--on", choices=BACK_ENDS, nargs="+", default=[], help="back ends; default: the study's own")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=V,V", dest="settings",
-                        help="a setting of every run, or parameter of the study; several values are swept")  # fmt: skip
+                        help="a setting of every run, or parameter of the study; several values of a setting that "
+                             "the study does not sweep make a figure each")  # fmt: skip
     parser.add_argument("--only", default="", metavar="LABEL,…", help="only these variants")
     parser.add_argument("--seeds", type=whole, metavar="N", help="instead of the study's own number")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: figures/NAME or figures/NAME-quick")

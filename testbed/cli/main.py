@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from io import TextIOWrapper
 
 from testbed.cli import (
     bench,
@@ -64,6 +65,9 @@ exit codes:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; entry point of the console script. Return the exit code."""
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        with suppress(OSError):
+            sys.stdout.reconfigure(errors="replace")  # tables have characters that latin-1, say, does not have
     given = sys.argv[1:] if argv is None else list(argv)
     at = given.index("--") if given[:1] == ["shell"] and "--" in given else len(given)
     arguments = build_parser().parse_args(given[:at])
@@ -76,7 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = outcome
         else:
             code, output = outcome if isinstance(outcome, tuple) else (0, outcome)
-            print(json.dumps(output))
+            from testbed.display.look import json_line
+
+            print(json_line(output))
     except TestbedError as error:
         code = _report(arguments, str(error), error.exit_code, error)
     except KeyboardInterrupt as error:

@@ -24,12 +24,15 @@ class SweepProgress:
 
     def __init__(self, total: int) -> None:
         self.total, self.states = total, dict[str, str]()
-        self._remaining = Remaining(total)
+        self._remaining, self._running = Remaining(total), False
         self._remaining.begin(time.monotonic())
 
     def take(self, point: SweepPoint, state: str) -> None:
         """Record a point's new state."""
         self.states[point.id] = state
+        if not self._running:
+            self._running = state == "running"
+            self._remaining.skip(self.count(*FINISHED))  # an earlier command has run them
         self._remaining.take(self.count(*FINISHED), time.monotonic())
 
     def warn(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What a codec is: flat float32 tensors to payload tensors and back, in both directions, with sizes known in advance.
+"""What a codec is: flat float32 tensors to payload tensors and back, in both directions.
 
 Up goes a child's contribution (``encode`` at the child, ``decode`` at the server), down comes the value of the key
 (``encode_value`` at the server, ``decode_value`` at the child). A codec object is one end of one child's connection to
@@ -36,7 +36,8 @@ class Codec(CodecDeclarations, ABC):
     """Tensors are flat float32. Payload parts are contiguous and never changed once returned.
 
     A codec from outside has a nested frozen dataclass ``Options`` and is made as ``cls(cls.Options(...), context)``.
-    Tensors may be on the ``meta`` device (``compute: modelled``): return parts of the right sizes on it.
+    Tensors may be on the ``meta`` device (``compute: modelled``): return parts on it of the sizes that numbers give, or
+    of the largest where sizes depend on the numbers.
 
     Worlds call the four methods in threads of their own, one at a time per codec and key.
 
@@ -81,14 +82,6 @@ class Codec(CodecDeclarations, ABC):
         Not called where the state is ``NOTHING``.
         """
 
-    @abstractmethod
-    def encoded_bytes(self, size: int) -> int:
-        """Bytes that ``encode`` yields for ``size`` elements (an upper bound where they depend on the numbers)."""
-
-    def value_bytes(self, size: int) -> int:
-        """Bytes that ``encode_value`` yields for ``size`` elements (an upper bound, likewise)."""
-        return 4 * size
-
     def cost(self, operation: str, size: int) -> Cost | None:
         """Return what ``operation``, the name of a method, costs for ``size`` elements.
 
@@ -102,7 +95,7 @@ class Codec(CodecDeclarations, ABC):
         return None
 
     def state(self) -> dict[str, Any]:
-        """Return what the next payload depends on, by name, for a checkpoint."""
+        """Return what the next payload, and decoding the next one, depend on, by name, for a checkpoint."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -66,12 +66,6 @@ class ChangesCodec(Codec):
         self._milestones[wire_key] = value
         self._codec.follow_value(wire_key, value, parts)
 
-    def encoded_bytes(self, size: int) -> int:
-        return self._codec.encoded_bytes(size)
-
-    def value_bytes(self, size: int) -> int:
-        return self._codec.value_bytes(size)
-
     def state(self) -> dict[str, Any]:
         milestones = {str(key): value for key, value in self._milestones.items()}
         return under("milestone", milestones) | under("codec", self._codec.state())

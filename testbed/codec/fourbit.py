@@ -24,12 +24,13 @@ def encode(tensor: Tensor) -> tuple[Tensor, Tensor]:
     low, high = torch.aminmax(values)
     packed = torch.zeros((size + 1) // 2, dtype=torch.uint8)
     if high > low:
-        scale = BINS / (high - low)
+        values, least, most = (values, low, high) if high - low < torch.inf else (values / 2, low / 2, high / 2)
+        scale = BINS / (most - least)
         shifted, codes = torch.empty(BLOCK), torch.zeros(BLOCK, dtype=torch.int32)
         pairs = codes.numpy().view(np.int64)  # the even element is the low half
         for block in blocks(size):
             count = block.stop - block.start
-            codes[:count] = torch.sub(values[block], low, out=shifted[:count]).mul_(scale).clamp_(0, BINS - 1)
+            codes[:count] = torch.sub(values[block], least, out=shifted[:count]).mul_(scale).clamp_(0, BINS - 1)
             codes[count : count + count % 2] = 0
             both = pairs[: (count + 1) // 2]
             packed.numpy()[block.start // 2 : (block.stop + 1) // 2] = both & 0xF | both >> 28 & 0xF0
@@ -46,7 +47,11 @@ def decode(codes: Tensor, bounds: Tensor, size: int) -> Tensor:
     if codes.is_meta:
         return torch.empty(size, device="meta")
     low, high = bounds.float()
-    centres = ((torch.arange(BINS).float() + 0.5) * ((high - low) / BINS) + low).numpy()
+    places = torch.arange(BINS).float() + 0.5
+    if high - low < torch.inf:
+        centres = (places * ((high - low) / BINS) + low).numpy()
+    else:  # a range beyond float32's largest number
+        centres = (high * (places / BINS) + low * (1 - places / BINS)).numpy()
     every = np.arange(256)
     numbers = np.stack([centres[every & 0xF], centres[every >> 4]], axis=1).view(np.int64).reshape(-1)
     values = np.empty((codes.numel(), 2), np.float32)

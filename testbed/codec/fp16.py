@@ -38,12 +38,6 @@ class Fp16Codec(Codec):
     def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         return self.decode(wire_key, parts, size)
 
-    def encoded_bytes(self, size: int) -> int:
-        return 2 * size
-
-    def value_bytes(self, size: int) -> int:
-        return self.encoded_bytes(size)
-
 
 def _converted(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     if tensor.is_cpu:

@@ -28,9 +28,6 @@ class ResidualMemory(Protocol):
     def take(self, gradient: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """At most k indices (ascending) and their values, where the gradient is; both new."""
 
-    def unsent(self) -> Tensor:
-        """Return what has not been sent yet; for tests and analysis."""
-
     def state(self) -> dict[str, Tensor]:
         """Return a copy of what the next choice depends on, by name."""
 
@@ -58,9 +55,6 @@ class HostMemory:
         if self._momentum is not None:
             self._velocity[chosen] = 0
         return torch.from_numpy(chosen), torch.from_numpy(values)
-
-    def unsent(self) -> Tensor:
-        return torch.from_numpy(self._unsent)
 
     def state(self) -> dict[str, Tensor]:
         kept = {"unsent": self._unsent} | ({} if self._momentum is None else {"velocity": self._velocity})

@@ -27,6 +27,3 @@ class NoneCodec(Codec):
             return None
         same = getattr(type(self), operation) is getattr(NoneCodec, operation)
         return None if same else super().cost(operation, size)
-
-    def encoded_bytes(self, size: int) -> int:
-        return 4 * size

@@ -12,12 +12,11 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from testbed.codec.base import NOTHING, Codec
-from testbed.costs import Cost, cost_of
+from testbed.costs import ON_GPU, Cost, cost_of
 from testbed.devices.accelerator import CODING, CPU, Accelerator
 
 T = TypeVar("T")
 
-ON_GPU = "cuda"  # rows of a table of costs for codecs on a GPU begin with it; copies are part of them
 _ASSUMED_ELEMENT_S = 2e-11  # two readings and a writing at less than 1 TB/s, until a table says what it is
 
 
@@ -58,12 +57,6 @@ class OnDevice(Codec):
     def value_state(self, wire_key: int, size: int) -> Hashable:
         """Share only what follows from the value alone: other states are compared by tensors in main memory."""
         return NOTHING if self._codec.value_state(wire_key, size) == NOTHING else None
-
-    def encoded_bytes(self, size: int) -> int:
-        return self._codec.encoded_bytes(size)
-
-    def value_bytes(self, size: int) -> int:
-        return self._codec.value_bytes(size)
 
     def state(self) -> dict[str, Any]:
         return {name: each.to(CPU) if isinstance(each, Tensor) else each for name, each in self._codec.state().items()}

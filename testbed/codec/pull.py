@@ -39,7 +39,6 @@ class DensePull:
     """float32 as it is."""
 
     cost_name = ""
-    has_memory = False
 
     def cost(self, operation: str) -> Cost | None:
         """Return what ``encode_value`` or ``decode_value`` costs; ``None`` if nothing."""
@@ -54,8 +53,8 @@ class DensePull:
     def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         return part(parts, torch.float32, size)
 
-    def value_bytes(self, size: int) -> int:
-        return 4 * size
+    def on_contribution(self, wire_key: int, count: int) -> None:
+        """Note how many entries the contribution had that this end has just decoded."""
 
     def value_state(self, wire_key: int) -> Hashable:
         return NOTHING
@@ -73,18 +72,24 @@ class DensePull:
 class SparseSumPull(DensePull):
     """The non-zero elements, exactly; or the dense tensor, where that is not larger. Nothing is ever left out.
 
-    A sum of P sparse contributions of k entries has at most P·k of them. GeoMX's reply has ⌊2ρnP⌋ words (``padded``).
+    A sum of P sparse contributions of k entries has at most P·k of them; without numbers, it has P·k: k is that of the
+    contribution before, which a warm-up changes. GeoMX's reply has ⌊2ρnP⌋ words (``padded``), with the highest ρ.
     """
 
     cost_name = "sparse-sum"
 
     def __init__(self, ratio: float, contributors: int | None, padded: bool = False) -> None:
         self._ratio, self._contributors, self._padded = ratio, contributors, padded
+        self._counts: dict[int, int] = {}  # by key: the entries of the last contribution
+
+    def on_contribution(self, wire_key: int, count: int) -> None:
+        self._counts[wire_key] = count
 
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
         size = value.numel()
         if value.is_meta:
-            return super().encode_value(wire_key, value) if self._dense_at_most(size) else self._shapes(size)
+            most = self._most(size, self._counts.get(wire_key))
+            return super().encode_value(wire_key, value) if 2 * most >= size else pairs.shapes(most, self._words(size))
         positions = torch.from_numpy(np.flatnonzero(numbers_of(value))) if value.is_cpu else value.nonzero().view(-1)
         room = self._words(size)
         if 2 * positions.numel() >= size or (room is not None and 2 * positions.numel() > room):
@@ -96,18 +101,9 @@ class SparseSumPull(DensePull):
             return super().decode_value(wire_key, parts, size)
         return pairs.scatter(*pairs.unpack(parts, size, size // 2, self._words(size)), size)
 
-    def value_bytes(self, size: int) -> int:
-        """An upper bound where the value is a sum of one contribution of each contributor."""
-        return 4 * size if self._dense_at_most(size) else 4 * (self._words(size) or 2 * self._most(size))
-
-    def _shapes(self, size: int) -> tuple[Tensor, ...]:
-        return pairs.shapes(self._most(size), self._words(size))
-
-    def _most(self, size: int) -> int:
-        return size if self._contributors is None else self._contributors * entries(size, self._ratio)
-
-    def _dense_at_most(self, size: int) -> bool:
-        return max(2 * self._most(size), self._words(size) or 0) >= size
+    def _most(self, size: int, count: int | None = None) -> int:
+        """Return the entries of a sum of contributions of ``count`` entries; by default of the largest ones."""
+        return size if self._contributors is None else self._contributors * (count or entries(size, self._ratio))
 
     def _words(self, size: int) -> int | None:
         if not self._padded or self._contributors is None:
@@ -144,7 +140,6 @@ class DifferencePull(DensePull):
     """
 
     cost_name = "difference"
-    has_memory = True
 
     def __init__(self, ratio: float, select: Select, padded: bool = False) -> None:
         self._ratio, self._select, self._padded = ratio, select, padded
@@ -211,9 +206,6 @@ class DifferencePull(DensePull):
         self._mirrors[wire_key] = value
         self._sent.pop(wire_key, None)  # a child encodes no values: it need not keep the first one
         return value
-
-    def value_bytes(self, size: int) -> int:
-        return 4 * (self._words(size) or 2 * entries(size, self._ratio))
 
     def _words(self, size: int) -> int | None:
         return words(size, self._ratio) if self._padded else None

@@ -103,13 +103,6 @@ class TableCodec(Codec):
     def value_state(self, wire_key: int, size: int) -> Hashable:
         return None  # each child asks for rows of its own
 
-    def encoded_bytes(self, size: int) -> int:
-        """Return what a contribution without a zero takes, of a child that asks for all rows one by one."""
-        return 8 * (size // self.width) + self._codec.encoded_bytes(size)
-
-    def value_bytes(self, size: int) -> int:
-        return self._codec.value_bytes(size)
-
     def cost(self, operation: str, size: int) -> Cost | None:
         """Return what going through the whole table costs; what the other codec does to a few rows is not counted."""
         if operation == ENCODE_VALUE:

@@ -101,11 +101,9 @@ class LargeKeys(Codec):
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         most = entries(size, self._schedule.highest)
-        return pairs.scatter(*pairs.unpack(parts, size, most, self._words(size)), size)
-
-    def encoded_bytes(self, size: int) -> int:
-        """Reached unless fewer elements than that differ from zero, and after a warm-up."""
-        return 4 * (self._words(size) or 2 * entries(size, self._schedule.highest))
+        indices, values = pairs.unpack(parts, size, most, self._words(size))
+        self._pull.on_contribution(wire_key, values.numel())
+        return pairs.scatter(indices, values, size)
 
     def cost(self, operation: str, size: int) -> Cost | None:
         if operation in (ENCODE_VALUE, DECODE_VALUE):
@@ -126,9 +124,6 @@ class LargeKeys(Codec):
 
     def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         return self._pull.decode_value(wire_key, parts, size)
-
-    def value_bytes(self, size: int) -> int:
-        return self._pull.value_bytes(size)
 
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = {f"round/{key}": round_ for key, round_ in self._rounds.items()}
@@ -154,11 +149,6 @@ def _clipped(gradient: Tensor, max_norm: float) -> Tensor:
     return gradient if norm <= max_norm else gradient * (max_norm / norm)
 
 
-def is_large(size: int, bound: int) -> bool:
-    """The one rule, at both ends and on both tiers, that tells large keys from small ones."""
-    return size >= bound
-
-
 class BySize(Codec):
     """Keys with at least ``bound`` elements travel by ``large``, the others by ``small``."""
 
@@ -166,7 +156,7 @@ class BySize(Codec):
         self._bound, self._small, self.large = bound, small, large
 
     def _for(self, size: int) -> Codec:
-        return self.large if is_large(size, self._bound) else self._small
+        return self.large if size >= self._bound else self._small
 
     @property
     def cost_name(self) -> str:
@@ -207,12 +197,6 @@ class BySize(Codec):
 
     def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
         return self._for(size).decode_value(wire_key, parts, size)
-
-    def encoded_bytes(self, size: int) -> int:
-        return self._for(size).encoded_bytes(size)
-
-    def value_bytes(self, size: int) -> int:
-        return self._for(size).value_bytes(size)
 
 
 def _momentum(options: BiSparseOptions, at: CodecContext) -> float | None:

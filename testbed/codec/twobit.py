@@ -33,10 +33,6 @@ class TwoBitCodec(Codec):
         self._residuals: dict[int, Tensor] = {}
         self._numbers_of = _decoding_table(options.threshold)
 
-    def residual(self, wire_key: int) -> Tensor | None:
-        """Return what has not been sent of this key yet."""
-        return self._residuals.get(wire_key)
-
     def state(self) -> dict[str, Any]:
         return {f"residual/{key}": residual.clone() for key, residual in self._residuals.items()}
 
@@ -45,7 +41,7 @@ class TwoBitCodec(Codec):
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         if tensor.is_meta:
-            return (torch.empty(self.encoded_bytes(tensor.numel()), dtype=torch.uint8, device="meta"),)
+            return (torch.empty(_packed_bytes(tensor.numel()), dtype=torch.uint8, device="meta"),)
         check_finite(wire_key, tensor)
         if not tensor.is_cpu:
             return (self._encode_on_device(wire_key, tensor),)
@@ -53,7 +49,7 @@ class TwoBitCodec(Codec):
         gradient = None if residual is None else tensor
         if residual is None:
             residual = self._residuals[wire_key] = tensor.clone()
-        packed = torch.empty(self.encoded_bytes(tensor.numel()), dtype=torch.uint8)
+        packed = torch.empty(_packed_bytes(tensor.numel()), dtype=torch.uint8)
         for block in blocks(tensor.numel()):
             own = residual[block] if gradient is None else residual[block].add_(gradient[block])
             self._encode_block(own, packed.numpy()[block.start // 4 : -(-block.stop // 16) * 4])
@@ -65,7 +61,7 @@ class TwoBitCodec(Codec):
         residual = self._residuals[wire_key] = tensor.clone() if residual is None else residual.add_(tensor)
         sent = torch.nn.functional.hardshrink(residual, float(self._below)).sgn_()
         residual.sub_(sent, alpha=self._threshold)
-        codes = torch.zeros(4 * self.encoded_bytes(sent.numel()), dtype=torch.uint8, device=tensor.device)
+        codes = torch.zeros(4 * _packed_bytes(sent.numel()), dtype=torch.uint8, device=tensor.device)
         codes[: sent.numel()] = (sent != 0).to(torch.uint8) * 2 + (sent > 0).to(torch.uint8)
         quads = codes.view(-1, 4)
         return quads[:, 0] << 6 | quads[:, 1] << 4 | quads[:, 2] << 2 | quads[:, 3]
@@ -90,7 +86,7 @@ class TwoBitCodec(Codec):
         packed[codes.size :] = 0
 
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        packed = part(parts, torch.uint8, self.encoded_bytes(size))
+        packed = part(parts, torch.uint8, _packed_bytes(size))
         if packed.is_meta:
             return torch.empty(size, device="meta")
         if not packed.is_cpu:
@@ -103,8 +99,9 @@ class TwoBitCodec(Codec):
             np.take(self._numbers_of, codes[block], out=fours[block], mode="clip")
         return numbers[:size]
 
-    def encoded_bytes(self, size: int) -> int:
-        return 4 * -(-size // 16)
+
+def _packed_bytes(size: int) -> int:
+    return 4 * -(-size // 16)
 
 
 def _codes_of(packed: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> list[np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import random
 from collections.abc import Mapping
@@ -9,11 +10,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, serialization
 
 from testbed.errors import ScenarioError
 
 Generators = dict[str, Any]
+# what arrays and numbers of numpy are made of, whose loading runs no code of others
+_NUMPY: list[Any] = [
+    np.ndarray, np.dtype, np.zeros(1).__reduce__()[0], np.float64(0).__reduce__()[0], codecs.encode,
+    *{type(np.dtype(code)) for code in np.typecodes["All"] if code != "O"},
+]  # fmt: skip
 
 
 def generator_states() -> Generators:
@@ -24,12 +30,24 @@ def generator_states() -> Generators:
 
 
 def saved_objects(objects: Mapping[str, Any], generators: Generators) -> Tensor:
-    """Return the states of ``objects`` and generators."""
-    return to_bytes({"objects": {name: each.state_dict() for name, each in objects.items()}, **generators})
+    """Return the states of ``objects`` and generators.
+
+    Raise ``ScenarioError`` for a state that could not be loaded: loading runs no code of a checkpoint's objects.
+    """
+    states = {name: each.state_dict() for name, each in objects.items()}
+    content = to_bytes({"objects": states, **generators})
+    if _unknown(content):
+        for name, state in states.items():
+            if unknown := _unknown(to_bytes(state)):
+                raise ScenarioError(
+                    f"steps: the state of '{name}' holds {', '.join(unknown)}, which a checkpoint cannot; "
+                    "let its state_dict return tensors, numpy arrays, numbers, texts, lists and dicts"
+                )
+    return content
 
 
 def to_bytes(content: Any) -> Tensor:
-    """Return tensors and plain values as a tensor of bytes."""
+    """Return tensors, arrays and plain values as a tensor of bytes."""
     buffer = io.BytesIO()
     torch.save(content, buffer)
     return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
@@ -37,7 +55,14 @@ def to_bytes(content: Any) -> Tensor:
 
 def from_bytes(content: Tensor) -> Any:
     """Inverse of ``to_bytes``."""
-    return torch.load(io.BytesIO(content.numpy().tobytes()), weights_only=True)
+    with serialization.safe_globals(_NUMPY):
+        return torch.load(io.BytesIO(content.numpy().tobytes()), weights_only=True)
+
+
+def _unknown(content: Tensor) -> list[str]:
+    """Return the names of what ``from_bytes`` would refuse."""
+    with serialization.safe_globals(_NUMPY):
+        return sorted(serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(content.numpy().tobytes())))
 
 
 def load_objects(content: Tensor, objects: Mapping[str, Any], generators: bool = True) -> None:

@@ -33,6 +33,8 @@ def create(name: str = "dist_sync") -> GeoMXStore:
     with ``dist`` are for one in which all do. What else a name says (``device``, ``tree``) is about the GPUs of one
     machine, and has no effect. Raise ``ScenarioError`` if the scenario says otherwise.
     """
+    if not isinstance(name, str):
+        raise ScenarioError(f"create({name!r}): GeoMX has no such store; write create('dist_sync') or 'dist_async'")
     store = connect()
     job, alone = store.job, store.job.workers == 1
     if "dist" not in name:
@@ -255,9 +257,9 @@ def _pairs(call: str, key: Keys, value: Tensors, several: bool = False) -> list[
     if isinstance(key, str) or not isinstance(key, Sequence):
         if isinstance(value, Tensor):
             return [(key, value)]
-        if several:
+        if several and len(value):
             return [(key, torch.stack([each.detach().to("cpu") for each in value]).sum(0))]
-        raise ScenarioError(f"{call}({key!r}): one key takes one tensor")
+        raise ScenarioError(f"{call}({key!r}): one key takes {'at least ' if several else ''}one tensor")
     tensors = list(value)
     if isinstance(value, Tensor) or len(tensors) != len(key):
         raise ScenarioError(f"{call}: {len(key)} keys take as many tensors")

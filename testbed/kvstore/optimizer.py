@@ -37,7 +37,8 @@ class GeoOptimizer(torch.optim.Optimizer):
     With ``torch.amp.GradScaler``, a worker whose gradients are not finite contributes zeros to that round (or, between
     two rounds, makes no step): the others wait for its contribution. Its scaler reduces the scale as usual.
 
-    Where gradients are exchanged, a parameter whose gradients add up to zero has none in that step, at any worker.
+    Where gradients are exchanged, a parameter whose gradients add up to zero has none in that step, at any worker. An
+    optimizer on the servers leaves a parameter alone that has no gradient (``None``) at all workers that it sums up.
     """
 
     _step_supports_amp_scaling = (
@@ -134,9 +135,14 @@ class GeoOptimizer(torch.optim.Optimizer):
                 loss = closure()
         finite = self._unscale()
         optimized = {id(parameter) for group in self.param_groups for parameter in group["params"]}
-        gradients = [self._gradient(each, finite and id(each) in optimized) for each in self._parameters]
+        gradients = [each.grad if finite and id(each) in optimized else None for each in self._parameters]
         self._check_groups()
-        values, _ = self.store.exchange([*gradients, *map(_flat, self._buffers)], 1)
+        pushed = [
+            _flat(torch.zeros_like(parameter) if gradient is None else gradient)
+            for parameter, gradient in zip(self._parameters, gradients, strict=True)
+        ]
+        without = [number for number, each in enumerate(gradients) if each is None] if self._at_server else []
+        values, _ = self.store.exchange([*pushed, *map(_flat, self._buffers)], 1, without)
         if self._at_server:
             self._load(values)
             return loss
@@ -200,10 +206,6 @@ class GeoOptimizer(torch.optim.Optimizer):
                 f"as it was at the start; leave it unchanged, or {_ELSEWHERE}"
             )
 
-    @staticmethod
-    def _gradient(parameter: Tensor, counts: bool) -> Tensor:
-        return _flat(torch.zeros_like(parameter) if parameter.grad is None or not counts else parameter.grad)
-
     def _flat(self) -> list[Tensor]:
         return [_flat(tensor) for tensor in (*self._parameters, *self._buffers)]
 
@@ -246,4 +248,5 @@ def server_options(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, Any
     theirs = {**group, "learning_rate": group["lr"], "epsilon": group.get("eps")}
     theirs |= zip(("beta1", "beta2"), group.get("betas", ()), strict=False)  # SGD has none
     known = {field.name for field in fields(OPTIMIZERS[kind])}
-    return kind, {name: value for name, value in theirs.items() if name in known and value is not None}
+    found = {name: value for name, value in theirs.items() if name in known and value is not None}
+    return kind, {name: value.item() if isinstance(value, Tensor) else value for name, value in found.items()}

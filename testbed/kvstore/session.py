@@ -6,7 +6,8 @@ begin(values, optimizer, compression)  all keys are known: agree on first values
 push(key, tensor, priority)            a contribution to the key's next round. Answer: that round's number
 value(key, round)                      the value after (key, round). Round -1: the value as it is now. A push that was
                                        posted stands for its round
-exchange(tensors, steps)               push all keys, wait for all. Answer: new values, local steps of the next round
+exchange(tensors, steps, without)      push all keys, wait for all. Answer: new values, local steps of the next round.
+                                       ``without``: keys whose zeros stand for no gradient, where servers optimise
 step()                                 a local training step has ended here: it takes the time that its device takes
 barrier()                              wait for all workers
 untimed(on)                            while ``on``, the script's work is not part of a training step
@@ -98,6 +99,7 @@ class Alone:
         self._values: list[Tensor] = []
         self._optimizers: list[Any] = []
         self._rounds: dict[int, int] = {}
+        self._untaken: dict[tuple[int, int], Tensor] = {}  # values by key and round
 
     def ask(self, request: str, *arguments: Any) -> Any:
         answers: dict[str, Callable[..., Any]] = {
@@ -121,15 +123,17 @@ class Alone:
             self._optimizers[key].step(tensor)
             tensor = self._optimizers[key].value
         self._values[key] = tensor.clone()
-        self._rounds[key] = self._rounds.get(key, -1) + 1
-        return self._rounds[key]
+        self._rounds[key] = round_ = self._rounds.get(key, -1) + 1
+        self._untaken[key, round_] = self._values[key]
+        return round_
 
-    def _value(self, key: int, round_: int) -> Tensor:
-        return self._values[key].clone()
+    def _value(self, key: int, after: int | Posted) -> Tensor:
+        round_: int = after.answer if isinstance(after, Posted) else after
+        return (self._values[key] if round_ < 0 else self._untaken.pop((key, round_))).clone()
 
-    def _exchange(self, tensors: Sequence[Tensor], steps: int) -> tuple[list[Tensor], int]:
+    def _exchange(self, tensors: Sequence[Tensor], steps: int, without: object = ()) -> tuple[list[Tensor], int]:
         for key, tensor in enumerate(tensors):
-            self._push(key, tensor)
+            del self._untaken[key, self._push(key, tensor)]
         return [value.clone() for value in self._values], steps
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from testbed import buffers
-from testbed.axes import Axis
+from testbed.axes import Axis, refuse_values
 from testbed.errors import ScenarioError
 from testbed.kvstore.checkpoint import generator_states, load_objects, saved_objects
 from testbed.kvstore.session import NamedOptions, Posted, ScriptJob, ScriptSession, here
@@ -27,9 +27,12 @@ def _check(call: str, axis: Axis[Any], kind: str, options: Mapping[str, Any]) ->
     if kind not in axis:
         raise ScenarioError(f"{call}: {kind!r} is not one of {', '.join(axis)}")
     try:
-        axis.options(kind, options)
-    except TypeError as error:
+        chosen = axis.options(kind, options)
+        refuse_values(chosen)
+    except (TypeError, ValueError) as error:
         raise ScenarioError(f"{call}({kind!r}): {error}") from None
+    for name, problem, cure in chosen.problems() if hasattr(chosen, "problems") else ():
+        raise ScenarioError(f"{call}({kind!r}): {name}: {problem}; {cure}")
 
 
 def refuse_unknown(call: str, kind: str, options: Mapping[str, Any]) -> None:
@@ -78,6 +81,7 @@ class KVStore:
         self._optimizer: NamedOptions | None = None
         self._compression: NamedOptions | None = None
         self._begun: list[Tensor] | None = None
+        self._begun_by = ""  # the first call that needed all keys
         self.kept: dict[str, Any] = {}  # what checkpoints hold beside the objects that ``steps`` is given
         self.on_resume: list[Callable[[int], None]] = []  # called with the local steps of a resumed run's next round
 
@@ -102,14 +106,14 @@ class KVStore:
 
         Values are those before that round. ``steps`` begins with its first step.
         """
-        self._begin()
+        self._begin("first_round")
         round_: int = self._session.ask("first_round") or 0
         return round_
 
     def init(self, key: Hashable, tensor: Tensor) -> None:
         """Declare a key, before the first push or pull. Worker 0's value becomes that of all workers."""
         if self._begun is not None:
-            raise ScenarioError(f"init({key!r}) comes after the first push or pull; declare all keys before")
+            raise ScenarioError(f"init({key!r}) comes after {self._begun_by}; declare all keys before")
         if key in self._keys:
             raise ScenarioError(f"init({key!r}) was called twice")
         if not tensor.numel():
@@ -121,7 +125,7 @@ class KVStore:
     def set_optimizer(self, kind: str, **options: Any) -> None:
         """Apply pushed tensors as gradients at the servers, with an optimizer of the scenario's table."""
         if self._begun is not None:
-            raise ScenarioError("set_optimizer comes after the first push or pull; call it before")
+            raise ScenarioError(f"set_optimizer comes after {self._begun_by}; call it before")
         refuse_unknown("set_optimizer", kind, options)
         self._optimizer = (kind, options)
 
@@ -132,7 +136,7 @@ class KVStore:
         ``codec`` itself, or if codec and scenario are incompatible.
         """
         if self._begun is not None:
-            raise ScenarioError("set_compression comes after the first push or pull; call it before")
+            raise ScenarioError(f"set_compression comes after {self._begun_by}; call it before")
         if self.job.own_codec:
             raise ScenarioError(f"set_compression({kind!r}): {self.job.own_codec}")
         from testbed.codec.options import CODECS
@@ -176,12 +180,12 @@ class KVStore:
 
     def barrier(self) -> None:
         """Wait until all workers call ``barrier``."""
-        self._begin()
+        self._begin("barrier")
         self._session.ask("barrier")
 
     def report(self, accuracy: float | None = None, loss: float | None = None) -> None:
         """Record accuracy and loss of the run; only worker 0's are recorded."""
-        self._begin()
+        self._begin("report")
         self._session.ask("score", accuracy, loss)
 
     @contextmanager
@@ -193,10 +197,16 @@ class KVStore:
         finally:
             self._session.ask("untimed", False)
 
-    def exchange(self, tensors: Sequence[Tensor], steps: int) -> tuple[list[Tensor], int]:
-        """Push every key, in order, and wait for all values; used by ``GeoOptimizer``."""
+    def exchange(
+        self, tensors: Sequence[Tensor], steps: int, without_gradient: Sequence[int] = ()
+    ) -> tuple[list[Tensor], int]:
+        """Push every key, in order, and wait for all values; used by ``GeoOptimizer``.
+
+        ``without_gradient``: numbers of tensors whose zeros stand for no gradient. An optimizer at the servers leaves
+        a key alone if all that are summed do.
+        """
         self._begin()
-        answer: tuple[list[Tensor], int] = self._session.ask("exchange", list(tensors), steps)
+        answer: tuple[list[Tensor], int] = self._session.ask("exchange", list(tensors), steps, without_gradient)
         return answer
 
     def step(self) -> None:
@@ -224,7 +234,7 @@ class KVStore:
         their states, and those of the generators of torch, numpy and ``random``; a resumed run begins with them. A
         script that joins takes the objects' states from another worker, where servers have sums of gradients only.
         """
-        self._begin()
+        self._begin("steps")
         kept = {**self.kept, **kept}
         first, steps, joined = 0, 0, self.first_round > 0
         if (resumed := self._session.ask("resume")) is not None:
@@ -248,8 +258,9 @@ class KVStore:
         """Return the first values, flat, in the order of ``init``."""
         return self._begin()
 
-    def _begin(self) -> list[Tensor]:
+    def _begin(self, call: str = "the first push or pull") -> list[Tensor]:
         if self._begun is None:
+            self._begun_by = call
             self._refuse_differences_of_sums()
             self._begun = self._session.ask("begin", self._first, self._optimizer, self._compression)
         return self._begun

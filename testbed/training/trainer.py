@@ -98,7 +98,7 @@ class TorchStep:
         inputs = self._activation.detach()
         inputs.requires_grad_(index > 0)
         with self._autocast():
-            outputs = self._segments[index].module(inputs)
+            outputs = self._segments[index](inputs)
         self._inputs.append(inputs)
         self._outputs.append(outputs)
         self._activation = outputs
@@ -116,13 +116,35 @@ class TorchStep:
         assert self._incoming is not None, "backward begins when all segments have run forward"
         assert index == len(self._outputs) - 1, f"segment {len(self._outputs) - 1} comes before {index}"
         inputs, outputs = self._inputs.pop(), self._outputs.pop()
-        wanted: list[Tensor] = list(self._segments[index].parameters)
+        segment = self._segments[index]
+        wanted: list[Tensor] = list(segment.parameters)
         if index > 0:
             wanted.append(inputs)
-        gradients = list(torch.autograd.grad(outputs, wanted, self._incoming))
+        gradients: list[Tensor | None] = list(torch.autograd.grad(outputs, wanted, self._incoming, allow_unused=True))
         if index > 0:
             self._incoming = gradients.pop()
-        return returned(gradients, self._on_host)
+            if self._incoming is None:
+                raise ScenarioError(
+                    f"training.model: the block '{segment.name}' does not use the output of the one before"
+                )
+        return returned(complete(gradients, segment.module), self._on_host)
+
+
+def complete(gradients: Sequence[Tensor | None], module: nn.Module) -> list[Tensor]:
+    """Return the gradients of all parameters of ``module``. Raise ``ScenarioError`` if one is missing or sparse."""
+    found = [gradient for gradient in gradients if gradient is not None and not gradient.is_sparse]
+    if len(found) < len(gradients):
+        for (name, _), gradient in zip(module.named_parameters(), gradients, strict=True):
+            if gradient is None:
+                raise ScenarioError(
+                    f"training.model: the forward pass does not use the parameter '{name}'; use it, or do not create it"
+                )
+            if gradient.is_sparse:
+                raise ScenarioError(
+                    f"training.model: the gradient of '{name}' is sparse; write sparse=False "
+                    "('pull: rows' sends the rows of a table that are not zero)"
+                )
+    return found
 
 
 def returned(gradients: Sequence[Tensor], on_host: bool) -> list[Tensor]:
@@ -148,10 +170,10 @@ class Trainer:
         self._scored_model: nn.Module | None = None
         self.epoch = 0
         self._parameters = list(self._model.parameters())
-        if computing.compiled:
-            for module in (self._model, *(segment.module for segment in segments(self._model))):
-                module.compile()
         self._segments = segments(self._model)
+        if computing.compiled:
+            for module in (self._model, *(segment.module for segment in self._segments)):
+                module.compile()
         self.sizes = tuple(parameter.numel() for parameter in self._parameters)
 
     @property
@@ -206,7 +228,8 @@ class Trainer:
         with self._computing.autocast(self._device):
             outputs = self._model(inputs)
         loss = mean_loss(outputs, labels)
-        return loss.detach(), torch.autograd.grad(loss, self._parameters)
+        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        return loss.detach(), complete(gradients, self._model)
 
     def begin(self, step: int) -> SegmentedStep:
         """Begin the same step segment by segment; its gradients have the same bits."""

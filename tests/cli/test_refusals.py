@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from testbed.cli import scenarios
 from testbed.cli.main import main
 from testbed.execution import session
 from testbed.results import atomic
 from testbed.results.rundir import RunDirectory
+from testbed.scenario.shipped import names
 from tests.results.fake_run import fake_session, make_plan, make_run
 
 QUICKSTART = str(Path(__file__).parents[2] / "scenarios" / "quickstart.yaml")
@@ -107,6 +109,15 @@ def test_a_copied_scenario_overwrites_nothing(tmp_path: Path, capsys: pytest.Cap
     script.write_bytes(shipped)
     assert main(argv) == 0
     assert scenario.is_file() and script.read_bytes() == shipped
+
+
+def test_a_copied_scenario_has_the_files_that_it_names(tmp_path: Path) -> None:
+    assert main(["scenarios", "topologies/zoo", "--copy", str(tmp_path)]) == 0
+    assert main(["validate", str(tmp_path / "zoo.yaml")]) == 0
+    for source in names().values():
+        text = source.read_text()
+        others = [each for each in source.parent.rglob("*") if each.suffix not in ("", ".yaml", ".md", ".pyc")]
+        assert {each for each in others if each.name in text} <= set(scenarios._beside(source)), source
 
 
 # ---- scenarios from a pipe ---------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
@@ -31,6 +32,13 @@ def test_without_a_name_everything_is_listed(capsys: pytest.CaptureFixture[str])
     assert all(name in listed for name in (*LIBRARY, *FORMATS)) and "synthetic" in listed
     assert set(json.loads(out(capsys, "trace", "--json"))["formats"]) == set(FORMATS)
     assert set(json.loads(out(capsys, "topology", "--json"))["built_in"]) == set(BUILT_IN)
+
+
+def test_an_output_that_lacks_a_character_has_another_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="latin-1"))
+    assert main(["trace"]) == 0
+    assert b"skyplane" in written.getvalue()
 
 
 def test_a_built_in_as_tables_and_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,13 @@ def test_every_position_comes_back_as_itself(size: int) -> None:
             assert sorted(set(decoded.tolist())) == pytest.approx([-1 + 1 / 16, 1 - 1 / 16])
 
 
+def test_the_widest_range_of_float32_comes_back_finite() -> None:
+    largest = torch.finfo(torch.float32).max
+    tensor = torch.tensor([-largest, largest / 100, largest, largest / 1.9])
+    decoded = fourbit.decode(*fourbit.encode(tensor), 4)
+    assert (decoded / largest).tolist() == pytest.approx([-15 / 16, 1 / 16, 15 / 16, 9 / 16])
+
+
 def test_equal_elements_are_exact() -> None:
     tensor = torch.full((7,), 0.3)
     assert torch.equal(fourbit.decode(*fourbit.encode(tensor), 7), tensor)

@@ -33,7 +33,7 @@ def test_the_choice_is_that_of_the_processor(name: str, momentum: float | None) 
     for round_ in range(2):
         gradient = torch.from_numpy(inputs.make(name, size, round_))
         assert all(torch.equal(a, b) for a, b in zip(there.take(gradient, k), here.take(gradient, k), strict=True))
-        assert torch.equal(there.unsent(), here.unsent())
+        assert torch.equal(there.state()["unsent"], here.state()["unsent"])
 
 
 def test_of_equal_magnitudes_the_first_are_chosen() -> None:

@@ -8,14 +8,35 @@ import numpy as np
 import pytest
 import torch
 
+from testbed.codec.blocks import blocks
 from testbed.codec.memory import Select
 from testbed.codec.selectors import sweep
-from testbed.codec.selectors.bisection import Bisection, RandomK
+from testbed.codec.selectors.bisection import RandomK, largest_by_bisection
 from testbed.codec.selectors.mstopk import PublishedMsTopk
-from testbed.codec.selectors.sources import Difference, Feedback, Floats, Indices, Momentum, NonFinite, ValueSource
+from testbed.codec.selectors.sources import (
+    Difference,
+    Feedback,
+    Floats,
+    Indices,
+    Momentum,
+    NonFinite,
+    ValueSource,
+    check_k,
+)
 from testbed.codec.selectors.sweep import SMALL, SampleAndSweep
 from tests.codec import inputs
 from tests.codec.reference import FullSort, Numbers, TorchTopk
+
+
+class Bisection:
+    """The search that a sweep goes back to, from the start."""
+
+    def __call__(self, source: ValueSource, k: int) -> Indices:
+        check_k(k, source.size)
+        for part in blocks(source.size):
+            source.update(part)
+        return largest_by_bisection(source, k)
+
 
 EXACT = {"sweep": SampleAndSweep, "bisection": Bisection, "full sort": FullSort}
 SMALL_SIZES = (1, 2, 3, 127, 128, 129)

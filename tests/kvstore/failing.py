@@ -28,7 +28,7 @@ training: {rounds: 4}
 device: {step_time: 5 ms}
 """
 DEADLINES = """
-timeouts: {heartbeat: 0.2 s, suspect: 0.5 s, dead_after: DEAD s, tcp_user_timeout: STEP s, step_deadline: STEP s}
+timeouts: {heartbeat: 0.2 s, dead_after: DEAD s, tcp_user_timeout: STEP s, step_deadline: STEP s}
 """
 SCRIPT = """\
 import ctypes, os, signal, sys, threading, time

@@ -84,8 +84,16 @@ def test_stores_of_one_machine_are_for_one_worker(name: str, tmp_path: Path) -> 
 
 
 def test_other_names_are_refused() -> None:
-    with pytest.raises(ScenarioError, match="GeoMX has no such store"):
-        create("horovod")
+    for name in ("horovod", torch.float32):
+        with pytest.raises(ScenarioError, match="GeoMX has no such store"):
+            create(name)  # type: ignore[arg-type]
+
+
+def test_a_push_of_no_tensor_is_refused() -> None:
+    kv = alone()
+    kv.init(0, torch.zeros(2))
+    with pytest.raises(ScenarioError, match=r"push\(0\): one key takes at least one tensor"):
+        kv.push(0, [])
 
 
 LISTS = """

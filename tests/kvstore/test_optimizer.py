@@ -49,7 +49,7 @@ class OneWorker(Alone):
 
     def ask(self, request: str, *arguments: Any) -> Any:
         if request == "exchange" and self.job.contribution != "gradient":
-            tensors, _ = arguments
+            tensors, *_ = arguments
             self._values = [old - new for old, new in zip(self._values, tensors, strict=True)] if (
                 self.job.contribution == "delta") else [tensor.clone() for tensor in tensors]  # fmt: skip
             return [value.clone() for value in self._values], self.job.local_steps

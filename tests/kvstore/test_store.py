@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from testbed.errors import ScenarioError
 from testbed.kvstore import KVStore
 from testbed.kvstore.session import Alone
+
+
+def test_a_handle_gives_the_value_of_its_own_round() -> None:
+    store = KVStore(Alone())
+    store.init("a", torch.zeros(1))
+    first, second = store.push("a", torch.ones(1)), store.push("a", torch.full((1,), 10.0))
+    assert (first.wait().item(), second.wait().item(), store.pull("a").item()) == (1, 10, 10)
+
+
+def test_a_call_that_came_too_early_is_named() -> None:
+    store = KVStore(Alone())
+    store.barrier()
+    with pytest.raises(ScenarioError, match=r"init\('a'\) comes after barrier; declare all keys before"):
+        store.init("a", torch.zeros(1))
+    with pytest.raises(ScenarioError, match="set_optimizer comes after barrier"):
+        store.set_optimizer("sgd")
 
 
 def test_what_a_push_returns_is_the_callers_to_change() -> None:

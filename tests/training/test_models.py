@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,9 +10,13 @@ import torch
 from torch import nn
 
 from testbed.errors import ScenarioError
+from testbed.training import models
+from testbed.training.batches import Batches
+from testbed.training.datasets import Dataset
 from testbed.training.models import build_model, initialise, measure, segments, shape_of_model
 from testbed.training.options import MODELS
 from testbed.training.shapes import ModelShape, SegmentShape
+from testbed.training.trainer import TorchStep, Trainer
 
 GREY, COLOUR, TEXT = (1, 28, 28), (3, 32, 32), (64,)
 DEMO_KEYS = (400, 16, 12800, 32, 131072, 256, 32768, 128, 1280, 10)
@@ -83,6 +88,16 @@ def test_norms_may_have_no_scales_and_biases() -> None:
     assert bool((scale == 1).all())
 
 
+def test_other_vectors_stay_as_their_layer_makes_them() -> None:
+    own = nn.Linear(4, 4)
+    own.gain = nn.Parameter(torch.full((4,), 2.0))
+    model = nn.Sequential(own, nn.RMSNorm(4), nn.InstanceNorm1d(4, affine=True), nn.PReLU())
+    initialise(model)
+    vectors = [(name, set(each.tolist())) for name, each in model.named_parameters() if each.dim() == 1]
+    norms = [("1.weight", {1}), ("2.weight", {1}), ("2.bias", {0})]
+    assert vectors == [("0.bias", {0}), ("0.gain", {2}), *norms, ("3.weight", {0.25})]
+
+
 def test_transformer_does_not_look_ahead() -> None:
     model = build_model("transformer", {}, TEXT, 10, seed=1)
     characters = torch.randint(0, 10, (1, 64), generator=torch.Generator().manual_seed(0))
@@ -118,8 +133,85 @@ def test_models_refuse_data_they_are_not_for(kind: str, shape: tuple[int, ...], 
 
 def test_segments_share_no_parameter() -> None:
     layer = nn.Linear(2, 2)
-    with pytest.raises(AssertionError, match="share a parameter"):
+    with pytest.raises(
+        ScenarioError, match=r"the blocks '0' and '2' share a parameter \('weight' of the latter\); write"
+    ):
         segments(nn.Sequential(layer, nn.ReLU(), layer))
+
+
+def test_a_layer_that_works_in_place_belongs_to_the_segment_before() -> None:
+    blocks = nn.Linear(4, 3), nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 3)), nn.ReLU(inplace=True), nn.Tanh()
+    model = nn.Sequential(nn.Flatten(), *blocks, nn.Linear(3, 2))
+    parts = segments(model)
+    assert [(part.name, tuple(part.keys)) for part in parts] == [("1", (0, 1, 2, 3)), ("4", ()), ("5", (4, 5))]
+    assert measure("mine", model, torch.ones(1, 2, 2)).sizes == (12, 3, 9, 3, 6, 2)
+
+
+class Changed(nn.Linear):
+    """A block that works in place out of sight."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs.relu_())
+
+
+class Unused(nn.Linear):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs @ self.weight.T
+
+
+class Looking(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(4, 4, sparse=True)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + self.table(torch.zeros(len(inputs), dtype=torch.int64))
+
+
+class Deaf(nn.Linear):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(torch.ones_like(inputs))
+
+
+@pytest.mark.parametrize(
+    ("block", "by_segments", "whole"),
+    [
+        (Changed(4, 4), "block '1' changes its input in place, .* write inplace=False", ""),
+        (Unused(4, 4), "the forward pass does not use the parameter 'bias'", "does not use the parameter '1.bias'"),
+        (Looking(), "the gradient of 'table.weight' is sparse; write sparse=False", "the gradient of '1.table.weight'"),
+        (Deaf(4, 4), "block '1' does not use the output of the one before", "does not use the parameter '0.weight'"),
+    ],
+)
+def test_blocks_that_break_the_contract_are_named(block: nn.Module, by_segments: str, whole: str) -> None:
+    model, inputs, labels = nn.Sequential(nn.Linear(4, 4), block), torch.ones(2, 4), torch.zeros(2, dtype=torch.int64)
+
+    def step() -> None:
+        parts = TorchStep(segments(model), inputs, labels)
+        for index in range(2):
+            parts.forward_segment(index)
+        for index in (1, 0):
+            parts.backward_segment(index)
+
+    with pytest.raises(ScenarioError, match=by_segments):
+        step()
+    trainer = Trainer(model, Dataset(inputs, labels, inputs, labels, 4), Batches(torch.arange(2), 2, 0, 0))
+    with pytest.raises(ScenarioError, match=whole) if whole else nullcontext():
+        trainer.gradient(0)
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        (nn.Sequential(nn.Linear(4, 4), nn.PReLU().requires_grad_(False)), r"without gradients \(1.weight\)"),
+        (nn.Flatten(), "has no parameters; there is nothing to train"),
+    ],
+)
+def test_models_that_cannot_be_trained_are_refused(
+    model: nn.Module, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(models._BUILDERS, "mlp", lambda *arguments: model)
+    with pytest.raises(ScenarioError, match=problem):
+        build_model("mlp", {}, GREY, 10, seed=1)
 
 
 def test_a_users_model_is_one_segment() -> None:

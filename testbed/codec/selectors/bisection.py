@@ -25,19 +25,11 @@ from testbed.codec.selectors.sources import (
 )
 
 
-class Bisection:
-    """Exact top-k of any numbers, at up to 31 counting sweeps."""
-
-    def __call__(self, source: ValueSource, k: int) -> Indices:
-        """Ascending positions of the k largest magnitudes (zeros excepted; of equal ones the lowest positions)."""
-        check_k(k, source.size)
-        for part in blocks(source.size):
-            source.update(part)
-        return largest_by_bisection(source, k)
-
-
 def largest_by_bisection(source: ValueSource, k: int) -> Indices:
-    """The same, of a source that is up to date."""
+    """Ascending positions of the k largest magnitudes of a source that is up to date, at up to 31 counting sweeps.
+
+    Zeros are excepted; of equal ones it takes the lowest positions.
+    """
     bad = _count(source, INFINITY_BITS)
     if bad:
         raise NonFinite(bad)

@@ -47,9 +47,6 @@ class DeviceMemory:
             self._velocity[indices] = 0
         return indices, values
 
-    def unsent(self) -> Tensor:
-        return self._unsent
-
     def state(self) -> dict[str, Tensor]:
         kept = {"unsent": self._unsent} | ({} if self._velocity is None else {"velocity": self._velocity})
         return {name: tensor.clone() for name, tensor in kept.items()}

@@ -43,17 +43,36 @@ class Segment:
         """Its tensors, in the order of ``keys``."""
         return list(self.module.parameters())
 
+    def __call__(self, inputs: Tensor) -> Any:
+        """Return what the next segment is given. Raise ``ScenarioError`` if the module changes ``inputs`` in place."""
+        try:
+            return self.module(inputs)
+        except RuntimeError as error:
+            if "leaf Variable that requires grad" not in str(error):
+                raise
+            raise ScenarioError(
+                f"training.model: the block '{self.name}' changes its input in place, which the block before it still "
+                "needs; write inplace=False, or copy the input first"
+            ) from error
+
 
 def segments(model: nn.Module) -> tuple[Segment, ...]:
-    """Return the top-level children of a ``Sequential``; any other model is one segment. They share no parameters.
+    """Return the top-level children of a ``Sequential``; any other model is one segment.
 
-    Children before the first that has parameters, such as ``nn.Flatten``, belong to its segment.
+    Children before the first that has parameters, such as ``nn.Flatten``, belong to its segment; one that begins with a
+    layer that works in place belongs to the segment whose output it changes. Raise ``ScenarioError`` if two share a
+    parameter, so that neither has its whole gradient.
     """
     blocks = _joined(_children(model)) if isinstance(model, nn.Sequential) else [("model", model)]
-    counts = tuple(len(list(block.parameters())) for _, block in blocks)
-    total = len(list(model.parameters()))
-    assert sum(counts) == total, "two blocks share a parameter, so neither has its whole gradient"
-    ranges = key_ranges(counts)
+    owners: dict[nn.Parameter, str] = {}
+    for name, block in blocks:
+        for parameter_name, parameter in block.named_parameters():
+            if owners.setdefault(parameter, name) != name:
+                raise ScenarioError(
+                    f"training.model: the blocks '{owners[parameter]}' and '{name}' share a parameter "
+                    f"('{parameter_name}' of the latter); write the model as one module that is no nn.Sequential"
+                )
+    ranges = key_ranges(tuple(len(list(block.parameters())) for _, block in blocks))
     return tuple(Segment(name, block, keys) for (name, block), keys in zip(blocks, ranges, strict=True))
 
 
@@ -63,11 +82,27 @@ def _children(model: nn.Sequential) -> list[tuple[str, nn.Module]]:
 
 
 def _joined(blocks: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """Return ``blocks`` with those before the first parameters joined to the block that has them."""
+    """Return ``blocks`` with those before the first parameters joined to the block that has them.
+
+    A block that changes its input in place is joined to the one before, as a segment keeps its input.
+    """
     first = next((index for index, (_, block) in enumerate(blocks) if list(block.parameters())), 0)
-    if first == 0:
-        return blocks
-    return [(blocks[first][0], nn.Sequential(*(block for _, block in blocks[: first + 1]))), *blocks[first + 1 :]]
+    parts = [[block for _, block in blocks[: first + 1]]]
+    names = [name for name, _ in blocks[first : first + 1]]
+    for name, block in blocks[first + 1 :]:
+        if _begins_in_place(block):
+            parts[-1].append(block)
+        else:
+            names.append(name)
+            parts.append([block])
+    joined = [part[0] if len(part) == 1 else nn.Sequential(*part) for part in parts if part]
+    return list(zip(names, joined, strict=True))
+
+
+def _begins_in_place(block: nn.Module) -> bool:
+    while isinstance(block, nn.Sequential) and len(block):
+        block = block[0]
+    return bool(getattr(block, "inplace", False))
 
 
 _BUILDERS: dict[str, Callable[[Any, tuple[int, ...], int], nn.Module]] = {
@@ -112,19 +147,27 @@ def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], c
             f"training.model: '{kind}' has buffers ({', '.join(buffers)}), which are not synchronised; "
             "use group instead of batch normalisation"
         )
+    parameters = dict(model.named_parameters())
+    if not parameters:
+        raise ScenarioError(f"training.model: '{kind}' has no parameters; there is nothing to train")
+    if frozen := [name for name, parameter in parameters.items() if not parameter.requires_grad]:
+        raise ScenarioError(
+            f"training.model: '{kind}' has parameters without gradients ({', '.join(frozen)}); leave out "
+            "requires_grad=False, or train it with a script (workload.script)"
+        )
     return model if isinstance(model, nn.Sequential) else nn.Sequential(OrderedDict(model=model))
 
 
 def initialise(model: nn.Module) -> None:
-    """Initialise matrices and kernels by Xavier, biases with zeros, scales of normalisations, where any, with ones."""
-    for parameter in model.parameters():
+    """Initialise matrices and kernels by Xavier, biases with zeros.
+
+    Other vectors stay as their layer has made them: scales of normalisations are 1, the slopes of ``PReLU`` 0.25.
+    """
+    for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
             nn.init.xavier_uniform_(parameter)
-        else:
+        elif name.rpartition(".")[2].endswith("bias"):
             nn.init.zeros_(parameter)
-    for module in model.modules():
-        if isinstance(module, nn.LayerNorm | nn.GroupNorm) and module.weight is not None:
-            nn.init.ones_(module.weight)
 
 
 __all__ = ["Segment", "assemble", "build_model", "initialise", "segments"]
@@ -150,7 +193,7 @@ def measure(name: str, model: nn.Module, sample: Tensor) -> ModelShape:
     for segment in segments(model):
         inputs = outputs.detach().requires_grad_(segment.keys.start > 0)
         with _Operations() as forward:
-            outputs = segment.module(inputs)
+            outputs = segment(inputs)
         with _Operations() as backward:
             outputs.backward(torch.empty_like(outputs))
         sizes = tuple(parameter.numel() for parameter in segment.parameters)

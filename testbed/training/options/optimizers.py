@@ -23,7 +23,7 @@ def _learning_rate(default: float) -> Any:
 
 
 def _at(*places: str) -> Any:
-    text = "where it runs: on the global servers, or on every worker for its local steps"
+    text = "where it runs: on the global servers, or on every worker, for local steps or with the mean of all gradients"
     return option(places[0], text, choices=places)
 
 
