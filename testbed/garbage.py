@@ -96,8 +96,3 @@ def collect_garbage() -> None:
             signal.signal(number, handler)
         for number in came:
             signal.raise_signal(number)
-
-
-def pass_over_present_objects() -> None:
-    """Let the collector pass over all objects of now until the enclosing ``relaxed_garbage_collection`` ends."""
-    gc.freeze()

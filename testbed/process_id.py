@@ -134,10 +134,10 @@ def _users(pid: int) -> set[int]:
     The owner of ``/proc/<pid>`` would not do: it is root for a process that cannot be dumped.
     """
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/status").read_bytes().split(b"\n")
     except (FileNotFoundError, PermissionError, ProcessLookupError):
         return set()
-    return {int(word) for line in lines if line.startswith("Uid:") for word in line.split()[1:]}
+    return {int(word) for line in lines if line.startswith(b"Uid:") for word in line.split()[1:]}
 
 
 def boot_id() -> str:
@@ -160,9 +160,9 @@ def pid_space() -> str:
 def start_ticks(pid: int) -> int | None:
     """Return clock ticks from boot to the start of process ``pid``; ``None`` if it does not exist or is a zombie."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    # the command, in parentheses, may contain spaces and parentheses
-    state, *fields = stat.rpartition(")")[2].split()
-    return None if state in "ZX" else int(fields[18])
+    # the command, in parentheses, may contain spaces and parentheses, and the kernel may cut it within a character
+    state, *fields = stat.rpartition(b")")[2].split()
+    return None if state in (b"Z", b"X") else int(fields[18])

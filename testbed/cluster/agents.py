@@ -40,17 +40,18 @@ class Agents:
         tls = tls_of(self._pem) if self._pem else None
         self.connections = AgentConnections(tls, max(_LEAST_SILENCE_S, plan.timeouts.dead_after_s))
         self._all: list[AgentHandle] = []  # those that were lost included
+        self._stopped = False
 
     def __enter__(self) -> Self:
         try:
             self.start_missing()
         except BaseException:
-            self._stop()
+            self.stop()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop()
+        self.stop()
 
     def __iter__(self) -> Iterator[AgentHandle]:
         return iter(self.connections.by_name.values())
@@ -138,7 +139,11 @@ class Agents:
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """End all agents, and take what they still send. A second call does nothing."""
+        if self._stopped:
+            return
+        self._stopped = True
         self.connections.quit()
         for agent in self._all:
             if output := agent.started.output():
@@ -148,7 +153,7 @@ class Agents:
         self.connections.close()
 
     def correct_events(self) -> None:
-        """Convert all times in the run's files of events to this machine's clock."""
+        """Convert all times in the run's files of events to this machine's clock, once no agent sends any more."""
         if all(agent.clock.same for agent in self._all):
             return
         of_node: dict[str, Callable[[float], float]] = {}

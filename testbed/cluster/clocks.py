@@ -51,7 +51,7 @@ class ClockComparison:
     def __init__(self, same: bool = False) -> None:
         self.same = same
         self._count = 0
-        self._useful: list[ClockSample] = []
+        self._useful: list[ClockSample] = []  # that no other bounds more tightly
 
     def add(self, sample: ClockSample) -> None:
         """Take a sample; they come in the order of time."""
@@ -64,10 +64,6 @@ class ClockComparison:
                 useful.pop()
             useful.append(sample)
 
-    def useful(self) -> list[ClockSample]:
-        """Return the samples that no other bounds more tightly."""
-        return list(self._useful)
-
     def offset_ns(self, at_ns: int) -> float:
         """Return how far the other clock was ahead at ``at_ns`` of this one."""
         return _interpolated(self._useful, at_ns)
@@ -78,7 +74,7 @@ class ClockComparison:
         The run began at ``epoch_ns`` of this clock, and at ``epoch_ns + offset_at_epoch_ns`` of the other one, as was
         thought at the start.
         """
-        knots = self.useful()
+        knots = list(self._useful)
 
         def corrected(t: float) -> float:
             return t + (offset_at_epoch_ns - _interpolated(knots, epoch_ns + round(t * 1e9))) / 1e9
@@ -87,7 +83,7 @@ class ClockComparison:
 
     def report(self) -> dict[str, Any]:
         """Return what the manifest says of this clock."""
-        knots = self.useful()
+        knots = self._useful
         if not knots:
             return {"offset_s": None, "drift_ppm": None, "error_s": None, "samples": 0}
         first, last = knots[0], knots[-1]
@@ -124,16 +120,28 @@ _OWN = ("t", "t0", "snapshot_t", "planned_t")  # fields of events that are times
 
 
 def correct_file(path: Path, own: Seconds, of_node: Mapping[str, Seconds]) -> None:
-    """Write a file of events anew, with all its times by this machine's clock.
+    """Write a file of events anew, with all its times by this machine's clock. Damaged lines stay, to be reported.
 
     own      corrects times by the writer's clock
     of_node  those by a sender's, who has stamped its message: the begin of a transfer
     """
+    part = PartReader(path)
     with atomic.replacing(path) as temporary, gzip.open(temporary, "wb", _LEVEL) as out:
-        for event in decoded(PartReader(path).lines().splitlines()):
-            for field in _OWN:
-                if isinstance(event.get(field), int | float):
-                    sent = field == "t0" and event["kind"] == "transfer"
-                    clock = of_node.get(event["source"], own) if sent else own
-                    event[field] = round(max(0.0, clock(event[field])), 6)
-            out.write(msgspec.json.encode(event) + b"\n")
+        for line in part.lines().splitlines():
+            event = next(decoded([line]), None)
+            out.write((line if event is None else _corrected(event, own, of_node)) + b"\n")
+        if part.damaged:
+            out.write(b"damaged from here on\n")
+
+
+def _corrected(event: dict[str, Any], own: Seconds, of_node: Mapping[str, Seconds]) -> bytes:
+    for field in _OWN:
+        if isinstance(event.get(field), int | float):
+            clock = of_node.get(event.get("source", ""), own) if field == "t0" and _is_stamped(event) else own
+            event[field] = round(max(0.0, clock(event[field])), 6)
+    return msgspec.json.encode(event)
+
+
+def _is_stamped(event: Mapping[str, Any]) -> bool:
+    """Return whether the sender has said when a transfer began. What a library has moved has no header of ours."""
+    return event.get("kind") == "transfer" and event.get("header_bytes") != 0

@@ -115,7 +115,8 @@ def _reachable(address: str) -> str:
 
 def _require_same(ray: Any, place: str) -> None:
     joined = ray.get_runtime_context().gcs_address
-    if place not in ("auto", joined) and socket.gethostbyname(place.partition(":")[0]) != joined.partition(":")[0]:
+    host, _, port = place.partition(":")
+    if place not in ("auto", joined) and f"{socket.gethostbyname(host)}:{port}" != joined:
         raise ScenarioError(f"--cluster {place}: this process has joined the cluster at {joined} already")
 
 

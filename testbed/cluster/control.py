@@ -104,6 +104,7 @@ class ControlConnection:
         while rest:
             try:
                 rest = rest[self._sock.send(rest) :]
+                end_s = time.monotonic() + SEND_LIMIT_S
             except WOULD_BLOCK as error:
                 wants = select.POLLIN if isinstance(error, ssl.SSLWantReadError) else select.POLLOUT
                 if not self._wait(wants, end_s):

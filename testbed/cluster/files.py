@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from testbed.cluster.control import PIECE_BYTES, Content
@@ -138,23 +138,30 @@ def _settle(path: Path) -> None:
         for coming in folder.glob(".*.part"):
             coming.unlink()
         complete(folder, folder.parent / folder.name.removeprefix(".").removesuffix(".tmp"))
+        # a machine sends checkpoints in their order: what is incomplete by now, a node could not write
+        _remove_incomplete(each for each in _incomplete(folder.parent) if _order(each) < _order(folder))
 
 
-def newest_checkpoint(directory: Path) -> Path | None:
-    """Return the newest checkpoint of a run."""
-    return max((directory / CHECKPOINTS).glob("ckpt-*"), default=None)
+def remove_incomplete(directory: Path) -> None:
+    """Remove what has come of checkpoints that were given up, once no machine sends any more of them.
+
+    The next attempt may write the same rounds: a file of both would make a checkpoint.
+    """
+    _remove_incomplete(_incomplete(directory / CHECKPOINTS))
 
 
-def resumed_round(checkpoint: Path) -> int:
-    """Return the last round that all nodes had finished."""
-    return int(json.loads((checkpoint / _MANIFEST).read_text())["round"])
+def _remove_incomplete(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def resumed_members(checkpoint: Path) -> tuple[float, frozenset[str]]:
-    """Return the seconds of training until then, and who did not run."""
-    members = json.loads((checkpoint / _MANIFEST).read_text()).get("members", {})
-    waiting = set(members.get("waiting", ()))
-    return members.get("trained_s", 0.0), frozenset(name for name in members.get("absent", ()) if name not in waiting)
+def _incomplete(checkpoints: Path) -> list[Path]:
+    return list(checkpoints.glob(".ckpt-*.tmp"))
+
+
+def _order(folder: Path) -> tuple[int, str]:
+    """Return what sorts checkpoints by round: the name of a later one than round 999999 is longer."""
+    return len(folder.name), folder.name
 
 
 def checkpoint_parts(checkpoint: Path, nodes: frozenset[str]) -> Iterator[Content]:

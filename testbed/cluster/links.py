@@ -34,7 +34,7 @@ def new_token() -> bytes:
 
 def serve(asked: Content, *, bind: str) -> int:
     """Start a process that serves one measurement, at most for ``_LIMIT_S``. Return its port."""
-    listener = socket.create_server((bind, asked.get("port", 0)))
+    listener = socket.create_server((bind, 0))
     port: int = listener.getsockname()[1]
     if os.fork() == 0:
         try:

@@ -18,7 +18,7 @@ from testbed.realtime.node_processes import Line, ProcessEnd
 from testbed.realtime.sockets import Address
 
 _END_LIMIT_S = 30.0  # that an agent has to end its nodes and to send what they have written
-_TIMES = ("t", "t0")
+_TIMES = ("t", "t0", "snapshot_t")
 
 
 class AgentProcesses:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import MISSING as NONE
@@ -19,6 +21,7 @@ __all__ = [
     "AS_WRITTEN",
     "NONE",
     "console",
+    "json_line",
     "number",
     "progress_bar",
     "seconds",
@@ -60,6 +63,19 @@ def progress_bar(unit: str, left: str) -> Progress:
         TextColumn("{task.description}", markup=False), BarColumn(bar_width=36), MofNCompleteColumn(),
         TextColumn(unit), TimeElapsedColumn(), TextColumn("elapsed"), TextColumn(left, markup=False), console=console(),
     )  # fmt: skip
+
+
+def json_line(value: Any) -> str:
+    """Return a value as JSON, which has no NaN and no infinity: they are null."""
+    return json.dumps(_finite(value))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def number(value: float | None, form: str = ".4f") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -40,7 +39,7 @@ class JsonLines(Display):
         self._out = out
 
     def show(self, event: Event) -> None:
-        print(json.dumps(dict(event)), file=self._out, flush=True)
+        print(look.json_line(event), file=self._out, flush=True)
 
 
 class RunClock:
@@ -82,6 +81,7 @@ class PlainLines(Display):
         if event["kind"] == "train":
             self._remaining.begin(now)
             self._last_s = now
+        self._remaining.skip(self._state.before or 0)
         self._remaining.take(completed, now)
         if event["kind"] in _ALWAYS:
             self._print(describe(event))
@@ -127,6 +127,7 @@ class LiveTable(Display):
         now = self._clock()
         if event["kind"] == "train":
             self._remaining.begin(now)
+        self._remaining.skip(self._state.before or 0)
         self._remaining.take(self._state.completed, now)
         self._progress.update(self._task, completed=self._state.completed, description=self._state.stage,
                               left=left(self._remaining.at(now)))  # fmt: skip
@@ -216,7 +217,7 @@ def one_line(known: state.RunState) -> str:
     if not known.total and known.loss is None:
         return f"running {look.seconds(known.t - known.train_t)}  WAN {look.size(up)} up, {look.size(down)} down"
     parts = [
-        f"{known.completed}" + (f"/{known.total} rounds" if known.total else " steps"),
+        f"{known.completed}/{known.total} rounds" if known.total else f"step {max(0, known.completed - 1)}",
         *([work(known)] if known.total else []), f"loss {look.number(known.loss)}",
         f"accuracy {look.number(known.accuracy)}", f"WAN {look.size(up)} up, {look.size(down)} down",
     ]  # fmt: skip

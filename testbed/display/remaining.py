@@ -17,19 +17,23 @@ class Remaining:
 
     def __init__(self, total: int) -> None:
         self._total, self._memory = total, max(1.0, total * _SMOOTHED)
-        self._done, self._at_s, self._began_s = 0, 0.0, 0.0
+        self._before, self._done, self._at_s, self._began_s = 0, 0, 0.0, 0.0
         self._round_s: float | None = None
 
     def begin(self, now_s: float) -> None:
         """Start the estimate when training begins. ``now_s``: on any clock, which the other methods use too."""
         self._began_s = self._at_s = now_s
 
+    def skip(self, completed: int) -> None:
+        """Let that many rounds count as completed before the estimate began: nothing is known of their times."""
+        self._before, self._done = completed, max(self._done, completed)
+
     def take(self, completed: int, now_s: float) -> None:
         """Record that all workers have completed this many rounds."""
         if completed <= self._done:
             return
-        if self._done < _MEAN_ROUNDS:
-            self._round_s = (now_s - self._began_s) / completed
+        if self._done - self._before < _MEAN_ROUNDS:
+            self._round_s = (now_s - self._began_s) / (completed - self._before)
         else:
             assert self._round_s is not None
             latest_s = (now_s - self._at_s) / (completed - self._done)

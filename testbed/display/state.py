@@ -11,6 +11,7 @@ from typing import Any
 from testbed.ids import data_center_of
 from testbed.plan.model import Plan
 
+_OF_PRESENT = ("round", "loss", "waiting_for")  # fields of nodes that take part
 Ends = tuple[tuple[int, int], tuple[int, int]]
 """The least and the most training steps of a worker, and the least and the most samples."""
 
@@ -62,7 +63,9 @@ class RunState:
     t: float = 0.0
     train_t: float = 0.0  # when training began
     simulated_rate: float | None = None  # virtual seconds per second
+    before: int | None = None  # rounds that were completed before this run; known when it has completed one
     _reached: Counter[int] = field(default_factory=Counter)  # data centres, by the rounds that they have completed
+    _gone: set[str] = field(default_factory=set)  # nodes that were lost or have left
 
     @property
     def completed(self) -> int:
@@ -93,21 +96,46 @@ class RunState:
                 self.stage = str(event["name"])
             case "train":
                 self.stage, self.train_t = ("training" if self.total else "running"), self.t
+                self._gone.clear()
             case "evaluate":
                 self.accuracy = event.get("accuracy", self.accuracy)
+            case "epoch":
+                for node in str(event.get("targets", "")).split(", "):
+                    self._take_change(node, begins=bool(event.get("begins")))
             case "status" | "round":
-                row = self.rows.get(data_center_of(node := str(event.get("node", ""))))
-                known = {name: value for name, value in event.items() if value is not None}
-                if event["kind"] == "status" and not event.get("round"):
-                    known.pop("round", None)  # a status has round 0 before the first round, too
-                if row is not None:
-                    before = row.completed
-                    row.nodes[node].update(known)
-                    self._move(before, row.completed)
-                    if event["kind"] == "round":
-                        work = row.work[node]
-                        work[0] += int(known.get("steps", 1))
-                        work[1] += int(known.get("samples", 0))
+                self._take_work(str(event.get("node", "")), event)
+
+    def _take_change(self, node: str, begins: bool) -> None:
+        """A node has joined, or is gone: then nothing depends on its rounds, and it waits for nothing."""
+        if begins:
+            self._gone.discard(node)
+            return
+        self._gone.add(node)
+        row = self.rows.get(data_center_of(node))
+        if row is not None and node in row.nodes:
+            before = row.completed
+            for name in _OF_PRESENT:
+                row.nodes[node].pop(name, None)
+            self._move(before, row.completed)
+
+    def _take_work(self, node: str, event: Mapping[str, Any]) -> None:
+        known = {name: value for name, value in event.items() if value is not None}
+        if event["kind"] == "status" and not event.get("round"):
+            known.pop("round", None)  # a status has round 0 before the first round, too
+        if node in self._gone:  # what it has reported may come later than its loss
+            known = {name: value for name, value in known.items() if name not in _OF_PRESENT}
+        row = self.rows.get(data_center_of(node))
+        if row is None:
+            return
+        before = row.completed
+        row.nodes[node].update(known)
+        self._move(before, row.completed)
+        if event["kind"] == "round":
+            if self.before is None:
+                self.before = int(event.get("round") or 0)
+            work = row.work[node]
+            work[0] += int(known.get("steps", 1))
+            work[1] += int(known.get("samples", 0))
 
     def _move(self, before: int, after: int) -> None:
         """Update the counts when a data centre has completed a round. Counting all of them again would be too slow."""

@@ -44,6 +44,7 @@ def answer(run: StoredRun) -> Table:
     target = run.plan["training"]["target_accuracy"]
     rows = (
         ("rounds", str(result["rounds"]), f"of at most {run.plan['training']['rounds']}"),
+        *_resumed(result),
         ("steps", numbers.per_worker(result, "steps"), "per worker"),
         ("samples", numbers.per_worker(result, "samples"), "per worker"),
         ("accuracy", look.number(result["accuracy"]), "test set"),
@@ -57,6 +58,14 @@ def answer(run: StoredRun) -> Table:
         *_frames(run.plan),
     )  # fmt: skip
     return look.table(title, "", ">value", "", rows=rows)
+
+
+def _resumed(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return where the run has gone on from, if it began with a checkpoint of another one."""
+    if "resumed_round" not in result:
+        return []
+    about = "rounds, steps, samples and bytes count from there"
+    return [("resumed", f"after round {result['resumed_round']}", about)]
 
 
 def _first_rounds(fidelity: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
@@ -82,8 +91,8 @@ def _of_program(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, st
     logs = "output in logs/" if (run.path / "logs").is_dir() else ""
     rows = [("processes", str(nodes), logs), ("run time", look.seconds(result["training_s"]), "run's clock")]
     if result["rounds"]:
-        rows.append(("steps", str(result["rounds"]), "reported by all that report any"))
-        rows.append(("time per step", look.seconds(result["round_time_s"]), "mean"))
+        rows.append(("reports", str(result["rounds"]), "of steps, by each process that reports any"))
+        rows.append(("time per report", look.seconds(result["round_time_s"]), "mean"))
     if result["accuracy"] is not None:
         rows.append(("accuracy", look.number(result["accuracy"]), "last reported"))
     return [*rows, ("whole command", look.seconds(result["duration_s"]), _clock_of(result))]

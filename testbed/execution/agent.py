@@ -105,6 +105,7 @@ class Agent:
             self._attempt.close()
             if self._part is not None:
                 self._part.close()
+        self._send_files()  # what helpers of the network have written last
 
     def _turn(self) -> None:
         watched = select.poll()  # unlike select(2), it takes any descriptor

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.cluster import links
-from testbed.errors import NodeLost
+from testbed.errors import RunFailed
 from testbed.execution.processes import attempt_until_done, timed
 from testbed.execution.recovery import Attempts
 from testbed.ids import data_center_of, link_name
@@ -103,35 +103,42 @@ def driving(starter: AgentStarter, plan: Plan, directory: Path, report: Progress
             yield Driver(agents, epoch_ns, report, log)
         finally:
             log.close()
+            machines = agents.report()  # before all are gone
+            agents.stop()
             agents.correct_events()
-            report({"kind": "capabilities", "cluster": {"address": starter.address, "machines": agents.report()}})
+            report({"kind": "capabilities", "cluster": {"address": starter.address, "machines": machines}})
 
 
 def run_attempts(plan: Plan, directory: Path, report: Progress, epoch_ns: int, agents: Agents) -> None:
     """Run all nodes to their end by agents, and again where the plan says so; see ``attempt_until_done``."""
-    from testbed.cluster.files import newest_checkpoint, resumed_members, resumed_round
+    from testbed.cluster.files import remove_incomplete
     from testbed.cluster.processes import AgentProcesses
+    from testbed.execution.resume import checkpoint_files
     from testbed.realtime.fleet import Fleet, Launch
 
     numbers = itertools.count(1)
 
-    def start(plan: Plan, launch: Launch, epoch_ns: int, wake: int) -> AgentProcesses:
-        checkpoint = newest_checkpoint(directory)
-        if checkpoint is not None:
-            report({"kind": "stage", "name": f"resuming after round {resumed_round(checkpoint)}"})
-        return AgentProcesses(plan, agents, next(numbers), wake, checkpoint)
-
     def fleet(attempts: Attempts) -> Fleet:
-        checkpoint = newest_checkpoint(directory)
-        if checkpoint is not None:
-            attempts.clock.goes_on(resumed_round(checkpoint), *resumed_members(checkpoint))
+        remove_incomplete(directory)
+        files = checkpoint_files(plan, directory, report, with_states=False)
+        resumed = files.resumed if files is not None else None
+        if resumed is not None:
+            attempts.clock.goes_on(resumed.round, resumed.members.trained_s, resumed.members.missing)
+        path = resumed.path if resumed is not None else None
+
+        def start(plan: Plan, launch: Launch, epoch_ns: int, wake: int) -> AgentProcesses:
+            return AgentProcesses(plan, agents, next(numbers), wake, path)
+
         launch = Launch(
             make_role=_elsewhere, event_directory=directory / "events", epoch_ns=epoch_ns, due=attempts.clock,
             on_fault=attempts.on_fault,
         )  # fmt: skip
         return Fleet(plan, launch, start)
 
-    attempt_until_done(plan, directory, report, epoch_ns, fleet, agents.connections.wait_s)
+    try:
+        attempt_until_done(plan, directory, report, epoch_ns, fleet, agents.connections.wait_s)
+    finally:
+        remove_incomplete(directory)
 
 
 def _elsewhere(*_: Any) -> Any:
@@ -141,13 +148,13 @@ def _elsewhere(*_: Any) -> Any:
 def _measure(plan: Plan, driver: Driver, when: str) -> None:
     """Measure the paths between data centres, one after the other, and record what they do.
 
-    Training may have gone on without a machine, and one that is lost after it fails no run.
+    Training may have gone on without a machine. What fails after it, as a machine that is lost, fails no run.
     """
     for source, target in itertools.islice(_paths(plan, driver.agents), MOST_PATHS):
         here, there = source.placement.data_center, target.placement.data_center
         try:
             found = driver.measured(source, target, target.placement.seen_from(here))
-        except NodeLost as error:
+        except RunFailed as error:
             if when == "before":
                 raise
             found = {"failed": str(error)}

@@ -16,9 +16,11 @@ ALWAYS = (
     "testbed/policy", "testbed/reference_costs.csv", "testbed/results", "testbed/state.py", "testbed/traffic.py",
     "testbed/training", "testbed/world.py",
 )  # fmt: skip
+# An emulated run may be on several machines, and its fidelity is decided by a simulation of its first rounds.
 BACK_END = {"simulate": ("testbed/simulation",), "local": ("testbed/realtime",),
             "cluster": ("testbed/realtime", "testbed/cluster", "emulation"),
-            "emulate": ("testbed/realtime", "emulation"), "exact": ("testbed/realtime", "emulation")}  # fmt: skip
+            "emulate": ("testbed/realtime", "testbed/cluster", "testbed/simulation", "emulation"),
+            "exact": ("testbed/realtime", "emulation")}  # fmt: skip
 _SOURCES = (".py", ".c", ".cpp")
 PACKAGES = ("torch", "numpy", "simpy", "scikit-learn")
 

@@ -6,10 +6,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from testbed.devices.inventory import Gpu, described, gpus
+from testbed.devices.inventory import Gpu, chosen, described, gpus
 from testbed.devices.placement import Demand, memory_for, place
 from testbed.errors import CapabilityError
-from testbed.plan.model import NodePlan, Plan
+from testbed.plan.model import IN_VIRTUAL_TIME, NodePlan, Plan
+from testbed.policy.collective import inside_of
+from testbed.policy.collective.gloo import NCCL
 
 _WITHOUT_PARAMETERS = "scheduler"
 
@@ -17,6 +19,22 @@ _WITHOUT_PARAMETERS = "scheduler"
 def uses_gpus(plan: Plan) -> bool:
     """Return whether any node computes on a GPU; sizes alone are computed nowhere."""
     return any(map(_on_gpu, plan.nodes)) and plan.training.compute == "real" and plan.program is None
+
+
+def least_gpus(plan: Plan) -> int:
+    """Return how many GPUs a machine must have for all nodes of the run: one suffices unless they are numbered."""
+    per_worker = len(plan.training_workers) if _sums_on_gpus(plan) else 0
+    if not uses_gpus(plan):
+        return per_worker
+    return max(1, per_worker, *(node.device.index + 1 for node in plan.nodes if _on_gpu(node)))
+
+
+def _sums_on_gpus(plan: Plan) -> bool:
+    """Return whether NCCL sums in this run, which needs a GPU for each worker; in virtual time no library does."""
+    options = plan.technique.paradigm.options
+    inside = inside_of(options)
+    asked = options.get("backend") == NCCL or (inside is not None and inside.on_gpu)
+    return asked and plan.back_end not in IN_VIRTUAL_TIME
 
 
 def require(plan: Plan) -> None:
@@ -61,8 +79,8 @@ def _none_here(node: str) -> str:
     cuda = described()["cuda"]
     torch = f"torch is built for CUDA {cuda}" if cuda else "the installed torch is built without CUDA, too"
     return (
-        f"device.kind: {node} is to compute on a GPU, and 'nvidia-smi' finds none here ({torch}); write 'kind: cpu', "
-        "or predict a GPU's times with 'on: simulate' and 'training.compute: modelled'"
+        f"device.kind: {node} is to compute on a GPU, and 'nvidia-smi' finds none here{chosen()} ({torch}); write "
+        "'kind: cpu', or predict a GPU's times with 'on: simulate' and 'training.compute: modelled'"
     )
 
 
@@ -74,6 +92,6 @@ def require_per_worker(workers: int, option: str) -> None:
     there: tuple[Gpu, ...] = gpus()
     if len(there) < workers:
         raise CapabilityError(
-            f"{option}: nccl needs a GPU for each of {workers} workers, and this machine has {len(there)}; "
+            f"{option}: nccl needs a GPU for each of {workers} workers, and this machine has {len(there)}{chosen()}; "
             f"write '{option.rsplit('.', maxsplit=1)[-1]}: gloo', or train on as many workers as there are GPUs"
         )

@@ -11,6 +11,7 @@ from typing import Any
 from testbed.execution.processes import run_nodes, timed
 from testbed.execution.programs.launch import Hosts
 from testbed.execution.programs.supervisor import HostNetwork, run_programs
+from testbed.execution.resume import FOLDER
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog
 from testbed.results.link_bytes import by_site
@@ -33,6 +34,7 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
         return emulate_machines.run(plan, directory, report)
     epoch_ns = time.monotonic_ns()
     report = timed(report, epoch_ns)
+    resumed = (directory / FOLDER).is_dir()  # an earlier run has done the first rounds
     plan = fitted(plan)
     preparation = threading.Thread(target=prepare, args=[plan])  # takes 3 s, while the network comes up
     preparation.start()
@@ -57,7 +59,7 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
             preparation.join()
             report({"kind": "stage", "name": "starting nodes" if plan.program is None else "starting the program"})
             _train(plan, directory, network, report, epoch_ns)
-        if is_predictable(plan):
+        if is_predictable(plan) and not resumed:
             report({"kind": "stage", "name": "simulating the first rounds"})
             record_predicted(plan, record)
     finally:

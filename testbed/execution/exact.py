@@ -192,7 +192,7 @@ def processor_s(session: int) -> float:
     ticks = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = stat.read_text().rpartition(")")[2].split()
+            fields = stat.read_bytes().rpartition(b")")[2].split()  # a name may be cut within a character
         except OSError:
             continue  # it has ended
         if int(fields[3]) == session:

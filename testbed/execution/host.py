@@ -29,6 +29,7 @@ from testbed.execution.session import SessionResult
 from testbed.plan.code import check_code
 from testbed.plan.model import IN_VIRTUAL_TIME, Plan, from_json
 from testbed.process_id import close_in_children
+from testbed.results.events import HAS_LEFT
 from testbed.results.progress import Progress
 
 LAUNCHER_GONE = 9
@@ -75,7 +76,7 @@ def attempt(plan: Plan, directory: Path, report: Progress) -> SessionResult:
     resumed = directory / FOLDER if (directory / FOLDER).is_dir() else None  # the checkpoints of an earlier run
 
     def watch(event: dict[str, Any]) -> None:
-        if event["kind"] == "epoch":
+        if event["kind"] == "epoch" and event.get("message") != HAS_LEFT:  # as the scenario wants it
             for node in event["targets"].split(", "):
                 lost.pop(node, None) if event["begins"] else lost.setdefault(node)
         report(event)

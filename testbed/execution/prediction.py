@@ -46,7 +46,7 @@ def record_predicted(plan: Plan, record: Record) -> None:
 
 
 def is_predictable(plan: Plan) -> bool:
-    """Return whether nothing but links and device model decides: no program, library or script."""
+    """Return whether nothing but links and device model decides: no program, library, script or jitter."""
     inside = inside_of(plan.technique.paradigm.options)
     return not (
         plan.back_end != "emulate"
@@ -58,6 +58,7 @@ def is_predictable(plan: Plan) -> bool:
         or late_comers(plan)
         or is_scripted(plan)
         or uses_gpus(plan)
+        or any(link.jitter_s > 0 for link in plan.network.links)
         or any(node.device.pace != "paced" for node in plan.training_workers)
     )
 

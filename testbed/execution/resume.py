@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
 from testbed.regular_file import copy_regular
+from testbed.results import atomic
 from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
@@ -16,8 +18,10 @@ if TYPE_CHECKING:
 FOLDER = "checkpoints"
 
 
-def checkpoint_files(plan: Plan, directory: Path, report: Progress) -> CheckpointFiles | None:
+def checkpoint_files(plan: Plan, directory: Path, report: Progress, with_states: bool = True) -> CheckpointFiles | None:
     """Return the files of a run that keeps checkpoints or has some to resume from; None for other runs.
+
+    ``with_states``: as of ``CheckpointFiles``.
 
     Raise ``ScenarioError`` if there are checkpoints and none is intact.
     """
@@ -26,7 +30,7 @@ def checkpoint_files(plan: Plan, directory: Path, report: Progress) -> Checkpoin
     folder = directory / FOLDER
     if not plan.checkpoint_every and not folder.is_dir():
         return None
-    files = CheckpointFiles(folder, plan)
+    files = CheckpointFiles(folder, plan, with_states)
     for reason in files.skipped:
         report({"kind": "warning", "t": 0.0, "node": "checkpoints", "message": f"not used: {reason}"})
     if files.skipped and files.resumed is None:
@@ -48,8 +52,19 @@ def take_over(before: Path, directory: Path) -> None:
         try:
             for file in sorted(path.iterdir()):
                 copy_regular(file, copy / file.name)
+            _mark(copy / "manifest.json")
         except OSError as error:
             raise ScenarioError(f"{file}: cannot be copied: {error} (remove the checkpoint {path})") from error
+
+
+def _mark(manifest: Path) -> None:
+    """Note that the checkpoint is of another run, whose clock may be another. A damaged one is refused later."""
+    try:
+        about = json.loads(manifest.read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
+        return
+    if isinstance(about, dict):
+        atomic.write_json(manifest, about | {"of_another_run": True})
 
 
 def find(run: Path) -> list[Path]:

@@ -25,6 +25,7 @@ from testbed.execution import exact
 from testbed.execution.host_process import HostProcess
 from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.plan.model import Plan
+from testbed.results import COMPLETED
 from testbed.results.oom_kills import OomKills
 from testbed.results.progress import Progress
 
@@ -137,7 +138,9 @@ def _reason(plan: Plan, directory: Path, code: int, kills: OomKills) -> str:
 
 
 def _stop(host: HostProcess, on_progress: Progress) -> SessionResult:
+    """End the run. One that has completed by then has not been interrupted."""
     assert host.process.stdin is not None
+    told = None
     # Not an alarm: only the main thread may set one. The host's end is that of its lines.
     too_late = threading.Timer(STOP_GRACE_S, _kill, [host.process])
     try:
@@ -145,13 +148,15 @@ def _stop(host: HostProcess, on_progress: Progress) -> SessionResult:
         host.process.stdin.flush()
         too_late.start()
         on_progress({"kind": "stage", "name": "stopping"})
-        _pass_on(host, on_progress)
+        told = _pass_on(host, on_progress)
     except (BrokenPipeError, KeyboardInterrupt):
         pass  # it has ended already, or the second Ctrl-C: go straight to the end
     finally:
         too_late.cancel()
         if too_late.ident is not None:
             too_late.join()  # it must not kill a group whose number is free again
+    if told is not None and told.status in COMPLETED:
+        return told
     return SessionResult("interrupted", "interrupted; the results so far are kept", 130)
 
 

@@ -14,7 +14,7 @@ import csv
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from testbed.cluster.connection import connect
 from testbed.errors import ScenarioError
 from testbed.execution.sweep_cluster import ClusterPool
 from testbed.execution.sweep_points import SweepPoint, index_of
-from testbed.execution.sweep_pool import OnState, Pool
+from testbed.execution.sweep_pool import OnState, Pool, Warn
 from testbed.execution.sweep_run import Followers
 from testbed.plan.model import IN_VIRTUAL_TIME
 from testbed.results import FINISHED, atomic
@@ -31,7 +31,6 @@ from testbed.results.rundir import RunDirectory
 from testbed.results.summary import read_result
 from testbed.scenario.sweep import SweepSettings
 
-Warn = Callable[[str], None]
 MEASURES = ("rounds", "accuracy", "round_time_s", "time_to_target_s", "training_s")
 
 
@@ -72,13 +71,15 @@ def _print_warning(text: str) -> None:
 def execute(job: SweepJob, on_state: OnState, warn: Warn = _print_warning) -> list[dict[str, Any]]:
     """Run what is not done; return the rows of the table. An interruption loses at most the runs under way.
 
-    ``on_state`` is called with a point's state when it changes, ``warn`` with what happens to machines of a cluster.
+    ``on_state`` is called with a point's state when it changes, ``warn`` with what happens to machines of a cluster,
+    and with what is damaged.
     """
     if job.cluster:
-        if any(point.plan.back_end == "emulate" and point.plan.is_spread for point in job.points):
+        if spread := next((point.plan for point in job.points if point.plan.is_spread), None):
+            other = "write 'cluster.emulate: false'" if spread.back_end == "emulate" else "give another --on"
             raise ScenarioError(
                 "--cluster: a point takes one machine, and this scenario takes several for each run; leave --cluster "
-                "out, and runs take them one after the other, or write 'cluster.emulate: false'"
+                f"out, and runs take them one after the other, or {other}"
             )
         connect(job.cluster)  # raises before anything is written
     job.directory.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ def execute(job: SweepJob, on_state: OnState, warn: Warn = _print_warning) -> li
         on_machines = ClusterPool(tasks, job.path, scenario, on_state, warn, job.retry_failed, job.followers)
         on_machines.run(job.points, job.jobs)
     else:
-        pool = Pool(job.path, scenario, on_state, job.retry_failed, job.followers)
+        pool = Pool(job.path, scenario, on_state, warn, job.retry_failed, job.followers)
         pool.run(job.points, job.jobs or default_jobs(job.points))
     rows = table(job)
     atomic.write_text(job.directory / "sweep.csv", as_csv(rows))

@@ -19,6 +19,7 @@ from testbed.cluster.connection import ClusterMachine
 from testbed.cluster.machines import SLOT
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution.code_version import code_version
+from testbed.execution.devices import least_gpus
 from testbed.execution.sweep_files import SentFile, named_files, pack, unpack
 from testbed.execution.sweep_machine import (
     MachineUnfit,
@@ -28,7 +29,7 @@ from testbed.execution.sweep_machine import (
     packages,
 )
 from testbed.execution.sweep_points import SweepPoint
-from testbed.execution.sweep_pool import OnState, open_points
+from testbed.execution.sweep_pool import OnState, Warn, open_points
 from testbed.execution.sweep_run import Followers
 from testbed.execution.sweep_worker import PointLost, PointStarted
 from testbed.plan.model import Plan, to_json
@@ -79,15 +80,17 @@ def needs_of(plan: Plan, machines: Sequence[ClusterMachine], peak_bytes: int = 0
 
     A simulation and an exact run take a core. Others pace their steps: each has a machine alone.
     """
-    gpus = int(any(node.device.kind == "cuda" for node in plan.nodes))
     if plan.back_end == "exact":
         assert plan.exact is not None
-        return PointNeeds(gpus=gpus, memory_bytes=plan.exact.memory_bytes)
+        return PointNeeds(memory_bytes=plan.exact.memory_bytes)
+    least = least_gpus(plan)
     if plan.back_end == "simulate":
         largest = max((machine.memory_bytes for machine in machines), default=0.0)
-        return PointNeeds(gpus=gpus, memory_bytes=int(min(peak_bytes * _MEMORY_RESERVE, largest)))
-    cores = [int(machine.cores) for machine in machines if machine.slots.get(SLOT) and machine.cores >= 1]
-    return PointNeeds(cores=min(cores, default=1), gpus=gpus, slot=True)
+        return PointNeeds(gpus=least, memory_bytes=int(min(peak_bytes * _MEMORY_RESERVE, largest)))
+    able = [each for each in machines if each.slots.get(SLOT) and each.cores >= 1 and each.gpus >= least]
+    cores = min((int(machine.cores) for machine in able), default=1)
+    gpus = min((int(machine.gpus) for machine in able), default=least)
+    return PointNeeds(cores=cores, gpus=gpus if least else 0, slot=True)
 
 
 PointReport = PointStarted | PointEnded | PointLost | PointBroken | MachineUnfit
@@ -114,13 +117,13 @@ class PointTasks(Protocol):
 
 @dataclass(slots=True)
 class ClusterPool:
-    """Runs points on the machines of ``tasks``. Fields as of ``Pool``; ``warn`` takes what the user should know."""
+    """Runs points on the machines of ``tasks``. Fields as of ``Pool``."""
 
     tasks: PointTasks
     directory: Callable[[SweepPoint], Path]
     scenario: bytes
     on_state: OnState
-    warn: Callable[[str], None]
+    warn: Warn
     retry_failed: bool = False
     followers: Followers = tuple
     _running: dict[str, SweepPoint] = field(default_factory=dict)
@@ -162,7 +165,7 @@ class ClusterPool:
             self._end()
 
     def _open(self, points: Iterable[SweepPoint]) -> list[SweepPoint]:
-        return open_points(points, self.directory, self.on_state, self.retry_failed)
+        return open_points(points, self.directory, self.on_state, self.warn, self.retry_failed)
 
     def _look(self) -> None:
         """Update the list of machines, and warn of those that have joined or left."""

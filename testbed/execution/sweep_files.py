@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import io
+import os
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -24,6 +25,9 @@ from testbed.training.options.declarations import SCRIPT
 
 FOLDER_LIMIT_BYTES = 100_000_000
 """Of the folder of a script or command, which is sent whole."""
+_SOURCES = frozenset(
+    (".py", ".pyx", ".so", ".sh", ".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".go", ".java", ".jl", ".js", ".lua", ".rs")
+)
 _LEFT_OUT = frozenset({"runs", "sweeps", "figures", "validation", "__pycache__", "node_modules", "venv"})
 
 
@@ -57,18 +61,42 @@ def data_files(plan: Plan) -> list[Path]:
     return [each.sent for each in _of_options(plan) if not each.is_code_folder]
 
 
+def code_folders(plan: Plan) -> list[Path]:
+    """Return the folders of scripts and commands, which may import or start what is in them."""
+    return [each.sent for each in named_files(plan) if each.is_code_folder]
+
+
+def source_digest(folder: Path) -> str:
+    """Return the SHA-256 of the sources in a folder of code; of nothing where one cannot be read.
+
+    Of sources alone: what runs write there must not make another version of it.
+    """
+    digest = hashlib.sha256()
+    try:
+        for each in _below(folder, is_code_folder=True):
+            if each.suffix in _SOURCES and each.is_file():
+                _add(digest, each, folder)
+    except OSError:  # the run will say so
+        return ""
+    return digest.hexdigest()
+
+
 def content_digest(path: Path) -> str:
     """Return the SHA-256 of a file, or of the names and contents in a folder; of nothing where it cannot be read."""
     digest = hashlib.sha256()
     try:
         for each in _followed(path):
             if each.is_file():
-                with each.open("rb") as file:
-                    content = hashlib.file_digest(file, "sha256").hexdigest()
-                digest.update(f"{each.relative_to(path)}\0{content}\0".encode())
+                _add(digest, each, path)
     except OSError:  # the run will say so
         return ""
     return digest.hexdigest()
+
+
+def _add(digest: hashlib._Hash, path: Path, folder: Path) -> None:
+    with path.open("rb") as file:
+        content = hashlib.file_digest(file, "sha256").hexdigest()
+    digest.update(os.fsencode(path.relative_to(folder)) + f"\0{content}\0".encode())  # a name need not be UTF-8
 
 
 def _followed(path: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:

@@ -49,7 +49,7 @@ from testbed.results.manifest import version_of
 from testbed.results.rundir import RunDirectory
 
 _PACED = ("emulate", "local")
-_STATUS = "status.json"
+_STATUS, _LOG = "status.json", "host.log"
 _LOG_LINES = 3
 
 
@@ -209,7 +209,7 @@ def _child(path: Path, point: PointRun, parent: int, variables: Mapping[str, str
         execute_point(path, point)
     except BaseException:
         path.mkdir(exist_ok=True)
-        with (path / "host.log").open("a") as log:
+        with (path / _LOG).open("a") as log:
             traceback.print_exc(file=log)
         return UNEXPECTED
     return 0
@@ -226,17 +226,32 @@ def _difference(theirs: Mapping[str, str | None]) -> str:
 
 
 def _packed(path: Path) -> bytes:
-    """Return the run directory without its status, which the receiver writes last."""
-    stream = io.BytesIO()
+    """Return the run directory without its status, which the receiver writes last.
+
+    What the receiver would refuse, such as links out of the directory, is left out, and named in ``host.log``.
+    """
+    stream, left_out = io.BytesIO(), list[str]()
+
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        try:
+            tarfile.data_filter(entry, str(path))
+        except tarfile.FilterError as error:
+            left_out.append(f"left out on the way from this machine: {error}\n")
+            return None
+        return entry
+
     with tarfile.open(fileobj=stream, mode="w") as archive:
-        for entry in sorted(path.iterdir()):
+        for entry in sorted(path.iterdir(), key=lambda entry: (entry.name == _LOG, entry)):  # the log last: it may grow
+            if entry.name == _LOG and left_out:
+                with entry.open("a", encoding="utf-8", errors="backslashreplace") as log:
+                    log.writelines(left_out)
             if entry.name != _STATUS:
-                archive.add(entry, entry.name)
+                archive.add(entry, entry.name, filter=plain)
     return stream.getvalue()
 
 
 def _last_lines(path: Path) -> str:
-    log = path / "host.log"
+    log = path / _LOG
     lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
     return "\n".join(lines[-_LOG_LINES:])
 

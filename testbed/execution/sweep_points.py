@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.execution.code_version import code_version
-from testbed.execution.sweep_files import content_digest, data_files
+from testbed.execution.sweep_files import code_folders, content_digest, data_files, source_digest
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan, to_json
 from testbed.results.summary import sha256_of
@@ -43,17 +43,18 @@ def points_of(scenario: Path, sweep: SweepSettings, on: str | None, allow_code: 
     Raise ``ScenarioError`` for the first setting that the scenario refuses, before anything runs.
     """
     read = partial(load, scenario, on=on, sweeping=True, allow_code=allow_code)
-    versions = _Versions({}, {})
+    versions = _Versions({}, {}, {})
     seeds = sweep.seeds_from(read().seed)
     return [_point(read, settings, seed, versions) for settings in sweep.settings() for seed in seeds]
 
 
 @dataclass(frozen=True, slots=True)
 class _Versions:
-    """Digests of the code of back ends and of data by path: each is made once, as data may be large."""
+    """Digests of the code of back ends, and of data and folders of code by path: each is made once."""
 
     code: dict[str, str]
     data: dict[Path, str]
+    folders: dict[Path, str]
 
     def of(self, plan: Plan) -> dict[str, Any]:
         """Return what a point depends on beside its Plan."""
@@ -63,7 +64,12 @@ class _Versions:
         for path in files:
             if path not in self.data:
                 self.data[path] = content_digest(path)
-        return {"code": self.code[plan.back_end], "data": [self.data[path] for path in files]}
+        folders = code_folders(plan)
+        for path in folders:
+            if path not in self.folders:
+                self.folders[path] = source_digest(path)
+        own = {"folders": [self.folders[path] for path in folders]} if folders else {}  # else ids would change
+        return {"code": self.code[plan.back_end], "data": [self.data[path] for path in files], **own}
 
 
 def _point(

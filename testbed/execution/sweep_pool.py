@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from testbed.errors import ScenarioError
+from testbed.errors import ScenarioError, TestbedError
 from testbed.execution.sweep_points import SweepPoint
 from testbed.execution.sweep_run import (
     UNEXPECTED,
@@ -31,22 +31,25 @@ from testbed.execution.sweep_run import (
     fork,
     warm_up,
 )
-from testbed.results import COMPLETED
+from testbed.results import COMPLETED, FINISHED
 from testbed.results.rundir import AlreadyDone, RunDirectory, is_run
+from testbed.results.summary import read_result
 
 _ELSEWHERE_POLL_S = 0.5
 TAKEN = 64  # exit code of a child: another process runs that point
 
 OnState = Callable[[SweepPoint, str], None]
+Warn = Callable[[str], None]
 
 
 def open_points(
-    points: Iterable[SweepPoint], directory: Callable[[SweepPoint], Path], on_state: OnState, retry_failed: bool
-) -> list[SweepPoint]:
+    points: Iterable[SweepPoint], directory: Callable[[SweepPoint], Path], on_state: OnState, warn: Warn,
+    retry_failed: bool,
+) -> list[SweepPoint]:  # fmt: skip
     """Return the points that still have to run, each once; report the states of the others."""
     left = []
     for point in {point.id: point for point in points}.values():
-        state = RunDirectory(directory(point)).status().state
+        state = _state(RunDirectory(directory(point)), warn)
         if state in COMPLETED or (state == "failed" and not retry_failed):
             on_state(point, state)
         else:
@@ -54,16 +57,30 @@ def open_points(
     return left
 
 
+def _state(run: RunDirectory, warn: Warn) -> str:
+    """Return the state of a point. One whose status or result is damaged has to run again."""
+    try:
+        state = run.status().state
+        if state in FINISHED and run.file("result.json").is_file():
+            read_result(run.file("result.json"))
+    except TestbedError as error:
+        warn(f"{error}; it is run again")
+        run.set_status("interrupted", "", str(error))
+        return "interrupted"
+    return state
+
+
 @dataclass(slots=True)
 class Pool:
     """``directory(point)`` is where a point runs. ``on_state`` is called with a point's state when it changes.
 
-    ``followers``: as in ``PointRun``.
+    ``warn`` takes what the user should know. ``followers``: as in ``PointRun``.
     """
 
     directory: Callable[[SweepPoint], Path]
     scenario: bytes
     on_state: OnState
+    warn: Warn
     retry_failed: bool = False
     followers: Followers = tuple
     _children: dict[int, SweepPoint] = field(default_factory=dict)
@@ -90,7 +107,7 @@ class Pool:
             self._end()
 
     def _open(self, points: Iterable[SweepPoint]) -> list[SweepPoint]:
-        return open_points(points, self.directory, self.on_state, self.retry_failed)
+        return open_points(points, self.directory, self.on_state, self.warn, self.retry_failed)
 
     def _start(self, point: SweepPoint) -> None:
         sys.stdout.flush()

@@ -49,8 +49,8 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` in UTF-8; see ``write_bytes``."""
-    write_bytes(path, text.encode())
+    """Write ``text`` in UTF-8; see ``write_bytes``. Bytes of paths that are not UTF-8 become escapes, as of JSON."""
+    write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -49,13 +49,15 @@ TABLES: dict[str, Table] = {
         _NODE, _T,
         Column("rounds", "rounds", INTEGER, "rounds", "maximum"),
         Column("workers", "workers", INTEGER, "", "number of workers that contribute"),
+        Column("resumed_round", "resumed_round", INTEGER, "", "of the checkpoint that it begins with; null: none"),
+        Column("trained_s", "trained_s", FLOAT, "s", "of training before that checkpoint"),
     )),
     "rounds": Table(("round",), (
         *_SPAN, _ROUND,
         Column("loss", "loss", FLOAT, "", "mean training loss of the worker's steps"),
         Column("samples", "samples", INTEGER, "", "in these steps"),
         Column("steps", "steps", INTEGER, "", "training steps done; null: one"),
-        Column("waited_s", "waited_s", FLOAT, "s", "time that servers held its push, waiting for others"),
+        Column("waited_s", "waited_s", FLOAT, "s", "time that servers and relays held its push, waiting for others"),
     )),
     "predicted": Table(("predicted",), (
         Column("worker", "worker", TEXT, "", "whose round is predicted"),

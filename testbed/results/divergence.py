@@ -13,6 +13,7 @@ _FEW_ROUNDS = 10  # with fewer, neither a rise of the loss nor chance means anyt
 _LOSS_RISE = 2.0  # times the first loss
 _NO_PROGRESS = 0.98  # of the loss: at least this much remains where nothing is learned
 _GUESSING = 1.5  # times chance: the spread of a few hundred test samples
+_FEW_CLASSES = 0.25  # of the way from chance to 1 is less than that with two classes, and the spread is, too
 
 
 def of_tellers(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -29,8 +30,8 @@ def divergence(rounds: pd.DataFrame, accuracy: pd.DataFrame, planned_rounds: int
     * a worker's loss is not finite (``null`` in the table) in each of the last rounds;
     * the median loss of the last tenth of its rounds is more than twice that of the first round, and above that of
       guessing, -ln(chance); or
-    * every accuracy after a third of the planned rounds is at most 1.5 times that of guessing (column ``chance``),
-      while the loss has not fallen by 2 % since the first tenth.
+    * every accuracy after a third of the planned rounds is at most 1.5 times that of guessing (column ``chance``), and
+      at most a quarter of the way from there to 1, while the loss has not fallen by 2 % since the first tenth.
 
     A rise and chance are judged from 10 rounds on. Runs without losses (sizes only) never count as diverged.
     """
@@ -49,6 +50,7 @@ def divergence(rounds: pd.DataFrame, accuracy: pd.DataFrame, planned_rounds: int
     if end > _LOSS_RISE * first and not end < -math.log(chance):
         return f"the loss rose from {first:.3g} to {end:.3g}"
     late = accuracy.loc[accuracy["round"] >= planned_rounds / 3, "accuracy"].max()
-    if end >= _NO_PROGRESS * best and late <= _GUESSING * chance:
+    guessed = min(_GUESSING * chance, chance + _FEW_CLASSES * (1 - chance))
+    if end >= _NO_PROGRESS * best and late <= guessed:
         return f"the accuracy stayed at {late:.3g}, where guessing reaches {chance:.3g}"
     return ""

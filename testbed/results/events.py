@@ -40,7 +40,8 @@ background  the back end, per entry of the Plan's background traffic, once a sec
             sent_bytes, received_bytes)
 fault       the back end, when a fault of the Plan begins or ends; ``nan`` and ``disk_full``: the node itself
 restart     the back end, when all nodes start again (and begins_t, when they do)
-epoch       the scheduler, when nodes have joined or left: a new membership epoch
+epoch       the scheduler, when nodes have joined or left: a new membership epoch; also where a run begins with a
+            checkpoint, of nodes that were lost or had left before
 machine     the back end's monitor, once a second
 warning     any node; every warning is part of the fidelity report
 error       any node
@@ -68,7 +69,9 @@ _GZIP = zlib.MAX_WBITS | 16
 _PART = re.compile(r"(?P<writer>.+)\.(?P<part>\d+)\.jsonl\.gz")
 
 STOPPED = "stopped"  # cause in the ``error`` event of a node that was ended, and did not fail itself
+EVALUATING = "the evaluation to end"  # what a worker waits for whose next round depends on a score
 HAS_LEFT = "it has left"  # message of an epoch after a node ended its part on purpose
+WAS_LOST = "it was lost before the run went on from a checkpoint"  # likewise, of a node that takes no part again
 
 
 def microseconds(t: float) -> float:

@@ -4,8 +4,8 @@
 planned rate or round trip before training, links off their configured rate during it, training steps slower than their
 device model, late trace changes, a saturated processor, clocks of a deployment's machines that are not known precisely
 enough, and a run that has failed or was interrupted. The network of a deployment is reported as it was measured.
-Warnings of the Plan and of the nodes are listed, but are not reasons. In the virtual world nothing is measured: times
-are predictions, exact for their model.
+Warnings of the Plan and of the nodes, and of rounds that an evaluation held up, are listed, but are not reasons. In the
+virtual world nothing is measured: times are predictions, exact for their model.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from testbed.results import COMPLETED
+from testbed.results.events import EVALUATING
+from testbed.results.link_bytes import counts
 from testbed.results.summary import covered_round_time_s
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ BUSY_SHARE = 0.95  # of all cores, in more than ``SATURATED_SHARE`` of the sampl
 SATURATED_SHARE = 0.10
 STEAL_SHARE = 0.05
 CLOCK_ERROR_S = 1e-3  # of a machine of a deployment
+HELD_UP_SHARE = 0.01  # of the rounds of the worker that evaluates: only told
 ROUND_DEVIATION = 0.03  # of the first rounds from what links and device model alone explain
 
 
@@ -59,7 +62,8 @@ def assess(
         *_round_reasons(rounds),
         *_clock_reasons(capabilities),
     ]
-    warnings = [*reasons, *plan["warnings"], *_node_warnings(frames["warnings"], measured)]
+    held_up = _held_up(frames["waits"], frames["rounds"])
+    warnings = [*reasons, *held_up, *plan["warnings"], *_node_warnings(frames["warnings"], measured)]
     return {
         "schema_version": SCHEMA_VERSION,
         "status": "degraded" if reasons else "ok",
@@ -99,15 +103,16 @@ def _links(links: pd.DataFrame) -> list[dict[str, Any]]:
     highest_bps = np.fmax(highest_bps, links["highest_bps"].astype(float))
     judged = (configured > 0) & (links["interval_s"] >= SHORTEST_SAMPLE_S)
     counters = ["bytes", "dropped_packets", "busy_s", "busy_bytes", "busy_possible_bytes"]
-    samples = links[["link"]].join(links[counters].astype(float))
-    by_link = samples.assign(share=(links["achieved_bps"] / highest_bps).where(judged)).groupby("link")
-    totals = by_link.max().assign(first_bytes=by_link["bytes"].min())
+    counted = counts(links, counters)
+    by_link = counted.assign(share=(links["achieved_bps"] / highest_bps).where(judged)).groupby("link")
+    totals = by_link[counters].sum(min_count=1).assign(share=by_link["share"].max())
+    totals["first_bytes"] = counted.groupby("link")["bytes"].first()
     rows = totals.astype(object).where(totals.notna(), None).to_dict("index")
     return [_link(str(name), row) for name, row in rows.items()]
 
 
 def _link(name: str, totals: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return one link's entry; ``totals`` are the maxima of its cumulative counters, ``None`` where not measured."""
+    """Return one link's entry; ``totals`` are what its counters have counted, ``None`` where not measured."""
     dropped, share, possible = totals["dropped_packets"], totals["share"], totals["busy_possible_bytes"]
     row = {
         "link": name,
@@ -233,7 +238,10 @@ def _rounds(rounds: pd.DataFrame, predicted: pd.DataFrame) -> dict[str, Any] | N
     if rounds.empty or predicted.empty:
         return None
     count = int(min(predicted["round"].max(), rounds["round"].max())) + 1  # the run may have ended sooner
-    measured_s = covered_round_time_s(rounds[rounds["round"] < count])
+    if rounds["round"].min() > 0:
+        return None  # it went on from a checkpoint, and link changes began anew then
+    once = rounds.drop_duplicates(["node", "round"])  # a restart repeats some
+    measured_s = covered_round_time_s(once[once["round"] < count])
     first = predicted[predicted["round"] < count]
     predicted_s = covered_round_time_s(first.rename(columns={"worker": "node"}))
     if measured_s is None or predicted_s is None:
@@ -253,6 +261,20 @@ def _round_reasons(rounds: Mapping[str, Any] | None) -> list[str]:
     compared = f"the first {rounds['rounds']} rounds took {measured}, simulated packet by packet {predicted}"
     cure = ": processes took the rest; use more cores, fewer nodes, or --on exact" if rounds["deviation"] > 0 else ""
     return [f"{compared} ({rounds['deviation']:+.1%}){cure}"]
+
+
+def _held_up(waits: pd.DataFrame, rounds: pd.DataFrame) -> list[str]:
+    """Return what is to say of rounds that waited for a score, on which it depends whether training goes on."""
+    held = waits.loc[waits["waiting_for"] == EVALUATING, ["node", "t0_s", "t_s"]]
+    within = held.merge(rounds[["node", "round", "t0_s", "t_s"]], on="node", suffixes=("", "_of_round"))
+    within = within[(within["t0_s"] >= within["t0_s_of_round"]) & (within["t_s"] <= within["t_s_of_round"])]
+    seconds = float((within["t_s"] - within["t0_s"]).sum())
+    own = rounds[rounds["node"].isin(within["node"])]
+    if seconds <= HELD_UP_SHARE * float((own["t_s"] - own["t0_s"]).sum()):
+        return []
+    count = within["round"].nunique()
+    told = f"evaluation held up {count} round{'s' * (count > 1)}, for {seconds:.3g} s in all, which their times contain"
+    return [f"{told}: raise training.evaluate_every"]
 
 
 def _node_warnings(warnings: pd.DataFrame, measured: list[dict[str, Any]]) -> list[str]:

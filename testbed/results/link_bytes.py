@@ -11,7 +11,18 @@ if TYPE_CHECKING:
 
 def sent_by_link(links: pd.DataFrame) -> dict[str, int]:
     """Return the bytes that each WAN link has sent by its last sample, frames with their headers."""
-    return {str(name): int(sent) for name, sent in links.groupby("link")["bytes"].max().items()}
+    sums = counts(links, ["bytes"]).groupby("link")["bytes"].sum()
+    return {str(name): int(sent) for name, sent in sums.items()}
+
+
+def counts(links: pd.DataFrame, counters: list[str]) -> pd.DataFrame:
+    """Return ``link`` and what each cumulative counter has counted since the link's sample before.
+
+    A counter that fell had begun anew, as those of simulated links do at a restart.
+    """
+    now = links[counters].astype(float)
+    before = now.groupby(links["link"]).ffill().groupby(links["link"]).shift().fillna(0.0)
+    return links[["link"]].join((now - before).where(now >= before, now))
 
 
 def by_site(sent: Mapping[str, int], sites: Iterable[str]) -> dict[str, dict[str, int]]:

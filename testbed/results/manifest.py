@@ -155,6 +155,7 @@ def _read_git_state() -> dict[str, Any]:
     directory = Path(__file__).parent
     unknown = {"git_commit": None, "git_dirty_sha256": None}
     try:
+        _git_output(directory, "ls-files", "--error-unmatch", Path(__file__).name)  # else it is the user's repository
         commit = _git_output(directory, "rev-parse", "HEAD")
         difference = _git_output(directory, "diff", "HEAD", "--binary", "--no-ext-diff")
     except subprocess.CalledProcessError:

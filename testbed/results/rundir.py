@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,7 +44,7 @@ _OF_KERNEL = (".progress", ".clock", ".exact.json", ".kernel.log")  # of an exac
 
 _RESERVE = ".status.reserve"
 _RESERVE_BYTES = 8192
-_LONGEST_MESSAGE = 1000  # characters, in a status that is written into the reserve: at most six bytes each
+_LONGEST_MESSAGE_BYTES = 6000  # as JSON, in a status that is written into the reserve
 State = Literal["pending", "running", "crashed", "done", "degraded", "diverged", "failed", "interrupted"]
 _LARGEST_BYTES = 128 << 20  # of a JSON file: thirty times the plan of ten thousand data centres
 
@@ -118,7 +119,8 @@ class RunDirectory:
 
     def _write_into_reserve(self, fields: dict[str, Any]) -> None:
         """Write the status where space is taken already, and rename that file."""
-        fields["message"] = fields["message"][:_LONGEST_MESSAGE]
+        sizes = accumulate(len(json.dumps(character)) - 2 for character in fields["message"])  # without the quotes
+        fields["message"] = fields["message"][: sum(size <= _LONGEST_MESSAGE_BYTES for size in sizes)]
         with open(self.path / _RESERVE, "r+b") as file:
             file.write(json.dumps(fields, indent=2).encode())
             file.truncate()
@@ -187,11 +189,6 @@ def open_run(path: Path) -> RunDirectory:
 def is_run(path: Path) -> bool:
     """Return whether ``path`` is a run directory."""
     return (path / "status.json").is_file() or (path / "plan.json").is_file()
-
-
-def find_runs(root: Path) -> list[RunDirectory]:
-    """Return the run directories directly below ``root``, sorted by name."""
-    return [RunDirectory(path) for path in sorted(root.iterdir()) if is_run(path)] if root.is_dir() else []
 
 
 def close_crashed(run: RunDirectory) -> str | None:

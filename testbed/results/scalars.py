@@ -17,7 +17,10 @@ _LAG_S = 2.0  # after which the logs of real nodes are complete: they are flushe
 
 
 class SeriesValue(NamedTuple):
-    """One value of the series ``tag``. ``step``: the round; ``t_s``: from the start of training, on the run's clock."""
+    """One value of the series ``tag``. ``step``: the round; ``t_s``: from the start of training, on the run's clock.
+
+    In a run that goes on from a checkpoint of another one, seconds of training there count.
+    """
 
     tag: str
     step: int
@@ -65,13 +68,13 @@ class Scalars:
         self._links = {link["name"] for link in plan["network"]["links"][:LINKS_FOLLOWED]}
         self._counters: dict[str, _Counter] = {}
         self._staleness: dict[int, list[int]] = {}
-        self._start_s = 0.0
+        self._start_s: float | None = None
 
     def take(self, event: Mapping[str, Any]) -> Iterator[SeriesValue]:
         """Take the next event and yield what it completes."""
         match event["kind"]:
-            case "train":
-                self._start_s = event["t"]
+            case "train" if self._start_s is None:  # else it is that of a restart
+                self._start_s = event["t"] - (event.get("trained_s") or 0.0)
             case "link" if event["link"] in self._links:
                 self._count(f"link_mbit_per_s/{event['link']}", event["t"], event["bytes"])
             case "transfer" if event["tier"] == "wan" and event["round"] >= 0:
@@ -83,13 +86,16 @@ class Scalars:
             case "evaluate":
                 for name in ("accuracy", "loss"):
                     if event.get(name) is not None:
-                        t_s = event["snapshot_t"] - self._start_s
+                        t_s = self._since_start_s(event["snapshot_t"])
                         yield SeriesValue(f"test/{name}", event["round"], t_s, float(event[name]))
         yield from self._completed(self._rounds.take(event))
 
     def rest(self) -> Iterator[SeriesValue]:
         """Yield what is left at the end of a run."""
         yield from self._completed(self._rounds.rest())
+
+    def _since_start_s(self, t_s: float) -> float:
+        return t_s - (self._start_s or 0.0)
 
     def _count(self, tag: str, t_s: float, sent: float) -> None:
         counter = self._counters.get(tag)
@@ -100,7 +106,7 @@ class Scalars:
 
     def _completed(self, rounds: Iterable[Any]) -> Iterator[SeriesValue]:
         for completed in rounds:
-            number, t_s = completed.number, completed.t_s - self._start_s
+            number, t_s = completed.number, self._since_start_s(completed.t_s)
             if completed.loss is not None:
                 yield SeriesValue("training/loss", number, t_s, completed.loss)
             known = [self._staleness.pop(round_) for round_ in sorted(self._staleness) if round_ <= number]
@@ -109,7 +115,7 @@ class Scalars:
                 yield SeriesValue("staleness", number, t_s, sum(updates) / len(updates))
             for tag, counter in self._counters.items():
                 if (rate := counter.rate_mbit_s()) is not None:
-                    yield SeriesValue(tag, number, counter.t_s - self._start_s, rate)
+                    yield SeriesValue(tag, number, self._since_start_s(counter.t_s), rate)
 
 
 @dataclass(slots=True)

@@ -8,17 +8,20 @@ status                             done | degraded (nodes were lost) | diverged 
 message                            cause, unless it is done
 name, seed, back_end               from the Plan
 plan_sha256                        of ``plan.json``
-rounds                 rounds      completed by every worker that trains
+resumed_round          rounds      of the checkpoint of another run that this one goes on from; absent if it began anew.
+                                   Rounds, steps, samples, round_time_s and bytes count from there
+rounds                 rounds      completed by every worker that trains and was neither lost nor had left at the end
 steps_per_worker       steps       [least, most]: training steps computed by a worker that trains
 samples_per_worker     samples     [least, most]: in these steps
 accuracy               1           on the test set, last evaluation; null if there was none
-parameters_sha256                  of the final values, if they are identical on all workers that train; else null
+parameters_sha256                  of the final values, if they are identical on all these workers; else null
 parameters_agree                   whether they are; null if no worker has any
 numerics                           what bits depend on: {devices, precision, deterministic, compile}; absent for float32
                                    on processors, where they are the same everywhere
 round_time_s           s           mean over the workers of (time covered by rounds / rounds), without evaluation
 training_s             s           start of training to the last round's end, on the run's clock; of a user's program,
-                                   to the end of its last process
+                                   to the end of its last process. In a run that goes on from a checkpoint of another
+                                   one, seconds of training before the checkpoint count; likewise:
 time_to_target_s       s           start of training to the first snapshot that reached the target; null: never
 wan_payload_bytes      B           {data centre: {up, down}}: payload of all training rounds over the WAN; of a user's
                                    program, all bytes that its links carried, by their counters
@@ -37,7 +40,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
@@ -85,6 +88,7 @@ class RunResult(TypedDict):
     seed: int
     back_end: str  # a list of its values, which the scenario has, would be a second one, and could lack some
     plan_sha256: str
+    resumed_round: NotRequired[int]
     rounds: int
     steps_per_worker: NotRequired[Span]
     samples_per_worker: NotRequired[Span]
@@ -159,6 +163,12 @@ def training_start_s(training: pd.DataFrame) -> float:
     return float(training["t_s"].iloc[0]) if len(training) else 0.0
 
 
+def first_start_s(training: pd.DataFrame) -> float:
+    """Return when training would have started without interruption: earlier where it goes on from another run's."""
+    before_s = float(training["trained_s"].fillna(0.0).iloc[0]) if len(training) else 0.0
+    return round(training_start_s(training) - before_s, 6)  # as times are recorded: equal to that of the first run
+
+
 def stands_for(nodes: pd.DataFrame) -> dict[str, int]:
     """Return how many equal nodes each node represents: more than one where a simulation has folded workers."""
     return {str(node): int(count) for node, count in zip(nodes["node"], nodes["stands_for"].fillna(1), strict=True)}
@@ -180,12 +190,13 @@ def covered_round_time_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None 
 
 def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
     rounds, accuracy = frames["rounds"], frames["accuracy"].dropna(subset="accuracy")
-    start_s = training_start_s(frames["training"])
+    start_s = first_start_s(frames["training"])
     finals = frames["finals"]
     ends = rounds if plan.get("program") is None else finals
-    digests = _digests(finals, plan)
+    digests = _digests(finals, plan, _gone(frames["faults"]))
     return {
-        "rounds": _completed_rounds(rounds, frames["nodes"], plan),
+        **_resumed(frames["training"]),
+        "rounds": _completed_rounds(frames, plan),
         **_work(rounds),
         "accuracy": float(accuracy["accuracy"].iloc[-1]) if len(accuracy) else None,
         "parameters_sha256": digests[0] if len(digests) == 1 else None,
@@ -195,6 +206,11 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
         "training_s": _rounded(float(ends["t_s"].max()) - start_s) if len(ends) else None,
         "time_to_target_s": time_to_target_s(accuracy, plan["training"]["target_accuracy"], start_s),
     }
+
+
+def _resumed(training: pd.DataFrame) -> dict[str, int]:
+    known = training["resumed_round"].head(1).dropna()  # a restart within this run counts on
+    return {"resumed_round": int(known.iloc[0])} if len(known) else {}
 
 
 def numerics(plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,21 +231,26 @@ def _work(rounds: pd.DataFrame) -> dict[str, list[int]]:
     return {f"{name}_per_worker": [int(done[name].agg(end)) for end in ends] or [0, 0] for name in done}
 
 
-def _digests(finals: pd.DataFrame, plan: Mapping[str, Any]) -> list[str]:
-    """Return the different digests of the workers that train.
+def _digests(finals: pd.DataFrame, plan: Mapping[str, Any], gone: Iterable[str]) -> list[str]:
+    """Return the different digests of the workers that train, but for those ``gone`` before the end.
 
     Others need not end with a model: a server may hold sums of gradients, a part of the keys, or values that are more
     precise than those that it sends.
     """
-    idle = [node["name"] for node in plan["nodes"] if not node["trains"]]
+    idle = [*gone, *(node["name"] for node in plan["nodes"] if not node["trains"])]
     trained = finals[(finals["role"] == "worker") & ~finals["node"].isin(idle)]
     digests: list[str] = trained["parameters_sha256"].dropna().unique().tolist()
     return digests
 
 
-def _completed_rounds(rounds: pd.DataFrame, nodes: pd.DataFrame, plan: Mapping[str, Any]) -> int:
-    """Return the rounds that every training worker has completed; a worker without a log has completed none."""
+def _completed_rounds(frames: Frames, plan: Mapping[str, Any]) -> int:
+    """Return the rounds that every training worker has completed; a worker without a log has completed none.
+
+    Those do not count that were lost or had left at the end, or have never joined.
+    """
+    rounds, nodes = frames["rounds"], frames["nodes"]
     workers = {node["name"] for node in plan["nodes"] if node["role"] == "worker" and node["trains"]}
+    workers -= _gone(frames["faults"]).keys() | (_late_comers(plan) - set(nodes["node"]))
     if plan.get("program") is not None:  # those that report
         counts = rounds.groupby("node")["round"].nunique()
         return int(counts.min()) if len(counts) else 0
@@ -270,11 +291,7 @@ def _wan(frames: Frames, sites: list[str]) -> dict[str, Any]:
 
 def _faults(events: pd.DataFrame) -> dict[str, Any]:
     begun = events[(events["kind"] == "fault") & events["begins"].fillna(False).astype(bool)]
-    gone: dict[str, str] = {}  # lost and left nodes, with the cause
-    epochs = events.loc[events["kind"] == "epoch", ["targets", "begins", "message"]]
-    for targets, joins, cause in epochs.itertuples(index=False):
-        for node in str(targets).split(", "):
-            gone.pop(node, None) if joins else gone.setdefault(node, cause)
+    gone = _gone(events)
     happened = zip(begun["t_s"], begun["fault"], begun["targets"], strict=True)
     return {
         "happened": [{"t_s": _rounded(t), "fault": kind, "targets": targets} for t, kind, targets in happened],
@@ -282,6 +299,22 @@ def _faults(events: pd.DataFrame) -> dict[str, Any]:
         "lost": [node for node, cause in gone.items() if cause != HAS_LEFT],
         "left": [node for node, cause in gone.items() if cause == HAS_LEFT],
     }
+
+
+def _gone(events: pd.DataFrame) -> dict[str, str]:
+    """Return the nodes that were lost or had left at the end, with the cause."""
+    gone: dict[str, str] = {}
+    epochs = events.loc[events["kind"] == "epoch", ["targets", "begins", "message"]]
+    for targets, joins, cause in epochs.itertuples(index=False):
+        for node in str(targets).split(", "):
+            gone.pop(node, None) if joins else gone.setdefault(node, cause)
+    return gone
+
+
+def _late_comers(plan: Mapping[str, Any]) -> set[str]:
+    """Return the nodes that a fault of the Plan lets join later, by themselves or with their server."""
+    named = {name for fault in plan.get("faults", ()) if fault["kind"] == "join" for name in fault["targets"]}
+    return named | {node["name"] for node in plan["nodes"] if named.intersection(node["parents"])}
 
 
 def _up_and_down(transfers: pd.DataFrame, column: str, sites: list[str]) -> dict[str, dict[str, int]]:

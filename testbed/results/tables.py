@@ -6,7 +6,6 @@ A million events take about two seconds: Arrow reads the JSON lines of a kind in
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -21,9 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
+from testbed.errors import TestbedError
 from testbed.results import atomic
 from testbed.results.columns import FLAG, FLOAT, INTEGER, TABLES, TEXT, Column
-from testbed.results.events import PartReader, parts, writer_of
+from testbed.results.events import PartReader, decoded, parts, writer_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,8 +108,9 @@ def write(directory: Path, tables: dict[str, pa.Table]) -> None:
     """Write one ``<name>.parquet`` per table; unit and meaning of a column are its field metadata."""
     directory.mkdir(exist_ok=True)
     for name, table in tables.items():
-        with atomic.replacing(directory / f"{name}.parquet") as temporary:
-            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+        path = directory / f"{name}.parquet"
+        with atomic.replacing(path) as temporary, temporary.open("wb") as file:  # Arrow's own names are UTF-8 only
+            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 
 def read(run: Path, names: Iterable[str] = tuple(TABLES)) -> dict[str, pd.DataFrame]:
@@ -119,13 +120,15 @@ def read(run: Path, names: Iterable[str] = tuple(TABLES)) -> dict[str, pd.DataFr
     if all(path.is_file() for path in stored.values()):
         with suppress(OSError, ValueError):  # what pyarrow raises for a damaged file
             return {name: frame(_stored(path)) for name, path in stored.items()}
+    if not (run / "events").is_dir():
+        raise TestbedError(f"{run}: has neither tables nor events (any more); is it the run's directory?")
     built = build(run / "events")
     return {name: frame(built[name]) for name in wanted}
 
 
 def _stored(path: Path) -> pa.Table:
     # pq.read_table looks for a partitioned data set first, which takes longer than reading a small file
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with path.open("rb") as content, pq.ParquetFile(content, page_checksum_verification=True) as file:
         table = file.read(use_threads=False)
     known = {field.name: field.type for field in table.schema}
     for column in TABLES[path.stem].columns:  # a run of an earlier release lacks newer columns
@@ -184,15 +187,8 @@ def _rates(rows: pa.Table) -> dict[str, Any]:
 
 def _read_by_line(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, int]:
     """Read line by line; skip and count lines that are invalid, and leave out fields that are."""
-    events, lost = [], 0
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            event, lost = None, lost + 1
-        if isinstance(event, dict):
-            events.append({field.name: _fitting(event.get(field.name), field.type) for field in schema})
-    return pa.Table.from_pylist(events, schema=schema), lost
+    events = [{field.name: _fitting(event.get(field.name), field.type) for field in schema} for event in decoded(lines)]
+    return pa.Table.from_pylist(events, schema=schema), len(lines) - len(events)
 
 
 def _fitting(value: Any, kind: pa.DataType) -> Any:

@@ -210,9 +210,7 @@ def test_an_interrupt_ends_all_nodes_in_good_order(tmp_path: Path) -> None:
 @pytest.mark.slow  # 6 s
 @pytest.mark.usefixtures("agents")
 def test_a_run_that_stands_still_ends_with_the_waits_of_all_machines(tmp_path: Path) -> None:
-    deadlines = (
-        "timeouts={heartbeat: 0.2 s, suspect: 0.5 s, dead_after: 1 s, tcp_user_timeout: 1 s, step_deadline: 2 s}"
-    )
+    deadlines = "timeouts={heartbeat: 0.2 s, dead_after: 1 s, tcp_user_timeout: 1 s, step_deadline: 2 s}"
     ended = fault_runs.run(tmp_path, "device.step_time=1 min", deadlines, on="cluster")
     assert isinstance(ended.error, WaitTimeout)
     graph = "\n".join(ended.error.__notes__)

@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ import pytest
 
 from testbed.cluster.agent_connections import AgentConnections
 from testbed.cluster.clocks import WANDER, ClockComparison, ClockSample, correct_file, sample_of
+from testbed.results.tables import read_part
 
 S = 10**9
 
@@ -48,7 +50,7 @@ def test_a_process_that_is_held_up_before_it_reads_an_answer_bounds_the_offset_a
     connections = AgentConnections.__new__(AgentConnections)
     agent: Any = SimpleNamespace(connection=HeldUp(), clock=ClockComparison(), about={})
     connections._read(agent)
-    (sample,) = agent.clock.useful()
+    (sample,) = agent.clock._useful
     assert abs(sample.offset_ns) <= sample.error_ns > 1e6
 
 
@@ -91,7 +93,7 @@ def test_a_time_is_looked_up_beside_two_questions_however_many_there_were(monkey
         one for one in samples
         if all(one.error_ns <= each.error_ns + WANDER * abs(each.at_ns - one.at_ns) for each in samples)
     ]  # fmt: skip
-    assert clock.useful() == useful and 900 < len(useful) < 3000
+    assert clock._useful == useful and 900 < len(useful) < 3000
     times, interp, looked = [rng.randrange(-S, 800 * S) for _ in range(100)], np.interp, []
     wanted = [interp(at, [each.at_ns for each in useful], [each.offset_ns for each in useful]) for at in times]
     monkeypatch.setattr(
@@ -118,10 +120,23 @@ def test_events_of_two_clocks_come_to_be_of_one(tmp_path: Path) -> None:
         {"t": 2.0, "kind": "transfer", "node": "a", "t0": 1.0, "source": "b"},
         {"t": 3.0, "kind": "compute", "node": "a", "t0": 2.5},
         {"t": 4.0, "kind": "evaluate", "node": "a", "snapshot_t": 3.5, "loss": None},
+        {"t": 5.0, "kind": "transfer", "node": "a", "t0": 4.5, "source": "b", "message": "gloo", "header_bytes": 0},
     ]
     path.write_bytes(gzip.compress(b"".join(json.dumps(event).encode() + b"\n" for event in events) + b'{"t": 5'))
     correct_file(path, lambda t: t - 0.25, {"b": lambda t: t + 0.5})
     assert [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()] == [
         events[0] | {"t": 1.75, "t0": 1.5}, events[1] | {"t": 2.75, "t0": 2.25},
-        events[2] | {"t": 3.75, "snapshot_t": 3.25},
+        events[2] | {"t": 3.75, "snapshot_t": 3.25}, events[3] | {"t": 4.75, "t0": 4.25},
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tail", "lost"), [(b"", 1), (b"\xff" * 40, 1)], ids=["a line", "the stream"])
+def test_what_is_damaged_is_still_reported_when_times_are_corrected(tmp_path: Path, tail: bytes, lost: int) -> None:
+    path = tmp_path / "a.0000.jsonl.gz"
+    lines = (b'{"t": 1.5, "node": "a", "kind": "start"}', b'{"t": 2.0, "kind": "sta')
+    stream = zlib.compressobj(3, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    path.write_bytes(stream.compress(b"\n".join(lines) + b"\n") + stream.flush(zlib.Z_SYNC_FLUSH) + tail)
+    correct_file(path, lambda t: t - 0.5, {})
+    assert (b'"t":1.0' in gzip.decompress(path.read_bytes())) == (not tail)
+    (warning,) = read_part(path)["warnings"].to_pylist()
+    assert f"{lost} damaged line" in warning["message"]

@@ -108,9 +108,10 @@ def test_it_is_joined_once_with_the_code(monkeypatch: pytest.MonkeyPatch, listen
     connection.connect(listening)
     connection.connect("auto")
     assert not ray.options
-    use(monkeypatch, FakeRay(joined="10.9.9.9:6379"))
-    with pytest.raises(ScenarioError, match=r"has joined the cluster at 10.9.9.9:6379 already"):
-        connection.connect(listening)
+    for other in ("10.9.9.9:6379", "127.0.0.1:1"):
+        use(monkeypatch, FakeRay(joined=other))
+        with pytest.raises(ScenarioError, match=rf"has joined the cluster at {other} already"):
+            connection.connect(listening)
 
 
 def test_machines_are_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

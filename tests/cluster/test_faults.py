@@ -11,7 +11,7 @@ from testbed.errors import NodeLost
 from tests.faults.runs import CONTINUE, RESTART, Ended, faults, run
 
 STEADY = ("device.variation=0 %", "device.step_time=20 ms")
-LOST_SOON = "timeouts={heartbeat: 100 ms, suspect: 300 ms, dead_after: 1 s, tcp_user_timeout: 1 s}"
+LOST_SOON = "timeouts={heartbeat: 100 ms, dead_after: 1 s, tcp_user_timeout: 1 s}"
 SKIP = "recovery={on_nan: skip}"
 
 pytestmark = pytest.mark.usefixtures("agents", "directory_of_agents")

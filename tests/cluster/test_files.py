@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cluster.control import Content
-from testbed.cluster.files import ReceivedFiles, SentFiles, checkpoint_parts, newest_checkpoint, put, resumed_round
+from testbed.cluster.files import ReceivedFiles, SentFiles, checkpoint_parts, put, remove_incomplete
 
 
 def write(path: Path, data: bytes) -> None:
@@ -41,12 +41,11 @@ def test_a_checkpoint_counts_when_all_its_parts_are_home(tmp_path: Path) -> None
     senders[0].send_new(home[0].take)
     write(east / "checkpoints/ckpt-000005/manifest.json", json.dumps(about).encode())
     senders[0].send_new(home[0].take)
-    assert newest_checkpoint(tmp_path / "run") is None
+    assert checkpoints(tmp_path / "run") == [".ckpt-000005.tmp"]
     write(west / "checkpoints/.ckpt-000005.tmp/b.pt", b"state of b")
     senders[1].send_new(home[1].take)
-    newest = newest_checkpoint(tmp_path / "run")
-    assert newest is not None and resumed_round(newest) == 4
-    for part in checkpoint_parts(newest, frozenset({"west/b"})):
+    assert checkpoints(tmp_path / "run") == ["ckpt-000005"]
+    for part in checkpoint_parts(tmp_path / "run/checkpoints/ckpt-000005", frozenset({"west/b"})):
         put(tmp_path / "again", part)
     again = tmp_path / "again/checkpoints/ckpt-000005"
     assert sorted(path.name for path in again.iterdir()) == ["b.pt", "manifest.json"]
@@ -65,12 +64,33 @@ def test_a_file_that_comes_again_while_its_checkpoint_is_completed_or_given_up_d
     west.take(manifest)
     west.take({"file": manifest["file"], "last": 1})
     east.take(end)
-    newest = newest_checkpoint(tmp_path / "run")
-    assert newest is not None and sorted(path.name for path in newest.iterdir()) == ["a.pt", "manifest.json"]
+    newest = tmp_path / "run/checkpoints/ckpt-000005"
+    assert sorted(path.name for path in newest.iterdir()) == ["a.pt", "manifest.json"]
     east.take(part | {"file": "checkpoints/ckpt-000010/a.pt"})
     shutil.rmtree(tmp_path / "run/checkpoints/.ckpt-000010.tmp")
     east.take(end | {"file": "checkpoints/ckpt-000010/a.pt"})
-    assert newest_checkpoint(tmp_path / "run") == newest
+    assert checkpoints(tmp_path / "run") == ["ckpt-000005"]
+
+
+def test_what_came_of_a_checkpoint_that_was_given_up_goes_with_the_next_and_with_the_attempt(tmp_path: Path) -> None:
+    home, run = ReceivedFiles(tmp_path / "run"), tmp_path / "run"
+
+    def bring(number: int, name: str, data: bytes) -> None:
+        file = f"checkpoints/ckpt-{number:06d}/{name}"
+        home.take({"file": file, "at": 0, "data": data})
+        home.take({"file": file, "last": len(data)})
+
+    about = json.dumps({"round": 999_998, "files": {"a.pt": "1"}, "nodes": {"a.pt": "east/a"}}).encode()
+    for number in (999_998, 999_999, 1_000_000):
+        bring(number, "a.pt", b"state of a")
+    bring(999_999, "manifest.json", about)
+    assert checkpoints(run) == [".ckpt-1000000.tmp", "ckpt-999999"]
+    remove_incomplete(run)
+    assert checkpoints(run) == ["ckpt-999999"]
+
+
+def checkpoints(run: Path) -> list[str]:
+    return sorted(path.name for path in (run / "checkpoints").iterdir())
 
 
 @pytest.mark.parametrize(

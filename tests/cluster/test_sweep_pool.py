@@ -28,7 +28,7 @@ import pytest
 
 from testbed.cluster import directories
 from testbed.cluster.connection import ClusterMachine
-from testbed.errors import CapabilityError
+from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution import sweep as sweeps
 from testbed.execution import sweep_machine, sweep_points, sweep_run, sweep_worker
 from testbed.execution.sweep_cluster import ATTEMPTS, ClusterPool, PointNeeds, PointReport, needs_of
@@ -36,8 +36,8 @@ from testbed.execution.sweep_files import SentFile
 from testbed.execution.sweep_machine import MachineUnfit, PointBroken, PointEnded, PointResult, PointTask
 from testbed.execution.sweep_points import SweepPoint, points_of
 from testbed.execution.sweep_worker import Fetch, MachineProcess, PointLost, PointStarted
-from testbed.plan.model import ExactPlan, Plan
-from testbed.results.rundir import RunDirectory
+from testbed.plan.model import ClusterPlan, ExactPlan, Plan
+from testbed.results.rundir import RunDirectory, claim
 from testbed.scenario.sweep import SweepSettings, from_options
 from tests.cluster.sweeping import SMALL, wait_until
 
@@ -89,7 +89,29 @@ def test_devices_are_gpus(points: list[SweepPoint]) -> None:
     node = plan.nodes[-1]
     cuda = replace(plan, nodes=(*plan.nodes[:-1], replace(node, device=replace(node.device, kind="cuda"))))
     assert needs_of(cuda, [BIG]).gpus == 1
+    modelled = replace(cuda, training=replace(cuda.training, compute="modelled"))
+    assert needs_of(modelled, [BIG]).gpus == 0, "sizes are computed nowhere"
+    numbered = replace(node, device=replace(node.device, kind="cuda", index=1))
+    assert needs_of(replace(plan, nodes=(*plan.nodes[:-1], numbered)), [ONE, BIG]).gpus == 2
     assert not PointNeeds(gpus=1).fits(ONE) and PointNeeds(gpus=1).fits(BIG)
+
+
+def test_a_paced_run_on_gpus_has_all_of_its_machine(points: list[SweepPoint]) -> None:
+    plan = on(points[0].plan, "local")
+    nodes = tuple(replace(node, device=replace(node.device, kind="cuda")) for node in plan.nodes)
+    small = replace(BIG, id="c", cores=8, gpus=0)
+    assert needs_of(replace(plan, nodes=nodes), [BIG, small]) == PointNeeds(cores=16, gpus=2, slot=True)
+    assert needs_of(plan, [BIG, small]) == PointNeeds(cores=8, slot=True)
+
+
+@pytest.mark.parametrize("options", [{"backend": "nccl"}, {"inside": "nccl"}])
+def test_nccl_takes_a_gpu_for_each_worker(points: list[SweepPoint], options: dict[str, str]) -> None:
+    plan = points[0].plan
+    paradigm = replace(plan.technique.paradigm, options=options)
+    sums = replace(plan, technique=replace(plan.technique, paradigm=paradigm))
+    workers = len(plan.training_workers)
+    assert workers == 2 and needs_of(on(sums, "local"), []).gpus == workers
+    assert needs_of(sums, [BIG]).gpus == 0, "no library sums in virtual time"
 
 
 # ---- what is done with what happens ---------------------------------------------------------------------------------
@@ -375,6 +397,38 @@ def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proce
     assert not list((tmp_path / "machine").iterdir()), "a machine is left with files"
 
 
+@pytest.mark.parametrize(("back_end", "cure"), [("emulate", "cluster.emulate: false"), ("cluster", "another --on")])
+def test_points_that_take_several_machines_are_refused(
+    back_end: str, cure: str, scenario: Path, points: list[SweepPoint], tmp_path: Path
+) -> None:
+    spread = [
+        replace(
+            points[0], plan=on(points[0].plan, back_end, cluster=ClusterPlan(address="10.0.0.1:6379", data_centers={}))
+        )
+    ]
+    job = replace(job_of(tmp_path / "out", scenario, spread), cluster="127.0.0.1:1")
+    with pytest.raises(ScenarioError, match=rf"takes several for each run.*{cure}"):
+        sweeps.execute(job, lambda point, state: None)
+    assert not job.directory.exists()
+
+
+@pytest.mark.parametrize("name", ["status.json", "result.json"])
+@pytest.mark.parametrize("state", ["done", "failed"])
+def test_a_point_whose_files_are_damaged_is_run_again(
+    name: str, state: str, scenario: Path, points: list[SweepPoint], tmp_path: Path
+) -> None:
+    job, tasks = job_of(tmp_path, scenario, points), Script(lambda key, attempt: [ENDED])
+    for point in points:
+        claim(job.path(point), "0" * 64).set_status(state, "0" * 64)
+    (job.path(points[0]) / name).write_text('{"half": ')
+    watch = Watch(tmp_path / "runs", tasks)
+    watch.pool.run(points)
+    assert [key for key, _, _ in tasks.started] == [points[0].id]
+    (warning,) = watch.warnings
+    assert f"{name}: damaged" in warning and warning.endswith("; it is run again")
+    assert sweeps.table(job)[0]["status"] == "done"
+
+
 def job_of(out: Path, scenario: Path, points: list[SweepPoint]) -> sweeps.SweepJob:
     return sweeps.SweepJob(out, scenario, SweepSettings(), points)
 
@@ -461,7 +515,26 @@ def test_the_status_is_no_part_of_what_comes_home(tmp_path: Path) -> None:
     for name in ("host.log", "status.json", "tables"):
         (tmp_path / name).write_text("")
     with tarfile.open(fileobj=io.BytesIO(sweep_machine._packed(tmp_path))) as archive:
-        assert archive.getnames() == ["host.log", "tables"]
+        assert archive.getnames() == ["tables", "host.log"]
+
+
+def test_what_cannot_come_home_is_left_out_and_named(tmp_path: Path) -> None:
+    """A script may leave anything in its run directory; the command that gets it must not fail by that."""
+    there, home = tmp_path / "there", tmp_path / "home"
+    (there / "logs").mkdir(parents=True)
+    for name in ("host.log", "logs/run"):
+        (there / name).write_text("text\n")
+    (there / "logs" / "latest").symlink_to("run")
+    (there / "data").symlink_to("/etc/passwd")
+    (there / "above").symlink_to("../../other")
+    os.mkfifo(there / "logs" / "pipe")
+    sweep_machine.unpack(sweep_machine._packed(there), home)
+    assert sorted(str(path.relative_to(home)) for path in home.rglob("*")) == [
+        "host.log", "logs", "logs/latest", "logs/run"
+    ]  # fmt: skip
+    log = (home / "host.log").read_text().splitlines()
+    assert log[0] == "text" and len(log) == 4
+    assert all(any(name in line for line in log[1:]) for name in ("'data'", "'above'", "'logs/pipe'"))
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:

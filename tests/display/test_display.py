@@ -6,12 +6,14 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from analysis.load import load_run
+from testbed.cli.sweep_progress import SweepProgress
 from testbed.display import look, progress, state, summary
 from testbed.display.notebook import html_of
 from testbed.display.remaining import Remaining
@@ -65,6 +67,27 @@ def test_steps_and_samples_are_those_of_each_worker() -> None:
     assert known.rows["tokyo"].ends() == ((6, 6), (192, 192))
 
 
+def test_a_node_that_is_gone_holds_nobody_up() -> None:
+    known = state.initial(make_plan())
+    for node in ("tokyo/worker0", "tokyo/worker1", "virginia/worker0"):
+        known.take({"kind": "round", "node": node, "round": 1, "loss": 9.0 if node == "tokyo/worker1" else 0.5})
+    known.take(status("tokyo/worker1", round=1, wan_up_bytes=7, waiting_for="round 2"))
+    gone = {"kind": "epoch", "number": 1, "targets": "tokyo/worker1, frankfurt/worker0", "begins": False}
+    known.take(gone | {"message": "no sign of life"})
+    for node in ("tokyo/worker0", "virginia/worker0"):
+        known.take({"kind": "round", "node": node, "round": 4, "loss": 0.5})
+    late = status("tokyo/worker1", round=1, loss=9.0, wan_up_bytes=9, waiting_for="round 2")
+    known.take(late)
+    assert (known.completed, known.loss, known.rows["tokyo"].waits) == (5, 0.5, "")
+    assert known.wan_bytes()[0] == 9, "what it has sent was sent"
+    known.take(gone | {"number": 2, "begins": True})
+    known.take(late | {"round": 5})
+    assert (known.completed, known.rows["tokyo"].waits) == (5, "round 2")
+    known.take(gone | {"number": 3, "targets": "virginia/worker0"})
+    known.take({"kind": "round", "node": "tokyo/worker0", "round": 7, "loss": 0.5})
+    assert known.completed == 6, "a data centre without nodes does not count"
+
+
 class Closed(progress.Display):
     """A display whose output is a pipe without a reader."""
 
@@ -110,6 +133,31 @@ def _round(shown: progress.Display, round_: int, t: float) -> None:
         shown.show({"kind": "round", "t": t, "node": node, "round": round_, "loss": 0.5, "steps": 1, "samples": 32})
 
 
+@pytest.mark.parametrize("earlier", [0, 50])
+def test_rounds_of_an_earlier_run_took_no_time(earlier: int) -> None:
+    """A run that goes on from a checkpoint begins with a high number."""
+    clock, out = Clock(), io.StringIO()
+    with progress.PlainLines(make_plan(rounds=100), out, clock) as shown:
+        shown.show({"kind": "train", "t": 1.0, "workers": 6, "rounds": 100})
+        for round_ in range(earlier, earlier + 10):
+            clock.now_s += 5
+            _round(shown, round_, t=1.0)
+    assert out.getvalue().splitlines()[-1].endswith(f"at most {look.seconds(5.0 * (90 - earlier))} left")
+
+
+def test_points_of_an_earlier_sweep_took_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("testbed.cli.sweep_progress.time.monotonic", clock := Clock())
+    shown = SweepProgress(100)
+    points: list[Any] = [SimpleNamespace(id=str(number)) for number in range(100)]
+    for point in points[:90]:
+        shown.take(point, "done")
+    assert shown.left() == ""
+    shown.take(points[90], "running")
+    clock.now_s += 60
+    shown.take(points[90], "done")
+    assert shown.left() == f"about {look.seconds(9 * 60)} left"
+
+
 RECORDED = Path(__file__).parent / "recorded"
 
 
@@ -151,6 +199,18 @@ def test_json_lines_are_the_events_themselves() -> None:
     with progress.JsonLines(out) as shown:
         shown.show(event)
     assert json.loads(out.getvalue()) == event
+
+
+def test_a_number_that_json_does_not_have_is_null() -> None:
+    out = io.StringIO()
+    with progress.JsonLines(out) as shown:
+        shown.show({"kind": "round", "loss": float("nan"), "waits": [("a", float("inf")), {"b": -float("inf")}]})
+
+    def refuse(text: str) -> None:
+        raise AssertionError(f"{text} is no JSON")
+
+    told = json.loads(out.getvalue(), parse_constant=refuse)
+    assert told == {"kind": "round", "loss": None, "waits": [["a", None], {"b": None}]}
 
 
 def test_the_table_has_a_row_per_data_centre() -> None:

@@ -91,6 +91,25 @@ def test_a_second_interrupt_may_come_while_the_first_is_shown(host: HostProcess)
     assert host.process.stdout is not None and host.process.stdout.readline() == "stop\n"
 
 
+@pytest.mark.parametrize(("status", "known"), [("done", "done"), ("diverged", "diverged"), ("failed", "interrupted")])
+def test_a_run_that_completes_while_it_is_stopped_was_not_interrupted(
+    host: HostProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str, known: str
+) -> None:
+    """A failure may be one of stopping."""
+    monkeypatch.setattr(session, "STOP_GRACE_S", 0.05)
+
+    def on_progress(event: Any) -> None:
+        if event["kind"] == "round":
+            raise KeyboardInterrupt
+
+    assert host.process.stdin is not None
+    outcome = f'{{"kind": "outcome", "status": "{status}", "message": "", "exit_code": 0}}'
+    host.process.stdin.write(f'{{"kind": "round"}}\n{outcome}\n')
+    host.process.stdin.flush()
+    ended = session.run(make_plan(back_end="local"), tmp_path, on_progress)
+    assert (ended.status, ended.exit_code) == (known, 130 if known == "interrupted" else 0)
+
+
 def test_what_a_library_prints_is_no_event_even_if_it_is_json() -> None:
     lines = ["3", "null", "{}", "[1]", "half a {", '{"kind": "stage", "name": "training"}']
     assert list(session._events(lines)) == [{"kind": "stage", "name": "training"}]

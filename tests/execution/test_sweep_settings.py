@@ -11,7 +11,7 @@ from testbed.costs import REFERENCE
 from testbed.errors import ScenarioError
 from testbed.execution.code_version import ALWAYS, BACK_END, code_version
 from testbed.execution.sweep import default_jobs
-from testbed.execution.sweep_files import content_digest
+from testbed.execution.sweep_files import content_digest, source_digest
 from testbed.execution.sweep_points import points_of
 from testbed.scenario.load import load
 from testbed.scenario.sweep import SweepSettings, from_options, joined, read_sweep, split_values
@@ -34,7 +34,9 @@ def test_seeds_count_from_the_scenario_s_own() -> None:
     assert SweepSettings().seeds_from(7) == (7,)
 
 
-@given(st.lists(st.sampled_from(["1", "5 Mbit/s", "{kind: hfa, k1: 2}", "[a, b]", "'a,b'", "x"]), min_size=1))
+@given(
+    st.lists(st.sampled_from(["1", "5 Mbit/s", "{kind: hfa, k1: 2}", "[a, b]", "'a,b'", '"a\\",b"', "x"]), min_size=1)
+)
 def test_commas_within_brackets_and_quotes_do_not_split(values: list[str]) -> None:
     assert split_values(",".join(values)) == values
 
@@ -82,6 +84,9 @@ def test_names_change_with_the_code_that_decides_and_only_then(tmp_path: Path) -
     assert code_version("simulate", tmp_path) == before
     (tmp_path / REFERENCE.relative_to(ROOT)).write_text("row,call_us,element_ns,payload_byte_ns")
     assert code_version("simulate", tmp_path) != before, "the durations of simulated work"
+    emulated = code_version("emulate", tmp_path)
+    (tmp_path / "testbed/simulation/a.py").write_text("a = 2")
+    assert code_version("emulate", tmp_path) != emulated, "its first rounds are simulated to judge its fidelity"
 
 
 def test_names_change_with_the_contents_of_data(tmp_path: Path) -> None:
@@ -130,6 +135,40 @@ def test_the_contents_of_a_folder_are_also_those_of_folders_that_links_in_it_lea
     assert digests[0] != digests[1] and all(digests)
 
 
+@pytest.mark.parametrize("workload", ["script: train.py", "command: python train.py"])
+def test_names_change_with_the_sources_beside_a_script_or_command(workload: str, tmp_path: Path) -> None:
+    """Which it may import; and with nothing else there, which runs may have written."""
+    scenario = tmp_path / "mine.yaml"
+    job = "training: {rounds: 1}\n" if workload.startswith("script") else ""
+    scenario.write_text(
+        "version: 1\nname: mine\nseed: 1\nrun: {on: local}\n"
+        "topology:\n  data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]\n"
+        f"  links: [{{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}}]\n{job}workload: {{{workload}}}\n"
+    )
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "train.py").write_text("import lib.helper\n")
+
+    def name(place: str, text: str) -> str:
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text(text)
+        return points_of(scenario, SweepSettings(), None, allow_code=True)[0].id
+
+    before = name("lib/helper.py", "RATE = 0.1\n")
+    assert name("metrics.jsonl", "{}\n") == name("runs/own.py", "") == name(".cache/own.py", "") == before
+    after = name("lib/helper.py", "RATE = 0.9\n")
+    assert after != before and name("lib/other.py", "") != after
+    (tmp_path / "lib" / "other.py").unlink()
+    assert name("lib/helper.py", "RATE = 0.1\n") == before
+
+
+def test_names_of_files_need_not_be_utf_8(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.py")).write_text("1")
+    one = (content_digest(tmp_path), source_digest(tmp_path))
+    (tmp_path / os.fsdecode(b"caf\xe9.py")).rename(tmp_path / os.fsdecode(b"caf\xe8.py"))
+    two = (content_digest(tmp_path), source_digest(tmp_path))
+    assert "" not in one and one[0] != two[0] and one[1] != two[1]
+
+
 def test_a_scenario_with_a_sweep_is_refused_as_a_single_run(tmp_path: Path) -> None:
     file = tmp_path / "both.yaml"
     lines = [line for line in QUICKSTART.read_text().splitlines() if "rate_trace" not in line]
@@ -153,6 +192,10 @@ def test_paths_with_and_without_their_section_are_one() -> None:
         (["a"], [], None, "not a setting"),
         (["a=1", "a=2"], [], None, "swept twice"),
         (["seed=1,2"], [], None, "--seeds"),
+        ([], ["a=1,2", "a=3,4"], None, "swept twice"),
+        ([], ["training.batch=1,2", "batch=3,4"], None, "swept twice"),
+        (["a=16,16,32"], [], None, "a: 16 is given twice; keep one"),
+        ([], ["a=1,1", "b=2,2"], None, "a, b: 1, 2 is given twice; keep one"),
         ([], ["a=1,2", "b=1"], None, "differ in length: a has 2, b has 1"),
         ([], [], 0, "outside"),
         ([], [], -3, "outside"),
@@ -162,6 +205,33 @@ def test_paths_with_and_without_their_section_are_one() -> None:
 def test_mistakes_in_options(grid: list[str], zipped: list[str], seeds: int | None, told: str) -> None:
     with pytest.raises(ScenarioError, match=told):
         from_options(grid, zipped, seeds)
+
+
+def test_a_seed_twice_is_no_second_sample(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(f"scenario: {QUICKSTART}\nsweep: {{seeds: [1, 1, 2]}}\n")
+    with pytest.raises(ScenarioError, match=r"sweep: seeds: 1 is given twice; keep one"):
+        read_sweep(file)
+
+
+def test_an_option_replaces_its_path_of_a_zip_and_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        f"scenario: {QUICKSTART}\nsweep: {{zip: {{training.batch: [16, 32, 48], codec: [none, none, fp16]}}}}\n"
+    )
+    both = joined(read_sweep(file)[1], from_options(["batch=64"], [], None))
+    assert list(both.settings()) == [{"codec": "none", "batch": "64"}, {"codec": "fp16", "batch": "64"}]
+    assert joined(read_sweep(file)[1], from_options(["batch=64", "codec=none"], [], None)).varied() == ()
+
+
+def test_values_of_lines_are_values_on_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        f"scenario: {QUICKSTART}\nsweep:\n  grid:\n    workload.command:\n      - [python, -c, 'a']\n"
+        "      -\n        - python\n        - -c\n        - print(1, 2)\n"
+    )
+    values = [settings["workload.command"] for settings in read_sweep(file)[1].settings()]
+    assert values == ['[python, -c, "a"]', '[python, -c, "print(1, 2)"]']
 
 
 def test_a_bad_value_is_refused_before_anything_runs() -> None:

@@ -43,7 +43,7 @@ def make_plan(*, back_end: str = "emulate", rounds: int = 8, sync: str = "fsa", 
             optimizer=Choice(kind="adam"), codec_tier1=Choice(kind="none"), codec_tier2=Choice(kind="none"),
             order=Choice(kind="fifo"), overlay_tier1=Choice(kind="star"), overlay_tier2=Choice(kind="star"),
             shard=Choice(kind="hashed")),
-        timeouts=model.Timeouts(heartbeat_s=1, suspect_s=3, dead_after_s=9, step_deadline_s=30, run_deadline_s=600,
+        timeouts=model.Timeouts(heartbeat_s=1, dead_after_s=9, step_deadline_s=30, run_deadline_s=600,
                                 tcp_user_timeout_s=30, rendezvous_s=30),
         warnings=("network.jitter has no effect here",),
     )  # fmt: skip
@@ -135,7 +135,7 @@ def _nodes() -> list[NodePlan]:
 
 def _write_round(logs: dict[str, EventLog], round_: int, begin: float) -> float:
     """One round of FSA, key after key; returns when the last worker has its values."""
-    last_push = dict.fromkeys(PAYLOAD, 0.0)
+    arrivals: dict[str, float] = {}
     for site in SITES:
         computed = begin + STEP_S[site]
         for worker in (f"{site}/worker0", f"{site}/worker1"):
@@ -149,11 +149,15 @@ def _write_round(logs: dict[str, EventLog], round_: int, begin: float) -> float:
         for key in PAYLOAD:
             took, tier = (LAN_S, "lan") if site == "virginia" else (WAN_S, "wan")
             arrived = _transfer(logs, f"{site}/server0", "virginia/global0", "push", key, round_, summed, took, tier)
-            last_push[key] = max(last_push[key], arrived)
-    complete = max(last_push.values())
+        arrivals[site] = arrived
+    complete = max(arrivals.values())
     updated = complete + UPDATE_S
     logs["virginia/global0"].write("compute", updated, t0=complete, work="optimizer", round=round_, modelled_s=None,
                                    real_s=UPDATE_S, overrun=False)  # fmt: skip
+    last = max(arrivals, key=lambda site: arrivals[site])
+    for site in (each for each in SITES if each != last):
+        logs["virginia/global0"].write("held", updated, round=round_, member=f"{site}/server0", by=f"{last}/server0",
+                                      held_s=round(complete - arrivals[site], 6))  # fmt: skip
     return max(_write_way_back(logs, site, round_, begin, updated) for site in SITES)
 
 

@@ -1,6 +1,8 @@
 """Files are absent or whole, also when the writer is killed; temporary files of the dead are swept."""
 
+import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -9,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from testbed.process_id import ProcessId, pid_space, start_ticks
-from testbed.results import atomic
+from testbed.results import atomic, tables
+from testbed.results.events import EventLog
+from testbed.results.rundir import read_json
 
 
 def killed(act: Callable[[Callable[[], None]], None]) -> None:
@@ -125,3 +129,23 @@ def test_a_zombie_is_dead() -> None:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     os.waitpid(child, 0)
+
+
+def test_texts_with_bytes_of_paths_that_are_no_utf_8_are_written_and_json_is_read_again(tmp_path: Path) -> None:
+    name = os.fsdecode(b"r\xff")
+    path = tmp_path / name
+    atomic.write_json(path, {"at": name})
+    assert json.loads(path.read_bytes()) == {"at": name}
+    assert read_json(path) == {"at": name}
+    atomic.write_text(path, f"at: {name}")
+    assert path.read_bytes() == b"at: r\\udcff"
+
+
+def test_tables_are_written_and_read_below_a_path_that_is_no_utf_8(tmp_path: Path) -> None:
+    run = tmp_path / os.fsdecode(b"r\xff")
+    log = EventLog(run / "events", "a/worker0")
+    log.write("round", 1.0, t0=0.5, round=7)
+    log.close()
+    tables.write(run / "tables", tables.build(run / "events"))
+    shutil.rmtree(run / "events")
+    assert tables.read(run)["rounds"]["round"].tolist() == [7]

@@ -35,6 +35,7 @@ FALLING = [2.3 * 0.95**round_ for round_ in range(60)]
         ([2.3] * 9, accuracy(0.1)),  # too few rounds to tell
         ([2.3 + 0.3 * (-1) ** round_ for round_ in range(60)], accuracy(0.3, 0.35, 0.3)),  # noise
         ([0.2, 0.3, 0.1, 0.25] * 15, accuracy(0.95, 0.96)),  # begins trained
+        ([0.69] * 60, accuracy(0.5, 0.6, 0.66, 0.7, 0.72, 0.73, chance=0.5)),  # two classes: 0.75 is no chance
         ([2.3, None, *FALLING], accuracy(0.5, 0.8)),  # one bad round that was left out
         ([None] * 60, NOTHING),  # sizes only
         ([], NOTHING),
@@ -50,6 +51,7 @@ def test_trainings_that_work(losses: list[float | None], evaluations: pd.DataFra
         ([2.3, 2.2, *[None] * 8], NOTHING, "not finite from round 2"),
         ([2.3, None], NOTHING, "not finite from round 1 on"),
         ([1.5, 1.4, *[13.6] * 20], accuracy(0.1), "rose from 1.5 to 13.6"),
+        ([0.69] * 60, accuracy(0.5, 0.52, 0.55, 0.54, 0.5, 0.5, chance=0.52), "where guessing reaches 0.52"),
         ([2.3] * 60, accuracy(0.1, 0.11, 0.12, 0.1, 0.1, 0.1), "stayed at 0.12, where guessing reaches 0.1"),
     ],
 )

@@ -90,6 +90,15 @@ def test_rates_and_staleness_are_those_between_rounds() -> None:
     assert [scalar.tag for each in again for scalar in series.take(each)] == ["training/loss"], "no newer sample"
 
 
+@pytest.mark.parametrize(("before", "t_s"), [({}, 4.0), ({"resumed_round": 3, "trained_s": 2.5}, 6.5)])
+def test_times_count_from_the_first_start_of_training(before: dict[str, Any], t_s: float) -> None:
+    """Not from that of a restart; and a run that goes on from another one's checkpoint has trained before."""
+    series = Scalars(json.loads(to_json(make_plan())))
+    score = event("evaluate", t=6.0, round=1, accuracy=0.5, snapshot_t=5.0)
+    events = (event("train", t=1.0, **before), event("train", t=4.0, resumed_round=0, trained_s=0.5), score)
+    assert [tuple(scalar) for each in events for scalar in series.take(each)] == [("test/accuracy", 1, t_s, 0.5)]
+
+
 def test_a_tail_reads_whole_lines_in_the_order_of_their_times(tmp_path: Path) -> None:
     logs = {node: EventLog(tmp_path, node) for node in ("a/worker0", "b/worker0")}
     tail = EventTail(tmp_path, ("round",), lag_s=1.0)

@@ -1,6 +1,7 @@
 """result.json: every field against the known course of the fake run; the hash; the fidelity report's rules."""
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ import pandas as pd
 import pytest
 
 from testbed.errors import TestbedError
+from testbed.plan.model import FaultPlan, Plan
 from testbed.results import fidelity, manifest, summary, tables
-from testbed.results.events import EventLog
+from testbed.results.events import EVALUATING, HAS_LEFT, EventLog
+from testbed.results.link_bytes import sent_by_link
 from testbed.scenario import BACK_ENDS
 from tests.results.fake_run import HEADER, PAYLOAD, make_plan, make_run, result_of, write_events
 
@@ -77,6 +80,42 @@ def test_a_worker_that_fell_behind_counts(tmp_path: Path) -> None:
         frames, as_dict(plan), {"status": "ok", "warnings": []}, summary.Ending("failed", "", "", "", 1)
     )
     assert result["rounds"] == 0
+
+
+def rounds_of(plan: Plan, directory: Path) -> int:
+    ending, fine = summary.Ending("done", "", "", "", 1), {"status": "ok", "warnings": []}
+    return int(summary.summarise(tables.read(directory), as_dict(plan), fine, ending)["rounds"])
+
+
+@pytest.mark.parametrize("why", ["frankfurt/worker1 is lost", HAS_LEFT])
+def test_rounds_are_those_of_the_workers_that_are_there_at_the_end(why: str, tmp_path: Path) -> None:
+    """One that was lost, or had left, after two rounds; and one that is back has them to do."""
+    plan = make_plan()
+    gone = "frankfurt/worker1"
+    write_events(plan, tmp_path / "events")
+    (tmp_path / "events" / "frankfurt.worker1.0000.jsonl.gz").unlink()
+    logs = {name: EventLog(tmp_path / "events", name) for name in (gone, "virginia/scheduler")}
+    logs[gone].write("start", 0.1, role="worker", data_center="frankfurt", pid=1)
+    for number in range(2):
+        logs[gone].write("round", 1.3 + number, t0=1.0 + number, round=number, loss=1.0, samples=32)
+    logs["virginia/scheduler"].write("epoch", 3.0, number=1, targets=gone, begins=False, message=why)
+    for log in logs.values():
+        log.close()
+    assert rounds_of(plan, tmp_path) == 8
+    logs["virginia/scheduler"].write("epoch", 4.0, number=2, targets=gone, begins=True, message="it is back")
+    logs["virginia/scheduler"].close()
+    assert rounds_of(plan, tmp_path) == 2
+
+
+@pytest.mark.parametrize("named", ["frankfurt/worker1", "frankfurt/server0"])
+def test_a_worker_that_was_to_join_after_the_end_has_no_rounds_to_do(named: str, tmp_path: Path) -> None:
+    plan = make_plan()
+    write_events(plan, tmp_path / "events")
+    for late in ("worker1",) if named.endswith("worker1") else ("worker0", "worker1", "server0"):
+        (tmp_path / "events" / f"frankfurt.{late}.0000.jsonl.gz").unlink()
+    assert rounds_of(plan, tmp_path) == 0
+    join = FaultPlan(kind="join", targets=(named,), at_s=99.0)
+    assert rounds_of(replace(plan, faults=(join,)), tmp_path) == 8
 
 
 def test_holders_that_differ_have_no_common_digest(tmp_path: Path) -> None:
@@ -235,6 +274,15 @@ def test_every_link_is_judged_by_its_own_rates_and_counters(tmp_path: Path) -> N
     assert (second["highest_share"], second["problem"]) == (1.0, "")
 
 
+def test_counters_that_begin_anew_at_a_restart_are_added(tmp_path: Path) -> None:
+    counted = ((100, 1), (1100, 2), (50, 0), (None, 0), (2050, 4))
+    samples = [{"t": 0.5 * i, "link": "a>b", "configured_bps": 20e6, "bytes": sent, "dropped_packets": dropped,
+                "backlog_bytes": 0} for i, (sent, dropped) in enumerate(counted)]  # fmt: skip
+    (row,) = assess(tmp_path, link=samples)["links_while_running"]
+    assert (row["bytes"], row["dropped_packets"]) == (1000 + 2050, 2 + 4)
+    assert sent_by_link(tables.read(tmp_path, ["links"])["links"]) == {"a>b": 1100 + 2050}
+
+
 def test_a_rate_that_changes_within_a_sample_is_no_excess(tmp_path: Path) -> None:
     rates, sent = (20e6, 20e6, 8e6, 8e6), (0, 1_200_000, 2_300_000, 2_780_000)
     samples = [{"t": 0.5 * i, "link": "a>b", "configured_bps": rate, "bytes": count, "dropped_packets": 0,
@@ -295,6 +343,20 @@ def test_first_rounds_against_the_simulated_ones(tmp_path: Path, longer: float, 
     assert reason is None or reason in report["reasons"][0]
 
 
+@pytest.mark.parametrize(("rounds", "compared"), [((4, 5, 6), None), ((0, 1, 1, 2), 2)], ids=["resumed", "restarted"])
+def test_first_rounds_that_were_done_before_are_not_compared(
+    rounds: tuple[int, ...], compared: int | None, tmp_path: Path
+) -> None:
+    """A resumed run has none of them, and links begin anew; a restarted one repeats some, more slowly."""
+    predicted = [{"worker": "a/w", "t0": 1.0 * i, "end": i + 0.9, "round": i} for i in range(2 if compared else 10)]
+    log = EventLog(tmp_path / "events", "a/w")
+    for at_s, number in enumerate(rounds):
+        log.write("round", at_s + (0.99 if rounds[at_s - 1] == number else 0.9), t0=at_s, round=number)
+    log.close()
+    found = assess(tmp_path, predicted=predicted)["first_rounds"]
+    assert found is None if compared is None else (found["rounds"], found["deviation"]) == (2, 0.0)
+
+
 def test_without_predicted_rounds_none_are_compared(tmp_path: Path) -> None:
     assert assess(tmp_path, machine=[])["first_rounds"] is None
 
@@ -308,6 +370,22 @@ def test_node_warnings_are_listed_once_with_their_node(tmp_path: Path) -> None:
 # ---- manifest ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("began_s", "told"), [(0.0, False), (0.25, True)])
+def test_rounds_that_an_evaluation_held_up_are_told(began_s: float, told: bool, tmp_path: Path) -> None:
+    """Of the wait for a score that is in the span of a round; that after the last round holds up none."""
+    plan = make_plan()
+    write_events(plan, tmp_path / "events")
+    rounds = tables.read(tmp_path)["rounds"].query("node == 'virginia/worker0'")
+    log = EventLog(tmp_path / "events", "virginia/worker0")
+    begin_s = float(rounds["t0_s"].iloc[3]) if told else float(rounds["t_s"].max())
+    log.write("wait", begin_s + 0.1, t0=begin_s, waiting_for=EVALUATING, node="virginia/worker0")
+    log.close()
+    report = fidelity.assess(tables.read(tmp_path), as_dict(plan), {})
+    said = [text.partition(", which")[0] for text in report["warnings"] if "raise training.evaluate_every" in text]
+    assert said == (["evaluation held up 1 round, for 0.1 s in all"] if told else [])
+    assert report["status"] == "ok"
+
+
 def test_manifest_says_what_ran_on_what(run: Path) -> None:
     about = json.loads((run / "manifest.json").read_text())
     assert about["packages"]["torch"]
@@ -315,6 +393,23 @@ def test_manifest_says_what_ran_on_what(run: Path) -> None:
     assert about["machine"]["kernel"]
     assert about["seed"] == 1
     assert "cubic" in about["congestion_controls"]["available"] or about["congestion_controls"]["available"]
+
+
+def test_the_commit_of_a_repository_that_does_not_have_the_testbed_is_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where it is installed into an environment below a user's project."""
+    place = tmp_path / "project" / "venv" / "manifest.py"
+    place.parent.mkdir(parents=True)
+    place.touch()
+    git = ["git", "-C", str(tmp_path / "project"), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "mine"]):
+        subprocess.run([*git, *command], check=True)
+    monkeypatch.setattr(manifest, "__file__", str(place))
+    assert manifest._read_git_state() == {"git_commit": None, "git_dirty_sha256": None}
+    for command in (["add", "venv"], ["commit", "-q", "-m", "the testbed"]):
+        subprocess.run([*git, *command], check=True)
+    assert manifest._read_git_state()["git_commit"]
 
 
 def test_only_harmless_variables_are_recorded() -> None:

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.realtime.sockets import TcpInfo
+
 Place = tuple[str, int]
 Ends = tuple[Place, Place]  # of a connection: ours, theirs
-
-_TCP_INFO_BYTES = 256
-_BYTES_RECEIVED_AT = 128  # tcpi_bytes_received in struct tcp_info (linux/tcp.h)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +55,7 @@ def _inspect(descriptor: int) -> Counted | None:
             theirs: Place = sock.getpeername()
         except OSError:
             theirs = ("", 0)
-        return Counted((sock.getsockname(), theirs), _received_bytes(sock))
-
-
-def _received_bytes(sock: socket.socket) -> int:
-    """Return the payload bytes received; the kernel counts the end of the stream as one more."""
-    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-    return int(struct.unpack_from("=Q", info, _BYTES_RECEIVED_AT)[0])
+        return Counted((sock.getsockname(), theirs), TcpInfo.of(sock).received_bytes)
 
 
 def listening() -> set[Place]:
@@ -96,7 +88,7 @@ class Meter:
         """Return the bytes received since the last call, by peer; peers that sent nothing are left out."""
         came: dict[str, int] = {}
         for number, (sock, peer) in enumerate(self._sockets):
-            received = _received_bytes(sock)
+            received = TcpInfo.of(sock).received_bytes
             new, self._seen[number] = received - self._seen[number], received
             if new:
                 came[peer] = came.get(peer, 0) + new

@@ -46,8 +46,8 @@ def descendants(ancestor: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):  # it has ended meanwhile
-                stat = (entry / "stat").read_text()
-                children[int(stat.rpartition(")")[2].split()[1])].append(int(entry.name))
+                stat = (entry / "stat").read_bytes()  # the kernel may cut a name within a character
+                children[int(stat.rpartition(b")")[2].split()[1])].append(int(entry.name))
     found: list[int] = []
     waiting = [ancestor]
     while waiting:

@@ -18,7 +18,7 @@ class Metrics:
     """Turns lines such as ``{"step": 7, "loss": 0.31}`` into events; other lines are passed over.
 
     ``accuracy`` is an evaluation. A line with ``loss`` or ``samples``, or without ``accuracy``, is a round that began
-    ``seconds`` ago, or with the round before. ``last_step`` and ``last_loss``: of the last round.
+    ``seconds`` ago, or with the line before. ``last_step`` and ``last_loss``: of the last round.
     """
 
     def __init__(self, begin_s: float) -> None:
@@ -39,14 +39,15 @@ class Metrics:
         step, loss, accuracy, samples = (numbers[key] for key in ("step", "loss", "accuracy", "samples"))
         if step is None or not math.isfinite(step):
             return
-        if (seconds := numbers["seconds"]) is not None and 0 <= seconds < math.inf:
-            self._begin_s = now_s - seconds
+        begin_s, self._begin_s = self._begin_s, now_s
         if accuracy is None or loss is not None or samples is not None:
-            fields = {"t0": round(self._begin_s, 6), "round": int(step), "loss": loss, "steps": 1, "waited_s": 0.0}
+            if (seconds := numbers["seconds"]) is not None and 0 <= seconds < math.inf:
+                begin_s = now_s - seconds
+            fields = {"t0": round(begin_s, 6), "round": int(step), "loss": loss, "steps": 1, "waited_s": 0.0}
             if samples is not None and math.isfinite(samples):
                 fields["samples"] = int(samples)
             yield "round", fields
-            self.last_step, self.last_loss, self._begin_s = int(step), loss, now_s
+            self.last_step, self.last_loss = int(step), loss
         if accuracy is not None:
             yield "evaluate", {"round": int(step), "snapshot_t": round(now_s, 6), "accuracy": accuracy}
 

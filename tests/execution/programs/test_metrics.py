@@ -25,6 +25,17 @@ def test_steps_become_rounds_and_accuracies_evaluations() -> None:
     assert (metrics.last_step, metrics.last_loss) == (1, 2.0)
 
 
+def test_an_evaluation_is_no_part_of_the_round_after_it() -> None:
+    metrics = Metrics(begin_s=1.0)
+    lines = (
+        (b'{"step": 0, "loss": 1}', 10.0),
+        (b'{"step": 0, "accuracy": 0.5, "seconds": 30}', 15.0),
+        (b'{"step": 1}', 16.0),
+    )
+    events = [each for line, now_s in lines for each in metrics.take(line + b"\n", now_s)]
+    assert [fields["t0"] for kind, fields in events if kind == "round"] == [1.0, 15.0]
+
+
 def test_one_line_may_hold_both() -> None:
     kinds = [kind for kind, _ in Metrics(0.0).take(b'{"step": 3, "loss": 1, "accuracy": 0.9}\n', 1.0)]
     assert kinds == ["round", "evaluate"]

@@ -16,8 +16,10 @@ import pytest
 from testbed import api, launch
 from testbed.errors import CapabilityError, RunFailed, ScenarioError
 from testbed.execution import host
+from testbed.plan.build import build_plan
 from testbed.results.rounds import CompletedRound
 from testbed.scenario import load, loads
+from testbed.scenario.sections import program
 from testbed.scenario.sections.workload import Workload
 
 ROOT = Path(__file__).parents[3]
@@ -185,6 +187,24 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
+def test_a_run_that_would_wait_for_no_process_is_refused(folder: Path) -> None:
+    data_centers = "[{name: a, central: true, workers: 0}, {name: b, workers: 1}]"
+    one = (f"topology.data_centers={data_centers}", "workload.ends=others")
+    with pytest.raises(ScenarioError, match=r"workload.ends: no process but the first is started.*one worker; write"):
+        build_plan(load(folder / "program.yaml", one), "local")
+    several = (f"topology.data_centers={data_centers.replace('1}', '3}')}", "workload.ends=others")
+    assert build_plan(load(folder / "program.yaml", several), "local").program
+    with pytest.raises(ScenarioError, match="one data centre with workers"):
+        build_plan(load(folder / "program.yaml", (*several, "workload.per=host")), "local")
+
+
+def test_a_directory_whose_path_is_no_utf_8_is_refused(folder: Path) -> None:
+    (folder / os.fsdecode(b"r\xff")).mkdir()
+    scenario = (folder / "program.yaml").rename(folder / os.fsdecode(b"r\xff/program.yaml"))
+    with pytest.raises(ScenarioError, match=r"workload.cwd: the path of this directory is no UTF-8.*run it in another"):
+        load(scenario)
+
+
 def test_the_first_may_be_the_only_one_and_ends_the_rest(folder: Path) -> None:
     run(folder, command=None, first="echo alone")
     assert logs(folder) == {"a.worker0": "alone\n"}
@@ -319,6 +339,24 @@ def test_a_resolved_scenario_is_read_again_and_a_changed_program_is_another_run(
     assert loads(read.to_yaml()) == read and "sync" not in read.to_yaml()
     (folder / "steps.py").write_text("pass")
     assert load(folder / "program.yaml", ["workload.command=python steps.py 3"]) != read
+
+
+def test_large_files_are_told_apart_without_being_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, command = folder / "data.bin", ["workload.command=python steps.py data.bin"]
+
+    def digest(content: bytes, changed_ns: int) -> str | None:
+        data.write_bytes(content)
+        os.utime(data, ns=(changed_ns, changed_ns))
+        program._digest_of.cache_clear()
+        workload = load(folder / "program.yaml", command).workload
+        assert workload is not None
+        return workload.sha256
+
+    small = digest(b"a" * 2000, 1)
+    assert digest(b"b" * 2000, 2) != small == digest(b"a" * 2000, 3)
+    monkeypatch.setattr(program, "LARGEST_READ_BYTES", 1000)
+    large = digest(b"a" * 2000, 11)
+    assert digest(b"b" * 2000, 11) == large != digest(b"b" * 2000, 12)
 
 
 def test_a_program_can_be_built_of_sections(folder: Path) -> None:
