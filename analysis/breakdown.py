@@ -10,11 +10,14 @@ one part, so the parts add up to the span:
 
 "Its data" are the *critical key* of the round: the one whose value arrives last at the worker. The path is followed
 down from there: the value that the server sent, the value that this server had been sent (same key if there is one,
-otherwise the latest that had arrived by then), up to the server that made it; the way up is the pushes of the same keys
-between the same nodes:
+otherwise the latest; of those that had arrived by then), up to the server that made it; the way up is the pushes of the
+same keys, from the worker to the server that makes the value:
 
     worker ─push→ local server … ─push→ global server … update … ─value→ local server ─value→ worker
            LAN               waiting  WAN              waiting       WAN              LAN
+
+Where an overlay relays, servers send ``merge`` instead of ``push``, and ``spread`` instead of ``value``: the way up and
+the way down then lead through other nodes. Of transfers that a restart repeats, those of the round's own attempt count.
 
 **Without servers** (all-reduce, gossip) the path is a chain of messages between workers; see ``analysis.peers``. Where
 workers of a data centre sum among themselves, and one of them pushes for all, such chains lead to that worker and back.
@@ -43,12 +46,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PARTS = ("compute", "codec", "lan", "wan", "waiting")
+UPWARDS, DOWNWARDS = ("push", "merge"), ("value", "spread")
+"""Messages with contributions, and with values: directly to or from a server, or relayed by an overlay."""
 
 # Of longer runs, ``per_node`` takes rounds by chance: the mean of so many is exact enough, and takes two seconds.
 MOST_ROWS, LEAST_ROUNDS = 10_000, 50
 
 _NEVER = union([])
 Frames = Mapping[str, "pd.DataFrame"]
+Span = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,7 @@ class _Index:
     ``coding``: when its codecs worked and it did not compute.
     """
 
-    pushes: dict[tuple[str, int, int], Hop]  # source, round, key
+    pushes: dict[tuple[str, int, int], list[Hop]]  # source, round, key; in order of arrival
     values: dict[tuple[str, int], list[Hop]]  # target, round; in order of arrival
     computing: dict[str, Intervals]
     serving: dict[str, Intervals]
@@ -75,7 +81,7 @@ def per_round(frames: Frames, chosen: Collection[int] | None = None) -> pd.DataF
     import pandas as pd
 
     rounds, transfers = frames["rounds"], frames["transfers"]
-    tensors = transfers[transfers["message"].isin(("push", "value")) & (transfers["round"] >= 0)]
+    tensors = transfers[transfers["message"].isin((*UPWARDS, *DOWNWARDS)) & (transfers["round"] >= 0)]
     if chosen is not None:
         rounds, tensors = (each[each["round"].isin(chosen)] for each in (rounds, tensors))
     index = _index(frames, tensors)
@@ -120,29 +126,53 @@ def in_plan_order(split: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
     return split.sort_values(list(ranks), key=lambda column: column.map(ranks[column.name]), ignore_index=True)
 
 
-def critical_path(index: _Index, worker: str, round_: int) -> tuple[list[Hop], list[Hop]]:
-    """Return the pushes from the worker upwards, and the values back down to it, each in the order of time."""
-    up: list[Hop] = []
+def critical_path(index: _Index, worker: str, round_: int, span: Span) -> tuple[list[Hop], list[Hop]]:
+    """Return the pushes from the worker upwards, and the values back down to it, each in the order of time.
+
+    ``span``: begin and end of the worker's round in s.
+    """
     down: list[Hop] = []
-    node = worker
-    while (value := _value_before(index, node, round_, down[0] if down else None)) is not None:
+    node, passed = worker, set[str]()
+    while node not in passed and (value := _value_before(index, node, round_, span, down[0] if down else None)):
+        passed.add(node)
         down.insert(0, value)
-        push = index.pushes.get((node, round_, value.key))
-        if push is not None:
-            up.append(push)
         node = value.source
-    return up, down
+    return _way_up(index, worker, round_, span, {hop.target: hop for hop in down}), down
 
 
-def _value_before(index: _Index, node: str, round_: int, sent: Hop | None) -> Hop | None:
+def _way_up(index: _Index, worker: str, round_: int, span: Span, values: Mapping[str, Hop]) -> list[Hop]:
+    """Return the pushes from the worker upwards. ``values``: the values on the way down, by their target."""
+    up: list[Hop] = []
+    node, key, passed = worker, -1, set[str]()
+    while node not in passed:
+        passed.add(node)
+        value = values.get(node)
+        key = value.key if value is not None else key  # a relay that is not on the way down has the key of its sender
+        pushed = _of_attempt(index.pushes.get((node, round_, key), []), span)
+        if pushed:
+            up.append(pushed[-1])
+            node = pushed[-1].target
+        elif value is not None:
+            node = value.source
+    return up
+
+
+def _value_before(index: _Index, node: str, round_: int, span: Span, sent: Hop | None) -> Hop | None:
     """Return the value at ``node`` that made it send ``sent``; the last one of the round if nothing follows."""
-    arrived = index.values.get((node, round_), [])
+    arrived = _of_attempt(index.values.get((node, round_), []), span)
     if sent is None:
         return arrived[-1] if arrived else None
     in_time = [hop for hop in arrived if hop.end <= sent.begin]
-    same_key = [hop for hop in arrived if hop.key == sent.key]
+    # in real time the begin is an estimate, which may lie a little before the true one
+    same_key = [hop for hop in arrived if hop.key == sent.key and hop.end <= sent.end]
     candidates = same_key or in_time
     return candidates[-1] if candidates else None
+
+
+def _of_attempt(found: list[Hop], span: Span) -> list[Hop]:
+    """Return the transfers within a round's span; without any, those after it, which the round did not wait for."""
+    begin, end = span
+    return [hop for hop in found if hop.end > begin and hop.begin < end] or [hop for hop in found if hop.begin >= end]
 
 
 def _split(index: _Index, worker: str, round_: int, begin: float, end: float) -> tuple[float, ...]:
@@ -171,7 +201,7 @@ def _path(index: _Index, worker: str, round_: int, begin: float, end: float) -> 
     pusher = index.pushers.get(data_center_of(worker), "")
     if index.peers and not pusher:
         return segments(index.peers, worker, round_, begin, end)
-    up, down = critical_path(index, pusher or worker, round_)
+    up, down = critical_path(index, pusher or worker, round_, (begin, end))
     path = list(_segments(up, down))
     if not index.peers or not up:
         return path
@@ -201,11 +231,10 @@ def _overlap(pieces: list[tuple[float, float]], begin: float, end: float) -> flo
 
 
 def _index(frames: Frames, tensors: pd.DataFrame) -> _Index:
-    pushes: dict[tuple[str, int, int], Hop] = {}
-    values = defaultdict(list)
+    pushes, values = defaultdict(list), defaultdict(list)
     for round_, hop in hops(tensors):
-        if hop.message == "push":
-            pushes[hop.source, round_, hop.key] = hop
+        if hop.message in UPWARDS:
+            pushes[hop.source, round_, hop.key].append(hop)
         else:
             values[hop.target, round_].append(hop)
     computing, coding = _computing_and_coding(frames["computes"])
@@ -213,7 +242,7 @@ def _index(frames: Frames, tensors: pd.DataFrame) -> _Index:
     serving = _computing(computes[~computes["work"].isin((*WORKERS_WORK, *CODING))])
     peers = index_peers(frames["transfers"], computes)
     pushers = _pushers(frames, {node for node, _, _ in pushes}) if peers else {}
-    return _Index(pushes, dict(values), computing, serving, coding, peers, pushers)
+    return _Index(dict(pushes), dict(values), computing, serving, coding, peers, pushers)
 
 
 def _pushers(frames: Frames, sources: set[str]) -> dict[str, str]:

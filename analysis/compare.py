@@ -51,7 +51,8 @@ _COLUMNS = (  # of the LaTeX table: heading, field, factor, form
     ("to target (s)", "time_to_target_s", 1.0, ".4g"), ("speed-up", "speed_up", 1.0, ".2f"),
     ("WAN (MB)", "wan_bytes", 1e-6, ".4g"), ("waiting (\\%)", "waiting_share", 100.0, ".1f"),
 )  # fmt: skip
-_LATEX = str.maketrans({"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "+": r"$+$", "<": r"$<$"})
+_LATEX = str.maketrans({**{each: f"\\{each}" for each in "_%&#${}"}, **{each: f"${each}$" for each in "+<>|"},
+                        "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"})  # fmt: skip
 
 
 STARRED = "of the time of a round, as one of the two runs never reached the target"
@@ -120,6 +121,7 @@ def _row(run: StoredRun, label: str, target: float | None) -> dict[str, Any]:
         "label": label,
         "technique": identity.technique_of(run.plan),
         **{name: result[name] for name in known},
+        "resumed_round": result.get("resumed_round"),
         "target": target,
         "time_to_target_s": time_to_accuracy(run, target) if target is not None else None,
         "wan_bytes": sum(moved["up"] for moved in result["wan_payload_bytes"].values()),

@@ -56,7 +56,10 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """The constants; ``residual``: root mean square of the error of settings left out of the fit, in the logarithm."""
+    """The constants; NaN where all runs had the same value of what it tells the effect of.
+
+    ``residual``: root mean square of the error of settings left out of the fit, in the logarithm.
+    """
 
     rounds: float
     critical_batch: float
@@ -66,21 +69,33 @@ class Efficiency:
     seen: tuple[Observed, ...]
 
     def predict(self, batch: float, staleness: float = 0.0, local_steps: float = 1.0) -> Predicted:
-        """Return the rounds to the target of the runs that were fitted."""
-        constants = (self.rounds, self.critical_batch, self.staleness_penalty, self.drift_penalty)
+        """Return the rounds to the target of the runs that were fitted.
+
+        Raise ``ScenarioError`` for a value whose effect is not known, as all runs had the same other one.
+        """
         asked = (batch, staleness, local_steps)
-        rounds, factor = float(_rounds(constants, np.array([asked]))[0]), math.exp(self.residual)
         seen = zip(*(each.setting for each in self.seen), strict=True)
         names = zip(("batch", "staleness", "local steps"), asked, seen, strict=True)
-        outside = tuple(name for name, value, known in names if not min(known) <= value <= max(known))
-        return Predicted(rounds, rounds / factor, rounds * factor, outside)
+        outside = {name: set(known) for name, value, known in names if not min(known) <= value <= max(known)}
+        for name, known in outside.items():
+            if len(known) == 1:
+                raise ScenarioError(f"{name}: all fitted runs had {known.pop():g}; fit runs that differ in it")
+        constants = (self.rounds, self.critical_batch, self.staleness_penalty, self.drift_penalty)
+        rounds = float(_rounds(np.nan_to_num(constants), np.array([asked]))[0])
+        factor = math.exp(self.residual)
+        return Predicted(rounds, rounds / factor, rounds * factor, tuple(outside))
 
     def __str__(self) -> str:
         return (
             f"fitted to {len(self.seen)} runs: {self.rounds:.1f} rounds at least, critical batch "
-            f"{self.critical_batch:.0f}, {self.staleness_penalty:.3f} more per update of staleness, "
-            f"{self.drift_penalty:.3f} more per local step; residual {math.exp(self.residual) - 1:.0%}"
+            f"{_told(self.critical_batch, '.0f')}, {_told(self.staleness_penalty, '.3f')} more per update of "
+            f"staleness, {_told(self.drift_penalty, '.3f')} more per local step; "
+            f"residual {math.exp(self.residual) - 1:.0%}"
         )
+
+
+def _told(constant: float, form: str) -> str:
+    return "unknown" if math.isnan(constant) else format(constant, form)
 
 
 def fit(runs: Sequence[Observed]) -> Efficiency:
@@ -93,13 +108,13 @@ def fit(runs: Sequence[Observed]) -> Efficiency:
     left_out: list[float] = []
     for setting in settings:
         others = _constants([run for run in runs if run.setting != setting])
-        guess = _rounds(others, np.array([setting]))[0]
+        guess = _rounds(np.nan_to_num(others), np.array([setting]))[0]
         left_out += [math.log(guess / run.rounds) for run in runs if run.setting == setting]
     residual = math.sqrt(sum(error**2 for error in left_out) / len(left_out))
     return Efficiency(*_constants(runs), residual, tuple(runs))
 
 
-def _rounds(constants: Sequence[float], points: np.ndarray) -> np.ndarray:
+def _rounds(constants: Sequence[float] | np.ndarray, points: np.ndarray) -> np.ndarray:
     """``points``: rows of batch, staleness, local steps."""
     least, critical, stale, drift = constants
     batch, staleness, steps = points.T
@@ -107,11 +122,20 @@ def _rounds(constants: Sequence[float], points: np.ndarray) -> np.ndarray:
 
 
 def _constants(runs: Sequence[Observed]) -> tuple[float, float, float, float]:
+    """Fit the constants; one whose quantity is the same in all runs is NaN, and its factor a part of the first one."""
     points = np.array([[run.batch, run.staleness, run.local_steps] for run in runs])
     wanted = np.log([run.rounds for run in runs])
-    start = [min(run.rounds for run in runs), float(np.median(points[:, 0])), 0.1, 0.1]
+    varied = np.array([True, *(np.ptp(points, axis=0) > 0)])
+    start = np.array([min(run.rounds for run in runs), float(np.median(points[:, 0])), 0.1, 0.1])[varied]
+
+    def all_constants(known: np.ndarray, unknown: float) -> np.ndarray:
+        constants = np.full(PARAMETERS, unknown)
+        constants[varied] = known
+        return constants
+
+    lowest = np.array([1e-9, 0, 0, 0])[varied]
     found = least_squares(
-        lambda x: np.log(_rounds(x, points)) - wanted, start, bounds=([1e-9, 0, 0, 0], np.inf), x_scale=start
+        lambda x: np.log(_rounds(all_constants(x, 0.0), points)) - wanted, start, bounds=(lowest, np.inf), x_scale=start
     )
-    least, critical, stale, drift = (float(each) for each in found.x)
+    least, critical, stale, drift = all_constants(found.x, math.nan).tolist()
     return least, critical, stale, drift

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from analysis import trackers
-from analysis.load import StoredRun
+from analysis.load import StoredRun, distinct_names
 from analysis.timeline import trace
 from testbed.results import atomic
 from testbed.results.columns import TABLES
@@ -23,7 +23,10 @@ def perfetto(runs: list[StoredRun], out: Path) -> list[Path]:
 
 
 def tables_as_csv(runs: list[StoredRun], out: Path) -> list[Path]:
-    """Write ``<out>/<run>/<table>.csv`` for every table, and ``columns.csv`` with each column's unit and meaning."""
+    """Write ``<out>/<run>/<table>.csv`` for every table, and ``columns.csv`` with each column's unit and meaning.
+
+    Of runs whose directories have equal names, later ones have a number.
+    """
     import pandas as pd
 
     about = [(name, each.name, each.type, each.unit, each.meaning)
@@ -32,8 +35,8 @@ def tables_as_csv(runs: list[StoredRun], out: Path) -> list[Path]:
     paths = [out / "columns.csv"]
     described = pd.DataFrame(about, columns=["table", "column", "type", "unit", "meaning"])
     atomic.write_text(paths[0], described.to_csv(index=False))
-    for run in runs:
-        folder = out / run.name
+    for run, run_name in zip(runs, distinct_names(runs), strict=True):
+        folder = out / run_name
         folder.mkdir(parents=True, exist_ok=True)
         for name in TABLES:
             with atomic.replacing(folder / f"{name}.csv") as temporary:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -82,8 +83,8 @@ class StoredRun:
 
     @property
     def start_s(self) -> float:
-        """When training started, on the run's clock."""
-        return summary.training_start_s(self.tables["training"])
+        """When training started, on the run's clock: earlier where it goes on from a checkpoint of another run."""
+        return summary.first_start_s(self.tables["training"])
 
     @cached_property
     def time_split(self) -> pd.DataFrame:
@@ -112,8 +113,17 @@ def load_run(path: Path) -> StoredRun:
         result=summary.read_result(result) if os.path.lexists(result) else None,
         fidelity=_optional(directory.file("fidelity.json"), _Fidelity),
         status=status,
-        tables=Tables(path, {}),
+        tables=Tables(path.absolute(), {}),  # the working directory may be another when they are read
     )
+
+
+def distinct_names(runs: Iterable[StoredRun]) -> list[str]:
+    """Return the runs' names; those of equal ones have a number, from the second on."""
+    names: list[str] = []
+    for run in runs:
+        numbered = (run.name if number == 1 else f"{run.name}-{number}" for number in count(1))
+        names.append(next(name for name in numbered if name not in names))
+    return names
 
 
 def stored_run(
@@ -122,7 +132,7 @@ def stored_run(
     """Return a run that has just ended, of whose files the large ones need not be read again."""
     directory = rundir.open_run(path)
     manifest, fidelity = (rundir.read_json(directory.file(f"{name}.json")) for name in ("manifest", "fidelity"))
-    return StoredRun(path, plan, manifest, result, fidelity, directory.status(), Tables(path, frames))
+    return StoredRun(path, plan, manifest, result, fidelity, directory.status(), Tables(path.absolute(), frames))
 
 
 def load(paths: Iterable[Path]) -> list[StoredRun]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analysis.identity import BACK_ENDS
-from analysis.load import StoredRun
+from analysis.load import StoredRun, distinct_names
 from testbed.costs import CODING
 from testbed.ids import data_center_of
 
@@ -69,8 +69,10 @@ def trace(runs: Iterable[StoredRun]) -> dict[str, Any]:
     runs = list(runs)
     latest_s = max(run.start_s for run in runs)
     events: list[Event] = []
-    for number, run in enumerate(runs):
-        prefix = f"{BACK_ENDS[run.plan['back_end']].label} · " if len(runs) > 1 else ""
+    worlds = [BACK_ENDS[run.plan["back_end"]].label for run in runs]
+    for number, (run, name) in enumerate(zip(runs, distinct_names(runs), strict=True)):
+        world = worlds[number] if worlds.count(worlds[number]) == 1 else f"{worlds[number]} {name}"
+        prefix = f"{world} · " if len(runs) > 1 else ""
         threads = _Threads(1 + number * 1_000_000, prefix)
         events += _of_run(run, threads, (latest_s - run.start_s) * 1e6, number * 10_000_000)
     about = {"scenario": runs[0].plan["name"], "runs": [run.name for run in runs], "training_starts_us": latest_s * 1e6}

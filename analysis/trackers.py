@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from analysis.load import StoredRun
+from analysis.load import StoredRun, distinct_names
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.results.scalars import Scalars, SeriesValue, tail_of
 
@@ -138,12 +138,15 @@ def check(kinds: Iterable[str]) -> None:
 
 
 def export(kind: str, runs: list[StoredRun], out: Path) -> list[Path]:
-    """Write runs that have ended; return the files. Raise ``CapabilityError`` without the tracker's package."""
+    """Write runs that have ended, equal names with a number; return the files.
+
+    Raise ``CapabilityError`` without the tracker's package.
+    """
     check([kind])
     files: dict[Path, None] = {}
-    for run in runs:
+    for run, name in zip(runs, distinct_names(runs), strict=True):
         chosen = TRACKERS[kind]
-        tracker = chosen(run.name, run.plan, out if chosen.shares else out / run.name)
+        tracker = chosen(name, run.plan, out if chosen.shares else out / name)
         tracker.write(scalars(run))
         tracker.close(summary(run.result))
         files |= dict.fromkeys(tracker.files)

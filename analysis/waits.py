@@ -1,13 +1,11 @@
-"""Waiting between nodes: in every round, what arrives last makes all others wait.
+"""Waiting between data centres: in a round, what arrives last makes all others wait.
 
-A server that combines the pushes of a round holds those that have arrived until the last one is there. That time is
-charged to the sender of the last push, as waiting of the senders before it. Workers wait for their neighbours in this
-way at the local server, and data centres for each other at the global one. With asynchronous algorithms every entry is
-0. Workers that sum what they push among themselves wait for the one whose step ended last; it is counted at their
-local server.
+**With servers**, a server holds the contribution of a member until that of another is there, and records for whom
+(table ``holds``). Where it holds several keys, those of its first one are recorded. Asynchronous algorithms hold
+nothing.
 
-Without servers, workers wait for each other; ``server`` then says in what. All-reduce: for the one whose step ended
-last. Synchronous gossip: for the neighbour whose model came last. AD-PSGD waits for no other worker's step.
+**Without servers**, workers wait for each other. All-reduce: from the end of a worker's own step to that of the last
+one of the round. Synchronous gossip: to when the last neighbour's model came. AD-PSGD waits for no other worker's step.
 """
 
 from __future__ import annotations
@@ -16,11 +14,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from analysis.peers import MODELS
-from testbed.axes import AxisError
 from testbed.ids import data_center_of
-from testbed.policy.collective import inside_of
 from testbed.policy.gossip import ALGORITHMS
-from testbed.policy.sync import SYNC
+from testbed.results.summary import stands_for
 from testbed.scenario.paradigms import PARADIGMS
 
 if TYPE_CHECKING:
@@ -29,77 +25,79 @@ if TYPE_CHECKING:
 Frames = Mapping[str, "pd.DataFrame"]
 
 
-def pairs(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
-    """``server, waiter, awaited, waited_s, rounds``: seconds in total, for the last key of every round.
+def matrix(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
+    """Return how long data centres (rows) waited for others (columns): seconds in a round, a mean over the run.
 
-    ``rounds``: in how many rounds ``awaited`` was the last one for ``waiter``.
+    Of a data centre whose nodes wait each for itself, the mean over its nodes; of several servers at which it waits at
+    the same time, the largest. So a row has no more than the length of a round.
     """
     import pandas as pd
 
+    sites = [site["name"] for site in plan["network"]["sites"]]
+    waits, copies = pairs(frames, plan), stands_for(frames["nodes"])
+    weighed = waits["waited_s"] * waits["waiter"].map(copies).fillna(1).astype(float)
+    places = [waits["server"], waits["waiter"].map(data_center_of), waits["awaited"].map(data_center_of)]
+    members, rounds = _members(plan), _rounds_of(frames, copies)
+    table = pd.DataFrame(0.0, index=sites, columns=sites)
+    for (server, at, of), total_s in weighed.groupby(places).sum().items():
+        if at != of:
+            mean_s = total_s / members.get((server, at), 1) / rounds.get(at, 1.0)
+            table.loc[at, of] = max(table.loc[at, of], mean_s)
+    return table
+
+
+def pairs(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
+    """``server, round, waiter, awaited, waited_s``; without servers, ``server`` is empty."""
     paradigm = plan["technique"]["paradigm"]
+    columns = ["server", "round", "waiter", "awaited", "waited_s"]
     if any(node["parents"] for node in plan["nodes"]):
-        arrivals = _arrivals(frames["transfers"], plan)
-        if inside_of(paradigm["options"]) is not None:
-            arrivals = pd.concat([arrivals, _ends_inside(frames, plan)], ignore_index=True)
-        waits = _for_the_last(arrivals)
-    elif PARADIGMS[paradigm["kind"]].global_sum:
-        waits = _for_the_last(_step_ends(frames).assign(server="all-reduce"))
+        named = {"node": "server", "member": "waiter", "by": "awaited", "held_s": "waited_s"}
+        held = frames["holds"].rename(columns=named)
+        return held.loc[held["awaited"].fillna("") != "", columns]
+    if PARADIGMS[paradigm["kind"]].global_sum:
+        waits = _for_the_last(frames)
     else:
         waits = _for_neighbours(frames)
         if ALGORITHMS[paradigm["options"]["algorithm"]].pairwise:
             waits = waits[:0]
-    grouped = waits.groupby(["server", "waiter", "awaited"])["waited_s"]
-    return grouped.agg(waited_s="sum", rounds="size").reset_index()
+    return waits.assign(server="")[columns]
 
 
-def matrix(waits: pd.DataFrame, sites: list[str]) -> pd.DataFrame:
-    """Between data centres, at the servers that several of them push to: rows waited for columns, seconds in total."""
-    across = waits.assign(waiter=waits["waiter"].map(data_center_of), awaited=waits["awaited"].map(data_center_of))
-    across = across[across["waiter"] != across["awaited"]]
-    table = across.pivot_table(index="waiter", columns="awaited", values="waited_s", aggfunc="sum", fill_value=0.0)
-    return table.reindex(index=sites, columns=sites, fill_value=0.0).fillna(0.0)
+def _members(plan: Mapping[str, Any]) -> dict[tuple[str, str], int]:
+    """Return how many nodes of a data centre a server has; without servers, how many of its workers train."""
+    counts: dict[tuple[str, str], int] = {}
+    for node in plan["nodes"]:
+        below = [(node["name"], child) for child in node["children"]]
+        own = [("", node["name"])] if node["role"] == "worker" and node["trains"] else []
+        for server, member in (*below, *own):
+            place = server, data_center_of(member)
+            counts[place] = counts.get(place, 0) + 1
+    return counts
 
 
-def _for_the_last(ready: pd.DataFrame) -> pd.DataFrame:
-    """In each round and at each server, all wait for the last one. ``ready``: ``server, round, waiter, t_s``."""
-    place = ["server", "round"]
-    last = ready.loc[ready.groupby(place)["t_s"].idxmax()].rename(columns={"waiter": "awaited", "t_s": "last_s"})
-    waits = ready.merge(last, on=place)
+def _rounds_of(frames: Frames, copies: Mapping[str, int]) -> dict[str, float]:
+    """Return the mean number of rounds of a data centre's workers; those that a restart repeats count each time."""
+    import numpy as np
+    import pandas as pd
+
+    done = frames["rounds"].groupby("node").size()
+    table = pd.DataFrame({"done": done, "copies": [copies.get(str(node), 1) for node in done.index]})
+    sites = table.groupby([data_center_of(str(node)) for node in done.index])
+    return {str(site): float(np.average(rows["done"], weights=rows["copies"])) for site, rows in sites}
+
+
+def _for_the_last(frames: Frames) -> pd.DataFrame:
+    """In each round all wait for the worker whose step ends last."""
+    ends = _step_ends(frames)
+    last = ends.loc[ends.groupby("round")["t_s"].idxmax()].rename(columns={"waiter": "awaited", "t_s": "last_s"})
+    waits = ends.merge(last, on="round")
     return waits[waits["waiter"] != waits["awaited"]].assign(waited_s=lambda rows: rows["last_s"] - rows["t_s"])
-
-
-def _arrivals(transfers: pd.DataFrame, plan: Mapping[str, Any]) -> pd.DataFrame:
-    """Return when the last push of each child arrived in each round; a server with one child makes no node wait."""
-    technique = plan["technique"]
-    tiers = {"server": technique["sync_tier1"]["kind"], "global_server": technique["sync_tier2"]["kind"]}
-    if inside_of(technique["paradigm"]["options"]) is not None:
-        del tiers["server"]
-    with_many = [node for node in plan["nodes"] if len(node["children"]) > 1]
-    waiting = [node["name"] for node in with_many if node["role"] in tiers and _waits(tiers[node["role"]])]
-    pushes = transfers[(transfers["message"] == "push") & (transfers["round"] >= 0)]
-    named = pushes[pushes["target"].isin(waiting)].rename(columns={"target": "server", "source": "waiter"})
-    return named.groupby(["server", "round", "waiter"])["t_s"].max().reset_index()
-
-
-def _waits(kind: str) -> bool:
-    """Return whether a synchronisation algorithm waits for all members; ``False`` if its code is not there any more."""
-    try:
-        return SYNC[kind].waits
-    except AxisError:
-        return False
 
 
 def _step_ends(frames: Frames) -> pd.DataFrame:
     """``round, waiter, t_s``: when the worker's step ended."""
     steps = frames["computes"].query("work == 'step'").rename(columns={"node": "waiter"})
     return steps.groupby(["round", "waiter"])["t_s"].max().reset_index()
-
-
-def _ends_inside(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
-    """Return when the steps ended of workers that sum together, by the local server to which one pushes for all."""
-    servers = {child: node["name"] for node in plan["nodes"] if node["role"] == "server" for child in node["children"]}
-    ends = _step_ends(frames)
-    return ends.assign(server=ends["waiter"].map(servers))
 
 
 def _for_neighbours(frames: Frames) -> pd.DataFrame:
@@ -109,4 +107,4 @@ def _for_neighbours(frames: Frames) -> pd.DataFrame:
     last = models.loc[models.groupby(["round", "target"])["t_s"].idxmax(), ["round", "target", "source", "t_s"]]
     named = last.rename(columns={"target": "waiter", "source": "awaited", "t_s": "came_s"})
     waits = named.merge(_step_ends(frames), on=["round", "waiter"])
-    return waits.assign(server="gossip", waited_s=(waits["came_s"] - waits["t_s"]).clip(lower=0.0))
+    return waits.assign(waited_s=(waits["came_s"] - waits["t_s"]).clip(lower=0.0))

@@ -14,8 +14,11 @@ The command line is made of the same parts. Errors are the exceptions of ``testb
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +41,7 @@ from testbed.results.rundir import AlreadyDone
 from testbed.scenario import Scenario
 from testbed.scenario import load as read
 from testbed.scenario import loads as read_text
-from testbed.scenario.overrides import texts_of
+from testbed.scenario.overrides import python_value, texts_of
 from testbed.scenario.reading.section import Section, as_yaml
 
 if TYPE_CHECKING:
@@ -85,19 +88,19 @@ def load(
     on          back end instead of the scenario's own: ``emulate``, ``simulate`` or ``local``
     allow_code  whether a file outside the working directory may name code, which is then imported
     """
-    changes = texts_of({path: _from_here(value) for path, value in (set or {}).items()})
+    changes = texts_of({path: _from_here(_without_sections(value)) for path, value in (set or {}).items()})
     if isinstance(source, Mapping | Scenario):
-        return read_text(as_yaml(_plain(source)), "scenario", changes, Path.cwd(), on)
+        return read_text(as_yaml(python_value(_without_sections(source), "")), "scenario", changes, Path.cwd(), on)
     return read(source, changes, on=on, allow_code=allow_code)
 
 
-def _plain(value: Any) -> Any:
+def _without_sections(value: Any) -> Any:
     """Return a value with sections, wherever they are in it, as mappings."""
     if isinstance(value, Section):
         return value.resolved()
     if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
-    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
+        return {key: _without_sections(entry) for key, entry in value.items()}
+    return [_without_sections(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def _from_here(value: Any) -> Any:
@@ -241,12 +244,15 @@ def sweep(  # noqa: PLR0913 - what the command has
 
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario, on=on)
     directory = Path(out) if out else Path("sweeps") / scenario.name
-    directory.mkdir(parents=True, exist_ok=True)
-    file = directory / "scenario.yaml"
-    file.write_text(scenario.to_yaml(), encoding="utf-8")
+    file, text = directory / "scenario.yaml", scenario.to_yaml()
     options = [f"{path}={','.join(texts)}" for path, texts in _texts(grid).items()]
     wanted = from_options(options, [], seeds)
-    points = points_of(file, wanted, on, allow_code=True)
+    with tempfile.TemporaryDirectory() as folder:  # what is refused must not replace the scenario of an earlier sweep
+        unchecked = Path(folder) / file.name
+        unchecked.write_text(text, encoding="utf-8")
+        points = points_of(unchecked, wanted, on, allow_code=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
     job = sweeps.SweepJob(directory, file, wanted, points, jobs, followers=live_logs(log), cluster=cluster)
     # a process with threads, as in Jupyter, must not be forked; Ray has threads
     if threading.active_count() > 1 or cluster:
@@ -258,8 +264,27 @@ def sweep(  # noqa: PLR0913 - what the command has
 
 
 def _texts(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
-    return {path: [text.partition("=")[2] for value in values for text in texts_of({path: _from_here(value)})]
-            for path, values in grid.items()}  # fmt: skip
+    """Return the values as texts that a comma separates from each other."""
+    written = {path: [texts_of({path: _from_here(value)}) for value in _listed(path, values)]
+               for path, values in grid.items()}  # fmt: skip
+    texts = {path: [text.partition("=")[2] for each in some for text in each] for path, some in written.items()}
+    return {path: [_with_commas_quoted(text) for text in some] for path, some in texts.items()}
+
+
+def _listed(path: str, values: Any) -> list[Any]:
+    """Return the values of a path of a grid. Raise ``ScenarioError`` for what is no list of them."""
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        raise ScenarioError(f"grid: {path}: expected a list of values, got {values!r}; write [{values!r}]")
+    listed = list(values)
+    if not listed:
+        raise ScenarioError(f"grid: {path}: the list of values is empty; leave the path out, or give it values")
+    return listed
+
+
+def _with_commas_quoted(text: str) -> str:
+    from testbed.scenario.sweep import split_values
+
+    return text if split_values(text) == [text.strip()] else json.dumps(text, ensure_ascii=False)
 
 
 def _as_command(job: SweepJob, options: Iterable[str], seeds: int | None, on: str | None, log: Sequence[str]) -> None:
@@ -271,10 +296,34 @@ def _as_command(job: SweepJob, options: Iterable[str], seeds: int | None, on: st
     words += ["--cluster", job.cluster] if job.cluster else []
     command = [sys.executable, "-m", "testbed.cli.main", "sweep", str(job.scenario), "--out", str(job.directory),
                "--json", "--allow-code", *words]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, errors.RunFailed.exit_code):
-        kind = CapabilityError if done.returncode == CapabilityError.exit_code else ScenarioError
-        raise kind(done.stderr.strip().removeprefix("testbed: "))
+    code, said = _run_to_its_end(command)
+    if code < 0:
+        name = signal.Signals(-code).name
+        raise errors.RunFailed(f"the process of the sweep was ended by {name}; finished runs are in {job.directory}")
+    if code not in (0, errors.RunFailed.exit_code):
+        kind = CapabilityError if code == CapabilityError.exit_code else ScenarioError
+        raise kind(said.strip().removeprefix("testbed: "))
+
+
+def _run_to_its_end(command: Sequence[str]) -> tuple[int, str]:
+    """Return the exit code of a command, and what it wrote as errors.
+
+    An interrupt is passed on, and raised when the command has ended. It is in a process group of its own: a terminal
+    would interrupt it as well, and the second interrupt ends it before it has written its results.
+    """
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                             text=True, process_group=0)  # fmt: skip
+    interrupt: KeyboardInterrupt | None = None
+    while True:
+        try:
+            _, said = child.communicate()
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error
+            child.send_signal(signal.SIGINT)
+    if interrupt is not None:
+        raise interrupt
+    return child.returncode, said
 
 
 @dataclass(frozen=True)
@@ -316,7 +365,12 @@ class Comparison:
 
 
 def compare(runs: Iterable[stored.StoredRun | str | Path], target: float | None = None) -> Comparison:
-    """Compare runs, or run directories. The first is the base of the speed-up."""
+    """Compare runs, or run directories. The first is the base of the speed-up. Raise ``ScenarioError`` without any."""
+    if isinstance(runs, str | Path | stored.StoredRun):
+        raise ScenarioError(f"compare: expected a list of runs or run directories, got {str(runs)!r}; write [{runs!r}]")
+    runs = list(runs)
+    if not runs:
+        raise ScenarioError("compare: expected a list of runs or run directories, got an empty one")
     return Comparison([each if isinstance(each, stored.StoredRun) else open_run(each) for each in runs], target)
 
 

@@ -57,8 +57,8 @@ class MessageKind(StrEnum):
     # node → scheduler, before anything else, and again by a new process in the place of a lost one. Answer: READY.
     REGISTER = "register"
     # scheduler → node: every node has registered; or, to a process that joins a run in progress and registered at
-    # ``registered_s`` (its ``sent_at_s``), its ``epoch``, the nodes that are absent (``gone``) and the replicas that
-    # have taken over, by lost server (``heirs``).
+    # ``registered_s`` (its ``sent_at_s``), its ``epoch``, the nodes that are absent (``gone``), the nodes that join
+    # with it and count as ``later``, and the replicas that have taken over, by lost server (``heirs``).
     READY = "ready"
     # child → server, parts: wire keys and their elements, int64, and where tables travel by rows the elements of a row
     # of each key, or 0. ``codec``: chosen by a script; ``epoch``: in which the child joined; ``since``: its first
@@ -121,8 +121,8 @@ class MessageKind(StrEnum):
     RESEND = "resend"
     # root → member: send the chunk to the node ``to``. Answer: none; its target asks when it has arrived.
     TELL = "tell"
-    # member → member or root: ``entries`` (``overlay.entries``) of a chunk's round; ``speeds``: throughput measured
-    # below; ``on_to``: the final target, if this hop is a detour.
+    # member → member or root: ``entries`` (``overlay.entries``) of a chunk's round; ``kept``: ranks, and seconds that
+    # members kept theirs; ``speeds``: throughput measured below; ``on_to``: the final target, if this hop is a detour.
     MERGE = "merge"
     # root or member → member: the values of a chunk's round, to be passed on; ``waits``: seconds by rank; ``parents``:
     # the chunk's tree from its next round on; ``unrelayed``: not to be passed on.

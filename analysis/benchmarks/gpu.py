@@ -159,7 +159,7 @@ class _Bench:
             pairs = zip(here.take(gradient, k), there.take(gradient.to(self.device), k), strict=True)
             if not all(torch.equal(a, b.cpu()) for a, b in pairs):
                 return False
-        return torch.equal(here.unsent(), there.unsent().cpu())
+        return torch.equal(here.state()["unsent"], there.state()["unsent"].cpu())
 
     # ---- speed of kernels and copies ----------------------------------------------------------------------------
 

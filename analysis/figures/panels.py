@@ -82,7 +82,7 @@ def accuracy_of(
         curves.append((scores["time_s"] if over == "time_s" else scores["wan_bytes"] / 1e6, scores["accuracy"]))
     for number, ((x, y), look) in enumerate(zip(curves, looks, strict=True)):
         curve(axes, x, y, look, covered=sum(_coincide((x, y), later) for later in curves[number + 1 :]))
-        longest = max(longest, *x)
+        longest = max([longest, *x])  # a run without an evaluation has no point
     accuracy_axis(axes, target)
     if over == "time_s":
         time_axis(axes, longest * 1.03)

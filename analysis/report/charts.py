@@ -14,6 +14,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from analysis.breakdown import DOWNWARDS, UPWARDS
 from analysis.figures import panels
 from analysis.identity import Identity
 from analysis.load import StoredRun
@@ -77,7 +78,7 @@ def timeline(figure: Figure, run: StoredRun) -> None:
 
 def _tracks(run: StoredRun, node: str) -> list[tuple[pd.DataFrame, tuple[float, float], str]]:
     transfers, waits, rounds = (run.tables[name] for name in ("transfers", "waits", "rounds"))
-    tensors = transfers[transfers["message"].isin(("push", "value", *PEER_MESSAGES))]
+    tensors = transfers[transfers["message"].isin((*UPWARDS, *DOWNWARDS, *PEER_MESSAGES))]
     spans = rounds if (rounds["node"] == node).any() else waits[waits["round"].notna()]
     return [
         (spans[spans["node"] == node], (0.12, 0.76), _SLICES["waiting"]),

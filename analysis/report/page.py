@@ -16,7 +16,7 @@ from analysis.load import StoredRun
 from analysis.measures import throughput
 from analysis.numbers import MISSING, per_worker, seconds, share, short, size
 from analysis.report import charts
-from analysis.waits import matrix, pairs
+from analysis.waits import matrix
 from testbed.errors import ScenarioError
 
 STYLE = Path(__file__).parent / "style.css"
@@ -90,7 +90,8 @@ def _headline(run: StoredRun) -> str:
         (f"{short(throughput(run) or 0.0)}/s", "training samples"),
     ]
     cause = f"<p class='note'>{escape(result['message'])}</p>" if result["message"] else ""
-    return facts(rows) + cause
+    resumed = result.get("resumed_round")
+    return facts(rows) + cause + ("" if resumed is None else f"<p class='note'>This run {_since(resumed)}.</p>")
 
 
 def _comparison(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
@@ -102,11 +103,17 @@ def _comparison(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
     for row, look in zip(compared, looks, strict=True):
         factor = "–" if row["speed_up"] is None else f"{row['speed_up']:.2f}×{'*' if starred(row) else ''}"
         name = f"<span class='swatch' style='background:{look.color}'></span>{escape(row['label'])}"
-        rows.append((f"{name}<br><code>{escape(row['run'])}</code>", share(row["accuracy"]),
+        resumed = row["resumed_round"]
+        name += f"<br><code>{escape(row['run'])}</code>" + ("" if resumed is None else "<br>" + _since(resumed))
+        rows.append((name, share(row["accuracy"]),
                      seconds(row["round_time_s"]), seconds(row["time_to_target_s"]), factor, size(row["wan_bytes"]),
                      share(row["waiting_share"]), _states(row)))  # fmt: skip
     note = "Speed-up against the first run." + (f" * {STARRED}." if any(map(starred, compared)) else "")
     return f"<section class='card'>{table(head, rows)}<p class='note'>{note}</p></section>"
+
+
+def _since(resumed_round: int) -> str:
+    return f"goes on after round {resumed_round}: bytes and rounds count from there"
 
 
 def _states(row: Mapping[str, Any]) -> str:
@@ -173,17 +180,16 @@ def _topology(run: StoredRun, label: str) -> Iterator[str]:
 
 def _waited(run: StoredRun, label: str) -> Iterator[str]:
     sites = [site["name"] for site in run.plan["network"]["sites"]]
-    between = matrix(pairs(run.tables, run.plan), sites)
-    rounds = max(1, int(run.result["rounds"]) if run.result else 1)
+    between = matrix(run.tables, run.plan)
     if len(sites) < 2 or not between.to_numpy().any():
         return
     shown = charts.most_waiting(between)
-    largest_s = float(shown.to_numpy().max()) / rounds
+    largest_s = float(shown.to_numpy().max())
     factor, unit = (1e-3, "ms") if largest_s < 2 else (1.0, "s")
-    draw = partial(charts.matrix, table=shown, per=rounds * factor, unit=unit)
+    draw = partial(charts.matrix, table=shown, per=factor, unit=unit)
     served = any(node["parents"] for node in run.plan["nodes"])
     note = (
-        "At the global server: what had arrived lay there until the last data centre’s part did."
+        "At the servers: what had arrived was held until another data centre’s part was there."
         if served
         else "Without servers: from the end of a worker’s own step until the last of the others was ready."
     )

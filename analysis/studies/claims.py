@@ -6,6 +6,7 @@ for every seed, such as bytes or times of modelled computation, by its value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -38,6 +39,8 @@ def between(claim: str, values: Sequence[float], low: float = -INFINITY, high: f
     """
     if not len(values):
         return Claim(claim, "no value", UNRESOLVED, "no run gave a value")
+    if missing := _missing(values):
+        return unresolved(claim, f"{missing} of {len(values)} runs gave no value")
     mean = mean_of(values)
     measured = f"{mean.value:.4g} ± {mean.half_width:.2g}{unit} ({mean.count} seeds)"
     lower = mean.value - mean.half_width
@@ -71,9 +74,14 @@ def unresolved(claim: str, why: str, measured: str = "–") -> Claim:
 def ordered(claim: str, groups: Mapping[str, Sequence[float]], slack: float = 0.0) -> Claim:
     """Whether means over seeds fall in the order given; ``slack``: share by which a value may exceed the one before.
 
-    Neighbours whose intervals overlap are not resolved, as those of one seed do; nor is anything where a series has
-    fewer values than another: a mean over those seeds that reached a target says nothing about those that did not.
+    Neighbours whose intervals overlap are not resolved, nor is anything of one seed, which has no interval. Neither is
+    anything where a value is missing (NaN), or a series has fewer than another: a mean over those seeds that reached a
+    target says nothing about those that did not.
     """
+    missing = {name: _missing(values) for name, values in groups.items()}
+    if any(missing.values()):
+        lacking = ", ".join(f"{name} lacks {count}" for name, count in missing.items() if count)
+        return unresolved(claim, f"not every seed has a value: {lacking}")
     means = {name: mean_of(values) for name, values in groups.items() if len(values)}
     measured = ", ".join(f"{name} {mean.value:.4g}" for name, mean in means.items())
     if len(means) < len(groups):
@@ -83,7 +91,7 @@ def ordered(claim: str, groups: Mapping[str, Sequence[float]], slack: float = 0.
         return unresolved(claim, f"not every seed has a value in every series: {counts}", measured)
     overlap = False
     for above, below in pairwise(means.values()):
-        gap = above.value - below.value * (1 - slack)
+        gap = above.value * (1 + slack) - below.value
         reach = (above.half_width**2 + below.half_width**2) ** 0.5
         if gap < -reach:
             return Claim(claim, measured, FAIL, "the order is another")
@@ -96,6 +104,10 @@ def in_order(claim: str, values: Mapping[str, float], slack: float = 0.0) -> Cla
     measured = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
     falls = all(below <= above * (1 + slack) for above, below in pairwise(values.values()))
     return decided(claim, measured, falls, "the order is another")
+
+
+def _missing(values: Sequence[float]) -> int:
+    return sum(math.isnan(value) for value in values)
 
 
 def _range(low: float, high: float) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from analysis.breakdown import per_round
 from analysis.measures import stands_for
 from analysis.metrics import accuracy_curve
 from analysis.studies.study import StudyRun
+from testbed.costs import CODING
 from testbed.ids import data_center_of
 from testbed.results.intervals import union
 from testbed.units import parse_rate
@@ -58,10 +58,14 @@ def periods(each: StudyRun) -> Any:
 
 
 def compute_ratio(each: StudyRun) -> dict[str, float]:
-    """Return the share of its round time in which each worker computes."""
-    rounds = per_round(each.run.tables)
-    sums = rounds.assign(span=rounds["t_s"] - rounds["t0_s"]).groupby("node")[["compute_s", "span"]].sum()
-    return {str(node): float(row["compute_s"] / row["span"]) for node, row in sums.iterrows()}
+    """Return the share of its round time in which each worker itself computes, codecs left out."""
+    computes = each.run.tables["computes"]
+    steps = computes[~computes["work"].isin(CODING)]
+    ratios = {}
+    for node, rounds in each.run.tables["rounds"].groupby("node"):
+        inside, own = (union(rows[["t0_s", "t_s"]].to_numpy()) for rows in (rounds, steps[steps["node"] == node]))
+        ratios[str(node)] = float(own.intersection(inside).total() / inside.total())
+    return ratios
 
 
 def ratio_spread(each: StudyRun) -> float:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import NullFormatter
 
 from analysis import numbers
@@ -276,11 +277,17 @@ def _overlay(axes: Axes, panel: Panel, known: Sequence[Published], looks: Looks)
 
 
 def _footnote(figure: Figure, study: Study, known: Sequence[Published]) -> None:
+    """State published numbers that no panel shows, below all else."""
     left = [each for each in known if each.unit not in {panel.published for panel in study.panels}]
     if left:
         told = ", ".join(f"{each.series} {each.y:g} {each.unit}" for each in left)
-        figure.text(0.01, -0.02, f"Published, other hardware ({left[0].source}): {told}", fontsize=7,
-                    color=panels.MUTED, va="top")  # fmt: skip
+        text = f"Published, other hardware ({left[0].source}): {told}"
+        if figure.legends:  # it takes the lowest place, whatever the size of the picture
+            (legend,) = figure.legends
+            legend.set_title(text, prop=FontProperties(size=7))
+            legend.get_title().set_color(panels.MUTED)
+        else:
+            figure.text(0.01, -0.02, text, fontsize=7, color=panels.MUTED, va="top")
 
 
 def horizontal(axes: Axes, y: float, label: str) -> None:

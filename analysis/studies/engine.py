@@ -28,6 +28,7 @@ from testbed.errors import RunFailed, ScenarioError
 from testbed.execution import sweep as sweeps
 from testbed.execution.sweep_points import SweepPoint, points_of
 from testbed.results import COMPLETED, atomic
+from testbed.scenario.load import completed
 from testbed.scenario.sweep import SweepAxis, SweepSettings
 
 if TYPE_CHECKING:
@@ -57,10 +58,10 @@ def execute(name: str, study: Study, request: Request, watch: Watch = unseen) ->
         rows, curves, code = _measured(study, request), None, set[str]()
     else:
         rows, curves, code = frames(study, run_all(study, request, watch))
-    missing = left_out(study, request)
-    results = write_figure(name, study, (rows, curves), request.out, missing)
+    missing, swept = left_out(study, request), swept_by(study, request)
+    results = write_figure(name, study, (rows, curves), request.out, missing, swept)
     rows = results.runs
-    claims = claims_of(study, results, missing)
+    claims = claims_of(study, results, missing, swept)
     verdict = {
         "schema_version": 1,
         "figure": name,
@@ -77,26 +78,45 @@ def execute(name: str, study: Study, request: Request, watch: Watch = unseen) ->
 
 
 def write_figure(
-    name: str, study: Study, found: tuple[pd.DataFrame, pd.DataFrame | None], out: Path, missing: Sequence[str]
-) -> Results:
+    name: str, study: Study, found: tuple[pd.DataFrame, pd.DataFrame | None], out: Path, missing: Sequence[str],
+    swept: Sequence[str] = (),
+) -> Results:  # fmt: skip
     """Write CSV, table and pictures of runs and curves; return these, with derived columns.
 
-    What needs the variants ``missing`` is left out.
+    What needs the variants ``missing`` is left out. Where the user has ``swept`` settings, each of their points has a
+    table and a picture: what is shown are means over seeds, and what is compared differs in nothing else.
     """
+    import pandas as pd
+
     rows, curves = found
-    results = Results(rows, rows if curves is None else curves, ())
+    parts = [(told, Results(*(each, each) if curves is None else (each, select(curves, where))))
+             for told, where, each in _points_of(rows, swept)]  # fmt: skip
     with _unless(missing):
-        results = results_of(name, study, rows, curves)
-    rows = results.runs
+        parts = [(told, results_of(name, study, each.runs, None if curves is None else each.curves))
+                 for told, each in parts]  # fmt: skip
+    rows = pd.concat([each.runs for _, each in parts]) if len(parts) > 1 else parts[0][1].runs
+    results = Results(rows, rows if curves is None else curves, parts[0][1].published)
     table = rows if curves is None else rows.merge(curves, "left")  # on the columns that both have
     atomic.write_text(out / f"{name}.csv", table.to_csv(index=False))
-    if study.table:
-        with _unless(missing):
-            _write_table(study.table(results), out / f"{name}-table")
-    if study.panels:
-        with _unless(missing):
-            _save(study, results, out / name)
+    for number, (told, each) in enumerate(parts, 1):
+        stem = name if len(parts) == 1 else f"{name}-{number}"
+        if study.table:
+            with _unless(missing):
+                _write_table(study.table(each), out / f"{stem}-table")
+        if study.panels:
+            with _unless(missing):
+                _save(study, each, out / stem, told)
     return results
+
+
+def _points_of(rows: pd.DataFrame, swept: Sequence[str]) -> list[tuple[str, dict[str, Any], pd.DataFrame]]:
+    """Return the rows of each point of the settings ``swept``, with the point in words, and as values of columns."""
+    if not swept:
+        return [("", {}, rows)]
+    points = rows[list(swept)].drop_duplicates().to_dict("records")
+    wheres = [{str(path): value for path, value in point.items()} for point in points]
+    return [(", ".join(f"{path} {value}" for path, value in where.items()), where, select(rows, where))
+            for where in wheres]  # fmt: skip
 
 
 @contextmanager
@@ -142,6 +162,14 @@ def _check_labels(study: Study, request: Request) -> None:
         raise ScenarioError(f"--only: no variant '{unknown[0]}' in this study (one of {', '.join(known)})")
 
 
+def swept_by(study: Study, request: Request) -> list[str]:
+    """Return the settings that the user sweeps, and the study does not: columns that no claim or panel knows."""
+    if not study.sweeps:
+        return []
+    known = {completed(path) for sweep in study.sweeps(request.quick) for path in sweep.grid}
+    return [path for path, values in request.settings.items() if len(values) > 1 and completed(path) not in known]
+
+
 def left_out(study: Study, request: Request) -> list[str]:
     """Return the labels of the variants that ``--only`` leaves out. Those of a pattern of scenarios are not known."""
     declared = study.sweeps(request.quick) if study.sweeps and request.only else ()
@@ -149,13 +177,19 @@ def left_out(study: Study, request: Request) -> list[str]:
     return [label for label in labels if label not in request.only]
 
 
-def claims_of(study: Study, results: Results, missing: Sequence[str]) -> list[Claim]:
-    """Return the study's claims, with what was measured. Without the variants ``missing``, none of them is decided."""
+def claims_of(study: Study, results: Results, missing: Sequence[str], swept: Sequence[str] = ()) -> list[Claim]:
+    """Return the study's claims, with what was measured. Without the variants ``missing``, none of them is decided.
+
+    Where the user has ``swept`` settings, they are decided at each of their points alone.
+    """
     claims: list[Claim] = []
     why = f"--only left out {', '.join(missing)}"
     decided = False
     with _unless(missing):
-        claims += _decided(study, results)
+        for told, where, runs in _points_of(results.runs, swept):
+            curves = select(results.curves, where)
+            for each in _decided(study, replace(results, runs=runs, curves=curves)):
+                claims.append(replace(each, claim=f"{told}: {each.claim}" if told else each.claim))
         decided = True
     if not decided:
         claims.append(unresolved("the claims that need what was left out", why))
@@ -206,12 +240,13 @@ class StudyJob:
 def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
     """Yield every sweep of a study on every requested back end. Raise ``ScenarioError`` for what cannot run."""
     assert study.sweeps
+    swept = swept_by(study, request)
     with tempfile.TemporaryDirectory() as folder:
         for sweep in study.sweeps(request.quick):
             for scenario in _scenarios(sweep.scenario or study.scenario, Path(folder)):
                 several = len(request.on or study.on) > 1
                 for on in (each for each in request.on or study.on if each in (sweep.on or (each,))):
-                    asked = _asked(sweep, request, scenario)
+                    asked = _asked(sweep, request, scenario, swept)
                     labelled = list(_points(asked, scenario, on, request))
                     if not labelled:
                         continue
@@ -235,18 +270,33 @@ def _scenarios(given: str, folder: Path) -> list[Path]:
     return found
 
 
-def _asked(sweep: StudySweep, request: Request, scenario: Path) -> StudySweep:
-    """Return the sweep with what the user set: values of the grid are replaced, all else is added to every variant."""
-    fixed = {
-        path: values[0] for path, values in request.settings.items() if len(values) == 1 and path not in sweep.grid
-    }
-    grid = {**sweep.grid, **{path: values for path, values in request.settings.items() if path not in fixed}}
+def _at(place: str, settings: Mapping[str, str]) -> str | None:
+    return next((value for path, value in settings.items() if completed(path) == place), None)
+
+
+def _asked(sweep: StudySweep, request: Request, scenario: Path, swept: Sequence[str]) -> StudySweep:
+    """Return the sweep with what the user set: values of the grid are replaced, all else is added to every variant.
+
+    swept  settings of the user's that take several values in every sweep; others do so where the grid has them
+
+    Raise ``ScenarioError`` for a setting in which variants differ: it would make them equal.
+    """
+    in_grid = {completed(path): path for path in sweep.grid}
+    given = {in_grid.get(completed(path), path): values for path, values in request.settings.items()
+             if len(values) == 1 or path in swept or completed(path) in in_grid}  # fmt: skip
+    chosen = {label or scenario.stem: settings for label, settings in sweep.variants.items()
+              if not request.only or (label or scenario.stem) in request.only}  # fmt: skip
+    for path in (each for each in given if each not in sweep.grid):
+        values = {_at(completed(path), settings) for settings in chosen.values()}
+        if len(values) > 1:
+            raise ScenarioError(f"--set {path}: tells variants of '{sweep.name}' apart; choose among them with --only")
+    fixed = {path: values[0] for path, values in given.items() if len(values) == 1 and path not in sweep.grid}
+    grid = {**sweep.grid, **{path: values for path, values in given.items() if path not in fixed}}
+    out, places = str(request.out.absolute()), {completed(path) for path in given}
     variants = {}
-    for label, settings in sweep.variants.items():
-        if not request.only or (label or scenario.stem) in request.only:
-            out = str(request.out.absolute())
-            merged = {**settings, **fixed}
-            variants[label or scenario.stem] = {path: value.replace("{out}", out) for path, value in merged.items()}
+    for label, settings in chosen.items():
+        merged = {path: value for path, value in settings.items() if completed(path) not in places} | fixed
+        variants[label] = {path: value.replace("{out}", out) for path, value in merged.items()}
     return replace(sweep, variants=variants, grid=grid, seeds=request.seeds or sweep.seeds)
 
 
@@ -327,9 +377,12 @@ def usual(each: StudyRun, target: float) -> dict[str, Any]:
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
-def _save(study: Study, results: Results, stem: Path) -> None:
+def _save(study: Study, results: Results, stem: Path, told: str = "") -> None:
+    """``told``: what the figure is of, as one of several."""
     with panels.style():
         picture = draw(study, results)
+        if told:
+            picture.suptitle(told, fontsize=9)
         for form in FORMATS:
             with atomic.replacing(stem.with_name(f"{stem.name}.{form}")) as temporary:
                 picture.savefig(temporary, format=form, bbox_inches="tight", metadata=_metadata(form))

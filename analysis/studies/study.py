@@ -54,7 +54,8 @@ class StudyRun:
 class Request:
     """What a user asks of a study. ``on``: back ends; empty means the study's own.
 
-    ``settings``: setting (or, of a study that measures, parameter) to its values; one is fixed, several are swept.
+    ``settings``: setting (or, of a study that measures, parameter) to its values; one is fixed, several are swept, each
+    with a figure and claims of its own, unless the study sweeps that setting itself.
     ``only``: labels of the variants to run; empty means all.
     ``cluster``: address of the cluster whose machines run them; empty means this machine.
     """
@@ -177,6 +178,11 @@ class Results:
         """Return the known values of a column, or of an expression of columns, one per run."""
         rows = self.rows(**where)
         return [float(value) for value in rows.eval(column).dropna()] if len(rows) else []
+
+    def every(self, column: str, **where: Any) -> list[float]:
+        """Return what ``of`` does, with NaN for runs that have no value."""
+        rows = self.rows(**where)
+        return [float(value) for value in rows.eval(column).astype(float)] if len(rows) else []
 
     def mean(self, column: str, **where: Any) -> float:
         """Return the mean of ``of``. Raise ``LookupError`` without a value."""

@@ -183,3 +183,67 @@ def test_workers_that_sum_among_themselves_go_through_the_one_that_pushes(tmp_pa
 def inside(source: str, target: str, begin: float, end: float) -> Line:
     node, event, t0, t, fields = hop(source, target, "collective", begin, end)
     return node, event, t0, t, {**fields, "payload_bytes": 100}
+
+
+def test_relays_of_an_overlay_are_followed_up_and_down(tmp_path: Path) -> None:
+    """c's contribution goes over b, whose own is there at 4, and the new value comes over d; 2 LAN, 30 and 17 WAN."""
+    write(
+        tmp_path / "events",
+        ("c/worker0", "compute", 0, 10, {"work": "step"}),
+        hop("c/worker0", "c/server0", "push", 10, 11),
+        hop("b/worker0", "b/server0", "push", 3, 4),
+        hop("c/server0", "b/server0", "merge", 11, 31),
+        ("b/server0", "compute", 31, 32, {"work": "sum"}),
+        hop("b/server0", "a/global0", "merge", 32, 42),
+        hop("d/server0", "a/global0", "merge", 5, 45),
+        ("a/global0", "compute", 45, 47, {"work": "optimizer"}),
+        hop("a/global0", "d/server0", "spread", 47, 57),
+        hop("d/server0", "c/server0", "spread", 57, 64),
+        hop("c/server0", "c/worker0", "value", 64, 65),
+        ("c/worker0", "round", 0, 65, {"loss": 1.0, "samples": 32}),
+    )
+    # compute 10 + sum 1 + update 2; waits from 42 to 45 for what d relays
+    assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == pytest.approx([13, 0, 2, 47, 3])
+
+
+def test_a_round_that_a_restart_repeats_has_its_own_transfers(tmp_path: Path) -> None:
+    def attempt(at: float, wan_s: float) -> list[Line]:
+        return [
+            ("a/worker0", "compute", at, at + 1, {"work": "step"}),
+            hop("a/worker0", "b/global0", "push", at + 1, at + 1 + wan_s),
+            hop("b/global0", "a/worker0", "value", at + 2 + wan_s, at + 2 + 2 * wan_s),
+        ]
+
+    ended = [("a/worker0", "round", at, at + 2 + 2 * wan_s, {"loss": 1.0}) for at, wan_s in ((0.0, 3.0), (40.0, 4.0))]
+    cut_short = attempt(20, 2)[:2]
+    write(tmp_path / "events", *attempt(0, 3), ended[0], *cut_short, *attempt(40, 4), ended[1])
+    rows = breakdown.per_round(tables.read(tmp_path))[COLUMNS]
+    assert rows.to_numpy().tolist() == [[1, 0, 0, 6, 1], [1, 0, 0, 8, 1]]
+
+
+def test_a_value_that_came_after_the_reply_did_not_make_it(tmp_path: Path) -> None:
+    """A server that replies with what it has does not wait for the same key from above; other keys had come."""
+    write(
+        tmp_path / "events",
+        ("a/worker0", "compute", 0, 1, {"work": "step"}),
+        hop("a/worker0", "a/server0", "push", 1, 2),
+        hop("b/global0", "a/server0", "value", 0.5, 2.5, key=1),
+        hop("a/server0", "a/worker0", "value", 3, 4),
+        hop("b/global0", "a/server0", "value", 6, 9),
+        ("a/worker0", "round", 0, 10, {"loss": 1.0}),
+    )
+    index = breakdown._index(found := tables.read(tmp_path), found["transfers"])
+    _, down = breakdown.critical_path(index, "a/worker0", 0, (0, 10))
+    assert [(value.source, value.key) for value in down] == [("b/global0", 1), ("a/server0", 0)]
+
+
+@pytest.mark.timeout(5)
+def test_nodes_that_send_each_other_a_key_are_no_endless_path(tmp_path: Path) -> None:
+    write(
+        tmp_path / "events",
+        hop("a/server0", "b/server0", "spread", 1, 2), hop("b/server0", "a/server0", "spread", 0, 1),
+        hop("a/server0", "b/server0", "merge", 0, 1), hop("b/server0", "a/server0", "merge", 0, 1),
+        hop("a/worker0", "a/server0", "push", 0, 1), hop("a/server0", "a/worker0", "value", 2, 3),
+        ("a/worker0", "round", 0, 3, {"loss": 1.0}),
+    )  # fmt: skip
+    assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].sum() == pytest.approx(3)

@@ -59,6 +59,16 @@ def test_seeds_of_one_setting_are_left_out_together() -> None:
     assert fit(odd * 5).residual == pytest.approx(fit(odd).residual, rel=1e-3)
 
 
+def test_what_did_not_vary_is_not_known() -> None:
+    """Not as much as the fit began with."""
+    found = fit([run for run in runs(noise=0.05) if run.staleness == 3])
+    assert math.isnan(found.staleness_penalty) and "unknown more per update of staleness" in str(found)
+    assert found.critical_batch == pytest.approx(CRITICAL, rel=0.3)
+    assert found.predict(128, 3, 2).rounds == pytest.approx(fit(runs()).predict(128, 3, 2).rounds, rel=0.1)
+    with pytest.raises(ScenarioError, match="staleness: all fitted runs had 3"):
+        found.predict(128, 0, 2)
+
+
 def test_too_few_settings_are_refused() -> None:
     with pytest.raises(ScenarioError, match="5 settings reached the target"):
         fit(runs()[:5] * 3)

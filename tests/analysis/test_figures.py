@@ -18,6 +18,7 @@ from analysis.figures import panels
 from analysis.figures import run as run_figure
 from analysis.load import StoredRun, load_run
 from analysis.metrics import accuracy_curve
+from testbed.results.columns import TABLES
 from tests.results.fake_run import make_run
 
 
@@ -124,6 +125,13 @@ def test_comparison_has_a_series_and_a_bar_per_run(run: StoredRun, tmp_path: Pat
     assert over_bytes.lines[0].get_xdata()[-1] == pytest.approx(8 * 4 * 0.104)
     assert [label.get_text() for label in time.get_yticklabels()] == ["FSA, emulated", "FSA, simulated"]
     assert [bars.get_label() for bars in time.containers] == ["compute", "LAN", "WAN", "waiting"]
+
+
+def test_a_run_without_an_evaluation_has_no_line_but_its_bar(run: StoredRun) -> None:
+    tables: Any = {**{name: run.tables[name] for name in TABLES}, "accuracy": run.tables["accuracy"].head(0)}
+    over_time, _, time = compare_figure.draw([run, replace(run, tables=tables)], 0.9).axes
+    assert [len(line.get_xdata()) for line in over_time.lines[:2]] == [4, 0]
+    assert len(time.get_yticklabels()) == 2
 
 
 @pytest.mark.usefixtures("rendered")

@@ -13,6 +13,17 @@ from testbed.results import tables
 from tests.results.fake_run import make_run
 
 
+def test_tables_are_found_from_another_working_directory(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.parent)
+    opened, whole = load_run(Path(run.name)), load_run(run)
+    monkeypatch.chdir(tmp_path)
+    assert len(opened.tables["rounds"]) == len(whole.tables["rounds"]) > 0
+    with pytest.raises(TestbedError, match="gone: has neither tables nor events"):
+        tables.read(tmp_path / "gone")
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("runs") / "run")

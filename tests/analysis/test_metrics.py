@@ -102,6 +102,7 @@ def test_comparison_rows_and_csv(runs: list[StoredRun], tmp_path: Path) -> None:
 def test_latex_escapes_what_means_something_there(runs: list[StoredRun]) -> None:
     row = {**compare.comparison(runs[:1])[0], "label": "a_b + 5 % & c", "time_to_target_s": None}
     assert r"a\_b $+$ 5 \% \& c" in compare.as_latex([row])
+    assert compare.latex_text(r"~/x^{2}\y>1") == r"\textasciitilde{}/x\textasciicircum{}\{2\}\textbackslash{}y$>$1"
     assert " & -- & " in compare.as_latex([row])
 
 

@@ -105,26 +105,6 @@ def test_a_librarys_sum_is_one_hop_from_when_the_last_has_called_it(tmp_path: Pa
     assert waited(tmp_path, plan_of("gloo"))["a/worker0", "b/worker0"] == pytest.approx(3)
 
 
-def test_workers_that_sum_below_a_server_wait_for_the_last_step_among_them(tmp_path: Path) -> None:
-    write(
-        tmp_path / "events",
-        step("a/worker0", 0, 2), step("a/worker1", 0, 5), step("b/worker0", 0, 9),
-        message("a/worker1", "a/worker0", 5, 6),
-        hop("a/worker0", "a/server0", "push", 6, 7), hop("b/worker0", "b/server0", "push", 9, 10),
-        hop("a/server0", "b/global0", "push", 7, 8), hop("b/server0", "b/global0", "push", 10, 11),
-    )  # fmt: skip
-    plan = plan_of("hips", inside="ring")
-    plan["technique"] |= {"sync_tier1": {"kind": "fsa"}, "sync_tier2": {"kind": "fsa"}}
-    children = {"a/server0": ["a/worker0", "a/worker1"], "b/server0": ["b/worker0"]}
-    plan["nodes"] = [
-        {"name": name, "role": "server", "parents": ["b/global0"], "children": below}
-        for name, below in children.items()
-    ] + [{"name": "b/global0", "role": "global_server", "parents": [], "children": list(children)}]  # fmt: skip
-    assert waited(tmp_path, plan) == {
-        ("a/worker0", "a/worker1"): pytest.approx(3), ("a/server0", "b/server0"): pytest.approx(3),
-    }  # fmt: skip
-
-
 def test_a_librarys_sums_of_two_data_centres_are_apart_below_servers(tmp_path: Path) -> None:
     """Those of b begin at 6; a's had begun at 1, and its first worker pushes its sum at 3."""
     write(

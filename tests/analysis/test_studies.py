@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise, product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
@@ -18,15 +19,18 @@ from analysis import identity
 from analysis.load import StoredRun, load_run
 from analysis.studies import EXPERIMENTS, PAPERS, STUDIES, VERDICTS, drawing, engine, worlds
 from analysis.studies.claims import FAIL, PASS, UNRESOLVED, between, exactly, in_order, ordered
+from analysis.studies.columns import compute_ratio
 from analysis.studies.experiments import headline, tls_cost
 from analysis.studies.loading import find
-from analysis.studies.papers import six_way
-from analysis.studies.study import Panel, Request, Results, Study, StudyRun, against, published
+from analysis.studies.papers import six_way, sparsity, stale
+from analysis.studies.study import Panel, Request, Results, Study, StudyRun, StudySweep, against, published
 from testbed.check.figure import CheckedFigure, smallest, the_declaration_is_complete
 from testbed.cli import main as command
 from testbed.errors import ScenarioError
 from testbed.execution import sweep_points
 from testbed.policy.sync import SYNC
+from testbed.results import tables
+from tests.analysis.test_breakdown import hop, write
 from tests.results import fake_run
 
 INFINITY = float("inf")
@@ -88,6 +92,65 @@ def test_orders() -> None:
     assert ordered("", {"a": [3.0], "b": [1.0]}).verdict == UNRESOLVED, "one seed has no interval"
     assert ordered("", {"a": [1.0], "b": [3.0]}).verdict == UNRESOLVED
     assert ordered("", {"a": [3.0, 3.1, 3.2], "b": [1.0, 1.1]}).verdict == UNRESOLVED, "the missing seed never arrived"
+
+
+def test_a_seed_without_a_value_is_not_passed_over() -> None:
+    """Seed 2 never reached the target in any of the series: the means are those of seeds 1 and 3."""
+    groups = {"a": [3.0, math.nan, 3.1], "b": [1.0, math.nan, 1.1]}
+    assert ordered("", groups).verdict == UNRESOLVED
+    assert between("", groups["a"], 1).verdict == UNRESOLVED
+    frame = pd.DataFrame({"series": "SSP", "bound": list(stale.BOUNDS) * 2, "seed": [1] * 5 + [2] * 5,
+                          "time_to_target_s": [9.0, 5.0, 1.0, 5.0, 9.0] * 2})  # fmt: skip
+    assert stale._interior(Results(frame, frame)).verdict == PASS
+    late = frame.assign(time_to_target_s=frame["time_to_target_s"].where(frame["seed"] == 1))
+    found = stale._interior(Results(late, late))
+    assert (found.verdict, found.why) == (UNRESOLVED, "not every seed reached the target at every bound")
+
+
+def test_both_orders_leave_the_same_slack() -> None:
+    for below, verdict in ((1.0999, PASS), (1.1001, FAIL)):
+        assert ordered("", {"a": [1.0, 1.0], "b": [below, below]}, slack=0.1).verdict == verdict
+        assert in_order("", {"a": 1.0, "b": below}, slack=0.1).verdict == verdict
+
+
+def test_a_worker_that_serves_computes_for_itself_alone(tmp_path: Path) -> None:
+    """Of 10 s, a step of 2 s; what its server and its codecs do while it waits is not its own."""
+    write(
+        tmp_path / "events",
+        ("a/worker0", "compute", 0, 2, {"work": "step"}), ("a/worker0", "compute", 2, 3, {"work": "encode"}),
+        hop("a/worker0", "a/global0", "push", 3, 4), ("a/global0", "compute", 4, 8, {"work": "optimizer"}),
+        hop("a/global0", "a/worker0", "value", 8, 9), ("a/worker0", "compute", 11, 14, {"work": "step"}),
+        ("a/worker0", "round", 0, 10, {"loss": 1.0}),
+    )  # fmt: skip
+    run: Any = SimpleNamespace(tables=tables.read(tmp_path))
+    assert compute_ratio(StudyRun("", "", {}, 1, run)) == {"a/worker0": pytest.approx(0.2)}
+
+
+def test_bits_are_those_of_one_seed_and_back_end() -> None:
+    _, study = find("data-cache")
+    curves = pd.DataFrame({"variant": ["cache, cold", "all in memory"], "round": 1, "duration_s": 1.0})
+    runs = pd.DataFrame({"back_end": "simulate", "seed": [1, 1, 2, 2], "parameters_sha256": ["a", "a", "b", "b"]})
+    assert study.claims
+    for frame, verdict in ((runs, PASS), (runs.assign(parameters_sha256=["a", "a", "b", "c"]), FAIL)):
+        found = next(iter(study.claims(Results(frame, curves))))
+        assert found.verdict == verdict
+    assert found.measured == "at most 2 digests among the 2 runs of a seed"
+
+
+def test_bytes_of_sparse_gradients_are_counted_by_seed_and_back_end() -> None:
+    places = [("b", kind, 0) for kind in ("push", "value")]
+
+    def row(variant: str, back_end: str, seed: int, each: int) -> dict[str, Any]:
+        return {"sweep": "bytes", "variant": variant, "back_end": back_end, "seed": seed,
+                "by_direction": dict.fromkeys(places, each)}  # fmt: skip
+
+    rows = []
+    for back_end, seed, elements in (("simulate", 1, 1000), ("simulate", 2, 2000), ("emulate", 1, 4000)):
+        rows.append(row("dense", back_end, seed, 4 * elements))
+        rows.append(row("padded 0.1", back_end, seed, elements))
+    found = sparsity.derive(pd.DataFrame(rows))
+    assert found["moved_bytes"].tolist() == [8000, 2000, 16_000, 4000, 32_000, 8000]
+    assert found["predicted_bytes"].tolist() == [8000, 3200, 16_000, 6400, 32_000, 12_800]  # 800 up, three times down
 
 
 def test_orders_of_what_is_the_same_for_every_seed() -> None:
@@ -313,6 +376,49 @@ def test_what_the_user_sets_replaces_the_grid_or_is_added(tmp_path: Path) -> Non
     ]  # fmt: skip
 
 
+def test_a_setting_that_the_user_sweeps_is_no_seed(tmp_path: Path) -> None:
+    """Its values are apart in claims, bases and pictures: a mean over them, as over seeds, would say nothing."""
+    frame = pd.DataFrame([
+        {"sweep": "s", "variant": variant, "back_end": "simulate", "training.batch": batch, "seed": 1, "t": t_s}
+        for batch, times in (("4", (1.0, 2.0)), ("8", (10.0, 30.0))) for variant, t_s in zip("ab", times, strict=True)
+    ])  # fmt: skip
+    study = Study(
+        "", "", sweeps=lambda quick: (StudySweep("s", {"a": {}, "b": {"codec": "fp16"}}, {"training.rounds": ("1",)}),),
+        derive=lambda runs: runs.assign(slower=runs["t"] / against(runs, "t", ["sweep"], variant="a")),
+        claims=lambda found: iter([exactly("b / a", found.ratios("t", "b", "a")[0], 2, 2)]),
+        panels=(Panel("", "slower", kind="bar"),), table=lambda found: found.runs[["variant", "slower"]],
+    )  # fmt: skip
+    request = Request(tmp_path, settings={"training.batch": ("4", "8"), "training.rounds": ("1", "2")})
+    swept = engine.swept_by(study, request)
+    assert swept == ["training.batch"], "what the study sweeps itself, it can tell apart"
+    results = engine.write_figure("f", study, (frame, None), tmp_path, (), swept)
+    assert results.runs["slower"].tolist() == [1.0, 2.0, 1.0, 3.0]
+    assert {path.name for path in tmp_path.glob("f-*.csv")} == {"f-1-table.csv", "f-2-table.csv"}
+    assert {path.name for path in tmp_path.glob("*.png")} == {"f-1.png", "f-2.png"}
+    claims = {each.claim: each.verdict for each in engine.claims_of(study, results, (), swept)}
+    assert claims == {"training.batch 4: b / a": PASS, "training.batch 8: b / a": FAIL}
+
+
+def test_a_setting_that_tells_variants_apart_is_not_replaced(tmp_path: Path) -> None:
+    _, study = find("geomx-ladder")
+    for values in (("fp16",), ("none", "fp16")):
+        request = Request(tmp_path, quick=True, settings={"codec": values})
+        with pytest.raises(ScenarioError, match=r"--set codec: tells variants of 'time' apart; .* --only"):
+            next(engine.jobs(study, request))
+    job = next(engine.jobs(study, replace(request, only=("HiPS",))))
+    assert {point.settings["codec"] for _, point in job.labelled} == {"none", "fp16"}
+
+
+def test_a_setting_is_the_same_however_it_is_written(tmp_path: Path) -> None:
+    _, study = find("geomx-ladder")
+    request = Request(tmp_path, quick=True, settings={"topology.links[*].rate": ("7 Mbit/s", "9 Mbit/s")})
+    assert engine.swept_by(study, request) == []
+    first, second = engine.jobs(study, request)
+    for job in (first, second):
+        assert {point.settings["links[*].rate"] for _, point in job.labelled} == {"7 Mbit/s", "9 Mbit/s"}
+        assert not any("topology.links[*].rate" in point.settings for _, point in job.labelled)
+
+
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["figure", "esink"]) == 2
     assert "did you mean esync?" in capsys.readouterr().err
@@ -454,6 +560,16 @@ def test_published_numbers_stand_over_their_bars() -> None:
     figure = drawing.draw(Study("", "", panels=(Panel("", "y", kind="bar", published="x"),)), results)
     (diamond,) = [line for line in figure.axes[0].lines if line.get_marker() == "D"]
     assert (diamond.get_xdata()[0], diamond.get_ydata()[0]) == (1.0, known.y)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_published_numbers_without_a_panel_cover_no_legend(shared: bool) -> None:
+    rows = pd.DataFrame({"variant": ["a", "b"], "back_end": "simulate", "seed": 1, "x": 1.0, "y": [1.0, 2.0]})
+    results = Results(rows, rows, tuple(published("hier-k1k2")))
+    figure = drawing.draw(Study("", "", panels=(Panel("", "y", "x", legend=not shared),)), results)
+    notes = [text.get_text() for text in figure.texts] + [legend.get_title().get_text() for legend in figure.legends]
+    assert [note.partition(",")[0] for note in notes] == ["Published"]
+    assert bool(figure.legends) == shared
 
 
 def test_techniques_from_elsewhere_have_a_look_of_their_own() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,18 @@ def test_processes_are_data_centres_of_both_runs(events: list[Event]) -> None:
     names = [event["args"]["name"] for event in of_phase(events, "M") if event["name"] == "process_name"]
     for world in ("emulated", "simulated"):
         assert {f"{world} · {site}" for site in ("virginia", "tokyo", "frankfurt", "WAN links")} <= set(names)
+
+
+def test_runs_of_equal_names_are_told_apart(runs: list[StoredRun], tmp_path: Path) -> None:
+    alike = [replace(runs[0], path=Path(folder) / "run-2") for folder in ("a", "b")] + [runs[0]]
+    content = trace([*alike, runs[1]])
+    names = [
+        event["args"]["name"] for event in of_phase(content["traceEvents"], "M") if event["name"] == "process_name"
+    ]
+    assert len(names) == len(set(names))
+    assert {"emulated run-2 · tokyo", "emulated run-2-2 · tokyo", "simulated · tokyo"} <= set(names)
+    written = FORMATS["csv"](alike, tmp_path)
+    assert len(written) == len(set(written)) and (tmp_path / "run-2-2" / "rounds.csv").is_file()
 
 
 def test_training_starts_at_one_moment(runs: list[StoredRun]) -> None:

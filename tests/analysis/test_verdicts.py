@@ -17,7 +17,7 @@ from analysis.studies.verdicts.comparison import (
     RATE,
     Expected,
     TwinComparison,
-    best_rates,
+    best_rate,
     claims_of,
     draw_forest,
     factors,
@@ -56,9 +56,9 @@ BOTH_SIDES: dict[tuple[str, float, int], float | None] = {
 
 
 def test_both_sides_are_judged_at_their_own_best_learning_rate() -> None:
-    best = best_rates(runs(BOTH_SIDES))
-    assert best.groupby("variant")["learning_rate"].unique().map(list).to_dict() == {"twin": [2.0], "X": [1.5]}
-    values, lost, censored = factors(best.drop_duplicates(["variant", "seed"]), "to_target_s", "twin", "X")
+    tried = runs(BOTH_SIDES)
+    assert {str(name): best_rate(rows) for name, rows in tried.groupby("variant")} == {"twin": 2.0, "X": 1.5}
+    values, lost, censored, _ = factors(tried[tried["sweep"] == "here"], "to_target_s", "twin", "X")
     assert values == pytest.approx([3.0, 31 / 10.2]) and not lost and not censored
     assert claims(BOTH_SIDES) == [PASS, PASS, PASS]
 
@@ -77,7 +77,7 @@ def test_a_technique_that_misses_the_target_once_has_lost() -> None:
 def test_a_twin_that_misses_the_target_counts_as_if_it_had_reached_it_at_its_end() -> None:
     times = {place: None if place[0] == "twin" else time for place, time in BOTH_SIDES.items()}
     frame = runs(times)
-    values, lost, censored = factors(frame[frame["sweep"] == "here"], "to_target_s", "twin", "X")
+    values, lost, censored, _ = factors(frame[frame["sweep"] == "here"], "to_target_s", "twin", "X")
     assert values == pytest.approx([10.0, 100 / 10.2]) and not lost and censored
 
 
@@ -95,9 +95,22 @@ def test_a_lower_bound_shows_that_a_factor_is_large_and_never_that_it_is_small(
     assert next(iter(claims_of([bounded], Results(frame, frame)))).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("arrived", "verdict"),
+    [({"X": (), "twin": (1, 2)}, PASS), ({"X": (1,), "twin": (1, 2)}, UNRESOLVED),
+     ({"X": (), "twin": (1,)}, UNRESOLVED)],
+)  # fmt: skip
+def test_what_never_arrives_is_not_sooner(arrived: dict[str, tuple[int, ...]], verdict: str) -> None:
+    """Where its twin did arrive; of two that did not, nobody knows which is the later one."""
+    late = {place: time if place[2] in arrived[place[0]] else None for place, time in BOTH_SIDES.items()}
+    frame = runs(late)
+    harm = replace(EXAMPLE, expected=(replace(TWICE, low=-INFINITY, high=1.05),))
+    assert next(iter(claims_of([harm], Results(frame, frame)))).verdict == verdict
+
+
 def test_only_an_unknown_time_to_a_target_is_replaced() -> None:
     frame = runs(BOTH_SIDES).query("sweep == 'here'").assign(round_s=[2.0, math.nan, 1.0, 1.0])
-    assert factors(frame, "round_s", "twin", "X") == ([], "", False)
+    assert factors(frame, "round_s", "twin", "X") == ([], "", False, ())
     assert factors(frame, "time_to_target_s", "twin", "X").values != []
 
 

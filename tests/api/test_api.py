@@ -6,10 +6,13 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +20,7 @@ from testbed import api
 from testbed.display.progress import Display
 from testbed.errors import RunFailed, ScenarioError
 from testbed.scenario.sections.training import Training
+from testbed.scenario.sweep import from_options
 from tests.cli.forked import command, simulate_here
 
 SMALL: dict[str, Any] = {
@@ -80,6 +84,20 @@ def test_sections_are_typed_objects() -> None:
         api.Scenario(**{**SMALL, "topology": nowhere})
 
 
+def test_a_mapping_may_hold_what_libraries_compute() -> None:
+    assert api.load({**SMALL, "seed": np.int64(1), "name": np.str_("small")}) == api.load(SMALL)
+    with pytest.raises(ScenarioError, match=r"^seed: a value of type object \(write"):
+        api.load({**SMALL, "seed": object()})
+
+
+def test_values_of_a_grid_stay_one_value_each() -> None:
+    grid = {"a": ["x, y", "z"], "b": np.logspace(-2, -1, 2), "c": [["p", "q"]]}
+    texts = api._texts(grid)  # type: ignore[arg-type]
+    axes = from_options([f"{path}={','.join(values)}" for path, values in texts.items()], [], None).axes
+    assert [len(axis.steps) for axis in axes] == [2, 2, 1]
+    assert axes[0].steps == (('"x, y"',), ("z",)) and axes[1].steps == (("0.01",), ("0.1",))
+
+
 @pytest.mark.parametrize(
     ("set_", "seen"),
     [
@@ -87,6 +105,8 @@ def test_sections_are_typed_objects() -> None:
         ({"training.target_accuracy": 0.5}, lambda scenario: scenario.training.target_accuracy == 0.5),
         ({"optimizer": {"kind": "sgd", "learning_rate": 1e-05}}, lambda s: s.optimizer.options.learning_rate == 1e-05),
         ({"links[*].rate": "5 Mbit/s"}, lambda scenario: scenario.topology.links[0].rate == 5e6),
+        ({"optimizer.learning_rate": np.float64(0.01)}, lambda s: s.optimizer.options.learning_rate == 0.01),
+        ({"training.rounds": np.int64(9)}, lambda scenario: scenario.training.rounds == 9),
         ({"checkpoint": {"every": 2}}, lambda scenario: scenario.checkpoint.every == 2),
         ({"simulation.fold": False}, lambda scenario: scenario.simulation.fold is False),
         ({"faults": [{"kind": "pause", "node": "b/worker0", "at": "1 s", "for": "1 s"}]}, lambda s: len(s.faults) == 1),
@@ -206,6 +226,63 @@ def test_a_sweep_refuses_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="fp61"):
         api.sweep(SMALL, grid={"codec": ["none", "fp61"]}, out=tmp_path / "sweep")
     assert not (tmp_path / "sweep" / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("grid", "says"),
+    [({"codec": "fp16"}, r"codec: expected a list of values, got 'fp16'; write \['fp16'\]"),
+     ({"training.batch": 8}, "training.batch: expected a list"),
+     ({"codec": {"kind": "fp16"}}, "codec: expected a list"), ({"codec": []}, "codec: the list of values is empty"),
+     ({"codec": ["none", "fp61"]}, "fp61")],
+)  # fmt: skip
+def test_a_grid_that_is_refused_leaves_an_earlier_sweep_as_it_is(grid: Any, says: str, tmp_path: Path) -> None:
+    (tmp_path / "scenario.yaml").write_text("of the earlier one")
+    with pytest.raises(ScenarioError, match=says):
+        api.sweep(SMALL, grid=grid, out=tmp_path)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["of the earlier one"]
+
+
+def test_values_of_a_grid_may_come_in_anything_that_is_iterated_over() -> None:
+    grid: Any = {"training.batch": range(2, 4), "name": ("a, b",)}
+    assert api._texts(grid) == {"training.batch": ["2", "3"], "name": ['"a, b"']}
+
+
+def test_what_is_compared_is_a_list_of_runs() -> None:
+    for given, says in (("ra", r"got 'ra'; write \['ra'\]"), ([], "got an empty one")):
+        with pytest.raises(ScenarioError, match=says):
+            api.compare(given)
+
+
+def test_an_interrupted_sweep_ends_before_the_interrupt_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it takes to write its results; subprocess.run would kill it after a quarter of a second."""
+    code = (
+        "import pathlib, signal, sys, time\n"
+        "def end(*_):\n    time.sleep(0.4); pathlib.Path('results').touch(); sys.exit(130)\n"
+        "signal.signal(signal.SIGINT, end); pathlib.Path('ready').touch(); time.sleep(30)"
+    )
+
+    class Interrupted(subprocess.Popen[str]):
+        def communicate(self, *of: Any, **how: Any) -> Any:
+            if not (tmp_path / "ready").exists():
+                while not (tmp_path / "ready").exists():
+                    time.sleep(0.01)
+                raise KeyboardInterrupt
+            return super().communicate(*of, **how)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("subprocess.Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        api._run_to_its_end([sys.executable, "-c", code])
+    assert (tmp_path / "results").exists()
+
+
+def test_a_sweep_whose_process_is_killed_is_no_sweep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(api, "_run_to_its_end", lambda command: (-9, ""))
+    job: Any = SimpleNamespace(directory=tmp_path, scenario=tmp_path / "scenario.yaml", jobs=None, cluster="")
+    with pytest.raises(RunFailed, match="ended by SIGKILL; finished runs are in"):
+        api._as_command(job, [], None, None, ())
 
 
 def test_runs_are_compared(finished: api.Run, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def tiny_plan(names: Iterable[str], *, step_deadline_s: float = 20.0, dead_after
             overlay_tier2=choice, shard=choice,
         ),
         timeouts=Timeouts(
-            heartbeat_s=0.2, suspect_s=0.6, dead_after_s=dead_after_s, step_deadline_s=step_deadline_s,
+            heartbeat_s=0.2, dead_after_s=dead_after_s, step_deadline_s=step_deadline_s,
             run_deadline_s=120.0, tcp_user_timeout_s=30.0, rendezvous_s=10.0,
         ),
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation, always, edit
 
 AGENTS = "tests/cluster/test_agents.py::"
+PROCESSES = "tests/cluster/test_processes.py::"
 DIVISION = "tests/emulation/test_division.py::"
 UNDERLAY = "tests/cluster/test_underlay.py::"
 
@@ -69,7 +70,7 @@ MUTATIONS = {
     ),
     "the underlay's delay comes on top of a link's": Mutation(
         "emulation.shaping.base:Shaper._set_path",
-        edit("path.delay_s - spec.underlay_s", "path.delay_s"),
+        edit('values["delay_s"] - spec.underlay_s', 'values["delay_s"]'),
         (f"{DIVISION}test_the_delay_of_the_underlay_is_subtracted",),
     ),
     "a link between two machines is shaped at both": Mutation(
@@ -106,6 +107,36 @@ MUTATIONS = {
         "testbed.cluster.files:_settle",
         edit("manifest.is_file() and all(", "manifest.is_file() or all("),
         ("tests/cluster/test_files.py::test_a_checkpoint_counts_when_all_its_parts_are_home",),
+    ),
+    "a restarted deployment begins anew": Mutation(
+        "testbed.execution.cluster:run_attempts",
+        edit("checkpoint_files(plan, directory, report, with_states=False)", "None"),
+        (f"{PROCESSES}test_a_deployment_resumes_the_newest_checkpoint_that_is_intact",),
+    ),
+    "what came of a checkpoint that was given up stays": Mutation(
+        "testbed.cluster.files:_remove_incomplete",
+        always(None),
+        ("tests/cluster/test_files.py",),
+    ),
+    "a measurement that fails after the run fails it": Mutation(
+        "testbed.execution.cluster:_measure",
+        edit('if when == "before":', "if True:"),
+        (f"{PROCESSES}test_a_measurement_that_fails_after_the_run_fails_no_run",),
+    ),
+    "a peer that takes little at a time is lost": Mutation(
+        "testbed.cluster.control:ControlConnection._write",
+        edit("            end_s = time.monotonic() + SEND_LIMIT_S\n", ""),
+        (f"{PROCESSES}test_a_peer_that_takes_little_at_a_time_is_not_lost",),
+    ),
+    "what a library moves begins by the clock of the sender": Mutation(
+        "testbed.cluster.clocks:_is_stamped",
+        always(True),
+        ("tests/cluster/test_clocks.py::test_events_of_two_clocks_come_to_be_of_one",),
+    ),
+    "damaged events vanish when times are corrected": Mutation(
+        "testbed.cluster.clocks:correct_file",
+        edit("line if event is None", "b'' if event is None"),
+        ("tests/cluster/test_clocks.py",),
     ),
     "signals to nodes on other machines are not sent": Mutation(
         "testbed.cluster.processes:AgentProcesses.send_signal",

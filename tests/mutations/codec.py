@@ -99,8 +99,10 @@ MUTATIONS: dict[str, Mutation] = {
         edit("min(round_ // self._stage_rounds, self._stages)", "self._stages"),
         GEOMX,
     ),
-    "MPQ sends large keys in float16": Mutation("testbed.codec.sparse:is_large", always(False), GEOMX),
-    "small keys are sparse": Mutation("testbed.codec.sparse:is_large", always(True), GEOMX),
+    "MPQ sends large keys in float16": Mutation(
+        "testbed.codec.sparse:BySize._for", edit("size >= self._bound", "False"), GEOMX
+    ),
+    "small keys are sparse": Mutation("testbed.codec.sparse:BySize._for", edit("size >= self._bound", "True"), GEOMX),
     "MSTopK leaves out the k-th magnitude": Mutation(
         "testbed.codec.selectors.bisection:_collect",
         edit("(np.flatnonzero(bits == bound) + start)[:k]", "np.empty(0, np.int64)"),
@@ -122,7 +124,7 @@ MUTATIONS: dict[str, Mutation] = {
         GEOMX,
     ),
     "4-bit decodes to the edge of a bin": Mutation(
-        "testbed.codec.fourbit:decode", edit("+ 0.5)", "+ 0.0)"), ("tests/codec/test_fourbit.py",)
+        "testbed.codec.fourbit:decode", edit(".float() + 0.5", ".float() + 0.0"), ("tests/codec/test_fourbit.py",)
     ),
     "differences: the mirror is not updated": Mutation(
         "testbed.codec.pull:DifferencePull.encode_value",
@@ -133,6 +135,9 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.codec.pull:SparseSumPull.encode_value",
         edit("np.flatnonzero(numbers_of(value))", "np.flatnonzero(numbers_of(value))[:1]"),
         GEOMX,
+    ),
+    "modelled sums have the entries of a warm-up's first round for ever": Mutation(
+        "testbed.codec.pull:SparseSumPull.on_contribution", edit("self._counts[wire_key] = count", "pass"), GEOMX
     ),
     "a share of elements is rounded down": Mutation(
         "testbed.codec.pairs:ROUNDING", instead(0.0), ("tests/codec/test_pairs.py", *GEOMX)

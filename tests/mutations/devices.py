@@ -9,6 +9,9 @@ MUTATIONS: dict[str, Mutation] = {
     "GPUs are filled by rank": Mutation(
         "testbed.devices.placement:place", edit("(load[index], index)", "index"), INVENTORY
     ),
+    "a GPU that is named twice is two": Mutation(
+        "testbed.devices.inventory:_visible", edit("return ()", "pass"), INVENTORY
+    ),
     "a GPU's memory has no end": Mutation(
         "testbed.devices.placement:place", edit("if free[index] >= demand.memory_bytes", "if True"), INVENTORY
     ),
@@ -17,7 +20,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a share of a GPU is one token": Mutation(
         "testbed.realtime.processor:Tokens.acquire",
-        edit("range(self.need)", "range(1)"),
+        edit("taken < self.need", "taken < 1"),
         ("tests/realtime/test_processor.py",),
     ),
     "layers take their share of operations": Mutation(

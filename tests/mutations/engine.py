@@ -29,6 +29,55 @@ COLLECTION = ("tests/engine/test_collection.py",)
 SLICES = ("tests/engine/test_slices.py",)
 ROWS = ("tests/engine/test_rows.py",)
 MUTATIONS: dict[str, Mutation] = {
+    "a slow evaluation makes steps longer": Mutation(
+        "testbed.engine.worker:Worker._round",
+        edit("result, worked_s,", "result, pushed_s - started_s,"),
+        ("tests/engine/test_worker_reports.py",),
+    ),
+    "who joins begins the schedule of its learning rate anew": Mutation(
+        "testbed.training.optimizers.key:ModelOptimizer.begin_at", always(None), ("tests/faults/test_join.py",)
+    ),
+    "the time at relays counts as that of a transfer": Mutation(
+        "testbed.engine.overlay.member:_KeptContributions.kept_s", always([]), OVERLAY
+    ),
+    "a checkpoint mixes in what comes early": Mutation(
+        "testbed.engine.streaming:StreamedSteps.receive_pending",
+        edit("self._keeps = True", "self._keeps = False"),
+        ("tests/engine/localsteps/test_streaming.py",),
+    ),
+    "optimizer steps without servers take no row of the table": Mutation(
+        "testbed.engine.collectives.step:WholeStep.__call__",
+        edit("optimizer_work([self._optimizers[key] for key in gradients], round_)", 'Work("optimizer", round_)'),
+        ("tests/simulation/test_costs.py",),
+    ),
+    "nobody evaluates after the one that did": Mutation(
+        "testbed.engine.evaluation:Evaluation.without", always(None), ("tests/faults/test_continue.py",)
+    ),
+    "who comes back evaluates beside the one that does": Mutation(
+        "testbed.engine.evaluation:Evaluation.joins", always(None), ("tests/faults/test_continue.py",)
+    ),
+    "backups of a lost process stay": Mutation("testbed.engine.root_store:RootStore.on_joined", always(None), BASES),
+    "a snapshot that waits at a checkpoint is taken when the run goes on": Mutation(
+        "testbed.engine.evaluation:Evaluation.load_state",
+        edit('float(state.get("taken_s", self._world.now()))', "self._world.now()"),
+        CHECKPOINT,
+    ),
+    "times of another run's clock are taken for this one's": Mutation(
+        "testbed.execution.resume:_mark", always(None), CHECKPOINT
+    ),
+    "training before a checkpoint takes no time": Mutation(
+        "testbed.engine.evaluation:trained_before", always({"resumed_round": 11}), CHECKPOINT
+    ),
+    "who was lost before a checkpoint is forgotten": Mutation(
+        "testbed.engine.scheduler:MembershipLedger.record_missing",
+        always(None),
+        ("tests/engine/checkpoint/test_members.py::test_who_was_lost_stays_lost",),
+    ),
+    "who had left before a checkpoint was lost": Mutation(
+        "testbed.engine.scheduler:MembershipLedger.members",
+        edit("if name in self._left)", "if False)"),
+        ("tests/engine/checkpoint/test_members.py::test_who_had_left_has_left_in_the_resumed_run",),
+    ),
     "rows of the batch before are pulled": Mutation(
         "testbed.engine.worker:Worker._wanted", edit("rows(round_ + 1)", "rows(round_)"), ROWS
     ),
@@ -229,6 +278,11 @@ MUTATIONS: dict[str, Mutation] = {
     "a script's pull returns the first value": Mutation(
         "testbed.kvstore.store:KVStore.pull", edit("if number in self._last:", "if False:"), SCRIPT
     ),
+    "tensors without numbers are copied to main memory": Mutation(
+        "testbed.engine.checkpoint:_in_main_memory",
+        edit(" and not value.is_meta", ""),
+        (f"{RESUMED[0]}::test_a_run_whose_tensors_have_no_numbers_goes_on",),
+    ),
     "checkpoints continue a round late": Mutation(
         "testbed.engine.checkpoint:CheckpointFiles._read",
         edit("about.round, states", "about.round + 1, states"),
@@ -258,6 +312,26 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "pushes of one data centre have the value that it was sent last": Mutation(
         "testbed.engine.bases:Bases.note", edit("had.get(worker, PULL_ROUND)", "self._of_server(key)"), BASES
+    ),
+    "a script goes on with the servers' sums instead of its parameters": Mutation(
+        "testbed.engine.script.worker:ScriptWorker._state",
+        edit("self._get_parameters() if self._get_parameters else self.values", "self.values"),
+        ("tests/engine/checkpoint/test_scripts.py",),
+    ),
+    "a script's options are not looked at": Mutation("testbed.axes:refuse_values", always(None), SCRIPT),
+    "a state is kept that cannot be loaded": Mutation(
+        "testbed.kvstore.checkpoint:_unknown", always([]), ("tests/engine/checkpoint/test_scripts.py",)
+    ),
+    "a script's round ends with its last key alone": Mutation(
+        "testbed.engine.script.worker:ScriptWorker._on_key",
+        edit("if self._taken_keys >= (", "if key == len(self.values) - 1 or self._taken_keys >= ("),
+        SCRIPT,
+    ),
+    "a script that leaves out a key makes no rounds": Mutation(
+        "testbed.engine.script.worker:ScriptWorker.push", edit("and key in self._taken_keys", "and False"), SCRIPT
+    ),
+    "servers decay parameters that have no gradient": Mutation(
+        "testbed.engine.root_store:RootStore.apply", edit("if not no_gradient or", "if True or"), SCRIPT
     ),
     "values that no worker has are kept": Mutation("testbed.engine.root_store:RootStore._forget", always(None), BASES),
     "checkpoints of any job are taken": Mutation("testbed.engine.checkpoint:job_sha256", always("0"), CHECKPOINT),

@@ -8,7 +8,13 @@ KERNEL, LAUNCHER = ("tests/emulation/exact/test_kernel.py",), ("tests/execution/
 CORES = ("tests/realtime/test_cores.py",)
 MUTATIONS: dict[str, Mutation] = {
     "a changed kernel is started": Mutation(
-        "emulation.exact.kernel:require", edit("_sha256(Path(kernel.path)) != kernel.binary_sha256", "False"), KERNEL
+        "emulation.exact.kernel:require", edit("not _intact(kernel)", "False"), KERNEL
+    ),
+    "building keeps a kernel that was changed": Mutation(
+        "emulation.exact.kernel:build", edit(" and _intact(kernel)", ""), KERNEL
+    ),
+    "a guest that cannot begin is silent": Mutation(
+        "emulation.exact.guest_init:main", edit("traceback.print_exc()", "pass"), KERNEL
     ),
     "any source makes the kernel": Mutation("emulation.exact.kernel:_verify", always(None), KERNEL),
     "all guests have one seed": Mutation(

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-import torch
 
 from testbed.engine.membership import Membership
 from testbed.realtime.auth import HandshakeResult, Hello
@@ -56,7 +55,7 @@ def _in_place(path: Path) -> Iterator[Path]:
 
 
 def _unverified(before: Any) -> Any:
-    return lambda path, digest: torch.load(path, weights_only=True)
+    return lambda path, digest: path.read_bytes()
 
 
 def _as_they_came(before: Any) -> Any:
@@ -110,6 +109,11 @@ MUTATIONS: dict[str, Mutation] = {
         edit('"" if stopped else "continue"', '"continue"'),
         ("tests/plan/test_effects.py::test_what_is_done_to_a_node",),
     ),
+    "a pause stops a node that has no process": Mutation(
+        "testbed.plan.effects:NodeEffects._is_away",
+        always(False),
+        ("tests/plan/test_effects.py::test_what_is_done_to_a_node",),
+    ),
     "the last of several losses counts": Mutation(
         "testbed.plan.fault_traces:worst_loss",
         instead(lambda own, active: active[-1] if active else own),
@@ -117,7 +121,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a node dies of a pause of its predecessor": Mutation(
         "testbed.simulation.faults:SimulatedFaults._lose_process",
-        edit("if self._deaths[node] == deaths:", "if True:"),
+        edit("if self._processes[node] == process:", "if True:"),
         (f"{FAULTS}_overlaps.py::test_who_was_killed_in_the_pause_does_not_die_of_it_later",),
     ),
     "a model for its predecessor is no message that a worker expects": Mutation(
@@ -371,7 +375,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/results/test_atomic.py::test_an_error_while_writing_keeps_the_old_content",),
     ),
     "checkpoints are not verified": Mutation(
-        "testbed.engine.checkpoint:_load",
+        "testbed.engine.checkpoint:_verified",
         _unverified,
         ("tests/engine/checkpoint/test_checkpoint.py::test_a_damaged_checkpoint_is_skipped_with_the_reason",),
     ),
@@ -490,6 +494,55 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.faults:SimulatedFaults._lose",
         always(None),
         (f"{FAULTS}_restart.py::test_silence_for_too_long_is_death",),
+    ),
+    "a pause is made up for by the steps after it": Mutation(
+        "testbed.realtime.world:RealWorld._step",
+        edit("late_s if 0 < late_s < _TIMER_LATE_S else 0.0", "max(0.0, late_s)"),
+        (f"{REALTIME}_world.py::test_a_pause_during_a_step_is_not_made_up_for_by_the_next_one",),
+    ),
+    "a stopped node keeps its core": Mutation(
+        "testbed.realtime.node_processes:NodeProcesses.send_signal",
+        edit("number == signal.SIGSTOP", "False"),
+        (f"{REALTIME}_fleet.py::test_the_core_of_a_node_that_is_stopped_while_it_computes_becomes_free",),
+    ),
+    "who was stopped while it took several begins with a part of them": Mutation(
+        "testbed.realtime.processor:Tokens.acquire",
+        edit(" or (several and not self.holding[mine + 1])", ""),
+        (f"{REALTIME}_processor.py",),
+    ),
+    "a node that starts again is refused until the end of its old process is known": Mutation(
+        "testbed.realtime.network:Network.authorize",
+        edit('self._lose(peer, "has started again")', "pass"),
+        (
+            f"{REALTIME}_network.py::test_a_node_that_starts_again_takes_the_place_of_a_process_whose_end_was_lost_on_the_way",
+        ),
+    ),
+    "each connection of a node that starts again loses it": Mutation(
+        "testbed.realtime.network:Network.authorize",
+        edit("self._processes[peer] = hello.process", "self._processes.setdefault(peer, hello.process)"),
+        (
+            f"{REALTIME}_network.py::test_a_node_that_starts_again_takes_the_place_of_a_process_whose_end_was_lost_on_the_way",
+        ),
+    ),
+    "a node that starts again and reaches nobody ends the run": Mutation(
+        "testbed.realtime.fleet:Fleet._start_again",
+        edit("self._joining.update(missing)", "pass"),
+        (f"{REALTIME}_fleet.py::test_a_node_that_starts_again_and_reaches_nobody_does_not_end_the_run",),
+    ),
+    "a drain waits for a peer that is lost": Mutation(
+        "testbed.realtime.udp:Sender.lost",
+        edit("self._drained()", "pass"),
+        (f"{REALTIME}_udp.py::test_a_drain_ends_when_the_peer_is_lost",),
+    ),
+    "connections that come while the inbox is full are read": Mutation(
+        "testbed.realtime.network:Network.on_accepted",
+        edit("if self._paused and", "if False and"),
+        (f"{REALTIME}_network.py::test_a_connection_that_is_accepted_while_the_inbox_is_full_is_not_read",),
+    ),
+    "the port of a node that is away is given to others": Mutation(
+        "testbed.realtime.endpoints:Endpoints.close",
+        edit("_close(self._listeners)", "_close(self._listeners) or _close(self._reserved)"),
+        (f"{REALTIME}_fleet.py::test_the_port_of_a_node_that_is_away_stays_its_own",),
     ),
     "wrong bits pass": Mutation(
         "emulation.shaping.loss:PacketFates.next",

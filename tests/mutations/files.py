@@ -12,9 +12,42 @@ SUMMARY, TABLES = ("tests/results/test_summary.py",), ("tests/results/test_table
 METRICS, BREAKDOWN = ("tests/analysis/test_metrics.py",), ("tests/analysis/test_breakdown.py",)
 PREDICTION = ("tests/execution/test_prediction.py",)
 CLUSTER = ("tests/cluster/test_sweep_pool.py",)
+SESSION = ("tests/execution/test_session.py",)
 LINE, SWEEP = ("tests/emulation/test_pure.py",), ("tests/execution/test_sweep_settings.py",)
 REFUSALS, TRACES = "tests/cli/test_refusals.py", "tests/topologies/test_traces.py"
 MUTATIONS: dict[str, Mutation] = {
+    "workers that were lost have rounds to do": Mutation(
+        "testbed.results.summary:_completed_rounds", edit('_gone(frames["faults"]).keys() | ', ""), SUMMARY
+    ),
+    "workers that never joined have rounds to do": Mutation(
+        "testbed.results.summary:_late_comers", always(set()), SUMMARY
+    ),
+    "times count from the last restart": Mutation(
+        "testbed.results.scalars:Scalars.take",
+        edit("if self._start_s is None", "if True"),
+        ("tests/results/test_scalars.py",),
+    ),
+    "counters that begin anew are those of the run": Mutation(
+        "testbed.results.link_bytes:counts", edit(".where(now >= before, now)", ""), SUMMARY
+    ),
+    "first rounds that an earlier run has done are compared": Mutation(
+        "testbed.results.fidelity:_rounds", edit('if rounds["round"].min() > 0:', "if False:"), SUMMARY
+    ),
+    "the commit of the user's own repository is told": Mutation(
+        "testbed.results.manifest:_read_git_state", edit('"ls-files", "--error-unmatch",', '"status",'), SUMMARY
+    ),
+    "paths that are no UTF-8 end a run": Mutation(
+        "testbed.results.atomic:write_text", edit('errors="backslashreplace"', ""), ("tests/results/test_atomic.py",)
+    ),
+    "a process with a name that is no UTF-8 ends a run": Mutation(
+        "testbed.process_id:start_ticks",
+        edit(".read_bytes()", ".read_text().encode()"),
+        ("tests/results/test_owner.py",),
+    ),
+    "code beside a script is of no version": Mutation("testbed.execution.sweep_files:source_digest", always(""), SWEEP),
+    "what runs write beside a script is code": Mutation(
+        "testbed.execution.sweep_files:source_digest", edit("each.suffix in _SOURCES and", ""), SWEEP
+    ),
     "live logs of a sweep are not closed": Mutation(
         "testbed.execution.sweep_run:_execute",
         edit("follower.end(run.path)", "pass"),
@@ -31,6 +64,29 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "the status of a point comes home before its files": Mutation(
         "testbed.execution.sweep_machine:_packed", edit("entry.name != _STATUS", "True"), CLUSTER
+    ),
+    "what a machine of a sweep cannot unpack is sent to it": Mutation(
+        "testbed.execution.sweep_machine:_packed", edit("return None", "return entry"), CLUSTER
+    ),
+    "sizes of a model take a GPU": Mutation(
+        "testbed.execution.devices:least_gpus", edit("if not uses_gpus(plan):", "if not per_worker and False:"), CLUSTER
+    ),
+    "a damaged file of a point ends its sweep": Mutation(
+        "testbed.execution.sweep_pool:_state", edit("except TestbedError", "except ZeroDivisionError"), CLUSTER
+    ),
+    "a run that completes while it is stopped is interrupted": Mutation(
+        "testbed.execution.session:_stop", edit("told.status in COMPLETED", "False"), SESSION
+    ),
+    "who leaves as the scenario says degrades the run": Mutation(
+        "testbed.execution.host:attempt",
+        edit(' and event.get("message") != HAS_LEFT', ""),
+        ("tests/faults/test_continue.py::test_the_result_says_that_nodes_were_lost",),
+    ),
+    "progress waits for who is gone": Mutation(
+        "testbed.display.state:RunState._take_change", always(None), ("tests/display/test_display.py",)
+    ),
+    "rounds of an earlier run count as quick ones": Mutation(
+        "testbed.display.remaining:Remaining.skip", always(None), ("tests/display/test_display.py",)
     ),
     "a machine keeps the files of its points": Mutation(
         "testbed.execution.sweep_machine:main", edit("remove(place)", "pass"), CLUSTER
@@ -109,9 +165,9 @@ MUTATIONS: dict[str, Mutation] = {
         edit('theirs[column].fillna(theirs["training_s"])', "theirs[column]"),
         ("tests/analysis/test_verdicts.py",),
     ),
-    "the twin has the technique's learning rate": Mutation(
-        "analysis.studies.verdicts.comparison:best_rates",
-        edit('rows["variant"].map(best)', "best.iloc[0]"),
+    "the best learning rate is not the one that is soonest": Mutation(
+        "analysis.studies.verdicts.comparison:best_rate",
+        edit('if rows["to_target_s"].notna().any()', "if False"),
         ("tests/analysis/test_verdicts.py",),
     ),
     "the compiler is absent for good": Mutation(
@@ -149,7 +205,7 @@ MUTATIONS: dict[str, Mutation] = {
     "slow steps are faithful": Mutation("testbed.results.fidelity:_compute_reasons", always([]), SUMMARY),
     "long rounds are faithful": Mutation("testbed.results.fidelity:_round_reasons", always([]), SUMMARY),
     "all rounds are compared with the first ones": Mutation(
-        "testbed.results.fidelity:_rounds", edit('rounds[rounds["round"] < count]', "rounds"), SUMMARY
+        "testbed.results.fidelity:_rounds", edit('once[once["round"] < count]', "once"), SUMMARY
     ),
     "rounds that some workers have not done are predicted": Mutation(
         "testbed.execution.prediction:_Rounds.common",
@@ -260,7 +316,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "step times of a file are ignored": Mutation(
         "testbed.plan.placement:_site_nodes",
-        edit("device if measured_s is None", "device if True"),
+        edit("times = device.step_times or {}", "times = {}"),
         ("tests/scenario/test_step_times.py",),
     ),
     "an ideal network has headers": Mutation(
@@ -358,6 +414,67 @@ MUTATIONS: dict[str, Mutation] = {
     "bytes over the WAN are those of all links": Mutation(
         "analysis.metrics:wan_of_training", edit('(transfers["tier"] == "wan") & ', ""), METRICS
     ),
+    "relays of an overlay are no network": Mutation(
+        "analysis.breakdown:per_round", edit("(*UPWARDS, *DOWNWARDS)", '("push", "value")'), BREAKDOWN
+    ),
+    "a repeated round takes the transfers of all attempts": Mutation(
+        "analysis.breakdown:_of_attempt", instead(lambda found, span: found), BREAKDOWN
+    ),
+    "values make replies that were sent before": Mutation(
+        "analysis.breakdown:_value_before", edit(" and hop.end <= sent.end", ""), BREAKDOWN
+    ),
+    "waits at several servers are added up": Mutation(
+        "analysis.waits:matrix",
+        edit("max(table.loc[at, of], mean_s)", "table.loc[at, of] + mean_s"),
+        ("tests/analysis/test_measures.py",),
+    ),
+    "waits of several workers are added up": Mutation(
+        "analysis.waits:_members", always({}), ("tests/analysis/test_measures.py",)
+    ),
+    "waits are divided by the rounds of the result": Mutation(
+        "analysis.waits:matrix", edit("rounds.get(at, 1.0)", "8"), ("tests/analysis/test_measures.py",)
+    ),
+    "what never arrives may be sooner": Mutation(
+        "analysis.studies.verdicts.comparison:Factors.decide",
+        edit("if self.lost and low == -INFINITY", "if False"),
+        ("tests/analysis/test_verdicts.py",),
+    ),
+    "seeds without a value are left out of an order": Mutation(
+        "analysis.studies.claims:_missing",
+        always(0),
+        ("tests/analysis/test_studies.py::test_a_seed_without_a_value_is_not_passed_over",),
+    ),
+    "values that a user sweeps are as good as seeds": Mutation(
+        "analysis.studies.engine:_points_of",
+        edit("if not swept", "if True"),
+        ("tests/analysis/test_studies.py::test_a_setting_that_the_user_sweeps_is_no_seed",),
+    ),
+    "a setting of the user's makes variants equal": Mutation(
+        "analysis.studies.engine:_asked",
+        edit("if len(values) > 1:", "if False:"),
+        ("tests/analysis/test_studies.py::test_a_setting_that_tells_variants_apart_is_not_replaced",),
+    ),
+    "a server's work is a worker's": Mutation(
+        "analysis.studies.columns:compute_ratio",
+        edit('steps[steps["node"] == node]', "steps"),
+        ("tests/analysis/test_studies.py::test_a_worker_that_serves_computes_for_itself_alone",),
+    ),
+    "what never varied has the effect that a fit begins with": Mutation(
+        "analysis.efficiency:_constants",
+        edit("np.ptp(points, axis=0) > 0", "np.ptp(points, axis=0) >= 0"),
+        ("tests/analysis/test_efficiency.py",),
+    ),
+    "runs of equal names are exported over each other": Mutation(
+        "analysis.load:distinct_names",
+        edit("if name not in names", "if True"),
+        ("tests/analysis/test_timeline.py::test_runs_of_equal_names_are_told_apart",),
+    ),
+    "an interrupt kills a sweep of the library": Mutation(
+        "testbed.api:_run_to_its_end",
+        edit("child.send_signal(signal.SIGINT)", "child.kill()"),
+        ("tests/api/test_api.py::test_an_interrupted_sweep_ends_before_the_interrupt_is_raised",),
+    ),
+    "rounds that wait for a score are not told": Mutation("testbed.results.fidelity:_held_up", always([]), SUMMARY),
     "critical paths begin with the first value": Mutation(
         "analysis.breakdown:_value_before", edit("arrived[-1] if", "arrived[0] if"), BREAKDOWN
     ),
@@ -375,8 +492,31 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "emulated losses have no bursts": Mutation(
         "emulation.shaping.loss:PacketFates.__init__",
-        edit("self._bursty, self._bad = path.bursty", "self._bursty, self._bad = False"),
+        edit("self._bursty, self.in_burst = path.bursty", "self._bursty, self.in_burst = False"),
         LINE,
+    ),
+    "a change of a link's delay ends its bursts of losses": Mutation(
+        "emulation.shaping.line:Line.arrive", edit(", self._fates.in_burst", ""), LINE
+    ),
+    "a link that is down lets duplicates pass": Mutation(
+        "emulation.shaping.path:Path.down", edit("loss=1.0", "loss=1.0, duplication=self.duplication"), LINE
+    ),
+    "a shaper sets what another has changed": Mutation(
+        "emulation.shaping.base:Shaper._set_path",
+        edit("spec.row), **values)", "spec.row), **asdict(spec.path) | values)"),
+        LINE,
+    ),
+    "a link comes up when its delay changes": Mutation(
+        "emulation.shaping.table:path_in", edit("if cells[DelayField.DOWN]", "if False"), LINE
+    ),
+    "the last datagrams of a burst are never sent": Mutation(
+        "emulation.traffic:DatagramTraffic.step", edit("due = self._send(now_s, self._burst[1])", "due = 0.0"), LINE
+    ),
+    "a burst that is shorter than a frame sends nothing": Mutation(
+        "emulation.traffic:DatagramTraffic.step", edit(", -begun", ", 0.0"), LINE
+    ),
+    "slow background traffic is always too late": Mutation(
+        "emulation.traffic:DatagramTraffic._send", edit("max(FRAME_BYTES, ", "max(0, "), LINE
     ),
     "a link's packets are drawn in another way than the kernel's": Mutation(
         "emulation.shaping.loss:kernel_random", edit("<< 18", "<< 17"), LINE

@@ -44,6 +44,11 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.policy.sync.hfa:Hfa._combine", edit("(round_ + 1) %", "round_ %"), SYNC
     ),
     "SSP allows one round more": Mutation("testbed.policy.sync.ssp:Ssp._free", edit("< reach)", "<= reach)"), SYNC),
+    "SSP forgets where a server that has joined begins": Mutation(
+        "testbed.policy.sync.ssp:Ssp._first_pushes",
+        edit("max(first.get(m, 0), self._first_round)", "first.get(m, self._first_round)"),
+        ("tests/policy/test_membership.py",),
+    ),
     "ESync rounds steps up": Mutation(
         "testbed.policy.sync.esync:_steps_within", edit("math.floor(", "math.ceil("), SYNC
     ),

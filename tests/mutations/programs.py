@@ -18,6 +18,16 @@ MUTATIONS: dict[str, Mutation] = {
     "a step begins with the line before whatever it says": Mutation(
         "testbed.execution.programs.metrics:Metrics._events", edit("now_s - seconds", "self._begin_s"), METRICS
     ),
+    "an evaluation is part of the round after it": Mutation(
+        "testbed.execution.programs.metrics:Metrics._events",
+        edit("begin_s, self._begin_s = self._begin_s, now_s", "begin_s = self._begin_s"),
+        METRICS,
+    ),
+    "a run that waits for no process is done at once": Mutation(
+        "testbed.plan.program:program_of",
+        edit("len(workers) == 1", "False"),
+        (f"{RUNS[0]}::test_a_run_that_would_wait_for_no_process_is_refused",),
+    ),
     "metrics of another run are read": Mutation(
         "testbed.execution.programs.metrics:FileTail.__init__",
         edit("if path.is_file()", "if False"),

@@ -6,9 +6,12 @@ from typing import Any
 
 import networkx as nx
 
+from testbed.scenario.reading.document import Mapping, Where
 from tests.mutations.mutation import Mutation, always, edit, instead
 
 BAD, BUILD = ("tests/scenario/test_bad.py",), ("tests/plan/test_build.py",)
+OVERRIDES, LINKS = ("tests/scenario/test_overrides.py",), ("tests/scenario/test_links_and_background.py",)
+SWEEPS, SCRIPTS = ("tests/execution/test_sweep_settings.py",), ("tests/engine/script/test_script.py",)
 TIMEOUTS, PACE = ("tests/plan/test_timeouts.py",), ("tests/plan/test_pace.py",)
 
 
@@ -19,10 +22,15 @@ def _one_bit_less(before: Any) -> Any:
 READ_AGAIN = ("tests/scenario/test_good.py::test_overrides_stay_with_the_scenario_that_they_are_given_to",)
 MUTATIONS: dict[str, Mutation] = {
     "overrides stay in a scenario that is read again": Mutation(
-        "testbed.scenario.reading.document:_copy", instead(lambda node: node), READ_AGAIN
+        "testbed.scenario.reading.document:copied", instead(lambda node: node), READ_AGAIN
     ),
     "a scenario that is read again has the places of another": Mutation(
         "testbed.scenario.reading.document:_document", lambda before: lambda text, source: before(text, "x"), READ_AGAIN
+    ),
+    "what faults do to links and devices is not warned of": Mutation(
+        "testbed.plan.build:build_plan",
+        edit("warnings_for(scenario, faulty_network, slowed_nodes)", "warnings_for(scenario, network, nodes)"),
+        LINKS,
     ),
     "misspelt words get no suggestion": Mutation(
         "testbed.scenario.reading.suggest:suggestion", always(""), ("tests/scenario/test_suggest.py",)
@@ -52,8 +60,87 @@ MUTATIONS: dict[str, Mutation] = {
         lambda before: lambda root, texts, *rest: before(root, texts[::-1], *rest),
         ("tests/scenario/test_good.py",),
     ),
+    "a tier of an axis that is set leaves the other without a value": Mutation(
+        "testbed.scenario.overrides:AxisDefault.begun", always(Mapping(Where("x"))), OVERRIDES
+    ),
+    "items that are set together stay one": Mutation(
+        "testbed.scenario.overrides:_put", edit("copied(value)", "value"), OVERRIDES
+    ),
+    "numbers of NumPy are unknown": Mutation(
+        "testbed.scenario.overrides:python_value", edit('hasattr(value, "tolist")', "False"), OVERRIDES
+    ),
+    "texts of lines are plain within brackets": Mutation(
+        "testbed.scenario.reading.document:_in_flow", edit("quoted or _NOT_PLAIN.search(text)", "quoted"), OVERRIDES
+    ),
+    "the second of two lists of a path wins": Mutation("testbed.scenario.sweep:_no_path_twice", always(None), SWEEPS),
+    "a value twice is two samples": Mutation("testbed.scenario.sweep:_no_value_twice", always(None), SWEEPS),
+    "an option takes a whole zip away": Mutation(
+        "testbed.scenario.sweep:_without",
+        lambda before: lambda axis, places: axis if before(axis, places) == axis else None,
+        SWEEPS,
+    ),
+    "a comma makes two values of one of Python": Mutation(
+        "testbed.api:_with_commas_quoted", instead(lambda text: text), ("tests/api/test_api.py",)
+    ),
+    "a resolved scenario keeps what its script brings": Mutation(
+        "testbed.scenario.schema:without_own", instead(lambda resolved: resolved), SCRIPTS
+    ),
+    "scripts of strangers may lie anywhere": Mutation(
+        "testbed.scenario.sections.workload:_script",
+        edit('not info.context.get("allow_code", False)', "False"),
+        SCRIPTS,
+    ),
+    "large files of a program are read": Mutation(
+        "testbed.scenario.sections.program:_digest_of",
+        lambda before: edit("size_bytes > LARGEST_READ_BYTES", "False")(before.__wrapped__),
+        ("tests/execution/programs/test_programs.py",),
+    ),
+    "codecs of a tier that is not there are accepted": Mutation(
+        "testbed.scenario.rules.facts:sums_inside_data_centers",
+        always(True),
+        ("tests/scenario/test_rules.py",),
+    ),
+    "data centres of different size are found by the engine": Mutation(
+        "testbed.scenario.rules.serverless:_workers", always({}), ("tests/scenario/test_rules.py",)
+    ),
+    "a centre that is one no longer keeps its servers": Mutation(
+        "testbed.scenario.topology.changes:_as_central",
+        lambda before: lambda site, central: {"central": site.name == central},
+        ("tests/scenario/test_topologies.py",),
+    ),
+    "models are replaced by a rate": Mutation(
+        "testbed.scenario.topology.links:changed", edit("trace.model is None", "True"), LINKS
+    ),
+    "multiples of nothing are accepted": Mutation(
+        "testbed.scenario.topology.links:_multiples_of_nothing", always(()), LINKS
+    ),
+    "tables in one text have no bounds": Mutation(
+        "testbed.scenario.sections.step_times:_LONGEST_S", instead(float("inf")), ("tests/scenario/test_step_times.py",)
+    ),
+    "equal files are one module": Mutation(
+        "testbed.axes:_module_of_file",
+        edit("f'{path}:{sha256_of(path)}'", "sha256_of(path)"),
+        ("tests/scenario/test_code.py",),
+    ),
+    "faults pick more than there are": Mutation(
+        "testbed.plan.faults:build_faults", edit("fault.pick is not None", "False"), ("tests/faults/test_plan.py",)
+    ),
+    "rounds that never cross the WAN are not said": Mutation("testbed.plan.warnings:_lan_rounds", always(()), BUILD),
+    "machines of no data centre are accepted": Mutation(
+        "testbed.plan.settings:cluster_of", edit("name not in sizes", "False"), BUILD
+    ),
     "routes are those of fewest links": Mutation(
         "topologies.paths:weight", instead(lambda delay_s, routing: 1), (*BUILD, "tests/plan/test_routes.py")
+    ),
+    "emulated networks of very many sites lack paths": Mutation(
+        "testbed.plan.network:build_network",
+        edit('back_end != "simulate" or ', ""),
+        ("tests/plan/test_routes.py::test_real_networks_have_all_paths_beforehand",),
+    ),
+    "a trace goes on at some bits a second": Mutation(
+        "testbed.plan.links:_series",
+        edit("bounded(_divided(point.value, scale))", "_divided(point.value, scale)"),
+        ("tests/plan/test_build.py::test_a_rate_that_the_scale_makes_too_low_is_an_outage",),
     ),
     "queues are four times as long": Mutation(
         "testbed.plan.links:default_queue_bytes", lambda before: lambda *of: 4 * before(*of), BUILD
@@ -67,7 +154,17 @@ MUTATIONS: dict[str, Mutation] = {
         BUILD,
     ),
     "devices ignore their site": Mutation(
-        "testbed.plan.placement:_site_nodes", edit("plan_of(device, site.device)", "plan_of(device)"), BUILD
+        "testbed.plan.placement:_site_nodes", edit(", site.device)\n", ", None)\n"), BUILD
+    ),
+    "a row of a worker comes before its own setting": Mutation(
+        "testbed.plan.placement:_site_nodes",
+        edit("*of_site, row, changes)", "*of_site, changes, row)"),
+        ("tests/scenario/test_step_times.py",),
+    ),
+    "times of layers stay where the step time is another": Mutation(
+        "testbed.plan.placement:_changed",
+        edit('if "step_time" in found', "if False"),
+        ("tests/scenario/test_step_times.py",),
     ),
     "step times do not vary": Mutation("testbed.plan.pace:Pacer._factor", always(1.0), PACE),
     "slow-downs are over at once": Mutation(
@@ -89,7 +186,9 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.plan.silence:merged", instead(list), ("tests/plan/test_silence.py",)
     ),
     "rates of 0 are no silence": Mutation(
-        "testbed.plan.silence:cut_off", edit("*_down(link.rate_trace)", ""), ("tests/plan/test_silence.py",)
+        "testbed.plan.silence:outages",
+        edit("link.state_trace, link.rate_trace", "link.state_trace,"),
+        ("tests/plan/test_silence.py",),
     ),
     "traces go round from the wrong place": Mutation(
         "topologies.traces.change:shifted",

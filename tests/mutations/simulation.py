@@ -13,6 +13,8 @@ DROP_TAIL = ("tests/simulation/test_drop_tail.py",)
 PACKETS = tuple(f"tests/simulation/packets/test_{name}.py" for name in ("link", "receiver", "connection"))
 LAN = ("tests/simulation/packets/test_lan.py",)
 BBR = ("tests/simulation/packets/test_bbr.py",)
+CHECKPOINTS, BACKGROUND = ("tests/simulation/test_checkpoints.py",), ("tests/simulation/test_background.py",)
+LOST_LINKS = ("tests/faults/test_links.py",)
 MUTATIONS: dict[str, Mutation] = {
     "connections of a LAN have open windows": Mutation(
         "testbed.simulation.packets.lan_sender:LanSender._arrived",
@@ -43,6 +45,37 @@ MUTATIONS: dict[str, Mutation] = {
     "contributions of folded workers are decoded once": Mutation(
         "testbed.simulation.node:CodingCore.take_copies", edit("copies * work_s", "work_s"), COSTS
     ),
+    "a path that loses every packet is up": Mutation(
+        "testbed.simulation.paths:SitePath.refresh", edit("link.passes for", "link.up for"), LOST_LINKS
+    ),
+    "nobody is lost behind a link that loses every packet": Mutation(
+        "testbed.plan.silence:outages", edit("value >= 1)", "value > 1)"), LOST_LINKS
+    ),
+    "timeouts after random losses take no time": Mutation(
+        "testbed.simulation.tcp_model:TcpModel.rate_limit", edit(" + waiting_s", ""), TCP
+    ),
+    "BBR repairs random losses at once": Mutation(
+        "testbed.simulation.tcp:TcpConnection._repair_s", edit("return self.rtt_s *", "return 0.0 *"), TCP
+    ),
+    "heavy losses are not told": Mutation(
+        "testbed.simulation.validity:validity_warnings", edit("if loss > HEAVY_LOSS:", "if False:"), VALIDITY
+    ),
+    "workers of several servers are folded": Mutation(
+        "testbed.simulation.fold:foldable", edit("len(worker.parents) <= 1", "True"), FOLD
+    ),
+    "flow classes of before a checkpoint are kept": Mutation(
+        "testbed.simulation.flows:FlowNetwork.begin_anew", always(None), CHECKPOINTS
+    ),
+    "links do not count datagrams": Mutation("testbed.simulation.paths:WanLink.count_taken", always(None), BACKGROUND),
+    "beside datagrams the narrowest link stays the same": Mutation(
+        "testbed.simulation.link_monitor:LinkMonitor._take", edit("path.refresh()", "pass"), BACKGROUND
+    ),
+    "links of a run that goes on are sampled from 0 on": Mutation(
+        "testbed.simulation.link_monitor:LinkMonitor.start_sampling",
+        edit("if from_s > self._clock.now:", "if False:"),
+        CHECKPOINTS,
+    ),
+    "rows of costs that nothing looks up are not told": Mutation("testbed.costs:without_effect", always([]), COSTS),
     "flows have no caps": Mutation("testbed.simulation.flows:FlowNetwork.set_cap", always(None), FLOWS),
     "links keep their first capacity": Mutation(
         "testbed.simulation.flows:FlowNetwork.set_capacity", always(None), FLOWS

@@ -11,6 +11,19 @@ MUTATIONS: dict[str, Mutation] = {
     "a layer without parameters is a segment": Mutation(
         "testbed.training.models:_joined", lambda before: lambda blocks: blocks, ("tests/training/test_models.py",)
     ),
+    "a layer that works in place is a segment": Mutation(
+        "testbed.training.models:_begins_in_place", always(False), ("tests/training/test_models.py",)
+    ),
+    "scales of normalisations begin with zeros": Mutation(
+        "testbed.training.models:initialise",
+        edit('elif name.rpartition(".")[2].endswith("bias"):', "else:"),
+        ("tests/training/test_models.py",),
+    ),
+    "a parameter without a gradient is left out": Mutation(
+        "testbed.training.trainer:complete",
+        edit("if len(found) < len(gradients):", "if False:"),
+        ("tests/training/test_models.py",),
+    ),
     "LARS does not adapt": Mutation("testbed.training.optimizers.key:_ratio", always(1.0), OPTIMIZERS),
     "DC-ASGD compensates from the first value": Mutation(
         "testbed.training.optimizers.compensation:Compensation.pulled", always(None), OPTIMIZERS

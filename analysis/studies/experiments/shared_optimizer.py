@@ -1,7 +1,7 @@
 """Where sharing the optimizer's work pays: milliseconds gained in every step, by the rate of the network.
 
 ResNet-50 (25.6 million parameters) and BERT-base (110 million) with LARS on eight workers of one data centre, whose
-processors read and write 4 GB/s and verify messages at 1.8 GB/s; simulated, sizes only. ``norms``: each takes the
+steps take what the table of costs says; simulated, sizes only. ``norms``: each takes the
 norms of its share. ``update``: each also updates its share, and all gather the new values. Lines are the cost
 model's, markers what the engine took. The slowest network is a WAN: 20 Mbit/s and 45 ms.
 """
@@ -16,8 +16,9 @@ from matplotlib.axes import Axes
 from analysis.identity import series
 from analysis.studies.study import Panel, Results, Study, StudyRun, StudySweep, against
 from testbed.compute_model import ComputeModel
+from testbed.costs import reference_costs
 from testbed.policy.collective.predict import LinkCost
-from testbed.policy.collective.shares import saved_s
+from testbed.policy.collective.shares import NORM_READS, UPDATE_READS, VALUE_BYTES, saved_s
 from testbed.training.models import shape_of_model
 from testbed.training.options.models import Declared
 
@@ -42,6 +43,7 @@ paradigm: {kind: allreduce, algorithm: ring}
 optimizer: {kind: lars, learning_rate: 1.0}
 """
 WORKERS, LAST_ROUND = 8, 2
+LARS = "lars with momentum step"  # its row in the table of costs
 NETWORKS = {f"{{rate: {rate:g} Gbit/s, delay: {delay:g} ms}}": (rate, delay) for rate, delay in
             ((0.02, 45.0), (1.0, 0.1), (10.0, 0.1), (25.0, 0.05), (100.0, 0.02))}  # fmt: skip
 MODEL, LAN = "training.model.name", "topology.lan"
@@ -70,7 +72,8 @@ def predicted_s(row: dict[str, object]) -> float | None:
     shape = shape_of_model("declared", asdict(Declared(name=str(row[MODEL]))), (), 0)
     sizes = [key for segment in shape.segments for key in segment.sizes]
     link = LinkCost(delay / 1e3, max(8 / (rate * 1e9), 1 / ComputeModel().message_bytes_per_s))
-    return saved_s(sizes, WORKERS, str(row["variant"]), link, ComputeModel().memory_bytes_per_s, norms=True)
+    step_bytes_per_s = VALUE_BYTES * (UPDATE_READS + NORM_READS) / reference_costs()[LARS].element_s
+    return saved_s(sizes, WORKERS, str(row["variant"]), link, step_bytes_per_s, norms=True)
 
 
 def derive(runs: pd.DataFrame) -> pd.DataFrame:

@@ -125,7 +125,7 @@ def _sooner(network: str, axes: Axes, found: Results) -> None:
     """Times sooner than FSA, with its interval over seeds."""
     shown = found.rows(sweep=network, back_end=worlds.VIRTUAL)
     for place, (variant, look) in enumerate(LOOKS.items()):
-        values, lost, _ = factors(shown, "to_target_s", "FSA", variant)
+        values, lost, *_ = factors(shown, "to_target_s", "FSA", variant)
         if lost:
             axes.annotate("not reached", (1.05, place), fontsize=7, va="center")
         if lost or not values:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -28,16 +28,25 @@ _COLORS = {PASS: "#009E73", FAIL: "#D55E00"}
 class Factors(NamedTuple):
     """The twin's values over the technique's by seed, or the differences in points.
 
-    lost      why the technique has lost, if it has
+    lost      why the technique has lost, if it has; then there are no ``values``
     censored  some values are lower bounds: their twins ended before the target
+    lost_by   of a technique that has lost: values with 0 for the seeds that never arrived, whose twins did; none where
+              a twin did not arrive either
     """
 
     values: list[float]
     lost: str = ""
     censored: bool = False
+    lost_by: tuple[float, ...] = ()
 
     def decide(self, claim: str, low: float = -INFINITY, high: float = INFINITY, unit: str = " times") -> Claim:
-        """Decide whether the mean lies in [low, high]. A technique that has lost fails."""
+        """Decide whether the mean lies in [low, high].
+
+        A technique that has lost fails, unless the claim is that it is not ahead: ``lost_by`` decides that.
+        """
+        if self.lost and low == -INFINITY:
+            found = between(claim, self.lost_by, high=high, unit=unit)
+            return replace(found, why="; ".join(filter(None, (self.lost, found.why))))
         if self.lost:
             return decided(claim, "–", False, self.lost)
         return between(claim, self.values, low, high, unit, censored=self.censored)
@@ -122,7 +131,9 @@ def factors(rows: pd.DataFrame, column: str, twin: str, technique: str, points: 
     if column in _TIMES_TO_TARGET:
         missing = int(ours[column].isna().sum())
         if missing:
-            return Factors([], f"{missing} of {len(ours)} seeds of {technique} did not reach the target")
+            lost = f"{missing} of {len(ours)} seeds of {technique} did not reach the target"
+            behind = theirs[column].reindex(ours.index) / ours[column].fillna(INFINITY)
+            return Factors([], lost, lost_by=() if behind.isna().any() else tuple(map(float, behind)))
         base = theirs[column].fillna(theirs["training_s"])
     mine, seeds = ours[column], [seed for seed in ours.index if seed in theirs.index]
     if mine[seeds].isna().any() or base[seeds].isna().any():
@@ -133,19 +144,15 @@ def factors(rows: pd.DataFrame, column: str, twin: str, technique: str, points: 
     return Factors([base[seed] / mine[seed] for seed in seeds], censored=censored)
 
 
-def best_rates(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of every variant, the runs at the learning rate with which most seeds reach the target, then soonest.
+def best_rate(rows: pd.DataFrame) -> float:
+    """Return the learning rate with which most seeds of a variant reach the target, then soonest.
 
-    Without a target in any run, those at the learning rate of the highest accuracy.
+    Without a target in any run, that of the highest accuracy.
     """
-    if "learning_rate" not in rows or rows["learning_rate"].isna().all():
-        return rows
     known = rows.assign(reached=rows["to_target_s"].notna(), at_s=rows["to_target_s"].fillna(rows["training_s"]))
-    means = known.groupby(["variant", "learning_rate"])[["reached", "at_s", "accuracy"]].mean().reset_index()
+    means = known.groupby("learning_rate")[["reached", "at_s", "accuracy"]].mean()
     by = ["reached", "at_s", "accuracy"] if rows["to_target_s"].notna().any() else ["accuracy"]
-    order = means.sort_values(by, ascending=[each == "at_s" for each in by])
-    best = order.groupby("variant")["learning_rate"].first()
-    return rows[rows["learning_rate"] == rows["variant"].map(best)]
+    return float(means.sort_values(by, ascending=[each == "at_s" for each in by]).index[0])
 
 
 def round_s(each: StudyRun, first: int = 1) -> float:
@@ -186,7 +193,7 @@ def well_chosen(rows: pd.DataFrame, stated: Mapping[str, str]) -> Claims:
     """Whether every variant's stated learning rate is the best of those tried. At an end of them nothing is decided."""
     for variant, tried in rows.groupby("variant", sort=False):
         name, known = str(variant), sorted(tried["learning_rate"].unique())
-        best = float(best_rates(tried)["learning_rate"].iloc[0])
+        best = best_rate(tried)
         claim = f"{name}: of {', '.join(f'{each:g}' for each in known)} the best learning rate is {stated[name]}"
         if best in (known[0], known[-1]):
             yield unresolved(claim, "an end of those tried: a better one may lie beyond", f"{best:g}")
