@@ -29,7 +29,7 @@ def matrix(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
     """Return how long data centres (rows) waited for others (columns): seconds in a round, a mean over the run.
 
     Of a data centre whose nodes wait each for itself, the mean over its nodes; of several servers at which it waits at
-    the same time, the largest. So a row has no more than the length of a round.
+    the same time, the largest. So no entry is longer than a round.
     """
     import pandas as pd
 

@@ -33,7 +33,7 @@ FIRST_PORT = 19_900
 _TICK_S = 0.002
 _SAMPLE_S = 1.0
 _CHUNK = bytes(1 << 17)
-_BEHIND_S = 0.25  # of its rate, or one frame: what a late sender may send at once; what is older is never sent
+_BEHIND_S = 0.25  # of its rate, or two frames: what a late sender may send at once; what is older is never sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class DatagramTraffic:
         """Send what the burst under way is due to send until ``until_s``, unless that is too old; return how much."""
         bytes_per_s = self._traffic.rate_bps / 8
         due = bytes_per_s * (until_s - self._burst[0])
-        behind = max(FRAME_BYTES, bytes_per_s * _BEHIND_S)
+        behind = max(2 * FRAME_BYTES, bytes_per_s * _BEHIND_S)
         self._burst_sent = max(self._burst_sent, bytes_per_s * (now_s - self._burst[0]) - behind)
         if self._sender is None:
             return due

@@ -18,7 +18,6 @@ import json
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -247,12 +246,11 @@ def sweep(  # noqa: PLR0913 - what the command has
     file, text = directory / "scenario.yaml", scenario.to_yaml()
     options = [f"{path}={','.join(texts)}" for path, texts in _texts(grid).items()]
     wanted = from_options(options, [], seeds)
-    with tempfile.TemporaryDirectory() as folder:  # what is refused must not replace the scenario of an earlier sweep
-        unchecked = Path(folder) / file.name
-        unchecked.write_text(text, encoding="utf-8")
-        points = points_of(unchecked, wanted, on, allow_code=True)
     directory.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
+    unchecked = directory / "refused.yaml"  # what is refused must not replace the scenario of an earlier sweep
+    unchecked.write_text(text, encoding="utf-8")
+    points = points_of(unchecked, wanted, on, allow_code=True)
+    unchecked.replace(file)
     job = sweeps.SweepJob(directory, file, wanted, points, jobs, followers=live_logs(log), cluster=cluster)
     # a process with threads, as in Jupyter, must not be forked; Ray has threads
     if threading.active_count() > 1 or cluster:
@@ -284,7 +282,13 @@ def _listed(path: str, values: Any) -> list[Any]:
 def _with_commas_quoted(text: str) -> str:
     from testbed.scenario.sweep import split_values
 
-    return text if split_values(text) == [text.strip()] else json.dumps(text, ensure_ascii=False)
+    return text if split_values(f"{text},x") == [text.strip(), "x"] else json.dumps(text, ensure_ascii=False)
+
+
+_COMMAND = (
+    "import signal, sys; from testbed.process_id import die_with_parent; die_with_parent(signal.SIGTERM); "
+    "from testbed.cli.main import main; sys.exit(main())"
+)
 
 
 def _as_command(job: SweepJob, options: Iterable[str], seeds: int | None, on: str | None, log: Sequence[str]) -> None:
@@ -294,8 +298,8 @@ def _as_command(job: SweepJob, options: Iterable[str], seeds: int | None, on: st
     words += ["--log", ",".join(log)] if log else []
     words += ["--jobs", str(job.jobs)] if job.jobs else []
     words += ["--cluster", job.cluster] if job.cluster else []
-    command = [sys.executable, "-m", "testbed.cli.main", "sweep", str(job.scenario), "--out", str(job.directory),
-               "--json", "--allow-code", *words]  # fmt: skip
+    command = [sys.executable, "-c", _COMMAND, "sweep", str(job.scenario), "--out", str(job.directory), "--json",
+               "--allow-code", *words]  # fmt: skip
     code, said = _run_to_its_end(command)
     if code < 0:
         name = signal.Signals(-code).name
@@ -309,7 +313,8 @@ def _run_to_its_end(command: Sequence[str]) -> tuple[int, str]:
     """Return the exit code of a command, and what it wrote as errors.
 
     An interrupt is passed on, and raised when the command has ended. It is in a process group of its own: a terminal
-    would interrupt it as well, and the second interrupt ends it before it has written its results.
+    would interrupt it as well, and the second interrupt ends it before it has written its results. When this process
+    or thread ends, however it does, the command is asked to end.
     """
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                              text=True, process_group=0)  # fmt: skip
@@ -321,6 +326,10 @@ def _run_to_its_end(command: Sequence[str]) -> tuple[int, str]:
         except KeyboardInterrupt as error:
             interrupt = error
             child.send_signal(signal.SIGINT)
+        except BaseException:
+            child.terminate()
+            child.wait()
+            raise
     if interrupt is not None:
         raise interrupt
     return child.returncode, said

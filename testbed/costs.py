@@ -32,7 +32,7 @@ USER_CODE = "user_code"
 COLUMNS = "row,call_us,element_ns,payload_byte_ns"
 LONGEST_S = 1000.0
 """What a call, an element or a byte of the payload takes less than."""
-_OPERATIONS = (ENCODE, DECODE, ENCODE_VALUE, DECODE_VALUE, "step")
+OPERATIONS = (ENCODE, DECODE, ENCODE_VALUE, DECODE_VALUE, "step")
 _UNMEASURED = "rows"  # which the reference table lacks: around another codec
 REFERENCE = Path(__file__).parent / "reference_costs.csv"
 
@@ -106,15 +106,15 @@ def write_costs(rows: Costs, about: str) -> str:
     return "\n".join([f"# {about}", COLUMNS, *lines]) + "\n"
 
 
-def without_effect(rows: Iterable[str], own: Iterable[str]) -> list[str]:
-    """Return those rows that are of no work at all. ``own``: codecs and optimizers that the reference table lacks."""
-    names = {row.rpartition(" ")[0] for row in reference_costs()} | {_UNMEASURED, *own}
-    found = []
-    for row in rows:
-        name, _, operation = row.removeprefix(f"{ON_GPU} ").rpartition(" ")
-        if row not in (SUM, COPY) and not (name and operation in _OPERATIONS and name in names):
-            found.append(row)
-    return found
+def measured_names() -> set[str]:
+    """Return the codecs and optimizers of rows, without those that come from elsewhere."""
+    return {parts_of(row)[0] for row in reference_costs()} | {_UNMEASURED}
+
+
+def parts_of(row: str) -> tuple[str, str]:
+    """Return the codec or optimizer of a row, and the operation: one of ``OPERATIONS`` where it is of any work."""
+    name, _, operation = row.removeprefix(f"{ON_GPU} ").rpartition(" ")
+    return name, operation
 
 
 @functools.cache

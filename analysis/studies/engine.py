@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,9 @@ SCENARIOS = Path(__file__).parents[2] / "scenarios"
 FORMATS = ("png", "svg", "pdf")
 PLACE = ["sweep", "variant", "back_end", "seed"]
 """Columns that, with the settings of the grid, name a run."""
+
+_OF_COMPARISONS = {"training.rounds", "training.evaluate_every", "optimizer.learning_rate"}
+"""Settings in which variants may differ only for a fair comparison."""
 
 Watch = Callable[[sweeps.SweepJob], AbstractContextManager[Any]]
 
@@ -270,8 +274,15 @@ def _scenarios(given: str, folder: Path) -> list[Path]:
     return found
 
 
-def _at(place: str, settings: Mapping[str, str]) -> str | None:
-    return next((value for path, value in settings.items() if completed(path) == place), None)
+def _is_below(place: str, others: Collection[str]) -> bool:
+    """Return whether a place is one of the others, or below one of them."""
+    return any(place == other or place.startswith((f"{other}.", f"{other}[")) for other in others)
+
+
+def _differ(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
+    """Return whether two variants do, in more than how long and how well they are trained."""
+    one, other = ({completed(path): value for path, value in settings.items()} for settings in (first, second))
+    return any(one.get(place) != other.get(place) for place in {*one, *other} - _OF_COMPARISONS)
 
 
 def _asked(sweep: StudySweep, request: Request, scenario: Path, swept: Sequence[str]) -> StudySweep:
@@ -279,24 +290,26 @@ def _asked(sweep: StudySweep, request: Request, scenario: Path, swept: Sequence[
 
     swept  settings of the user's that take several values in every sweep; others do so where the grid has them
 
-    Raise ``ScenarioError`` for a setting in which variants differ: it would make them equal.
+    Raise ``ScenarioError`` for settings that would make variants equal.
     """
     in_grid = {completed(path): path for path in sweep.grid}
     given = {in_grid.get(completed(path), path): values for path, values in request.settings.items()
              if len(values) == 1 or path in swept or completed(path) in in_grid}  # fmt: skip
     chosen = {label or scenario.stem: settings for label, settings in sweep.variants.items()
               if not request.only or (label or scenario.stem) in request.only}  # fmt: skip
-    for path in (each for each in given if each not in sweep.grid):
-        values = {_at(completed(path), settings) for settings in chosen.values()}
-        if len(values) > 1:
-            raise ScenarioError(f"--set {path}: tells variants of '{sweep.name}' apart; choose among them with --only")
+    places = {completed(path) for path in given}
+    left = {label: {path: value for path, value in settings.items() if not _is_below(completed(path), places)}
+            for label, settings in chosen.items()}  # fmt: skip
+    for first, second in combinations(chosen, 2):
+        if _differ(chosen[first], chosen[second]) and not _differ(left[first], left[second]):
+            paths = ", ".join(path for path in given if path not in sweep.grid)
+            told = f"'{first}' and '{second}' of '{sweep.name}' would be the same; choose among them with --only"
+            raise ScenarioError(f"--set {paths}: {told}")
     fixed = {path: values[0] for path, values in given.items() if len(values) == 1 and path not in sweep.grid}
     grid = {**sweep.grid, **{path: values for path, values in given.items() if path not in fixed}}
-    out, places = str(request.out.absolute()), {completed(path) for path in given}
-    variants = {}
-    for label, settings in chosen.items():
-        merged = {path: value for path, value in settings.items() if completed(path) not in places} | fixed
-        variants[label] = {path: value.replace("{out}", out) for path, value in merged.items()}
+    out = str(request.out.absolute())
+    variants = {label: {path: value.replace("{out}", out) for path, value in (settings | fixed).items()}
+                for label, settings in left.items()}  # fmt: skip
     return replace(sweep, variants=variants, grid=grid, seeds=request.seeds or sweep.seeds)
 
 

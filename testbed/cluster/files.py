@@ -51,7 +51,7 @@ class SentFiles:
     def _complete(self) -> Iterator[Path]:
         """Yield the files that are sent whole: they got their names when they were complete."""
         yield from sorted((self._directory / FAILURES).glob("[!.]*.txt"))
-        folders = sorted((self._directory / CHECKPOINTS).glob("*ckpt-*"))
+        folders = sorted((self._directory / CHECKPOINTS).glob("*ckpt-*"), key=_round_of)
         for folder in folders:
             yield from sorted(path for path in folder.glob("[!.]*"))
 
@@ -139,7 +139,7 @@ def _settle(path: Path) -> None:
             coming.unlink()
         complete(folder, folder.parent / folder.name.removeprefix(".").removesuffix(".tmp"))
         # a machine sends checkpoints in their order: what is incomplete by now, a node could not write
-        _remove_incomplete(each for each in _incomplete(folder.parent) if _order(each) < _order(folder))
+        _remove_incomplete(each for each in _incomplete(folder.parent) if _round_of(each) < _round_of(folder))
 
 
 def remove_incomplete(directory: Path) -> None:
@@ -159,9 +159,9 @@ def _incomplete(checkpoints: Path) -> list[Path]:
     return list(checkpoints.glob(".ckpt-*.tmp"))
 
 
-def _order(folder: Path) -> tuple[int, str]:
-    """Return what sorts checkpoints by round: the name of a later one than round 999999 is longer."""
-    return len(folder.name), folder.name
+def _round_of(folder: Path) -> int:
+    """Return the round of a checkpoint, complete or not: names do not sort so after round 999999."""
+    return int(folder.name.removesuffix(".tmp").rpartition("-")[2])
 
 
 def checkpoint_parts(checkpoint: Path, nodes: frozenset[str]) -> Iterator[Content]:

@@ -48,7 +48,7 @@ def answer(run: StoredRun) -> Table:
         ("steps", numbers.per_worker(result, "steps"), "per worker"),
         ("samples", numbers.per_worker(result, "samples"), "per worker"),
         ("accuracy", look.number(result["accuracy"]), "test set"),
-        ("round time", look.seconds(result["round_time_s"]), "mean, without evaluation"),
+        ("round time", look.seconds(result["round_time_s"]), "mean, without evaluation beside training"),
         *_first_rounds(run.fidelity),
         (f"time to {look.share(target)}" if target else "time to target", look.seconds(result["time_to_target_s"]),
          "" if target else "no target accuracy"),
@@ -65,7 +65,7 @@ def _resumed(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     if "resumed_round" not in result:
         return []
     about = "rounds, steps, samples and bytes count from there"
-    return [("resumed", f"after round {result['resumed_round']}", about)]
+    return [("resumed", f"after {result['resumed_round'] + 1} rounds", about)]
 
 
 def _first_rounds(fidelity: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:

@@ -76,6 +76,11 @@ class Peers:
         """Return the training workers that take part."""
         return tuple(name for name in self._workers if name not in self._gone)
 
+    @property
+    def by_seniority(self) -> list[str]:
+        """``names``, those that have joined a run in progress after all that were there."""
+        return sorted(self.names, key=lambda name: self._joined_in.get(name, 0))
+
     def joined_in(self, name: str) -> int | None:
         """Return the epoch in which a worker's process has joined (0: from the start); ``None`` if it is lost."""
         return None if name in self._gone else self._joined_in.get(name, 0)

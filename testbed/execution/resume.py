@@ -69,7 +69,7 @@ def _mark(manifest: Path) -> None:
 
 def find(run: Path) -> list[Path]:
     """Return the checkpoints of a run, oldest first. Raise ``ScenarioError`` if it has none."""
-    found = sorted((run / FOLDER).glob("ckpt-*"))
+    found = sorted((run / FOLDER).glob("ckpt-*"), key=lambda each: (len(each.name), each.name))
     if not found:
         raise ScenarioError(
             f"{run}: holds no checkpoint; runs keep them if the scenario says 'checkpoint: {{every: 10}}'"

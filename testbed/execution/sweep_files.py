@@ -25,9 +25,7 @@ from testbed.training.options.declarations import SCRIPT
 
 FOLDER_LIMIT_BYTES = 100_000_000
 """Of the folder of a script or command, which is sent whole."""
-_SOURCES = frozenset(
-    (".py", ".pyx", ".so", ".sh", ".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".go", ".java", ".jl", ".js", ".lua", ".rs")
-)
+_SOURCES = frozenset((".py", ".pyx", ".sh", ".go", ".java", ".jl", ".js", ".lua", ".rs"))
 _LEFT_OUT = frozenset({"runs", "sweeps", "figures", "validation", "__pycache__", "node_modules", "venv"})
 
 
@@ -69,7 +67,8 @@ def code_folders(plan: Plan) -> list[Path]:
 def source_digest(folder: Path) -> str:
     """Return the SHA-256 of the sources in a folder of code; of nothing where one cannot be read.
 
-    Of sources alone: what runs write there must not make another version of it.
+    Of sources that are run as they are, whichever of them it is: what runs write there, or compilers, must not make
+    another version of it.
     """
     digest = hashlib.sha256()
     try:

@@ -240,13 +240,16 @@ def _packed(path: Path) -> bytes:
             return None
         return entry
 
+    log = path / _LOG
     with tarfile.open(fileobj=stream, mode="w") as archive:
-        for entry in sorted(path.iterdir(), key=lambda entry: (entry.name == _LOG, entry)):  # the log last: it may grow
-            if entry.name == _LOG and left_out:
-                with entry.open("a", encoding="utf-8", errors="backslashreplace") as log:
-                    log.writelines(left_out)
-            if entry.name != _STATUS:
+        for entry in sorted(path.iterdir()):
+            if entry.name not in (_STATUS, _LOG):
                 archive.add(entry, entry.name, filter=plain)
+        if left_out:
+            with log.open("a", encoding="utf-8", errors="backslashreplace") as lines:
+                lines.writelines(left_out)
+        if log.is_file():
+            archive.add(log, _LOG, filter=plain)
     return stream.getvalue()
 
 

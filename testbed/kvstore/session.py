@@ -98,8 +98,6 @@ class Alone:
         self.job = ScriptJob()
         self._values: list[Tensor] = []
         self._optimizers: list[Any] = []
-        self._rounds: dict[int, int] = {}
-        self._untaken: dict[tuple[int, int], Tensor] = {}  # values by key and round
 
     def ask(self, request: str, *arguments: Any) -> Any:
         answers: dict[str, Callable[..., Any]] = {
@@ -118,22 +116,21 @@ class Alone:
             self._optimizers = [KeyOptimizer(*optimizer, value) for value in self._values]
         return [value.clone() for value in self._values]
 
-    def _push(self, key: int, tensor: Tensor, priority: object = None) -> int:
+    def _push(self, key: int, tensor: Tensor, priority: object = None) -> Tensor:
+        """Return the value after this push, where a node returns the round: only ``_value`` looks at it."""
         if self._optimizers:
             self._optimizers[key].step(tensor)
             tensor = self._optimizers[key].value
         self._values[key] = tensor.clone()
-        self._rounds[key] = round_ = self._rounds.get(key, -1) + 1
-        self._untaken[key, round_] = self._values[key]
-        return round_
+        return self._values[key]
 
     def _value(self, key: int, after: int | Posted) -> Tensor:
-        round_: int = after.answer if isinstance(after, Posted) else after
-        return (self._values[key] if round_ < 0 else self._untaken.pop((key, round_))).clone()
+        value: Tensor = after.answer if isinstance(after, Posted) else self._values[key]
+        return value.clone()
 
     def _exchange(self, tensors: Sequence[Tensor], steps: int, without: object = ()) -> tuple[list[Tensor], int]:
         for key, tensor in enumerate(tensors):
-            del self._untaken[key, self._push(key, tensor)]
+            self._push(key, tensor)
         return [value.clone() for value in self._values], steps
 
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from testbed.codec.options import CODECS
-from testbed.costs import without_effect
+from testbed.costs import COPY, OPERATIONS, SUM, measured_names, parts_of
 from testbed.plan.model import (
     EMULATED,
     EMULATED_LAN_CEILING_BPS,
     EMULATED_LOWEST_RATE_BPS,
     UNSHAPED,
     DevicePlan,
+    LinkPlan,
     NetworkPlan,
     NodePlan,
 )
 from testbed.plan.silence import outages
 from testbed.policy.events import Contribution
 from testbed.scenario import Scenario
+from testbed.scenario.reading.suggest import nearest_or_all, suggestion
 from testbed.training.options import OPTIMIZERS
 
 _OF_WINDOWS = ("slow_start_after_idle", "unsent_limit", "send_buffer", "receive_buffer", "initial_window")
@@ -35,7 +37,7 @@ def warnings_for(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan
         *_costs(scenario),
         *_detours(network),
         *_servers(scenario),
-        *_lan_rounds(scenario, network),
+        *_lan_rounds(scenario, nodes),
         *_momentum(scenario),
         *_backups(scenario),
         *_precision(scenario, nodes),
@@ -95,15 +97,21 @@ def _links(scenario: Scenario, back_end: str, network: NetworkPlan) -> Iterator[
     if back_end == "simulate":
         by_packet = scenario.simulation.network == "emulated"
         losses = "each packet is lost by itself" if by_packet else "losses are a mean"
-        for link in network.links:
-            for name in ("duplication", "jitter_s", "reordering"):
-                if getattr(link, name):
-                    yield f"link {link.name}: {name.removesuffix('_s')} has no effect on 'simulate'"
-            if link.loss_burst_packets > 1 or link.burst_trace:
-                yield f"link {link.name}: loss_burst has no effect on 'simulate', where {losses}"
-            if not by_packet and any(outages(link)):
-                told = "a pause until TCP's next retransmission finds it up again; nothing on its way is lost"
-                yield f"link {link.name}: down is simulated as {told}"
+        for name in ("duplication", "jitter_s", "reordering"):
+            having = [link for link in network.links if getattr(link, name)]
+            yield from _of_links(having, f"{name.removesuffix('_s')} has no effect on 'simulate'")
+        bursty = [link for link in network.links if link.loss_burst_packets > 1 or link.burst_trace]
+        yield from _of_links(bursty, f"loss_burst has no effect on 'simulate', where {losses}")
+        told = "a pause until TCP's next retransmission finds it up again; nothing on its way is lost"
+        down = [] if by_packet else [link for link in network.links if any(outages(link))]
+        yield from _of_links(down, f"down is simulated as {told}")
+
+
+def _of_links(links: Sequence[LinkPlan], told: str) -> Iterator[str]:
+    """Yield one warning for all these links; none for none."""
+    if links:
+        others = f" (and {len(links) - 1} more)" if len(links) > 1 else ""
+        yield f"link {links[0].name}{others}: {told}"
 
 
 def _transport(scenario: Scenario, back_end: str) -> Iterator[str]:
@@ -118,12 +126,17 @@ def _transport(scenario: Scenario, back_end: str) -> Iterator[str]:
 
 
 def _costs(scenario: Scenario) -> Iterator[str]:
-    """Yield rows of the scenario's table of costs that nothing looks up."""
-    codecs, optimizer = (scenario.codec.tier1, scenario.codec.tier2), scenario.optimizer.kind
-    own = [name for each in codecs for name in (each.kind, getattr(each.declared, "cost_name", ""))]
-    own += [*CODECS, optimizer, f"{optimizer} with momentum"]
-    for row in without_effect(scenario.simulation.costs, own):
-        yield f"simulation.costs: row '{row}' has no effect: no codec, optimizer or other work is called so"
+    """Yield misspelt rows of the scenario's table of costs. Others may be of a codec that another scenario has."""
+    tiers = (scenario.codec.tier1, scenario.codec.tier2)
+    own = [name for each in tiers for name in (each.kind, getattr(each.declared, "cost_name", ""))]
+    names = measured_names() | {*CODECS, *own, scenario.optimizer.kind, f"{scenario.optimizer.kind} with momentum"}
+    for row in scenario.simulation.costs:
+        name, operation = parts_of(row)
+        if row in (SUM, COPY) or (name in names and operation in OPERATIONS):
+            continue
+        near = suggestion(name, names) if operation in OPERATIONS else nearest_or_all(operation, OPERATIONS)
+        if near:
+            yield f"simulation.costs: row '{row}' has no effect ({near})"
 
 
 def _measured(nodes: tuple[NodePlan, ...], back_end: str) -> Iterator[str]:
@@ -131,7 +144,8 @@ def _measured(nodes: tuple[NodePlan, ...], back_end: str) -> Iterator[str]:
     plain = DevicePlan()
     for key in ("variation",) if back_end == "exact" else ("variation", "slowdown", "speed"):
         if any(getattr(device, key) != getattr(plain, key) for device in devices):
-            yield f"device.{key}: has no effect where device.pace is 'measured'; a step takes what it takes"
+            what = "device.slowdown, and faults 'slow': have" if key == "slowdown" else f"device.{key}: has"
+            yield f"{what} no effect where device.pace is 'measured'; a step takes what it takes"
 
 
 def _servers(scenario: Scenario) -> Iterator[str]:
@@ -143,16 +157,17 @@ def _servers(scenario: Scenario) -> Iterator[str]:
                 yield f"{place}: has no effect with 'paradigm: {scenario.paradigm.kind}', which has no servers"
 
 
-def _lan_rounds(scenario: Scenario, network: NetworkPlan) -> Iterator[str]:
-    """Yield rounds at the end of a run that stay inside data centres."""
+def _lan_rounds(scenario: Scenario, nodes: tuple[NodePlan, ...]) -> Iterator[str]:
+    """Yield rounds at the end of a run that stay inside data centres. One with a target is to end before them."""
     sync, rounds = scenario.sync.tier1, scenario.training.rounds
     each = sync.declared.lan_rounds(sync.options)
-    if scenario.is_program or len(network.sites) < 2 or rounds % each == 0:
+    training = {node.data_center for node in nodes if node.role == "worker" and node.trains}
+    if scenario.is_program or len(training) < 2 or rounds % each == 0:
         return
     which = f"sync: '{sync.kind}' crosses the WAN in one of {each} rounds"
     if rounds < each:
         yield f"{which}, and training.rounds is {rounds}: no data centre hears of another, and no byte crosses the WAN"
-    else:
+    elif scenario.training.target_accuracy is None:
         yield f"{which}: the last {rounds % each} of {rounds} stay inside data centres, whose models differ at the end"
 
 

@@ -86,7 +86,7 @@ class Tokens:
 
     def _give(self, count: int) -> None:
         place = 2 * self.holder
-        self.holding[place] = max(0, self.holding[place] - count)
+        self.holding[place] = max(0, self.holding[place] - count)  # first: a stop in between must not give them twice
         os.eventfd_write(self.descriptor, count)
 
     def give_back(self, holder: int) -> None:

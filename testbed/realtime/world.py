@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 # Below this, handing work to a thread costs more than the work holds up the event loop.
 INLINE_BYTES = 1_000_000
-_TIMER_LATE_S = 0.005  # no timer of the event loop is later by itself; a node that is later was stopped or starved
+_MADE_UP_S = 0.1  # a timer that is late by less is made up for: the loop or the processor was busy; else it is a pause
 
 
 class Spawned:
@@ -290,7 +290,7 @@ class RealWorld:
             end_s = start_s + modelled_s - self._overslept_s
             await asyncio.sleep(end_s - self.now())
             late_s = self.now() - end_s
-            self._overslept_s = late_s if 0 < late_s < _TIMER_LATE_S else 0.0
+            self._overslept_s = late_s if 0 < late_s < _MADE_UP_S else 0.0
         self._record_compute(work, start_s, modelled_s, real_s, overrun=paced and left_s < 0)
         return value
 

@@ -266,8 +266,15 @@ def _round_reasons(rounds: Mapping[str, Any] | None) -> list[str]:
 def _held_up(waits: pd.DataFrame, rounds: pd.DataFrame) -> list[str]:
     """Return what is to say of rounds that waited for a score, on which it depends whether training goes on."""
     held = waits.loc[waits["waiting_for"] == EVALUATING, ["node", "t0_s", "t_s"]]
-    within = held.merge(rounds[["node", "round", "t0_s", "t_s"]], on="node", suffixes=("", "_of_round"))
-    within = within[(within["t0_s"] >= within["t0_s_of_round"]) & (within["t_s"] <= within["t_s_of_round"])]
+    if held.empty:
+        return []
+    import pandas as pd
+
+    spans = rounds[["node", "round", "t0_s", "t_s"]].rename(columns={"t0_s": "begin_s", "t_s": "end_s"})
+    within = pd.merge_asof(
+        held.sort_values("t0_s"), spans.sort_values("begin_s"), left_on="t0_s", right_on="begin_s", by="node"
+    )
+    within = within[within["t_s"] <= within["end_s"]]
     seconds = float((within["t_s"] - within["t0_s"]).sum())
     own = rounds[rounds["node"].isin(within["node"])]
     if seconds <= HELD_UP_SHARE * float((own["t_s"] - own["t0_s"]).sum()):

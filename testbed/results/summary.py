@@ -18,7 +18,8 @@ parameters_sha256                  of the final values, if they are identical on
 parameters_agree                   whether they are; null if no worker has any
 numerics                           what bits depend on: {devices, precision, deterministic, compile}; absent for float32
                                    on processors, where they are the same everywhere
-round_time_s           s           mean over the workers of (time covered by rounds / rounds), without evaluation
+round_time_s           s           mean over the workers of (time covered by rounds / rounds); an evaluation
+                              is part of it only where training has to wait for its score
 training_s             s           start of training to the last round's end, on the run's clock; of a user's program,
                                    to the end of its last process. In a run that goes on from a checkpoint of another
                                    one, seconds of training before the checkpoint count; likewise:

@@ -79,6 +79,7 @@ class BestEffort:
         if len(self._queue) or self._clock.now < self._free_s:
             drained: VirtualFuture[None] = VirtualFuture(self._clock)
             self._draining.append(drained)
+            self._pump()
             await drained
 
     def stop(self, until_s: float) -> None:

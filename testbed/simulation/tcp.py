@@ -251,7 +251,7 @@ class TcpConnection:
             self.queue.take(taken_bytes - left_bytes)
 
     def _continue(self, _: Any) -> None:
-        if not self._stopped:
+        if self._ready and not self._stopped:
             self._pump()
 
     def _taken_bytes(self) -> float:

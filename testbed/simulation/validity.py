@@ -36,7 +36,7 @@ def validity_warnings(
     lossy: list[tuple[float, str]] = []
     for link in links:
         loss = max((each.worst_loss for each in connections.get(link.number, ())), default=0.0)
-        if loss > HEAVY_LOSS:
+        if loss > HEAVY_LOSS * (1 + 1e-9):  # as the loss of a path is rounded
             share = f"{100 * loss:.3g} % of the packets"
             lossy.append((-loss, f"{share} are lost at random on paths over {link.plan.name}"))
         competitors = _competitors(connections.get(link.number, ()))

@@ -246,8 +246,10 @@ def test_a_worker_is_back_before_its_server_has_heard_of_its_loss(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "technique", ["paradigm=ps", "paradigm=hips", "sync=tap", "order={kind: fifo, overlap: layers}"]
-)
+    "technique",
+    ["paradigm=ps", "paradigm=hips", "sync=tap", "order={kind: fifo, overlap: layers}", "paradigm=allreduce",
+     "paradigm=gossip"],
+)  # fmt: skip
 def test_when_the_one_that_evaluates_is_lost_the_next_one_does(tmp_path: Path, technique: str) -> None:
     """Once each: who comes back comes after those who are there."""
     kills = faults(

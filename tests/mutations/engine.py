@@ -391,4 +391,14 @@ MUTATIONS: dict[str, Mutation] = {
         edit("RandomK(seed, sender)", "RandomK(seed)"),
         ("tests/engine/collectives/test_topk.py",),
     ),
+    "who comes back to all-reduce evaluates again": Mutation(
+        "testbed.engine.peers:Peers.by_seniority",
+        instead(property(lambda self: list(self.names))),
+        ("tests/faults/test_continue.py::test_when_the_one_that_evaluates_is_lost_the_next_one_does",),
+    ),
+    "relayed sums forget that nobody has a gradient": Mutation(
+        "testbed.engine.overlay.root:Root._contribute",
+        edit('for name in ("no_gradient",) if name in notes', "for name in ()"),
+        ("tests/engine/script/test_script.py::test_frozen_parameters_stay_as_they_are_wherever_the_optimizer_runs",),
+    ),
 }

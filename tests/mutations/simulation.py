@@ -75,7 +75,7 @@ MUTATIONS: dict[str, Mutation] = {
         edit("if from_s > self._clock.now:", "if False:"),
         CHECKPOINTS,
     ),
-    "rows of costs that nothing looks up are not told": Mutation("testbed.costs:without_effect", always([]), COSTS),
+    "rows of costs that nothing looks up are not told": Mutation("testbed.plan.warnings:_costs", always(()), COSTS),
     "flows have no caps": Mutation("testbed.simulation.flows:FlowNetwork.set_cap", always(None), FLOWS),
     "links keep their first capacity": Mutation(
         "testbed.simulation.flows:FlowNetwork.set_capacity", always(None), FLOWS

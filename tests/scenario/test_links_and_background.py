@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import pairwise
 
 import pytest
@@ -152,6 +153,11 @@ def test_what_is_said_depends_on_the_simulated_network(network: str, override: s
     found = plan_of(override, f"simulation.network={network}", on="simulate").warnings
     assert bool(found) == bool(warning)
     assert all(warning in line for line in found)
+
+
+def test_one_warning_is_for_all_links() -> None:
+    (found,) = plan_of("links[*].jitter=1 ms", on="simulate").warnings
+    assert re.fullmatch(r"link \S+ \(and \d more\): jitter has no effect on 'simulate'", found)
 
 
 def test_transport_in_the_plan() -> None:

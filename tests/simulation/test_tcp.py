@@ -463,3 +463,12 @@ def test_a_killed_process_sends_no_more() -> None:
     connection.stop(math.inf)
     connection.send(100, 0, "never")
     assert wire.times() == []
+
+
+@pytest.mark.parametrize("until_s", [0.01, 0.2])
+def test_a_connection_is_set_up_however_short_the_pause_of_its_process_is(until_s: float) -> None:
+    wire = Wire([1e6], 0.05)
+    connection = wire.connect(TcpModel())
+    connection.send(1000, 0, "first")
+    connection.stop(until_s)
+    assert wire.times() == pytest.approx([0.3 + 0.05 + 1000 / 1e6], rel=1e-3)

@@ -196,16 +196,16 @@ class AllReduceWorker:
         workers, checkpointer = len(self._plan.training_workers), start.checkpointer
         self._peers, self._make, self._epoch = start.peers, make, start.peers.epoch
         self._peers.provide = self._provide
-        self._peers.on_change.append(lambda epoch: self._evaluation.members(self._peers.names))
+        self._peers.on_change.append(lambda epoch: self._evaluation.members(self._peers.by_seniority))
         if start.resumed:
-            self._evaluation.members(self._peers.names)
+            self._evaluation.members(self._peers.by_seniority)
             take_over(self._memories, checkpointer.state)
             self._ends = "ends" in checkpointer.state
             self._evaluation.load_state(below("evaluation", checkpointer.state))
         self._stepped.set_result(None)
         await start.together(workers, self._agree)
         if self._peers.regroups:
-            self._evaluation.members(self._peers.names)
+            self._evaluation.members(self._peers.by_seniority)
         else:
             self._peers.progress = start.progress
         self._evaluation.begin(self._plan.training.rounds, workers, resumed=checkpointer.checkpoint)

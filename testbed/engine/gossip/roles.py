@@ -62,9 +62,9 @@ def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = No
         gossip = _make_gossip(plan, options, world, GossipMail(world, start.session.inbox, peers), model, peers)
         evaluation, checkpointer = Evaluation(world, plan, learner), start.checkpointer
         result = FinalModel(world, start, learner, gossip)
-        peers.on_change.append(lambda epoch: evaluation.members(peers.names))
+        peers.on_change.append(lambda epoch: evaluation.members(peers.by_seniority))
         if start.resumed:
-            evaluation.members(peers.names)
+            evaluation.members(peers.by_seniority)
             take_over({"learner": learner, "gossip": gossip}, checkpointer.state)
             evaluation.load_state(below("evaluation", checkpointer.state))
         await start.together(len(peers.names), result.begin)
@@ -73,7 +73,7 @@ def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = No
             first = result.first
             first = peers.last + 1 if result.known else first
             model.begin_at(sum(map(sync_setup.local_steps(plan), range(first))))
-            evaluation.members(peers.names)
+            evaluation.members(peers.by_seniority)
         evaluation.begin(plan.training.rounds, len(peers.names), resumed=checkpointer.checkpoint)
 
         async def state() -> State:

@@ -152,7 +152,7 @@ class Root(OverlayNode):
             push = Message(MessageKind.PUSH, entry.key, message.round, notes, parts, message.priority)
             push.sender = self._group.members[member]
             self._server.deliver(push)
-            parts, notes = (), {}
+            parts, notes = (), {name: notes[name] for name in ("no_gradient",) if name in notes}
 
     # ---- down ---------------------------------------------------------------------------------------------------
 

@@ -173,10 +173,10 @@ class ScriptWorker:
         self, tensors: list[Tensor], steps: int, without_gradient: Collection[int] = ()
     ) -> tuple[list[Tensor], int]:
         self._note_done()
-        round_, keys = self.rounds, range(len(tensors))
+        round_, keys, without = self.rounds, range(len(tensors)), set(without_gradient)
         await self._step(round_)
         for key in keys:
-            notes = {"no_gradient": True} if key in without_gradient else None
+            notes = {"no_gradient": True} if key in without else None
             await self._store.push(key, round_, tensors[key], notes)
         replies = [await self._store.value(key, round_) for key in keys]
         self.values = [reply.tensor for reply in replies]

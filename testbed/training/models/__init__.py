@@ -166,7 +166,7 @@ def initialise(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
             nn.init.xavier_uniform_(parameter)
-        elif name.rpartition(".")[2].endswith("bias"):
+        elif "bias" in name.rpartition(".")[2]:  # also ``bias_hh_l0`` of recurrent layers
             nn.init.zeros_(parameter)
 
 

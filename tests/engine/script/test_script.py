@@ -140,9 +140,14 @@ assert not torch.equal(net[1].weight, trained)
 """
 
 
-@pytest.mark.parametrize("sync", ["fsa", "mixedsync", "tap", "{kind: ssp, staleness: 1}"])
-def test_frozen_parameters_stay_as_they_are_wherever_the_optimizer_runs(sync: str, tmp_path: Path) -> None:
-    run(tmp_path / "run", f"sync={sync}", scenario=scenario(tmp_path / "a", FROZEN))
+@pytest.mark.parametrize("settings", [
+    ("sync=fsa",), ("sync=mixedsync",), ("sync=tap",), ("sync={kind: ssp, staleness: 1}",),
+    ("sync=mixedsync", "overlay={tier1: tree, tier2: star}", "data_centers[east].workers=4"),
+])  # fmt: skip
+def test_frozen_parameters_stay_as_they_are_wherever_the_optimizer_runs(
+    settings: tuple[str, ...], tmp_path: Path
+) -> None:
+    run(tmp_path / "run", *settings, scenario=scenario(tmp_path / "a", FROZEN))
 
 
 COMPRESSED = LOOP.replace("optimizer = Geo", "store.set_compression('fp16')\noptimizer = Geo")
