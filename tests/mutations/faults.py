@@ -497,7 +497,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a pause is made up for by the steps after it": Mutation(
         "testbed.realtime.world:RealWorld._step",
-        edit("late_s if 0 < late_s < _TIMER_LATE_S else 0.0", "max(0.0, late_s)"),
+        edit("late_s if 0 < late_s < _MADE_UP_S else 0.0", "max(0.0, late_s)"),
         (f"{REALTIME}_world.py::test_a_pause_during_a_step_is_not_made_up_for_by_the_next_one",),
     ),
     "a stopped node keeps its core": Mutation(

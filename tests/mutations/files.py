@@ -63,7 +63,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.execution.sweep_machine:_Machine._wait", edit("os.kill(pid, signal.SIGKILL)", "pass"), CLUSTER
     ),
     "the status of a point comes home before its files": Mutation(
-        "testbed.execution.sweep_machine:_packed", edit("entry.name != _STATUS", "True"), CLUSTER
+        "testbed.execution.sweep_machine:_packed", edit("not in (_STATUS, _LOG)", "!= _LOG"), CLUSTER
     ),
     "what a machine of a sweep cannot unpack is sent to it": Mutation(
         "testbed.execution.sweep_machine:_packed", edit("return None", "return entry"), CLUSTER
@@ -451,7 +451,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a setting of the user's makes variants equal": Mutation(
         "analysis.studies.engine:_asked",
-        edit("if len(values) > 1:", "if False:"),
+        edit("and not _differ(left[first], left[second])", "and False"),
         ("tests/analysis/test_studies.py::test_a_setting_that_tells_variants_apart_is_not_replaced",),
     ),
     "a server's work is a worker's": Mutation(
@@ -516,7 +516,7 @@ MUTATIONS: dict[str, Mutation] = {
         "emulation.traffic:DatagramTraffic.step", edit(", -begun", ", 0.0"), LINE
     ),
     "slow background traffic is always too late": Mutation(
-        "emulation.traffic:DatagramTraffic._send", edit("max(FRAME_BYTES, ", "max(0, "), LINE
+        "emulation.traffic:DatagramTraffic._send", edit("max(2 * FRAME_BYTES, ", "max(0, "), LINE
     ),
     "a link's packets are drawn in another way than the kernel's": Mutation(
         "emulation.shaping.loss:kernel_random", edit("<< 18", "<< 17"), LINE
