@@ -208,7 +208,7 @@ class TcpConnection:
             return  # killed
         if not self._used:
             self._set_up()
-        if self._ready and not self.busy and not self._stopped:
+        if self._ready and not self._sending and not self.queue.length and not self._stopped and self._rest is None:
             self._begin(size_bytes, item, on_start)
         else:
             if self._sending and self.queue.overtakes(priority) and not self._stopped:
@@ -487,7 +487,7 @@ class TcpConnection:
         self._arrival_s = max(self._arrival_s, arrival_s)
         if item is not None:  # else the process has not written all of it
             self._clock.at(self._arrival_s, self._deliver, item)
-        if self._has_next:
+        if (self.queue.length or self._rest is not None) and self._has_next:
             self._pump()
         else:
             self._bursts += 1
