@@ -113,7 +113,7 @@ def _comparison(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
 
 
 def _since(resumed_round: int) -> str:
-    return f"goes on after round {resumed_round}: bytes and rounds count from there"
+    return f"goes on after {resumed_round + 1} rounds: bytes and rounds count from there"
 
 
 def _states(row: Mapping[str, Any]) -> str:

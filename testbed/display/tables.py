@@ -21,11 +21,13 @@ def comparison_table(rows: list[dict[str, Any]]) -> Table:
     for row in rows:
         doubt = "" if row["fidelity"] == "ok" else f"\nfidelity {row['fidelity']}"
         doubt += "\ndiverged" if row["status"] == "diverged" else ""
+        resumed = row.get("resumed_round")
+        doubt += "" if resumed is None else f"\nresumed after {resumed + 1} rounds"
         factor = look.number(row["speed_up"], ".2f") + ("*" if starred(row) else "")
         shown.add_row(
             f"{row['label']}\n{row['run']}{doubt}", look.number(row["accuracy"]), look.seconds(row["round_time_s"]),
-            look.seconds(row["time_to_target_s"]), factor, look.size(row["wan_bytes"]),
-            look.share(row["waiting_share"]),
+            look.seconds(row["time_to_target_s"]), factor,
+            look.size(row["wan_bytes"]) + ("" if resumed is None else " since"), look.share(row["waiting_share"]),
         )  # fmt: skip
     return shown
 

@@ -145,7 +145,7 @@ def test_a_run_that_goes_on_from_another_says_so(run: StoredRun) -> None:
     """Its time to the target is from the first start, and its bytes are not."""
     later = replace(run, result={**(run.result or {}), "resumed_round": 3})
     for runs in ([later], [run, later]):
-        assert page(runs).count("goes on after round 3: bytes and rounds count from there") == 1
+        assert page(runs).count("goes on after 4 rounds: bytes and rounds count from there") == 1
 
 
 def test_a_run_without_rounds_is_refused(tmp_path: Path) -> None:
