@@ -14,7 +14,7 @@ from rich.console import Console
 
 from analysis.load import load_run
 from testbed.cli.sweep_progress import SweepProgress
-from testbed.display import look, progress, state, summary
+from testbed.display import look, progress, state, summary, tables
 from testbed.display.notebook import html_of
 from testbed.display.remaining import Remaining
 from tests.results.fake_run import SITES, make_plan, make_run
@@ -308,3 +308,14 @@ def test_a_quick_simulation_is_told_in_plain_digits() -> None:
     known = state.initial(make_plan())
     known.take({"kind": "status", "node": "", "t": 42.0, "rate": 12_345.6})
     assert "12346 times real time" in progress.one_line(known)
+
+
+def test_a_comparison_says_of_which_runs_the_bytes_count_from_a_checkpoint() -> None:
+    row = {"label": "FSA", "run": "a", "fidelity": "ok", "status": "done", "accuracy": 0.9, "round_time_s": 0.5,
+           "time_to_target_s": None, "target": None, "speed_up": 1.0, "wan_bytes": 2_000_000, "waiting_share": 0.1,
+           "resumed_round": None}  # fmt: skip
+    out = io.StringIO()
+    rows = [row, row | {"run": "b", "resumed_round": 9}]
+    Console(file=out, width=120).print(tables.comparison_table(rows))
+    assert out.getvalue().count("resumed after 10 rounds") == 1
+    assert out.getvalue().count("2 MB since") == 1 and out.getvalue().count("2 MB") == 2

@@ -58,7 +58,9 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.tcp:TcpConnection._repair_s", edit("return self.rtt_s *", "return 0.0 *"), TCP
     ),
     "heavy losses are not told": Mutation(
-        "testbed.simulation.validity:validity_warnings", edit("if loss > HEAVY_LOSS * (1 + 1e-9):", "if False:"), VALIDITY
+        "testbed.simulation.validity:validity_warnings",
+        edit("if loss > HEAVY_LOSS * (1 + 1e-9):", "if False:"),
+        VALIDITY,
     ),
     "workers of several servers are folded": Mutation(
         "testbed.simulation.fold:foldable", edit("len(worker.parents) <= 1", "True"), FOLD
