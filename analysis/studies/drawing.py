@@ -198,6 +198,7 @@ def bars(axes: Axes, rows: pd.DataFrame, y: str, looks: Looks, panel: Panel) -> 
             value = numbers.short(sum(values) / len(values))
             axes.annotate(value, at, (0, 3), textcoords="offset points", ha="center", fontsize=7.5)
             _some_only(axes, at, len(values), len(of_back_end))
+    axes.margins(y=0.14)  # room for what stands above the bars
     _categories(axes, [panel.labels.get(name, look.label) for name, look in looks.items()])
 
 

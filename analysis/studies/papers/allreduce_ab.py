@@ -12,6 +12,7 @@ from analysis.identity import Identity
 from analysis.studies.claims import Claim, Claims, exactly, unresolved
 from analysis.studies.columns import mbps, setting
 from analysis.studies.study import Panel, Results, Study, StudyRun, StudySweep
+from testbed.compute_model import ComputeModel
 from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.collective.predict import LinkCost, finish_times_s
 from testbed.policy.collective.schedule import GroupShape
@@ -19,7 +20,7 @@ from testbed.policy.collective.schedule import GroupShape
 RATE, DELAY, RANKS = "topology.generator.rate", "topology.generator.delay", "topology.generator.data_centers"
 HIDDEN = "training.model.hidden"  # of a perceptron 64 - h - 10: 75 h + 10 float32 elements
 LAN_DELAY_S, STEP_S = 2 * 1e-6, 1e-3
-GOODPUT = 1448 / 1514  # payload per byte of an Ethernet frame
+MESSAGE_S = ComputeModel().message_cost_s  # until its receiver has read a message
 LOOKS = {
     "ring": Identity("ring", "#0072B2", "o"), "butterfly": Identity("halving and doubling", "#D55E00", "D"),
     "recursive_doubling": Identity("recursive doubling", "#009E73", "^"),
@@ -39,7 +40,7 @@ RINGS = {"best ring": ("us", "eu", "asia", "aus"), "worst ring": ("us", "eu", "a
 def sweeps(quick: bool) -> tuple[StudySweep, ...]:
     sizes = ("33", "333", "3333", "33333") if quick else ("10", "33", "100", "333", "1000", "3333", "10000", "33333")
     flat = {name: {"paradigm.algorithm": name} for name in ALGORITHMS}
-    ps = {"PS": {"paradigm": "ps", "topology.lan": "{rate: 100 Mbit/s, delay: 0.001 ms}"}}
+    ps = {"PS": {"paradigm": "ps", "order": "{kind: fifo, slice: whole}", "topology.lan": "{rate: 100 Mbit/s, delay: 0.001 ms}"}}
     places = {RANKS: ("4", "6") if quick else ("4", "6", "8"), HIDDEN: sizes}
     slow = {**places, RANKS: ("4",) if quick else ("4", "8"), RATE: ("20 Mbit/s",), DELAY: ("0.5 ms", "25 ms")}
     two = {"topology.generator.workers": ("2",), "paradigm.rank_order": ("plan",), HIDDEN: sizes}
@@ -77,18 +78,19 @@ def header_bytes(each: StudyRun) -> float:
 
 
 def formula_s(row: Mapping[str, Any]) -> float | None:
-    """What the α–β model says of a run; nothing of uneven links. α holds the delay and a message's header."""
+    """What the α–β model says of a run; nothing of uneven links. α holds the delay, a message's header and reading it."""
     if row["sweep"] == "ring order":
         return None
-    beta_s = 8 / (row["rate_mbps"] * 1e6 * GOODPUT)
-    link = LinkCost(row["delay_ms"] / 1e3 + LAN_DELAY_S + row["header_bytes"] * beta_s, beta_s)
+    beta_s = 8 / (row["rate_mbps"] * 1e6)
     ranks, size = row["ranks"], row["size_bytes"]
+    reading_s = MESSAGE_S * (ranks - 1 if row["variant"] == "direct" else 1)  # all at once, and one after the other
+    link = LinkCost(row["delay_ms"] / 1e3 + LAN_DELAY_S + reading_s + row["header_bytes"] * beta_s, beta_s)
     if row["variant"] not in ALL_REDUCE:
         return 2 * link.alpha_s + 2 * float(ranks * size) * link.beta_s  # a star: one server with one port
     if row["sweep"] != "hierarchical":
         return model_s(row["variant"], ranks, size, link)
     groups = tuple((2 * group, 2 * group + 1) for group in range(ranks))
-    inside, shared = LinkCost(LAN_DELAY_S, 8 / (10e9 * GOODPUT)), LinkCost(link.alpha_s, 2 * beta_s)
+    inside, shared = LinkCost(LAN_DELAY_S + MESSAGE_S, 8 / 10e9), LinkCost(link.alpha_s, 2 * beta_s)
     schedules = [ALL_REDUCE[row["variant"]](GroupShape(2 * ranks, groups), rank) for rank in range(2 * ranks)]
     return max(finish_times_s(schedules, size, lambda a, b: inside if a // 2 == b // 2 else shared))
 
@@ -118,7 +120,7 @@ def claims(found: Results) -> Claims:
 
 def _crossover(rows: pd.DataFrame, ranks: int) -> Claim:
     """Where the ring overtakes recursive doubling, between two sizes by straight lines, against the model's lines."""
-    link = LinkCost(0.025 + LAN_DELAY_S, 8 / (100e6 * GOODPUT))
+    link = LinkCost(0.025 + LAN_DELAY_S + MESSAGE_S, 8 / 100e6)
     lines = [[model_s(name, ranks, size, link) for size in (0.0, 1e9)] for name in ("recursive_doubling", "ring")]
     slopes = [(high - low) / 1e9 for low, high in lines]
     predicted = (lines[1][0] - lines[0][0]) / (slopes[0] - slopes[1])
