@@ -596,3 +596,16 @@ def test_a_figure_from_runs_to_verdict(tmp_path: Path) -> None:
     assert exact["verdict"] == PASS
     frame = pd.read_csv(out / "hier-k1k2.csv")
     assert set(frame["sweep"]) == {"time", "bytes"}
+
+
+def test_all_reduce_takes_the_time_of_its_formulas(tmp_path: Path) -> None:
+    """In the network that these assume, without pipelining: slow starts and segments made all of them differ."""
+    _, study = find("allreduce-ab")
+    request = Request(
+        tmp_path, quick=True, jobs=1, only=("ring", "recursive_doubling", "PS", "blueconnect"),
+        settings={"training.model.hidden": ("333",), "topology.generator.data_centers": ("4",)},
+    )  # fmt: skip
+    rows, *_ = engine.frames(study, engine.run_all(study, request))
+    found = engine.results_of("allreduce-ab", study, rows, None).runs
+    assert set(found["variant"]) == set(request.only)
+    assert (found["time_s"] / found["formula_s"]).between(0.8, 1.1).all()

@@ -19,7 +19,7 @@ from torch import Tensor
 from analysis.identity import series
 from analysis.studies import programs
 from analysis.studies.claims import Claims, exactly, unresolved
-from analysis.studies.papers.allreduce_ab import GOODPUT, LOOKS, RIVALS, crossing
+from analysis.studies.papers.allreduce_ab import LOOKS, RIVALS, crossing
 from analysis.studies.study import Panel, Request, Results, Study
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
@@ -32,6 +32,7 @@ from testbed.policy.collective.schedule import GroupShape
 from testbed.realtime.world import RealWorld
 
 LAN_DELAY_S = 1e-4
+GOODPUT = 1448 / 1514  # payload per byte of an Ethernet frame
 HEAD_START_S = 0.3  # from the agreement to the start
 DEFAULTS = {"ranks": "4,6,8", "sizes_mb": "0.05,0.5,4", "algorithms": "ring,butterfly,recursive_doubling",
             "libraries": "gloo", "rate": "20", "delay": "10", "repeats": "3", "mac": "hmac-sha256", "segments": "1",

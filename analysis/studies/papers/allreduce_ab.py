@@ -40,7 +40,8 @@ RINGS = {"best ring": ("us", "eu", "asia", "aus"), "worst ring": ("us", "eu", "a
 def sweeps(quick: bool) -> tuple[StudySweep, ...]:
     sizes = ("33", "333", "3333", "33333") if quick else ("10", "33", "100", "333", "1000", "3333", "10000", "33333")
     flat = {name: {"paradigm.algorithm": name} for name in ALGORITHMS}
-    ps = {"PS": {"paradigm": "ps", "order": "{kind: fifo, slice: whole}", "topology.lan": "{rate: 100 Mbit/s, delay: 0.001 ms}"}}
+    port = "{rate: 100 Mbit/s, delay: 0.001 ms}"
+    ps = {"PS": {"paradigm": "ps", "order": "{kind: fifo, slice: whole}", "topology.lan": port}}
     places = {RANKS: ("4", "6") if quick else ("4", "6", "8"), HIDDEN: sizes}
     slow = {**places, RANKS: ("4",) if quick else ("4", "8"), RATE: ("20 Mbit/s",), DELAY: ("0.5 ms", "25 ms")}
     two = {"topology.generator.workers": ("2",), "paradigm.rank_order": ("plan",), HIDDEN: sizes}
@@ -78,7 +79,7 @@ def header_bytes(each: StudyRun) -> float:
 
 
 def formula_s(row: Mapping[str, Any]) -> float | None:
-    """What the α–β model says of a run; nothing of uneven links. α holds the delay, a message's header and reading it."""
+    """What the α–β model says of a run; nothing of uneven links. α holds the delay, a message's header, its reading."""
     if row["sweep"] == "ring order":
         return None
     beta_s = 8 / (row["rate_mbps"] * 1e6)
