@@ -99,6 +99,7 @@ def soaked(directory: Path, policy: str, seconds: float) -> tuple[Ended, Samples
     report = directory / "report.json"
     watcher = multiprocessing.get_context("fork").Process(target=watch, args=(os.getpid(), seconds, report))
     plan = plan_of(*overrides(policy, seconds), on="local")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored
     watcher.start()
     try:
         ended = run_plan(plan, directory / "run", listens=False)
@@ -107,6 +108,7 @@ def soaked(directory: Path, policy: str, seconds: float) -> tuple[Ended, Samples
     finally:
         watcher.kill()
         watcher.join()
+        signal.signal(signal.SIGINT, before)
     assert isinstance(ended.error, Interrupted), f"it should have been interrupted, and was ended by {ended.error!r}"
     return ended, {int(pid): [Sample(*one) for one in own] for pid, own in json.loads(report.read_text()).items()}
 
