@@ -84,16 +84,23 @@ def formula_s(row: Mapping[str, Any]) -> float | None:
         return None
     beta_s = 8 / (row["rate_mbps"] * 1e6)
     ranks, size = row["ranks"], row["size_bytes"]
-    reading_s = MESSAGE_S * (ranks - 1 if row["variant"] == "direct" else 1)  # all at once, and one after the other
+    flat = row["variant"] in ALL_REDUCE and row["sweep"] != "hierarchical"
+    reading_s = MESSAGE_S * (_read_at_once(row["variant"], ranks) if flat else 1)
     link = LinkCost(row["delay_ms"] / 1e3 + LAN_DELAY_S + reading_s + row["header_bytes"] * beta_s, beta_s)
     if row["variant"] not in ALL_REDUCE:
         return 2 * link.alpha_s + 2 * float(ranks * size) * link.beta_s  # a star: one server with one port
-    if row["sweep"] != "hierarchical":
+    if flat:
         return model_s(row["variant"], ranks, size, link)
     groups = tuple((2 * group, 2 * group + 1) for group in range(ranks))
     inside, shared = LinkCost(LAN_DELAY_S + MESSAGE_S, 8 / 10e9), LinkCost(link.alpha_s, 2 * beta_s)
     schedules = [ALL_REDUCE[row["variant"]](GroupShape(2 * ranks, groups), rank) for rank in range(2 * ranks)]
     return max(finish_times_s(schedules, size, lambda a, b: inside if a // 2 == b // 2 else shared))
+
+
+def _read_at_once(algorithm: str, ranks: int) -> int:
+    """Return how many messages a rank gets in one step at most: it reads them one after the other."""
+    schedule = ALL_REDUCE[algorithm](GroupShape(ranks), 0)
+    return max(len(step.receives) for steps in schedule.pipes for step in steps)
 
 
 def model_s(algorithm: str, ranks: int, size_bytes: float, link: LinkCost) -> float:
