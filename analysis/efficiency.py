@@ -56,7 +56,7 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """The constants; NaN where all runs had the same value of what it tells the effect of.
+    """The constants; NaN where all runs had the same value of its setting.
 
     ``residual``: root mean square of the error of settings left out of the fit, in the logarithm.
     """

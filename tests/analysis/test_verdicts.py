@@ -101,7 +101,7 @@ def test_a_lower_bound_shows_that_a_factor_is_large_and_never_that_it_is_small(
      ({"X": (), "twin": (1,)}, UNRESOLVED)],
 )  # fmt: skip
 def test_what_never_arrives_is_not_sooner(arrived: dict[str, tuple[int, ...]], verdict: str) -> None:
-    """Where its twin did arrive; of two that did not, nobody knows which is the later one."""
+    """Where its twin did arrive; of two that did not, the later one is unknown."""
     late = {place: time if place[2] in arrived[place[0]] else None for place, time in BOTH_SIDES.items()}
     frame = runs(late)
     harm = replace(EXAMPLE, expected=(replace(TWICE, low=-INFINITY, high=1.05),))

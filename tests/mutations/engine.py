@@ -50,7 +50,7 @@ MUTATIONS: dict[str, Mutation] = {
         edit("optimizer_work([self._optimizers[key] for key in gradients], round_)", 'Work("optimizer", round_)'),
         ("tests/simulation/test_costs.py",),
     ),
-    "nobody evaluates after the one that did": Mutation(
+    "no worker evaluates after the first one is lost": Mutation(
         "testbed.engine.evaluation:Evaluation.without", always(None), ("tests/faults/test_continue.py",)
     ),
     "who comes back evaluates beside the one that does": Mutation(
@@ -396,7 +396,7 @@ MUTATIONS: dict[str, Mutation] = {
         instead(property(lambda self: list(self.names))),
         ("tests/faults/test_continue.py::test_when_the_one_that_evaluates_is_lost_the_next_one_does",),
     ),
-    "relayed sums forget that nobody has a gradient": Mutation(
+    "relayed sums forget that no worker has a gradient": Mutation(
         "testbed.engine.overlay.root:Root._contribute",
         edit('for name in ("no_gradient",) if name in notes', "for name in ()"),
         ("tests/engine/script/test_script.py::test_frozen_parameters_stay_as_they_are_wherever_the_optimizer_runs",),

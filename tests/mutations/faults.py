@@ -524,7 +524,7 @@ MUTATIONS: dict[str, Mutation] = {
             f"{REALTIME}_network.py::test_a_node_that_starts_again_takes_the_place_of_a_process_whose_end_was_lost_on_the_way",
         ),
     ),
-    "a node that starts again and reaches nobody ends the run": Mutation(
+    "a node that starts again and reaches no other ends the run": Mutation(
         "testbed.realtime.fleet:Fleet._start_again",
         edit("self._joining.update(missing)", "pass"),
         (f"{REALTIME}_fleet.py::test_a_node_that_starts_again_and_reaches_nobody_does_not_end_the_run",),

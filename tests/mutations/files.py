@@ -33,7 +33,7 @@ MUTATIONS: dict[str, Mutation] = {
     "first rounds that an earlier run has done are compared": Mutation(
         "testbed.results.fidelity:_rounds", edit('if rounds["round"].min() > 0:', "if False:"), SUMMARY
     ),
-    "the commit of the user's own repository is told": Mutation(
+    "the manifest has the commit of the user's own repository": Mutation(
         "testbed.results.manifest:_read_git_state", edit('"ls-files", "--error-unmatch",', '"status",'), SUMMARY
     ),
     "paths that are no UTF-8 end a run": Mutation(

@@ -48,7 +48,7 @@ MUTATIONS: dict[str, Mutation] = {
     "a path that loses every packet is up": Mutation(
         "testbed.simulation.paths:SitePath.refresh", edit("link.passes for", "link.up for"), LOST_LINKS
     ),
-    "nobody is lost behind a link that loses every packet": Mutation(
+    "no node is lost behind a link that loses every packet": Mutation(
         "testbed.plan.silence:outages", edit("value >= 1)", "value > 1)"), LOST_LINKS
     ),
     "timeouts after random losses take no time": Mutation(

@@ -55,7 +55,7 @@ def test_what_is_found_is_what_a_plan_of_few_has() -> None:
 
 
 def test_real_networks_have_all_paths_beforehand() -> None:
-    """A namespace asks nobody for a path, nor do others' packets."""
+    """A namespace never asks for a path, nor do others' packets."""
     real = ("training.data=digits", "training.compute=real", "training.model=mlp", "training.evaluate_every=1",
             "background=[{kind: constant, from: dc1, to: dc2, rate: 1 Mbit/s}]")  # fmt: skip
     for on in ("emulate", "exact", "local"):

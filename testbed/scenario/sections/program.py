@@ -57,7 +57,7 @@ def with_program(data: Any, info: ValidationInfo) -> Any:
     try:
         os.fsencode(place).decode()
     except UnicodeDecodeError:
-        problem = "the path of this directory is no UTF-8, and the program is told it as text"
+        problem = "the path of this directory is not UTF-8, and the program gets it as text"
         raise_found([Violation(("workload", "cwd"), problem, "run it in another directory")])
     found = {"cwd": str(place), "sha256": _digest(workload, place)}
     return {**data, "workload": {**workload, **found}, "training": _TRAINING}

@@ -201,7 +201,9 @@ def test_a_run_that_would_wait_for_no_process_is_refused(folder: Path) -> None:
 def test_a_directory_whose_path_is_no_utf_8_is_refused(folder: Path) -> None:
     (folder / os.fsdecode(b"r\xff")).mkdir()
     scenario = (folder / "program.yaml").rename(folder / os.fsdecode(b"r\xff/program.yaml"))
-    with pytest.raises(ScenarioError, match=r"workload.cwd: the path of this directory is no UTF-8.*run it in another"):
+    with pytest.raises(
+        ScenarioError, match=r"workload.cwd: the path of this directory is not UTF-8.*run it in another"
+    ):
         load(scenario)
 
 
