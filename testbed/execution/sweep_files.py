@@ -67,8 +67,7 @@ def code_folders(plan: Plan) -> list[Path]:
 def source_digest(folder: Path) -> str:
     """Return the SHA-256 of the sources in a folder of code; of nothing where one cannot be read.
 
-    Of sources that are run as they are, whichever of them it is: what runs write there, or compilers, must not make
-    another version of it.
+    Only files of ``_SOURCES`` count, used or not: what runs and compilers write there must not make another version.
     """
     digest = hashlib.sha256()
     try:
