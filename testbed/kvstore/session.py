@@ -4,8 +4,8 @@ The requests that a session answers, by name (``engine.script.worker`` carries t
 
 begin(values, optimizer, compression)  all keys are known: agree on first values. Answer: the master's, by key
 push(key, tensor, priority)            a contribution to the key's next round. Answer: that round's number
-value(key, round)                      the value after (key, round). Round -1: the value as it is now. A push that was
-                                       posted stands for its round
+value(key, round)                      the value after (key, round), which nobody may change, and a copy for the script.
+                                       Round -1: the value as it is now. A push that was posted stands for its round
 exchange(tensors, steps, without)      push all keys, wait for all. Answer: new values, local steps of the next round.
                                        ``without``: keys whose zeros stand for no gradient, where servers optimise
 step()                                 a local training step has ended here: it takes the time that its device takes
@@ -71,12 +71,12 @@ class ScriptJob:
 
 
 class Posted:
-    """A request that the script does not wait for. ``answer``: set when it is carried out."""
+    """A request that the script does not wait for. ``answer``: set when it is carried out; ``size_bytes``: of its tensors."""
 
-    __slots__ = ("answer",)
+    __slots__ = ("answer", "size_bytes")
 
-    def __init__(self, answer: Any = None) -> None:
-        self.answer = answer
+    def __init__(self, answer: Any = None, size_bytes: int = 0) -> None:
+        self.answer, self.size_bytes = answer, size_bytes
 
 
 class ScriptSession(Protocol):
@@ -124,9 +124,9 @@ class Alone:
         self._values[key] = tensor.clone()
         return self._values[key]
 
-    def _value(self, key: int, after: int | Posted) -> Tensor:
+    def _value(self, key: int, after: int | Posted) -> tuple[Tensor, Tensor]:
         value: Tensor = after.answer if isinstance(after, Posted) else self._values[key]
-        return value.clone()
+        return value, value.clone()
 
     def _exchange(self, tensors: Sequence[Tensor], steps: int, without: object = ()) -> tuple[list[Tensor], int]:
         for key, tensor in enumerate(tensors):

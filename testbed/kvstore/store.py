@@ -59,9 +59,12 @@ class Handle:
 
         What is returned is the caller's: to change it changes no later answer.
         """
+        copy: Tensor
         if self._value is None:
-            self._value = self._session.ask("value", self._key, self._push).view(self._shape)
-        return buffers.clone(self._value)
+            self._value, copy = self._session.ask("value", self._key, self._push)
+        else:
+            copy = buffers.clone(self._value)
+        return copy.view(self._shape)
 
 
 class KVStore:
@@ -171,8 +174,9 @@ class KVStore:
         number = self._number(key)
         if number in self._last:
             return self._last[number].wait()
-        value: Tensor = self._session.ask("value", number, -1)
-        return value.view(self._shapes[number])
+        copy: Tensor
+        _, copy = self._session.ask("value", number, -1)
+        return copy.view(self._shapes[number])
 
     def pushpull(self, key: Hashable, tensor: Tensor, priority: int | None = None) -> Tensor:
         """Push, and return the value after it."""

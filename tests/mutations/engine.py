@@ -267,8 +267,28 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a script may post without bound": Mutation(
         "testbed.engine.script.thread:ScriptThread.post",
-        edit("len(self.posted) >= _MOST_POSTED", "False"),
+        edit("len(waiting) >= _MOST_POSTED", "False"),
         ("tests/engine/script/test_thread.py",),
+    ),
+    "a script may post tensors without bound": Mutation(
+        "testbed.engine.script.thread:ScriptThread.post",
+        edit("waiting_bytes > _POSTED_BYTES", "False"),
+        ("tests/engine/script/test_thread.py",),
+    ),
+    "a script that waits for its peers is taken for one that hangs": Mutation(
+        "testbed.engine.script.watch:ScriptWatch._sample",
+        edit("self._watch_no_more()", "pass"),
+        ("tests/engine/script/test_watch.py",),
+    ),
+    "a script of many short turns is taken for one that hangs": Mutation(
+        "testbed.engine.script.watch:ScriptWatch._sample",
+        edit("self._watch_for_hang()", "pass"),
+        ("tests/engine/script/test_watch.py",),
+    ),
+    "a handle returns its own value to be changed": Mutation(
+        "testbed.kvstore.store:Handle.wait",
+        edit("buffers.clone(self._value)", "self._value"),
+        ("tests/kvstore/test_store.py",),
     ),
     "what a script posts is carried out after its next request": Mutation(
         "testbed.engine.script.worker:ScriptWorker.run",

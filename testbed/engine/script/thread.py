@@ -3,7 +3,8 @@
 The node and the script take turns: ``resume`` runs the script until its next call of the API and returns that request;
 the node carries it out and resumes with the answer. Exactly one of the two runs at any time, in both worlds, so the
 script needs to know of no world, and in virtual time the order of everything is the simulator's. Only what a script
-posts without waiting for an answer, a real node carries out while the script runs on: so small pushes leave together.
+posts without waiting for an answer, a real node carries out while the script runs on: so pushes leave one after the
+other while the next ones are made, and small ones together.
 
 Scripts share a process in the virtual world, so each has random generators (torch, numpy, ``random``) and a module
 ``__main__`` of its own, which are put in place while it runs.
@@ -34,8 +35,8 @@ from testbed.training.seeds import seed_for
 
 _END_S = 5.0  # that an abandoned script has to unwind; it stands in a call of the API, so this is ample
 _PATIENCE = 0.9  # of a step's deadline: the waits of its peers began at about the same time, and explain less
-_MOST_POSTED = 64  # requests that are not carried out yet, and the bytes of each: a script that is faster waits
-_POSTED_BYTES = 65_536
+_MOST_POSTED = 64  # requests that are not carried out yet: a script that is faster waits
+_POSTED_BYTES = 64 << 20  # of all of them together, beside the last one
 _TURN = threading.Lock()  # one script of a process at a time, as they share the generators
 
 
@@ -109,13 +110,14 @@ class ScriptThread:
         return self._take()
 
     def post(self, request: str, *arguments: Any) -> Posted:
-        """Hand a small request to the node without waiting; to be called in the script's thread."""
-        size_bytes = sum([each.nbytes for each in arguments if isinstance(each, torch.Tensor)])
-        if self.on_posted is None or size_bytes > _POSTED_BYTES or len(self.posted) >= _MOST_POSTED:
+        """Hand a request to the node without waiting, unless many wait; to be called in the script's thread."""
+        waiting = self.posted.copy()  # the node takes them out meanwhile
+        waiting_bytes = sum([each.size_bytes for each, _, _ in waiting])
+        if self.on_posted is None or len(waiting) >= _MOST_POSTED or waiting_bytes > _POSTED_BYTES:
             return Posted(self.ask(request, *arguments))
         if self._watch:
             self._watch.note(self, sys._getframe(1))
-        posted = Posted()
+        posted = Posted(size_bytes=sum([each.nbytes for each in arguments if isinstance(each, torch.Tensor)]))
         self.posted.append((posted, request, arguments))
         if len(self.posted) == 1:  # else the node has been told, and has not come to it
             self.on_posted()

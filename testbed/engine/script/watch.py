@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import faulthandler
+import math
 import mmap
 import os
 import signal
@@ -28,6 +29,7 @@ _INTERVAL_S = 0.05
 _PLACE_BYTES = 1024
 _DUMP_S = 0.2  # that a process takes to dump its stacks
 _GRACE_S = 1.0
+_WATCHED_ANEW_S = 1.0  # at turns that follow each other without a pause
 _ENDED_WELL = 0
 _ENDED_BY_SCRIPT = 1  # instead of 0, by which a process says that its part is done
 
@@ -54,6 +56,9 @@ class ScriptWatch:
         files.folder.mkdir(exist_ok=True)
         self._pid = os.getpid()
         self._current: Watched | None = None
+        self._deadline_s = math.inf  # of the current turn
+        self._watched_s: float | None = None  # since when ``faulthandler`` waits for the end of a hang
+        self._lock = threading.Lock()  # of that
         self._lines: dict[str, bytes] = {}  # by node: where its script was last seen
         self._place = _mapped(files.hidden(process, "place"))
         self._dump = open(files.hidden(process, "dump"), "wb")
@@ -72,7 +77,9 @@ class ScriptWatch:
 
     def close(self) -> None:
         """Stop watching."""
-        self._closed.set()
+        with self._lock:
+            self._closed.set()
+            self._watch_no_more()
         os._exit, os.kill, threading.excepthook = self._exit, self._kill, self._hook
         if self._dumps_stacks:
             faulthandler.unregister(STACKS_SIGNAL)
@@ -90,13 +97,13 @@ class ScriptWatch:
             self._write(self._lines[script.node])
         else:
             self._keep(script, f"{self.files.script.name}:1")
-        if self._handles_crashes:
-            faulthandler.dump_traceback_later(deadline_s + _GRACE_S, exit=True, file=self._dump)
+        self._deadline_s = deadline_s
+        with self._lock:
+            if self._watched_s is None:
+                self._watch_for_hang()
 
     def end_turn(self) -> None:
         """The script has made a call, or has ended; threads that it has started are its own."""
-        if self._handles_crashes:
-            faulthandler.cancel_dump_traceback_later()
         script, self._current = self._current, None
         for thread in set(threading.enumerate()) - self._before:
             if script is not None:
@@ -119,6 +126,27 @@ class ScriptWatch:
             script = self._current
             if script is not None:
                 self.note(script, sys._current_frames().get(script.thread.ident or 0))
+            with self._lock:
+                if self._current is None:
+                    self._watch_no_more()
+                elif self._watched_s is not None and time.monotonic() - self._watched_s > _WATCHED_ANEW_S:
+                    self._watch_for_hang()
+
+    # ---- a script that holds the interpreter ----------------------------------------------------------------------
+
+    def _watch_for_hang(self) -> None:
+        """Let the process end unless this is called again before the deadline, which takes the interpreter's lock.
+
+        That starts a thread, and ends the one before: so it is done now and then, and not at each turn.
+        """
+        if self._handles_crashes and not self._closed.is_set():
+            self._watched_s = time.monotonic()
+            faulthandler.dump_traceback_later(self._deadline_s + _GRACE_S, exit=True, file=self._dump)
+
+    def _watch_no_more(self) -> None:
+        if self._watched_s is not None:
+            self._watched_s = None
+            faulthandler.cancel_dump_traceback_later()
 
     # ---- what a script does to its process ----------------------------------------------------------------------
 

@@ -161,13 +161,13 @@ class ScriptWorker:
         await self._store.push(key, round_, tensor, None, priority)
         return round_
 
-    async def value(self, key: int, after: int | Posted) -> Tensor:
+    async def value(self, key: int, after: int | Posted) -> tuple[Tensor, Tensor]:
         round_: int = after.answer if isinstance(after, Posted) else after
         if round_ >= 0:
             self.values[key] = (await self._store.value(key, round_)).tensor
             self._on_key(key, round_)
         self._restart()
-        return (await self._copies([self.values[key]]))[0]
+        return self.values[key], (await self._copies([self.values[key]]))[0]
 
     async def exchange(
         self, tensors: list[Tensor], steps: int, without_gradient: Collection[int] = ()

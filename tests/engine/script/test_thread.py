@@ -8,6 +8,9 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from testbed.engine.script import thread as script_thread
 from testbed.engine.script.thread import ScriptThread
 from testbed.engine.script.worker import ScriptWorker
 from testbed.kvstore.session import ScriptJob
@@ -46,6 +49,28 @@ def test_posted_requests_wait_for_the_node_together_and_are_bounded(tmp_path: Pa
     thread.posted.clear()
     assert thread.resume("done") == ("barrier", ())
     assert [number for _, _, (number,) in thread.posted] == list(range(65, 100))
+    thread.abandon()
+
+
+LARGE = """
+import torch
+from testbed.kvstore.session import here
+session = here()
+for number in range(4):
+    session.post("push", number, torch.zeros(10))
+session.ask("barrier")
+"""
+
+
+def test_posted_tensors_are_bounded_by_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script_thread, "_POSTED_BYTES", 70)
+    (tmp_path / "mine.py").write_text(LARGE)
+    thread = ScriptThread(tmp_path / "mine.py", "a/worker0", ScriptJob(), 1, 60.0)
+    thread.on_posted = lambda: None
+    what, (number, _) = thread.resume(None)
+    assert (what, number) == ("push", 2), "80 bytes wait"
+    thread.posted.clear()
+    assert thread.resume("done") == ("barrier", ())
     thread.abandon()
 
 
