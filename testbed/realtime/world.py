@@ -25,8 +25,8 @@ from testbed.world import Future, Work, World
 
 T = TypeVar("T")
 
-# Below this, handing work to a thread costs more than the work holds up the event loop.
-INLINE_BYTES = 1_000_000
+# Below this, handing work to a thread costs more than the work holds up the event loop: for slices of the least size, too.
+INLINE_BYTES = 1_500_000
 _MADE_UP_S = 0.1  # a timer that is late by less is made up for: the loop or the processor was busy; else it is a pause
 
 
