@@ -35,6 +35,11 @@ RUNGS: dict[str, dict[str, str]] = {
 LEARNING = (FLAT, "HiPS", "+ FP16", "+ Bi-Sparse", "+ HFA")
 RATE = "links[*].rate"
 _FEW = ("10 Mbit/s", "20 Mbit/s", "100 Mbit/s", "1 Gbit/s")
+_FREE = {
+    RATE: "100 Gbit/s", "links[*].delay": "0 ms", "topology.data_centers[*].lan": "{rate: 100 Gbit/s, delay: 0 ms}",
+}  # fmt: skip
+_FREE_MOST = 1.15  # what the rungs save there is the servers' work: sums and Adam's step, a tenth of the workers' step
+_SLACK = 1.05  # between neighbouring rates
 _MANY = ("10 Mbit/s", "20 Mbit/s", "50 Mbit/s", "100 Mbit/s", "200 Mbit/s", "500 Mbit/s", "1 Gbit/s")
 
 
@@ -43,13 +48,14 @@ def sweeps(quick: bool) -> tuple[StudySweep, ...]:
                        "1" if "HFA" in name else "6"} for name in LEARNING}  # fmt: skip
     return (
         StudySweep("time", RUNGS, {RATE: _FEW if quick else _MANY}),
+        StudySweep("free", {name: {**rung, **_FREE} for name, rung in RUNGS.items()}),
         StudySweep("learning", learning, {RATE: ("20 Mbit/s",)}, 1 if quick else 5),
     )
 
 
 def derive(runs: pd.DataFrame) -> pd.DataFrame:
     steps = runs["rounds"] * [HFA_K1 if "HFA" in name else 1 for name in runs["variant"]]
-    base = against(runs, "throughput", ["rate_mbps"], sweep="time", variant=FLAT)
+    base = against(runs, "throughput", ["sweep", "rate_mbps"], variant=FLAT)
     return runs.assign(bytes_per_step=runs["wan_bytes"] / steps, speed_up=runs["throughput"] / base)
 
 
@@ -60,7 +66,7 @@ def learning(each: StudyRun) -> pd.DataFrame:
 
 def claims(found: Results) -> Claims:
     times = found.rows(sweep="time")
-    low, high = times["rate_mbps"].min(), times["rate_mbps"].max()
+    low = times["rate_mbps"].min()
     # Closed forms: HiPS sends W times less than a flat PS, FP16 half of that, HFA 1/(K1 K2); W = 2, K1 K2 = 20.
     mean = times.groupby("variant")["bytes_per_step"].mean()
     wanted = (("+ FP16", "HiPS", 2.0), ("+ HFA", "HiPS", 20.0), ("HFA + FP16", "+ HFA", 2.0), ("HiPS", FLAT, 2.0))
@@ -70,10 +76,13 @@ def claims(found: Results) -> Claims:
     for name in RUNGS:
         if name != FLAT:
             curve = times[times["variant"] == name].sort_values("rate_mbps")["speed_up"].tolist()
-            falls = all(after <= before * 1.02 for before, after in pairwise(curve))
+            falls = all(after <= before * _SLACK for before, after in pairwise(curve))
             measured = ", ".join(f"{value:.3g}" for value in curve)
             yield decided(f"{name}: speed-up falls as the WAN gets faster", measured, falls)
-            yield exactly(f"{name}: at most 1.1 at {high:g} Mbit/s", curve[-1], 0.0, 1.1, " times")
+            free = found.mean("speed_up", sweep="free", variant=name)
+            yield exactly(
+                f"{name}: at most {_FREE_MOST:g} where networks take no time", free, 0.0, _FREE_MOST, " times"
+            )
     best = times[times["rate_mbps"] <= 20].sort_values("speed_up").iloc[-1]
     which = f"{best['variant']}, {best['rate_mbps']:g} Mbit/s"
     claim = f"best rung at <= 20 Mbit/s ({which}) is at least 15 times faster than {FLAT}"
