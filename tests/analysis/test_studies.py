@@ -413,8 +413,7 @@ def test_a_setting_is_the_same_however_it_is_written(tmp_path: Path) -> None:
     _, study = find("geomx-ladder")
     request = Request(tmp_path, quick=True, settings={"topology.links[*].rate": ("7 Mbit/s", "9 Mbit/s")})
     assert engine.swept_by(study, request) == []
-    first, second = engine.jobs(study, request)
-    for job in (first, second):
+    for job in engine.jobs(study, request):
         assert {point.settings["links[*].rate"] for _, point in job.labelled} == {"7 Mbit/s", "9 Mbit/s"}
         assert not any("topology.links[*].rate" in point.settings for _, point in job.labelled)
 
