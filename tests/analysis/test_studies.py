@@ -413,7 +413,8 @@ def test_a_setting_is_the_same_however_it_is_written(tmp_path: Path) -> None:
     _, study = find("geomx-ladder")
     request = Request(tmp_path, quick=True, settings={"topology.links[*].rate": ("7 Mbit/s", "9 Mbit/s")})
     assert engine.swept_by(study, request) == []
-    for job in engine.jobs(study, request):
+    times, _, learning = engine.jobs(study, request)
+    for job in (times, learning):
         assert {point.settings["links[*].rate"] for _, point in job.labelled} == {"7 Mbit/s", "9 Mbit/s"}
         assert not any("topology.links[*].rate" in point.settings for _, point in job.labelled)
 
