@@ -98,9 +98,10 @@ def wan_by_direction(each: StudyRun) -> dict[tuple[str, str, int], int]:
     return {(str(site), str(kind), int(key)): int(total // count) for site, kind, key, total, count in rows}
 
 
-def final_loss(each: StudyRun) -> float:
-    """Return the loss on the test set at the last evaluation."""
-    return float(each.run.tables["accuracy"].sort_values("snapshot_t_s")["loss"].iloc[-1])
+def final_loss(each: StudyRun) -> float | None:
+    """Return the loss on the test set at the last evaluation; None of a run that has diverged before any."""
+    losses = each.run.tables["accuracy"].sort_values("snapshot_t_s")["loss"]
+    return None if losses.empty else float(losses.iloc[-1])
 
 
 def updates_until_target(each: StudyRun) -> int | None:

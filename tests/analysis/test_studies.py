@@ -19,7 +19,7 @@ from analysis import identity
 from analysis.load import StoredRun, load_run
 from analysis.studies import EXPERIMENTS, PAPERS, STUDIES, VERDICTS, drawing, engine, worlds
 from analysis.studies.claims import FAIL, PASS, UNRESOLVED, between, exactly, in_order, ordered
-from analysis.studies.columns import compute_ratio
+from analysis.studies.columns import compute_ratio, final_loss
 from analysis.studies.experiments import headline, tls_cost
 from analysis.studies.loading import find
 from analysis.studies.papers import six_way, sparsity, stale
@@ -417,6 +417,13 @@ def test_a_setting_is_the_same_however_it_is_written(tmp_path: Path) -> None:
     for job in (times, learning):
         assert {point.settings["links[*].rate"] for _, point in job.labelled} == {"7 Mbit/s", "9 Mbit/s"}
         assert not any("topology.links[*].rate" in point.settings for _, point in job.labelled)
+
+
+def test_a_run_that_diverges_before_an_evaluation_has_no_final_loss() -> None:
+    for losses in ([], [0.5, 0.25]):
+        scores = pd.DataFrame({"snapshot_t_s": [float(at) for at in range(len(losses))], "loss": losses})
+        each: Any = SimpleNamespace(run=SimpleNamespace(tables={"accuracy": scores}))
+        assert final_loss(each) == (losses[-1] if losses else None)
 
 
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
