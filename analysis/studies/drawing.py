@@ -49,7 +49,7 @@ def draw(study: Study, results: Results) -> Figure:
     if shared:
         longest = max(map(len, shared)) + 6
         columns = max(1, min(len(shared), int(_LEGEND_WIDTH * study.size_in[0] / 9 / longest)))
-        figure.legend(shared.values(), shared.keys(), loc="outside lower center", ncols=columns)
+        figure.legend(shared.values(), shared.keys(), loc="outside lower center", ncols=columns, handlelength=3.5)
     _footnote(figure, study, results.published)
     return figure
 
