@@ -33,17 +33,15 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from analysis.peers import WORKERS_WORK, Hop, PeerIndex, Segment, hops, index_peers, segments
 from testbed.costs import CODING
 from testbed.ids import data_center_of
 from testbed.results.intervals import Intervals, union
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PARTS = ("compute", "codec", "lan", "wan", "waiting")
 UPWARDS, DOWNWARDS = ("push", "merge"), ("value", "spread")
@@ -53,7 +51,7 @@ UPWARDS, DOWNWARDS = ("push", "merge"), ("value", "spread")
 MOST_ROWS, LEAST_ROUNDS = 10_000, 50
 
 _NEVER = union([])
-Frames = Mapping[str, "pd.DataFrame"]
+Frames = Mapping[str, pd.DataFrame]
 Span = tuple[float, float]
 
 
@@ -78,8 +76,6 @@ def per_round(frames: Frames, chosen: Collection[int] | None = None) -> pd.DataF
 
     chosen  only these rounds
     """
-    import pandas as pd
-
     rounds, transfers = frames["rounds"], frames["transfers"]
     tensors = transfers[transfers["message"].isin((*UPWARDS, *DOWNWARDS)) & (transfers["round"] >= 0)]
     if chosen is not None:
@@ -97,8 +93,6 @@ def per_node(frames: Frames) -> pd.DataFrame:
 
     Of a long run, the mean is that of rounds chosen by chance (``MOST_ROWS``).
     """
-    import pandas as pd
-
     columns = [f"{part}_s" for part in PARTS]
     workers = per_round(frames, _some(frames["rounds"])).groupby("node")[columns].mean()
     workers["rounds"] = frames["rounds"].groupby("node").size()
@@ -241,13 +235,9 @@ def _index(frames: Frames, tensors: pd.DataFrame) -> _Index:
     computes = frames["computes"]
     serving = _computing(computes[~computes["work"].isin((*WORKERS_WORK, *CODING))])
     peers = index_peers(frames["transfers"], computes)
-    pushers = _pushers(frames, {node for node, _, _ in pushes}) if peers else {}
+    sources = {node for node, _, _ in pushes} & set(frames["rounds"]["node"]) if peers else set()
+    pushers = {data_center_of(node): node for node in sorted(sources)}
     return _Index(dict(pushes), dict(values), computing, serving, coding, peers, pushers)
-
-
-def _pushers(frames: Frames, sources: set[str]) -> dict[str, str]:
-    workers = set(frames["rounds"]["node"])
-    return {data_center_of(node): node for node in sorted(sources & workers)}
 
 
 def _computing_and_coding(computes: pd.DataFrame) -> tuple[dict[str, Intervals], dict[str, Intervals]]:
@@ -263,8 +253,6 @@ def _computing(computes: pd.DataFrame) -> dict[str, Intervals]:
 
 
 def _servers(frames: Frames) -> pd.DataFrame:
-    import pandas as pd
-
     rounds, nodes = frames["rounds"], frames["nodes"]
     training = union(rounds[["t0_s", "t_s"]].to_numpy())
     count = int(rounds.groupby("node").size().max())
@@ -285,8 +273,6 @@ def _servers(frames: Frames) -> pd.DataFrame:
 
 def _moving(transfers: pd.DataFrame) -> dict[tuple[str, str], Intervals]:
     """Return when transfers to or from a node were in progress, by node and tier."""
-    import pandas as pd
-
     ends = pd.concat([transfers[[end, "tier", "t0_s", "t_s"]].set_axis(["node", "tier", "t0_s", "t_s"], axis=1)
                       for end in ("source", "target")])  # fmt: skip
     edges, groups = ends[["t0_s", "t_s"]].to_numpy(), ends.groupby(["node", "tier"], observed=True).indices

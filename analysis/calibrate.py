@@ -25,17 +25,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from analysis.load import StoredRun
 from testbed.errors import ScenarioError
 from testbed.realtime.frame_codes import FrameCode, frame_code
 from testbed.results import atomic
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _CHUNK, _CHUNKS = 1 << 17, 256
 SEGMENT_BYTES = 1448  # as ``testbed.simulation.host`` counts them
@@ -70,8 +68,6 @@ class Calibration:
 
 def calibrate(runs: Sequence[StoredRun], byte_s: float | None = None) -> Calibration:
     """Fit all constants. ``ScenarioError`` where the runs do not hold what it takes."""
-    import pandas as pd
-
     nodes = pd.concat([spent(run) for run in runs], ignore_index=True)
     if len(nodes) < 3 or not nodes["steps"].any():
         raise ScenarioError(
@@ -183,8 +179,6 @@ def spent(run: StoredRun) -> pd.DataFrame:
     Messages, bytes and segments (on the WAN) are those sent and received; ``computed_s``: really, but for training
     steps.
     """
-    import pandas as pd
-
     columns = ["window_s", "messages", "bytes", "segments", "steps", "computed_s", "cpu_s"]
     rows, window = [], window_of(run)
     if window is None:
@@ -204,10 +198,10 @@ def spent(run: StoredRun) -> pd.DataFrame:
 def beside_s(run: StoredRun) -> float | None:
     """Processor time of the machine beside the nodes' own, per segment that crossed the emulated WAN.
 
-    ``None`` where it was not measured, or nothing crossed the WAN.
+    ``None`` where it was not measured, on one machine alone, or nothing crossed the WAN.
     """
     window, nodes = window_of(run), spent(run)
-    if window is None or nodes.empty or run.plan["back_end"] != "emulate":
+    if window is None or nodes.empty or run.plan["back_end"] != "emulate" or run.plan.get("cluster"):
         return None
     busy, segments = (_within(run.tables[name], window) for name in ("machine", "transfers"))
     count = _segments(segments)

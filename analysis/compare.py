@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis import identity
 from analysis.figures.compare import draw
 from analysis.load import StoredRun
-from analysis.measures import waiting
-from analysis.metrics import speed_up, time_to_accuracy
+from analysis.metrics import speed_up, time_to_accuracy, waiting
 from testbed.errors import ScenarioError
 from testbed.results import atomic
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def comparison(runs: list[StoredRun], target: float | None = None) -> list[dict[str, Any]]:
@@ -30,7 +29,7 @@ def comparison(runs: list[StoredRun], target: float | None = None) -> list[dict[
     problems += [
         f"{run.path}: completed no round"
         for run in runs
-        if run.result and not run.result["rounds"] and run.program is None
+        if run.result and run.program is None and run.tables["rounds"].empty
     ]
     if problems:
         raise ScenarioError(problems)
@@ -95,8 +94,6 @@ def write(runs: list[StoredRun], rows: list[dict[str, Any]], folder: Path, colum
 
     ``columns``: how many columns of a paper the figure fills, 1 or 2.
     """
-    import pandas as pd
-
     folder.mkdir(parents=True, exist_ok=True)
     latex = folder / "comparison.tex"
     atomic.write_text(latex, as_latex(rows))

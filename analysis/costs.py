@@ -59,9 +59,7 @@ def measure(large: int = LARGE, repeats: int = 3, device: torch.device = CPU) ->
             more = _codec(kind, {**variant, "ratio": _RATIOS[1], "pull_ratio": _RATIOS[1]}, size, repeats)
         for row in big:
             rows.setdefault(row, _row(small[row], big[row], more.get(row), size))
-    for row, (small_s, large_s) in _optimizers(large, repeats).items():
-        rows[row] = Row(small_s, max(0.0, large_s - small_s) / large, 0.0)
-    return rows | _blocks(large, repeats) | _memory(large, repeats)
+    return rows | _optimizers(large, repeats) | _blocks(large, repeats) | _memory(large, repeats)
 
 
 def _on_gpu(large: int, repeats: int, device: torch.device) -> dict[str, Row]:
@@ -163,16 +161,16 @@ def _row(small: tuple[float, int], large: tuple[float, int], more: tuple[float, 
     return Row(call_s, max(0.0, large[0] - call_s - large[1] * byte_s) / size, byte_s)
 
 
-def _optimizers(large: int, repeats: int) -> dict[str, tuple[float, float]]:
-    """Return what a step of each optimizer takes on a small and on a large key, by row."""
-    found: dict[str, tuple[float, float]] = {}
+def _optimizers(large: int, repeats: int) -> dict[str, Row]:
+    """Return what a step of each optimizer takes."""
+    found: dict[str, Row] = {}
     for kind in OPTIMIZERS:
         momenta: list[dict[str, Any]] = [{}]
         if "momentum" in {field.name for field in fields(OPTIMIZERS[kind])}:
             momenta = [{"momentum": 0.0}, {"momentum": 0.9}]
         for options in momenta:
             row, small_s = _step(kind, options, SMALL, repeats * 3)
-            found[row] = small_s, _step(kind, options, large, repeats)[1]
+            found[row] = Row(small_s, max(0.0, _step(kind, options, large, repeats)[1] - small_s) / large, 0.0)
     return found
 
 

@@ -85,18 +85,6 @@ class Efficiency:
         factor = math.exp(self.residual)
         return Predicted(rounds, rounds / factor, rounds * factor, tuple(outside))
 
-    def __str__(self) -> str:
-        return (
-            f"fitted to {len(self.seen)} runs: {self.rounds:.1f} rounds at least, critical batch "
-            f"{_told(self.critical_batch, '.0f')}, {_told(self.staleness_penalty, '.3f')} more per update of "
-            f"staleness, {_told(self.drift_penalty, '.3f')} more per local step; "
-            f"residual {math.exp(self.residual) - 1:.0%}"
-        )
-
-
-def _told(constant: float, form: str) -> str:
-    return "unknown" if math.isnan(constant) else format(constant, form)
-
 
 def fit(runs: Sequence[Observed]) -> Efficiency:
     """Fit the logarithm of rounds by least squares. Raise ``ScenarioError`` with too few settings to leave one out."""

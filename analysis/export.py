@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
+
 from analysis import trackers
 from analysis.load import StoredRun, distinct_names
 from analysis.timeline import trace
@@ -27,8 +29,6 @@ def tables_as_csv(runs: list[StoredRun], out: Path) -> list[Path]:
 
     Of runs whose directories have equal names, later ones have a number.
     """
-    import pandas as pd
-
     about = [(name, each.name, each.type, each.unit, each.meaning)
              for name, table in TABLES.items() for each in table.columns]  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)

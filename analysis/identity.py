@@ -131,20 +131,15 @@ def series(number: int, label: str = "") -> Identity:
 
 def of_runs(plans: list[Mapping[str, Any]]) -> list[Identity]:
     """One identity per run: colour by technique, line by back end, while no two look alike; otherwise by place."""
-    looks = [(technique_of(plan), str(plan["back_end"])) for plan in plans]
-    found = [_of_pair(name, back_end) for name, back_end in looks]
+    found = []
+    for plan in plans:
+        known, where = technique(technique_of(plan)), BACK_ENDS[plan["back_end"]]
+        found.append(replace(known, label=f"{known.label}, {where.label}", line=where.line, hollow=where.hollow))
     if len({(look.color, look.marker, look.line) for look in found}) == len(found):
         return found
-    same_names = len(set(looks)) < len(looks)
-    return [_numbered(look, number, same_names) for number, look in enumerate(found)]
-
-
-def _numbered(look: Identity, number: int, in_label: bool) -> Identity:
-    place = series(number)
-    label = f"{look.label}, {number + 1}" if in_label else look.label
-    return replace(look, label=label, color=place.color, marker=place.marker)
-
-
-def _of_pair(name: str, back_end: str) -> Identity:
-    known, where = technique(name), BACK_ENDS[back_end]
-    return Identity(f"{known.label}, {where.label}", known.color, known.marker, where.line, where.hollow)
+    same_names = len({look.label for look in found}) < len(found)
+    return [
+        replace(look, label=f"{look.label}, {number + 1}" if same_names else look.label,
+                color=series(number).color, marker=series(number).marker)
+        for number, look in enumerate(found)
+    ]  # fmt: skip

@@ -136,7 +136,6 @@ def stored_run(
 
 
 def load(paths: Iterable[Path]) -> list[StoredRun]:
-    """Open several run directories, in the order given."""
     return [load_run(path) for path in paths]
 
 

@@ -1,4 +1,7 @@
-"""The numbers that papers report, from runs. Times are seconds since the start of training, evaluation left out."""
+"""The numbers that papers report, from runs. Times are seconds since the start of training, evaluation left out.
+
+What a run cannot say is ``None``.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.load import StoredRun
-from testbed.results.summary import time_to_target_s
+from testbed.results import summary
+from testbed.results.intervals import union
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +71,7 @@ def wan_of_training(transfers: pd.DataFrame) -> pd.DataFrame:
 
 def time_to_accuracy(run: StoredRun, target: float) -> float | None:
     """Return the seconds to the first evaluated snapshot that reached ``target``; ``None`` if none did."""
-    return time_to_target_s(run.tables["accuracy"], target, run.start_s)
+    return summary.time_to_target_s(run.tables["accuracy"], target, run.start_s)
 
 
 def speed_up(base_s: float | None, other_s: float | None) -> float | None:
@@ -103,3 +107,52 @@ def simulation_errors(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
             rows.append({"name": names[key], "simulated_s": simulated, "emulated_s": emulated,
                          "error": relative_error(simulated, emulated)})  # fmt: skip
     return rows
+
+
+def throughput(run: StoredRun) -> float | None:
+    """Return training samples per second while all workers train: the sum of each one's own rate; evaluation left out.
+
+    Where workers do not wait for each other, the quick ones are done with their rounds long before the slow ones; what
+    the slow ones then do alone must not count as the speed of all.
+    """
+    copies, rates = stands_for(run), []
+    for node, rounds in run.tables["rounds"].groupby("node"):
+        covered_s = union(rounds[["t0_s", "t_s"]].to_numpy()).total()
+        rates.append(copies.get(str(node), 1) * float(rounds["samples"].sum()) / covered_s if covered_s else 0.0)
+    return sum(rates) if rates else None
+
+
+def stands_for(run: StoredRun) -> dict[str, int]:
+    """Return how many equal nodes each node represents: more than one where a simulation has folded workers."""
+    return summary.stands_for(run.tables["nodes"])
+
+
+def wan_rate(run: StoredRun) -> float | None:
+    """Return the WAN payload in B/s while all workers train, until the first of them has completed its rounds."""
+    rounds = run.tables["rounds"]
+    if rounds.empty:
+        return None
+    end_s = float(rounds.groupby("node")["t_s"].max().min())
+    moved = wan_bytes_until(run.tables["transfers"], [end_s])[0]
+    start_s = summary.training_start_s(run.tables["training"])
+    return float(moved) / (end_s - start_s) if end_s > start_s else None
+
+
+def wan_bytes(run: StoredRun) -> float:
+    """Return the bytes of tensors that crossed the WAN in training rounds; each counts once."""
+    return float(wan_of_training(run.tables["transfers"])["payload_bytes"].sum())
+
+
+def waiting(run: StoredRun) -> float | None:
+    """Return the share of the workers' round time in which they wait for others."""
+    if not len(run.tables["rounds"]):
+        return None
+    workers = run.time_split.query("role == 'worker'")
+    shares = workers["waiting_s"] / workers.filter(regex="_s$").sum(axis=1)
+    return float(np.average(shares, weights=workers["node"].map(stands_for(run))))
+
+
+def staleness(run: StoredRun) -> float | None:
+    """Return the mean number of updates of a key between the value of a gradient and its own update."""
+    counts = run.tables["updates"]["staleness"].dropna()
+    return float(counts.mean()) if len(counts) else None

@@ -36,7 +36,6 @@ def size(value_bytes: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """Return a share in per cent."""
     return MISSING if value is None else f"{value * 100:.3g} %"
 
 

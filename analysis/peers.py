@@ -15,14 +15,13 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pandas as pd
 
 from testbed.costs import USER_CODE
 from testbed.ids import data_center_of
 from testbed.scenario.paradigms import PARADIGMS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _SHIPPED = PARADIGMS.shipped.values()
 PEER_MESSAGES = tuple(kind for paradigm in _SHIPPED for kind in paradigm.messages)
@@ -115,7 +114,6 @@ def _back(index: PeerIndex, node: str, round_: int, begin: float, cursor: float)
 
 
 def _last(arrived: list[Hop], cursor: float) -> Hop | None:
-    """Return the last hop that had arrived at the time ``cursor``."""
     place = bisect_right(arrived, cursor, key=lambda hop: hop.end)
     return arrived[place - 1] if place else None
 

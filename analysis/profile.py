@@ -27,24 +27,15 @@ Timed = Callable[[Callable[[], Any]], tuple[Any, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class LayerTime:
-    """Of one segment, in seconds."""
-
-    name: str
-    forward_s: float
-    backward_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """``step_s``: of a whole step, the sum of its layers' times."""
+    """``layers``: name, forward and backward time in s of each; ``step_s``: of a whole step, the sum of these times."""
 
-    layers: tuple[LayerTime, ...]
+    layers: tuple[tuple[str, float, float], ...]
     step_s: float
 
     def text(self, about: str) -> str:
         """Return the file that ``device.profile`` reads."""
-        rows = [f"{each.name},{each.forward_s * 1e6:.6g},{each.backward_s * 1e6:.6g}" for each in self.layers]
+        rows = [f"{name},{forward_s * 1e6:.6g},{backward_s * 1e6:.6g}" for name, forward_s, backward_s in self.layers]
         return "\n".join([f"# {about}", "segment,forward_us,backward_us", *rows]) + "\n"
 
 
@@ -69,8 +60,7 @@ def profile(plan: Plan, repeats: int = 20) -> ModelProfile:
         forward[0] += step_s - measured_s
     else:  # small layers: what is measured one by one costs more than the whole
         forward, backward = ([each * step_s / measured_s for each in times] for times in (forward, backward))
-    layers = tuple(LayerTime(*each) for each in zip(names, forward, backward, strict=True))
-    return ModelProfile(layers, step_s)
+    return ModelProfile(tuple(zip(names, forward, backward, strict=True)), step_s)
 
 
 def _step(trainer: SegmentedLearner, number: int, count: int, timed: Timed) -> list[tuple[float, float]]:

@@ -14,15 +14,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from analysis.identity import BACK_ENDS
 from analysis.load import StoredRun, distinct_names
 from testbed.costs import CODING
 from testbed.ids import data_center_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Event = dict[str, Any]
 LANES = ("rounds", "compute", "codec", "send", "receive", "wait")

@@ -115,8 +115,10 @@ class MLflow(Tracker):
         self.files = [database]
 
     def write(self, scalars: Iterable[SeriesValue]) -> None:
-        entity = self._mlflow.entities.Metric
-        metrics = [entity(_allowed(tag), value, round(t_s * 1000), step) for tag, step, t_s, value in scalars]
+        entity = self._mlflow.entities.Metric  # whose name must not have a '>'
+        metrics = [
+            entity(tag.replace(">", " to "), value, round(t_s * 1000), step) for tag, step, t_s, value in scalars
+        ]
         for begin in range(0, len(metrics), 1000):  # its own limit
             self._client.log_batch(self._number, metrics=metrics[begin : begin + 1000])
 
@@ -181,8 +183,3 @@ def needed(kind: str) -> Any:
     except ImportError as error:
         cure = f"{sys.executable} -m pip install {kind}"
         raise CapabilityError(f"the package '{kind}' is missing, the extra [{kind}] of this project: {cure}") from error
-
-
-def _allowed(tag: str) -> str:
-    """Return the tag without '>', which MLflow's names must not have."""
-    return tag.replace(">", " to ")

@@ -11,7 +11,10 @@ one of the round. Synchronous gossip: to when the last neighbour's model came. A
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from analysis.peers import MODELS
 from testbed.ids import data_center_of
@@ -19,10 +22,7 @@ from testbed.policy.gossip import ALGORITHMS
 from testbed.results.summary import stands_for
 from testbed.scenario.paradigms import PARADIGMS
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-Frames = Mapping[str, "pd.DataFrame"]
+Frames = Mapping[str, pd.DataFrame]
 
 
 def matrix(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
@@ -31,8 +31,6 @@ def matrix(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
     Of a data centre whose nodes wait each for itself, the mean over its nodes; of several servers at which it waits at
     the same time, the largest. So no entry is longer than a round.
     """
-    import pandas as pd
-
     sites = [site["name"] for site in plan["network"]["sites"]]
     waits, copies = pairs(frames, plan), stands_for(frames["nodes"])
     weighed = waits["waited_s"] * waits["waiter"].map(copies).fillna(1).astype(float)
@@ -77,9 +75,6 @@ def _members(plan: Mapping[str, Any]) -> dict[tuple[str, str], int]:
 
 def _rounds_of(frames: Frames, copies: Mapping[str, int]) -> dict[str, float]:
     """Return the mean number of rounds of a data centre's workers; those that a restart repeats count each time."""
-    import numpy as np
-    import pandas as pd
-
     done = frames["rounds"].groupby("node").size()
     table = pd.DataFrame({"done": done, "copies": [copies.get(str(node), 1) for node in done.index]})
     sites = table.groupby([data_center_of(str(node)) for node in done.index])

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from emulation.namespaces import enlarge_receive_buffer, enlarge_send_buffer, socket_in
+from emulation.namespaces import enlarge_buffers, socket_in
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 
 HEADER_BYTES = 14 + 20 + 8  # Ethernet, IPv4, UDP
@@ -84,14 +84,14 @@ def flood(floods: Sequence[Flood], duration_s: float, drain_s: float) -> None:
 
 def _sender(each: Flood) -> socket.socket:
     link = socket_in(each.source_namespace, socket.SOCK_DGRAM)
-    enlarge_send_buffer(link, _BUFFER_BYTES)
+    enlarge_buffers(link, _BUFFER_BYTES)
     link.connect((each.target, _PORT))
     return link
 
 
 def _receiver(each: Flood) -> socket.socket:
     link = socket_in(each.target_namespace, socket.SOCK_DGRAM)
-    enlarge_receive_buffer(link, _BUFFER_BYTES)
+    enlarge_buffers(link, _BUFFER_BYTES)
     link.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     link.bind((each.target, _PORT))
     return link

@@ -1,19 +1,120 @@
-"""The helper processes of one emulated network: delay lines, trace replay, background traffic, monitor."""
+"""Helper processes of an emulation: delay lines, trace replay, background traffic, monitor.
+
+Each is a fresh interpreter that imports little (no torch, no Mininet); as threads, they would be in the process that
+forks the nodes, which must have none. Each ignores Ctrl-C, dies with its parent, and is ended by its process id.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from emulation.children import Child
-from emulation.shaping.base import LinkSpec
-from emulation.shaping.table import DelayTable
 from testbed.errors import RunFailed
+
+if TYPE_CHECKING:
+    from emulation.shaping.base import LinkSpec
+    from emulation.shaping.table import DelayTable
 
 DELAY_LINE, REPLAY = "emulation.shaping.delay_line", "emulation.replay"
 TRAFFIC, MONITOR = "emulation.traffic", "emulation.monitor"
 WRITERS = {REPLAY: "network-replay", TRAFFIC: "network-background", MONITOR: "network-monitor"}
+READY_DEADLINE_S = 10.0
+MEASURE_PRIORITY = 20  # below the delay line and the replay
+STOP_DEADLINE_S = 5.0
+_PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
+ROOT = Path(__file__).resolve().parent.parent
+_PACKAGES = ("emulation", "testbed", "topologies")
+
+
+def own_packages() -> dict[str, str]:
+    """Return an environment in which a fresh interpreter imports the packages that this one does.
+
+    They may lie apart: what Ray sends to a machine by content, it unpacks package by package.
+    """
+    found = [spec.submodule_search_locations for name in _PACKAGES if (spec := find_spec(name)) is not None]
+    roots = dict.fromkeys(str(Path(place).resolve().parent) for places in found for place in places or ())
+    others = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**others, "PYTHONPATH": os.pathsep.join(roots)}
+
+
+class Child:
+    """A running helper process, ``python -m module`` with its settings as a line of JSON on standard input."""
+
+    def __init__(self, module: str, settings: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        self.module = module
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
+            env=own_packages(), pass_fds=tuple(descriptors),
+        )  # fmt: skip
+        self.send(settings)
+
+    def wait_ready(self) -> None:
+        """Wait for the line ``ready``. Raise ``RunFailed`` if it does not come in time."""
+        assert self.process.stdout is not None
+        readable = select.poll()  # unlike select(2), it takes any descriptor
+        readable.register(self.process.stdout, select.POLLIN)
+        if not readable.poll(READY_DEADLINE_S * 1e3) or self.process.stdout.readline().strip() != b"ready":
+            self.stop()
+            raise RunFailed(f"{self.module} did not start (exit {self.process.returncode}); its message is above")
+
+    def send(self, settings: dict[str, Any]) -> None:
+        """Send one line of JSON; the first is the child's settings. Raise ``RunFailed`` if the child has ended."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(settings).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise RunFailed(f"{self.module} has ended with {self.process.wait(1.0)}; its message is above") from None
+
+    def stop(self) -> None:
+        """End it by SIGTERM, and by SIGKILL if it has not ended ``STOP_DEADLINE_S`` later."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(STOP_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+
+
+@contextmanager
+def realtime(priority: int | None) -> Iterator[None]:
+    """Run this process under SCHED_FIFO while inside (not its children). With ``priority`` None, change nothing."""
+    if priority is None:
+        yield
+        return
+    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(priority))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def prepare_child(priority: int | None = None) -> None:
+    """To be called first in a helper: die with the parent, ignore Ctrl-C, precise timers, SCHED_FIFO ``priority``.
+
+    A timer slack of 1 ns instead of 50 µs: the kernel may otherwise delay a wake-up by that much.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if priority is not None:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
 
 
 class Helpers:
@@ -24,22 +125,17 @@ class Helpers:
     """
 
     def __init__(
-        self,
-        links: Sequence[LinkSpec],
-        table: DelayTable,
-        events: Path,
-        realtime: bool,
-        machine: str = "",
+        self, links: Sequence[LinkSpec], table: DelayTable, events: Path, realtime: bool, machine: str = "",
         in_virtual_time: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._links, self._table, self._events, self._realtime = links, table, events, realtime
         self._in_virtual_time = in_virtual_time
+        self.lans: list[str] = []  # names of the delays of LANs
         self._suffix = f"/{machine}" if machine else ""
         self._children: list[Child] = []
         self._timed: list[Child] = []  # those that wait for the start of training
 
     def start_delay_line(self, settings: dict[str, Any]) -> None:
-        """Start one process of the delay line."""
         self._children.append(Child(DELAY_LINE, settings, [self._table.descriptor]))
 
     def start_timed(self, module: str, settings: dict[str, Any]) -> None:
@@ -48,7 +144,8 @@ class Helpers:
 
     def start_monitor(self, epoch_s: float) -> None:
         """Start the monitor and wait until it runs. ``epoch_s``: the run's start on CLOCK_MONOTONIC."""
-        self._start(MONITOR, {"epoch_s": epoch_s, "in_virtual_time": self._in_virtual_time}).wait_ready()
+        settings = {"epoch_s": epoch_s, "in_virtual_time": self._in_virtual_time, "lans": self.lans}
+        self._start(MONITOR, settings).wait_ready()
 
     def _start(self, module: str, settings: dict[str, Any]) -> Child:
         common = {
@@ -68,16 +165,19 @@ class Helpers:
         for child in self._children:
             child.wait_ready()
 
-    def begin(self, epoch_s: float, training_start_s: float) -> None:
-        """Tell replay and background traffic when training starts, their t = 0."""
-        for child in self._timed:
-            child.send({"epoch_s": epoch_s, "start_s": training_start_s})
+    def begin(self, epoch_s: float, training_start_s: float, trained_s: float = 0.0) -> None:
+        """Tell replay and background traffic when training starts, their t = ``trained_s``.
 
-    def correct(self, epoch_s: float, training_start_s: float) -> None:
+        trained_s  of a run that resumes: the time of training before its checkpoint
+        """
+        for child in self._timed:
+            child.send({"epoch_s": epoch_s, "start_s": training_start_s - trained_s, "trained_s": trained_s})
+
+    def correct(self, training_start_s: float, trained_s: float) -> None:
         """Tell the replay when training started, as this machine's clock is known now."""
         for child in self._timed:
             if child.module == REPLAY and child.process.poll() is None:
-                child.send({"epoch_s": epoch_s, "start_s": training_start_s})
+                child.send({"start_s": training_start_s - trained_s})
 
     def check(self) -> None:
         """Raise ``RunFailed`` if a process has ended: without it, links no longer follow the plan."""
@@ -94,7 +194,6 @@ class Helpers:
         self._timed.clear()
 
     def stop(self) -> None:
-        """End all."""
         for child in reversed(self._children):
             child.stop()
         self._children.clear()

@@ -81,7 +81,6 @@ class Journal:
         self._append(_Entry(ProcessId.of(pid)))
 
     def close(self) -> None:
-        """Remove the journal."""
         os.close(self._file)
         self._path.unlink(missing_ok=True)
 
@@ -134,18 +133,14 @@ def _left_by(journal: Path) -> list[Leftover]:
         listed = [msgspec.json.decode(line, type=_Entry).process for line in lines[1:]]
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadJournal(f"a line is not one that a run writes: {error}") from None
-    if owner.alive() if owner else _just_made(journal):
+    # without a first line, its owner may be about to write it
+    if owner.alive() if owner else time.time() - journal.lstat().st_mtime < _FIRST_LINE_S:
         return []
     alive = [process for process in reversed(listed) if process.alive()]
     for process in alive:
         if not process.ours():
             raise BadJournal(f"it lists process {process.pid}, which is another user's")
     return [*(Leftover(journal, process) for process in alive), Leftover(journal)]
-
-
-def _just_made(journal: Path) -> bool:
-    """Return whether its owner may be about to write its first line."""
-    return time.time() - journal.lstat().st_mtime < _FIRST_LINE_S
 
 
 def _content(journal: Path) -> bytes:

@@ -119,7 +119,6 @@ class Layout:
 
     @property
     def vertices(self) -> tuple[str, ...]:
-        """The names of all namespaces."""
         return (*self.hosts, *self.gateways, *self.routers, *self.switches)
 
     def ports_of(self, vertex: str) -> list[SwitchPort]:
@@ -141,6 +140,7 @@ def lay_out(plan: Plan, *, wires: bool) -> Layout:
     lan_ports: list[LanPort] = []
     lan_delays: list[LanDelay] = []
     bridges: list[Bridge] = []
+    lan_bridges: list[Bridge] = []
     for site in network.sites:
         gateway, members, cables = _lan(plan, site, subnets[site.name])
         gateways[site.name] = gateway
@@ -151,16 +151,18 @@ def lay_out(plan: Plan, *, wires: bool) -> Layout:
             lan_cables += cables
             continue
         for cable in cables:
-            delay, halves = _delayed(cable, site.lan_delay_s, len(lan_delays), wires)
+            delay, halves, bridge = _delayed(cable, site.lan_delay_s, len(lan_delays), wires)
             lan_delays.append(delay)
             lan_cables += halves
-    wan = _Wan(network, wires)
+            lan_bridges += bridge
+    wan, wan_cables, wan_bridges = _wan(network, wires)
     return Layout(
         hosts, gateways, network.routers,
         (*(_switch(site) for site in network.sites), *((WIRES,) if wires else ())),
-        (*lan_cables, *wan.cables), (*bridges, *(_lan_wire(delay) for delay in lan_delays if delay.wire), *wan.bridges),
-        (*_host_routes(hosts, gateways), *_wan_routes(network, wan.links, subnets)),
-        tuple(wan.links), tuple(lan_ports), tuple(lan_delays), subnets,
+        (*lan_cables, *wan_cables), (*bridges, *lan_bridges, *wan_bridges),
+        (*(Route(name, "default", gateways[name.split("/")[0]].ip) for name in hosts),
+         *_wan_routes(network, wan, subnets)),
+        tuple(wan), tuple(lan_ports), tuple(lan_delays), subnets,
     )  # fmt: skip
 
 
@@ -187,7 +189,8 @@ def _lan(plan: Plan, site: SitePlan, subnet: str) -> tuple[SwitchPort, dict[str,
     taken = {node.address for node in nodes}
     candidates = (str(network[-2 - number]) for number in range(network.num_addresses - 2))
     free = [address for address in itertools.islice(candidates, len(nodes) + 2) if address not in taken]
-    extra = [f"{site.name}/background"] if _has_background(plan, site) else []
+    has_background = any(site.name in (traffic.source, traffic.target) for traffic in plan.background)
+    extra = [f"{site.name}/background"] if has_background else []
     if len(free) < 1 + len(extra):
         raise ScenarioError(f"{site.name}: its nodes leave no free address in {subnet} for the gateway")
     gateway = SwitchPort(site.name, "lan", f"{free[0]}/{network.prefixlen}")
@@ -197,10 +200,6 @@ def _lan(plan: Plan, site: SitePlan, subnet: str) -> tuple[SwitchPort, dict[str,
     return gateway, hosts, [Cable(end, SwitchPort(_switch(site), f"p{number}")) for number, end in enumerate(ends)]
 
 
-def _has_background(plan: Plan, site: SitePlan) -> bool:
-    return any(site.name in (traffic.source, traffic.target) for traffic in plan.background)
-
-
 def _lan_shaping(site: SitePlan, cables: list[Cable]) -> list[LanPort]:
     if site.lan_rate_bps > EMULATED_LAN_CEILING_BPS:
         return []
@@ -208,57 +207,44 @@ def _lan_shaping(site: SitePlan, cables: list[Cable]) -> list[LanPort]:
     return [LanPort(end, site.lan_rate_bps, queue) for cable in cables for end in (cable.a, cable.b)]
 
 
-def _delayed(cable: Cable, delay_s: float, number: int, wires: bool) -> tuple[LanDelay, list[Cable]]:
+def _delayed(cable: Cable, delay_s: float, number: int, wires: bool) -> tuple[LanDelay, list[Cable], list[Bridge]]:
     """Return a delay before the cable's first end, and the cable, for netem with a switch in it."""
     if not wires:
-        return LanDelay(cable.a, None, delay_s), [cable]
+        return LanDelay(cable.a, None, delay_s), [cable], []
     near, far = SwitchPort(WIRES, f"near{number}"), SwitchPort(WIRES, f"far{number}")
-    return LanDelay(cable.a, near, delay_s), [Cable(cable.a, near), Cable(far, cable.b)]
+    bridge = (WIRES, f"lan{number}", (near.interface, far.interface))
+    return LanDelay(cable.a, near, delay_s), [Cable(cable.a, near), Cable(far, cable.b)], [bridge]
 
 
-def _lan_wire(delay: LanDelay) -> Bridge:
-    assert delay.wire is not None
-    near = delay.wire.interface
-    number = near.removeprefix("near")
-    return WIRES, f"lan{number}", (near, f"far{number}")
-
-
-class _Wan:
-    """The cables of a network's WAN links, with addresses in the order of the plan's links."""
-
-    def __init__(self, network: NetworkPlan, wires: bool) -> None:
-        self.links: list[EmulatedWanLink] = []
-        self.cables: list[Cable] = []
-        self.bridges: list[Bridge] = []
-        self._numbers: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
-        self._blocks = WAN_ADDRESSES.subnets(new_prefix=WAN_PREFIX_BITS)
-        directed = {(link.source, link.target): link for link in network.links}
-        for forward in network.links:
-            backward = directed.get((forward.target, forward.source))
-            if backward is None:
-                raise ScenarioError(f"link {forward.name} has no opposite direction; emulated cables need both")
-            if forward.source < forward.target:  # the other one of the pair makes no cable
-                self._connect(forward, backward, wires)
-
-    def _connect(self, forward: LinkPlan, backward: LinkPlan, wires: bool) -> None:
-        block = next(self._blocks)
+def _wan(network: NetworkPlan, wires: bool) -> tuple[list[EmulatedWanLink], list[Cable], list[Bridge]]:
+    """Return the WAN links, with addresses in the order of the plan's links, their cables, and the bridges in these."""
+    links: list[EmulatedWanLink] = []
+    cables: list[Cable] = []
+    bridges: list[Bridge] = []
+    numbers: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
+    blocks = WAN_ADDRESSES.subnets(new_prefix=WAN_PREFIX_BITS)
+    directed = {(link.source, link.target): link for link in network.links}
+    for forward in network.links:
+        backward = directed.get((forward.target, forward.source))
+        if backward is None:
+            raise ScenarioError(f"link {forward.name} has no opposite direction; emulated cables need both")
+        if forward.source > forward.target:
+            continue  # the other one of the pair makes the cable
+        block = next(blocks)
         a, b = (
-            SwitchPort(vertex, f"wan{next(self._numbers[vertex])}", f"{address}/{WAN_PREFIX_BITS}")
+            SwitchPort(vertex, f"wan{next(numbers[vertex])}", f"{address}/{WAN_PREFIX_BITS}")
             for vertex, address in ((forward.source, block[1]), (forward.target, block[2]))
         )
         left = right = None
         if wires:
-            number = len(self.bridges)
+            number = len(bridges)
             left, right = SwitchPort(WIRES, f"l{number}"), SwitchPort(WIRES, f"r{number}")
-            self.bridges.append((WIRES, f"br{number}", (left.interface, right.interface)))
-            self.cables += [Cable(a, left), Cable(b, right)]
+            bridges.append((WIRES, f"br{number}", (left.interface, right.interface)))
+            cables += [Cable(a, left), Cable(b, right)]
         else:
-            self.cables.append(Cable(a, b))
-        self.links += [EmulatedWanLink(forward, a, b, right), EmulatedWanLink(backward, b, a, left)]
-
-
-def _host_routes(hosts: dict[str, SwitchPort], gateways: dict[str, SwitchPort]) -> list[Route]:
-    return [Route(name, "default", gateways[name.split("/")[0]].ip) for name in hosts]
+            cables.append(Cable(a, b))
+        links += [EmulatedWanLink(forward, a, b, right), EmulatedWanLink(backward, b, a, left)]
+    return links, cables, bridges
 
 
 def _wan_routes(network: NetworkPlan, wan: list[EmulatedWanLink], subnets: dict[str, str]) -> list[Route]:

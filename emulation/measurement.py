@@ -1,18 +1,37 @@
-"""One measured value of an emulated link or path, compared with the plan; and what measuring uses of the network."""
+"""Measured values of an emulated network, compared with the plan: round-trip times by echoes, rates by UDP floods.
+
+The planned time of one echo is propagation and serialisation of a small frame, there and back, without queueing. The
+tolerance, 1 ms + 2 %, is what a busy host measures as the median of ``PINGS`` echoes. That of a rate is 2 % of what a
+link carries; with loss, it also covers three standard deviations of the number of lost frames, 3 sqrt(loss / n).
+"""
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from emulation.layout import Layout
-from testbed.errors import NetworkMismatch
-from testbed.plan.model import Plan
+from emulation.flood import Flood, flood
+from emulation.layout import Layout, SwitchPort
+from emulation.ping import Pair, ping
+from testbed.errors import NetworkMismatch, RunFailed
+from testbed.plan.model import LinkPlan, NetworkPlan, Plan
+from testbed.plan.shaping import shaped_bps
 
 REPEATS = 2  # of what is outside its tolerance
 FAR_OUTSIDE = 10.0  # in tolerances
+PINGS = 20
+PING_INTERVAL_S = 0.01
+CONTACT_DEADLINE_S = 10.0
+ALL_PAIRS_LIMIT = 64  # sites
+_ECHO_FRAME_BYTES = 90  # Ethernet 14, IP 20, ICMP 8, payload 48
+RATE_TOLERANCE = 0.02
+FLOOD_S = 0.4
+FLOOD_CEILING_BPS = 150e6  # of the links flooded at one time: a faster flood measures the processor
+ETHERNET_BYTES = 14
 
 
 class BuiltNetwork(Protocol):
@@ -21,14 +40,11 @@ class BuiltNetwork(Protocol):
     ``layout``: what is on this machine. ``whole``: with what is on others.
     """
 
-    @property
-    def plan(self) -> Plan: ...
-    @property
-    def layout(self) -> Layout: ...
-    @property
-    def whole(self) -> Layout: ...
-    @property
-    def mtu_bytes(self) -> int: ...
+    plan: Plan
+    layout: Layout
+    whole: Layout
+    mtu_bytes: int
+
     def namespace_path(self, node_name: str) -> str: ...
     def address(self, node_name: str) -> str: ...
     def measuring(self) -> AbstractContextManager[None]: ...
@@ -52,7 +68,6 @@ class Measurement:
 
     @property
     def ok(self) -> bool:
-        """Whether it is within its tolerance."""
         return self.off_by <= 1.0
 
 
@@ -92,3 +107,208 @@ def repeated(measure: Callable[[set[str] | None], list[Measurement]]) -> list[Me
         for again in measure(outside):
             best[again.link] = min(best[again.link], again, key=lambda each: each.off_by)
     return list(best.values())
+
+
+# -- round-trip times -----------------------------------------------------------------------------------------------
+
+
+def rtt_tolerance_s(planned_s: float) -> float:
+    """Return the tolerance: 1 ms + 2 % of the plan."""
+    return 1e-3 + 0.02 * planned_s
+
+
+def first_contact(net: BuiltNetwork) -> None:
+    """Wait for one answered echo from each site to each other site, and from each node to its gateway.
+
+    Raise ``RunFailed`` with the pairs that stay silent.
+    """
+    waiting = [*_path_pairs(net), *_gateway_pairs(net)]
+    deadline = time.monotonic() + CONTACT_DEADLINE_S
+    wait_s = 0.05 + max(_path_rtts_s(net).values(), default=0.0) * 1.2
+    while waiting and time.monotonic() < deadline:
+        ping(waiting, 1, 0.0, wait_s)
+        waiting = [pair for pair in waiting if not pair.rtts_s]
+    if waiting:
+        raise RunFailed(f"no answer within {CONTACT_DEADLINE_S:g} s on {', '.join(pair.name for pair in waiting[:5])}")
+
+
+def measure_rtts(net: BuiltNetwork) -> list[Measurement]:
+    """Measure all links, all paths between sites, and one node of each LAN: those that begin on this machine."""
+    lans_s = {f"lan {site.name}": 2 * site.lan_delay_s for site in net.plan.network.sites}
+    planned_s = _link_rtts_s(net) | _path_rtts_s(net) | lans_s
+    return repeated(lambda chosen: _measure_rtts(net, planned_s, chosen))
+
+
+def _measure_rtts(net: BuiltNetwork, planned_s: dict[str, float], chosen: set[str] | None) -> list[Measurement]:
+    everything = (*_link_pairs(net), *_path_pairs(net), *_lan_pairs(net))
+    pairs = [pair for pair in everything if chosen is None or pair.name in chosen]
+    lossy = any(link.lost for link in net.plan.network.links)
+    slowest_s = max((planned_s[pair.name] for pair in pairs), default=0.0)
+    with net.measuring():
+        ping(pairs, PINGS * (3 if lossy else 1), PING_INTERVAL_S, slowest_s * 1.5 + 0.1)
+    return [_rtt(pair, planned_s[pair.name]) for pair in pairs]
+
+
+def _rtt(pair: Pair, planned_s: float) -> Measurement:
+    values = sorted(pair.rtts_s)
+    median = statistics.median(values) if values else None
+    p99 = values[min(len(values) - 1, int(len(values) * 0.99))] if values else None
+    return Measurement(pair.name, "rtt", planned_s, median, rtt_tolerance_s(planned_s), p99)
+
+
+def _one_way_s(links: Sequence[LinkPlan]) -> float:
+    """Return the time of propagation and serialisation of one small frame over ``links``."""
+    return sum(link.delay_s + _ECHO_FRAME_BYTES * 8 / shaped_bps(link.rate_bps) for link in links)
+
+
+def _link_rtts_s(net: BuiltNetwork) -> dict[str, float]:
+    plans = {(link.source, link.target): link for link in net.plan.network.links}
+    return {link.name: _one_way_s([link, plans[link.target, link.source]]) for link in net.plan.network.links}
+
+
+def _link_pairs(net: BuiltNetwork) -> list[Pair]:
+    here = set(net.layout.vertices)
+    return [
+        Pair(link.plan.name, net.namespace_path(link.egress.vertex), link.ingress.ip)
+        for link in net.layout.wan
+        if link.egress.vertex in here
+    ]
+
+
+def _measured_routes(network: NetworkPlan) -> dict[str, tuple[str, ...]]:
+    """Return the routes between all sites. Of very many, whose echoes take minutes: those with the central one."""
+    if len(network.sites) <= ALL_PAIRS_LIMIT:
+        return network.routes
+    central = next(site.name for site in network.sites if site.central)
+    return {name: path for name, path in network.routes.items() if central in name.split(">")}
+
+
+def _path_rtts_s(net: BuiltNetwork) -> dict[str, float]:
+    plans = {link.name: link for link in net.plan.network.links}
+    routes = _measured_routes(net.plan.network)
+    lans_s = {site.name: 2 * site.lan_delay_s for site in net.plan.network.sites}
+    found = {}
+    for name, path in routes.items():
+        source, target = name.split(">")
+        back = routes.get(f"{target}>{source}", ())
+        found[f"path {name}"] = _one_way_s([plans[each] for each in (*path, *back)]) + lans_s[source] + lans_s[target]
+    return found
+
+
+def _first_nodes(net: BuiltNetwork) -> dict[str, tuple[str, SwitchPort]]:
+    """Return the first node of each site, those of other machines included, and its port."""
+    return {name.split("/")[0]: (name, port) for name, port in reversed(net.whole.hosts.items())}
+
+
+def _path_pairs(net: BuiltNetwork) -> list[Pair]:
+    first, pairs = _first_nodes(net), []
+    for name in _measured_routes(net.plan.network):
+        source, target = name.split(">")
+        if source in net.layout.gateways and source in first and target in first:
+            pairs.append(Pair(f"path {name}", net.namespace_path(first[source][0]), first[target][1].ip))
+    return pairs
+
+
+def _lan_pairs(net: BuiltNetwork) -> list[Pair]:
+    first = _first_nodes(net)
+    return [
+        Pair(f"lan {site}", net.namespace_path(node), net.layout.gateways[site].ip)
+        for site, (node, _) in first.items()
+        if site in net.layout.gateways
+    ]
+
+
+def _gateway_pairs(net: BuiltNetwork) -> list[Pair]:
+    return [
+        Pair(f"{node} to its gateway", net.namespace_path(node), net.layout.gateways[node.split("/")[0]].ip)
+        for node in net.layout.hosts
+    ]
+
+
+# -- rates ----------------------------------------------------------------------------------------------------------
+
+
+class _HasRate(Protocol):
+    @property
+    def rate_bps(self) -> float: ...
+
+
+Rated = TypeVar("Rated", bound=_HasRate)
+
+
+def measure_rates(net: BuiltNetwork, budget_s: float) -> list[Measurement]:
+    """Measure as many links as fit into ``budget_s`` seconds, one link of each rate first."""
+    deadline = time.monotonic() + budget_s
+    results: list[Measurement] = []
+    for group in flood_groups(_floods(net, None)):
+        if results and time.monotonic() > deadline:
+            break
+        names = {flood.name for flood in group}
+        results += repeated(lambda chosen, names=names: _measure_rates(net, names if chosen is None else chosen))  # type: ignore[misc]
+    return results
+
+
+def _floods(net: BuiltNetwork, names: set[str] | None) -> list[Flood]:
+    """Return the floods of links with both ends here, or of those in ``names``, of which one end may be elsewhere."""
+    here = set(net.layout.vertices)
+
+    def path(vertex: str) -> str:
+        return net.namespace_path(vertex) if vertex in here else ""
+
+    return [
+        Flood(
+            link.plan.name, path(link.egress.vertex), path(link.ingress.vertex), link.ingress.ip,
+            shaped_bps(link.plan.rate_bps), net.mtu_bytes + ETHERNET_BYTES,
+        )
+        for link in net.layout.wan
+        if ({link.egress.vertex, link.ingress.vertex} <= here if names is None else link.plan.name in names)
+    ]  # fmt: skip
+
+
+def flood_groups(
+    floods: Sequence[Rated], kind: Callable[[Rated], object] = lambda each: each.rate_bps
+) -> list[list[Rated]]:
+    """Return the links to flood together, within ``FLOOD_CEILING_BPS``; one link of each ``kind`` comes first."""
+    seen: set[object] = set()
+    firsts: list[Rated] = []
+    others: list[Rated] = []
+    for each in floods:
+        (others if kind(each) in seen else firsts).append(each)
+        seen.add(kind(each))
+    groups: list[list[Rated]] = []
+    for each in (*firsts, *others):
+        if not groups or sum(other.rate_bps for other in groups[-1]) + each.rate_bps > FLOOD_CEILING_BPS:
+            groups.append([])
+        groups[-1].append(each)
+    return groups
+
+
+def measure_together(net: BuiltNetwork, names: set[str], wait_s: float) -> list[Measurement]:
+    """Flood links with another machine, which does the same at this time; return those that end here.
+
+    ``wait_s``: how long after the planned end to receive, as that machine may begin later.
+    """
+    return [] if not names else _measure_rates(net, names, wait_s)
+
+
+def _measure_rates(net: BuiltNetwork, names: set[str], wait_s: float = 0.0) -> list[Measurement]:
+    floods = _floods(net, names)
+    plans = {link.name: link for link in net.plan.network.links}
+    duration_s = max(each.duration_s(least_s(net, each.rate_bps)) for each in floods)
+    # the flood is a tenth too fast, so a tenth of its duration waits in the queue at its end
+    drain_s = 0.02 + wait_s + max(plans[each.name].delay_s + 0.12 * duration_s for each in floods)
+    with net.measuring():
+        flood(floods, duration_s, drain_s)
+    return [_rate(each, plans[each.name]) for each in floods if each.target_namespace]
+
+
+def least_s(net: BuiltNetwork, rate_bps: float) -> float:
+    """Return how long to flood a link. In virtual time, no packet is late: a fast link needs no more of them."""
+    return FLOOD_S * min(1.0, FLOOD_CEILING_BPS / rate_bps) if net.plan.back_end == "exact" else FLOOD_S
+
+
+def _rate(each: Flood, plan: LinkPlan) -> Measurement:
+    lost = plan.lost
+    planned = shaped_bps(plan.rate_bps) * (1 - lost)
+    tolerance = planned * (RATE_TOLERANCE + (3 * (lost / max(len(each.stamps_s), 1)) ** 0.5 if lost else 0.0))
+    return Measurement(each.name, "rate", planned, each.measured_bps(), tolerance)

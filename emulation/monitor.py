@@ -11,11 +11,12 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
-from emulation.children import prepare_child
+from emulation.helpers import prepare_child
 from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
 from emulation.shaping.table import DelayField, DelayTable
 from testbed.results.events import EventLog
@@ -49,13 +50,11 @@ class BusyTime:
                 earlier = before[name]
                 duration_s, rate_bps = now_s - before_s, link.configured_bps
                 if earlier.configured_bps == rate_bps and earlier.backlog_bytes * 8 >= rate_bps * duration_s > 0:
-                    self._add(name, duration_s, link.sent_bytes - earlier.sent_bytes, rate_bps)
+                    total = self._busy.setdefault(name, [0.0, 0.0, 0.0])
+                    sent_bytes = link.sent_bytes - earlier.sent_bytes
+                    for index, amount in enumerate((duration_s, sent_bytes, rate_bps * duration_s / 8)):
+                        total[index] += amount
         self._before = now_s, links
-
-    def _add(self, name: str, duration_s: float, sent_bytes: int, rate_bps: float) -> None:
-        total = self._busy.setdefault(name, [0.0, 0.0, 0.0])
-        for index, amount in enumerate((duration_s, sent_bytes, rate_bps * duration_s / 8)):
-            total[index] += amount
 
     def so_far(self, name: str) -> dict[str, float]:
         """Return the seconds, the bytes sent, and the bytes that the configured rate allowed, all cumulative."""
@@ -67,23 +66,28 @@ class Monitor:
     """Turns samples into events. Counters start at its construction, so measurements before it are left out.
 
     has_ceiling  whether this machine's processor limits what all links together can carry
+    lans         names of the delays of LANs, whose rows of the table follow those of the links
     """
 
     def __init__(
-        self, shaper: Shaper, table: DelayTable, log: EventLog, epoch_s: float, has_ceiling: bool = True
-    ) -> None:
-        self._shaper, self._table, self._log, self._epoch_s = shaper, table, log, epoch_s
+        self, shaper: Shaper, table: DelayTable, log: EventLog, epoch_s: float, has_ceiling: bool = True,
+        lans: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self._shaper, self._log, self._epoch_s = shaper, log, epoch_s
         self._has_ceiling = has_ceiling
         self._base = shaper.counters()
         self._highest_bps = {name: link.configured_bps for name, link in self._base.items()}  # since the last sample
         self._total = (time.monotonic() - epoch_s, 8 * sum(each.sent_bytes for each in self._base.values()))
         self._busy, self._warned = 0, set[str]()
         psutil.cpu_times_percent()  # later calls return the shares since the one before
-        self._overflows, self._packets = self._column(DelayField.OVERFLOWS), self._column(DelayField.PACKETS)
+        rows = {spec.name: spec.row for spec in shaper.specs.values()}
+        rows |= {name: row for row, name in enumerate(lans, len(rows))}
+        self._lines = {name: table.row(row) for name, row in rows.items()}
+        self._overflows = {name: cells[DelayField.OVERFLOWS] for name, cells in self._lines.items()}
+        self._packets = {name: cells[DelayField.PACKETS] for name, cells in self._lines.items()}
         self._busy_time = BusyTime()
-        for spec in shaper.specs.values():
-            table.row(spec.row)[DelayField.LATE_MAX_NS] = 0
-            table.row(spec.row)[DelayField.LATE_COUNT] = 0
+        for cells in self._lines.values():
+            cells[DelayField.LATE_MAX_NS] = cells[DelayField.LATE_COUNT] = 0
 
     def links(self) -> None:
         """One ``link`` event for each link, and warnings about the delay line."""
@@ -96,8 +100,12 @@ class Monitor:
             rates = {"highest_bps": self._highest_bps[name], "configured_bps": counters.configured_bps}
             self._log.write("link", now, link=name, **rates, **_since(base, counters), **self._busy_time.so_far(name))
             self._highest_bps[name] = counters.configured_bps
-        for spec in self._shaper.specs.values():
-            self._check_line(spec, now)
+        for name, cells in self._lines.items():
+            late_s = cells[DelayField.LATE_MAX_NS] / 1e9
+            if late_s > LATE_WARNING_S:
+                self._warn(name, now, f"{name}: packets were delayed up to {late_s * 1e3:.0f} ms too long")
+            if cells[DelayField.OVERFLOWS] > self._overflows[name]:
+                self._warn(f"{name} lost", now, f"{name}: the delay line could not take all packets")
         self._log.flush()
 
     def queues(self, now: float) -> dict[str, LinkCounters]:
@@ -123,12 +131,11 @@ class Monitor:
     def close(self) -> None:
         """Write a last sample and the final warnings."""
         self.links()
-        for spec in self._shaper.specs.values():
-            late = self._table.row(spec.row)[DelayField.LATE_COUNT]
-            packets = max(1, self._table.row(spec.row)[DelayField.PACKETS] - self._packets[spec.name])
+        for name, cells in self._lines.items():
+            late, packets = cells[DelayField.LATE_COUNT], max(1, cells[DelayField.PACKETS] - self._packets[name])
             if late > 0.01 * packets:
-                message = f"{spec.name}: {late / packets:.1%} of the packets were delayed over 1 ms too long"
-                self._warn(f"{spec.name} share", time.monotonic() - self._epoch_s, message)
+                message = f"{name}: {late / packets:.1%} of the packets were delayed over 1 ms too long"
+                self._warn(f"{name} share", time.monotonic() - self._epoch_s, message)
         self._log.close()
 
     def _check_ceiling(self, sample: dict[str, LinkCounters], now: float) -> None:
@@ -136,20 +143,10 @@ class Monitor:
         rate = (total - self._total[1]) / max(now - self._total[0], 1e-3)
         self._total = (now, total)
         method = next((spec.method for spec in self._shaper.specs.values()), "netem")
-        ceiling = CEILING_BPS_PER_CORE[method] * (os.cpu_count() or 1)
+        ceiling = CEILING_BPS_PER_CORE[method] * len(os.sched_getaffinity(0))
         if rate > ceiling:
             what = f"all links together carried {rate / 1e6:.0f} Mbit/s, above the {ceiling / 1e6:.0f} Mbit/s"
             self._warn("ceiling", now, f"{what} up to which {method} is accurate on this machine")
-
-    def _check_line(self, spec: LinkSpec, now: float) -> None:
-        late_s = self._table.row(spec.row)[DelayField.LATE_MAX_NS] / 1e9
-        if late_s > LATE_WARNING_S:
-            self._warn(spec.name, now, f"{spec.name}: packets were delayed up to {late_s * 1e3:.0f} ms too long")
-        if self._table.row(spec.row)[DelayField.OVERFLOWS] > self._overflows[spec.name]:
-            self._warn(f"{spec.name} lost", now, f"{spec.name}: the delay line could not take all packets")
-
-    def _column(self, column: DelayField) -> dict[str, int]:
-        return {spec.name: self._table.row(spec.row)[column] for spec in self._shaper.specs.values()}
 
     def _warn(self, about: str, now: float, message: str) -> None:
         if about not in self._warned:
@@ -172,7 +169,7 @@ def main() -> None:
     table = DelayTable(given["table"], given["rows"])
     shaper = Shaper([LinkSpec(**link) for link in given["links"]], table)
     log = EventLog(Path(given["events"]), given["writer"])
-    monitor = Monitor(shaper, table, log, float(given["epoch_s"]), not given["in_virtual_time"])
+    monitor = Monitor(shaper, table, log, float(given["epoch_s"]), not given["in_virtual_time"], given["lans"])
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     print("ready", flush=True)  # noqa: T201 - the parent waits for this word
     epoch_s, begin, samples, ended = float(given["epoch_s"]), time.monotonic(), 0, None

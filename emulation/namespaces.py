@@ -10,7 +10,6 @@ import struct
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from testbed.errors import RunFailed
 
@@ -52,21 +51,13 @@ def socket_in(path: str, kind: socket.SocketKind, protocol: int = 0) -> socket.s
     return made
 
 
-def enlarge_receive_buffer(sock: socket.socket, size_bytes: int) -> None:
-    """Set a receive buffer beyond the kernel's limit where that is allowed; in a user namespace, up to the limit."""
-    _enlarge(sock, _SO_RCVBUFFORCE, socket.SO_RCVBUF, size_bytes)
-
-
-def enlarge_send_buffer(sock: socket.socket, size_bytes: int) -> None:
-    """Set a send buffer; see ``enlarge_receive_buffer``."""
-    _enlarge(sock, _SO_SNDBUFFORCE, socket.SO_SNDBUF, size_bytes)
-
-
-def _enlarge(sock: socket.socket, force: int, plain: int, size_bytes: int) -> None:
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, force, size_bytes)
-    except PermissionError:
-        sock.setsockopt(socket.SOL_SOCKET, plain, size_bytes)
+def enlarge_buffers(sock: socket.socket, size_bytes: int) -> None:
+    """Set both buffers beyond the kernel's limit where that is allowed; in a user namespace, up to the limit."""
+    for force, plain in ((_SO_SNDBUFFORCE, socket.SO_SNDBUF), (_SO_RCVBUFFORCE, socket.SO_RCVBUF)):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, force, size_bytes)
+        except PermissionError:
+            sock.setsockopt(socket.SOL_SOCKET, plain, size_bytes)
 
 
 def run(argv: Sequence[str], text: str = "") -> str:
@@ -87,16 +78,6 @@ def batch(tool: str, lines: Sequence[str]) -> None:
     )
     if done.returncode or done.stderr.strip():
         raise RunFailed(f"{tool}: {done.stderr.strip()} (one of: {'; '.join(lines)})")
-
-
-def set_sysctl(name: str, value: str) -> None:
-    """Set a sysctl such as 'net.ipv4.ip_forward' in the caller's namespace. Raise ``OSError`` if it is refused."""
-    Path("/proc/sys", *name.split(".")).write_text(value)
-
-
-def get_sysctl(name: str) -> str:
-    """Return the value of a sysctl in the caller's namespace."""
-    return Path("/proc/sys", *name.split(".")).read_text().strip()
 
 
 def offloads_off(interface: str) -> None:

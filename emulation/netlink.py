@@ -78,5 +78,4 @@ class NetlinkSocket:
                 return data
 
     def close(self) -> None:
-        """Close the socket."""
         self.socket.close()

@@ -16,18 +16,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from emulation import namespaces
-from emulation.children import MEASURE_PRIORITY, realtime
 from emulation.commands import address_lines, cable_lines, delay_rules
 from emulation.division import FULL_MTU_BYTES, MachinePart, divide, tunnel_lines
-from emulation.helpers import REPLAY, TRAFFIC, Helpers
+from emulation.helpers import MEASURE_PRIORITY, REPLAY, TRAFFIC, Helpers, realtime
 from emulation.layout import Layout, SwitchPort, lay_out
-from emulation.measurement import Measurement, judge
+from emulation.measurement import Measurement, first_contact, judge, measure_rates, measure_rtts, measure_together
 from emulation.mininet_nodes import build_network
 from emulation.namespaces import batch, inside, offloads_off
 from emulation.probe import Capabilities, module_cure
-from emulation.rates import measure_rates, measure_together
 from emulation.replay import timelines_of
-from emulation.round_trips import first_contact, measure_rtts
 from emulation.sandbox import is_inside
 from emulation.settings import apply_settings
 from emulation.shaping.base import DelayMethod, LinkCounters, LinkSpec, Shaper
@@ -132,6 +129,7 @@ class Emulation:
         self._helpers = helpers = Helpers(
             self.links, table, self.events, self.capabilities.realtime, machine, self.plan.back_end == "exact"
         )
+        helpers.lans = [f"LAN to {lan.port.vertex}" for lan in self.layout.lan_delays]
         self._start_helpers(helpers, table)
         for vertex in self.layout.vertices:
             with inside(self.namespace_path(vertex)):
@@ -155,8 +153,7 @@ class Emulation:
         """Processes that can start while the namespaces are configured."""
         if self.method == "nfqueue":
             lines = [*delay_lines(self.links), *lan_delay_lines(self.layout, self.namespace_path, len(self.links))]
-            cores = os.cpu_count() or 1
-            for setting in delay_line_settings(lines, table, self.capabilities.realtime, cores):
+            for setting in delay_line_settings(lines, table, self.capabilities.realtime, len(os.sched_getaffinity(0))):
                 helpers.start_delay_line(setting)
         timelines = timelines_of(self.plan, {link.name for link in self.links})
         if timelines:
@@ -203,7 +200,6 @@ class Emulation:
             return subprocess.Popen(list(argv), **popen)
 
     def address(self, node_name: str) -> str:
-        """Return a node's address."""
         return self.layout.hosts[node_name].ip
 
     def interface_bytes(self, node_name: str) -> tuple[int, int]:
@@ -242,10 +238,6 @@ class Emulation:
         """Its helper processes: monitor, replay, background traffic."""
         assert self._helpers is not None, "the network is not up"
         return self._helpers
-
-    def follows_trace(self, link: str) -> bool:
-        """Return whether a trace, jitter or outage of the plan changes a link."""
-        return any(timeline["link"] == link for timeline in timelines_of(self.plan))
 
     def counters(self) -> dict[str, LinkCounters]:
         """Counters of every WAN link by name, since it was made."""

@@ -47,7 +47,7 @@ def ping(pairs: Sequence[Pair], count: int, interval_s: float, wait_s: float) ->
         while answered < total and time.monotonic() < begin + total * gap_s + wait_s:
             while sent < total and time.monotonic() >= begin + sent * gap_s:
                 pair = pairs[sent % len(pairs)]
-                _send(sockets[pair.namespace], pair.target, sent % len(pairs), sent // len(pairs))
+                _send(sockets[pair.namespace], pair.target, sent % len(pairs))
                 sent += 1
             ahead = begin + sent * gap_s - time.monotonic() if sent < total else 0.05
             for descriptor, _ in poll.poll(max(0.0, ahead) * 1e3):
@@ -61,10 +61,10 @@ def _socket(namespace: str) -> socket.socket:
     return link
 
 
-def _send(link: socket.socket, target: str, pair: int, number: int) -> None:
+def _send(link: socket.socket, target: str, pair: int) -> None:
     payload = _STAMP.pack(time.monotonic_ns(), pair) + bytes(36)
-    head = struct.pack(">BBHHH", _ECHO_REQUEST, 0, 0, _IDENTITY, number)
-    checked = struct.pack(">BBHHH", _ECHO_REQUEST, 0, _checksum(head + payload), _IDENTITY, number)
+    head = struct.pack(">BBHHH", _ECHO_REQUEST, 0, 0, _IDENTITY, 0)
+    checked = struct.pack(">BBHHH", _ECHO_REQUEST, 0, _checksum(head + payload), _IDENTITY, 0)
     with suppress(OSError):  # no route yet, or a full queue: it counts as unanswered
         link.sendto(checked + payload, (target, 0))
 

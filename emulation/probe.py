@@ -15,8 +15,9 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from emulation.children import ROOT, own_packages
-from emulation.mininet_import import APT_LINE, import_mininet
+from emulation.helpers import ROOT, own_packages
+from emulation.mininet_nodes import APT_LINE, import_mininet
+from emulation.sandbox import needs_user_namespace
 from emulation.shaping.base import DelayMethod
 from testbed.errors import CapabilityError
 
@@ -81,28 +82,22 @@ class Capabilities:
 
 
 def _gap_table(found: Capabilities) -> list[tuple[bool, Gap]]:
-    tools = "sudo apt-get install --no-install-recommends iproute2 iptables"
-    delay = found.netem or found.nfqueue
-    return [
-        (found.namespaces, Gap("namespaces", "every emulated node has one", _NAMESPACES_CURE, True)),
-        (bool(found.mininet), Gap("Mininet", "the emulated hosts are Mininet's", APT_LINE, True)),
-        (found.mnexec, Gap("mnexec", "Mininet starts its hosts with it", APT_LINE, True)),
-        (found.veth, Gap("veth", "it makes the cables between nodes", module_cure("veth"), True)),
-        (found.bridge, Gap("bridge", "it is the switch of each data centre", module_cure("bridge"), True)),
-        (found.htb, Gap("sch_htb", "it makes link rates", module_cure("sch_htb"), True)),
-        (
-            delay,
-            Gap("sch_netem or NFQUEUE", "one makes delays and losses", f"{module_cure('sch_netem')}; or {tools}", True),
-        ),
-        (found.icmp, Gap("ICMP", "round trips are measured with it", "in a container: --cap-add NET_RAW", True)),
-        (found.netem, Gap("sch_netem", _NETEM_WHY, module_cure("sch_netem"), False)),
-        (
-            found.realtime,
-            Gap("SCHED_FIFO", "without it delays are up to 5 ms late on busy cores", _realtime_cure(), False),
-        ),
-        (found.u32, Gap("cls_u32", "it separates DGT's channels at bottlenecks", module_cure("cls_u32"), False)),
-        (found.vxlan, Gap("vxlan", "it joins networks emulated on several machines", module_cure("vxlan"), False)),
+    delay_cure = f"{module_cure('sch_netem')}; or sudo apt-get install --no-install-recommends iproute2 iptables"
+    rows = [
+        (found.namespaces, "namespaces", "every emulated node has one", _NAMESPACES_CURE, True),
+        (bool(found.mininet), "Mininet", "the emulated hosts are Mininet's", APT_LINE, True),
+        (found.mnexec, "mnexec", "Mininet starts its hosts with it", APT_LINE, True),
+        (found.veth, "veth", "it makes the cables between nodes", module_cure("veth"), True),
+        (found.bridge, "bridge", "it is the switch of each data centre", module_cure("bridge"), True),
+        (found.htb, "sch_htb", "it makes link rates", module_cure("sch_htb"), True),
+        (found.netem or found.nfqueue, "sch_netem or NFQUEUE", "one makes delays and losses", delay_cure, True),
+        (found.icmp, "ICMP", "round trips are measured with it", "in a container: --cap-add NET_RAW", True),
+        (found.netem, "sch_netem", _NETEM_WHY, module_cure("sch_netem"), False),
+        (found.realtime, "SCHED_FIFO", "without it delays are up to 5 ms late on busy cores", _realtime_cure(), False),
+        (found.u32, "cls_u32", "it separates DGT's channels at bottlenecks", module_cure("cls_u32"), False),
+        (found.vxlan, "vxlan", "it joins networks emulated on several machines", module_cure("vxlan"), False),
     ]
+    return [(present, Gap(name, why, cure, needed)) for present, name, why, cure, needed in rows]
 
 
 def _realtime_cure() -> str:
@@ -128,18 +123,13 @@ _NETEM_WHY = (
 
 def probe() -> Capabilities:
     """Try all capabilities. A missing one is a result and no error."""
-    root = os.geteuid() == 0
-    found = _try_in_namespace([]) if root else None
-    rootless = False
-    if not found:
-        found = _try_in_namespace(["--map-root-user"])
-        rootless = bool(found)
-    tried = found or {}
+    rootless = needs_user_namespace()
+    tried = _try_in_namespace(["--map-root-user"] if rootless else []) or {}
     return Capabilities(
         kernel=platform.release(),
-        root=root,
-        namespaces=bool(found),
-        rootless=rootless,
+        root=os.geteuid() == 0,
+        namespaces=bool(tried),
+        rootless=rootless and bool(tried),
         **{name: bool(tried.get(name)) for name in _TRIED},
         iptables=tuple(tried.get("iptables", ())),
         mininet=_mininet_version(),
@@ -157,14 +147,9 @@ def _try_in_namespace(user: list[str]) -> dict[str, Any] | None:
     child = [sys.executable, "-S", "-m", "emulation.probe_child"]
     try:
         done = subprocess.run(
-            [*namespaces, *child],
-            cwd=ROOT,
-            env=own_packages(),
-            capture_output=True,
-            text=True,
+            [*namespaces, *child], cwd=ROOT, env=own_packages(), capture_output=True, text=True, check=False,
             timeout=_DEADLINE_S,
-            check=False,
-        )
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
     result: dict[str, Any] | None = json.loads(done.stdout) if done.returncode == 0 and done.stdout else None

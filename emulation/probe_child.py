@@ -21,18 +21,12 @@ def _works(*argv: str, text: str = "") -> bool:
         return False
 
 
-def _queue(*kind: str) -> bool:
-    added = _works("tc", "qdisc", "add", "dev", "lo", "root", "handle", "1:", *kind)
-    if added:
-        _works("tc", "qdisc", "del", "dev", "lo", "root")
-    return added
-
-
-def _filter(*kind: str) -> bool:
-    added = _works("tc", "qdisc", "add", "dev", "lo", "root", "handle", "1:", "htb", "default", "1")
-    works = added and _works("tc", "filter", "add", "dev", "lo", "parent", "1:", "protocol", "ip", "prio", "1", *kind)
-    if added:
-        _works("tc", "qdisc", "del", "dev", "lo", "root")
+def _queue(*kind: str, rule: tuple[str, ...] = ()) -> bool:
+    """Try a queueing discipline, and a rule of a filter at it."""
+    works = _works("tc", "qdisc", "add", "dev", "lo", "root", "handle", "1:", *kind)
+    if works and rule:
+        works = _works("tc", "filter", "add", "dev", "lo", "parent", "1:", "protocol", "ip", "prio", "1", *rule)
+    _works("tc", "qdisc", "del", "dev", "lo", "root")
     return works
 
 
@@ -48,10 +42,6 @@ def _bind_queue() -> None:
     from emulation.shaping.delay_line import PacketQueue
 
     PacketQueue("/proc/self/ns/net", 7)
-
-
-def _open_icmp() -> None:
-    socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP).close()
 
 
 def _realtime() -> None:
@@ -75,7 +65,6 @@ def _congestion_controls() -> list[str]:
 
 
 def main() -> None:
-    """Try all capabilities and print the results."""
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     # a private /run, so that iptables' lock file can be made without root
     ctypes.CDLL(None).mount(b"tmpfs", b"/run", b"tmpfs", 0, None)
@@ -86,14 +75,14 @@ def main() -> None:
         "veth": _works("ip", "link", "add", "probe1", "type", "veth", "peer", "name", "probe2"),
         "bridge": _works("ip", "link", "add", "probe3", "type", "bridge"),
         "htb": _queue("htb", "default", "1"),
-        "u32": _filter("u32", "match", "u8", "0x60", "0xe0", "at", "1", "flowid", "1:1"),
+        "u32": _queue("htb", "default", "1", rule=("u32", "match", "u8", "0x60", "0xe0", "at", "1", "flowid", "1:1")),
         "vxlan": _works(
             "ip", "link", "add", "probe4", "type", "vxlan", "id", "1", "remote", "127.0.0.1", "dstport", "4789"
         ),
         "netem": _queue("netem", "delay", "1ms"),
         "iptables": flavours,
         "nfqueue": bool(flavours) and _try(_bind_queue),
-        "icmp": _try(_open_icmp),
+        "icmp": _try(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP).close()),
         "realtime": _try(_realtime),
         "congestion_controls": _congestion_controls(),
     }

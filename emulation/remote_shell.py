@@ -61,7 +61,6 @@ def _become(command: list[str]) -> int:
 
 
 def _parsed(arguments: list[str]) -> tuple[str, list[str]]:
-    """Return host and command."""
     words = iter(arguments)
     for word in words:
         if not word.startswith("-"):

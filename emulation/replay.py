@@ -26,7 +26,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from emulation.children import prepare_child
+from emulation.helpers import prepare_child
 from emulation.shaping.base import LinkSpec, Shaper
 from emulation.shaping.table import DelayTable
 from testbed.plan.effects import LinkState
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 PRIORITY = 40  # SCHED_FIFO; below the delay line (50)
 JITTER_STEP_S = 0.05  # several round trips of a LAN and a fraction of most WANs': within one, packets see one delay
-IMPAIRMENTS = ("burst", "corruption", "duplication", "reordering")
+IMPAIRMENTS = ("loss", "burst", "corruption", "duplication", "reordering")
 FLUSH_S = 0.5
 LATE_FLOOR_S = 0.02  # no warning below this, however short a trace's steps are
 
@@ -85,7 +85,7 @@ def timelines_of(plan: Plan, links: Collection[str] | None = None) -> list[dict[
     for link in plan.network.links:
         if links is not None and link.name not in links:
             continue
-        for what in ("rate", "delay", "loss", "state", *IMPAIRMENTS):
+        for what in ("rate", "delay", "state", *IMPAIRMENTS):
             series: Series | None = getattr(link, f"{what}_trace")
             if series is not None:
                 period_s = series.period_s if series.repeats else None
@@ -98,10 +98,13 @@ def timelines_of(plan: Plan, links: Collection[str] | None = None) -> list[dict[
 
 
 class Replay:
-    """Applies timelines to a shaper. The caller keeps the clock: ``due_s`` is when to call ``apply`` next."""
+    """Applies timelines to a shaper. The caller keeps the clock: ``due_s`` is when to call ``apply`` next.
 
-    def __init__(self, timelines: list[Timeline], shaper: Shaper, now_s: float = 0.0) -> None:
-        self._shaper = shaper
+    ``since_s``: when the run began, in seconds of training; no change was due before.
+    """
+
+    def __init__(self, timelines: list[Timeline], shaper: Shaper, now_s: float = 0.0, since_s: float = 0.0) -> None:
+        self._shaper, self._since_s = shaper, since_s
         self._states = {
             name: LinkState(rate_bps=spec.rate_bps, delay_s=spec.delay_s) for name, spec in shaper.specs.items()
         }
@@ -127,7 +130,7 @@ class Replay:
     def _push(self, number: int) -> None:
         change = next(self._sources[number], None)
         if change is not None:
-            heapq.heappush(self._heap, (change[0], number, change[1], change[2]))
+            heapq.heappush(self._heap, (max(change[0], self._since_s), number, change[1], change[2]))
 
     def _set(self, timeline: Timeline, value: float) -> None:
         link, what, state = timeline.link, timeline.what, self._states[timeline.link]
@@ -135,12 +138,10 @@ class Replay:
         state.take(what, value)
         if what == "rate" and not state.outage:
             self._shaper.set_rate(link, state.rate_bps)
-        elif what == "loss":
-            self._shaper.set_loss(link, value)
         elif what in IMPAIRMENTS:
-            self._shaper.set_impairment(link, what, value)
+            self._shaper.set_path(link, **{what: value})
         elif what in ("delay", "jitter"):
-            self._shaper.set_delay(link, state.delay_s + state.jitter_s)
+            self._shaper.set_path(link, delay_s=state.delay_s + state.jitter_s)
         if state.up != was_up:
             self._shaper.set_up(link, state.up)
 
@@ -158,12 +159,10 @@ class ReplayRecorder:
         timeline, planned, value, step = change
         late = now_s - (start_s + planned)
         now = now_s - self._epoch_s
-        fields = {
-            "link": timeline.link,
-            "planned_t": round(start_s + planned - self._epoch_s, 6),
-            "late_s": round(late, 6),
-        }
-        self._log.write("replay", now, **fields, what=timeline.what, value=value)
+        self._log.write(
+            "replay", now, link=timeline.link, what=timeline.what, value=value, late_s=round(late, 6),
+            planned_t=round(start_s + planned - self._epoch_s, 6),
+        )  # fmt: skip
         if late > max(step, LATE_FLOOR_S):
             self._late[timeline.link] = self._late.get(timeline.link, 0) + 1
             if self._late[timeline.link] == 1:
@@ -173,7 +172,6 @@ class ReplayRecorder:
             self._flushed_s = now_s
 
     def close(self) -> None:
-        """Write the final warnings and close the log."""
         for link, count in self._late.items():
             now = time.monotonic() - self._epoch_s
             self._log.write("warning", now, message=f"{link}: {count} trace steps were more than one step late")
@@ -198,13 +196,13 @@ def main() -> None:
 
 
 class StartClock:
-    """When training started, on CLOCK_MONOTONIC. On several machines the driver corrects it as their clocks drift.
+    """When t = 0 of training was, on CLOCK_MONOTONIC. On several machines the driver corrects it as their clocks drift.
 
-    ``descriptor``: where lines with corrections come.
+    ``trained_s``: of training, before the run resumed; ``descriptor``: where lines with corrections come.
     """
 
-    def __init__(self, epoch_s: float, start_s: float, descriptor: int = 0) -> None:
-        self.epoch_s, self.start_s, self._descriptor = epoch_s, start_s, descriptor
+    def __init__(self, epoch_s: float, start_s: float, trained_s: float = 0.0, descriptor: int = 0) -> None:
+        self.epoch_s, self.start_s, self.trained_s, self._descriptor = epoch_s, start_s, trained_s, descriptor
         self._text = b""
         self._open = True
 
@@ -225,7 +223,7 @@ class StartClock:
 
 def _follow(timelines: list[Timeline], shaper: Shaper, log: EventLog, clock: StartClock) -> None:
     recorder = ReplayRecorder(log, clock.epoch_s)
-    replay = Replay(timelines, shaper, max(0.0, time.monotonic() - clock.start_s))
+    replay = Replay(timelines, shaper, max(0.0, time.monotonic() - clock.start_s), clock.trained_s)
     try:
         while (due_s := replay.due_s) is not None:
             clock.wait_until(due_s)

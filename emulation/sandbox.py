@@ -17,6 +17,7 @@ from typing import Any
 
 MARKER = Path("/run/testbed/sandbox")
 _INIT = Path(__file__).with_name("sandbox_init.py")
+_NEEDED_CAPABILITIES = 1 << 21 | 1 << 12  # CAP_SYS_ADMIN, CAP_NET_ADMIN (linux/capability.h)
 
 
 def is_inside() -> bool:
@@ -27,13 +28,23 @@ def is_inside() -> bool:
         return False
 
 
+def needs_user_namespace() -> bool:
+    """Return whether this process makes namespaces in a user namespace only: it is not root, or not all of root.
+
+    A container's root may lack what making them takes (CAP_SYS_ADMIN, and CAP_NET_ADMIN for what is in them).
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (effective,) = (int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
+    return os.geteuid() != 0 or effective & _NEEDED_CAPABILITIES != _NEEDED_CAPABILITIES
+
+
 def sandbox_command(argv: Sequence[str], *, lifeline: int | None = None, rootless: bool | None = None) -> list[str]:
-    """Return the command that runs ``argv`` in a sandbox. Root makes namespaces directly, others by a user namespace.
+    """Return the command that runs ``argv`` in a sandbox, with a user namespace if ``rootless``; default: if needed.
 
     ``lifeline``: an inherited read end of a pipe; its end of file ends the sandbox. The command must be started by a
     thread that lives as long as the launcher (the kernel's parent-death signal follows the thread).
     """
-    user = ["--map-root-user"] if (os.geteuid() != 0 if rootless is None else rootless) else []
+    user = ["--map-root-user"] if (needs_user_namespace() if rootless is None else rootless) else []
     namespaces = ["--fork", "--pid", "--mount", "--net", "--mount-proc", "--kill-child"]
     life = ["--lifeline", str(lifeline)] if lifeline is not None else []
     init = [sys.executable, "-S", "-E", str(_INIT), *life, "--"]

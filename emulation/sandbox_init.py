@@ -18,7 +18,6 @@ _SHARED_MEMORY = "mode=1777,size=50%"  # of the machine's memory, as the system'
 
 
 def main() -> int:
-    """Set up, run the command, return its status."""
     arguments = sys.argv[1:]
     split = arguments.index("--")
     lifeline = int(arguments[1]) if split else None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
-from emulation.namespaces import get_sysctl, set_sysctl
 from testbed.errors import CapabilityError
 from testbed.plan.model import LinkPlan, Series, TransportPlan
 
@@ -71,10 +71,10 @@ def apply_settings(transport: TransportPlan, links: Sequence[LinkPlan], *, route
     """
     for name, value in settings(transport, links, router=router).items():
         with suppress(FileNotFoundError):  # a kernel without IPv6
-            set_sysctl(name, value)
+            _sysctl(name).write_text(value)
     for table in _BRIDGE_FILTERS:
         with suppress(FileNotFoundError):  # present only with br_netfilter
-            set_sysctl(f"net.bridge.bridge-nf-call-{table}", "0")
+            _sysctl(f"net.bridge.bridge-nf-call-{table}").write_text("0")
     refused = _set_congestion_control(transport.congestion_control)
     options = [f"congctl {refused}"] if refused else []
     if transport.initial_window_packets is not None:
@@ -83,13 +83,18 @@ def apply_settings(transport: TransportPlan, links: Sequence[LinkPlan], *, route
     return " ".join(options)
 
 
+def _sysctl(name: str) -> Path:
+    """Return the file of a sysctl such as 'net.ipv4.ip_forward', of the caller's namespace."""
+    return Path("/proc/sys", *name.split("."))
+
+
 def _set_congestion_control(name: str) -> str | None:
     try:
-        set_sysctl("net.ipv4.tcp_congestion_control", name)
+        _sysctl("net.ipv4.tcp_congestion_control").write_text(name)
     except PermissionError:
         return name
     except FileNotFoundError as error:
-        known = get_sysctl("net.ipv4.tcp_allowed_congestion_control")
+        known = _sysctl("net.ipv4.tcp_allowed_congestion_control").read_text().strip()
         raise CapabilityError(
             f"this kernel has no congestion control '{name}' (it has {known}). Cure: sudo modprobe tcp_{name}"
         ) from error

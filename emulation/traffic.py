@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulation.children import prepare_child
 from emulation.flood import PAYLOAD_BYTES
+from emulation.helpers import prepare_child
 from emulation.layout import Layout
 from emulation.namespaces import socket_in
 from testbed.plan.model import BackgroundPlan, Plan
@@ -134,7 +134,6 @@ class Streams:
                 link.close()
 
     def readers(self) -> Sequence[socket.socket]:
-        """Return the sockets to poll for reading."""
         return [*([self._listener] if self._listener is not None else []), *self._accepted]
 
     def read(self, link: socket.socket) -> None:
@@ -177,7 +176,6 @@ def flow_settings(plan: Plan, whole: Layout, namespaces: Mapping[str, str]) -> l
 
 
 def main() -> None:
-    """See the module's docstring."""
     given = json.loads(sys.stdin.readline())
     prepare_child()
     flows: dict[int, DatagramTraffic | Streams] = {}
@@ -205,10 +203,13 @@ def _run(flows: Mapping[int, DatagramTraffic | Streams], log: EventLog, epoch_s:
         now_s = time.monotonic()
         for flow in flows.values():
             flow.step(now_s - start_s)
-        readers = {link: flow for flow in flows.values() for link in flow.readers()}
-        ready, _, _ = select.select(list(readers), [], [], _TICK_S)
-        for link in ready:
-            readers[link].read(link)
+        readers = {link.fileno(): (flow, link) for flow in flows.values() for link in flow.readers()}
+        readable = select.poll()  # unlike select(2), it takes any descriptor
+        for descriptor in readers:
+            readable.register(descriptor, select.POLLIN)
+        for descriptor, _ in readable.poll(_TICK_S * 1e3):
+            flow, link = readers[descriptor]
+            flow.read(link)
         if now_s - sampled_s > _SAMPLE_S:
             _record(flows, log, now_s - epoch_s)
             log.flush()

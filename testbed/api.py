@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from analysis import load as stored
 from testbed import errors, launch
 from testbed.callbacks import Callback, Callbacks, LiveLog, StopRun, live_logs
-from testbed.display import choice as displays
+from testbed.display import progress as displays
 from testbed.display.notebook import as_output, html_of
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution.record import final_status
@@ -40,6 +40,7 @@ from testbed.results.rundir import AlreadyDone
 from testbed.scenario import Scenario
 from testbed.scenario import load as read
 from testbed.scenario import loads as read_text
+from testbed.scenario.load import moved
 from testbed.scenario.overrides import python_value, texts_of
 from testbed.scenario.reading.section import Section, as_yaml
 
@@ -67,6 +68,7 @@ __all__ = [
     "trace",
 ]
 
+_KINDS = {kind.exit_code: kind for kind in (ScenarioError, CapabilityError, errors.NetworkMismatch)}
 Settings = Mapping[str, Any]
 """Values by path, as after ``--set``: ``{"training.rounds": 20, "links[*].rate": "5 Mbit/s", "codec": "fp16"}``."""
 
@@ -163,14 +165,15 @@ def run(
     begin_s = time.monotonic()
     if not isinstance(scenario, Scenario):
         scenario = load(scenario, on=on)
-    plan = build_plan(scenario, on)
+    scenario = moved(scenario, on)
+    plan = build_plan(scenario)
     called = Callbacks(callbacks, open_run)
     followers = (*([called] if callbacks else []), *([LiveLog(log)] if log else []))
     try:
         directory = launch.prepare(scenario, plan, out=Path(out) if out else None, again=again)
     except AlreadyDone as done:
         return open_run(str(done))
-    display = displays.choose(plan, as_json=False, quiet=not progress, clock=time.monotonic)
+    display = displays.choose(plan, as_json=False, quiet=not progress)
     here = plan.back_end == "simulate" and not is_scripted(plan)
     execute = launch.in_this_process if here else launch.in_processes
     with final_status(directory):
@@ -184,10 +187,7 @@ def _raise_if_failed(outcome: SessionResult, path: Path, called: Callbacks) -> N
     if outcome.status == "interrupted" and outcome.exit_code:  # else a callback stopped it
         raise KeyboardInterrupt(f"the results so far are in {path}") from called.error
     if outcome.status not in (*COMPLETED, "interrupted"):
-        kinds = {
-            kind.exit_code: kind for kind in (errors.ScenarioError, errors.CapabilityError, errors.NetworkMismatch)
-        }
-        raise kinds.get(outcome.exit_code, errors.RunFailed)(
+        raise _KINDS.get(outcome.exit_code, errors.RunFailed)(
             f"{outcome.message} (run directory: {path})"
         ) from called.error
     if called.error is not None:  # of on_end, when the status had been written
@@ -215,7 +215,7 @@ class Sweep:
         return pd.DataFrame(self.rows)
 
     def _repr_html_(self) -> str:
-        from testbed.display.tables import sweep_table
+        from testbed.display.summary import sweep_table
 
         return html_of(sweep_table(self.rows, self.varied))
 
@@ -305,8 +305,7 @@ def _as_command(job: SweepJob, options: Iterable[str], seeds: int | None, on: st
         name = signal.Signals(-code).name
         raise errors.RunFailed(f"the process of the sweep was ended by {name}; finished runs are in {job.directory}")
     if code not in (0, errors.RunFailed.exit_code):
-        kind = CapabilityError if code == CapabilityError.exit_code else ScenarioError
-        raise kind(said.strip().removeprefix("testbed: "))
+        raise _KINDS.get(code, errors.TestbedError)(said.strip().removeprefix("testbed: "))
 
 
 def _run_to_its_end(command: Sequence[str]) -> tuple[int, str]:
@@ -368,7 +367,7 @@ class Comparison:
         return as_latex(self.rows)
 
     def _repr_html_(self) -> str:
-        from testbed.display.tables import comparison_table
+        from testbed.display.summary import comparison_table
 
         return html_of(comparison_table(self.rows))
 

@@ -83,7 +83,6 @@ class Axis(Mapping[str, type[T]], Generic[T]):
 
     @property
     def is_open(self) -> bool:
-        """Whether the axis takes techniques from outside."""
         return bool(self._base)
 
     @property
@@ -124,11 +123,9 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         return CodeFile(axis=self.name, kind=kind, path=str(path), sha256=sha256_of(path))
 
     def options(self, kind: str, values: Mapping[str, Any]) -> Any:
-        """Return the options dataclass of ``kind`` with ``values``."""
         return options_of(self[kind])(**values)
 
     def base_class(self) -> type[Any]:
-        """Return the class that techniques from outside derive from."""
         return import_code(self._base, None) if isinstance(self._base, str) else self._base
 
     def derives(self, kind: str) -> bool:
@@ -259,7 +256,7 @@ def sha256_of(path: Path) -> str:
 
 def _where(error: BaseException, place: str) -> str:
     """Return ``"line 12: "``, the innermost line of the file itself that raised ``error``."""
-    if isinstance(error, SyntaxError):
-        return f"line {error.lineno}: "
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == place]
-    return f"line {lines[-1]}: " if lines else ""
+    if isinstance(error, SyntaxError) and error.filename == place:
+        lines.append(error.lineno)
+    return f"line {lines[-1]}: " if lines and lines[-1] else ""

@@ -59,13 +59,6 @@ class BufferPool:
             block = _new_block(size_class)
         return self._lend(block, size_bytes).view(dtype).view(tuple(shape))
 
-    @property
-    def unused_bytes(self) -> int:
-        """Bytes of blocks that wait for their next use."""
-        with self._lock:
-            self._sort()
-            return sum(size * len(blocks) for size, blocks in self._unused.items())
-
     def _lend(self, block: mmap.mmap, size_bytes: int) -> Tensor:
         # a tensor's storage holds the array, and ends with the last tensor that shares it
         array = np.frombuffer(block, np.uint8, size_bytes)
@@ -121,7 +114,6 @@ def empty_like(tensor: Tensor) -> Tensor:
 
 
 def clone(tensor: Tensor) -> Tensor:
-    """Return a copy of a tensor."""
     return empty_like(tensor).copy_(tensor)
 
 

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import CapabilityError, RunFailed
-from testbed.execution.follower import Event, Follower
-from testbed.execution.session import SessionResult
+from testbed.execution.session import Event, Follower, SessionResult
 from testbed.execution.sweep_run import Followers
 from testbed.plan.model import Plan, to_json
 from testbed.results.rounds import CompletedRound, RoundCounter

@@ -1,16 +1,27 @@
-"""What the host process, and users' programs that it starts, are given: environment variables, and descriptors."""
+"""What the host process, and users' programs that it starts, are given: interpreter, variables, and descriptors."""
 
 from __future__ import annotations
 
 import os
 import resource
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 _TUNABLES = "GLIBC_TUNABLES"
 _KEPT_BYTES = 1 << 30  # by a process, of freed memory
 _MOST_DESCRIPTORS = 1 << 20  # a hard limit may be a thousand times as large, and programs close all below it
 # torch asks NVML for GPUs, which makes no context that forked nodes would inherit; numbers are those of nvidia-smi
 GPU_NUMBERS = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def own_interpreter() -> list[str]:
+    """Return the beginning of the command of a host process or agent: it imports the testbed that this process does.
+
+    -P: what lies in the working directory, such as a folder ``analysis`` or a file ``queue.py``, must hide no module.
+    Unless the testbed itself lies there: else a clone that is not the installed one would be run by the other's code.
+    """
+    return [sys.executable, *([] if Path(__file__).resolve().parents[1] == Path.cwd() else ["-P"])]
 
 
 def host_environment(around: Mapping[str, str] = os.environ) -> dict[str, str]:

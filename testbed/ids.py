@@ -12,11 +12,6 @@ import re
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 
-def is_name(text: str) -> bool:
-    """Whether ``text`` may name a data centre, router or run."""
-    return NAME_PATTERN.fullmatch(text) is not None
-
-
 def node_name(data_center: str, role: str, number: int | None = None) -> str:
     """``node_name("tokyo", "worker", 0)`` is ``"tokyo/worker0"``."""
     return f"{data_center}/{role}" if number is None else f"{data_center}/{role}{number}"
@@ -28,5 +23,4 @@ def data_center_of(node: str) -> str:
 
 
 def link_name(source: str, target: str) -> str:
-    """Name of the directed link from ``source`` to ``target``."""
     return f"{source}>{target}"

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.display.progress import Display, Logged
 from testbed.errors import CapabilityError, TestbedError, of_os
 from testbed.execution import devices, record, session
-from testbed.execution.follower import Follower
-from testbed.execution.session import SessionResult
+from testbed.execution.session import INTERRUPTED, Follower, SessionResult
 from testbed.plan.model import Plan
 from testbed.results import COMPLETED, atomic
 from testbed.results.progress import Progress
@@ -39,7 +38,7 @@ def prepare(
     ``CapabilityError`` if the machine cannot run it, ``AlreadyDone`` if ``out`` holds the finished run of this Plan,
     and ``ScenarioError`` if it holds another one.
     """
-    if _computes_here(plan):
+    if not plan.is_spread:  # nodes of a cluster look for their GPUs when they start
         try:
             devices.require(plan)
         except CapabilityError as error:
@@ -55,23 +54,15 @@ def prepare(
     )
 
 
-def _computes_here(plan: Plan) -> bool:
-    """Return whether nodes compute on this machine. Those of a cluster look for their GPUs when they start nodes."""
-    return not plan.is_spread
-
-
 def _capabilities(plan: Plan) -> dict[str, Any]:
-    return {**_of_emulation(plan), **record.known_before(plan)}
-
-
-def _of_emulation(plan: Plan) -> dict[str, Any]:
+    known = record.known_before(plan)
     if plan.back_end != "emulate" or plan.is_spread:  # each machine tells what it can do
-        return {}
+        return known
     from emulation.probe import probe
 
     found = probe()
     try:
-        return {"delay_method": found.delay_method(), **found.to_dict()}
+        return {"delay_method": found.delay_method(), **found.to_dict(), **known}
     except CapabilityError as error:
         raise CapabilityError(f"{error}\nuntil then: --on simulate (virtual time), or --on local (no WAN)") from error
 
@@ -110,7 +101,7 @@ def train(
 
     ``followers`` get every event, too; one that raises ``KeyboardInterrupt`` ends the run.
     """
-    outcome = SessionResult("interrupted", "interrupted; the results so far are kept", 130)
+    outcome = INTERRUPTED
     try:
         with Logged(display, run.file("log"), plan) as shown:
 
@@ -149,26 +140,19 @@ def finish(
     Raise ``TestbedError`` if a file cannot be written; the run has a final status then, too.
     """
     with record.final_status(run, outcome.message):
-        return _finish(run, plan, outcome, started, duration_s, hurry, followers)
+        concluded = record.conclude(run, plan, outcome, started, duration_s)
+        outcome, result = concluded.outcome, concluded.result
+        from analysis.load import stored_run
+        from testbed.display.summary import as_text, summary_of
 
-
-def _finish(
-    run: RunDirectory, plan: Plan, outcome: SessionResult, started: str, duration_s: float, hurry: Callable[[], bool],
-    followers: Sequence[Follower],
-) -> tuple[SessionResult, StoredRun]:  # fmt: skip
-    concluded = record.conclude(run, plan, outcome, started, duration_s)
-    outcome, result = concluded.outcome, concluded.result
-    from analysis.load import stored_run
-    from testbed.display.summary import as_text, summary_of
-
-    stored = stored_run(run.path, concluded.plan, result, concluded.tables)
-    atomic.write_text(run.file("summary.txt"), as_text(summary_of(stored)))
-    if (result["rounds"] or (plan.program is not None and outcome.status in COMPLETED)) and not hurry():
-        draw(run, stored)
-    run.set_status(outcome.status, result["plan_sha256"], outcome.message)
-    for follower in followers:
-        follower.end(run.path)
-    return outcome, stored
+        stored = stored_run(run.path, concluded.plan, result, concluded.tables)
+        atomic.write_text(run.file("summary.txt"), as_text(summary_of(stored)))
+        if (result["rounds"] or (plan.program is not None and outcome.status in COMPLETED)) and not hurry():
+            draw(run, stored)
+        run.set_status(outcome.status, result["plan_sha256"], outcome.message)
+        for follower in followers:
+            follower.end(run.path)
+        return outcome, stored
 
 
 def since(begin_s: float) -> dict[str, Any]:

@@ -7,7 +7,7 @@ Sequence of a run with servers (k: key, r: round; every arrow is one message):
 
     all nodes → scheduler     REGISTER
     scheduler → all nodes     READY            when every node of the Plan has registered (of many nodes, workers
-                                               register through their server: testbed.engine.collection)
+                                               register through their server: testbed.engine.membership)
     child → its servers       DECLARE          a local server declares to its own servers once its first child has
     master worker → servers   INIT k           passed on to the top tier
     child → its servers       PULL k           answered by VALUE k, round -1, when there is a value
@@ -74,7 +74,7 @@ class MessageKind(StrEnum):
     INIT = "init"
     # child → server: its contribution to (key, round), encoded. ``last``: the target is reached, this round is the
     # last; ``loss`` (DGT); ``reports``: seconds of a step and a transfer, by worker (ESync);
-    # ``base``: of a worker that waits for no other, at which value it was computed (``engine.bases``). Answer: VALUE.
+    # ``base``: of a worker that waits for no other, at which value it was computed (``upstream.Bases``). Answer: VALUE.
     PUSH = "push"
     # child → server: block number ``block`` of the ``of`` blocks of a push, on a best-effort channel (DGT). No answer.
     BLOCK = "block"
@@ -170,7 +170,6 @@ class Message(msgspec.Struct):
 
     @property
     def payload_bytes(self) -> int:
-        """Return the bytes of the tensors."""
         size_bytes = 0
         for part in self.parts:
             size_bytes += part.nbytes
@@ -206,7 +205,7 @@ class MalformedMessage(ValueError):
 
 def encode_header(message: Message) -> bytes:
     """Return the header as sent, with dtype and shape of each part. Raise ``RunFailed`` beyond ``MAX_HEADER_BYTES``."""
-    header = _encode(message, [_described(part) for part in message.parts])
+    header = _encode(message, [(_DTYPE_CODES[part.dtype], tuple(part.shape)) for part in message.parts])
     if len(header) > MAX_HEADER_BYTES:
         raise RunFailed(
             f"{message.kind} of key {message.key}: a header of {len(header)} bytes, the limit is {MAX_HEADER_BYTES}; "
@@ -225,21 +224,12 @@ def _encode(message: Message, parts: list[tuple[str, tuple[int, ...]]]) -> bytes
     )  # fmt: skip
 
 
-def _described(part: torch.Tensor) -> tuple[str, tuple[int, ...]]:
-    return _DTYPE_CODES[part.dtype], tuple(part.shape)
-
-
 def batch_bytes(unsent_limit_bytes: float) -> float:
     """Return the size at which a batch of messages is complete: they leave the queue together, to be written at once.
 
     Nothing overtakes a batch, so it is no larger than what the kernel may hold unsent.
     """
     return min(_BATCH_BYTES, unsent_limit_bytes)
-
-
-def overhead_bytes(message: Message) -> int:
-    """Return the bytes on the wire that are not payload: frame prefix, header, authentication code."""
-    return FRAME_PREFIX_BYTES + len(encode_header(message)) + FRAME_MAC_BYTES
 
 
 def wire_bytes(message: Message) -> tuple[int, int]:
@@ -252,7 +242,7 @@ def wire_bytes(message: Message) -> tuple[int, int]:
     for part in parts:
         known = _measured.get(id(part))
         if known is None or known[0] is not part:
-            known = (part, part.nbytes, len(_encoder.encode(_described(part))))
+            known = (part, part.nbytes, len(_encoder.encode((_DTYPE_CODES[part.dtype], tuple(part.shape)))))
             if part.is_meta:
                 if len(_measured) == _MOST_MEASURED:
                     _measured.clear()

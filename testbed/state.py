@@ -7,7 +7,8 @@ to know which techniques remember something.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 State = dict[str, Any]
@@ -62,3 +63,16 @@ def take_over(parts: Mapping[str, Stateful], state: Mapping[str, Any]) -> None:
     """Inverse of ``joined``: let every part load its state."""
     for key, part in parts.items():
         part.load_state(below(key, state))
+
+
+def state_of(part: object, names: Iterable[str]) -> State:
+    """Return the numbers that are ``part``'s attributes of these names. Infinite ones are texts, as JSON has none."""
+    values = {name: getattr(part, name) for name in names}
+    return {name: value if math.isfinite(value) else str(value) for name, value in values.items()}
+
+
+def load_state(part: object, names: Iterable[str], state: Mapping[str, Any]) -> None:
+    """Inverse of ``state_of``."""
+    for name in names:
+        value = state[name]
+        setattr(part, name, float(value) if isinstance(value, str) else value)

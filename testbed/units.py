@@ -36,29 +36,20 @@ class Dimension:
     name: str
     base: str
     example: str
-    units: dict[str, Fraction]
+    units: dict[str, Fraction | int]
 
 
 RATE = Dimension(
-    "rate",
-    "bit/s",
-    "10 Mbit/s",
-    {"Tbit/s": Fraction(10**12), "Gbit/s": Fraction(10**9), "Mbit/s": Fraction(10**6), "kbit/s": Fraction(1000),
-     "bit/s": Fraction(1)},
+    "rate", "bit/s", "10 Mbit/s",
+    {"Tbit/s": 10**12, "Gbit/s": 10**9, "Mbit/s": 10**6, "kbit/s": 1000, "bit/s": 1},
 )  # fmt: skip
 DURATION = Dimension(
-    "time",
-    "s",
-    "50 ms",
-    {"h": Fraction(3600), "min": Fraction(60), "s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6),
-     "ns": Fraction(1, 10**9)},
+    "time", "s", "50 ms",
+    {"h": 3600, "min": 60, "s": 1, "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)},
 )  # fmt: skip
 SIZE = Dimension(
-    "size",
-    "bytes",
-    "64 KiB",
-    {"GiB": Fraction(2**30), "GB": Fraction(10**9), "MiB": Fraction(2**20), "MB": Fraction(10**6),
-     "KiB": Fraction(2**10), "KB": Fraction(1000), "bytes": Fraction(1), "byte": Fraction(1)},
+    "size", "bytes", "64 KiB",
+    {"GiB": 2**30, "GB": 10**9, "MiB": 2**20, "MB": 10**6, "KiB": 2**10, "KB": 1000, "bytes": 1, "byte": 1},
 )  # fmt: skip
 
 
@@ -129,11 +120,6 @@ def parse_share(text: str) -> float:
         raise UnitError(f"expected a share, such as '1 %' or 0.01, got '{text}'", error.hint) from error
 
 
-def format_number(value: float) -> str:
-    """``1.0`` is ``1``; ``parse_number`` gives back the very same number."""
-    return _plain(value)
-
-
 def format_rate(rate_bps: float) -> str:
     """``20_000_000.0`` is ``20 Mbit/s``; ``parse_rate`` gives back the very same number."""
     return _format(rate_bps, RATE)
@@ -151,8 +137,8 @@ def format_size(size_bytes: int) -> str:
 
 def format_share(share: float) -> str:
     """``0.01`` is ``1 %``; ``parse_share`` gives back the very same number."""
-    text = f"{_plain(float(Fraction(repr(share)) * 100))} %"
-    return text if parse_share(text) == share else _plain(share)
+    text = f"{format_number(float(Fraction(repr(share)) * 100))} %"
+    return text if parse_share(text) == share else format_number(share)
 
 
 def _float(value: Fraction, text: str) -> float:
@@ -180,24 +166,24 @@ def _unit_hint(value: Fraction, unit: str, dimension: Dimension) -> str:
     foreign = _FOREIGN_RATE.fullmatch(unit)
     if dimension is RATE and foreign:
         prefix, name = foreign.groups()
-        bits = value * (8 if name.startswith(("B", "byte")) else 1)
-        return f"write '{_plain(_float(bits, unit))} {'k' if prefix in 'kK' and prefix else prefix.upper()}bit/s'"
+        bits = _float(value * (8 if name.startswith(("B", "byte")) else 1), unit)
+        return f"write '{format_number(bits)} {'k' if prefix in ('k', 'K') else prefix.upper()}bit/s'"
     for known in dimension.units:
         if known.lower() == unit.lower():
-            return f"write '{_plain(_float(value, unit))} {known}'"
+            return f"write '{format_number(_float(value, unit))} {known}'"
     return f"one of {', '.join(dimension.units)}"
 
 
 def _format(value: float, dimension: Dimension) -> str:
     exact = Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
     for unit, scale in dimension.units.items():
-        text = _plain(float(exact / scale))
+        text = format_number(float(exact / scale))
         if exact / scale >= 1 and len(text) <= 8 and type(value)(_parse(f"{text} {unit}", dimension)) == value:
             return f"{text} {unit}"
-    return f"{_plain(value)} {dimension.base}"
+    return f"{format_number(value)} {dimension.base}"
 
 
-def _plain(value: float) -> str:
-    """The shortest text that reads back as ``value``, without a trailing ``.0``."""
+def format_number(value: float) -> str:
+    """``1.0`` is ``1``; the shortest text from which ``parse_number`` gives back the very same number."""
     assert math.isfinite(value)
     return repr(value).removesuffix(".0")

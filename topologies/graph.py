@@ -1,4 +1,4 @@
-"""Annotated graphs: the vertices and directed edges of a wide-area network, and distances on the globe.
+"""Annotated graphs: the vertices and directed edges of a wide-area network, its paths, and distances on the globe.
 
 A vertex is a data centre (``workers`` is a number) or a router (``workers`` is ``None``); it may have ``latitude`` and
 ``longitude`` in degrees, or coordinates ``xy`` on a plane, for pictures. An edge is one direction of a link:
@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import networkx as nx
@@ -22,6 +23,8 @@ Graph = nx.DiGraph
 EARTH_RADIUS_KM = 6371.0
 FIBRE_KM_PER_S = 299_792.458 * 2 / 3  # light in glass
 MAX_NAME = 32
+ROUTINGS = ("delay", "hops")
+_HOP = 1 << 60  # more than any sum of delays in nanoseconds
 
 
 def new_graph(central: str, routing: str = "delay") -> Graph[str]:
@@ -85,3 +88,40 @@ def pairs(graph: Graph[str]) -> Iterator[tuple[str, str, dict[str, Any], dict[st
         back = graph.get_edge_data(b, a)
         if back is None or place[a] < place[b]:
             yield a, b, data, back
+
+
+class Paths:
+    """Shortest paths from one vertex to all, or (``backwards``) from all to one.
+
+    By least delay, or by fewest links and then least delay. Among equally short paths (in a fat tree) a hash of the
+    pair's names chooses, as switches hash addresses (ECMP, RFC 2992), so that every run has the same paths.
+    """
+
+    def __init__(self, edges: Iterable[tuple[str, str, float]], origin: str, routing: str, backwards: bool) -> None:
+        graph: nx.DiGraph[str] = nx.DiGraph()
+        graph.add_node(origin)
+        for source, target, delay_s in edges:
+            ends = (target, source) if backwards else (source, target)
+            graph.add_edge(*ends, weight=_link_cost(delay_s, routing))
+        self._origin, self._backwards = origin, backwards
+        self._before: dict[str, list[str]] = nx.dijkstra_predecessor_and_distance(graph, origin)[0]
+
+    def __contains__(self, vertex: str) -> bool:
+        return vertex in self._before
+
+    def path(self, vertex: str) -> list[str]:
+        """Return the vertices from the origin to ``vertex`` (backwards: from ``vertex`` to the origin)."""
+        found = [vertex]
+        while found[-1] != self._origin:
+            before = self._before[found[-1]]
+            if len(before) > 1:
+                draw = zlib.crc32(f"{self._origin}>{vertex}@{found[-1]}".encode())
+                before = [sorted(before)[draw % len(before)]]
+            found.append(before[0])
+        return found if self._backwards else found[::-1]
+
+
+def _link_cost(delay_s: float, routing: str) -> int:
+    """Return the cost of one link: a whole number, so that equal paths are equal. Of equal delays, fewer links win."""
+    nanoseconds = round(delay_s * 1e9)
+    return _HOP + nanoseconds if routing == "hops" else (nanoseconds << 16) + 1

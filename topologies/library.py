@@ -10,12 +10,10 @@ LIBRARY = tuple(sorted(path.stem for path in (DATA / "traces").glob("*.csv")))
 
 
 def topology_path(name: str) -> Path:
-    """Return the file of a built-in topology."""
     return DATA / f"{name}.yaml"
 
 
 def library_path(name: str) -> Path:
-    """Return the file of a shipped trace."""
     return DATA / "traces" / f"{name}.csv"
 
 

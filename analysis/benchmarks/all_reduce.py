@@ -63,7 +63,6 @@ def role_of(plan: Plan, node: NodePlan, job: Job) -> AnyRole:
 
 
 def main(job: Job, code: str, shared_memory: bool) -> None:
-    """Run all nodes to their end."""
     torch.set_num_threads(1)
     plan = plan_of(job.workers, code, shared_memory)
     with tempfile.TemporaryDirectory() as events:

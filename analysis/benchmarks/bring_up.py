@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Iterator
 
-from analysis.benchmarks.harness import Benchmark, Row
+from analysis.benchmarks.harness import Row
 from analysis.benchmarks.sample_plans import ring
 from emulation.network import Emulation, no_record
 from emulation.probe import probe
@@ -19,11 +19,8 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
         yield {"sites": options.sites, "workers": options.workers, "bring_up_s": network.bring_up_s}
 
 
-BENCHMARK = Benchmark(
-    measure=measure,
-    emulated=True,
-    arguments={
-        "--sites": {"type": int, "default": 4},
-        "--workers": {"type": int, "default": 3, "help": "hosts per site"},
-    },
-)
+EMULATED = True
+ARGUMENTS = {
+    "--sites": {"type": int, "default": 4},
+    "--workers": {"type": int, "default": 3, "help": "hosts per site"},
+}

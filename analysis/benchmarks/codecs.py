@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.benchmarks.harness import Benchmark, Row, alternate, listed
+from analysis.benchmarks.harness import Row, alternate, listed
 from testbed.codec import fourbit
 from testbed.codec.options import CODECS
 from testbed.codec.pairs import entries
@@ -98,13 +98,11 @@ def torch_topk(gradient: Tensor, unsent: Tensor, k: int) -> tuple[Tensor, Tensor
 
 
 def bare_steps(gradient: Tensor) -> dict[str, Step]:
-    """Return the steps that codecs are compared with."""
     residual = torch.zeros_like(gradient)
     return {CLONE: lambda repeat: gradient.clone(), FLOOR: lambda repeat: residual.add_(gradient)}
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """Yield one row per size and codec."""
     torch.set_num_threads(1)
     for size in map(int, options.elements):
         inputs = gradients(size, options.seed)
@@ -122,12 +120,9 @@ def _columns(seconds: dict[str, float], scale: float) -> dict[str, float]:
             "clone_ms": seconds[CLONE] * scale * 1e3, "sum_ms": seconds[FLOOR] * scale * 1e3}  # fmt: skip
 
 
-BENCHMARK = Benchmark(
-    measure=measure,
-    arguments={
-        "--elements": {"type": listed(float), "default": (1e7,), "metavar": "N,…"},
-        "--codecs": {"type": listed(str), "default": (), "metavar": "CODEC,…", "help": "default: all"},
-        "--repeats": {"type": int, "default": 7},
-        "--seed": {"type": int, "default": 0},
-    },
-)
+ARGUMENTS = {
+    "--elements": {"type": listed(float), "default": (1e7,), "metavar": "N,…"},
+    "--codecs": {"type": listed(str), "default": (), "metavar": "CODEC,…", "help": "default: all"},
+    "--repeats": {"type": int, "default": 7},
+    "--seed": {"type": int, "default": 0},
+}

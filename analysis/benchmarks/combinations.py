@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from analysis.benchmarks.harness import Benchmark, Row
+from analysis.benchmarks.harness import Row
 from testbed.axes import options_of
 from testbed.errors import ScenarioError
 from testbed.execution import host, record, session
@@ -114,11 +114,10 @@ def _outside(values: Combination) -> Iterator[str]:
 
 def _options(rng: random.Random, axis: str, kind: str) -> Iterator[str]:
     """Yield what suits a small model, and perhaps one option with choices."""
-    options = options_of(KINDS[axis][kind])
-    known = {each.name: each for each in fields(options)}
     for name, value in SMALL_MODEL.get(kind, {}).items():
         yield f"{axis}.{name}={value}"
-    choices = [each for each in known.values() if "choices" in each.metadata or each.type in ("bool", bool)]
+    options = fields(options_of(KINDS[axis][kind]))
+    choices = [each for each in options if "choices" in each.metadata or each.type in ("bool", bool)]
     if choices and rng.random() < _CHOSEN:
         option = rng.choice(choices)
         value = rng.choice(option.metadata.get("choices", ("true", "false")))
@@ -140,7 +139,6 @@ class CombinationEnd:
 
 
 def run(plan: Plan) -> CombinationEnd:
-    """Run a Plan to its end."""
     with tempfile.TemporaryDirectory() as folder:
         directory = record.prepare(Path(folder) / "run", plan, scenario=b"", resolved="", capabilities={}).path
         execute = session.run if plan.back_end == "emulate" else host.attempt
@@ -153,7 +151,7 @@ def run(plan: Plan) -> CombinationEnd:
     )
     wrong = ""
     if outcome.exit_code == ScenarioError.exit_code:  # what depends on the sizes of tensors is refused at the start
-        raise ScenarioError(f"{outcome.message}" if "write " not in outcome.message else f"({outcome.message})")
+        raise ScenarioError(outcome.message if "write " not in outcome.message else f"({outcome.message})")
     if outcome.status != "done":
         wrong = f"{outcome.status}: {outcome.message}"
     elif accuracy < scores[-1]["chance"] + ABOVE_CHANCE:
@@ -215,7 +213,6 @@ def examine(case: DrawnCase, back_end: str = "simulate") -> Row:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """Yield one row per combination."""
     done = 0
     number = options.first
     while done < options.count:
@@ -226,12 +223,9 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
         yield {"number": number - 1, **row}
 
 
-BENCHMARK = Benchmark(
-    measure=measure,
-    arguments={
-        "--count": {"type": int, "default": 500, "help": "combinations; on other back ends, those that train"},
-        "--seed": {"type": int, "default": 1},
-        "--first": {"type": int, "default": 0, "help": "number of the first one"},
-        "--on": {"default": "simulate", "choices": ("simulate", "local", "emulate")},
-    },
-)
+ARGUMENTS = {
+    "--count": {"type": int, "default": 500, "help": "combinations; on other back ends, those that train"},
+    "--seed": {"type": int, "default": 1},
+    "--first": {"type": int, "default": 0, "help": "number of the first one"},
+    "--on": {"default": "simulate", "choices": ("simulate", "local", "emulate")},
+}

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.benchmarks.harness import Benchmark, Row
+from analysis.benchmarks.harness import Row
 from testbed.errors import ScenarioError
 from testbed.execution import host, record
 from testbed.plan.build import build_plan
@@ -97,16 +97,12 @@ def classify(case: TrainingCase, rounds: int) -> Row | None:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """Yield one row per case."""
     for case in cases():
         if options.only in case.name and (row := classify(case, options.rounds)) is not None:
             yield row
 
 
-BENCHMARK = Benchmark(
-    measure=measure,
-    arguments={
-        "--only": {"default": "", "metavar": "TEXT", "help": "cases with this in their name"},
-        "--rounds": {"type": int, "default": 120, "help": "at most; default: 120"},
-    },
-)
+ARGUMENTS = {
+    "--only": {"default": "", "metavar": "TEXT", "help": "cases with this in their name"},
+    "--rounds": {"type": int, "default": 120, "help": "at most; default: 120"},
+}

@@ -20,7 +20,7 @@ from random import Random
 
 import psutil
 
-from analysis.benchmarks.harness import ROOT, Benchmark, Row
+from analysis.benchmarks.harness import ROOT, Row
 
 TOKEN = "TESTBED_ENDURANCE"  # an environment variable that marks the processes of one network
 GONE_DEADLINE_S = 5.0
@@ -123,7 +123,6 @@ def _kernel_mb() -> float:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """Yield one row over all starts."""
     report = endure(options.starts, options.kills, options.sites, options.workers)
     yield {
         "starts": report.starts, "killed": report.killed,
@@ -135,12 +134,9 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
     }  # fmt: skip
 
 
-BENCHMARK = Benchmark(
-    measure=measure,
-    arguments={
-        "--starts": {"type": int, "default": 100},
-        "--kills": {"type": int, "default": 10},
-        "--sites": {"type": int, "default": 4},
-        "--workers": {"type": int, "default": 3, "help": "hosts per site"},
-    },
-)
+ARGUMENTS = {
+    "--starts": {"type": int, "default": 100},
+    "--kills": {"type": int, "default": 10},
+    "--sites": {"type": int, "default": 4},
+    "--workers": {"type": int, "default": 3, "help": "hosts per site"},
+}

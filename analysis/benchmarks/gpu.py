@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from analysis.benchmarks.codecs import torch_topk
-from analysis.benchmarks.harness import ROOT, Benchmark, Row
+from analysis.benchmarks.harness import ROOT, Row
 from analysis.profile import timed_on_core
 from testbed.codec.memory import HostMemory
 from testbed.codec.on_device import OnDevice
@@ -62,7 +62,6 @@ class NotMeasuredError(Exception):
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """Yield one row per line of the list."""
     begin_s = time.monotonic()
     for name, check in _Bench(options.device).checks().items():
         if options.only and options.only not in name:
@@ -144,7 +143,7 @@ class _Bench:
         sizes = [(1000, 10), (40_007, 400), (40 * 1024, 41)]
         if not self.rehearses:
             sizes += [(4_000_003, 40_000), (25_000_000, 25_000)]
-        elif not _has_triton():
+        elif find_spec("triton") is None:
             raise NotMeasuredError("Triton is not installed", "pip install triton")
         bad = sum(not self._same_choice(size, k, momentum) for size, k in sizes for momentum in (None, 0.9))
         how = "" if not self.rehearses else " (in Triton's interpreter)" if _interprets() else " (in torch)"
@@ -259,7 +258,8 @@ class _Bench:
         worst, repeats = 0.0, True
         for step in range(20):
             expected, found, same = (one.gradient(step).gradients for one in (here, there, again))
-            worst = max(worst, *(_distance(a, b.cpu()) for a, b in zip(expected, found, strict=True)))
+            pairs = [(a, b.cpu()) for a, b in zip(expected, found, strict=True)]
+            worst = max(worst, *(float((a - b).norm() / (a.norm() + 1e-12)) for a, b in pairs))
             repeats &= all(torch.equal(a, b) for a, b in zip(found, same, strict=True))
         return f"relative error {worst:.1e}; {'same' if repeats else 'other'} bits again", "1e-3", worst < 1e-3
 
@@ -386,16 +386,8 @@ def _same_payloads(kind: str, accelerator: Accelerator, size: int = 20_011) -> b
     return True
 
 
-def _distance(expected: Tensor, found: Tensor) -> float:
-    return float((expected - found).norm() / (expected.norm() + 1e-12))
-
-
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
-
-
 def _interprets() -> bool:
-    return _has_triton() and os.environ.get("TRITON_INTERPRET") == "1"
+    return find_spec("triton") is not None and os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def _run(scenario: Path, on: str, *overrides: str) -> dict[str, Any]:
@@ -451,16 +443,8 @@ GPT2 = (
 )  # fmt: skip
 
 
-BENCHMARK = Benchmark(
-    measure=measure,
-    arguments={
-        "--device": {"choices": ("cpu", "cuda"), "default": "cuda", "help": "cuda (default), or cpu for a rehearsal"},
-        "--only": {"default": "", "metavar": "TEXT", "help": "lines with this text"},
-        "--limit-s": {
-            "type": float,
-            "default": 480.0,
-            "metavar": "S",
-            "help": "after this time no further check begins",
-        },
-    },
-)
+ARGUMENTS = {
+    "--device": {"choices": ("cpu", "cuda"), "default": "cuda", "help": "cuda (default), or cpu for a rehearsal"},
+    "--only": {"default": "", "metavar": "TEXT", "help": "lines with this text"},
+    "--limit-s": {"type": float, "default": 480.0, "metavar": "S", "help": "then no further check begins"},
+}

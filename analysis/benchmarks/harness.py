@@ -1,7 +1,9 @@
-"""What all benchmarks share: a declaration, the command line, repeated and alternating timings, and the report.
+"""What all benchmarks share: the command line, repeated and alternating timings, and the report.
 
-A benchmark module declares ``BENCHMARK``; its docstring is its help text. Each result is a ``Row``, reported as soon as
-it has been measured: as a line of a table, or as a JSON object with ``--json``; all rows also go to ``--csv FILE``.
+A benchmark is a module with a function ``measure``, which gets the parsed arguments and yields rows as they are
+measured; its docstring is its help text. It may have ``ARGUMENTS``, keywords of ``ArgumentParser.add_argument`` by flag
+or name, and ``EMULATED = True`` if it brings emulated networks up, and so has to run in a sandbox. A ``Row`` is
+reported at once: as a line of a table, or as a JSON object with ``--json``; all rows also go to ``--csv FILE``.
 """
 
 from __future__ import annotations
@@ -11,8 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -25,21 +26,6 @@ SANDBOX_DEADLINE_S = 3600.0
 T = TypeVar("T", int, float, str)
 Row = dict[str, Any]
 """One result, by column. Units are part of a column's name. ``ok``: whether it is within its tolerance."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Benchmark:
-    """The declaration of a benchmark.
-
-    Attributes:
-        measure: yields rows as they are measured; gets the parsed arguments.
-        arguments: keywords of ``ArgumentParser.add_argument`` by flag or name.
-        emulated: whether it brings emulated networks up, and so has to run in a sandbox.
-    """
-
-    measure: Callable[[argparse.Namespace], Iterable[Row]]
-    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    emulated: bool = False
 
 
 def listed(convert: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
@@ -64,13 +50,12 @@ def alternate(
 
 
 def main(name: str, module: ModuleType, given: Sequence[str]) -> int:
-    """Run the benchmark that ``module`` declares; returns 1 if a row is not ``ok``, else 0."""
-    benchmark: Benchmark = module.BENCHMARK
+    """Run the benchmark that ``module`` is; returns 1 if a row is not ``ok``, else 0."""
     options = _parser(name, module).parse_args(given)
-    if benchmark.emulated and not is_inside():
+    if getattr(module, "EMULATED", False) and not is_inside():
         return _in_sandbox([name, *given])
     report = _Report(options.json)
-    for row in benchmark.measure(options):
+    for row in module.measure(options):
         report.add(row)
     if options.csv:
         import pandas as pd
@@ -85,7 +70,7 @@ def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
         description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    for flag, keywords in module.BENCHMARK.arguments.items():
+    for flag, keywords in getattr(module, "ARGUMENTS", {}).items():
         parser.add_argument(flag, **keywords)
     parser.add_argument("--json", action="store_true", help="print one JSON object per row")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write all rows to FILE")

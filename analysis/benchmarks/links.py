@@ -15,10 +15,10 @@ import socket
 import time
 from collections.abc import Iterator
 
-from analysis.benchmarks.harness import Benchmark, Row, listed
+from analysis.benchmarks.harness import Row, listed
 from analysis.benchmarks.sample_plans import pairs_of_sites
 from emulation.bulk import GOODPUT_SHARE, BulkTransfer, transfer
-from emulation.namespaces import enlarge_receive_buffer, socket_in
+from emulation.namespaces import enlarge_buffers, socket_in
 from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
 from emulation.probe import Capabilities, probe
@@ -108,7 +108,7 @@ def count_datagrams(network: Emulation, source: str, target: str, packets: int) 
     receiver = socket_in(network.namespace_path(target), socket.SOCK_DGRAM)
     sender = socket_in(network.namespace_path(source), socket.SOCK_DGRAM)
     with sender, receiver:
-        enlarge_receive_buffer(receiver, 1 << 26)
+        enlarge_buffers(receiver, 1 << 26)
         receiver.bind((network.address(target), _PORT))
         sender.connect((network.address(target), _PORT))
         sender.setblocking(True)
@@ -152,16 +152,13 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
         yield loss_row(found, loss, options.packets)
 
 
-BENCHMARK = Benchmark(
-    measure=measure,
-    emulated=True,
-    arguments={
-        "--rates": {"type": listed(float), "default": RATES_MBPS, "metavar": "MBPS,…"},
-        "--rtts": {"type": listed(float), "default": RTTS_MS, "metavar": "MS,…"},
-        "--losses": {"type": listed(float), "default": LOSSES, "metavar": "SHARE,…"},
-        "--packets": {"type": int, "default": 100_000, "help": "datagrams for each loss"},
-        "--links": {"type": listed(int), "default": (1, 12), "metavar": "N,…", "help": "links used at once"},
-        "--seconds": {"type": float, "default": 6.0, "help": "length of each transfer"},
-        "--congestion-control": {"type": listed(str), "default": ("cubic", "bbr"), "metavar": "NAME,…"},
-    },
-)
+EMULATED = True
+ARGUMENTS = {
+    "--rates": {"type": listed(float), "default": RATES_MBPS, "metavar": "MBPS,…"},
+    "--rtts": {"type": listed(float), "default": RTTS_MS, "metavar": "MS,…"},
+    "--losses": {"type": listed(float), "default": LOSSES, "metavar": "SHARE,…"},
+    "--packets": {"type": int, "default": 100_000, "help": "datagrams for each loss"},
+    "--links": {"type": listed(int), "default": (1, 12), "metavar": "N,…", "help": "links used at once"},
+    "--seconds": {"type": float, "default": 6.0, "help": "length of each transfer"},
+    "--congestion-control": {"type": listed(str), "default": ("cubic", "bbr"), "metavar": "NAME,…"},
+}

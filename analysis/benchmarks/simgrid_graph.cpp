@@ -1,4 +1,4 @@
-// Replays a graph of transfers on SimGrid; simgrid_graph.py describes the format. Prints the end of each transfer, then the
+// Replays a graph of transfers on SimGrid; Graph.text in simgrid.py describes the format. Prints the end of each transfer, then the
 // seconds of the run.
 #include <chrono>
 #include <cstdio>

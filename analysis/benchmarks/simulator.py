@@ -28,7 +28,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from analysis.benchmarks.harness import Benchmark, Row, listed
+from analysis.benchmarks.harness import Row, listed
 
 _TIMEOUT_S = 1800
 _STAR = """
@@ -170,7 +170,6 @@ CASES = {
 
 
 def run_case(name: str) -> Row:
-    """Measure one case, in this process."""
     case = CASES[name]
     measured = case.run()
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -183,7 +182,6 @@ def run_case(name: str) -> Row:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """Yield one row per case."""
     unknown = set(options.cases) - set(CASES)
     if unknown:
         raise SystemExit(f"unknown case {', '.join(sorted(unknown))}; known: {', '.join(CASES)}")
@@ -192,12 +190,9 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
             yield pool.submit(run_case, name).result(_TIMEOUT_S)
 
 
-BENCHMARK = Benchmark(
-    measure=measure,
-    arguments={
-        "--cases": {
-            "type": listed(str), "default": (), "metavar": "CASE,…",
-            "help": "; ".join(f"{name}: {case.summary}" for name, case in CASES.items()),
-        },
+ARGUMENTS = {
+    "--cases": {
+        "type": listed(str), "default": (), "metavar": "CASE,…",
+        "help": "; ".join(f"{name}: {case.summary}" for name, case in CASES.items()),
     },
-)  # fmt: skip
+}  # fmt: skip

@@ -14,11 +14,10 @@ import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
-from analysis.benchmarks.harness import Benchmark, Row, listed
+from analysis.benchmarks.harness import Row, listed
 from testbed.codec.base import Codec
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
@@ -28,10 +27,11 @@ IDLE = "idle"
 BOUND_S = 5e-3  # of the 99th percentile of ``held``
 _TICK_S = 1e-3
 _KEY = 0
+Tick = tuple[float, float]
+"""By how much a task woke up late (s), and what of it no thread of the process waited for a core."""
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """Yield one row per codec."""
     torch.set_num_threads(1)
     for kind in (IDLE, *options.codec):
         found = _idle() if kind == IDLE else _watched(kind, options.elements, options.repeats)
@@ -45,13 +45,6 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
             "p99_s": _p99(late_s), "longest_s": late_s[-1], "held_p99_s": held_p99_s, "held_longest_s": held_s[-1],
             "ok": held_p99_s <= BOUND_S,
         }  # fmt: skip
-
-
-class Tick(NamedTuple):
-    """By how much a task woke up late, and what of it no thread of the process waited for a core."""
-
-    late_s: float
-    held_s: float
 
 
 def _p99(ascending: list[float]) -> float:
@@ -99,7 +92,7 @@ async def _tick(ticks: list[Tick]) -> None:
         waited_s, begin_s = _waited_for_cores_s(), time.perf_counter()
         await asyncio.sleep(_TICK_S)
         late_s = time.perf_counter() - begin_s - _TICK_S
-        ticks.append(Tick(late_s, max(0.0, late_s - (_waited_for_cores_s() - waited_s))))
+        ticks.append((late_s, max(0.0, late_s - (_waited_for_cores_s() - waited_s))))
 
 
 def _waited_for_cores_s() -> float:
@@ -108,11 +101,8 @@ def _waited_for_cores_s() -> float:
     return sum(int(each.read_text(encoding="ascii").split()[1]) for each in threads) / 1e9
 
 
-BENCHMARK = Benchmark(
-    measure=measure,
-    arguments={
-        "--codec": {"type": listed(str), "default": tuple(CODECS), "help": "codecs (default: all)"},
-        "--elements": {"type": int, "default": 25_000_000, "help": "of the tensor (default: 25 000 000)"},
-        "--repeats": {"type": int, "default": 3, "help": "rounds of coding (default: 3)"},
-    },
-)
+ARGUMENTS = {
+    "--codec": {"type": listed(str), "default": tuple(CODECS), "help": "codecs (default: all)"},
+    "--elements": {"type": int, "default": 25_000_000, "help": "of the tensor (default: 25 000 000)"},
+    "--repeats": {"type": int, "default": 3, "help": "rounds of coding (default: 3)"},
+}

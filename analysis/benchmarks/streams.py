@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from analysis.benchmarks.harness import Benchmark, Row
+from analysis.benchmarks.harness import Row
 from analysis.benchmarks.sample_plans import plan
 from emulation.bulk import GOODPUT_SHARE, BulkTransfer, transfer
 from emulation.network import Emulation, no_record
@@ -77,11 +77,8 @@ def _draw(rows: list[Row], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-BENCHMARK = Benchmark(
-    measure=measure,
-    emulated=True,
-    arguments={
-        "--plot": {"type": Path, "metavar": "FILE.png", "help": "draw the curves into FILE.png"},
-        "--seconds": {"type": float, "default": 8.0, "help": "length of each transfer"},
-    },
-)
+EMULATED = True
+ARGUMENTS = {
+    "--plot": {"type": Path, "metavar": "FILE.png", "help": "draw the curves into FILE.png"},
+    "--seconds": {"type": float, "default": 8.0, "help": "length of each transfer"},
+}

@@ -6,7 +6,10 @@ Each is built from a scenario as a run would build it, with all rates scaled dow
 
 from __future__ import annotations
 
-from analysis.benchmarks.harness import Benchmark, Row
+import argparse
+from collections.abc import Iterator
+
+from analysis.benchmarks.harness import Row
 from emulation.measurement import describe
 from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
@@ -58,7 +61,6 @@ def check(name: str) -> Row:
 
 
 def ping_all(net: Emulation) -> list[Pair]:
-    """Ping from every host to every other, ``ECHOES`` times each."""
     ports = net.layout.hosts
     pairs = [Pair(f"{a}>{b}", net.namespace_path(a), ports[b].ip) for a in ports for b in ports if a != b]
     slowest_s = max(link.delay_s for link in net.plan.network.links)
@@ -66,8 +68,9 @@ def ping_all(net: Emulation) -> list[Pair]:
     return pairs
 
 
-BENCHMARK = Benchmark(
-    measure=lambda options: map(check, options.names or BUILT_IN),  # one row per topology
-    emulated=True,
-    arguments={"names": {"nargs": "*", "metavar": "NAME", "help": "built-in topologies; default: all"}},
-)
+def measure(options: argparse.Namespace) -> Iterator[Row]:
+    return map(check, options.names or BUILT_IN)
+
+
+EMULATED = True
+ARGUMENTS = {"names": {"nargs": "*", "metavar": "NAME", "help": "built-in topologies; default: all"}}

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.benchmarks.harness import ROOT, Benchmark, Row
+from analysis.benchmarks.harness import ROOT, Row
 from analysis.benchmarks.sample_plans import pairs_of_sites, with_link
 from emulation.flood import EXCESS, PAYLOAD_BYTES
 from emulation.namespaces import inside, socket_in
@@ -52,7 +52,6 @@ def series_of(path: Path) -> Series:
 
 
 def rotated(series: Series, steps: int) -> Series:
-    """Return the same series, begun ``steps`` later."""
     steps %= len(series.values)
     return replace(series, values=series.values[steps:] + series.values[:steps])
 
@@ -67,32 +66,26 @@ def traced_star(series: Series, links: int) -> Plan:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """Yield one row over all links."""
     with Emulation(traced_star(series_of(options.trace), options.links), probe(), no_record) as network:
         network.helpers.start_monitor(time.monotonic())
         with network.measuring():
             links = flood_traced_links(network, options.seconds)
         network.helpers.finish()
-        late_s = _lateness_s(network.events)
+        late_s = [event["late_s"] for event in read(network.events) if event["kind"] == "replay"]
     if options.windows:
         columns = ["link", "second", "planned_bits", "delivered_bits"]
         rows = [(link.name, second, *window) for link in links for second, window in enumerate(link.windows(), 1)]
         pd.DataFrame(rows, columns=columns).to_csv(options.windows, index=False)
-    scores = [score(link.windows()) for link in links]
-    whole = score([window for link in links for window in link.windows()])
-    worst, p99_s = min(each.correlation for each in scores), float(np.quantile(late_s, 0.99))
+    worst = min(score(link.windows())[0] for link in links)
+    correlation, error = score([window for link in links for window in link.windows()])
+    p99_s = float(np.quantile(late_s, 0.99))
     yield {
         "trace": options.trace.name, "seconds": options.seconds, "links": len(links), "changes": len(late_s),
-        "correlation": round(whole.correlation, 5), "worst_correlation": round(worst, 5),
-        "error": round(whole.error, 5),
+        "correlation": round(correlation, 5), "worst_correlation": round(worst, 5), "error": round(error, 5),
         "late_p50_s": float(np.median(late_s)), "late_p99_s": p99_s, "late_max_s": max(late_s),
         "load": os.getloadavg()[1],
-        "ok": bool(worst >= LEAST_CORRELATION and whole.error <= MOST_ERROR and p99_s <= MOST_LATE_S),
+        "ok": bool(worst >= LEAST_CORRELATION and error <= MOST_ERROR and p99_s <= MOST_LATE_S),
     }  # fmt: skip
-
-
-def _lateness_s(events: Path) -> list[float]:
-    return [event["late_s"] for event in read(events) if event["kind"] == "replay"]
 
 
 class Integral:
@@ -105,7 +98,6 @@ class Integral:
         self._sums = np.concatenate([[0.0], np.cumsum(spans_s * np.array(series.values))])
 
     def until(self, at_s: float) -> float:
-        """Return the integral from 0 to ``at_s`` seconds."""
         laps, rest_s = divmod(at_s, self._lap_s) if math.isfinite(self._lap_s) else (0.0, at_s)
         index = max(0, int(np.searchsorted(self._series.times_s, rest_s, side="right")) - 1)
         part = (rest_s - self._series.times_s[index]) * self._series.values[index]
@@ -134,20 +126,15 @@ class FloodedLink:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class TrackingScore:
-    """Pearson's correlation of planned and delivered bits, and mean |delivered - planned| over mean planned."""
+def score(windows: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return Pearson's correlation of planned and delivered bits, and mean |delivered - planned| over mean planned.
 
-    correlation: float
-    error: float
-
-
-def score(windows: Sequence[tuple[float, float]]) -> TrackingScore:
-    """Return the score over (planned, delivered) windows. A constant series has correlation 1 by definition here."""
+    A constant series has correlation 1 by definition here.
+    """
     planned, delivered = np.array(windows).T
     constant = planned.std() * delivered.std() == 0
     correlation = 1.0 if constant else float(np.corrcoef(planned, delivered)[0, 1])
-    return TrackingScore(correlation, float(np.abs(delivered - planned).mean() / planned.mean()))
+    return correlation, float(np.abs(delivered - planned).mean() / planned.mean())
 
 
 def flood_traced_links(network: Emulation, seconds: float) -> list[FloodedLink]:
@@ -204,13 +191,10 @@ def _received_bits(link: FloodedLink) -> float:
     raise LookupError(link.interface)
 
 
-BENCHMARK = Benchmark(
-    measure=measure,
-    emulated=True,
-    arguments={
-        "--trace": {"type": Path, "default": TRACE},
-        "--seconds": {"type": float, "default": 600.0},
-        "--links": {"type": int, "default": 12},
-        "--windows": {"type": Path, "metavar": "FILE", "help": "write planned and delivered bits per link and second"},
-    },
-)
+EMULATED = True
+ARGUMENTS = {
+    "--trace": {"type": Path, "default": TRACE},
+    "--seconds": {"type": float, "default": 600.0},
+    "--links": {"type": int, "default": 12},
+    "--windows": {"type": Path, "metavar": "FILE", "help": "write planned and delivered bits per link and second"},
+}

@@ -27,30 +27,19 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-from analysis.benchmarks.harness import ROOT, Benchmark, Row, listed
+from analysis.benchmarks import transport_peers as peers
+from analysis.benchmarks.harness import ROOT, Row, listed
 from analysis.benchmarks.push_pull import WARM_UP
-from analysis.benchmarks.transport_peers import (
-    DEADLINE_S,
-    OVER_TCP,
-    Found,
-    Job,
-    measure_command,
-    measure_gloo,
-    measure_mpich,
-    measure_ring,
-    measure_socket,
-    mpich,
-)
+from analysis.benchmarks.transport_peers import Found, Job
 
 SCRIPT = Path(__file__).with_name("push_pull.py")
 PS_LITE, MPICH = "ps-lite", "mpich"
-PEERS = {"gloo": measure_gloo, MPICH: measure_mpich, "socket": measure_socket}
+PEERS = {"gloo": peers.measure_gloo, MPICH: peers.measure_mpich, "socket": peers.measure_socket}
 RING = "ring:"
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    """Yield one row per size, number of keys and code."""
-    missing = [name for name, there in ((MPICH, mpich()), (PS_LITE, options.ps_lite)) if not there]
+    missing = [name for name, there in ((MPICH, peers.mpich()), (PS_LITE, options.ps_lite)) if not there]
     codes = [code for code in options.code if code not in missing]
     for size_bytes, keys in product(options.size_bytes, options.keys):
         found: dict[str, list[Found]] = {}
@@ -80,9 +69,9 @@ def _median(turns: list[Found], name: str) -> float | None:
 
 def _measured(code: str, job: Job, ps_lite: str) -> Found:
     if code == PS_LITE:
-        return measure_command(ps_lite, job)
+        return peers.measure_command(ps_lite, job)
     if code.startswith(RING):
-        return measure_ring(code.removeprefix(RING), job)
+        return peers.measure_ring(code.removeprefix(RING), job)
     return PEERS[code](job) if code in PEERS else _served(code, job)
 
 
@@ -100,42 +89,30 @@ def _served(code: str, job: Job) -> Found:
         "topology": {"data_centers": [{"name": "a", "central": True, "workers": job.workers}]},
         "workload": {"script": SCRIPT.name}, "paradigm": "ps", "device": {"pace": "measured"},
         "training": {"rounds": WARM_UP + job.repeats},
-        "transport": {"mac": code.removesuffix(OVER_TCP), "shared_memory": not code.endswith(OVER_TCP)},
+        "transport": {"mac": code.removesuffix(peers.OVER_TCP), "shared_memory": not code.endswith(peers.OVER_TCP)},
     }  # fmt: skip
     shutil.copy(SCRIPT, folder)
     (folder / "scenario.yaml").write_text(json.dumps(scenario), encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "testbed.cli.main",
-        "run",
-        "scenario.yaml",
-        "--out",
-        "run",
-        "--quiet",
-        "--allow-code",
-    ]
+    arguments = ["run", "scenario.yaml", "--out", "run", "--quiet", "--allow-code"]
     variables = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
     variables |= {name: str(value) for name, value in environment.items()}
     subprocess.run(
-        command, cwd=folder, env=os.environ | variables, check=True, timeout=DEADLINE_S, stdout=subprocess.DEVNULL
-    )
+        [sys.executable, "-m", "testbed.cli.main", *arguments], cwd=folder, env=os.environ | variables, check=True,
+        timeout=peers.DEADLINE_S, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
     return dict(json.loads(result.read_text(encoding="utf-8")))
 
 
-BENCHMARK = Benchmark(
-    measure=measure,
-    arguments={
-        "--size-bytes": {"type": listed(int), "default": (65_536, 1_000_000, 10_000_000, 100_000_000)},
-        "--keys": {"type": listed(int), "default": (1,), "help": "parts that the tensor is pushed in"},
-        "--code": {
-            "type": listed(str),
-            "default": ("aes-gmac", "aes-gmac:tcp", "hmac-sha256:tcp", "none:tcp", "socket", "gloo", MPICH, PS_LITE),
-            "help": "authentication codes and peers that are measured",
-        },
-        "--ps-lite": {"default": "", "metavar": "COMMAND", "help": "runs ps-lite's benchmark, see above"},
-        "--workers": {"type": int, "default": 4},
-        "--repeats": {"type": int, "default": 10, "help": "pushes and pulls of one run"},
-        "--turns": {"type": int, "default": 2, "help": "runs of each code"},
+ARGUMENTS = {
+    "--size-bytes": {"type": listed(int), "default": (65_536, 1_000_000, 10_000_000, 100_000_000)},
+    "--keys": {"type": listed(int), "default": (1,), "help": "parts that the tensor is pushed in"},
+    "--code": {
+        "type": listed(str),
+        "default": ("aes-gmac", "aes-gmac:tcp", "hmac-sha256:tcp", "none:tcp", "socket", "gloo", MPICH, PS_LITE),
+        "help": "authentication codes and peers that are measured",
     },
-)
+    "--ps-lite": {"default": "", "metavar": "COMMAND", "help": "runs ps-lite's benchmark, see above"},
+    "--workers": {"type": int, "default": 4},
+    "--repeats": {"type": int, "default": 10, "help": "pushes and pulls of one run"},
+    "--turns": {"type": int, "default": 2, "help": "runs of each code"},
+}

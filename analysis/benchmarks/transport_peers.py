@@ -49,7 +49,6 @@ def mpich() -> str | None:
 
 
 def measure_gloo(job: Job) -> Found:
-    """Measure the all-reduce of Gloo."""
     from torch.multiprocessing.spawn import spawn
 
     spawn(_gloo_worker, (job,), nprocs=job.workers)  # type: ignore[no-untyped-call]
@@ -86,7 +85,6 @@ def measure_ring(code: str, job: Job) -> Found:
 
 
 def measure_mpich(job: Job) -> Found:
-    """Measure the all-reduce of MPICH."""
     launcher = mpich()
     assert launcher is not None
     numbers = [str(each) for each in (job.workers, job.size_bytes, job.keys, job.repeats)]
@@ -137,11 +135,9 @@ class RepeatTimer:
             yield repeat
 
     def add(self, time_s: float) -> None:
-        """Take what a repeat has taken."""
         self._times_s.append(time_s)
 
     def write(self) -> None:
-        """Write what was found to the job's folder."""
         moved_bytes = 2 * self._job.size_bytes * self._job.repeats
         found = {
             "times_s": self._times_s[WARM_UP:],

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -12,10 +11,7 @@ from analysis.breakdown import PARTS, per_round
 from analysis.figures import panels
 from analysis.identity import Identity
 from analysis.load import StoredRun
-from analysis.measures import stands_for
-
-if TYPE_CHECKING:
-    import pandas as pd
+from analysis.metrics import stands_for
 
 _WIDTH_IN, _HEIGHT_IN = 11.0, 3.3
 
@@ -76,8 +72,6 @@ def _time(axes: Axes, runs: list[StoredRun], looks: list[Identity], columns: int
 
 def round_split(runs: list[StoredRun]) -> pd.DataFrame:
     """Return one row per run: mean seconds per round of all its workers, by part."""
-    import pandas as pd
-
     columns = [f"{part}_s" for part in PARTS]
     rows = []
     for run in runs:

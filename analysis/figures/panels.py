@@ -129,7 +129,6 @@ def time_axis(axes: Axes, end_s: float) -> None:
 
 
 def time_unit(end_s: float) -> tuple[str, float]:
-    """Return the unit of an axis of training time, and its seconds."""
     return ("min", 60.0) if end_s > 600 else ("s", 1.0)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
@@ -12,9 +13,6 @@ from analysis import identity, numbers
 from analysis.figures import panels
 from analysis.load import StoredRun
 from analysis.metrics import accuracy_curve
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LINKS_SHOWN = 12
 NODES_SHOWN = 24
@@ -125,7 +123,9 @@ def _links(figure: SubFigure, run: StoredRun, links: list[str], rows: int) -> No
     if not links:
         axes = figure.subplots(1, 1)
         axes.set_axis_off()
-        panels.say(axes, _no_links(run))
+        local = run.plan["back_end"] == "local"
+        panels.say(axes, "Local run: nodes talk over loopback, without WAN links." if local
+                   else "No WAN link was sampled in this run.")  # fmt: skip
         return
     grid = figure.subplots(rows, _columns(len(links)), sharex=True, sharey=True, squeeze=False)
     handles = panels.rates_of_links(figure, list(grid.flat), run, links)
@@ -147,12 +147,6 @@ def _busiest(run: StoredRun) -> list[str]:
 def _columns(links: int) -> int:
     """Two pairs make a square; otherwise three columns."""
     return 2 if links in (2, 4) else COLUMNS
-
-
-def _no_links(run: StoredRun) -> str:
-    if run.plan["back_end"] == "local":
-        return "Local run: nodes talk over loopback, without WAN links."
-    return "No WAN link was sampled in this run."
 
 
 def _some(what: str, shown: int, of: int) -> str:

@@ -18,7 +18,6 @@ _NAMES = {"rate": "rate", "delay": "one-way delay", "loss": "loss"}
 
 
 def draw(trace: Trace, title: str, subtitle: str = "") -> Figure:
-    """Return a figure of two panels."""
     with panels.style():
         figure = panels.PaperFigure(figsize=(11, 3.9), layout="constrained")
         over_time, shares = figure.subplots(1, 2, width_ratios=(3.2, 1))

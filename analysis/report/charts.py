@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import math
 import re
 from collections.abc import Callable
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
+import pandas as pd
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -20,9 +20,6 @@ from analysis.identity import Identity
 from analysis.load import StoredRun
 from analysis.metrics import utilisation
 from analysis.peers import PEER_MESSAGES
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NARROW_IN, WIDE_IN = 4.6, 9.4  # widths at which 8.5 pt reads well on a phone, and across a desktop page
 ROUNDS_SHOWN = 3
@@ -35,7 +32,6 @@ _SLICES = {"compute": "#009E73", "sending": "#D55E00", "receiving": "#56B4E9", "
 
 
 def accuracy(figure: Figure, runs: list[StoredRun], looks: list[Identity], over: str) -> None:
-    """Accuracy over ``time_s`` or over ``wan_bytes``, one line per run."""
     axes = figure.subplots()
     panels.accuracy_of(axes, runs, looks, over, runs[0].plan["training"]["target_accuracy"])
     axes.legend(loc="lower right", frameon=True, facecolor="white", edgecolor="none", framealpha=0.9)
@@ -164,11 +160,6 @@ def topology(figure: Figure, run: StoredRun) -> None:
         axes.annotate(name, (x, y), (0, -15 if y <= 0 else 15), textcoords="offset points", ha="center",
                       va="top" if y <= 0 else "bottom", fontsize=8.5, zorder=6)  # fmt: skip
     axes.margins(0.2)
-
-
-def rows_in(count: int, each_in: float, around_in: float) -> float:
-    """Return the height of a figure with ``count`` rows."""
-    return around_in + each_in * math.ceil(count)
 
 
 def svg(draw: Callable[[Figure], None], width_in: float, height_in: float, label: str) -> str:

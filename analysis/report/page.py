@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from analysis import identity
+from analysis.compare import STARRED, comparison, starred
 from analysis.figures import panels
 from analysis.figures.compare import round_split
 from analysis.identity import Identity
 from analysis.load import StoredRun
-from analysis.measures import throughput
+from analysis.metrics import throughput
 from analysis.numbers import MISSING, per_worker, seconds, share, short, size
 from analysis.report import charts
 from analysis.waits import matrix
@@ -95,8 +96,6 @@ def _headline(run: StoredRun) -> str:
 
 
 def _comparison(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
-    from analysis.compare import STARRED, comparison, starred
-
     head = ("run", ">accuracy", ">per round", ">to target", ">speed-up", ">WAN", ">waiting", "fidelity")
     compared = comparison(list(runs))
     rows = []
@@ -125,7 +124,7 @@ def _states(row: Mapping[str, Any]) -> str:
 def _splits(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
     split = round_split(list(runs))
     draw = partial(charts.time_split, split=split, names=[look.label for look in looks])
-    picture = charts.svg(draw, charts.NARROW_IN, charts.rows_in(len(runs), 0.3, 0.95), "Time of a round, all runs")
+    picture = charts.svg(draw, charts.NARROW_IN, 0.95 + 0.3 * len(runs), "Time of a round, all runs")
     note = "Mean over the workers: every instant of a round counts once."
     return f"<h2>Time</h2><div class='grid'>{card('Where a round’s time goes', note, picture)}</div>"
 
@@ -147,10 +146,9 @@ def _time_of_rounds(run: StoredRun, label: str) -> Iterator[str]:
     nodes = every.head(charts.NODES_SHOWN)
     few = f" The first {len(nodes)} of {len(every)} nodes." if len(nodes) < len(every) else ""
     draw = partial(charts.time_split, split=nodes, names=nodes["node"].tolist())
-    height = charts.rows_in(len(nodes), 0.2, 0.95)
     yield card("Time of a round, by node", f"Every instant of a worker’s round counts once.{few}",
-               charts.svg(draw, charts.NARROW_IN, height, f"{label}Time of a round"))  # fmt: skip
-    height = charts.rows_in(len(nodes), 0.27, 0.85)
+               charts.svg(draw, charts.NARROW_IN, 0.95 + 0.2 * len(nodes), f"{label}Time of a round"))  # fmt: skip
+    height = 0.85 + 0.27 * len(nodes)
     picture = charts.svg(partial(charts.timeline, run=run), charts.WIDE_IN, height, f"{label}Timeline")
     note = f"{charts.ROUNDS_SHOWN} rounds from the middle of training. <code>testbed export</code> gives all of it."
     yield card("Timeline", note, f"<div class='scroll'>{picture}</div>", wide=True)
@@ -159,7 +157,7 @@ def _time_of_rounds(run: StoredRun, label: str) -> Iterator[str]:
 def _links(run: StoredRun, label: str) -> Iterator[str]:
     names = panels.links_by_traffic(run)[: charts.LINKS_SHOWN]
     if names:
-        height = charts.rows_in(len(names), 0.72, 0.75)
+        height = 0.75 + 0.72 * len(names)
         yield card("Links over time", "Configured rate (the trace) and what training used of it.", charts.svg(
             partial(charts.links, run=run, names=names), charts.NARROW_IN, height, f"{label}Links"))  # fmt: skip
 
@@ -195,7 +193,7 @@ def _waited(run: StoredRun, label: str) -> Iterator[str]:
     )
     if len(shown) < len(sites):
         note += f" The {len(shown)} of {len(sites)} data centres that waited or were waited for most."
-    height = charts.rows_in(len(shown), 0.5, 1.2)
+    height = 1.2 + 0.5 * len(shown)
     yield card("Waiting, by data centre", note, charts.svg(draw, charts.NARROW_IN, height, f"{label}Waits"))
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from analysis.measures import stands_for
-from analysis.metrics import accuracy_curve
+from analysis.metrics import accuracy_curve, stands_for
 from analysis.studies.study import StudyRun
 from testbed.costs import CODING
 from testbed.ids import data_center_of
@@ -33,7 +32,6 @@ def accuracy(each: StudyRun) -> Any:
 
 
 def mbps(text: str) -> float:
-    """Return a rate in Mbit/s."""
     return parse_rate(text) / 1e6
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
@@ -21,9 +21,6 @@ from analysis.figures import panels
 from analysis.identity import Identity, series
 from analysis.metrics import mean_of
 from analysis.studies.study import Panel, Published, Results, Study, select
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Looks = Mapping[str, Identity]
 INK, PUBLISHED = "#20242C", "#B22222"
@@ -89,8 +86,6 @@ def _names(rows: pd.DataFrame, panel: Panel, looks: Looks) -> list[str]:
 
 def values_of(rows: pd.DataFrame, expression: str) -> pd.Series[float]:
     """Return a column, or an expression of columns, as numbers."""
-    import pandas as pd
-
     return pd.to_numeric(rows[expression] if expression in rows else rows.eval(expression))
 
 
@@ -202,8 +197,7 @@ def bars(axes: Axes, rows: pd.DataFrame, y: str, looks: Looks, panel: Panel) -> 
     _categories(axes, [panel.labels.get(name, look.label) for name, look in looks.items()])
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(NamedTuple):
     """Of a bar. ``hatched``: of another back end than the first."""
 
     at: float

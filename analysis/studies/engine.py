@@ -15,13 +15,15 @@ from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from analysis.compare import latex_text, tabular
 from analysis.figures import panels
 from analysis.identity import BACK_ENDS
-from analysis.measures import throughput, wan_bytes
-from analysis.metrics import time_to_accuracy
+from analysis.load import load_run
+from analysis.metrics import throughput, time_to_accuracy, wan_bytes
 from analysis.studies.claims import UNRESOLVED, Claim, unresolved
 from analysis.studies.drawing import draw, values_of
 from analysis.studies.study import Request, Results, Study, StudyRun, StudySweep, published, select
@@ -32,11 +34,9 @@ from testbed.results import COMPLETED, atomic
 from testbed.scenario.load import completed
 from testbed.scenario.sweep import SweepAxis, SweepSettings
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
-FORMATS = ("png", "svg", "pdf")
+# metadata without anything that changes when a figure is drawn again
+FORMATS: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 PLACE = ["sweep", "variant", "back_end", "seed"]
 """Columns that, with the settings of the grid, name a run."""
 
@@ -56,7 +56,7 @@ def execute(name: str, study: Study, request: Request, watch: Watch = unseen) ->
 
     Raises ``ScenarioError`` for a setting that cannot be, ``RunFailed`` where a run fails.
     """
-    _check_labels(study, request)
+    _check(study, request)
     request.out.mkdir(parents=True, exist_ok=True)
     if study.measure:
         rows, curves, code = _measured(study, request), None, set[str]()
@@ -90,8 +90,6 @@ def write_figure(
     What needs the variants ``missing`` is left out. Where the user has ``swept`` settings, each of their points has a
     table and a picture: what is shown are means over seeds, and what is compared differs in nothing else.
     """
-    import pandas as pd
-
     rows, curves = found
     parts = [(told, Results(*(each, each) if curves is None else (each, select(curves, where))))
              for told, where, each in _points_of(rows, swept)]  # fmt: skip
@@ -106,7 +104,9 @@ def write_figure(
         stem = name if len(parts) == 1 else f"{name}-{number}"
         if study.table:
             with _unless(missing):
-                _write_table(study.table(each), out / f"{stem}-table")
+                shown = study.table(each)
+                atomic.write_text(out / f"{stem}-table.csv", shown.to_csv(index=False))
+                atomic.write_text(out / f"{stem}-table.tex", as_latex(shown))
         if study.panels:
             with _unless(missing):
                 _save(study, each, out / stem, told)
@@ -135,8 +135,6 @@ def _unless(missing: Sequence[str]) -> Iterator[None]:
 
 def means(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     """What the panels show, as a table: a row per place that varies, the mean over seeds of each panel's ``y``."""
-    import pandas as pd
-
     shown = [panel for panel in study.panels if panel.y and panel.kind != "curve"]
     texts = [name for name in rows if rows[name].map(type).eq(str).all() and "sha256" not in name]
     measured = [panel.x for panel in shown if study.measure and panel.x in rows]
@@ -153,8 +151,10 @@ def means(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(parts).reset_index().rename(columns={"index": ""})
 
 
-def _check_labels(study: Study, request: Request) -> None:
-    """Raise ``ScenarioError`` for labels of ``--only`` that the study has not."""
+def _check(study: Study, request: Request) -> None:
+    """Raise ``ScenarioError`` for labels of ``--only`` that the study has not, and back ends that it cannot measure."""
+    if unfit := [on for on in request.on if study.measures_on and on not in study.measures_on]:
+        raise ScenarioError(f"--on {unfit[0]}: this study measures on {' and '.join(study.measures_on)} only")
     if request.only and not study.sweeps:
         raise ScenarioError("--only: this study measures, and has no variants to choose from; leave it out")
     known: dict[str, None] = {}
@@ -244,12 +244,11 @@ class StudyJob:
 def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
     """Yield every sweep of a study on every requested back end. Raise ``ScenarioError`` for what cannot run."""
     assert study.sweeps
-    swept = swept_by(study, request)
+    swept, back_ends = swept_by(study, request), request.on or study.on
     with tempfile.TemporaryDirectory() as folder:
         for sweep in study.sweeps(request.quick):
             for scenario in _scenarios(sweep.scenario or study.scenario, Path(folder)):
-                several = len(request.on or study.on) > 1
-                for on in (each for each in request.on or study.on if each in (sweep.on or (each,))):
+                for on in (each for each in back_ends if not sweep.on or each in sweep.on):
                     asked = _asked(sweep, request, scenario, swept)
                     labelled = list(_points(asked, scenario, on, request))
                     if not labelled:
@@ -257,7 +256,7 @@ def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
                     name = sweep.name + (f"-{scenario.stem}" if "*" in (sweep.scenario or study.scenario) else "")
                     points = [point for _, point in labelled]
                     yield StudyJob(asked, labelled, sweeps.SweepJob(
-                        directory=request.out / (f"{name}-{on}" if several else name), scenario=scenario,
+                        directory=request.out / (f"{name}-{on}" if len(back_ends) > 1 else name), scenario=scenario,
                         sweep=SweepSettings(), points=points, jobs=request.jobs, cluster=request.cluster,
                     ))  # fmt: skip
 
@@ -323,12 +322,14 @@ def _points(sweep: StudySweep, scenario: Path, on: str, request: Request) -> Ite
 
 def run_all(study: Study, request: Request, watch: Watch = unseen) -> list[StudyRun]:
     """Return all runs of a study; those that are missing are made. Raises as ``execute``."""
-    return [each for job in jobs(study, request) for each in _run_job(job, watch)]
+    found = [each for job in jobs(study, request) for each in _run_job(job, watch)]
+    if not found:
+        back_ends = " ".join(request.on or study.on)
+        raise ScenarioError(f"--on {back_ends}: no variant of this study that you ask for can run there")
+    return found
 
 
 def _run_job(study_job: StudyJob, watch: Watch) -> list[StudyRun]:
-    from analysis.load import load_run
-
     job, grid = study_job.job, study_job.sweep.grid
     with watch(job) as shown:
         rows = sweeps.execute(job, shown.take, shown.warn)
@@ -348,8 +349,6 @@ def _run_job(study_job: StudyJob, watch: Watch) -> list[StudyRun]:
 
 def frames(study: Study, found: list[StudyRun]) -> tuple[pd.DataFrame, pd.DataFrame | None, set[str]]:
     """Return one row per run, the rows of all curves if the study shows any, and the commits of the code that ran."""
-    import pandas as pd
-
     rows = [{**usual(each, study.target), **_own(study, each)} for each in found]
     curves = None
     if study.curves:
@@ -396,19 +395,13 @@ def _save(study: Study, results: Results, stem: Path, told: str = "") -> None:
         picture = draw(study, results)
         if told:
             picture.suptitle(told, fontsize=9)
-        for form in FORMATS:
+        for form, metadata in FORMATS.items():
             with atomic.replacing(stem.with_name(f"{stem.name}.{form}")) as temporary:
-                picture.savefig(temporary, format=form, bbox_inches="tight", metadata=_metadata(form))
-
-
-def _write_table(table: pd.DataFrame, stem: Path) -> None:
-    """``.csv`` and ``.tex`` (a tabular for booktabs; missing values are dashes)."""
-    atomic.write_text(stem.with_suffix(".csv"), table.to_csv(index=False))
-    atomic.write_text(stem.with_suffix(".tex"), as_latex(table))
+                picture.savefig(temporary, format=form, bbox_inches="tight", metadata=metadata)
 
 
 def as_latex(table: pd.DataFrame) -> str:
-    """Any table as a ``tabular``: text on the left, numbers on the right with four digits."""
+    """Any table as a ``tabular``: text on the left, numbers on the right with four digits, dashes for none."""
     columns = "".join("r" if kind.kind in "if" else "l" for kind in table.dtypes)
     rows = [[_latex_cell(value) for value in row] for row in table.itertuples(index=False)]
     return tabular(columns, [latex_text(str(name)) for name in table], rows)
@@ -418,8 +411,3 @@ def _latex_cell(value: Any) -> str:
     if isinstance(value, float):
         return "--" if math.isnan(value) else f"{value:.4g}"
     return "--" if value is None else latex_text(str(value))
-
-
-def _metadata(form: str) -> dict[str, Any]:
-    """Return metadata without anything that changes when a figure is drawn again."""
-    return {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[form]

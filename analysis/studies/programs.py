@@ -10,7 +10,7 @@ import json
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,16 @@ from testbed.simulation.run import SimulationOptions, simulate
 
 Program = Callable[[Any, Plan, NodePlan, Inbox], Callable[[], Awaitable[object]]]
 Events = dict[str, list[dict[str, Any]]]
+
+
+def star(links: Mapping[str, Mapping[str, str]], lan: Mapping[str, str], central: str) -> dict[str, Any]:
+    """Return a topology of one router, with a data centre of one worker at the end of each of its ``links``."""
+    return {
+        "data_centers": [{"name": name, "workers": 1, "central": name == central} for name in links],
+        "routers": ["hub"],
+        "links": [{"between": [name, "hub"], **link} for name, link in links.items()],
+        "lan": lan,
+    }
 
 
 def plan_of(scenario: dict[str, Any], on: str) -> Plan:

@@ -5,19 +5,22 @@ A study runs nothing. ``analysis.studies.engine`` executes it: run directories, 
 
 from __future__ import annotations
 
+import difflib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
 
 from analysis.identity import Identity
 from analysis.load import StoredRun
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-
-    from analysis.studies.claims import Claim
+from analysis.studies import STUDIES
+from analysis.studies.claims import Claim
+from testbed.axes import import_code, installed
+from testbed.errors import ScenarioError
 
 Settings = Mapping[str, str]
 
@@ -117,6 +120,7 @@ class Study:
     all_back_ends  ``claims`` gets the runs of all back ends at once, as it compares them or tells them apart. Else,
                 where ``on`` has one back end, it is called for each that ran
     measure     instead of sweeps: a function that returns the rows, with the defaults of its ``parameters``
+    measures_on  back ends that ``measure`` can; empty: all
     sandboxed   ``measure`` makes emulated networks itself
     """
 
@@ -138,7 +142,26 @@ class Study:
     table: Callable[[Results], pd.DataFrame] | None = None
     measure: Callable[[Request, Mapping[str, tuple[str, ...]]], pd.DataFrame] | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
+    measures_on: tuple[str, ...] = ()
     sandboxed: bool = False
+
+
+def find(name: str) -> tuple[str, Study]:
+    """Return the name of a study's files, and the study.
+
+    ``name`` is one of ``STUDIES``, an entry point in the group ``testbed.figure``, ``package.module:NAME`` or
+    ``FILE.py:NAME``. The object there is a ``Study``, or a class or function that returns one. Raise ``ScenarioError``.
+    """
+    found = import_code(STUDIES.get(name, name), installed("figure").get(name))
+    if found is None:
+        close = difflib.get_close_matches(name, STUDIES, 1)
+        meant = f"did you mean {close[0]}? " if close else ""
+        known = ", ".join([*STUDIES, *installed("figure")])
+        raise ScenarioError(f"figure {name}: unknown; {meant}It is one of {known}, package.module:NAME or FILE.py:NAME")
+    study = found() if callable(found) and not isinstance(found, Study) else found
+    if not isinstance(study, Study):
+        raise ScenarioError(f"figure {name}: is no analysis.studies.study.Study")
+    return name.rpartition(":")[2], study
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +178,6 @@ class Published:
 
 def published(figure: str) -> list[Published]:
     """Return the numbers of one figure in ``published.csv``, in the order of the file; ``x`` is NaN without a place."""
-    import pandas as pd
-
     table = pd.read_csv(Path(__file__).with_name("published.csv"), keep_default_na=False, na_values={"x": [""]})
     rows = table[table["figure"] == figure].drop(columns="figure")
     return [Published(**{str(name): value for name, value in row.items()}) for row in rows.to_dict("records")]
@@ -176,8 +197,7 @@ class Results:
 
     def of(self, column: str, **where: Any) -> list[float]:
         """Return the known values of a column, or of an expression of columns, one per run."""
-        rows = self.rows(**where)
-        return [float(value) for value in rows.eval(column).dropna()] if len(rows) else []
+        return [value for value in self.every(column, **where) if not math.isnan(value)]
 
     def every(self, column: str, **where: Any) -> list[float]:
         """Return what ``of`` does, with NaN for runs that have no value."""
@@ -223,8 +243,6 @@ def against(frame: pd.DataFrame, column: str, by: Sequence[str], **base: Any) ->
 
     The rows are of the same back end, unless ``base`` names one.
     """
-    import pandas as pd
-
     if "back_end" in frame and "back_end" not in (*by, *base):
         by = [*by, "back_end"]
     means = select(frame, base).groupby(list(by), dropna=False)[column].mean()

@@ -30,6 +30,5 @@ class Columns(Extension):
     """Rewrite every docstring that is loaded."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
-        """Rewrite the docstring of one object."""
         if obj.docstring:
             obj.docstring.value = as_list(obj.docstring.value)

@@ -47,21 +47,18 @@ def place_of(path: str) -> str:
 
 
 def notebook(path: Path) -> str:
-    """Return a notebook as Markdown."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     texts = [("".join(cell["source"]), cell["cell_type"]) for cell in cells]
     return "\n\n".join(f"```python\n{text}\n```" if kind == "code" else text for text, kind in texts)
 
 
 def source(path: Path) -> str:
-    """Return a source file as a page."""
     fence = "````"
     text = path.read_text(encoding="utf-8")
     return f"# {path.relative_to(ROOT)}\n\n{fence}{LANGUAGES.get(path.suffix, 'text')}\n{text}\n{fence}\n"
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the generated pages."""
 
     def add(uri: str, content: str) -> None:
         files.append(File.generated(config, uri, content=content))

@@ -30,7 +30,6 @@ def pages() -> dict[str, str]:
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the lines of a Markdown table."""
     for row in (header, ("---",) * len(header), *rows):
         yield "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row) + " |"
     yield ""

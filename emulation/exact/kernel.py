@@ -17,8 +17,7 @@ import os
 import shutil
 import subprocess
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -92,7 +91,8 @@ def build(say: Callable[[str], None], source: Path | None = None, jobs: int | No
     """
     place = _place()
     place.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(place.parent / "lock"):
+    with (place.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until no other build of this user runs; it ends with its process
         if (kernel := find()) is not None and _intact(kernel):
             return kernel
         _require_tools(place.parent)
@@ -107,7 +107,6 @@ def build(say: Callable[[str], None], source: Path | None = None, jobs: int | No
 
 
 def _intact(kernel: Kernel) -> bool:
-    """Whether the kernel's file is there and is what was built."""
     path = Path(kernel.path)
     return path.is_file() and _sha256(path) == kernel.binary_sha256
 
@@ -210,11 +209,3 @@ def _run(command: tuple[str, ...], where: Path, log: Path) -> None:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Wait until no other build of this user runs; the lock ends with its process."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -13,8 +13,7 @@ from typing import Any, Literal
 from emulation.namespaces import inside
 from emulation.netlink import NetlinkSocket
 from emulation.shaping import traffic_control as tc
-from emulation.shaping.loss import change_seed
-from emulation.shaping.path import Path, as_netem
+from emulation.shaping.path import Path, as_netem, change_seed
 from emulation.shaping.table import DelayField, DelayTable, change_path, path_in, set_up
 from testbed.errors import NetworkMismatch
 from testbed.plan.shaping import FRAME_BYTES
@@ -69,7 +68,6 @@ class LinkSpec:
         return Path(self.delay_s, self.loss, self.loss_burst, self.corruption, self.duplication, self.reordering)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values, for a helper process."""
         return asdict(self)
 
 
@@ -115,18 +113,6 @@ class Shaper:
         place = self._places[spec.rate_namespace]
         tc.change_rate(place.link, place.index[spec.rate_interface], rate_bps)
 
-    def set_delay(self, link: str, delay_s: float) -> None:
-        """Set a link's one-way delay."""
-        self._set_path(link, delay_s=delay_s)
-
-    def set_loss(self, link: str, loss: float) -> None:
-        """Share of packets lost, in [0, 1]."""
-        self._set_path(link, loss=loss)
-
-    def set_impairment(self, link: str, what: str, value: float) -> None:
-        """Set another field of a link's ``Path``, named by ``what``."""
-        self._set_path(link, **{what: value})
-
     def set_up(self, link: str, up: bool) -> None:
         """Take a link up or down. One that is down loses all packets at its far end; delayed ones still arrive.
 
@@ -150,8 +136,8 @@ class Shaper:
         """Return whether the link is up, whichever process has changed it last."""
         return not self._table.row(self.specs[link].row)[DelayField.DOWN]
 
-    def _set_path(self, link: str, **values: float) -> None:
-        """Change fields of a link's ``Path``; those that another process has changed stay as they are."""
+    def set_path(self, link: str, **values: float) -> None:
+        """Set fields of a link's ``Path``; those that another process has changed stay as they are."""
         spec = self.specs[link]
         if not spec.has_delay:
             return
@@ -169,13 +155,7 @@ class Shaper:
     def apply_plan(self) -> None:
         """Set delays and impairments as planned. Rates are in place since the queues were made."""
         for spec in self.specs.values():
-            self._set_path(spec.name, **asdict(spec.path))
-
-    def rate_bps(self, link: str) -> float:
-        """Return the rate that the kernel reports now."""
-        spec = self.specs[link]
-        place = self._places[spec.rate_namespace]
-        return tc.read_rate_bps(place.link, place.index[spec.rate_interface])
+            self.set_path(spec.name, **asdict(spec.path))
 
     def verify(self, channels: int = 0) -> None:
         """Read rates, queues, delays and impairments back. Raise ``NetworkMismatch`` if they differ from the plan.
@@ -214,37 +194,31 @@ class Shaper:
         What a link to another machine loses on the way is counted there, and here as ``set_lost`` says.
         """
         queues = {namespace: tc.read_queues(place.link) for namespace, place in self._places.items()}
-        netem = {spec.delay_namespace for spec in self._rated() if spec.has_delay and spec.method == "netem"}
-        drops = {namespace: tc.read_netem_drops(self._places[namespace].link) for namespace in netem}
-        found = {}
-        for spec in self._rated():
+        rated, found = self._rated(), {}
+        lost = self._lost(rated)
+        for spec in rated:
             place = self._places[spec.rate_namespace]
             index = place.index[spec.rate_interface]
-            queue = queues[spec.rate_namespace][index]
-            lost = self._table.row(spec.row)[DelayField.LOST]
-            if spec.has_delay and spec.method == "netem":
-                lost = drops[spec.delay_namespace][self._places[spec.delay_namespace].index[spec.delay_interface]]
-            rate = tc.read_rate_bps(place.link, index)
+            queue, rate = queues[spec.rate_namespace][index], tc.read_rate_bps(place.link, index)
             found[spec.name] = LinkCounters(
-                rate, queue.sent_bytes, queue.dropped_packets, lost, queue.backlog_bytes, queue.sent_packets
+                rate, queue.sent_bytes, queue.dropped_packets, lost[spec.name], queue.backlog_bytes, queue.sent_packets
             )
         return found
 
     def lost_packets(self) -> dict[str, int]:
         """Return how many packets have been lost on the way of each link that another machine sends on."""
-        drops: dict[str, dict[int, int]] = {}
-        found = {}
-        for spec in self.specs.values():
-            if spec.has_rate:
-                continue
-            if spec.method == "netem":
-                place = self._places[spec.delay_namespace]
-                if spec.delay_namespace not in drops:
-                    drops[spec.delay_namespace] = tc.read_netem_drops(place.link)
-                found[spec.name] = drops[spec.delay_namespace][place.index[spec.delay_interface]]
-            else:
-                found[spec.name] = int(self._table.row(spec.row)[DelayField.LOST])
-        return found
+        return self._lost([spec for spec in self.specs.values() if not spec.has_rate])
+
+    def _lost(self, specs: Sequence[LinkSpec]) -> dict[str, int]:
+        """Return what each link has lost on the way: by its netem, if that is here, else as the table has it."""
+        lost = {spec.name: int(self._table.row(spec.row)[DelayField.LOST]) for spec in specs}
+        netems = [spec for spec in specs if spec.has_delay and spec.method == "netem"]
+        for namespace in {spec.delay_namespace for spec in netems}:
+            place = self._places[namespace]
+            drops = tc.read_netem_drops(place.link)
+            here = [spec for spec in netems if spec.delay_namespace == namespace]
+            lost |= {spec.name: drops[place.index[spec.delay_interface]] for spec in here}
+        return lost
 
     def set_lost(self, link: str, packets: int) -> None:
         """Take what another machine has counted of a link whose rate is here: ``lost_packets``."""

@@ -12,23 +12,22 @@ Protocol: linux/netfilter/nfnetlink_queue.h.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
-import os
 import select
 import socket
 import struct
 import sys
 import time
-from contextlib import suppress
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emulation.children import prepare_child
-from emulation.namespaces import enlarge_receive_buffer, inside
+from emulation.helpers import prepare_child
+from emulation.namespaces import enlarge_buffers, inside
 from emulation.netlink import NETLINK_NETFILTER, NetlinkSocket, attribute
-from emulation.shaping.line import Line
-from emulation.shaping.table import DelayField, DelayTable
+from emulation.shaping.path import Fate, PacketFates, change_seed
+from emulation.shaping.table import DelayField, DelayTable, path_in
 
 QUEUE_PACKETS = 200_000  # the kernel's default of 1024 is below a WAN's bandwidth-delay product
 PRIORITY = 50  # SCHED_FIFO, above trace replay (40) and measuring (20): a late release is a longer delay
@@ -36,9 +35,66 @@ _SUBSYSTEM = 3 << 8
 _VERDICT, _CONFIG, _VERDICT_BATCH = 1, 2, 3
 _DROP, _ACCEPT = 0, 1
 _SOL_NETLINK, _NO_ENOBUFS = 270, 5
+_SO_MEMINFO, _MEMINFO_DROPS = 55, 8  # linux/sock_diag.h
 _RECEIVE_BYTES = 64 << 20  # of the netlink socket: bursts must not overflow it while this process is busy
 _BATCH = 256  # packets taken before due ones are released again
 _verdict = struct.Struct("=IHHIIBBHHH")
+LATE_NS = 1_000_000  # a packet released later than this counts as late
+
+
+class Line:
+    """A first-in-first-out delay line over packet identifiers. ``cells`` is the link's row of the shared table.
+
+    Packets that arrive together are due together, so an entry of ``waiting`` is (when due, last identifier, count).
+    When the delay shrinks, later packets wait for earlier ones: packet i is due at max over j <= i of t_j + d_j, so the
+    line never reorders.
+    """
+
+    def __init__(self, cells: memoryview, seed: str) -> None:
+        """``seed``: of the link, from which the fates of its packets follow."""
+        self.cells = cells
+        self.waiting: deque[tuple[int, int, int]] = deque()
+        self.early: list[int] = []  # of the packets of the last ``arrive``, those that skip the delay
+        self._seed = seed
+        self._changes = 0
+        self._fates = PacketFates(path_in(cells), 0)
+
+    def arrive(self, identities: Sequence[int], now_ns: int) -> list[int]:
+        """Take packets that arrived together, in order; return those that are lost. Sets ``early``."""
+        cells = self.cells
+        cells[DelayField.PACKETS] += len(identities)
+        if cells[DelayField.CHANGES] != self._changes:
+            self._changes = cells[DelayField.CHANGES]
+            seed = change_seed(self._seed, self._changes)
+            self._fates = PacketFates(path_in(cells), seed, self._fates.in_burst)
+        lost: list[int] = []
+        self.early = []
+        kept = identities
+        if self._fates.any:
+            fates = [(identity, self._fates.next()) for identity in identities]
+            lost = [identity for identity, fate in fates if fate is Fate.LOST]
+            self.early = [identity for identity, fate in fates if fate is Fate.EARLY]
+            kept = [identity for identity, fate in fates if fate is Fate.DELAYED]
+            cells[DelayField.LOST] += len(lost)
+        if kept:
+            before_ns = self.waiting[-1][0] if self.waiting else 0
+            self.waiting.append((max(before_ns, now_ns + cells[DelayField.DELAY_NS]), kept[-1], len(kept)))
+        return lost
+
+    def release(self, now_ns: int) -> int | None:
+        """Return the identifier of the last packet that is due, as are all before it; ``None`` if none is."""
+        waiting, last, cells = self.waiting, None, self.cells
+        while waiting and waiting[0][0] <= now_ns:
+            due, last, count = waiting.popleft()
+            late = now_ns - due
+            if late > LATE_NS:
+                cells[DelayField.LATE_COUNT] += count
+                cells[DelayField.LATE_MAX_NS] = max(late, cells[DelayField.LATE_MAX_NS])
+        return last
+
+    def next_due_ns(self) -> int | None:
+        """Return when the next packet is due; ``None`` if none waits."""
+        return self.waiting[0][0] if self.waiting else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +115,8 @@ class PacketQueue:
         with inside(namespace):
             self._link = NetlinkSocket(NETLINK_NETFILTER)
         self.socket = self._link.socket
-        enlarge_receive_buffer(self.socket, _RECEIVE_BYTES)
-        self.socket.setsockopt(_SOL_NETLINK, _NO_ENOBUFS, 1)  # after an overflow go on: it is counted, not fatal
+        enlarge_buffers(self.socket, _RECEIVE_BYTES)
+        self.socket.setsockopt(_SOL_NETLINK, _NO_ENOBUFS, 1)  # after an overflow go on; see ``overflows``
         self._configure(attribute(1, struct.pack(">BBH", 1, 0, socket.AF_INET)))  # bind
         self._configure(attribute(2, struct.pack(">IB", 0, 1)))  # copy mode META
         self._configure(attribute(3, struct.pack(">I", QUEUE_PACKETS)))
@@ -72,6 +128,11 @@ class PacketQueue:
     def _configure(self, data: bytes) -> None:
         self._link.request(_SUBSYSTEM | _CONFIG, struct.pack("=BBH", 0, 0, self._queue) + data)
 
+    def overflows(self) -> int:
+        """Return how many packets the kernel could not hand over so far, as this process was behind: they are lost."""
+        counters = self.socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64)
+        return int(struct.unpack_from("=9I", counters)[_MEMINFO_DROPS])
+
     def accept_up_to(self, identity: int) -> None:
         """Let all packets up to ``identity`` pass, in the order of their arrival."""
         self._send(_VERDICT_BATCH, _ACCEPT, identity)
@@ -81,7 +142,6 @@ class PacketQueue:
         self._send(_VERDICT, _ACCEPT, identity)
 
     def drop(self, identity: int) -> None:
-        """Drop one packet."""
         self._send(_VERDICT, _DROP, identity)
 
     def _send(self, kind: int, verdict: int, identity: int) -> None:
@@ -89,53 +149,26 @@ class PacketQueue:
         self.socket.send(header + struct.pack(">II", verdict, identity))
 
 
-class Timer:
-    """A timerfd with absolute times of CLOCK_MONOTONIC, as ``epoll_wait`` itself has milliseconds only."""
-
-    def __init__(self) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self.descriptor: int = self._libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK)
-        self._setting = ctypes.create_string_buffer(32)
-        self._armed_ns = 0
-
-    def arm(self, at_ns: int) -> None:
-        """Make the descriptor readable at ``at_ns``."""
-        if at_ns != self._armed_ns:
-            struct.pack_into("=qqqq", self._setting, 0, 0, 0, *divmod(at_ns, 1_000_000_000))
-            self._libc.timerfd_settime(self.descriptor, 1, self._setting, None)
-            self._armed_ns = at_ns
-
-    def expired(self) -> None:
-        """Take the expiry; to be called when the descriptor was readable."""
-        self._armed_ns = 0
-        with suppress(BlockingIOError):
-            os.read(self.descriptor, 8)
-
-
 class DelayLine:
     """All lines of one process and the loop over them."""
 
     def __init__(self, table: DelayTable, specs: list[LineSpec]) -> None:
+        self._poll = select.epoll()  # first, so that select(2) takes its number, however many lines there are
         self._lines = [
             (PacketQueue(spec.namespace, spec.queue), Line(table.row(spec.row), spec.seed)) for spec in specs
         ]
         self._by_descriptor = {queue.socket.fileno(): (queue, line) for queue, line in self._lines}
-        self._timer = Timer()
-        self._poll = select.epoll()
-        for descriptor in (*self._by_descriptor, self._timer.descriptor):
+        for descriptor in self._by_descriptor:
             self._poll.register(descriptor, select.EPOLLIN)
 
     def run(self) -> None:
         """Never return: a signal ends the process, and the kernel drops what waits."""
         while True:
             next_due = self._release(time.monotonic_ns())
-            if next_due is not None:
-                self._timer.arm(next_due)
-            for descriptor, _ in self._poll.poll():
-                if descriptor == self._timer.descriptor:
-                    self._timer.expired()
-                else:
-                    _take(*self._by_descriptor[descriptor])
+            left_s = None if next_due is None else max(0, next_due - time.monotonic_ns()) / 1e9
+            select.select([self._poll], [], [], left_s)  # to the microsecond; epoll_wait itself has milliseconds only
+            for descriptor, _ in self._poll.poll(0):
+                _take(*self._by_descriptor[descriptor])
 
     def _release(self, now_ns: int) -> int | None:
         earliest = None
@@ -163,8 +196,8 @@ def _take(queue: PacketQueue, line: Line) -> None:
             identities.append(_identity(_buffer, 24)[0])
     except BlockingIOError:
         pass
-    except OSError:  # ENOBUFS: the kernel could not hand packets over; the monitor warns, the fidelity report has it
-        line.cells[DelayField.OVERFLOWS] += 1
+    if len(identities) == _BATCH:  # more may have come than fits; the monitor warns, the fidelity report has it
+        line.cells[DelayField.OVERFLOWS] = queue.overflows()
     if identities:
         for lost in line.arrive(identities, now_ns):
             queue.drop(lost)

@@ -12,18 +12,15 @@ from emulation.shaping.path import Path
 from emulation.shaping.table import DelayTable
 from emulation.shaping.traffic_control import htb_lines, netem_line
 from testbed.errors import CapabilityError
-from testbed.plan.model import LinkPlan, Plan
+from testbed.plan.model import Plan
 
 LAN_QUEUE, FIRST_QUEUE = 0, 1
 
 
 def link_specs(
-    layout: Layout,
-    plan: Plan,
-    namespace_path: Callable[[str], str],
-    method: DelayMethod,
+    layout: Layout, plan: Plan, namespace_path: Callable[[str], str], method: DelayMethod,
     part: MachinePart | None = None,
-) -> tuple[LinkSpec, ...]:
+) -> tuple[LinkSpec, ...]:  # fmt: skip
     """Return the specification of every directed WAN link, in layout order. ``part``: of one of several machines."""
 
     def of(vertex: str, port: SwitchPort) -> str:
@@ -117,8 +114,11 @@ def delay_line_settings(
 
 def refuse_unsupported(plan: Plan, method: DelayMethod) -> None:
     """Raise ``CapabilityError`` that names each link with duplication, which only netem can make."""
-    shares = {link.name: _most_duplicated(link) for link in plan.network.links if method == "nfqueue"}
-    found = [f"{name}: duplication of {share:.3g}" for name, share in shares.items() if share]
+    found = []
+    for link in plan.network.links if method == "nfqueue" else ():
+        most = max((link.duplication, *(link.duplication_trace.values if link.duplication_trace else ())))
+        if most:
+            found.append(f"{link.name}: duplication of {most:.3g}")
     if found:
         raise CapabilityError(
             f"only netem can do this, and this kernel lacks it: {'; '.join(found)}. Cure: sudo modprobe sch_netem,"
@@ -140,8 +140,3 @@ def cut_bursts(plan: Plan, method: DelayMethod) -> Iterator[str]:
                 f"link {link.name}: fewer packets are lost than planned, as netem ends a burst of losses at each change"
                 f" of the delay; leave out loss_burst, or {what}"
             )
-
-
-def _most_duplicated(link: LinkPlan) -> float:
-    """Return the largest share of duplicated packets at any time."""
-    return max((link.duplication, *(link.duplication_trace.values if link.duplication_trace else ())))

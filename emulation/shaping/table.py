@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import asdict
 from enum import IntEnum
 
 from emulation.shaping.path import Path
-
-PARTS_PER_BILLION = 1_000_000_000
 
 
 class DelayField(IntEnum):
@@ -25,10 +22,9 @@ class DelayField(IntEnum):
     BURST_MILLI = 2
     PACKETS = 3
     LOST = 4
-    WAITING = 5
     LATE_MAX_NS = 6
     LATE_COUNT = 7  # packets released more than a millisecond late
-    OVERFLOWS = 8  # times that the kernel could not hand packets over
+    OVERFLOWS = 8  # packets that the kernel could not hand over
     REORDER_PPB = 9
     CORRUPT_PPB = 10
     CHANGES = 11  # of the settings, by whichever process
@@ -39,11 +35,11 @@ class DelayField(IntEnum):
 _COLUMNS = 16
 _SETTINGS = {  # by the field of ``Path``: the column, and its unit
     "delay_s": (DelayField.DELAY_NS, 1e9),
-    "loss": (DelayField.LOSS_PPB, PARTS_PER_BILLION),
+    "loss": (DelayField.LOSS_PPB, 1e9),
     "burst": (DelayField.BURST_MILLI, 1e3),
-    "corruption": (DelayField.CORRUPT_PPB, PARTS_PER_BILLION),
-    "duplication": (DelayField.DUPLICATE_PPB, PARTS_PER_BILLION),
-    "reordering": (DelayField.REORDER_PPB, PARTS_PER_BILLION),
+    "corruption": (DelayField.CORRUPT_PPB, 1e9),
+    "duplication": (DelayField.DUPLICATE_PPB, 1e9),
+    "reordering": (DelayField.REORDER_PPB, 1e9),
 }
 
 
@@ -53,11 +49,6 @@ def change_path(cells: memoryview, **values: float) -> int:
         column, unit = _SETTINGS[name]
         cells[column] = round(value * unit)
     return _changed(cells)
-
-
-def set_path(cells: memoryview, path: Path) -> int:
-    """Write the whole ``Path`` of a row's link; return the number of changes so far, this one included."""
-    return change_path(cells, **asdict(path))
 
 
 def set_up(cells: memoryview, up: bool) -> int:
@@ -97,7 +88,6 @@ class DelayTable:
         return self._cells[row * _COLUMNS : (row + 1) * _COLUMNS]
 
     def close(self) -> None:
-        """Unmap the table and close its descriptor."""
         self._cells.release()
         self._memory.close()
         os.close(self.descriptor)

@@ -7,6 +7,11 @@ which is late by a scheduler tick loses no rate, and small enough to stay within
 its own queue in place of the ``bfifo``, and cannot hold classes for priorities.
 Delay and loss, where the kernel has netem: on another port further down the path, so that a packet first queues for the
 link's rate and then propagates. In one qdisc, netem's own queue would count delayed packets as queued.
+Priorities: each best-effort channel has a band, an HTB class below the link's with a byte-limited queue of its own. It
+is recognised by the precedence bits that senders set in the IP header (``testbed.best_effort``), has a minimal rate of
+its own, and otherwise borrows from the link's class; HTB lends to the lowest ``prio`` first. So a band is served only
+when those above it are empty, and a link's rate still changes in one place. HTB and ``u32`` suffice: ``prio`` and
+``flower`` are not needed.
 Kernel structures: linux/pkt_sched.h, linux/gen_stats.h.
 """
 
@@ -14,12 +19,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from operator import add
 from pathlib import Path as FilePath
+from typing import NamedTuple
 
 from emulation.netlink import NetlinkSocket, attribute, attributes
 from emulation.shaping.path import Path, netem_options, netem_text, path_of_netem
-from emulation.shaping.priority import BANDS, FIRST_BAND, band_lines, default_class
 from testbed.plan.model import EMULATED_LOWEST_RATE_BPS
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 
@@ -30,24 +35,26 @@ ROOT_PARENT = 0xFFFFFFFF
 # HTB keeps a packet's debt in time: at 64 kbit/s one frame blocks the class for 0.19 s, at 1 kbit/s for 12 s, during
 # which a change of the rate has no effect. The plan warns where a link would be slower.
 LOWEST_RATE_BPS = EMULATED_LOWEST_RATE_BPS
+_BANDS = range(0x10, 0x18)  # classes 1:10, 1:11, … and their queues 10:, 11:, …
+_ROOT = range(1, 2)
+_BAND_RATE = "8kbit"  # HTB demands a rate; a band may send at it regardless of priority, hence a negligible one
+_BAND_CEILING = "10gbit"  # above any link: the parent's rate limits
+_BAND_BURST_BYTES = 1600
+_BAND_QUANTUM_BYTES = 1514
+_PRECEDENCE = 0xE0
 
 _NEW_QDISC, _GET_QDISC, _NEW_CLASS, _GET_CLASS = 36, 38, 40, 42
 _KIND, _OPTIONS, _STATS2 = 1, 2, 7
 _tcmsg = struct.Struct("=BBHiIII")
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStatistics:
+class QueueStatistics(NamedTuple):
     """Counters of a queue: sent, dropped and waiting."""
 
     sent_bytes: int = 0
     dropped_packets: int = 0
     backlog_bytes: int = 0
     sent_packets: int = 0
-
-    def plus(self, other: QueueStatistics) -> QueueStatistics:
-        """Return the sum of two statistics, field by field."""
-        return QueueStatistics(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 def htb_lines(interface: str, rate_bps: float, queue_bytes: int, channels: int = 0) -> list[str]:
@@ -58,14 +65,35 @@ def htb_lines(interface: str, rate_bps: float, queue_bytes: int, channels: int =
     rate = int(max(rate_bps, LOWEST_RATE_BPS))
     burst = burst_bytes(rate)
     limit = max(queue_bytes, FRAME_BYTES)
-    default = default_class(channels) if channels else "1"
+    default = f"{_BANDS[channels]:x}" if channels else "1"  # the class of unmarked traffic
     leaves = [f"qdisc add dev {interface} parent 1:1 handle 10: bfifo limit {limit}"]
     return [
         f"qdisc add dev {interface} root handle 1: htb default {default}",
         f"class add dev {interface} parent 1: classid 1:1 htb rate {rate}bit burst {burst} cburst {burst}"
         f" quantum {QUANTUM_BYTES}",
-        *(band_lines(interface, limit, channels) if channels else leaves),
+        *(_band_lines(interface, limit, channels) if channels else leaves),
     ]
+
+
+def _band_lines(interface: str, queue_bytes: int, channels: int) -> list[str]:
+    """``tc -batch`` lines below the existing class 1:1. Band b serves channel b, the last one unmarked traffic too."""
+    from testbed.best_effort import type_of_service  # imports torch, for which helpers would wait
+
+    lines = []
+    for band in range(channels + 1):
+        number = f"{_BANDS[band]:x}"
+        lines += [
+            f"class add dev {interface} parent 1:1 classid 1:{number} htb rate {_BAND_RATE} ceil {_BAND_CEILING}"
+            f" burst {_BAND_BURST_BYTES} cburst {_BAND_BURST_BYTES} quantum {_BAND_QUANTUM_BYTES} prio {band}",
+            f"qdisc add dev {interface} parent 1:{number} handle {number}: bfifo limit {queue_bytes}",
+        ]
+        mark = type_of_service(band, channels)
+        if mark:
+            lines.append(
+                f"filter add dev {interface} parent 1: protocol ip prio {band + 1}"
+                f" u32 match u8 {mark:#x} {_PRECEDENCE:#x} at 1 flowid 1:{number}"
+            )
+    return lines
 
 
 def netem_line(interface: str, path: Path, limit_packets: int) -> str:
@@ -109,11 +137,8 @@ def read_rate_bps(link: NetlinkSocket, index: int) -> float:
 def read_queues(link: NetlinkSocket) -> dict[int, QueueStatistics]:
     """Return the statistics of the queues below HTB of each interface in a namespace, summed, by interface index."""
     found: dict[int, QueueStatistics] = {}
-    for body in link.dump(_GET_QDISC, _tcmsg.pack(0, 0, 0, 0, 0, 0, 0)):
-        _, _, _, index, handle, _, _ = _tcmsg.unpack_from(body)
-        if FIRST_BAND <= handle >> 16 < FIRST_BAND + BANDS:
-            more = _statistics(attributes(body[_tcmsg.size :])[_STATS2])
-            found[index] = found.get(index, QueueStatistics()).plus(more)
+    for index, _, parts in _qdiscs(link, _BANDS):
+        found[index] = QueueStatistics(*map(add, found.get(index, QueueStatistics()), _statistics(parts[_STATS2])))
     return found
 
 
@@ -129,21 +154,23 @@ def read_netem_paths(link: NetlinkSocket) -> dict[int, Path]:
 
 def _netems(link: NetlinkSocket) -> Iterator[tuple[int, dict[int, bytes]]]:
     """Yield the interface index and the attributes of each netem of a namespace."""
-    for body in link.dump(_GET_QDISC, _tcmsg.pack(0, 0, 0, 0, 0, 0, 0)):
-        _, _, _, index, handle, _, _ = _tcmsg.unpack_from(body)
-        parts = attributes(body[_tcmsg.size :])
-        if handle == ROOT_HANDLE and parts[_KIND].rstrip(b"\0") == b"netem":
+    for index, _, parts in _qdiscs(link, _ROOT):
+        if parts[_KIND].rstrip(b"\0") == b"netem":
             yield index, parts
 
 
 def read_queue_limits(link: NetlinkSocket, index: int) -> list[int]:
     """Return the limits in bytes of the queues on an interface, one per priority, in their order."""
-    limits = {}
+    options = {handle: parts[_OPTIONS] for at, handle, parts in _qdiscs(link, _BANDS) if at == index}
+    return [struct.unpack_from("=I", options[handle])[0] for handle in sorted(options)]
+
+
+def _qdiscs(link: NetlinkSocket, majors: range) -> Iterator[tuple[int, int, dict[int, bytes]]]:
+    """Yield interface index, handle and attributes of a namespace's queueing disciplines of these major numbers."""
     for body in link.dump(_GET_QDISC, _tcmsg.pack(0, 0, 0, 0, 0, 0, 0)):
-        _, _, _, at, handle, _, _ = _tcmsg.unpack_from(body)
-        if at == index and FIRST_BAND <= handle >> 16 < FIRST_BAND + BANDS:
-            limits[handle] = int(struct.unpack_from("=I", attributes(body[_tcmsg.size :])[_OPTIONS])[0])
-    return [limits[handle] for handle in sorted(limits)]
+        _, _, _, index, handle, _, _ = _tcmsg.unpack_from(body)
+        if handle >> 16 in majors:
+            yield index, handle, attributes(body[_tcmsg.size :])
 
 
 def _statistics(data: bytes) -> QueueStatistics:

@@ -17,13 +17,11 @@ from emulation.network import Emulation
 from emulation.probe import probe
 from emulation.shell.commands import Shell
 from emulation.shell.recording import Recording
-from emulation.shell.session import ShellSession
 from testbed.errors import TestbedError
 from testbed.plan.model import from_json
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command or the shell; return the exit status."""
     with os.fdopen(int(arguments[0]), "rb") as file:
         plan = from_json(file.read())
     try:
@@ -40,13 +38,13 @@ def main(arguments: list[str]) -> int:
         with Emulation(plan, found, record, events) as network:
             write_hosts(network)
             recording.begin(network, measured=plan.program is not None)  # of a recorded shell
-            session = ShellSession(network, recording)
+            shell = Shell(network, recording, sys.stdin.isatty())
             now_s = time.monotonic()
             network.helpers.begin(now_s, now_s)
             try:
                 if len(arguments) > 2:
-                    return session.run(arguments[2], arguments[3:])
-                return Shell(session, sys.stdin.isatty()).loop()
+                    return shell.run(arguments[2], arguments[3:])
+                return shell.loop()
             finally:
                 recording.end(network)
     except TestbedError as error:

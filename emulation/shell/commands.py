@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import cmd
+import os
 import shlex
+import signal
+import statistics
+import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
+from emulation.bulk import BulkTransfer, transfer
+from emulation.hosts import as_node, environment
+from emulation.measurement import describe
+from emulation.network import Emulation
+from emulation.ping import Pair, ping
+from emulation.replay import timelines_of
 from emulation.shaping.base import LinkCounters, Shaper
-from emulation.shell.session import ShellSession
+from emulation.shell.recording import Recording
 from testbed import units
-from testbed.errors import ScenarioError, TestbedError
+from testbed.errors import RunFailed, ScenarioError, TestbedError
 from testbed.units import UnitError
 
 _BAR = 24  # characters of a bar of the meters
@@ -24,10 +36,13 @@ class Shell(cmd.Cmd):
 
     prompt = "testbed> "
 
-    def __init__(self, session: ShellSession, interactive: bool) -> None:
+    def __init__(self, network: Emulation, recording: Recording, interactive: bool) -> None:
         super().__init__()
-        self._session, self._interactive = session, interactive
+        assert network.shaper is not None, "the network is up"
+        self._network, self._shaper, self._hosts = network, network.shaper, network.layout.hosts
+        self._recording, self._interactive = recording, interactive
         self._failures = 0
+        self._background: list[tuple[str, str, subprocess.Popen[Any]]] = []  # what runs, and in which node
         self.use_rawinput = interactive
         if not interactive:
             self.prompt = ""
@@ -42,25 +57,26 @@ class Shell(cmd.Cmd):
             except KeyboardInterrupt:
                 self.print("")
                 intro = None
-        self._session.end()
+        for _, _, process in self._background:
+            process.kill()
+        self._ended()
         return int(bool(self._failures) and not self._interactive)
 
     def print(self, text: str) -> None:
-        """Print a line at once."""
         print(text, flush=True)  # noqa: T201 - a command
 
     def _intro(self) -> str:
-        network = self._session.network
+        network = self._network
         return (
-            f"{network.plan.name}: {len(network.layout.hosts)} nodes, {len(network.links)} links, up in"
+            f"{network.plan.name}: {len(self._hosts)} nodes, {len(network.links)} links, up in"
             f" {network.bring_up_s:.1f} s, delays by {network.method}. 'help' lists the commands; 'exit' ends it."
         )
 
     def onecmd(self, line: str) -> bool:
-        self._session.recording.command(line)
+        self._recording.command(line)
         try:
             return bool(super().onecmd(line))
-        except (TestbedError, UnitError, ValueError) as error:
+        except (TestbedError, UnitError, ValueError, OverflowError) as error:
             self._failures += 1
             self.print(f"error: {error}")
             return False
@@ -77,15 +93,15 @@ class Shell(cmd.Cmd):
 
     def do_nodes(self, _: str) -> None:
         """nodes: every node and its address. Programs find them by name, too: worker0.tokyo is tokyo/worker0."""
-        for name, port in self._session.network.layout.hosts.items():
+        for name, port in self._hosts.items():
             self.print(f"{name:24} {port.ip}")
 
     def do_links(self, _: str) -> None:
         """links: every WAN link, one direction a line, as it is now."""
-        shaper, counters = self._session.shaper, self._session.network.counters()
-        for name in shaper.specs:
-            path = shaper.path_of(name)
-            state = "up" if shaper.is_up(name) else "DOWN"
+        counters = self._network.counters()
+        for name in self._shaper.specs:
+            path = self._shaper.path_of(name)
+            state = "up" if self._shaper.is_up(name) else "DOWN"
             self.print(
                 f"{name:32} {state:4} {units.format_rate(counters[name].configured_bps):>14}"
                 f" {path.delay_s * 1e3:9.2f} ms  loss {path.loss:.3%}"
@@ -94,35 +110,50 @@ class Shell(cmd.Cmd):
     def do_ping(self, line: str) -> None:
         """ping NODE NODE [COUNT]: round-trip times."""
         source, target, count = _words(line, 2, "5")
-        self.print(str(self._session.ping(source, target, int(count))))
+        pair = self._pair(source, target)
+        ping([pair], int(count), 0.1, self._patience_s())
+        self.print(_answers(pair, int(count)))
 
     def do_pingall(self, _: str) -> None:
         """pingall: one echo from each node to each other node."""
-        found = self._session.ping_all()
-        silent = [each for each in found if not each.rtts_s]
-        for each in silent:
-            self.print(str(each))
-        self.print(f"{len(found) - len(silent)} of {len(found)} pairs answered")
+        pairs = [self._pair(a, b) for a in self._hosts for b in self._hosts if a != b]
+        ping(pairs, 1, 0.0, self._patience_s())
+        silent = [pair for pair in pairs if not pair.rtts_s]
+        for pair in silent:
+            self.print(_answers(pair, 1))
+        self.print(f"{len(pairs) - len(silent)} of {len(pairs)} pairs answered")
         self._failures += bool(silent)
 
+    def _pair(self, source: str, target: str) -> Pair:
+        namespace = self._network.namespace_path(self._node(source))
+        return Pair(f"{source} to {target}", namespace, self._network.address(self._node(target)))
+
+    def _patience_s(self) -> float:
+        links = self._network.plan.network.links
+        return 1.0 + 2 * sum(sorted((link.delay_s for link in links), reverse=True)[:4])
+
     def do_iperf(self, line: str) -> None:
-        """iperf NODE NODE [SECONDS]: goodput of TCP."""
+        """iperf NODE NODE [SECONDS]: goodput of TCP, with the plan's number of parallel streams."""
         source, target, seconds = _words(line, 2, "5")
-        rate_bps = self._session.goodput_bps(source, target, float(seconds))
+        ends, streams = (self._node(source), self._node(target)), self._network.plan.transport.parallel_streams
+        flows = [BulkTransfer.between(self._network, *ends) for _ in range(streams)]
+        with self._network.measuring():
+            transfer(flows, float(seconds))
+        rate_bps = sum(flow.goodput_bps(float(seconds) / 4) for flow in flows)
         self.print(f"{source} to {target}: {rate_bps / 1e6:.2f} Mbit/s of payload")
 
     def do_measure(self, _: str) -> None:
         """measure: every link and path against the plan, as before a run."""
-        for row in self._session.measure():
-            self.print(row)
+        for each in self._network.measure(10.0):
+            self.print(f"{describe(each)}: {'ok' if each.ok else 'OUTSIDE its tolerance'}")
 
     def do_meters(self, line: str) -> None:
         """meters [SECONDS]: use of all links, for that long or until Ctrl-C."""
         last_s = float(line or "inf" if self._interactive else line or "1")
-        begin, before, rows = time.monotonic(), _sample(self._session.shaper), 0
+        begin, before, rows = time.monotonic(), _sample(self._shaper), 0
         while time.monotonic() - begin < last_s:
             time.sleep(min(1.0, max(0.1, begin + last_s - time.monotonic())))
-            now = _sample(self._session.shaper)
+            now = _sample(self._shaper)
             shown = _meters(before, now)
             self.print((_CLEAR.format(rows=rows) if rows and self._interactive else "") + "\n".join(shown))
             before, rows = now, len(shown)
@@ -131,32 +162,42 @@ class Shell(cmd.Cmd):
 
     def do_rate(self, line: str) -> None:
         """rate LINK RATE: for example, rate a>b 5 Mbit/s; rate a<>b 5 Mbit/s changes both directions."""
-        self._change(line, units.parse_rate, self._session.shaper.set_rate)
+        self._change(line, units.parse_rate, self._shaper.set_rate)
 
     def do_delay(self, line: str) -> None:
         """delay LINK DELAY: one-way delay, for example, delay a>b 40 ms."""
-        self._change(line, units.parse_duration, self._session.shaper.set_delay)
+        self._change(line, units.parse_duration, lambda link, delay_s: self._shaper.set_path(link, delay_s=delay_s))
 
     def do_loss(self, line: str) -> None:
         """loss LINK SHARE: for example, loss a>b 1 %."""
-        self._change(line, units.parse_share, self._session.shaper.set_loss)
+        self._change(line, units.parse_share, lambda link, loss: self._shaper.set_path(link, loss=loss))
 
     def do_down(self, line: str) -> None:
         """down LINK: it loses all packets from now on."""
-        for name in self._session.links(line.strip()):
-            self._session.shaper.set_up(name, False)
+        for name in self._links(line.strip()):
+            self._shaper.set_up(name, False)
 
     def do_up(self, line: str) -> None:
         """up LINK: as it was before it went down."""
-        for name in self._session.links(line.strip()):
-            self._session.shaper.set_up(name, True)
+        for name in self._links(line.strip()):
+            self._shaper.set_up(name, True)
 
     def _change(self, line: str, parse: Callable[[str], float], change: Callable[[str, float], None]) -> None:
         link, _, value = line.strip().partition(" ")
-        for name in self._session.links(link):
+        traced = {timeline["link"] for timeline in timelines_of(self._network.plan)}
+        for name in self._links(link):
             change(name, parse(value.strip()))
-            if self._session.network.follows_trace(name):
+            if name in traced:
                 self.print(f"note: {name} follows a trace, whose next step changes it again")
+
+    def _links(self, text: str) -> list[str]:
+        """Return the links of ``a>b``, or of both directions ``a<>b``. Raise ``ScenarioError`` for an unknown link."""
+        a, _, b = text.partition("<>")
+        found = [f"{a}>{b}", f"{b}>{a}"] if b else [text]
+        for name in found:
+            if name not in self._shaper.specs:
+                raise ScenarioError(f"no link '{name}'; links: {', '.join(self._shaper.specs)}")
+        return found
 
     # -- programs -------------------------------------------------------------------------------------------------
 
@@ -164,18 +205,54 @@ class Shell(cmd.Cmd):
         """run NODE COMMAND…: run any program in a node; with & at the end, in the background (see wait)."""
         node, *argv = shlex.split(line) or [""]
         if argv and argv[-1] == "&":
-            self.print(f"[{self._session.start(node, argv[:-1])}] {node}: {shlex.join(argv[:-1])}")
+            name = f"{node}: {shlex.join(argv[:-1])}"
+            self._background.append((name, node, self._start(node, argv[:-1], stdin=subprocess.DEVNULL)))
+            self.print(f"[{len(self._background)}] {name}")
             return
-        code = self._session.run(node, argv)
+        code = self.run(node, argv)
         if code:
             self._failures += 1
             self.print(f"{argv[0]} ended with {code}")
 
     def do_wait(self, _: str) -> None:
         """wait: wait for the programs in the background."""
-        for name, code in self._session.wait():
+        for name, code in self._ended():
             self._failures += bool(code)
             self.print(f"{name} ended with {code}")
+
+    def run(self, node: str, argv: Sequence[str]) -> int:
+        """Run a program in a node to its end, with this terminal; return its exit status, 128 + n after signal n."""
+        with _interrupts_are_its_own():
+            process = self._start(node, argv)
+            code = process.wait()
+        self._recording.ended(node, code)
+        return code if code >= 0 else 128 - code
+
+    def _start(self, node: str, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+        if not argv:
+            raise ScenarioError("no command given")
+        command, variables = [*as_node(self._node(node)), *argv], os.environ | environment(os.environ)
+        try:
+            process = self._network.exec(node, command, env=variables, **popen)
+        except OSError as error:
+            raise RunFailed(f"{argv[0]}: {error.strerror}") from error
+        self._recording.started(node, process.pid)
+        return process
+
+    def _ended(self) -> list[tuple[str, int]]:
+        """Wait for the background programs; return their names and exit statuses."""
+        ended = []
+        for name, node, process in self._background:
+            ended.append((name, process.wait()))
+            self._recording.ended(node, process.returncode)
+        self._background.clear()
+        return ended
+
+    def _node(self, name: str) -> str:
+        """Return ``name`` if it is a node's. Raise ``ScenarioError`` with the known names otherwise."""
+        if name not in self._hosts:
+            raise ScenarioError(f"no node '{name}'; nodes: {', '.join(self._hosts)}")
+        return name
 
     def do_exit(self, _: str) -> bool:
         """exit: end everything."""
@@ -188,8 +265,7 @@ class Shell(cmd.Cmd):
 
     def completedefault(self, text: str, line: str, begin: int, end: int) -> list[str]:
         del line, begin, end
-        names: Sequence[str] = (*self._session.network.layout.hosts, *self._session.shaper.specs)
-        return [name for name in names if name.startswith(text)]
+        return [name for name in (*self._hosts, *self._shaper.specs) if name.startswith(text)]
 
 
 def _words(line: str, needed: int, *defaults: str) -> list[str]:
@@ -199,8 +275,27 @@ def _words(line: str, needed: int, *defaults: str) -> list[str]:
     return [*words, *defaults[len(words) - needed :]]
 
 
+def _answers(pair: Pair, sent: int) -> str:
+    if not pair.rtts_s:
+        return f"{pair.name}: none of {sent} answered"
+    low, middle, high = (1e3 * of(pair.rtts_s) for of in (min, statistics.median, max))
+    return (
+        f"{pair.name}: {len(pair.rtts_s)} of {sent} answered, round trip"
+        f" {low:.2f} / {middle:.2f} / {high:.2f} ms (least / median / most)"
+    )
+
+
+@contextmanager
+def _interrupts_are_its_own() -> Iterator[None]:
+    """While inside, Ctrl-C ends the program, which the terminal signals, and not the shell."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _sample(shaper: Shaper) -> Sample:
-    """The counters of all links, with the time."""
     return time.monotonic(), shaper.counters()
 
 

@@ -35,17 +35,14 @@ class Recording:
         self._shell.write("train", self._now_s(), workers=len(network.layout.hosts), rounds=0)
 
     def command(self, line: str) -> None:
-        """Record a command of the shell."""
         if line.strip():
             self._shell.write("command", self._now_s(), line=line.strip())
             self._shell.flush()
 
     def started(self, node: str, pid: int) -> None:
-        """Record that a program was started in a node."""
         self._write(node, "start", role="worker", data_center=data_center_of(node), pid=pid)
 
     def ended(self, node: str, code: int) -> None:
-        """Record that a program has ended."""
         self._write(node, "final", role="worker", rounds=0, code=code)
 
     def end(self, network: Emulation) -> None:

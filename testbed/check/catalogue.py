@@ -4,21 +4,7 @@ from __future__ import annotations
 
 from types import FunctionType, ModuleType
 
-from testbed.check import (
-    codec,
-    codec_arrival,
-    codec_values,
-    data,
-    declared,
-    files,
-    model,
-    optimizer,
-    overlay,
-    slices,
-    split,
-    sync,
-    training,
-)
+from testbed.check import codec, data, declared, files, model, optimizer, overlay, slices, split, sync, training
 from testbed.check.verdict import Check
 
 
@@ -37,7 +23,7 @@ def checks_in(*modules: ModuleType) -> tuple[Check, ...]:
 
 CONTRACTS: dict[str, tuple[Check, ...]] = {
     "sync": checks_in(sync),
-    "codec": checks_in(codec, codec_arrival, codec_values),
+    "codec": checks_in(codec),
     "order": slices.ORDER,
     "overlay": checks_in(overlay),
     "shard": slices.SHARD,

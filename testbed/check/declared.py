@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from testbed.axes import options_of
+from testbed.axes import options_of, refuse_values
 from testbed.check.subject import Subject
 from testbed.check.verdict import CheckFailed, require
-
-_LIMITS = ("min", "max", "above")
 
 
 def the_options_are_a_frozen_dataclass_with_defaults(subject: Subject) -> None:
@@ -33,21 +31,10 @@ def every_option_says_what_it_is(subject: Subject) -> None:
             field.metadata.get("help"), f"a help text for option '{field.name}'", "none",
             f'write field(default=…, metadata={{"help": "…"}}) for {field.name}',
         )  # fmt: skip
-        _default_is_allowed(field)
-
-
-def _default_is_allowed(field: dataclasses.Field[Any]) -> None:
-    value, limits = field.default, field.metadata
-    if choices := limits.get("choices"):
-        ok = value in choices
-    elif isinstance(value, int | float):
-        ok = limits.get("min", value) <= value <= limits.get("max", value) and not value <= limits.get(
-            "above", value - 1
-        )
-    else:
-        return
-    stated = {name: limits[name] for name in (*_LIMITS, "choices") if name in limits}
-    require(ok, f"a default of '{field.name}' within {stated}", repr(value), "change the default, or the limits")
+    try:
+        refuse_values(options_of(subject.entry)())
+    except ValueError as error:
+        raise CheckFailed("defaults within their limits", str(error), "change the default, or the limits") from None
 
 
 def declarations_have_the_types_of_the_base_class(subject: Subject) -> None:

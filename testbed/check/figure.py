@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.studies import drawing, engine
-from analysis.studies.loading import find as find_study
 from analysis.studies.study import Request, Study
+from analysis.studies.study import find as find_study
 from testbed.check.verdict import CheckFailed, require
 from testbed.errors import ScenarioError
 

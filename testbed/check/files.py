@@ -21,7 +21,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.scenario.load import loads
 from topologies.readers import READERS
-from topologies.readers.options import RATE_UNITS, GraphReading
+from topologies.readers.base import RATE_UNITS, GraphReading
 from topologies.readers.raw import RawGraph
 from topologies.readers.zoo import annotate
 from topologies.traces.model import LIMITS, TextFile, Trace
@@ -240,20 +240,11 @@ def _accepted(action: Callable[[], Any]) -> Any:
         raise CheckFailed("a file that can be used", str(error), cure) from error
 
 
-TOPOLOGY = (
-    reading_twice_gives_the_same,
-    it_gives_a_whole_network,
+_BOTH = (
     damage_is_refused_with_line_and_cure,
     lines_are_counted_in_the_file,
     impossible_numbers_are_refused,
     a_scenario_can_use_it,
 )
-TRACE = (
-    reading_twice_gives_the_same,
-    it_gives_a_valid_trace,
-    declared_settings_have_an_effect,
-    damage_is_refused_with_line_and_cure,
-    lines_are_counted_in_the_file,
-    impossible_numbers_are_refused,
-    a_scenario_can_use_it,
-)
+TOPOLOGY = (reading_twice_gives_the_same, it_gives_a_whole_network, *_BOTH)
+TRACE = (reading_twice_gives_the_same, it_gives_a_valid_trace, declared_settings_have_an_effect, *_BOTH)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from testbed.check.subject import Subject
 from testbed.check.verdict import CheckFailed, plain_state, require
@@ -262,10 +262,8 @@ def _spread(done: list[OverlayTransfer], nodes: tuple[str, ...]) -> None:
 def equal_events_give_equal_transfers(subject: Subject) -> None:
     if not issubclass(subject.entry, ScheduledOverlay):
         return
-    made: list[Callable[[], _Transfers]] = [lambda: _Transfers(subject, 5, 2)] * 2
-    one, other = (
-        [each.round(round_, up) for round_ in range(2) for up in (True, False)] for each in (m() for m in made)
-    )
+    both = (_Transfers(subject, 5, 2) for _ in range(2))
+    one, other = ([each.round(round_, up) for round_ in range(2) for up in (True, False)] for each in both)
     if one != other:
         raise CheckFailed("equal transfers for equal events", "two objects differ", "draw from setting.seed alone")
 

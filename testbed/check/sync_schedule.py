@@ -230,7 +230,8 @@ class PushSchedule:
         self._check_holding(aggregated, after)
 
     def _aggregate(self, effect: Aggregate, after: Push | str) -> list[_PushState]:
-        where, shown = f"{self.case.name}, after {_name(after)}", f"Aggregate{effect.members} of {_at(effect)}"
+        where = f"{self.case.name}, after {_name(after)}"
+        shown = f"Aggregate{effect.members} of key {effect.key}, round {effect.round}"
         ranks = [self.tier.names.index(name) for name in effect.members if name in self.tier.names]
         require(
             ranks and len(ranks) == len(effect.members) and ranks == sorted(set(ranks)),
@@ -389,7 +390,3 @@ class PushSchedule:
 
 def _name(after: Push | str) -> str:
     return after if isinstance(after, str) else f"{after.member}'s push of key {after.key}, round {after.round}"
-
-
-def _at(effect: Aggregate) -> str:
-    return f"key {effect.key}, round {effect.round}"

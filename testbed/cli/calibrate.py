@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+from analysis.numbers import seconds, share
 from testbed.cli.options import Outcome, make_folder
 from testbed.display import look
 from testbed.errors import RunFailed, ScenarioError
@@ -38,7 +39,6 @@ def _measure_costs(path: Path, where: str) -> None:
         raise ScenarioError(f"--costs {path}: is a folder; name a file, such as {path / 'costs.csv'}")
     make_folder(path.parent)
     atomic.write_text(path, _table_of_exact_runs() if where == "exact" else _table())
-    look.console().print(f"--set 'simulation.costs={{file: {path}}}'", soft_wrap=True)
 
 
 def _table() -> str:
@@ -78,6 +78,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         raise ScenarioError(f"--on {arguments.on}: has no effect without --costs; add --costs FILE.csv")
     if arguments.costs is not None:
         _measure_costs(arguments.costs, arguments.on)
+        if not arguments.json:
+            look.console().print(f"--set 'simulation.costs={{file: {arguments.costs}}}'", soft_wrap=True)
     if not arguments.runs:
         return {"kind": "costs", "file": str(arguments.costs)} if arguments.json else 0
     found = calibrate(load(arguments.runs))
@@ -87,19 +89,17 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         return {"kind": "calibration", **asdict(found), "setting": found.setting()}
     rows = [
         ("cores", str(found.cores), "shared by all nodes"),
-        ("message", look.seconds(found.message_s), "of a core, per message and end; unexplained "
-         f"{look.share(found.residual)} of {found.nodes} nodes' processor time"),
+        ("message", seconds(found.message_s), "of a core, per message and end; unexplained "
+         f"{share(found.residual)} of {found.nodes} nodes' processor time"),
         ("stream", f"{1e-6 / found.byte_s:.0f} MB/s", "of a core, at each end"),
-        ("step", look.seconds(found.step_s), "of a core, per training step with its overhead"),
+        ("step", seconds(found.step_s), "of a core, per training step with its overhead"),
         ("memory", f"{1e-9 / found.memory_s:.2f} GB/s", "of a core, for sums"),
-        ("idle", look.share(found.idle_share), "of a core, for each idle node"),
+        ("idle", share(found.idle_share), "of a core, for each idle node"),
     ]  # fmt: skip
     if found.packet_s:
-        rows.append(
-            ("packet", look.seconds(found.packet_s), "of a core, per segment on the WAN: cost of the emulation")
-        )
+        rows.append(("packet", seconds(found.packet_s), "of a core, per segment on the WAN: cost of the emulation"))
     for name, link in found.links.items():
-        rate, rtt = look.share(link.get("rate_factor")), look.seconds(link.get("more_rtt_s"))
+        rate, rtt = share(link.get("rate_factor")), seconds(link.get("more_rtt_s"))
         rows.append((name, rate, f"of its planned rate; round trip {rtt} more than planned"))
     look.console().print(look.table("", "constant", ">value", "", rows=rows))
     look.console().print(f"--set 'simulation.host={found.setting()}'", soft_wrap=True)

@@ -44,7 +44,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list[Path]) -> None:
     from analysis.compare import STARRED, starred
     from testbed.display import look
-    from testbed.display.tables import comparison_table
+    from testbed.display.summary import comparison_table
 
     console = look.console()
     console.print(comparison_table(rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from testbed.cli.options import Outcome
@@ -18,9 +18,13 @@ HELP = "report what this machine can do, and how to get the rest"
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
+    from emulation.exact import kernel
     from emulation.probe import probe
+    from testbed.execution.distributed.mpi import library
 
-    found, mpi, exact, gpus = probe(), _mpi(), _exact(), described()
+    found, gpus = probe(), described()
+    mpi = _which(lambda: library.name_of(library.load_mpi().Get_library_version()))
+    exact = _which(lambda: f"Linux {kernel.require().version}")
     emulate = not any(gap.needed for gap in found.gaps())
     if arguments.json:
         gaps = [{"name": gap.name, "why": gap.why, "cure": gap.cure, "needed": gap.needed} for gap in found.gaps()]
@@ -48,22 +52,10 @@ def _gpus(found: Mapping[str, Any]) -> str:
     return f"yes, {named}; torch is built for CUDA {found['cuda']}"
 
 
-def _exact() -> dict[str, Any]:
-    """Return whether there is a kernel for exact runs; ``told`` is which one, or the cure."""
-    from emulation.exact import kernel
-
+def _which(name: Callable[[], str]) -> dict[str, Any]:
+    """Return whether what ``name`` names is here; ``told`` is which one, or why not and the cure."""
     try:
-        return {"there": True, "told": f"yes, Linux {kernel.require().version}"}
-    except CapabilityError as error:
-        return {"there": False, "told": f"no: {error}"}
-
-
-def _mpi() -> dict[str, Any]:
-    """Return whether workers can be ranks of an MPI here; ``told`` is which one, or why not and the cure."""
-    from testbed.execution.distributed.mpi.library import load_mpi, name_of
-
-    try:
-        return {"there": True, "told": f"yes, {name_of(load_mpi())}"}
+        return {"there": True, "told": f"yes, {name()}"}
     except CapabilityError as error:
         return {"there": False, "told": f"no: {error}"}
 

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.studies.engine import execute as make
-    from analysis.studies.loading import find
+    from analysis.studies.study import find
 
     name, study = find(arguments.name)
     check_jobs(arguments.jobs)
@@ -52,7 +52,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if _needs_sandbox(study, request):
         from emulation.sandbox import sandbox_command
 
-        again = [sys.executable, "-m", "testbed.cli.main", *sys.argv[1:]]
+        safe = [] if str(Path.cwd()) in sys.path else ["-P"]  # as here: a study may be in a module of that directory
+        again = [sys.executable, *safe, "-m", "testbed.cli.main", *sys.argv[1:]]
         return subprocess.run(sandbox_command(again), check=False).returncode
 
     def watch(job: SweepJob) -> AbstractContextManager[Any]:

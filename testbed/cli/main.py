@@ -8,44 +8,17 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from io import TextIOWrapper
 
-from testbed.cli import (
-    bench,
-    calibrate,
-    check,
-    clean,
-    compare,
-    doctor,
-    events,
-    exact,
-    export,
-    figure,
-    matrix,
-    new,
-    plan,
-    profile,
-    report,
-    run,
-    scenarios,
-    schema,
-    shell,
-    show,
-    sweep,
-    topology,
-    trace,
-    validate,
-    validate_sim,
-)
 from testbed.errors import TestbedError, of_os
 from testbed.garbage import relaxed_garbage_collection
 from testbed.version import VERSION
 
 VERBS = (
-    run, sweep, shell, validate, check, plan, show, events, compare, report, figure, export, calibrate, profile,
-    validate_sim, bench, doctor,
-    clean, exact,
-    topology, trace, schema, matrix, new, scenarios,
+    "run", "sweep", "shell", "validate", "check", "plan", "show", "events", "compare", "report", "figure", "export",
+    "calibrate", "profile", "validate-sim", "bench", "doctor", "clean", "exact", "topology", "trace", "schema",
+    "matrix", "new", "scenarios",
 )  # fmt: skip
 
 DESCRIPTION = "Train neural networks across data centres: emulated, simulated or local, from one scenario file."
@@ -97,7 +70,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="testbed",
         description=DESCRIPTION,
@@ -109,8 +81,8 @@ def build_parser() -> argparse.ArgumentParser:
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     common.add_argument("--json", action="store_true", help="JSON on standard output, for scripts")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for verb in VERBS:
-        name = verb.__name__.rpartition(".")[2].replace("_", "-")
+    for name in VERBS:
+        verb = import_module(f"testbed.cli.{name.replace('-', '_')}")
         described = verbs.add_parser(name, help=verb.HELP, description=verb.__doc__, parents=[common])
         if hasattr(verb, "add_arguments"):
             verb.add_arguments(described)

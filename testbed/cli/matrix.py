@@ -10,7 +10,7 @@ HELP = "print which techniques go together, and why others do not"
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
-    from testbed.scenario.matrix import cells
+    from testbed.scenario.matrix import cells, markdown
 
     if arguments.json:
         rows = [
@@ -19,7 +19,5 @@ def execute(arguments: argparse.Namespace) -> Outcome:
             for cell in cells()
         ]  # fmt: skip
         return {"kind": "matrix", "cells": rows}
-    from testbed.scenario.matrix_text import markdown
-
     print(markdown(cells()), end="")
     return 0

@@ -1,4 +1,4 @@
-"""Arguments that several verbs share, and what a verb returns.
+"""Arguments that several verbs share, files that they write where the user asks, and what a verb returns.
 
 A verb is a module with ``HELP``, ``execute`` and, if it has arguments of its own, ``add_arguments``; its docstring is
 the text of ``testbed VERB --help``. Plain argparse is enough: with click or typer the same options take as many lines,
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,12 @@ from testbed.errors import ScenarioError
 from testbed.units import UnitError, parse_float, parse_whole
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from testbed.plan.model import Plan
     from testbed.scenario.schema import Scenario
 
+PICTURES = (".png", ".svg", ".pdf")
 BACK_ENDS = ("emulate", "simulate", "local", "exact", "cluster")
 # the exit code; or, with --json, the object to print, alone (exit code 0) or after an exit code
 Outcome = int | dict[str, Any] | tuple[int, dict[str, Any]]
@@ -35,7 +38,6 @@ def whole(text: str) -> int:
 
 
 def decimal(text: str) -> float:
-    """Parse the number of an option."""
     try:
         return parse_float(text)
     except ValueError:
@@ -85,7 +87,6 @@ def add_allow_code(parser: argparse.ArgumentParser) -> None:
 def add_cluster(
     parser: argparse.ArgumentParser, about: str = "run on the Ray cluster at HOST:PORT; auto: the one of this machine"
 ) -> None:
-    """Add ``--cluster``: the address of a Ray cluster."""
     parser.add_argument("--cluster", default="", metavar="ADDRESS", help=about)
 
 
@@ -142,3 +143,28 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ScenarioError(f"{folder}: cannot be written; give another place")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture in the format of the path's suffix. Raise ``ScenarioError``."""
+    if path.suffix.lower() not in PICTURES:
+        raise ScenarioError(f"{path}: a picture ends in one of {', '.join(PICTURES)}")
+    with _replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix.lower()[1:])
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text in UTF-8. Raise ``ScenarioError``."""
+    with _replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    from testbed.results.atomic import replacing
+
+    try:
+        with replacing(path) as temporary:
+            yield temporary
+    except OSError as error:
+        raise ScenarioError(f"{path}: {error.strerror}") from error

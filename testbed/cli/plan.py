@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from analysis.numbers import MISSING
 from testbed.cli.options import Outcome, add_scenario, read_plan
 from testbed.display import look
 from testbed.errors import ScenarioError
@@ -38,8 +39,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 def _nodes(plan: Plan) -> Any:
     rows = [
-        (node.name, node.role, ", ".join(node.parents) or look.NONE,
-         f"{node.address}:{node.port}" if node.address else look.NONE)
+        (node.name, node.role, ", ".join(node.parents) or MISSING,
+         f"{node.address}:{node.port}" if node.address else MISSING)
         for node in plan.nodes
     ]  # fmt: skip
     return look.table(f"{plan.name} on {plan.back_end}: nodes", "node", "role", "pushes to", "address", rows=rows)
@@ -51,7 +52,7 @@ def _links(plan: Plan) -> Any:
     rows = []
     for link in plan.network.links:
         trace = link.rate_trace
-        points = f"{len(trace.values)} points, {trace.source}" if trace else look.NONE
+        points = f"{len(trace.values)} points, {trace.source}" if trace else MISSING
         rows.append((link.name, format_rate(link.rate_bps), format_duration(link.delay_s),
                      format_size(link.queue_bytes), format_share(link.loss), points))  # fmt: skip
     return look.table("WAN links", "link", ">rate", ">one-way delay", ">queue", ">loss", "rate trace", rows=rows)

@@ -12,7 +12,8 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import Outcome, add_scenario, check_data, make_folder, read_plan
+from analysis.numbers import seconds
+from testbed.cli.options import Outcome, add_scenario, check_data, make_folder, read_plan, whole
 from testbed.display import look
 from testbed.environment import GPU_NUMBERS
 from testbed.errors import ScenarioError
@@ -27,7 +28,7 @@ _LARGE = 1 << 22
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where profile.csv and costs.csv go")
-    parser.add_argument("--repeats", type=int, default=20, metavar="N", help="training steps to measure; default 20")
+    parser.add_argument("--repeats", type=whole, default=20, metavar="N", help="training steps to measure; default 20")
     parser.add_argument("--no-costs", action="store_true", help="layers alone; codecs take a minute")
 
 
@@ -56,8 +57,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         atomic.write_text(files["simulation.costs"], write_costs(_costs(plan, worker, measure), about))
     if arguments.json:
         return {"kind": "profile", "step_s": found.step_s, "files": {key: str(path) for key, path in files.items()}}
-    rows = [(each.name, look.seconds(each.forward_s), look.seconds(each.backward_s)) for each in found.layers]
-    rows.append(("step", look.seconds(found.step_s), ""))
+    rows = [(name, *map(seconds, times_s)) for name, *times_s in found.layers]
+    rows.append(("step", seconds(found.step_s), ""))
     console = look.console()
     console.print(look.table(about, "segment", ">forward", ">backward", rows=rows))
     for key, path in files.items():

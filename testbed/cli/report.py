@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 from testbed.cli.options import Outcome
+from testbed.errors import ScenarioError
 
 HELP = "write one self-contained HTML page about runs"
 
@@ -26,9 +27,11 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.report.printing import printed
     from testbed.results import atomic
 
-    text = page(load(arguments.runs))
     folder = arguments.runs[0] if len(arguments.runs) == 1 else Path()
-    path = arguments.out or folder / "report.html"
+    path: Path = arguments.out or folder / "report.html"
+    if path.suffix.lower() == ".pdf":
+        raise ScenarioError(f"--out {path}: names the page; write {path.with_suffix('.html')} (and --pdf to print it)")
+    text = page(load(arguments.runs))
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write_text(path, text)
     files = [path, *([printed(path)] if arguments.pdf else [])]

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser, "with --on cluster or emulate: use the machines of the Ray cluster at HOST:PORT; auto: of the "
                         "one of this machine")  # fmt: skip
     add_log(parser)
-    parser.add_argument("--quiet", action="store_true", help="show nothing until the summary")
+    parser.add_argument("--quiet", action="store_true", help="show nothing until the summary, or the result as JSON")
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
@@ -45,7 +45,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: float) -> Outcome:
     from testbed import launch
     from testbed.callbacks import LiveLog
-    from testbed.display.choice import choose
+    from testbed.display.progress import choose
     from testbed.execution.record import final_status
     from testbed.results.rundir import AlreadyDone
     from testbed.scenario.shipped import path_of
@@ -72,7 +72,7 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
             from testbed.execution.resume import take_over
 
             take_over(arguments.resume, run.path)
-        display = choose(plan, as_json=arguments.json, quiet=arguments.quiet, clock=time.monotonic)
+        display = choose(plan, as_json=arguments.json, quiet=arguments.quiet)
         outcome = launch.train(plan, run, display, followers=followers)
         interrupts.deferred = True
         outcome, stored = launch.finish(
@@ -83,7 +83,7 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
             print(f"testbed: {outcome.message}", file=sys.stderr)
     code = 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code
     if arguments.json:
-        return code, _result(run.path, outcome.exit_code)
+        return code, _result(run.path, code)
     with suppress(BrokenPipeError, SystemExit):  # rich makes an exit of it; the run keeps its code
         _print_summary(stored)
     return code

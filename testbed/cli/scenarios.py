@@ -13,7 +13,7 @@ from testbed.errors import ScenarioError
 
 HELP = "list the shipped scenarios, or copy one"
 _FOLDER = re.compile(r"\bcwd: ([\w-]+)")  # a folder that a program runs in
-_BESIDE = ("*.py", "*.gml", "*.graphml", "traces", "topologies")  # what scenarios name: scripts, graphs and traces
+_BESIDE = ("*.py", "*.csv", "*.gml", "*.graphml", "traces", "topologies")  # what scenarios name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from testbed.cli.interrupts import Interrupts, take_interrupts
 from testbed.cli.options import add_scenario, read_scenario
+from testbed.environment import own_interpreter
 from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def _execute(arguments: argparse.Namespace, interrupts: Interrupts) -> int:
     from emulation.probe import probe
     from testbed.plan.build import build_plan
+    from testbed.scenario.load import moved
 
     if arguments.json:
         raise ScenarioError("--json: has no effect on a shell; with --record its results are in result.json")
@@ -61,8 +63,8 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts) -> int:
         raise ScenarioError(
             "--in: write --in NODE -- COMMAND, with the command after two dashes at the end of the line"
         )
-    scenario = read_scenario(arguments)
-    plan = build_plan(scenario, "emulate")
+    scenario = moved(read_scenario(arguments), "emulate")
+    plan = build_plan(scenario)
     names = [node.name for node in plan.nodes]
     if arguments.node is not None and arguments.node not in names:
         raise ScenarioError(f"--in: no node '{arguments.node}'; nodes: {', '.join(names)}")
@@ -102,16 +104,14 @@ def _by_hand(plan: Plan, command: list[str]) -> Plan:
 
 
 def _recorded(scenario: Scenario, plan: Plan, out: Path, command: list[str], interrupts: Interrupts) -> int:
-    """Run the shell, and write its run directory."""
     from testbed import launch
     from testbed.execution.record import final_status
-    from testbed.execution.session import SessionResult
+    from testbed.execution.session import INTERRUPTED, SessionResult
     from testbed.results.rundir import AlreadyDone
 
     begin_s = time.monotonic()
-    moved = scenario.model_copy(update={"run": scenario.run.model_copy(update={"on": plan.back_end})})
     try:
-        run = launch.prepare(moved, plan, out=out if out != Path() else None)
+        run = launch.prepare(scenario, plan, out=out if out != Path() else None)
     except AlreadyDone as done:
         raise ScenarioError(f"--record {done}: holds a finished run; give another directory") from done
     with final_status(run):
@@ -119,7 +119,7 @@ def _recorded(scenario: Scenario, plan: Plan, out: Path, command: list[str], int
         told = f"{' '.join(command)} ended with exit status" if command else "a command of the shell failed:"
         outcome = SessionResult("failed" if code else "done", f"{told} {code}" if code else "", code)
         if interrupts.terminated:
-            outcome = SessionResult("interrupted", "interrupted; the results so far are kept", 130)
+            outcome = INTERRUPTED
         launch.finish(run, plan, outcome, **launch.since(begin_s))
     print(f"run directory: {run.path}", file=sys.stderr)
     return code
@@ -135,7 +135,7 @@ def _run(plan: Plan, events: str, command: list[str], interrupts: Interrupts) ->
     os.write(descriptor, to_json(plan))
     os.lseek(descriptor, 0, os.SEEK_SET)
     journal = Journal()
-    argv = [sys.executable, "-m", "emulation.shell", str(descriptor), events, *command]
+    argv = [*own_interpreter(), "-m", "emulation.shell", str(descriptor), events, *command]
     try:
         with Sandbox(argv, pass_fds=[descriptor]) as sandbox:
             journal.process(sandbox.process.pid)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.numbers import MISSING, seconds
 from testbed.cli.options import Outcome
 from testbed.display import look
 from testbed.errors import ScenarioError
@@ -61,7 +62,7 @@ def _provenance(run: StoredRun) -> list[Any]:
         *run.provenance.items(),
         ("seed", str(about["seed"])),
         ("command", " ".join(about["argv"])),
-        ("back end", ", ".join(f"{key}: {value}" for key, value in about["capabilities"].items()) or look.NONE),
+        ("back end", ", ".join(f"{key}: {value}" for key, value in about["capabilities"].items()) or MISSING),
     ]
     return [look.table("ran on", "", "", rows=rows)]
 
@@ -74,9 +75,7 @@ def _errors(run: StoredRun) -> list[Any]:
     if errors.empty:
         return []
     columns = (errors[name] for name in ("t_s", "node", "message", "cause"))
-    rows = [
-        (look.seconds(t), node, str(why or ""), str(cause or "")) for t, node, why, cause in zip(*columns, strict=True)
-    ]
+    rows = [(seconds(t), node, str(why or ""), str(cause or "")) for t, node, why, cause in zip(*columns, strict=True)]
     return [look.table("errors", ">at", "node", "message", "cause", rows=rows)]
 
 
@@ -91,7 +90,7 @@ def _waits(run: StoredRun) -> list[Any]:
     sums = named.groupby(["node", "waiting_for"])["duration_s"].agg(["sum", "count", "max"])
     longest = sums.sort_values("sum", ascending=False).head(WAITS_SHOWN).reset_index()
     rows = [
-        (node, what, look.seconds(total), str(count), look.seconds(worst))
+        (node, what, seconds(total), str(count), seconds(worst))
         for node, what, total, count, worst in longest.itertuples(index=False)
     ]
     return [look.table("waits, longest first", "node", "waited for", ">total", ">times", ">longest", rows=rows)]

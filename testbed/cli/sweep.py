@@ -23,7 +23,7 @@ from testbed.cli.options import (
 )
 from testbed.cli.sweep_progress import progress
 from testbed.display import look
-from testbed.display.tables import sweep_table
+from testbed.display.summary import sweep_table
 from testbed.results import COMPLETED
 
 if TYPE_CHECKING:

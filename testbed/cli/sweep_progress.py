@@ -28,7 +28,6 @@ class SweepProgress:
         self._remaining.begin(time.monotonic())
 
     def take(self, point: SweepPoint, state: str) -> None:
-        """Record a point's new state."""
         self.states[point.id] = state
         if not self._running:
             self._running = state == "running"
@@ -45,7 +44,6 @@ class SweepProgress:
         return "" if left_s is None else f"about {seconds(left_s)} left"
 
     def count(self, *states: str) -> int:
-        """Return the number of points in these states."""
         return sum(state in states for state in self.states.values())
 
 
@@ -93,5 +91,5 @@ def progress(job: SweepJob, *, quiet: bool) -> Iterator[SweepProgress]:
         return
     from testbed.display.look import progress_bar
 
-    with progress_bar("", "{task.fields[left]}") as bar:
+    with progress_bar("") as bar:
         yield _Bar(total, bar)

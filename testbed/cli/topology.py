@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import Outcome, add_allow_code
-from testbed.cli.pictures import save, write
+from analysis.numbers import MISSING
+from testbed.cli.options import Outcome, add_allow_code, save, write
 from testbed.display import look
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.network is None:
         return _list(arguments.json)
-    from testbed.plan.links import build_links
-    from testbed.plan.network import build_network
+    from testbed.plan.network import build_links, build_network
     from testbed.scenario.look_up import network
 
     found = network(arguments.network, arguments.overrides, arguments.allow_code)
@@ -86,7 +85,7 @@ def _print(found: NetworkDescription, plan: NetworkPlan) -> None:
         place = topology.coordinates.get(site.name)
         sites.add_row(site.name + (" (central)" if site.central else ""), str(site.workers),
                       format_rate(planned.lan_rate_bps), format_duration(planned.lan_delay_s),
-                      f"{place[0]:g}, {place[1]:g}" if place else look.NONE)  # fmt: skip
+                      f"{place[0]:g}, {place[1]:g}" if place else MISSING)  # fmt: skip
     console.print(sites)
     if plan.routers:
         console.print(f"routers: {', '.join(plan.routers)}")
@@ -111,7 +110,7 @@ def _links(plan: NetworkPlan) -> Any:
     delays = {link.name: link.delay_s for link in plan.links}
     for link in plan.links[:LINKS_SHOWN]:
         back = delays.get(f"{link.target}>{link.source}")
-        trip = format_duration(float(f"{link.delay_s + back:.6g}")) if back is not None else look.NONE
+        trip = format_duration(float(f"{link.delay_s + back:.6g}")) if back is not None else MISSING
         shown.add_row(link.name, format_rate(float(f"{link.rate_bps:.6g}")), format_duration(link.delay_s), trip,
                       format_size(link.queue_bytes), format_share(link.loss), _traces(link))  # fmt: skip
     return shown

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.options import Outcome, decimal, measured
-from testbed.cli.pictures import save, write
+from analysis.numbers import seconds, share
+from testbed.cli.options import Outcome, decimal, measured, save, write
 from testbed.display import look
 from testbed.errors import ScenarioError
 from testbed.units import parse_duration
@@ -127,17 +127,17 @@ def _print(name: str, trace: Trace) -> None:
     from topologies.traces.change import summary
 
     facts, value = summary(trace), _writer(trace.what)
-    loops = f"repeats after {look.seconds(trace.period_s)}" if facts.loops else "then the last value holds"
+    loops = f"repeats after {seconds(trace.period_s)}" if facts.loops else "then the last value holds"
     rows = [
         (
             "steps",
-            f"{facts.steps}, {look.seconds(facts.step_s)} each (median), at most {look.seconds(facts.longest_s)}",
+            f"{facts.steps}, {seconds(facts.step_s)} each (median), at most {seconds(facts.longest_s)}",
         ),
-        ("length", f"{look.seconds(facts.length_s)}; {loops}"),
+        ("length", f"{seconds(facts.length_s)}; {loops}"),
         ("mean", f"{value(facts.mean)}, standard deviation {value(facts.deviation)}"),
         ("minimum, maximum", f"{value(facts.least)}, {value(facts.most)}"),
         ("5, 50, 95 % quantile", f"{value(facts.p5)}, {value(facts.median)}, {value(facts.p95)}"),
-        ("change per step", f"{look.share(facts.changes)} of the mean"),
+        ("change per step", f"{share(facts.changes)} of the mean"),
         *(("note", note) for note in trace.notes),
     ]
     look.console().print(look.table(f"{name}: {trace.what}", "", "", rows=rows))

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.numbers import seconds
 from testbed.cli.options import Outcome, add_cluster, check_jobs, scenario_file, whole
 from testbed.cli.sweep_progress import progress
 from testbed.display import look
@@ -113,7 +114,7 @@ def _points(arguments: argparse.Namespace) -> list[ValidationPoint]:
 
 
 def _places(arguments: argparse.Namespace) -> list[_GridPoint]:
-    from testbed.scenario import sweep, techniques
+    from testbed.scenario import sweep
 
     rounds, (rate_path, delay_path) = str(arguments.rounds), _paths_of_links(arguments.scenario)
     fixed = {"training.rounds": rounds, "training.target_accuracy": "null", "training.evaluate_every": rounds}
@@ -121,8 +122,8 @@ def _places(arguments: argparse.Namespace) -> list[_GridPoint]:
         fixed["links[*].rate_trace"] = "null"
     given = sweep.from_options(arguments.set, (), None)
     varied = given.varied()
-    named = techniques.read_techniques(arguments.techniques) if arguments.techniques else {}
-    named |= techniques.from_texts(arguments.technique)
+    named = sweep.read_techniques(arguments.techniques) if arguments.techniques else {}
+    named |= sweep.from_texts(arguments.technique)
     return [
         _GridPoint(name, rate, delay, ", ".join(f"{path.rpartition('.')[2]}={common[path]}" for path in varied),
                    {**fixed, rate_path: rate, delay_path: delay, **common, **own})
@@ -155,6 +156,7 @@ def _results(
     """
     from testbed.execution import sweep
     from testbed.execution.sweep_points import points_of
+    from testbed.scenario.load import load
     from testbed.scenario.shipped import path_of
     from testbed.scenario.sweep import SweepAxis, SweepSettings
 
@@ -164,11 +166,12 @@ def _results(
         after |= {"simulation.host": arguments.host} if arguments.host else {}
         after |= {"simulation.costs": _costs_text(arguments.costs)} if arguments.costs else {}
     settings = ({**before, **place.settings, **after} for place in places)
+    seed = load(arguments.scenario, on=world, sweeping=True).seed + repeat
     wanted = [
-        SweepSettings(tuple(SweepAxis((path,), ((value,),)) for path, value in each.items()), seeds=repeat + 1)
+        SweepSettings(tuple(SweepAxis((path,), ((value,),)) for path, value in each.items()), (seed,))
         for each in settings
     ]
-    points = [points_of(arguments.scenario, each, world)[repeat] for each in wanted]
+    points = [point for each in wanted for point in points_of(arguments.scenario, each, world)]
     directory = arguments.out / (f"{world}-{repeat + 1}" if repeat else world)
     job = sweep.SweepJob(directory=directory, scenario=path_of(arguments.scenario), sweep=SweepSettings(),
                     points=points, jobs=arguments.jobs, cluster=arguments.cluster)  # fmt: skip
@@ -234,7 +237,7 @@ def _print(points: list[ValidationPoint], found: Agreement, arguments: argparse.
 
     rows = [
         (point.technique, point.case, f"{point.rate_bps / 1e6:g} Mbit/s", f"{point.delay_s * 1e3:g} ms",
-         look.seconds(point.measured_s), look.seconds(point.simulated_s), f"{point.error:+.1%}", point.why)
+         seconds(point.measured_s), seconds(point.simulated_s), f"{point.error:+.1%}", point.why)
         for point in points
     ]  # fmt: skip
     console = look.console()

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from testbed.cluster import control
-from testbed.cluster.agent import AgentHandle
-from testbed.cluster.agent_connections import TICK_S, AgentConnections
+from testbed.cluster.agent_connections import TICK_S, AgentConnections, AgentHandle
 from testbed.cluster.clocks import correct_file
 from testbed.cluster.files import ReceivedFiles
 from testbed.cluster.machines import Placement, cluster_of, place, placed_on
@@ -57,7 +56,6 @@ class Agents:
         return iter(self.connections.by_name.values())
 
     def of_node(self, node: str) -> AgentHandle:
-        """Return the agent on whose machine a node runs."""
         return next(agent for agent in self if node in agent.placement.ports)
 
     # ---- start --------------------------------------------------------------------------------------------------
@@ -79,9 +77,9 @@ class Agents:
             for agent in new:
                 self.connections.ping(agent)
             self.connections.turn(TICK_S / 10)
-        for agent in new:
-            agent.offset_at_epoch_ns = round(agent.clock.offset_ns(time.monotonic_ns()))
         self.connections.ask_all({agent.name: {"do": "prepare"} for agent in new}, START_LIMIT_S)
+        for agent in new:  # whose answers to the pings have come before that, however long they take
+            agent.offset_at_epoch_ns = round(agent.clock.offset_ns(time.monotonic_ns()))
 
     def _missing(self) -> list[Placement]:
         there = {agent.name for agent in self if not agent.lost}

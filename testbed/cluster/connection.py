@@ -63,11 +63,6 @@ def connect(address: str) -> None:
         raise _refused(address, error) from error
 
 
-def disconnect() -> None:
-    """Leave the cluster; whatever the calling process has started there is ended."""
-    import_ray().shutdown()
-
-
 def machines() -> list[ClusterMachine]:
     """Return the machines that are in the cluster now, by address."""
     found = [_machine(node) for node in import_ray().nodes() if node["Alive"]]

@@ -7,9 +7,10 @@ machine has a part of a checkpoint; it is valid when the manifest and all files 
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from testbed.cluster.control import PIECE_BYTES, Content
@@ -139,24 +140,17 @@ def _settle(path: Path) -> None:
             coming.unlink()
         complete(folder, folder.parent / folder.name.removeprefix(".").removesuffix(".tmp"))
         # a machine sends checkpoints in their order: what is incomplete by now, a node could not write
-        _remove_incomplete(each for each in _incomplete(folder.parent) if _round_of(each) < _round_of(folder))
+        remove_incomplete(folder.parent.parent, before=_round_of(folder))
 
 
-def remove_incomplete(directory: Path) -> None:
-    """Remove what has come of checkpoints that were given up, once no machine sends any more of them.
+def remove_incomplete(directory: Path, before: float = math.inf) -> None:
+    """Remove what has come of checkpoints ``before`` a round that were given up: no machine sends any more of them.
 
     The next attempt may write the same rounds: a file of both would make a checkpoint.
     """
-    _remove_incomplete(_incomplete(directory / CHECKPOINTS))
-
-
-def _remove_incomplete(folders: Iterable[Path]) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _incomplete(checkpoints: Path) -> list[Path]:
-    return list(checkpoints.glob(".ckpt-*.tmp"))
+    for folder in list((directory / CHECKPOINTS).glob(".ckpt-*.tmp")):
+        if _round_of(folder) < before:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _round_of(folder: Path) -> int:
@@ -183,8 +177,3 @@ def put(directory: Path, message: Content) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab" if message["at"] else "wb") as file:
         file.write(message["data"])
-
-
-def clear_checkpoints(directory: Path) -> None:
-    """Remove what another attempt of the run has left."""
-    shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)

@@ -8,7 +8,6 @@ than ``MOST_BYTES``.
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import socket
 import statistics
@@ -26,10 +25,6 @@ _LIMIT_S = 20.0
 _PIECE_BYTES = 1 << 16
 _COUNT = struct.Struct("!Q")
 _IP_MTU = 14  # linux/in.h: of the path, as far as TCP has found out
-
-
-def new_token() -> bytes:
-    return secrets.token_bytes(TOKEN_BYTES)
 
 
 def serve(asked: Content, *, bind: str) -> int:

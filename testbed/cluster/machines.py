@@ -107,14 +107,13 @@ def _spread(plan: Plan, found: Mapping[str, Sequence[ClusterMachine]]) -> tuple[
             able, key=lambda each: sum(nodes[site] for site in (*sites[each.address], name)) / max(each.cores, 1)
         )
         sites[best.address].append(name)
-    used = [machine for machine in machines if sites[machine.address]]
-    return tuple(_emulating(plan, number, machine, sites[machine.address]) for number, machine in enumerate(used))
-
-
-def _emulating(plan: Plan, number: int, machine: ClusterMachine, sites: Sequence[str]) -> Placement:
-    ports = {node.name: node.port for node in plan.nodes if node.data_center in sites}
-    names = tuple(site.name for site in plan.network.sites if site.name in sites)
-    return Placement(f"machine{number}", names, machine, ports, machine.address, machine.address, machine.address)
+    placements: list[Placement] = []
+    for machine in machines:
+        if own := sites[machine.address]:
+            ports = {node.name: node.port for node in plan.nodes if node.data_center in own}
+            names, at = tuple(site.name for site in plan.network.sites if site.name in own), machine.address
+            placements.append(Placement(f"machine{len(placements)}", names, machine, ports, at, at, at))
+    return tuple(placements)
 
 
 def _chosen(wanted: ClusterPlan, found: Mapping[str, Sequence[ClusterMachine]]) -> list[ClusterMachine]:

@@ -8,9 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from testbed.cluster.agent import AgentHandle
+from testbed.cluster.agent_connections import AgentHandle
 from testbed.cluster.agents import Agents
-from testbed.cluster.control import Content
 from testbed.cluster.files import checkpoint_parts
 from testbed.errors import NodeLost, RunFailed
 from testbed.plan.model import Plan
@@ -46,19 +45,16 @@ class AgentProcesses:
             {each.name: {"do": "listen", "ports": dict(each.placement.ports)} for each in self._agents}
         )
         if checkpoint is not None:
-            self._put(checkpoint)
-        self._connections.ask_all({each.name: self._begin(each, ports) for each in self._agents})
-
-    def _put(self, checkpoint: Path) -> None:
-        for agent in self._agents:
-            for part in checkpoint_parts(checkpoint, frozenset(agent.placement.ports)):
-                self._connections.ask(agent.name, do="put", part=part)
-
-    def _begin(self, agent: AgentHandle, ports: dict[str, dict[str, int]]) -> Content:
-        return {
-            "do": "begin", "attempt": self._number, "epoch_ns": agent.epoch_there_ns,
-            "addresses": self._addresses(agent, ports),
-        }  # fmt: skip
+            for agent in self._agents:
+                for part in checkpoint_parts(checkpoint, frozenset(agent.placement.ports)):
+                    self._connections.ask(agent.name, do="put", part=part)
+        begin = {"do": "begin", "attempt": self._number}
+        self._connections.ask_all(
+            {
+                each.name: {**begin, "epoch_ns": each.epoch_there_ns, "addresses": self._addresses(each, ports)}
+                for each in self._agents
+            }
+        )
 
     def _addresses(self, agent: AgentHandle, ports: dict[str, dict[str, int]]) -> dict[str, Address]:
         """Return where the nodes of one machine reach all nodes."""

@@ -14,9 +14,8 @@ from typing import Any, Self
 
 from testbed.cluster import connection
 from testbed.cluster.connection import ClusterMachine
-from testbed.cluster.loopback import AgentProcess
 from testbed.cluster.machines import SLOT, Placement, cluster_of
-from testbed.cluster.starting import StartedAgent, Ticket
+from testbed.cluster.starting import AgentProcess, StartedAgent, Ticket
 from testbed.plan.model import Plan
 
 _STOP_S = 5.0
@@ -90,7 +89,7 @@ class RayAgents:
         return self
 
     def __exit__(self, *_: object) -> None:
-        connection.disconnect()
+        connection.import_ray().shutdown()  # what this process has started there is ended
 
     def machines(self, plan: Plan) -> dict[str, list[ClusterMachine]]:
         there, found = connection.machines(), {}

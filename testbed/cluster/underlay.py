@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from emulation.division import FULL_MTU_BYTES, OVERHEAD_BYTES, mtu_within
-from emulation.round_trips import rtt_tolerance_s
+from emulation.measurement import rtt_tolerance_s
 from testbed.errors import NetworkMismatch
 from testbed.ids import data_center_of
 from testbed.plan.model import LinkPlan, Plan
@@ -21,6 +21,9 @@ from testbed.policy.overlay import OVERLAYS
 Pair = tuple[str, str]
 LEAST_MTU_BYTES = 576 + OVERHEAD_BYTES  # RFC 791: what every host takes
 _TUNNEL_SHARE = (FRAME_BYTES + OVERHEAD_BYTES) / FRAME_BYTES
+_LARGER_MTU = (
+    f"a larger MTU on the machines' interfaces (`ip link set INTERFACE mtu {FULL_MTU_BYTES + OVERHEAD_BYTES}`, or 9000)"
+)
 _CURE_PLACE = "put both on one machine (cluster.data_centers.NAME.label, or fewer cluster.machines)"
 
 
@@ -65,8 +68,7 @@ def mtu_warning(emulated_bytes: int) -> str:
         return ""
     return (
         f"the machines' network carries no packets of {FULL_MTU_BYTES + OVERHEAD_BYTES} bytes, so that the emulated "
-        f"one has an MTU of {emulated_bytes} instead of {FULL_MTU_BYTES}; cure: a larger MTU on the machines' "
-        f"interfaces (`ip link set INTERFACE mtu {FULL_MTU_BYTES + OVERHEAD_BYTES}`, or 9000)"
+        f"one has an MTU of {emulated_bytes} instead of {FULL_MTU_BYTES}; cure: {_LARGER_MTU}"
     )
 
 
@@ -77,6 +79,11 @@ def refuse_uncarried(plan: Plan, machines: Mapping[str, str], paths: Mapping[Pai
         *(problem for pair in links for link in links[pair] for problem in _problems(link, pair, paths[pair])),
         *_sums(links, paths, _used(plan)),
     ]
+    if plan.transport.best_effort_channels and (most := mtu_bytes(paths.values())) < FULL_MTU_BYTES:
+        problems.append(
+            f"order: best-effort datagrams are packets of {FULL_MTU_BYTES} bytes, and the emulated network has an MTU "
+            f"of {most}; use another order, or {_LARGER_MTU}"
+        )
     if problems:
         raise NetworkMismatch("the machines' network cannot carry the emulated one:\n  " + "\n  ".join(problems))
 

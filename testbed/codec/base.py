@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from testbed.codec.context import CodecContext
-from testbed.codec.declarations import CodecDeclarations
+from testbed.codec.options import CodecDeclarations
 from testbed.costs import DECODE, ENCODE, Cost, cost_of
 
 NOTHING = ()  # see ``Codec.value_state``

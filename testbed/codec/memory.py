@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from testbed.codec.errors import NonFiniteNumbers
 from testbed.codec.selectors import on_device
-from testbed.codec.selectors.bisection import RandomK
+from testbed.codec.selectors.chance import Drawing, RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
-from testbed.codec.selectors.sources import Drawing, Feedback, Floats, Indices, Momentum, ValueSource
+from testbed.codec.selectors.sources import Feedback, Floats, Indices, Momentum, NonFinite, ValueSource
 from testbed.state import by_key, joined
 
 Select = Callable[[ValueSource, int], Indices]
@@ -79,7 +80,7 @@ class Memories:
     def __call__(self, size: int, device: torch.device, key: int = 0) -> ResidualMemory:
         """Return an empty memory."""
         select = self._drawing_of(self._select, key) if isinstance(self._select, Drawing) else self._select
-        if device.type in ("cpu", "meta"):
+        if device.type == "cpu":
             return HostMemory(size, select, self._momentum)
         return on_device.DeviceMemory(size, device, self._momentum, _adding(select, size, device))
 
@@ -106,6 +107,15 @@ def _adding(select: Select, size: int, device: torch.device) -> on_device.Add:
     if isinstance(select, PublishedMsTopk):
         return on_device.published_mstopk(select)
     return on_device.TritonSweep(size, device) if device.type == "cuda" else on_device.exact
+
+
+def take_finite(memory: ResidualMemory, key: int, gradient: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return what ``take`` does. Raise ``NonFiniteNumbers``: of finite gradients, the sum may overflow."""
+    try:
+        with np.errstate(over="ignore"):  # an overflow is found, and counted, by the selector
+            return memory.take(gradient, k)
+    except NonFinite as error:
+        raise NonFiniteNumbers(key, error.count, gradient.numel(), "accumulated gradient") from error
 
 
 def numbers_of(tensor: Tensor) -> Floats:

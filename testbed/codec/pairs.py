@@ -52,8 +52,9 @@ def unpack(parts: tuple[Tensor, ...], size: int, most: int, words: int | None = 
         raise ValueError(f"values {tuple(values.shape)} and indices {tuple(indices.shape)} are not one list each")
     if values.numel() > most:
         raise ValueError(f"{values.numel()} entries, at most {most} were expected")
-    if words is not None:
-        _check_filler(parts[2], words - 2 * values.numel())
+    length = 0 if words is None else words - 2 * values.numel()
+    if words is not None and (parts[2].dtype != torch.int32 or tuple(parts[2].shape) != (length,)):
+        raise ValueError(f"expected {length} words of filler, got {parts[2].dtype} {tuple(parts[2].shape)}")
     check_indices(indices, size)
     return indices, values
 
@@ -64,11 +65,6 @@ def scatter(indices: Tensor, values: Tensor, size: int) -> Tensor:
         return torch.empty(size, device="meta")
     tensor = buffers.empty((size,), torch.float32) if values.is_cpu else torch.empty(size, device=values.device)
     return tensor.zero_().index_copy_(0, indices.long(), values)
-
-
-def _check_filler(filler: Tensor, length: int) -> None:
-    if filler.dtype != torch.int32 or tuple(filler.shape) != (length,):
-        raise ValueError(f"expected {length} words of filler, got {filler.dtype} {tuple(filler.shape)}")
 
 
 def check_indices(indices: Tensor, size: int) -> None:

@@ -14,10 +14,9 @@ from testbed import buffers
 from testbed.codec import pairs
 from testbed.codec.base import NOTHING, part
 from testbed.codec.context import CodecContext
-from testbed.codec.declarations import CodecDeclarations
 from testbed.codec.errors import NonFiniteNumbers, check_finite
 from testbed.codec.memory import Select, numbers_of
-from testbed.codec.options import SparseOptions
+from testbed.codec.options import CodecDeclarations, SparseOptions
 from testbed.codec.pairs import entries, words
 from testbed.codec.selectors import on_device
 from testbed.codec.selectors.sources import Difference, NonFinite

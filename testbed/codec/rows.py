@@ -25,7 +25,11 @@ _ALL = -1  # as the only row asked for: every row
 
 
 class TableCodec(Codec):
-    """One end of one table, with rows of ``width`` elements, over ``codec``. The child's end keeps the table it has."""
+    """One end of one table, with rows of ``width`` elements, over ``codec``. The child's end keeps the table it has.
+
+    asked  the rows that the child asks for with its next contribution, or has asked for last, int64 and ascending;
+           ``None``: all
+    """
 
     has_memory = True
     cost_name = "rows"
@@ -36,16 +40,7 @@ class TableCodec(Codec):
     def __init__(self, codec: Codec, width: int) -> None:
         self._codec, self.width = codec, width
         self._held: Tensor | None = None
-        self._asked: Tensor | None = None
-
-    @property
-    def asked(self) -> Tensor | None:
-        """The rows that the child asked for last, int64; ``None``: all."""
-        return self._asked
-
-    def ask(self, rows: Tensor | None) -> None:
-        """Ask, with the next contribution, for these rows, ascending; ``None``: all. To be called at the child."""
-        self._asked = rows
+        self.asked: Tensor | None = None
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._held = value
@@ -53,7 +48,7 @@ class TableCodec(Codec):
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         table = tensor.view(-1, self.width)
         rows = table.abs().sum(dim=1).nonzero().flatten()  # faster than any(), and 0 for rows of zeros alone
-        asked = torch.tensor([_ALL]) if self._asked is None else self._asked
+        asked = torch.tensor([_ALL]) if self.asked is None else self.asked
         payload = self._codec.encode(wire_key, table[rows].flatten()) if rows.numel() else ()
         return asked.to(torch.int32), rows.to(torch.int32), *payload
 
@@ -63,26 +58,26 @@ class TableCodec(Codec):
         asked, rows, *payload = parts
         count = size // self.width
         if asked.tolist() == [_ALL]:
-            self._asked = None
+            self.asked = None
         else:
             pairs.check_indices(asked, count)
-            self._asked = asked.long()
+            self.asked = asked.long()
         pairs.check_indices(rows, count)
         return self._placed(torch.zeros(size), rows.long(), self._decoded(self._codec.decode, wire_key, payload, rows))
 
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
-        if self._asked is None:
+        if self.asked is None:
             return self._codec.encode_value(wire_key, value)
-        rows = value.view(-1, self.width)[self._asked].flatten()
+        rows = value.view(-1, self.width)[self.asked].flatten()
         return self._codec.encode_value(wire_key, rows) if rows.numel() else ()
 
     def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        if self._asked is None:
+        if self.asked is None:
             self._held = self._codec.decode_value(wire_key, parts, size)
         else:
             assert self._held is not None, "the first value of a key comes before its rounds"
-            rows = self._decoded(self._codec.decode_value, wire_key, parts, self._asked)
-            self._held = self._placed(self._held.clone(), self._asked, rows)
+            rows = self._decoded(self._codec.decode_value, wire_key, parts, self.asked)
+            self._held = self._placed(self._held.clone(), self.asked, rows)
         return self._held
 
     def _decoded(self, decode: Any, wire_key: int, parts: Iterable[Tensor], rows: Tensor) -> Tensor:

@@ -17,15 +17,14 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from testbed.codec import pairs
 from testbed.codec.base import Codec
 from testbed.codec.context import CodecContext
-from testbed.codec.errors import NonFiniteNumbers, check_finite
+from testbed.codec.errors import check_finite
 from testbed.codec.fp16 import Fp16Codec
-from testbed.codec.memory import Memories, ResidualMemory
+from testbed.codec.memory import Memories, ResidualMemory, take_finite
 from testbed.codec.none import NoneCodec
 from testbed.codec.options import (
     BiSparseOptions,
@@ -40,9 +39,8 @@ from testbed.codec.options import (
 )
 from testbed.codec.pairs import entries
 from testbed.codec.pull import make_pull
-from testbed.codec.selectors.bisection import RandomK
+from testbed.codec.selectors.chance import RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
-from testbed.codec.selectors.sources import NonFinite
 from testbed.codec.selectors.sweep import SampleAndSweep
 from testbed.costs import DECODE_VALUE, ENCODE_VALUE, Cost
 from testbed.state import below, by_key, under
@@ -91,11 +89,8 @@ class LargeKeys(Codec):
             self.memories[wire_key] = self._make_memory(size, tensor.device, wire_key)
             if resumed := self._resumed.pop(wire_key, None):
                 self.memories[wire_key].load_state(resumed)
-        try:
-            with np.errstate(over="ignore"):  # an overflow is found, and counted, by the selector
-                indices, values = self.memories[wire_key].take(_clipped(tensor, self._max_norm), count)
-        except NonFinite as error:  # the gradient is finite, but what has gathered overflowed
-            raise NonFiniteNumbers(wire_key, error.count, size, "accumulated gradient") from error
+        memory, gradient = self.memories[wire_key], _clipped(tensor, self._max_norm)
+        indices, values = take_finite(memory, wire_key, gradient, count)
         self._rounds[wire_key] += 1
         return pairs.pack(indices, values, self._words(size))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -57,7 +57,7 @@ class Accelerator:
 
     def timed(self, function: Callable[[], T]) -> tuple[T, float]:
         """Return the value of ``function``, complete, and the seconds between two events around it."""
-        with _cuda.device(self.device) if self.device.type == "cuda" else _nothing():
+        with _cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
             begin, end = self.event(), self.event()
             begin.record()
             value = function()
@@ -118,11 +118,6 @@ def _unpacked(packed: Tensor, like: Sequence[Tensor]) -> Iterator[Tensor]:
     for part in like:
         yield packed[start : start + part.nbytes].view(part.dtype).view(part.shape)
         start += part.nbytes + -part.nbytes % _ALIGNMENT
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 _used: dict[torch.device, Accelerator] = {}

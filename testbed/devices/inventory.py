@@ -1,4 +1,4 @@
-"""The GPUs of this machine, as the driver's library NVML reports them. Free of torch.
+"""The GPUs of this machine, as the driver's library NVML reports them, and which node gets which. Free of torch.
 
 Asked by ``nvidia-smi``, which comes with the driver and makes no CUDA context: a context does not survive a fork, and
 the process that asks is the one that forks all nodes.
@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import util
 from pathlib import Path
 from typing import Any
 
+from testbed.errors import CapabilityError
+
 COMMAND = "nvidia-smi"
 _FIELDS = ("index", "uuid", "name", "driver_version", "memory.total", "memory.free", "compute_cap")
 _LIMIT_S = 30.0
 _MIB = 1 << 20
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+CONTEXT_BYTES = 512 << 20  # of each process: CUDA's context, its kernels, and workspaces of cuBLAS and cuDNN
+_COPIES = 5  # of the parameters: values, gradients, an optimizer's two moments, and what a codec keeps back
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +109,59 @@ def described() -> dict[str, Any]:
             for gpu in gpus()
         ],
     }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a node asks for: ``index`` of a GPU, or a negative one for any; ``share`` of it; memory."""
+
+    node: str
+    index: int
+    share: float
+    memory_bytes: int
+
+
+def memory_for(parameter_bytes: int) -> int:
+    """Return the least memory that a process needs which trains, or aggregates, so many bytes of parameters."""
+    return CONTEXT_BYTES + _COPIES * parameter_bytes
+
+
+def place(demands: Sequence[Demand], gpus: Sequence[Gpu]) -> dict[str, int]:
+    """Return the number of the GPU of each node.
+
+    Nodes that name one come first; each of the others goes to the GPU with the least sum of shares that has memory
+    left, in the order given. Raise ``CapabilityError`` if there is none.
+    """
+    load = dict.fromkeys((gpu.index for gpu in gpus), 0.0)
+    free = {gpu.index: gpu.free_bytes for gpu in gpus}
+    placed: dict[str, int] = {}
+    for demand in sorted(demands, key=lambda demand: demand.index < 0):
+        if demand.index >= 0 and demand.index not in load:
+            there = ", ".join(f"GPU {gpu.index} ({gpu.name})" for gpu in gpus) or "no GPU"
+            raise CapabilityError(
+                f"device.index: {demand.node} asks for GPU {demand.index}, and this machine has {there}; write "
+                "'index: auto', or the number of one of these"
+            )
+        asked = load if demand.index < 0 else (demand.index,)
+        able = [index for index in asked if free[index] >= demand.memory_bytes]
+        if not able:
+            raise CapabilityError(_too_small(demand, demands, gpus))
+        index = min(able, key=lambda index: (load[index], index))
+        load[index] += demand.share
+        free[index] -= demand.memory_bytes
+        placed[demand.node] = index
+    return placed
+
+
+def _too_small(demand: Demand, demands: Sequence[Demand], gpus: Sequence[Gpu]) -> str:
+    free = ", ".join(f"GPU {gpu.index}: {_gib(gpu.free_bytes)} of {_gib(gpu.memory_bytes)} free" for gpu in gpus)
+    need = sum(each.memory_bytes for each in demands)
+    return (
+        f"device.kind: too little GPU memory for {demand.node}: the {len(demands)} nodes on GPUs need at least "
+        f"{_gib(need)} ({_gib(demand.memory_bytes)} for this one), and here is {free}; write 'kind: cpu' for some data "
+        "centres, use fewer workers or a smaller model, or end what else runs on the GPU (nvidia-smi)"
+    )
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.1f} GiB"

@@ -1,4 +1,4 @@
-"""Formats of tables and numbers on the terminal, shared by all verbs."""
+"""Tables and bars on the terminal, shared by all verbs; ``analysis.numbers`` writes their numbers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from analysis.numbers import MISSING as NONE
-from analysis.numbers import seconds, share, short, size, span
+from analysis.numbers import MISSING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,20 +16,6 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 110
 AS_WRITTEN: dict[str, Any] = {"highlight": False, "markup": False}  # a user's text may have brackets: links[*].rate
-__all__ = [
-    "AS_WRITTEN",
-    "NONE",
-    "console",
-    "json_line",
-    "number",
-    "progress_bar",
-    "seconds",
-    "share",
-    "short",
-    "size",
-    "span",
-    "table",
-]
 
 
 def console() -> Console:
@@ -55,13 +40,14 @@ def table(title: str, *columns: str, rows: Iterable[Sequence[str]] = ()) -> Tabl
     return shown
 
 
-def progress_bar(unit: str, left: str) -> Progress:
-    """Return a bar with the count, the elapsed time, and the text ``left`` (with ``task``, as in rich)."""
+def progress_bar(unit: str) -> Progress:
+    """Return a bar with the count, the elapsed time, and the field ``left`` of a task."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     return Progress(
         TextColumn("{task.description}", markup=False), BarColumn(bar_width=36), MofNCompleteColumn(),
-        TextColumn(unit), TimeElapsedColumn(), TextColumn("elapsed"), TextColumn(left, markup=False), console=console(),
+        TextColumn(unit), TimeElapsedColumn(), TextColumn("elapsed"), TextColumn("{task.fields[left]}", markup=False),
+        console=console(),
     )  # fmt: skip
 
 
@@ -79,4 +65,4 @@ def _finite(value: Any) -> Any:
 
 
 def number(value: float | None, form: str = ".4f") -> str:
-    return NONE if value is None else format(value, form)
+    return MISSING if value is None else format(value, form)

@@ -1,4 +1,4 @@
-"""Runs in Jupyter: a table that follows a run, and results as HTML."""
+"""Results in Jupyter, as HTML and as pictures."""
 
 from __future__ import annotations
 
@@ -6,26 +6,19 @@ import base64
 import html
 import io
 import sys
-import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from testbed.display import look, state
-from testbed.display.progress import Display, describe, one_line, site_table
+from testbed.display import look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from testbed.plan.model import Plan
-
-_EVERY_S = 0.25
 _FORMAT = '<pre style="line-height:1.25;font-family:monospace;white-space:pre;overflow-x:auto">{code}</pre>'
 
 
 def is_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook."""
     shell = sys.modules.get("IPython")
     return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
 
@@ -54,36 +47,3 @@ def html_of(*parts: RenderableType, picture: Path | None = None) -> str:
         return text
     data = base64.b64encode(picture.read_bytes()).decode()
     return f'{text}<img alt="{html.escape(picture.stem)}" style="max-width:100%" src="data:image/png;base64,{data}">'
-
-
-class NotebookTable(Display):
-    """One row per data centre, replaced in place at most four times a second; removed at the end."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._state, self._title = state.initial(plan), f"{plan.name} on {plan.back_end}"
-        self._shown_s = 0.0
-        self._warnings: list[str] = []
-
-    def __enter__(self) -> NotebookTable:
-        from IPython.display import HTML, display
-
-        self._handle = display(HTML(self._html()), display_id=True)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        from IPython.display import HTML
-
-        self._handle.update(HTML(html_of(*self._warnings) if self._warnings else ""))
-
-    def show(self, event: Mapping[str, Any]) -> None:
-        from IPython.display import HTML
-
-        self._state.take(event)
-        if event["kind"] in ("warning", "error"):
-            self._warnings.append(describe(event))
-        if time.monotonic() - self._shown_s >= _EVERY_S:
-            self._handle.update(HTML(self._html()))
-            self._shown_s = time.monotonic()
-
-    def _html(self) -> str:
-        return html_of(site_table(self._state, self._title), f"{self._state.stage}  {one_line(self._state)}")

@@ -1,13 +1,17 @@
-"""The progress of a run: a live table on a terminal, plain lines elsewhere, JSON lines for scripts."""
+"""The progress of a run: a live table on a terminal or in a notebook, plain lines elsewhere, JSON lines for scripts."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from analysis import numbers
 from testbed.display import look, state
+from testbed.display.notebook import html_of, is_notebook
 from testbed.display.remaining import Remaining
 from testbed.plan.model import IN_VIRTUAL_TIME, Plan
 
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 Event = Mapping[str, Any]
 Clock = Callable[[], float]
 LINE_EVERY_S = 10.0
+_NOTEBOOK_S = 0.25
 ROWS_SHOWN = 16  # what a terminal has room for, with the bar below
 _ALWAYS = ("stage", "train", "warning", "error")
 
@@ -53,7 +58,6 @@ class RunClock:
         self._t = 0.0
 
     def take(self, event: Event) -> None:
-        """Advance to the time of an event."""
         self._t = float(event.get("t") or self._t)
 
     def line(self, text: str) -> str:
@@ -61,13 +65,35 @@ class RunClock:
         return f"[{self._name} {self._t:8.2f} s] {text}"
 
 
-class PlainLines(Display):
+class _Estimating(Display):
+    """Keeps the state of the run, and the estimate of its remaining time; the base of those that show both."""
+
+    def __init__(self, plan: Plan, clock: Clock) -> None:
+        self._state, self._clock = state.initial(plan), clock
+        self._remaining = Remaining(self._state.total)
+
+    def _take(self, event: Event) -> float:
+        """Update both by an event; return the present time."""
+        self._state.take(event)
+        now_s = self._clock()
+        if event["kind"] == "train":
+            self._remaining.begin(now_s)
+        self._remaining.skip(self._state.before or 0)
+        self._remaining.take(self._state.completed, now_s)
+        return now_s
+
+    def _left(self, now_s: float) -> str:
+        """Return the estimate of the remaining time; it is wall-clock time on every back end."""
+        left_s = self._remaining.at(now_s)
+        return "" if left_s is None else f"at most {numbers.seconds(left_s)} left"
+
+
+class PlainLines(_Estimating):
     """Stages and warnings as they come, and the state at each tenth of the run, at most once in ten seconds."""
 
     def __init__(self, plan: Plan, out: TextIO, clock: Clock) -> None:
-        self._state, self._out, self._clock, self._run_clock = state.initial(plan), out, clock, RunClock(plan)
-        self._remaining = Remaining(self._state.total)
-        self._last_s = clock()
+        super().__init__(plan, clock)
+        self._out, self._run_clock, self._last_s = out, RunClock(plan), clock()
         self._shown = self._tenth = 0  # rounds of the last line of progress, and the tenth that it was in
 
     def __exit__(self, *error: object) -> None:
@@ -76,13 +102,9 @@ class PlainLines(Display):
 
     def show(self, event: Event) -> None:
         self._run_clock.take(event)
-        self._state.take(event)
-        now, completed = self._clock(), self._state.completed
+        now = self._take(event)
         if event["kind"] == "train":
-            self._remaining.begin(now)
             self._last_s = now
-        self._remaining.skip(self._state.before or 0)
-        self._remaining.take(completed, now)
         if event["kind"] in _ALWAYS:
             self._print(describe(event))
         elif self._is_due() and now - self._last_s >= LINE_EVERY_S:
@@ -96,22 +118,21 @@ class PlainLines(Display):
     def _print_state(self, now: float) -> None:
         self._last_s, self._shown = now, self._state.completed
         self._tenth = self._shown * 10 // max(1, self._state.total)
-        self._print(f"{one_line(self._state)}  {left(self._remaining.at(now))}".rstrip())
+        self._print(f"{one_line(self._state)}  {self._left(now)}".rstrip())
 
     def _print(self, text: str) -> None:
         print(self._run_clock.line(text), file=self._out, flush=True)
 
 
-class LiveTable(Display):
+class LiveTable(_Estimating):
     """One row per data centre, a line for the stage, and a progress bar with an estimate."""
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
         from rich.live import Live
 
-        self._state, self._clock = state.initial(plan), clock
-        self._remaining = Remaining(self._state.total)
+        super().__init__(plan, clock)
         self._title = f"{plan.name} on {plan.back_end}"
-        self._progress = look.progress_bar("rounds,", "{task.fields[left]}")
+        self._progress = look.progress_bar("rounds,")
         self._task = self._progress.add_task("starting", total=self._state.total or None, left="")
         self._live = Live(console=look.console(), get_renderable=self._render, refresh_per_second=4, transient=False)
 
@@ -123,14 +144,9 @@ class LiveTable(Display):
         self._live.stop()
 
     def show(self, event: Event) -> None:
-        self._state.take(event)
-        now = self._clock()
-        if event["kind"] == "train":
-            self._remaining.begin(now)
-        self._remaining.skip(self._state.before or 0)
-        self._remaining.take(self._state.completed, now)
+        now = self._take(event)
         self._progress.update(self._task, completed=self._state.completed, description=self._state.stage,
-                              left=left(self._remaining.at(now)))  # fmt: skip
+                              left=self._left(now))  # fmt: skip
         if event["kind"] in ("warning", "error"):
             self._live.console.print(describe(event), style="yellow")
 
@@ -138,6 +154,51 @@ class LiveTable(Display):
         from rich.console import Group
 
         return Group(site_table(self._state, self._title), self._progress)
+
+
+class NotebookTable(Display):
+    """One row per data centre, replaced in place at most four times a second; removed at the end."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._state, self._title = state.initial(plan), f"{plan.name} on {plan.back_end}"
+        self._shown_s = 0.0
+        self._warnings: list[str] = []
+
+    def __enter__(self) -> NotebookTable:
+        from IPython.display import HTML, display
+
+        self._handle = display(HTML(self._html()), display_id=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        from IPython.display import HTML
+
+        self._handle.update(HTML(html_of(*self._warnings) if self._warnings else ""))
+
+    def show(self, event: Event) -> None:
+        from IPython.display import HTML
+
+        self._state.take(event)
+        if event["kind"] in ("warning", "error"):
+            self._warnings.append(describe(event))
+        if time.monotonic() - self._shown_s >= _NOTEBOOK_S:
+            self._handle.update(HTML(self._html()))
+            self._shown_s = time.monotonic()
+
+    def _html(self) -> str:
+        return html_of(site_table(self._state, self._title), f"{self._state.stage}  {one_line(self._state)}")
+
+
+def choose(plan: Plan, *, as_json: bool, quiet: bool) -> Display:
+    """Return the display that fits standard output. ``quiet``: none, also beside the result as JSON."""
+    if quiet:
+        return Display()
+    if as_json:
+        return JsonLines(sys.stdout)
+    if is_notebook():
+        return NotebookTable(plan)
+    clock = time.monotonic
+    return LiveTable(plan, clock) if sys.stdout.isatty() else PlainLines(plan, sys.stdout, clock)
 
 
 class Logged(Display):
@@ -198,57 +259,39 @@ def describe(event: Event) -> str:
             return " ".join([name, *(f"{key}={value}" for key, value in rest.items())])
 
 
-def left(remaining_s: float | None) -> str:
-    """Return the estimate of the remaining time; it is wall-clock time on every back end."""
-    return "" if remaining_s is None else f"at most {look.seconds(remaining_s)} left"
-
-
-def work(known: state.RunState) -> str:
-    """Return the training steps and samples of each worker so far."""
-    (least, most), (fewest, largest) = known.work()
-    return f"{look.span(least, most)} steps, {look.span(fewest, largest)} samples per worker"
-
-
 def one_line(known: state.RunState) -> str:
     """Return the state of the whole run as a line of text."""
-    up, down = known.wan_bytes()
+    up, down = map(numbers.size, known.wan_bytes())
+    moved = f"WAN {up} up, {down} down"
     if not known.total and not known.train_t:
         return known.stage
     if not known.total and known.loss is None:
-        return f"running {look.seconds(known.t - known.train_t)}  WAN {look.size(up)} up, {look.size(down)} down"
+        return f"running {numbers.seconds(known.t - known.train_t)}  {moved}"
+    steps, samples = known.work()
+    work = f"{numbers.span(*steps)} steps, {numbers.span(*samples)} samples per worker"
     parts = [
         f"{known.completed}/{known.total} rounds" if known.total else f"step {max(0, known.completed - 1)}",
-        *([work(known)] if known.total else []), f"loss {look.number(known.loss)}",
-        f"accuracy {look.number(known.accuracy)}", f"WAN {look.size(up)} up, {look.size(down)} down",
+        *([work] if known.total else []), f"loss {look.number(known.loss)}",
+        f"accuracy {look.number(known.accuracy)}", moved,
     ]  # fmt: skip
     if known.simulated_rate:
-        parts.append(f"{look.short(known.simulated_rate)} times real time")
+        parts.append(f"{numbers.short(known.simulated_rate)} times real time")
     return "  ".join(parts)
 
 
 def site_table(known: state.RunState, title: str) -> Table:
     """Return one row per data centre; of very many, those with the fewest rounds."""
-    clock = f", virtual time {look.seconds(known.t)}" if known.simulated_rate else ""
+    clock = f", virtual time {numbers.seconds(known.t)}" if known.simulated_rate else ""
     rows = list(known.rows.items())
     if len(rows) > ROWS_SHOWN:
         clock += f"; the {ROWS_SHOWN} of {len(rows)} with the fewest rounds"
         rows = sorted(rows, key=lambda row: row[1].completed)[:ROWS_SHOWN]
-    shown = look.table(
-        title + clock,
-        "data centre",
-        ">rounds",
-        ">steps",
-        ">samples",
-        ">loss",
-        ">accuracy",
-        ">WAN up",
-        ">WAN down",
-        "waits for",
-    )
+    shown = look.table(title + clock, "data centre", ">rounds", ">steps", ">samples", ">loss", ">accuracy",
+                       ">WAN up", ">WAN down", "waits for")  # fmt: skip
     for name, row in rows:
         shown.add_row(
-            name, f"{row.completed}", *(look.span(*ends) for ends in row.ends()),
+            name, f"{row.completed}", *(numbers.span(*ends) for ends in row.ends()),
             look.number(row.loss), look.number(known.accuracy),
-            look.size(sum(row.of("wan_up_bytes"))), look.size(sum(row.of("wan_down_bytes"))), row.waits,
+            numbers.size(sum(row.of("wan_up_bytes"))), numbers.size(sum(row.of("wan_down_bytes"))), row.waits,
         )  # fmt: skip
     return shown

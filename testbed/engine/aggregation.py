@@ -46,7 +46,7 @@ def sum_in_order(tensors: Sequence[Tensor]) -> Tensor:
 def merge_notes(all_notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Merge the notes of pushes: ``last`` if any says so, the mean of ``loss``, the ``reports`` of all workers.
 
-    ``bases``: each one's ``base`` (``engine.bases``), in the order of the pushes, where all have one.
+    ``bases``: each one's ``base`` (``upstream.Bases``), in the order of the pushes, where all have one.
     ``no_gradient`` if all say so: zeros that stand for no gradient.
     """
     if not any(all_notes):
@@ -88,7 +88,6 @@ class Contributions:
         self._aggregated_s: dict[tuple[str, int, int], float] = {}
 
     def add(self, member: str, key: int, round_: int, contribution: PendingPush) -> None:
-        """Keep a push that has arrived."""
         where = (member, key, round_)
         assert where not in self._pending, f"{member} pushed key {key} of round {round_} twice"
         self._pending[where] = contribution

@@ -42,11 +42,9 @@ class LocalStepCounts:
         self.reports: dict[str, Report] = {}
 
     def of(self, round_: int) -> int:
-        """Return the local steps of a round."""
         return self._assigned or self._declared(round_)
 
     def measured(self, round_: int, result: LocalResult, work_s: float) -> None:
-        """Note how long a round's local steps took here."""
         if self._policy is not None:
             self.reports[self._worker] = Report(round_, round(work_s / result.steps, 6))
 

@@ -47,12 +47,9 @@ from testbed.state import State, below, under
 from testbed.world import World
 
 GIVE_UP_AFTER = 3  # checkpoints in a row that could not be written
-GetState = Callable[[], Mapping[str, Any]]
-
 VERSION = 3
 READ_VERSIONS = (2, VERSION)  # 2: of runs in which all nodes take part
 KEPT = 2
-NodeState = State
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ class Checkpoint:
 
     path: Path
     round: int
-    states: Mapping[str, NodeState]
+    states: Mapping[str, State]
     instant: Instant
     members: Members
     same_clock: bool
@@ -168,13 +165,12 @@ class CheckpointFiles:
         about = msgspec.json.decode(read_regular(path / "manifest.json"), type=_Manifest)
         if about.version not in READ_VERSIONS:
             raise ValueError(f"version {about.version}, this release reads version {VERSION}")
-        if about.nodes != {_file_name(node): node for node in about.nodes.values()} or set(about.nodes) != set(
-            about.files
-        ):
+        nodes = {_file_name(node): node for node in about.nodes.values()}
+        if about.nodes != nodes or nodes.keys() != about.files.keys():
             raise ValueError("manifest.json is damaged (its nodes are not those of its files)")
         if about.round < 0 or path.name != _folder_name(about.round):
             raise ValueError(f"manifest.json is damaged (it is of round {about.round})")
-        states: dict[str, NodeState] = {}
+        states: dict[str, State] = {}
         for name, digest in about.files.items():
             data = _verified(path / name, digest)
             if self._with_states:
@@ -218,7 +214,7 @@ def _verified(path: Path, digest: str) -> bytes:
     return data
 
 
-def _state_of(name: str, data: bytes) -> NodeState:
+def _state_of(name: str, data: bytes) -> State:
     try:
         state = torch.load(io.BytesIO(data), weights_only=True)
     except Exception as error:  # torch's readers raise anything
@@ -244,12 +240,7 @@ def _folder_name(round_: int) -> str:
 
 def in_main_memory(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return a state without tensors on a GPU, to be read where there is none."""
-    return {name: _in_main_memory(each) for name, each in state.items()}
-
-
-def _in_main_memory(value: Any) -> Any:
-    """Return a tensor's copy in main memory; anything else, and a tensor without numbers, as it is."""
-    return value.cpu() if isinstance(value, Tensor) and not value.is_meta else value
+    return {name: each.cpu() if isinstance(each, Tensor) and not each.is_meta else each for name, each in state.items()}
 
 
 def _file_name(node: str) -> str:
@@ -268,12 +259,10 @@ class Checkpointer:
         faults = [fault for fault in plan.faults if fault.kind == "disk_full" and world.node in fault.targets]
         self._disk_full_rounds = [(fault.round or 0, (fault.round or 0) + int(fault.value)) for fault in faults]
         self._rounds, self._deadline_s = plan.training.rounds, plan.timeouts.run_deadline_s
-        self._workers = len(plan.training_workers)
-        self._savers = self._workers + len(plan.with_role("server")) + len(plan.with_role("global_server"))
         checkpoint = files.resumed if files and not membership.joined_late else None
         self.checkpoint, self.resumed = checkpoint, checkpoint is not None
         self.first_round = checkpoint.round + 1 if checkpoint else 0
-        self.state: NodeState = dict(checkpoint.states.get(world.node, {})) if checkpoint else {}
+        self.state: State = dict(checkpoint.states.get(world.node, {})) if checkpoint else {}
         if "pacer/steps" in self.state:
             world.pacer.load_state(below("pacer", self.state))
 
@@ -283,16 +272,15 @@ class Checkpointer:
 
     async def resume(self) -> None:
         """Return when all nodes have loaded their states, at the moment at which the checkpoint was made."""
-        await self._membership.barrier(f"{SAVED}{self.first_round - 1}", self._savers, self._deadline_s)
+        await self._membership.barrier(f"{SAVED}{self.first_round - 1}", deadline_s=self._deadline_s)
 
     async def save(self, round_: int, state: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
         """Write a worker's state after ``round_``. Return when all have written, or it is skipped."""
-        name = f"{CHECKPOINT}{round_}"
-        released = await self._membership.barrier(name, self._workers, self._deadline_s)
+        released = await self._membership.barrier(f"{CHECKPOINT}{round_}", deadline_s=self._deadline_s)
         if not released.get("skipped"):
             await self._write(round_, state)
 
-    def serve(self, get: GetState) -> None:
+    def serve(self, get: Callable[[], Mapping[str, Any]]) -> None:
         """Write a server's state whenever the workers stand still."""
 
         async def state() -> Mapping[str, Any]:
@@ -317,10 +305,10 @@ class Checkpointer:
                 digest = await self._world.wait(writing, "its checkpoint to be written", self._deadline_s)
             except OSError as error:
                 self._world.record("warning", message=f"no checkpoint of round {round_}: {error}")
-            written = await self._membership.barrier(f"{SAVED}{round_}", self._savers, self._deadline_s, sha256=digest)
+            name = f"{SAVED}{round_}"
+            written = await self._membership.barrier(name, deadline_s=self._deadline_s, sha256=digest)
 
     def _check_disk(self, round_: int) -> None:
-        """Raise ``OSError`` in the rounds in which a fault of the Plan fills the disk."""
         if any(begin <= round_ < end for begin, end in self._disk_full_rounds):
             self._world.record("fault", fault="disk_full", targets=self._world.node, begins=True)
             raise OSError(errno.ENOSPC, "disk full (a fault of the scenario)")
@@ -334,25 +322,25 @@ async def commit(
 
     ``cut``: when it is made, and who takes part.
     """
+    failed = ", ".join(node for node, digest in digests.items() if not digest)  # each has recorded a warning
 
     def make() -> str:
+        """Return why there is no checkpoint."""
+        why = f"{failed} could not write"
         try:
-            if all(digests.values()):
+            if not failed:
                 files.commit(round_, digests, *cut)
                 return ""
-            files.discard(round_)
         except OSError as error:
-            files.discard(round_)
-            return str(error)
-        return ""
+            why = str(error)
+        files.discard(round_)
+        return why
 
-    failure = await world.wait(world.aside(make), "the checkpoint's manifest", wait_s)
-    complete = not failure and all(digests.values())
-    files.failures = 0 if complete else files.failures + 1
+    why = await world.wait(world.aside(make), "the checkpoint's manifest", wait_s)
+    files.failures = files.failures + 1 if why else 0
     if files.failures == GIVE_UP_AFTER:
-        why = failure or f"{', '.join(node for node in digests if not digests[node])} could not write"
         raise RunFailed(f"no checkpoint could be written {GIVE_UP_AFTER} times in a row; the last time: {why}")
-    if failure:
-        world.record("warning", message=f"no checkpoint of round {round_}: {failure}; earlier ones are kept")
-    elif complete:
+    if not why:
         world.record("checkpoint", round=round_)
+    elif not failed:
+        world.record("warning", message=f"no checkpoint of round {round_}: {why}; earlier ones are kept")

@@ -17,7 +17,6 @@ Parts = tuple[Tensor, ...]
 
 
 async def encode(world: World, codec: Codec, key: int, tensor: Tensor, round_: int) -> Parts:
-    """Return the payload of a contribution."""
     work = codec_work(codec, ENCODE, tensor.numel(), round_)
     if work is None:
         return codec.encode(key, tensor)
@@ -25,7 +24,6 @@ async def encode(world: World, codec: Codec, key: int, tensor: Tensor, round_: i
 
 
 async def encode_value(world: World, codec: Codec, key: int, value: Tensor, round_: int) -> Parts:
-    """Return the payload of a value."""
     work = codec_work(codec, ENCODE_VALUE, value.numel(), round_)
     if work is None:
         return codec.encode_value(key, value)
@@ -90,7 +88,6 @@ def codec_work(codec: Codec, operation: str, size: int, round_: int, parts: Part
 
 
 def payload_bytes(parts: Parts) -> int:
-    """Return the bytes of a payload."""
     return sum(part.nbytes for part in parts)
 
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from testbed.engine.checkpoint import Checkpoint
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Plan
 from testbed.results.events import EVALUATING
 from testbed.state import State
 from testbed.training.learner import Learner, Score
 from testbed.world import Future, World
-
-if TYPE_CHECKING:
-    from testbed.engine.checkpoint import Checkpoint
 
 
 @dataclass(slots=True)
@@ -74,8 +72,7 @@ class Evaluation:
         if resumed is not None and not resumed.same_clock and self._snapshot is not None:
             self._snapshot.time_s = max(0.0, self._world.now() - self._snapshot_age_s)
         if self.active:
-            before = {} if resumed is None else trained_before(self._world.now(), resumed)
-            self._world.record("train", rounds=rounds, workers=workers, **before)
+            self._world.record("train", rounds=rounds, workers=workers, **trained_before(self._world.now(), resumed))
 
     async def before_push(self, round_: int) -> bool:
         """Collect the score that is due. Return whether the target has been reached, so that this round is the last."""
@@ -119,7 +116,6 @@ class Evaluation:
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
         if "before" in state:
             self._comes_after(json.loads(state["before"]))
         if "reached" not in state:
@@ -167,11 +163,13 @@ def _who_come_before(plan: Plan, node: str) -> Collection[str]:
     return starting[: starting.index(node)] if node in starting else starting
 
 
-def trained_before(now_s: float, resumed: Checkpoint) -> dict[str, Any]:
+def trained_before(now_s: float, resumed: Checkpoint | None) -> dict[str, Any]:
     """Return what the event ``train`` at ``now_s`` says of a run that begins with a checkpoint.
 
     In virtual time the clock goes on, so that the run's training has the length of one that was not interrupted.
     """
+    if resumed is None:
+        return {}
     since_s = resumed.instant.training_since_s  # 0 in real time
     goes_on = resumed.same_clock and since_s > 0
     trained_s = round(now_s, 6) - round(since_s, 6) if goes_on else resumed.members.trained_s  # as times are recorded

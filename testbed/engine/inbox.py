@@ -8,7 +8,7 @@ from typing import Protocol
 from testbed.messages import Message, MessageKind
 from testbed.world import World
 
-Handler = Callable[[Message], None]
+Handler = Callable[[Message], object]
 
 
 class Mail(Protocol):
@@ -44,13 +44,11 @@ class Inbox:
         self._first, self._held = first, []
 
     def release(self) -> None:
-        """Hand over what was kept, in the order of arrival."""
         held, self._held = self._held or [], None
         for message in held:
             self._handle(message)
 
     def close(self) -> None:
-        """Stop reading after the message at hand."""
         self._open = False
 
     async def run(self) -> None:

@@ -66,7 +66,6 @@ def codec_maker(plan: Plan, server: str, child: str = "") -> CodecMaker:
     return make
 
 
-PriorityOf = Callable[[int], int]
 Send = Callable[[str, Message], Awaitable[None]]
 
 
@@ -94,7 +93,7 @@ class KVWorker:
 
     def __init__(
         self, world: World, inbox: Mail, servers: tuple[str, ...], codec: CodecMaker, slicer: Slicer,
-        priority: PriorityOf, route: PushRoute | None = None,
+        priority: Callable[[int], int], route: PushRoute | None = None,
     ) -> None:  # fmt: skip
         """``route``: where order or overlay replace the direct way to the server."""
         self._world, self._servers, self._make_codec, self._codec = world, servers, codec, codec()
@@ -147,14 +146,13 @@ class KVWorker:
             placed = [piece for piece in slices if piece.server == index]
             if self._route.on_declared is not None:
                 self._route.on_declared(server, {piece.wire_key: piece.stop - piece.start for piece in placed})
-            meta = self._declared_meta()
-            meta |= {"agrees": True} if self._agrees else {}
+            meta = self._declared_meta() | ({"agrees": True} if self._agrees else {})
             await self._world.send(server, Message(MessageKind.DECLARE, meta=meta, parts=self._declaration(placed)))
         if self._agrees:
-            await self._agree()
+            await self._world.wait(self._all_offered, "the round that each server lets this child begin with")
+            await self.begin(max(self._offers.values()))  # the others wait with that round, or one before it
 
     def _refuse_memory(self, kind: str) -> None:
-        """Refuse what the scenario's rules refuse, where a script has chosen it."""
         if self.retains_pushes and CODECS[kind].has_memory:
             raise ScenarioError(
                 f"set_compression({kind!r}): a replica repeats updates with codecs without memory only; choose "
@@ -165,11 +163,6 @@ class KVWorker:
     def _agrees(self) -> bool:
         """Whether several servers let this child join: each has begun other rounds, and would wait for others of it."""
         return self.membership_epoch > 0 and len(self._servers) > 1
-
-    async def _agree(self) -> None:
-        """Begin with the latest round that a server has offered. The others wait with that round, or one before it."""
-        await self._world.wait(self._all_offered, "the round that each server lets this child begin with")
-        await self.begin(max(self._offers.values()))
 
     async def begin(self, round_: int) -> None:
         """Tell the servers that this child contributes to no round before ``round_``."""
@@ -246,7 +239,7 @@ class KVWorker:
         if wanted is not None:
             first, end = piece.start // table.width, piece.stop // table.width
             wanted = wanted[(wanted >= first) & (wanted < end)] - first
-        table.ask(wanted)
+        table.asked = wanted
 
     async def _push(self, key: int, round_: int, tensor: Tensor, notes: dict[str, Any], priority: int) -> None:
         for piece in self._slices[key]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from testbed.devices.accelerator import CPU
-from testbed.engine.loading.trainer import LoadingTrainer
+from testbed.engine.loading import LoadingTrainer
 from testbed.engine.slicing import overlaps
 from testbed.errors import ScenarioError
 from testbed.placing import place_of
@@ -46,9 +46,9 @@ def make_learner(
     device = place_of(plan, node) if device is None else device
     configure(training.precision, training.deterministic, device)
     computing = Computing(training.precision, training.accumulate, training.compile, on_host)
-    if LOADINGS[training.loading.kind].loads:
-        return LoadingTrainer(model, dataset, batches, device, computing, plan, node)
-    trainer = Trainer(model, dataset, batches, device, computing)
+    parts = (model, dataset, batches, device, computing)
+    loads = LOADINGS[training.loading.kind].loads
+    trainer = LoadingTrainer(*parts, plan, node) if loads else Trainer(*parts)
     if is_own and (device.type != CPU.type or training.compile):
         trainer.warm_up(by_segments=overlaps(plan))  # before the clock starts
     return trainer
@@ -77,18 +77,14 @@ def samples_of(plan: Plan) -> list[int]:
 
 def _shape_only(plan: Plan) -> SegmentedLearner:
     if _shape_only not in plan.memory:
-        plan.memory[_shape_only] = _model_shape(plan)
+        model, data = plan.training.model, plan.training.data
+        input_shape: tuple[int, ...] = ()
+        classes = 0
+        if DATASETS[data.kind].gives != NOTHING:
+            dataset = load_dataset(data.kind, data.options, plan.seed)
+            input_shape, classes = dataset.input_shape, dataset.classes
+        plan.memory[_shape_only] = shape_of_model(model.kind, model.options, input_shape, classes)
     return ShapeTrainer(plan.memory[_shape_only], plan.training.batch_size)
-
-
-def _model_shape(plan: Plan) -> ModelShape:
-    model, data = plan.training.model, plan.training.data
-    input_shape: tuple[int, ...] = ()
-    classes = 0
-    if DATASETS[data.kind].gives != NOTHING:
-        dataset = load_dataset(data.kind, data.options, plan.seed)
-        input_shape, classes = dataset.input_shape, dataset.classes
-    return shape_of_model(model.kind, model.options, input_shape, classes)
 
 
 def shape_of(plan: Plan, learner: SegmentedLearner) -> ModelShape:

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from testbed import buffers
 from testbed.costs import Cost
-from testbed.engine.loading.trainer import loading_of
+from testbed.engine.loading import loading_of
 from testbed.policy.events import Contribution
-from testbed.training.learner import Learner, State, StepResult
+from testbed.state import State
+from testbed.training.learner import Learner, StepResult
 from testbed.training.optimizers import ModelOptimizer
 from testbed.world import Work, World
 
@@ -39,10 +40,12 @@ class LocalWork(ABC):
 
     is_late  whether new values are awaited during the next round, by ``take_pending``, not at the end of their own
     pending  awaits and takes what the exchange of the round before has made; ``None``: nothing is on its way
+    since    the values from which local steps have moved the model; ``None``: those at the beginning of the round
     """
 
     is_late = False
     pending: Callable[[], Awaitable[None]] | None = None
+    since: list[Tensor] | None = None
 
     def __init__(self, learner: Learner, optimizer: ModelOptimizer | None = None) -> None:
         self._learner, self._optimizer = learner, optimizer
@@ -73,9 +76,6 @@ class LocalWork(ABC):
     async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
         """Take what the servers answered in a round, by key, in the order of keys."""
 
-    def moves_from(self, values: list[Tensor]) -> None:  # noqa: B027 - a gradient is that of the values at hand
-        """In the next round, measure from these values, and not from the model's own, how far local steps move it."""
-
     async def take_pending(self) -> None:
         """Take what is on its way, if anything is."""
         pending, self.pending = self.pending, None
@@ -94,7 +94,6 @@ class LocalWork(ABC):
         return {"steps": self.steps, **(self._optimizer.state() if self._optimizer is not None else {})}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
         self.steps = int(state["steps"])
         if self._optimizer is not None:
             self._optimizer.load_state(state)
@@ -119,13 +118,13 @@ class LocalOptimizerWork(OneGradient):
 
     _optimizer: ModelOptimizer
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        super().load_state(state)
-        self._learner.load(self._optimizer.values())
-
     def __init__(self, learner: Learner, optimizer: ModelOptimizer, workers: int) -> None:
         super().__init__(learner, optimizer)
         self._workers = workers
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self._learner.load(self._optimizer.values())
 
     async def take(self, world: World, round_: int, values: Mapping[int, Tensor]) -> None:
         def step() -> None:
@@ -139,26 +138,18 @@ class LocalSteps(LocalWork):
     """Train alone for some steps, then push the model, or how far it has moved, times this worker's ``weight``."""
 
     _optimizer: ModelOptimizer
-    _since: list[Tensor] | None = None  # the values from which it has moved; else those at the beginning of the round
 
     def __init__(self, learner: Learner, optimizer: ModelOptimizer, contribution: Contribution, weight: float) -> None:
         super().__init__(learner, optimizer)
         self._contribution, self._weight = contribution, weight
 
-    def moves_from(self, values: list[Tensor]) -> None:
-        self._since = values
-
     async def run(self, world: World, round_: int, steps: int) -> LocalResult:
-        is_model = self._contribution is Contribution.MODEL  # needs no values from before
-        before = self._optimizer.values() if is_model else await self._before(world)
+        before = self._optimizer.values() if self._contribution is Contribution.MODEL else self.since
+        if before is None:
+            before = await world.compute(copying(self._optimizer.values()), self._learner.values)
         results = [await self._step(world, round_) for _ in range(steps)]
         contributions = await world.compute(copying(before), lambda: self._contributions(before))
         return joined_result(dict(enumerate(contributions)), results)
-
-    async def _before(self, world: World) -> list[Tensor]:
-        if self._since is not None:
-            return self._since
-        return await world.compute(copying(self._optimizer.values()), self._learner.values)
 
     async def _step(self, world: World, round_: int) -> StepResult:
         result = await one_step(self._learner, world, round_, self.steps)
@@ -184,14 +175,12 @@ class LocalSteps(LocalWork):
 
 
 def joined_result(contributions: dict[int, Tensor], results: Sequence[StepResult]) -> LocalResult:
-    """Return what several steps have made together."""
     samples = sum(result.samples for result in results)
     loss = sum(result.loss * result.samples for result in results) / samples
     return LocalResult(contributions, loss, samples, len(results))
 
 
 def copying(tensors: Sequence[Tensor]) -> Work:
-    """Return the work of copying tensors in memory."""
     return Work("copy", size_bytes=sum(tensor.nbytes for tensor in tensors))
 
 
@@ -217,7 +206,6 @@ def optimizer_work(keys: Sequence[Stepped], round_: int, elements: int | None = 
 
 
 async def load_batch(learner: Learner, step: int, round_: int) -> None:
-    """Wait until the batch of ``step`` is loaded."""
     loading = loading_of(learner)
     if loading is not None:
         await loading.prepare(step, round_)

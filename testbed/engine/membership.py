@@ -1,7 +1,11 @@
 """A node's side of the scheduler: registration, barriers, changes of the membership, and the end of the run.
 
 None of it depends on which node starts first: a node registers, and waits for READY, which the scheduler sends when
-every node of the Plan has registered. In a large run the workers do so through their server: see ``collection``.
+every node of the Plan has registered.
+
+The scheduler handles one message after the other. Among thousands of workers, registration and the barrier before
+training would take longer than a round: so from ``COLLECTED_NODES`` nodes on, each local server collects both for its
+workers, and passes READY and the release on to them. Where nodes may come and go, each registers by itself.
 """
 
 from __future__ import annotations
@@ -9,15 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from testbed.engine.agreement import AGREE
-from testbed.engine.collection import TRAIN, collected_at, collector_of, training
 from testbed.engine.inbox import Inbox
 from testbed.errors import NodeLost
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
 from testbed.world import Future, World
 
+COLLECTED_NODES = 200
 END = "end"
+TRAIN = "train"  # barrier before training
+AGREE = "agree/"  # barrier of an epoch, with its number
 CHECKPOINT = "checkpoint/"  # barrier of the workers after a round that is to be kept
 SAVED = "saved/"  # barrier of all nodes that have written their state
 SCRIPTS = "script"  # barrier of all workers' scripts
@@ -27,6 +32,25 @@ MEMBERSHIP_MESSAGES = frozenset(
     {MessageKind.READY, MessageKind.EPOCH, MessageKind.RELEASE, MessageKind.REGISTER, MessageKind.BARRIER}
 )
 """What a node sends or receives to take part. A server handles these before it has its state."""
+
+
+def collects(plan: Plan) -> bool:
+    """Return whether local servers collect the registrations of their workers."""
+    return len(plan.nodes) >= COLLECTED_NODES and not plan.faults and plan.recovery.on_failure != "continue"
+
+
+def collector_of(plan: Plan, name: str) -> str:
+    """Return the local server at which a worker registers; the node itself, if it registers at the scheduler."""
+    node = plan.node(name)
+    if node.role != "worker" or len(node.parents) != 1 or not collects(plan):
+        return name
+    (parent,) = node.parents
+    return parent if plan.node(parent).role == "server" else name
+
+
+def collected_at(plan: Plan, server: str) -> tuple[str, ...]:
+    node = plan.node(server)
+    return tuple(child for child in node.children if collector_of(plan, child) == server) if collects(plan) else ()
 
 
 class MembershipChanged(Exception):
@@ -44,18 +68,20 @@ class Membership:
     newest_epoch the membership epoch then
     joined       of a run without servers: the nodes that have joined before it, each with its epoch
 
-    The callbacks are to be set before messages are read: ``on_members_lost(nodes, epoch)`` for nodes that are lost or
-    have left, ``on_failover(server, successor)``, ``on_checkpoint(round)`` at servers: the workers stand still, and
-    ``on_ready()``. In a run without servers: ``on_members_joined(nodes, epoch)``, ``on_agreed`` (``engine.agreement``).
+    The callbacks are to be set before messages are read: each ``on_members_lost(nodes, epoch)`` for nodes that are lost
+    or have left, ``on_failover(server, successor)``, ``on_checkpoint(round)`` at servers: the workers stand still, and
+    ``on_ready()``. In a run without servers: ``on_members_joined(nodes, epoch)``, ``on_agreed`` (``engine.peers``).
     """
 
     def __init__(self, world: World, inbox: Inbox, plan: Plan) -> None:
-        self._world, self._inbox, self._plan, self._timeouts = world, inbox, plan, plan.timeouts
+        self._world, self._inbox, self._timeouts = world, inbox, plan.timeouts
         (scheduler,) = plan.with_role("scheduler")
         self._scheduler = scheduler.name
         self._collected = collected_at(plan, world.node)
-        self._registers_at = self._scheduler if (at := collector_of(plan, world.node)) == world.node else at
-        self._missing = {"": set(self._collected), TRAIN: set(training(plan, self._collected))}  # by barrier
+        collector = collector_of(plan, world.node)
+        self._registers_at = self._scheduler if collector == world.node else collector
+        self._collected_training = tuple(name for name in self._collected if plan.node(name).trains)
+        self._missing = {"": set(self._collected), TRAIN: set(self._collected_training)}  # by barrier
         self._all_registered: Future[None] = world.future()
         self._registration = Message(MessageKind.REGISTER)
         self._ready: Future[None] = world.future()
@@ -65,7 +91,7 @@ class Membership:
         self.absent: tuple[str, ...] = ()
         self.later: tuple[str, ...] = ()
         self.lost: set[str] = set()
-        self.on_members_lost: Callable[[list[str], int], object] = lambda nodes, epoch: None
+        self.on_members_lost: list[Callable[[list[str], int], object]] = []
         self.joined: dict[str, int] = {}
         self.changed_at_s = 0.0  # when the scheduler announced the last change
         self.on_members_joined: Callable[[list[str], int], object] = lambda nodes, epoch: None
@@ -88,18 +114,21 @@ class Membership:
         await self._world.send(self._registers_at, self._registration)
         await self._world.wait(self._ready, "all nodes to register", self._timeouts.rendezvous_s)
 
-    async def barrier(self, name: str, size: int, deadline_s: float | None = None, **meta: str) -> dict[str, Any]:
-        """Return the scheduler's metadata when ``size`` nodes have reached the barrier ``name``."""
+    async def barrier(self, name: str, size: int = 0, deadline_s: float | None = None, **meta: str) -> dict[str, Any]:
+        """Return the scheduler's metadata when all have reached the barrier ``name``.
+
+        size        how many that is, where the scheduler does not know it
+        deadline_s  by default as long as nodes may take to meet, or a model may be on its way to one of them
+        """
         self._barriers[name] = self._world.future()
         at = self._registers_at if name == TRAIN else self._scheduler
         await self._world.send(at, Message(MessageKind.BARRIER, meta={"name": name, "size": size, **meta}))
-        deadline_s = self._timeouts.rendezvous_s if deadline_s is None else deadline_s
+        deadline_s = deadline_s or max(self._timeouts.rendezvous_s, self._timeouts.step_deadline_s)
         released = await self._world.wait(self._barriers[name], f"barrier {name!r}", deadline_s)
         del self._barriers[name]
         return released
 
     async def tell_scheduler(self, message: Message) -> None:
-        """Send the scheduler a message."""
         await self._world.send(self._scheduler, message)
 
     async def finish(self) -> None:
@@ -130,7 +159,7 @@ class Membership:
             )
 
     async def _pass_on(self, message: Message) -> None:
-        for worker in self._collected if message.kind is MessageKind.READY else training(self._plan, self._collected):
+        for worker in self._collected if message.kind is MessageKind.READY else self._collected_training:
             await self._world.send(worker, Message(message.kind, meta=dict(message.meta)))
 
     def _on_ready(self, message: Message) -> None:
@@ -158,7 +187,8 @@ class Membership:
             self.on_members_joined(message.meta["joined"], message.meta["epoch"])
         else:
             self.lost.update(message.meta["left"])
-            self.on_members_lost(message.meta["left"], message.meta["epoch"])
+            for call in self.on_members_lost:
+                call(message.meta["left"], message.meta["epoch"])
             if "heir" in message.meta:
                 self.on_failover(message.meta["left"][0], message.meta["heir"])
 

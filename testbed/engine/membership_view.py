@@ -82,7 +82,6 @@ class MembershipView:
         return False
 
     def on_pushed(self, key: int, round_: int) -> None:
-        """Note a contribution."""
         self._pushed_round[key] = max(round_, self._pushed_round.get(key, round_))
 
     def stuck_pulls(self) -> tuple[int, list[tuple[int, list[str]]]]:

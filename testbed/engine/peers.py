@@ -4,25 +4,70 @@ When a worker is lost or joins, every worker
 
 1. gives up what it has under way with the others (``on_change``);
 2. waits for the first message of each that joins (HELLO), as a node sends nothing to one that has not sent before;
-3. reports its progress to the scheduler, and learns who has made the most (``engine.agreement``);
+3. reports its progress to the scheduler, and changes nothing that its report says before the answer. When all who take
+   part have reported for the newest epoch, the scheduler tells them the largest progress and who has made it;
 4. takes the state of another if it lacks something (STATE).
+
+A change meanwhile begins a new epoch, with new reports. The same reports take the place of the barrier before training,
+with epoch 0.
 
 A message of a process that was lost is dropped: each carries the epoch in which its sender has joined.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from testbed.engine.agreement import AGREE, regroups
+from testbed.engine.handover import StateMail
 from testbed.engine.inbox import Inbox
-from testbed.engine.membership import Membership, MembershipChanged
-from testbed.engine.state_message import packed, unpacked
+from testbed.engine.membership import AGREE, Membership, MembershipChanged
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import Plan
 from testbed.state import State
 from testbed.world import Future, World
+
+TRAINED = "trained"  # barrier of workers that change their models no more
+NOTHING = -2  # progress of a worker without values
+FIRST_VALUES = -1  # of one that has those before training
+ENDED = 1 << 40  # of one whose values are the run's result
+
+
+def regroups(plan: Plan) -> bool:
+    """Return whether workers agree with each other when one is lost or joins: the run continues, without servers."""
+    servers = any(node.role in ("server", "global_server") for node in plan.nodes)
+    return plan.recovery.on_failure == "continue" and not servers
+
+
+class EpochReports:
+    """The reports of an epoch."""
+
+    def __init__(self) -> None:
+        self._reports: dict[str, tuple[int, int]] = {}
+        self._epoch, self._decided = 0, -1
+
+    def report(self, worker: str, meta: dict[str, Any]) -> None:
+        """Note a worker's report: its epoch, progress, and the last round that it knows of."""
+        epoch = int(meta["name"].removeprefix(AGREE))
+        if epoch > self._epoch:
+            self._epoch, self._reports = epoch, {}
+        if epoch == self._epoch:
+            self._reports[worker] = meta["progress"], meta["last"]
+
+    def decide(self, epoch: int, members: Iterable[str]) -> dict[str, Any] | None:
+        """Return what to tell ``members``, in rank order; ``None``: not yet, or they have been told."""
+        members = list(members)
+        reports = self._reports if self._epoch == epoch else {}
+        if self._decided == epoch or any(name not in reports for name in members):
+            return None
+        self._decided = epoch
+        most = max(reports[name][0] for name in members)
+        holder = next(name for name in members if reports[name][0] == most)
+        return {
+            "name": f"{AGREE}{epoch}", "progress": max(most, FIRST_VALUES), "holder": holder,
+            "last": min(reports[name][1] for name in members),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +88,7 @@ class Peers:
     on_change  called with the new epoch
     on_agreed  called with every agreement, also one that a newer epoch soon follows
     on_heard   called with a worker that has joined, when it has sent its first message
-    provide    called for a worker that lacks this one's state
+    states     of this worker for one that lacks it, and of another for this one
     """
 
     def __init__(self, world: World, inbox: Inbox, membership: Membership, plan: Plan) -> None:
@@ -57,23 +102,19 @@ class Peers:
         self.progress: int | None = None  # None: nothing to report yet
         self.last = plan.training.rounds - 1
         self._decision: Future[Agreed] = world.future()
-        self._state: Future[Message] | None = None  # asked for
-        self._asked = 0  # states so far
         self.on_change: list[Callable[[int], object]] = []
         self.on_agreed: Callable[[Agreed], object] = lambda agreed: None
         self.on_heard: Callable[[str], object] = lambda name: None
-        self.provide: Callable[[], Awaitable[State]] | None = None
+        self.states = StateMail(world, inbox)
         if self.regroups:
             membership.on_ready = self._on_ready
-            membership.on_members_lost = self._on_lost
+            membership.on_members_lost.append(self._on_lost)
             membership.on_members_joined = self._on_joined
             membership.on_agreed = self._on_agreed
             inbox.on(MessageKind.HELLO, self._on_hello)
-            inbox.on(MessageKind.STATE, self._on_state)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the training workers that take part."""
         return tuple(name for name in self._workers if name not in self._gone)
 
     @property
@@ -101,7 +142,6 @@ class Peers:
 
     @property
     def joined_late(self) -> bool:
-        """Whether this worker has joined a run in progress."""
         return self._membership.joined_late
 
     async def greet(self) -> None:
@@ -111,7 +151,6 @@ class Peers:
                 await self._world.send(name, Message(MessageKind.HELLO, meta=self.stamp))
 
     def report(self, progress: int) -> None:
-        """Report for the first time."""
         self.progress = progress
         self._report()
 
@@ -123,24 +162,14 @@ class Peers:
         """
         while True:
             agreed = await self._world.wait(self._decision, f"all workers to agree on epoch {self.epoch}")
-            source = take_from(agreed) if agreed.epoch == self.epoch else ""
+            state, source = None, take_from(agreed) if agreed.epoch == self.epoch else ""
             if source:
                 try:
-                    state = await self.state_of(source)
+                    state = await self.states.ask(source)
                 except MembershipChanged:
                     continue
-                if agreed.epoch == self.epoch:
-                    return agreed, state
-            elif agreed.epoch == self.epoch:
-                return agreed, None
-
-    async def state_of(self, source: str) -> State:
-        """Return another worker's state (``provide``). Raise ``MembershipChanged``."""
-        self._asked += 1
-        self._state = self._world.future()
-        await self._world.send(source, Message(MessageKind.STATE, self._asked, -1))
-        message = await self._world.wait(self._state, f"the state of {source}")
-        return unpacked(message.meta, message.parts)
+            if agreed.epoch == self.epoch:
+                return agreed, state
 
     # ---- changes ------------------------------------------------------------------------------------------------
 
@@ -170,8 +199,7 @@ class Peers:
         self.epoch = epoch
         if self._decision.done():
             self._decision = self._world.future()
-        if self._state is not None and not self._state.done():
-            self._state.set_exception(MembershipChanged())
+        self.states.give_up()
         for call in self.on_change:
             call(epoch)
         self._report()
@@ -197,16 +225,3 @@ class Peers:
         self.on_agreed(agreed)
         if epoch == self.epoch:
             self._decision.set_result(agreed)
-
-    # ---- states -------------------------------------------------------------------------------------------------
-
-    def _on_state(self, message: Message) -> None:
-        if "layout" not in message.meta:
-            self._world.spawn(self._answer(message.sender, message.key), "a state for another worker")
-        elif self._state is not None and not self._state.done() and message.key == self._asked:
-            self._state.set_result(message)
-
-    async def _answer(self, to: str, number: int) -> None:
-        assert self.provide is not None, f"{to} asks for a state, and there is none"
-        meta, parts = packed(await self.provide())
-        await self._world.send(to, Message(MessageKind.STATE, number, -1, meta, parts))

@@ -7,10 +7,8 @@ so the same bits come out; only the waiting is shorter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 from testbed.engine.learner import step_shares
 from testbed.engine.local_work import copying
@@ -20,8 +18,6 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.training.learner import SegmentedStep
 from testbed.training.shapes import ModelShape
 from testbed.world import Work, World
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -85,14 +81,14 @@ class PipelinedWorker(Worker):
             if before is not None:
                 await self._take(segment, before)
             if before is None or not before.last:
-                forward = partial(current.step.forward_segment, segment)
-                await self._compute(current, share, f"forward {segment}", forward)
+                work = Work("step", current.round, steps=share, part=f"forward {segment}")
+                await self._world.compute(work, partial(current.step.forward_segment, segment))
 
     async def _backward(self, current: _PipelinedRound) -> None:
         wanted = await self._wanted(current.round)
         for segment in reversed(range(len(self._keys))):
-            share, backward = self._shares[segment][1], partial(current.step.backward_segment, segment)
-            gradients = await self._compute(current, share, f"backward {segment}", backward)
+            work = Work("step", current.round, steps=self._shares[segment][1], part=f"backward {segment}")
+            gradients = await self._world.compute(work, partial(current.step.backward_segment, segment))
             for key, gradient in zip(self._keys[segment], gradients, strict=True):
                 notes = dict(self._notes) if key == 0 else None
                 # in a task: a full queue must hold up the sending of gradients, not their computation
@@ -114,7 +110,3 @@ class PipelinedWorker(Worker):
                 steps=1, waited_s=round(before.waited_s, 6),
             )  # fmt: skip
             self._evaluation.after_round(before.round)
-
-    async def _compute(self, current: _PipelinedRound, share: float, name: str, function: Callable[[], T]) -> T:
-        """Compute a share of a paced training step."""
-        return await self._world.compute(Work("step", current.round, steps=share, part=name), function)

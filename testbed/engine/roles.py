@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import aggregation_weights, contribution_weight
 from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
-from testbed.engine.collectives.inside import MakeLibrary, Neighbours, inside_store, neighbours_of
+from testbed.engine.collectives.inside import MakeLibrary, inside_store, neighbours_of
 from testbed.engine.collectives.operation import CollectiveMail
+from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.dgt.receiver import block_receiver
 from testbed.engine.dgt.sender import block_route
+from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.guard import guarded
 from testbed.engine.handover import handover_of
-from testbed.engine.inbox import Inbox
 from testbed.engine.kvworker import KVWorker, codec_maker
 from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.local_kinds import local_work_of
-from testbed.engine.membership import MEMBERSHIP_MESSAGES, Membership
+from testbed.engine.membership import MEMBERSHIP_MESSAGES
 from testbed.engine.overlay.wiring import NodeOverlays
-from testbed.engine.paradigms import WITHOUT_SERVERS
 from testbed.engine.pipeline import PipelinedWorker
 from testbed.engine.replica import ReplicaMail, ReplicatedRootStore
 from testbed.engine.root_store import RootStore, parameter_state_maker
@@ -42,6 +41,9 @@ from testbed.state import Stateful, joined, take_over
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import SCRIPT
 from testbed.world import Role, World
+
+# the roles of workers in paradigms without servers
+WITHOUT_SERVERS: dict[str, Callable[..., Role]] = {"allreduce": allreduce_worker, "gossip": gossip_worker}
 
 
 def make_role(
@@ -72,24 +74,21 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_libr
     learner = guarded(plan, node, make_learner(plan, node))
     work = local_work_of(plan, node, learner)
     shape = shape_of(plan, learner) if overlaps(plan) else None
-    names = neighbours_of(plan, node)
+    sums_first = bool(neighbours_of(plan, node))
 
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
-        inbox, membership = session.inbox, session.membership
-        overlays = NodeOverlays(plan, node, world, inbox)
-        store = _store(plan, node, world, inbox, overlays)
-        neighbours = Neighbours(names, CollectiveMail(world, inbox)) if names else None
+        membership, overlays = session.membership, NodeOverlays(plan, node, session)
+        store = _store(plan, node, session, overlays)
+        mail = CollectiveMail(world, session.inbox) if sums_first else None
         session.use(learner)
-        membership.on_failover = store.fail_over_to
-        membership.on_members_lost = lambda nodes, epoch: overlays.on_members_lost(nodes, membership.changed_at_s)
-        departure = Departure(world, inbox, plan, node)
-        handover = handover_of(world, inbox, membership, plan, optimizer_at_top(plan))
+        departure = Departure(world, session.inbox, plan, node)
+        handover = handover_of(session, plan, optimizer_at_top(plan))
         await session.join()
         store.membership_epoch = membership.epoch
-        overlays.join(membership)
+        overlays.join()
         checkpointer = Checkpointer(world, membership, plan, files)
-        pushes = await inside_store(world, plan, store, neighbours, make_library) if neighbours else store
+        pushes = await inside_store(world, plan, store, mail, make_library) if mail else store
         parts = WorkerParts(pushes, learner, work, membership, checkpointer, departure, handover)
         worker = PipelinedWorker(world, plan, node, parts, shape) if shape else Worker(world, plan, node, parts)
         rounds = await worker.run()
@@ -104,15 +103,12 @@ def _script(plan: Plan, node: NodePlan, files: CheckpointFiles | None, watch: Sc
 
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
-        inbox, membership = session.inbox, session.membership
-        overlays = NodeOverlays(plan, node, world, inbox)
-        store = _store(plan, node, world, inbox, overlays)
-        membership.on_failover = store.fail_over_to
-        membership.on_members_lost = lambda nodes, epoch: overlays.on_members_lost(nodes, membership.changed_at_s)
-        handover = handover_of(world, inbox, membership, plan, at_top=False)
+        membership, overlays = session.membership, NodeOverlays(plan, node, session)
+        store = _store(plan, node, session, overlays)
+        handover = handover_of(session, plan, at_top=False)
         await session.join()
         store.membership_epoch = membership.epoch
-        overlays.join(membership)
+        overlays.join()
         checkpointer = Checkpointer(world, membership, plan, files)
         steps = sync_setup.local_steps(plan)
         worker = ScriptWorker(world, membership, store, job, steps, checkpointer, handover)
@@ -127,30 +123,27 @@ def _script(plan: Plan, node: NodePlan, files: CheckpointFiles | None, watch: Sc
 def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     async def run(world: World) -> None:
         session = Session(plan, node, world)
-        inbox, membership = session.inbox, session.membership
-        overlays = NodeOverlays(plan, node, world, inbox)
-        upstream, relayed = _upstream(plan, node, world, inbox, overlays), overlays.towards_children()
-        blocks = block_receiver(plan, node, world, inbox)
+        membership, overlays = session.membership, NodeOverlays(plan, node, session)
+        upstream, relayed = _upstream(plan, node, session, overlays), overlays.towards_children()
+        blocks = block_receiver(plan, node, world, session.inbox)
         make_codec, policy = codec_maker(plan, node.name), sync_setup.sync_policy(plan, node)
-        mail, send = relayed[:2] if relayed else (blocks or inbox, world.send)
+        mail, send = relayed[:2] if relayed else (blocks or session.inbox, world.send)
         weights = aggregation_weights(plan, node)
         server = Server(
             world, mail, policy, blocks.codecs(make_codec) if blocks else make_codec, upstream, weights, send
         )
-        membership.on_members_lost = partial(_on_members_lost, server, membership, overlays)
+        membership.on_members_lost.append(server.on_members_lost)
         if blocks is not None:
             server.on_member_lost, server.on_member_declared = blocks.forget, blocks.on_declared
         if relayed:
             server.on_member_lost, server.on_member_declared = relayed[2].on_member_lost, relayed[2].on_member_declared
             server.on_replied = relayed[2].on_replied if plan.recovery.on_failure == "continue" else None
-        if isinstance(upstream, ParentServers):
-            membership.on_failover = upstream.fail_over_to
         memories: dict[str, Stateful] = {"server": server}
         memories |= ({"overlay": relayed[2]} if relayed else {}) | ({"blocks": blocks} if blocks else {})
         _keep(session, plan, files, server, memories)
         await session.join()
         server.on_members_absent(membership.absent)
-        overlays.join(membership)
+        overlays.join()
         if isinstance(upstream, ParentServers):
             upstream.admit(membership.epoch)
         await session.ended()
@@ -185,13 +178,6 @@ def _keep(
     membership.on_ready = on_ready
 
 
-def _on_members_lost(
-    server: Server, membership: Membership, overlays: NodeOverlays, nodes: list[str], epoch: int
-) -> None:
-    overlays.on_members_lost(nodes, membership.changed_at_s)
-    server.on_members_lost(nodes, epoch)
-
-
 def _replica(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     """Return the role of a replica: a server that is told every update, until children come because its own is lost."""
     (followed,) = plan.with_role("global_server")
@@ -203,7 +189,7 @@ def _replica(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         mail, policy = ReplicaMail(world, session.inbox, top, make_codec), sync_setup.sync_policy(plan, followed)
         server = Server(world, mail, policy, make_codec, top, aggregation_weights(plan, followed), world.send)
         mail.on_updated, mail.on_joined = lambda round_: server.begin_at(round_ + 1), server.resume_member
-        session.membership.on_members_lost = server.on_members_lost
+        session.membership.on_members_lost.append(server.on_members_lost)
         _keep(session, plan, files, server, {"server": server})
         await session.join()
         server.on_members_absent(session.membership.absent)
@@ -213,23 +199,25 @@ def _replica(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     return run
 
 
-def _upstream(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: NodeOverlays) -> Upstream:
+def _upstream(plan: Plan, node: NodePlan, session: Session, overlays: NodeOverlays) -> Upstream:
+    world = session.world
     if node.parents:
-        store = _store(plan, node, world, inbox, overlays)
+        store = _store(plan, node, session, overlays)
         counts_rounds = not SYNC[plan.technique.sync_tier1.kind].waits
         may_join_late = plan.recovery.on_failure == "continue"
         pushes_per_round = max(1, plan.training_workers_by_parent[node.name]) if counts_rounds else 0
         return ParentServers(world, store, contribution_weight(plan, node), pushes_per_round, may_join_late)
     make_state, replicas = parameter_state_maker(plan), plan.with_role("replica")
     if replicas:
-        return ReplicatedRootStore(world, inbox, make_state, replicas[0].name, place_of(plan, node))
+        return ReplicatedRootStore(world, session.inbox, make_state, replicas[0].name, place_of(plan, node))
     return RootStore(world, make_state, place_of(plan, node))
 
 
-def _store(plan: Plan, node: NodePlan, world: World, inbox: Inbox, overlays: NodeOverlays) -> KVWorker:
-    make_codec = codec_maker(plan, node.parents[0], node.name)
+def _store(plan: Plan, node: NodePlan, session: Session, overlays: NodeOverlays) -> KVWorker:
+    world, inbox, make_codec = session.world, session.inbox, codec_maker(plan, node.parents[0], node.name)
     relayed = overlays.towards_parents(make_codec)
     mail, route = relayed or (inbox, block_route(plan, node, world, inbox))
     store = KVWorker(world, mail, node.parents, make_codec, slicer_of(plan), order_of(plan).priority, route)
+    session.membership.on_failover = store.fail_over_to
     store.retains_pushes = plan.recovery.replicas > 0 and plan.node(node.parents[0]).role == "global_server"
     return store

@@ -73,7 +73,7 @@ class RootStore(Upstream):
 
     The ``update`` event gives its staleness: updates of the key since its sender was last sent the value. Where workers
     below a member do not wait for each other, each push says at which of the member's values it was computed (``base``,
-    ``engine.bases``), and these values are kept apart until the member says that no worker has them any more.
+    ``upstream.Bases``), and these values are kept apart until the member says that no worker has them any more.
     """
 
     is_top = True
@@ -81,7 +81,6 @@ class RootStore(Upstream):
     def __init__(
         self, world: World, make_state: Callable[[Tensor], ParameterState], device: torch.device = CPU
     ) -> None:
-        """``device``: where values and optimizers are."""
         self._world, self._make_state, self._device = world, make_state, device
         self._keys: dict[int, ParameterState] = {}
         self._chosen: dict[int, Any] = {}  # by key: kind and options of the optimizer that a script names
@@ -94,11 +93,8 @@ class RootStore(Upstream):
         assert key not in self._keys, f"key {key} was initialised twice"
         if "optimizer" in notes:
             self._chosen[key] = notes["optimizer"]
-
-        def make() -> ParameterState:
-            return self._made(key, tensor)
-
-        self._keys[key] = await self._world.compute(Work("copy", size_bytes=tensor.nbytes), make)
+        work = Work("copy", size_bytes=tensor.nbytes)
+        self._keys[key] = await self._world.compute(work, lambda: self._made(key, tensor))
         self._versions[key] = 0
         self._first_value(key).set_result(None)
 
@@ -181,7 +177,6 @@ class RootStore(Upstream):
             self._first_value(number).set_result(None)
 
     def values(self) -> list[Tensor]:
-        """Return the current values in the order of keys."""
         return [self._keys[key].value for key in sorted(self._keys)]
 
     def _first_value(self, key: int) -> Future[None]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from testbed.engine.agreement import AGREE, TRAINED, EpochReports, regroups
 from testbed.engine.checkpoint import CheckpointFiles, Members, commit
-from testbed.engine.collection import TRAIN, collected_at, collector_of, training
-from testbed.engine.membership import BEGUN, CHECKPOINT, END, SAVED, SCRIPTS
+from testbed.engine.membership import AGREE, BEGUN, CHECKPOINT, END, SAVED, SCRIPTS, TRAIN, collected_at, collector_of
+from testbed.engine.peers import TRAINED, EpochReports, regroups
 from testbed.errors import NodeLost, RunFailed
 from testbed.messages import Message, MessageKind
 from testbed.plan.fault_clock import late_comers
-from testbed.plan.model import NodePlan, Plan
+from testbed.plan.model import Plan
 from testbed.results.events import HAS_LEFT, WAS_LOST
 from testbed.world import World
 
@@ -32,7 +31,6 @@ class MembershipLedger:
     """
 
     def __init__(self, plan: Plan, begin: Members) -> None:
-        """``begin``: who takes part at first."""
         self._nodes = {node.name: node for node in plan.nodes}
         self._waiting: dict[str, float] = {}  # when each has registered that is back before a parent that it needs
         self._new = set(begin.new)  # nodes that have never taken part
@@ -69,7 +67,6 @@ class MembershipLedger:
         return meta | ({"heirs": self._successors} if self._successors else {})
 
     def present(self) -> list[str]:
-        """Return all nodes that take part but the scheduler, in the Plan's order."""
         return [name for name, node in self._nodes.items() if node.role != "scheduler" and name not in self.absent]
 
     async def remove(self, world: World, node: str, why: str, well: bool = False) -> list[str]:
@@ -117,11 +114,8 @@ class MembershipLedger:
         servers = [self._nodes[name] for name in lost.parents if self._nodes[name].role == "server"]
         return [
             server.name for server in servers
-            if server.name not in self.absent and not self._present_children(server, without=node)
+            if server.name not in self.absent and self.absent.keys() | {node} >= set(server.children)
         ]  # fmt: skip
-
-    def _present_children(self, server: NodePlan, without: str) -> list[str]:
-        return [child for child in server.children if child not in self.absent and child != without]
 
     async def add(self, world: World, node: str, registered_s: float) -> list[str]:
         """Let ``node``, which has registered again, join when its parents take part. Return all who join now.
@@ -184,6 +178,7 @@ class Scheduler:
         self._unfinished = self._workers.difference(begin.absent)
         self._starting = self._training_workers.difference(begin.absent)  # who begin to train together
         self._training_has_ended = False  # at one worker at least
+        self._finished: list[str] = []  # workers, in the order of their end
         self._trained_s, self._trains_since_s = begin.trained_s, 0.0
         self._ledger = MembershipLedger(plan, begin)
         self._regroups, self._agreement = regroups(plan), EpochReports()
@@ -207,13 +202,15 @@ class Scheduler:
         while self._unfinished:
             message = await world.receive("workers to finish", self._timeouts.run_deadline_s)
             await self._handle(world, message)
-        await _tell(world, self._ledger.present(), END)
+        await _release(world, self._ledger.present(), END)
         await self._ledger.end(world)
         world.record("final", role="scheduler")
 
     async def _handle(self, world: World, message: Message) -> None:
         if message.kind is MessageKind.DONE:
             self._unfinished.discard(message.sender)
+            self._finished.append(message.sender)
+            self._refuse_endless_barrier()
             self._training_has_ended = self._training_has_ended or message.sender in self._training_workers
             await self._skip_checkpoints(world)
         elif message.kind is MessageKind.LOST:
@@ -246,6 +243,7 @@ class Scheduler:
         """Release from barriers, and from the agreement, those who waited for removed nodes only."""
         self._trained.difference_update(removed)
         self._starting.difference_update(removed)
+        self._finished = [node for node in self._finished if node not in removed]  # none waits for them
         if self._saving is not None:
             self._saving.difference_update(removed)
         for name in list(self._arrived):
@@ -255,7 +253,6 @@ class Scheduler:
             await self._agree(world)
 
     def _members(self) -> list[str]:
-        """Return the training workers that take part."""
         return [name for name in self._ledger.present() if name in self._training_workers]
 
     async def _agree(self, world: World) -> None:
@@ -265,11 +262,9 @@ class Scheduler:
             return
         if self._resuming is None:
             self._begin_training(world)
-        for name in members:
-            await world.send(name, Message(MessageKind.RELEASE, meta=dict(decision)))
+        await _release(world, members, **decision)
 
     def _is_complete(self, name: str) -> bool:
-        """Return whether all have arrived at a barrier."""
         arrived = self._arrived[name]
         if name.startswith(CHECKPOINT):
             return set(arrived).issuperset(self._members())
@@ -309,19 +304,28 @@ class Scheduler:
             return await self._agree(world)
         arrived = self._arrived.setdefault(name, [])
         # a server comes to the barrier before training for its workers, to all others by itself
-        collected = training(self._plan, collected_at(self._plan, message.sender)) if name == TRAIN else ()
-        arrived.extend(collected or (message.sender,))
+        collected = collected_at(self._plan, message.sender) if name == TRAIN else ()
+        arrived.extend([node for node in collected if node in self._training_workers] or [message.sender])
         self._digests[message.sender] = message.meta.get("sha256", "")
         self._sizes[name] = message.meta["size"]
         self._training_has_ended = self._training_has_ended or name == TRAINED
+        self._refuse_endless_barrier()
         await self._skip_checkpoints(world)
         if name in self._arrived:
             await self._release_if_complete(world, name)
         return None
 
-    async def _release_if_complete(self, world: World, name: str) -> bool:
+    def _refuse_endless_barrier(self) -> None:
+        for name, nodes in self._arrived.items():
+            if name.startswith(SCRIPTS) and nodes and self._finished:
+                raise RunFailed(
+                    f"{nodes[0]} waits in store.barrier() for {self._finished[0]}, whose script has ended: all "
+                    "workers must call it equally often"
+                )
+
+    async def _release_if_complete(self, world: World, name: str) -> None:
         if not self._arrived[name] or not self._is_complete(name):
-            return False
+            return
         nodes = self._arrived.pop(name)
         if name == TRAINED:
             self._trained.update(nodes)
@@ -335,8 +339,7 @@ class Scheduler:
         else:
             if name == TRAIN:
                 self._begin_training(world)
-            await _tell(world, self._collectors(nodes) if name == TRAIN else nodes, name)
-        return True
+            await _release(world, self._collectors(nodes) if name == TRAIN else nodes, name)
 
     def _begin_training(self, world: World) -> None:
         self._trains_since_s = self._trains_since_s or world.now()
@@ -354,7 +357,7 @@ class Scheduler:
     async def _begin_checkpoint(self, world: World, name: str) -> None:
         await world.settle()  # else messages that no round waits for would miss the states that are written now
         self._written_in = self._ledger.epoch
-        await _tell(world, self._saving_in_order(), name)
+        await _release(world, self._saving_in_order(), name)
 
     async def _end_checkpoint(self, world: World, round_: int) -> None:
         """Make the files that all have written a checkpoint; or, if the run begins with it, go on at its instant.
@@ -367,8 +370,7 @@ class Scheduler:
         nodes = self._saving_in_order()
         if self._ledger.epoch != self._written_in and resumed is None:
             self._written_in = self._ledger.epoch
-            for node in nodes:
-                await world.send(node, Message(MessageKind.RELEASE, meta={"name": name, "again": True}))
+            await _release(world, nodes, name, again=True)
             return
         self._begin_training(world)
         if resumed is None:
@@ -377,7 +379,7 @@ class Scheduler:
             cut = instant, self._ledger.members(self._registered, trained_s)
             await commit(world, self._files, round_, digests, cut, self._timeouts.run_deadline_s)
         self._resuming, self._saved_round, self._saving = None, round_, None
-        await _tell(world, nodes, name)
+        await _release(world, nodes, name)
         registered, self._registered = self._registered, {}
         for node, registered_s in registered.items():
             await self._add(world, node, registered_s)
@@ -389,10 +391,9 @@ class Scheduler:
         """
         for name in [name for name in self._arrived if name.startswith(CHECKPOINT)]:
             if self._training_has_ended or int(name.removeprefix(CHECKPOINT)) <= self._saved_round:
-                for node in self._arrived.pop(name):
-                    await world.send(node, Message(MessageKind.RELEASE, meta={"name": name, "skipped": True}))
+                await _release(world, self._arrived.pop(name), name, skipped=True)
 
 
-async def _tell(world: World, nodes: Collection[str], name: str) -> None:
+async def _release(world: World, nodes: Iterable[str], name: str, **more: Any) -> None:
     for node in nodes:
-        await world.send(node, Message(MessageKind.RELEASE, meta={"name": name}))
+        await world.send(node, Message(MessageKind.RELEASE, meta={"name": name, **more}))

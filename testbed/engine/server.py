@@ -79,7 +79,6 @@ class Server:
         inbox.on(MessageKind.LEAVE, self._on_leave)
 
     def values(self) -> list[Tensor]:
-        """Return the current values in the order of keys."""
         return [self._values[key].tensor for key in sorted(self._values)]
 
     # ---- membership and checkpoints -----------------------------------------------------------------------------
@@ -295,7 +294,11 @@ class Server:
             total = await self._aggregate(effect)
             # Without the tier above there is no ReplyControl: other data centres would not hear that the run ends.
             value = await self._upstream.apply(total) if effect.up else Value(total.tensor)
-            joined = self._on_new_value(effect, value)
+            self._values[effect.key] = value
+            if value.control.last and not self._ending:
+                self._end()
+            self._contributions.on_aggregated(effect.members, effect.key, effect.round, self._world.now())
+            joined = self._membership.on_aggregated(effect.key, effect.round)  # members that are to be sent the value
             if joined:
                 await self._send_first_values(effect.key, joined)
 
@@ -325,14 +328,6 @@ class Server:
             self._world.record("partial", round=effect.round, targets=", ".join(missing), factor=factor)
         work = Work("copy", size_bytes=tensor.nbytes)
         return await self._world.compute(work, lambda: buffers.computed(torch.mul, tensor, factor))
-
-    def _on_new_value(self, effect: Aggregate, value: Value) -> list[str]:
-        """Store the new value. Return the members that have joined and are to be sent it."""
-        self._values[effect.key] = value
-        if value.control.last and not self._ending:
-            self._end()
-        self._contributions.on_aggregated(effect.members, effect.key, effect.round, self._world.now())
-        return self._membership.on_aggregated(effect.key, effect.round)
 
     async def _reply(self, effect: Reply, processes: Mapping[str, Codec | None]) -> None:
         key, value, now_s = effect.key, self._values[effect.key], self._world.now()

@@ -1,13 +1,6 @@
 """What all roles but the scheduler share: an inbox, a place in the membership, and the records of begin and end.
 
-A role registers its handlers first, then joins, does its part, and ends:
-
-    session = Session(plan, node, world)
-    ...                                  # parts that register handlers at session.inbox
-    await session.join()
-    rounds = await train()
-    await session.finish()
-    return await session.record_final(values, rounds=rounds)
+A role registers its handlers first, then joins, does its part, and ends (``finish`` or ``ended``, ``record_final``).
 """
 
 from __future__ import annotations
@@ -18,7 +11,7 @@ from torch import Tensor
 
 from testbed.engine.guard import Guarded
 from testbed.engine.inbox import Inbox
-from testbed.engine.loading.trainer import LoadingTrainer, loading_of
+from testbed.engine.loading import LoadingTrainer, loading_of
 from testbed.engine.membership import Membership
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.learner import Learner, values_sha256
@@ -52,7 +45,7 @@ class Session:
     async def finish(self, leaves: bool = False) -> None:
         """End a worker's part: return when all have finished or, if it ``leaves`` the run, when it may."""
         if self._loading is not None:
-            await self._loading.finish()
+            await self._loading.loader.finish()
         await (self.membership.depart() if leaves else self.membership.finish())
         await self._reading
 

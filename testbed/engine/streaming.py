@@ -97,6 +97,6 @@ class StreamedSteps(LocalSteps):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         super().load_state(state)
-        outer = below("outer", state)
-        self._outer = [outer[str(key)] for key in range(len(self._outer))]
-        self._kept = {int(key): value for key, value in below("early", state).items()}
+        outer, device = below("outer", state), self._outer[0].device  # a checkpoint's are in main memory
+        self._outer = [outer[str(key)].to(device) for key in range(len(self._outer))]
+        self._kept = {int(key): value.to(device) for key, value in below("early", state).items()}

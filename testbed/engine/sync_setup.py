@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from testbed.plan.model import Choice, NodePlan, Plan
-from testbed.policy.collective import inside_of
+from testbed.policy.collective.options import inside_of
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.base import Member, SyncPolicy, Tier, WorkerDevice
@@ -25,7 +25,6 @@ def worker_sync(plan: Plan) -> tuple[type[SyncPolicy], Any]:
 
 
 def contribution_of(plan: Plan) -> Contribution:
-    """Return what workers push."""
     return worker_sync(plan)[0].contribution
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,9 +13,8 @@ from torch import Tensor
 
 from testbed import buffers
 from testbed.engine.aggregation import AggregatedPush
-from testbed.engine.bases import Bases
 from testbed.engine.kvworker import CodecChoice, KVWorker
-from testbed.engine.reply import ReplyControl, Value
+from testbed.engine.reply import PULL_ROUND, ReplyControl, Value
 from testbed.state import below, under
 from testbed.world import Future, Work, World
 
@@ -74,6 +74,51 @@ class Upstream(ABC):
         """Inverse of ``state``."""
 
 
+class Bases:
+    """Which value each worker below a local server has, where these workers do not wait for each other.
+
+    The top tier must know at which value a gradient was computed: for delay compensation, and for its staleness. Where
+    a local server sums, that is the value that it was sent last. Where it passes on the push of each worker by itself,
+    others of its workers have been sent newer values meanwhile, so each push says which one its worker has.
+
+    A value is known by the round of this server's own push that it answers; a first value is that of a pull.
+    """
+
+    def __init__(self) -> None:
+        self._current: dict[int, int] = {}  # by key: the value that this server has
+        self._had: dict[int, dict[str, int]] = {}  # by key: the value that each worker was sent last
+        self._forgotten: dict[int, list[int]] = {}  # by key: what no worker has now and the top tier keeps
+
+    def arrived(self, key: int, round_: int) -> None:
+        """Note that the value of ``key`` is now the answer to this server's push of ``round_``."""
+        before, self._current[key] = self._of_server(key), round_
+        self._forget(key, before)
+
+    def sent(self, key: int, worker: str) -> None:
+        """Note that ``worker`` is sent the value that this server has."""
+        had = self._had.setdefault(key, {})
+        before, had[worker] = had.get(worker, PULL_ROUND), self._of_server(key)
+        self._forget(key, before)
+
+    def note(self, key: int, workers: Sequence[str]) -> list[int]:
+        """Return what the push of ``workers`` says: the oldest value that they have; those that no worker has now."""
+        had = self._had.get(key, {})
+        return [min(had.get(worker, PULL_ROUND) for worker in workers), *self._forgotten.pop(key, ())]
+
+    def _of_server(self, key: int) -> int:
+        return self._current.get(key, PULL_ROUND)
+
+    def _forget(self, key: int, round_: int) -> None:
+        if round_ not in (PULL_ROUND, self._of_server(key), *self._had.get(key, {}).values()):
+            self._forgotten.setdefault(key, []).append(round_)
+
+    def state(self) -> str:
+        return json.dumps([list(each.items()) for each in (self._current, self._had, self._forgotten)])
+
+    def load_state(self, text: str) -> None:
+        self._current, self._had, self._forgotten = (dict(each) for each in json.loads(text))
+
+
 class ParentServers(Upstream):
     """The tier above, reached through a ``KVWorker``.
 
@@ -103,14 +148,9 @@ class ParentServers(Upstream):
         return replace(control, begin=control.begin // self._pushes_per_round) if self._pushes_per_round else control
 
     def admit(self, epoch: int) -> None:
-        """Note that this server takes part since membership epoch ``epoch``."""
         self._store.membership_epoch = epoch
         if not self._admitted.done():
             self._admitted.set_result(None)
-
-    def fail_over_to(self, server: str, successor: str) -> None:
-        """Use ``successor`` instead of ``server``, if that is one of the parents."""
-        self._store.fail_over_to(server, successor)
 
     async def declare(self, sizes: dict[int, int], codec: CodecChoice | None, widths: dict[int, int]) -> None:
         await self._world.wait(self._admitted, "the scheduler to admit this server to the run")

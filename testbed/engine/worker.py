@@ -15,7 +15,6 @@ from torch import Tensor
 from testbed.codec.options import ROWS
 from testbed.engine import sync_setup
 from testbed.engine.checkpoint import Checkpointer, in_main_memory
-from testbed.engine.collection import TRAIN
 from testbed.engine.collectives.inside import InsideStore
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.guard import Guarded
@@ -23,7 +22,7 @@ from testbed.engine.handover import Handover
 from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import LocalResult, LocalWork
-from testbed.engine.membership import Membership
+from testbed.engine.membership import TRAIN, Membership
 from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.slicing import needs_loss
 from testbed.errors import ScenarioError
@@ -70,7 +69,6 @@ class Departure:
         return {"asked": int(self._asked)} if self._asked else {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
         self._asked = "asked" in state
 
     def due(self, round_: int) -> bool:
@@ -99,7 +97,6 @@ class WorkerParts:
 
 
 def _starting_workers(plan: Plan) -> int:
-    """Return the number of training workers that take part from the start."""
     if _starting_workers not in plan.memory:
         names = {worker.name for worker in plan.training_workers}
         plan.memory[_starting_workers] = len(names.difference(late_comers(plan)))
@@ -128,7 +125,6 @@ class Worker:
         self.leaves = False
 
     async def run(self) -> int:
-        """Train to the end. Return the number of rounds done."""
         joining, absent = self._membership.joined_late, self._membership.absent
         if self._checkpointer.resumed:
             await self._resume()
@@ -143,9 +139,7 @@ class Worker:
         if self._checkpointer.resumed:
             await self._checkpointer.resume()
         elif not joining:
-            timeouts = self._plan.timeouts  # among many workers, first values take longer than meeting
-            deadline_s = max(timeouts.rendezvous_s, timeouts.step_deadline_s)
-            await self._membership.barrier(TRAIN, self._training_workers, deadline_s)
+            await self._membership.barrier(TRAIN, self._training_workers)
         resumed = self._checkpointer.checkpoint
         self._evaluation.begin(self._plan.training.rounds, self._training_workers, resumed)
         before = self._store.first_control
@@ -176,7 +170,6 @@ class Worker:
         return await self._world.compute(work, lambda: in_main_memory(self._work.state()))
 
     async def _resume(self) -> None:
-        """Continue where the checkpoint was made."""
         state = self._checkpointer.state
         self._store.load_state(below("store", state))
         await self._store.declare(self._learner.sizes, widths=self._widths)
@@ -272,7 +265,6 @@ class Worker:
         return arrived
 
     async def _receive(self, round_: int, keys: Sequence[int]) -> list[ReplyControl]:
-        """Wait for the new values of a round, and load them."""
         values = [await self._store.value(key, round_) for key in keys]
         await self._work.take(self._world, round_, {key: value.tensor for key, value in zip(keys, values, strict=True)})
         return [value.control for value in values]

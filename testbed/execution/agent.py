@@ -24,6 +24,7 @@ import json
 import os
 import platform
 import select
+import shutil
 import signal
 import sys
 import tempfile
@@ -47,12 +48,12 @@ from testbed.execution.compiler import leave_out_compiler, may_compile
 from testbed.execution.network_part import NetworkPart
 from testbed.execution.scripts import failure_files
 from testbed.plan.code import check_code
-from testbed.plan.model import NodePlan, Plan, from_json
+from testbed.plan.model import Plan, from_json
 from testbed.process_id import close_in_children, die_with_parent
 from testbed.realtime.auth import Credentials
 from testbed.realtime.child import Launch
-from testbed.realtime.endpoints import Endpoints, MachineEndpoints
 from testbed.realtime.node_processes import NodeProcesses, ProcessEnd
+from testbed.realtime.sockets import Endpoints, MachineEndpoints
 from testbed.realtime.tls import Tls, tls_of
 from testbed.results import manifest
 
@@ -64,16 +65,13 @@ _GONE = 9  # exit status when the driver has ended
 
 
 class Agent:
-    """See the module's docstring. ``directory``: for the files of its nodes; ``clock``: the machine's, in ns.
+    """See the module's docstring. ``directory``: for the files of its nodes.
 
     ``outside``: path of the machine's own network namespace; empty: this process is in it.
     """
 
-    def __init__(
-        self, ticket: Ticket, directory: Path, connection: ControlConnection, clock: Callable[[], int],
-        outside: str = "",
-    ) -> None:  # fmt: skip
-        self._ticket, self._connection, self._clock = ticket, connection, clock
+    def __init__(self, ticket: Ticket, directory: Path, connection: ControlConnection, outside: str = "") -> None:
+        self._ticket, self._connection = ticket, connection
         self._plan: Plan = from_json(ticket.plan.encode())
         self._directory = directory
         self._tls = tls_of(ticket.pem) if ticket.pem else None
@@ -85,11 +83,12 @@ class Agent:
         self._processes: NodeProcesses | None = None
         self._attempt = contextlib.ExitStack()
         self._quit = False
-        self._heard_s = clock() / 1e9
+        self._heard_s = time.monotonic()
         self._questions: dict[str, Callable[[Content], Any]] = {
-            "prepare": self._prepare, "listen": self._listen, "put": self._put, "begin": self._begin,
-            "start": self._start, "end": self._end, "measure": self._measure, "serve": self._serve,
+            "prepare": self._prepare, "listen": self._listen, "put": self._put, "begin": self._begin, "end": self._end,
+            "measure": self._measure, "serve": self._serve,
             **(self._part.questions | {"ended": self._network_ended} if self._part is not None else {}),
+            "start": lambda asked: self._running().start(asked["nodes"], asked["since_s"]),
             "explain": lambda asked: self._running().explain(asked["node"], asked["code"]),
             "ask_for_stacks": lambda asked: self._running().ask_for_stacks(asked["node"]),
             "hung": lambda asked: self._running().hung(asked["node"], asked["why"]),
@@ -112,10 +111,9 @@ class Agent:
         for each in (self._connection.fileno(), 0, *([self._processes.fileno()] if self._processes else [])):
             watched.register(each, select.POLLIN)
         ready = dict(watched.poll(_TICK_S * 1e3))
-        now_s = self._clock() / 1e9
         if self._connection.fileno() in ready:
-            self._heard_s = now_s
-        elif now_s - self._heard_s > DRIVER_SILENCE_S:
+            self._heard_s = time.monotonic()
+        elif time.monotonic() - self._heard_s > DRIVER_SILENCE_S:
             raise ControlLost(f"the driver has been silent for {DRIVER_SILENCE_S:g} s")
         if 0 in ready and not os.read(0, 4096):
             raise ControlLost("what has started this agent is gone")
@@ -152,7 +150,7 @@ class Agent:
     def _do(self, message: Content) -> None:
         kind = message["do"]
         if kind == "ping":
-            now_ns = self._clock()  # not earlier: see ``AgentConnections``
+            now_ns = time.monotonic_ns()  # not earlier: see ``AgentConnections``
             self._connection.send({"pong": message["t1"], "t2": now_ns, "t3": now_ns})
         elif kind == "signal":
             for node in message["nodes"]:
@@ -229,7 +227,8 @@ class Agent:
             absent=frozenset(resumed.members.missing) if resumed is not None else None,
             make_role=role_maker(self._plan, checkpoints, failures), event_directory=self._directory / files.EVENTS,
             epoch_ns=asked["epoch_ns"], failures=failures, endpoints=self._endpoints,
-            credentials=credentials(self._ticket, asked["attempt"], self._tls), enter=self._enter(),
+            credentials=credentials(self._ticket, asked["attempt"], self._tls),
+            enter=None if self._part is None else self._part.enter,
         )  # fmt: skip
         wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._attempt.callback(os.close, wake)
@@ -244,25 +243,16 @@ class Agent:
         self._send_files()
         return counters
 
-    def _enter(self) -> Callable[[NodePlan], None] | None:
-        if self._part is None:
-            return None
-        network = self._part.network
-        return lambda node: network.enter(node.name)
-
     def _warn(self, line: dict[str, Any]) -> None:
         if line["kind"] == "warning":  # in what stage the run is, the driver says for all
             self._connection.send({"line": line})
-
-    def _start(self, asked: Content) -> None:
-        self._running().start(asked["nodes"], asked["since_s"])
 
     def _end(self, _: Content) -> None:
         """End the attempt: all its nodes, after which everything that they have written is sent."""
         self._attempt.close()
         self._processes, self._endpoints = None, None
         self._send_files()
-        files.clear_checkpoints(self._directory)
+        shutil.rmtree(self._directory / files.CHECKPOINTS, ignore_errors=True)  # another attempt may write others
 
 
 def credentials(ticket: Ticket, attempt: int, tls: Tls | None) -> Credentials:
@@ -280,7 +270,7 @@ def about_machine() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main(clock: Callable[[], int] = time.monotonic_ns, outside: str = "") -> int:
+def main(outside: str = "") -> int:
     """Run the agent to its end; return the exit status. ``outside``: as for ``Agent``."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until its directory is sure to be removed
     die_with_parent(signal.SIGTERM)  # beside the end of standard input
@@ -294,7 +284,7 @@ def main(clock: Callable[[], int] = time.monotonic_ns, outside: str = "") -> int
         try:
             signal.signal(signal.SIGTERM, _terminate)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-            return _serve_driver(ticket, directory, clock, outside)
+            return _serve_driver(ticket, directory, outside)
         finally:
             # The end of standard input and the signal of the driver's death come one after the other, the second
             # perhaps at this line: hence the outer block.
@@ -308,9 +298,10 @@ def _terminate(*_: object) -> None:
     sys.exit(_GONE)
 
 
-def _serve_driver(ticket: Ticket, directory: Path, clock: Callable[[], int], outside: str) -> int:
+def _serve_driver(ticket: Ticket, directory: Path, outside: str) -> int:
     with contextlib.suppress(OSError):
         os.chdir(ticket.working_directory)
+    sys.path.append(ticket.working_directory)  # as in the host process
     connection = None
     try:
         tls = tls_of(ticket.pem) if ticket.pem else None
@@ -319,7 +310,7 @@ def _serve_driver(ticket: Ticket, directory: Path, clock: Callable[[], int], out
             connection = connect(driver, ticket.name, bytes.fromhex(ticket.key), tls, CONNECT_LIMIT_S)
         close_in_children(connection.fileno())
         connection.send({"hello": about_machine()})
-        Agent(ticket, directory, connection, clock, outside).run()
+        Agent(ticket, directory, connection, outside).run()
     except ControlLost as error:
         sys.stderr.write(f"{ticket.name}: {error}\n")
         return _GONE
@@ -330,6 +321,6 @@ def _serve_driver(ticket: Ticket, directory: Path, clock: Callable[[], int], out
 
 
 if __name__ == "__main__":
-    status = main(outside=sys.argv[1] if len(sys.argv) > 1 else "")
+    status = main(sys.argv[1] if len(sys.argv) > 1 else "")
     sys.stderr.flush()
     os._exit(status)  # a script's threads may still run

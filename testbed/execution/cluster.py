@@ -7,52 +7,39 @@ host process of other back ends does: deadlines, faults, restarts, the wait grap
 from __future__ import annotations
 
 import itertools
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from testbed.cluster import links
+from testbed.cluster.agent_connections import AgentHandle
+from testbed.cluster.agents import Agents
+from testbed.cluster.files import remove_incomplete
+from testbed.cluster.processes import AgentProcesses
+from testbed.cluster.ray_agents import RayAgents
+from testbed.cluster.starting import AgentStarter, LoopbackAgents
 from testbed.errors import RunFailed
-from testbed.execution.processes import attempt_until_done, timed
-from testbed.execution.recovery import Attempts
+from testbed.execution.recovery import Attempts, attempt_until_done, timed
+from testbed.execution.resume import checkpoint_files
 from testbed.ids import data_center_of, link_name
 from testbed.plan.model import Plan
+from testbed.realtime.fleet import Fleet, Launch
 from testbed.results.events import EventLog
 from testbed.results.progress import Progress
 
-if TYPE_CHECKING:
-    from testbed.cluster.agent import AgentHandle
-    from testbed.cluster.agents import Agents
-    from testbed.cluster.starting import AgentStarter
-    from testbed.realtime.fleet import Fleet
-
-LOOPBACK = "loopback"
 MOST_PATHS = 32  # that are measured; a path takes half a second
 
 
-def run(plan: Plan, directory: Path, report: Progress) -> None:
-    """Run all nodes to their end. Raise the first cause if one fails, ``CapabilityError`` if a machine is missing."""
-    run_with(starter_of(plan), plan, directory, report)
+def run(plan: Plan, directory: Path, report: Progress, starter: AgentStarter | None = None) -> None:
+    """Run all nodes to their end. Raise the first cause if one fails, ``CapabilityError`` if a machine is missing.
 
-
-def starter_of(plan: Plan) -> AgentStarter:
-    """Return what starts the agents of a run on several machines."""
-    assert plan.cluster is not None
-    if plan.cluster.address == LOOPBACK:
-        from testbed.cluster.loopback import LoopbackAgents
-
-        return LoopbackAgents()
-    from testbed.cluster.ray_agents import RayAgents
-
-    return RayAgents(plan.cluster.address)
-
-
-def run_with(starter: AgentStarter, plan: Plan, directory: Path, report: Progress) -> None:
-    """Run all nodes by agents that ``starter`` starts."""
-    with driving(starter, plan, directory, report) as driver:
+    ``starter``: of the agents, by default the one that the Plan names.
+    """
+    with driving(plan, directory, report, starter) as driver:
         driver.stage("measuring the links")
         _measure(plan, driver, "before")
         driver.stage("starting nodes")
@@ -70,7 +57,6 @@ class Driver:
     _log: EventLog
 
     def stage(self, name: str) -> None:
-        """Report what begins."""
         self.report({"kind": "stage", "name": name})
 
     def record(self, kind: str, **fields: Any) -> None:
@@ -81,7 +67,7 @@ class Driver:
 
     def measured(self, source: AgentHandle, target: AgentHandle, to: str, **limits: int) -> dict[str, Any]:
         """Return what ``links.measure`` finds from one machine to another, which ``source`` reaches at ``to``."""
-        ask, token = self.agents.connections.ask, links.new_token()
+        ask, token = self.agents.connections.ask, secrets.token_bytes(links.TOKEN_BYTES)
         port = ask(target.name, do="serve", token=token)
         found: dict[str, Any] = ask(
             source.name, do="measure", to=(to, port), token=token, source=source.placement.bind, **limits
@@ -90,10 +76,11 @@ class Driver:
 
 
 @contextmanager
-def driving(starter: AgentStarter, plan: Plan, directory: Path, report: Progress) -> Iterator[Driver]:
+def driving(plan: Plan, directory: Path, report: Progress, starter: AgentStarter | None) -> Iterator[Driver]:
     """Start the agents of a run; at the end, its events have the times of this machine's clock."""
-    from testbed.cluster.agents import Agents
-
+    assert plan.cluster is not None
+    address = plan.cluster.address
+    starter = starter or (LoopbackAgents() if address == LoopbackAgents.address else RayAgents(address))
     epoch_ns = time.monotonic_ns()
     report = timed(report, epoch_ns)
     report({"kind": "stage", "name": "starting agents"})
@@ -111,11 +98,6 @@ def driving(starter: AgentStarter, plan: Plan, directory: Path, report: Progress
 
 def run_attempts(plan: Plan, directory: Path, report: Progress, epoch_ns: int, agents: Agents) -> None:
     """Run all nodes to their end by agents, and again where the plan says so; see ``attempt_until_done``."""
-    from testbed.cluster.files import remove_incomplete
-    from testbed.cluster.processes import AgentProcesses
-    from testbed.execution.resume import checkpoint_files
-    from testbed.realtime.fleet import Fleet, Launch
-
     numbers = itertools.count(1)
 
     def fleet(attempts: Attempts) -> Fleet:

@@ -6,12 +6,10 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from testbed.devices.inventory import Gpu, chosen, described, gpus
-from testbed.devices.placement import Demand, memory_for, place
+from testbed.devices.inventory import Demand, Gpu, chosen, described, gpus, memory_for, place
 from testbed.errors import CapabilityError
 from testbed.plan.model import IN_VIRTUAL_TIME, NodePlan, Plan
-from testbed.policy.collective import inside_of
-from testbed.policy.collective.gloo import NCCL
+from testbed.policy.collective.options import NCCL, inside_of
 
 _WITHOUT_PARAMETERS = "scheduler"
 

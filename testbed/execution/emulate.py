@@ -8,14 +8,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from testbed.execution.processes import run_nodes, timed
+from testbed.execution.local import run_nodes
 from testbed.execution.programs.launch import Hosts
-from testbed.execution.programs.supervisor import HostNetwork, run_programs
+from testbed.execution.programs.supervisor import run_programs
+from testbed.execution.recovery import timed
 from testbed.execution.resume import FOLDER
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog
-from testbed.results.link_bytes import by_site
 from testbed.results.progress import Progress
+from testbed.results.summary import by_site
 
 MASTER_PORT = 29_500  # torchrun's
 
@@ -85,7 +86,8 @@ def _train(plan: Plan, directory: Path, network: Any, report: Progress, epoch_ns
     def on_progress(line: dict[str, Any]) -> None:
         nonlocal replaying
         if line["kind"] == "train" and not replaying:
-            network.helpers.begin(epoch_ns / 1e9, epoch_ns / 1e9 + line["t"])
+            start_s, trained_s = epoch_ns / 1e9 + line["t"], line.get("trained_s", 0.0)
+            network.helpers.begin(epoch_ns / 1e9, start_s, trained_s)
             replaying = True
         elif line["kind"] == "status":
             network.helpers.check()
@@ -100,18 +102,20 @@ def _train(plan: Plan, directory: Path, network: Any, report: Progress, epoch_ns
         network.helpers.finish()
 
 
-def _hosts(plan: Plan, network: Any) -> HostNetwork:
+def _hosts(plan: Plan, network: Any) -> Hosts:
     """Return the emulated hosts: each its node's network namespace, with a name that all others know."""
     from emulation.hosts import INTERFACE, as_node, environment, host_name, write_hosts
 
     write_hosts(network)
     names = tuple(host_name(node.name) for node in plan.nodes)
     addresses = tuple(network.address(node.name) for node in plan.nodes)
-    hosts = Hosts(names, addresses, INTERFACE, MASTER_PORT, environment(os.environ))
     before = network.counters()
 
     def traffic() -> dict[str, dict[str, int]]:
         sent = {name: link.sent_bytes - before[name].sent_bytes for name, link in network.counters().items()}
         return by_site(sent, (site.name for site in plan.network.sites))
 
-    return HostNetwork(hosts, network.exec, as_node, traffic, network.interface_bytes)
+    return Hosts(
+        names, addresses, INTERFACE, MASTER_PORT, environment(os.environ), network.exec, as_node, traffic,
+        network.interface_bytes,
+    )  # fmt: skip

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.cluster import underlay
 from testbed.cluster.machines import machines_of
+from testbed.cluster.starting import AgentStarter
 from testbed.cluster.underlay import Pair, UnderlayPath
 from testbed.errors import NetworkMismatch
-from testbed.execution.cluster import Driver, driving, run_attempts, starter_of
+from testbed.execution.cluster import Driver, driving, run_attempts
 from testbed.plan.model import LinkPlan, Plan
 from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
     from emulation.measurement import Measurement
-    from testbed.cluster.agent import AgentHandle
-    from testbed.cluster.starting import AgentStarter
 
 RATE_BUDGET_S = 3.0  # for rates of links between machines, after which no further group of links is flooded
 LOST_SHARE = 1e-3  # of a link's packets, by the machines' network: more is a warning
@@ -33,15 +32,10 @@ _LATE_S = 0.3  # between the beginnings of two agents' floods
 _CORRECT_INTERVAL_S = 2.0
 
 
-def run(plan: Plan, directory: Path, report: Progress) -> None:
-    """Run all nodes to their end. Raise the first cause if one fails, ``CapabilityError`` if a machine cannot emulate,
+def run(plan: Plan, directory: Path, report: Progress, starter: AgentStarter | None = None) -> None:
+    """Run all nodes to their end, as ``cluster.run`` does. Raise ``CapabilityError`` if a machine cannot emulate,
     ``NetworkMismatch`` if the machines' network cannot carry the links, or one is far from the plan."""
-    run_with(starter_of(plan), plan, directory, report)
-
-
-def run_with(starter: AgentStarter, plan: Plan, directory: Path, report: Progress) -> None:
-    """Run all nodes by agents that ``starter`` starts."""
-    with driving(starter, plan, directory, report) as driver:
+    with driving(plan, directory, report, starter) as driver:
         network = MachinesNetwork(plan, driver)
         driver.stage("measuring the machines' network")
         network.measure_underlay()
@@ -114,8 +108,7 @@ class MachinesNetwork:
 
     def _measure_rates(self) -> list[Measurement]:
         """Measure rates of links between machines: of each pair one link of each rate, others while time is left."""
-        from emulation.measurement import repeated
-        from emulation.rates import flood_groups
+        from emulation.measurement import flood_groups, repeated
 
         pairs = {link.name: pair for pair, found in self._crossing.items() for link in found}
         everything = [link for found in self._crossing.values() for link in found]
@@ -150,22 +143,21 @@ class MachinesNetwork:
     def following(self, report: Progress) -> Progress:
         """Return a ``report`` that starts traces with training, keeps their clocks right, and counts losses."""
         start_s: float | None = None
+        trained_s = 0.0
 
         def on_progress(line: dict[str, Any]) -> None:
-            nonlocal start_s
+            nonlocal start_s, trained_s
             if line["kind"] == "train" and start_s is None:
-                start_s = line["t"]
+                start_s, trained_s = line["t"], line.get("trained_s", 0.0)
             if start_s is not None and time.monotonic() - self._corrected_s > _CORRECT_INTERVAL_S:
                 self._corrected_s = time.monotonic()
                 for agent in self._agents:
-                    self._follow(agent, start_s)
+                    times = {"start_s": agent.clock_there_s(start_s), "trained_s": trained_s}
+                    self._connections.send(agent, {"do": "follow", **times})
                 self._exchange_losses()
             report(line)
 
         return on_progress
-
-    def _follow(self, agent: AgentHandle, start_s: float) -> None:
-        self._connections.send(agent, {"do": "follow", "start_s": agent.clock_there_s(start_s)})
 
     def _exchange_losses(self) -> None:
         """Tell agents what the other ends of their links have lost: a link's counters are where it begins."""

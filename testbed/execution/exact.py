@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,10 @@ from emulation.exact.command import JOB, Guest, exact_command, fixed_environment
 from emulation.exact.guest_init import CLOCK, PROGRESS, RUN_DIRECTORY
 from testbed.environment import host_environment
 from testbed.errors import NoProgress
-from testbed.execution.host_process import HostProcess
 from testbed.plan.model import Plan
 from testbed.results.progress import Progress
 
+KERNEL_LOG = ".kernel.log"  # what the kernel prints
 SPIN_LIMIT_S = 60.0  # of processor time without a sign of virtual time
 SYSTEM_CALL_NS = 200  # of a guest without a Plan
 IDLE_LIMIT_S = 30.0  # without any processor time: a guest never waits, its clock jumps to the next timer
@@ -88,14 +87,13 @@ def _environment() -> dict[str, str]:
     return host_environment(fixed_environment(os.environ))
 
 
-def start(plan: Plan, directory: Path) -> HostProcess:
+def start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
     """Start the kernel with the host process in it. Raise ``CapabilityError`` if there is no kernel, or no memory."""
     from emulation.sandbox import sandbox_command
 
     # -P: a working directory on the path of modules is listed, and what lies there would reach memory and system calls
     host = sandbox_command([sys.executable, "-P", "-m", "testbed.execution.host", RUN_DIRECTORY], rootless=False)
-    kernel_process = _start_kernel(_guest(plan), directory, host)
-    return HostProcess(kernel_process, Lines(kernel_process, directory), partial(close, directory))
+    return _start_kernel(_guest(plan), directory, host)
 
 
 def run_command(command: Sequence[str], directory: Path, memory_bytes: int) -> str:
@@ -105,15 +103,15 @@ def run_command(command: Sequence[str], directory: Path, memory_bytes: int) -> s
     """
     with _start_kernel(Guest(1, SYSTEM_CALL_NS, memory_bytes), directory, command) as kernel_process:
         kernel_process.wait()
-    return progress_of(directory).read_text() + (directory / "host.log").read_text()
+    return (directory / PROGRESS).read_text() + (directory / "host.log").read_text()
 
 
 def _start_kernel(guest: Guest, directory: Path, command: Sequence[str]) -> subprocess.Popen[str]:
     from emulation.exact import kernel
 
     started, outer = exact_command(kernel.require(), guest, directory, command, _environment())
-    progress_of(directory).write_bytes(b"")
-    with kernel_log(directory).open("wb") as log:
+    (directory / PROGRESS).write_bytes(b"")
+    with (directory / KERNEL_LOG).open("wb") as log:
         return subprocess.Popen(
             started, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, start_new_session=True, env=outer
         )
@@ -133,7 +131,7 @@ class Lines:
     def __iter__(self) -> Iterator[str]:
         here = json.dumps(str(self._directory))[1:-1]  # messages name the run directory as the guest sees it
         ticks, watchdog = 0, Watchdog(self._host.pid)
-        with progress_of(self._directory).open("rb") as file:
+        with (self._directory / PROGRESS).open("rb") as file:
             while True:
                 ended = os.waitid(os.P_PID, self._host.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
                 file.seek(self._taken_bytes)
@@ -182,7 +180,7 @@ class Watchdog:
 def _ticks(directory: Path) -> int:
     """Return how often the guest has told that its virtual time goes on."""
     try:
-        return clock_of(directory).stat().st_size
+        return (directory / CLOCK).stat().st_size
     except FileNotFoundError:
         return 0  # it starts
 
@@ -202,23 +200,8 @@ def processor_s(session: int) -> float:
 
 def close(directory: Path, status: str) -> None:
     """Remove what only the kernel and the launcher used. After a failure the kernel's lines go to ``host.log``."""
-    if status == "failed" and kernel_log(directory).exists():
+    if status == "failed" and (directory / KERNEL_LOG).exists():
         with (directory / "host.log").open("ab") as log:
-            log.write(kernel_log(directory).read_bytes())
-    for path in (progress_of(directory), clock_of(directory), kernel_log(directory), directory / JOB):
-        path.unlink(missing_ok=True)
-
-
-def progress_of(directory: Path) -> Path:
-    """Return the file with the host process's lines of progress."""
-    return directory / PROGRESS
-
-
-def clock_of(directory: Path) -> Path:
-    """Return the file that grows with the guest's virtual time."""
-    return directory / CLOCK
-
-
-def kernel_log(directory: Path) -> Path:
-    """Return the file with what the kernel prints."""
-    return directory / ".kernel.log"
+            log.write((directory / KERNEL_LOG).read_bytes())
+    for name in (PROGRESS, CLOCK, KERNEL_LOG, JOB):
+        (directory / name).unlink(missing_ok=True)

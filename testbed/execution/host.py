@@ -25,7 +25,7 @@ from testbed.environment import allow_descriptors
 from testbed.errors import Diverged, Interrupted, ScenarioError, TestbedError, WaitTimeout, of_os
 from testbed.execution.compiler import leave_out_compiler, may_compile
 from testbed.execution.resume import FOLDER
-from testbed.execution.session import SessionResult
+from testbed.execution.session import INTERRUPTED, SessionResult
 from testbed.plan.code import check_code
 from testbed.plan.model import IN_VIRTUAL_TIME, Plan, from_json
 from testbed.process_id import close_in_children
@@ -61,6 +61,8 @@ def main(directory: Path) -> int:
     _listen_to_launcher()
     gc.disable()  # nothing is garbage yet
     plan = from_json((directory / "plan.json").read_bytes())
+    if plan.exact is None:  # there, all that is on the path is listed, which takes virtual time
+        sys.path.append(str(Path.cwd()))  # last (see ``own_interpreter``): a technique may be in a module there
     report = _reporter(waits=plan.back_end in IN_VIRTUAL_TIME)
     if not may_compile(plan):
         leave_out_compiler()
@@ -85,7 +87,7 @@ def attempt(plan: Plan, directory: Path, report: Progress) -> SessionResult:
         check_code(plan)
         BACK_ENDS[plan.back_end](plan, directory, watch)
     except (Interrupted, KeyboardInterrupt):
-        return SessionResult("interrupted", "interrupted; the results so far are kept", Interrupted.exit_code)
+        return INTERRUPTED
     except TestbedError as error:
         notes = "\n".join(getattr(error, "__notes__", ()))
         status = "diverged" if isinstance(error, Diverged) else "failed"

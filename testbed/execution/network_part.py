@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.cluster.control import Content
 from testbed.errors import CapabilityError, RunFailed
-from testbed.plan.model import Plan
+from testbed.plan.model import NodePlan, Plan
 
 if TYPE_CHECKING:
     from emulation.network import Emulation
@@ -41,8 +41,11 @@ class NetworkPart:
         self._following = False
         self._check_due_s = 0.0
         self.questions: dict[str, Callable[[Content], Any]] = {
-            "network": self._bring_up, "contact": self._contact, "links": self._measure, "flood": self._flood,
-            "monitor": self._monitor, "losses": self._losses, "ended": self._ended,
+            "network": self._bring_up, "flood": self._flood, "ended": self._ended,
+            "contact": lambda _: self.network.contact(),
+            "links": lambda _: [asdict(each) for each in self.network.measure_here()],
+            "monitor": lambda _: self.network.helpers.start_monitor(self._epoch_s),
+            "losses": lambda _: self._shaper.lost_packets(),
         }  # fmt: skip
 
     @property
@@ -51,8 +54,11 @@ class NetworkPart:
         assert self._network is not None, "the network is not up"
         return self._network
 
+    def enter(self, node: NodePlan) -> None:
+        """Enter a node's network namespace, in the node's own process."""
+        self.network.enter(node.name)
+
     def close(self) -> None:
-        """End helpers and namespaces."""
         if self._network is not None:
             self._network.stop()
             self._network = None
@@ -65,16 +71,15 @@ class NetworkPart:
             self.network.helpers.check()
 
     def follow(self, asked: Content) -> None:
-        """Training has started at ``start_s`` of this machine's clock."""
+        """Training has started at ``start_s`` of this machine's clock, after ``trained_s`` before a checkpoint."""
         helpers = self.network.helpers
         if self._following:
-            helpers.correct(self._epoch_s, asked["start_s"])
+            helpers.correct(asked["start_s"], asked["trained_s"])
         else:
-            helpers.begin(self._epoch_s, asked["start_s"])
+            helpers.begin(self._epoch_s, asked["start_s"], asked["trained_s"])
             self._following = True
 
     def take_losses(self, asked: Content) -> None:
-        """Take what other machines have counted."""
         for link, packets in asked["links"].items():
             self._shaper.set_lost(link, packets)
 
@@ -82,9 +87,6 @@ class NetworkPart:
     def _shaper(self) -> Shaper:
         assert self.network.shaper is not None
         return self.network.shaper
-
-    def _losses(self, _: Content) -> dict[str, int]:
-        return self._shaper.lost_packets()
 
     def _bring_up(self, asked: Content) -> dict[str, Any]:
         from emulation.division import MachinePart
@@ -109,17 +111,8 @@ class NetworkPart:
         about = {"delay_method": capabilities.delay_method(), **capabilities.to_dict()}
         return {**about, "bring_up_s": round(network.bring_up_s, 3)}
 
-    def _contact(self, _: Content) -> None:
-        self.network.contact()
-
-    def _measure(self, _: Content) -> list[dict[str, Any]]:
-        return [asdict(each) for each in self.network.measure_here()]
-
     def _flood(self, asked: Content) -> list[dict[str, Any]]:
         return [asdict(each) for each in self.network.measure_with_others(set(asked["links"]), asked["wait_s"])]
-
-    def _monitor(self, _: Content) -> None:
-        self.network.helpers.start_monitor(self._epoch_s)
 
     def _ended(self, _: Content) -> dict[str, dict[str, int]]:
         self._following = False

@@ -24,7 +24,7 @@ from testbed.execution.devices import uses_gpus
 from testbed.execution.scripts import is_scripted
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Plan
-from testbed.policy.collective import LIBRARIES, inside_of
+from testbed.policy.collective.options import LIBRARIES, inside_of
 
 Record = Callable[..., None]
 

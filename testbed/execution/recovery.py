@@ -7,16 +7,21 @@ undisturbed one, whichever node was lost.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from testbed.errors import NodeLost
+from testbed.errors import NodeLost, TestbedError
+from testbed.execution.scripts import failure_files, point_to_traceback
 from testbed.garbage import collect_garbage
 from testbed.plan.fault_clock import Due, FaultClock
 from testbed.plan.model import Plan
 from testbed.results.events import EventLog
 from testbed.results.progress import Progress
+
+if TYPE_CHECKING:
+    from testbed.realtime.fleet import Fleet
 
 LOG = "faults"
 
@@ -92,3 +97,39 @@ class Attempts:
         if self._log is not None:
             self._log.write(kind, t, **fields)
             self._log.flush()
+
+
+def timed(report: Progress, epoch_ns: int) -> Progress:
+    """Return a ``report`` that gives events without a time the present one, on the run's clock."""
+
+    def with_time(event: dict[str, Any]) -> None:
+        report({"t": (time.monotonic_ns() - epoch_ns) / 1e9, **event})
+
+    return with_time
+
+
+def attempt_until_done(
+    plan: Plan, directory: Path, report: Progress, epoch_ns: int, make_fleet: Callable[[Attempts], Fleet],
+    wait_s: Callable[[float], object] = time.sleep,
+) -> None:  # fmt: skip
+    """Run the nodes to their end, by a new fleet for each attempt. Raise the first cause of the last one."""
+
+    def now_s() -> float:
+        return (time.monotonic_ns() - epoch_ns) / 1e9
+
+    failures = failure_files(plan, directory)
+    with Attempts(plan, directory, report) as attempts:
+
+        def attempt(begin_s: float) -> None:
+            wait_s(max(0.0, begin_s - now_s()))
+            try:
+                make_fleet(attempts).run(report)
+            except TestbedError as error:
+                point_to_traceback(error, failures)
+                raise
+            finally:
+                attempts.now_s = now_s()
+                if failures is not None:
+                    failures.close()
+
+        attempts.run(attempt)

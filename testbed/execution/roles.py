@@ -10,7 +10,7 @@ from testbed.engine.roles import make_role
 from testbed.execution.devices import placed
 from testbed.execution.scripts import watch_of
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective import LIBRARIES, inside_of
+from testbed.policy.collective.options import LIBRARIES, inside_of
 from testbed.realtime.node import AnyRole
 from testbed.results.failures import FailureFiles
 
@@ -20,14 +20,10 @@ def fitted(plan: Plan, nodes: Collection[str] | None = None) -> Plan:
 
     ``nodes``: those of this machine, by default all. Raise ``CapabilityError`` if this machine cannot run it.
     """
-    if plan.technique.paradigm.kind in LIBRARIES:
-        from testbed.execution.distributed.role import require
+    if plan.technique.paradigm.kind in LIBRARIES or _library_inside(plan):
+        from testbed.execution.distributed.backends import require
 
         require(plan, nodes)
-    if _library_inside(plan):
-        from testbed.execution.distributed.inside import require as require_inside
-
-        require_inside(plan, nodes)
     return placed(plan, nodes)
 
 

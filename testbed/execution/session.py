@@ -13,21 +13,22 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed.environment import host_environment
+from testbed.environment import host_environment, own_interpreter
+from testbed.errors import Interrupted
 from testbed.execution import exact
-from testbed.execution.host_process import HostProcess
 from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.plan.model import Plan
 from testbed.results import COMPLETED
 from testbed.results.oom_kills import OomKills
 from testbed.results.progress import Progress
+
+Event = Mapping[str, Any]
 
 STOP_GRACE_S = 10.0
 HOST = "testbed.execution.host"  # the module that is the host process
@@ -40,6 +41,40 @@ class SessionResult:
     status: str
     message: str
     exit_code: int
+
+
+INTERRUPTED = SessionResult("interrupted", "interrupted; the results so far are kept", Interrupted.exit_code)
+
+
+class Follower:
+    """Takes the progress events of a run, and may end it; the base of callbacks and live logs."""
+
+    def start(self, plan: Plan, directory: Path) -> None:
+        """The run is about to start in this run directory."""
+
+    def take(self, event: Event) -> Iterable[str]:
+        """Take an event and return warnings. Raise ``KeyboardInterrupt`` to end the run."""
+        return ()
+
+    def outcome(self, outcome: SessionResult) -> SessionResult:
+        """Return how the run has ended: as ``outcome`` says, unless the follower ended it."""
+        return outcome
+
+    def end(self, directory: Path) -> None:
+        """The results have been written."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostProcess:
+    """A host process that has been started, in a session of its own; ``stop`` on its standard input ends the run.
+
+    ``lines``: yields its lines of progress until it has ended; after an interruption, the next iteration goes on.
+    ``told``: the outcome, once it has told that.
+    """
+
+    process: subprocess.Popen[str]
+    lines: Iterable[str]
+    told: list[SessionResult] = field(default_factory=list)
 
 
 def run(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
@@ -61,7 +96,8 @@ def run(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
             result = _stop(host, on_progress)
         finally:
             _end(host.process)
-            host.close(result.status)
+            if plan.back_end == "exact":
+                exact.close(directory, result.status)
         return result
     finally:
         journal.close()
@@ -69,48 +105,41 @@ def run(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
 
 def _start(plan: Plan, directory: Path) -> HostProcess:
     if plan.back_end == "exact":
-        return exact.start(plan, directory)
-    command = [sys.executable, "-m", HOST, str(directory)]
+        kernel = exact.start(plan, directory)
+        return HostProcess(kernel, exact.Lines(kernel, directory))
+    command = [*own_interpreter(), "-m", HOST, str(directory)]
     if plan.back_end == "emulate" and not plan.is_spread:
         from emulation.sandbox import sandbox_command
 
         command = sandbox_command(command)
     else:
         command = ["setpriv", "--pdeathsig", "KILL", *command]
-    log = open(directory / "host.log", "a", encoding="utf-8")
-    with log:
+    with open(directory / "host.log", "a", encoding="utf-8") as log:
         # A session of its own: Ctrl-C on the terminal reaches the launcher only, which then asks the host to stop.
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            start_new_session=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
             env=host_environment(),
-        )
+        )  # fmt: skip
     assert process.stdout is not None
     return HostProcess(process, process.stdout)
 
 
 def _follow(host: HostProcess, plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
     before = OomKills.now()
-    outcome = _pass_on(host, on_progress)
+    _pass_on(host, on_progress)
     end = os.waitid(os.P_PID, host.process.pid, os.WEXITED | os.WNOWAIT)  # not reaped: its number still names its group
     assert end is not None
     code = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
-    return outcome or SessionResult("failed", _reason(plan, directory, code, before), 4)
+    return host.told[-1] if host.told else SessionResult("failed", _reason(plan, directory, code, before), 4)
 
 
-def _pass_on(host: HostProcess, on_progress: Progress) -> SessionResult | None:
-    """Pass progress on until the host has ended; return the outcome that it told."""
-    outcome = None
+def _pass_on(host: HostProcess, on_progress: Progress) -> None:
+    """Pass progress on until the host has ended."""
     for event in _events(host.lines):
         if event["kind"] == "outcome":
-            outcome = SessionResult(event["status"], event["message"], event["exit_code"])
+            host.told.append(SessionResult(event["status"], event["message"], event["exit_code"]))
         else:
             on_progress(event)
-    return outcome
 
 
 def _events(lines: Iterable[str]) -> Any:
@@ -140,24 +169,22 @@ def _reason(plan: Plan, directory: Path, code: int, kills: OomKills) -> str:
 def _stop(host: HostProcess, on_progress: Progress) -> SessionResult:
     """End the run. One that has completed by then has not been interrupted."""
     assert host.process.stdin is not None
-    told = None
     # Not an alarm: only the main thread may set one. The host's end is that of its lines.
     too_late = threading.Timer(STOP_GRACE_S, _kill, [host.process])
     try:
-        host.process.stdin.write("stop\n")
-        host.process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has ended already, and may have told how
+            host.process.stdin.write("stop\n")
+            host.process.stdin.flush()
         too_late.start()
         on_progress({"kind": "stage", "name": "stopping"})
-        told = _pass_on(host, on_progress)
-    except (BrokenPipeError, KeyboardInterrupt):
-        pass  # it has ended already, or the second Ctrl-C: go straight to the end
+        _pass_on(host, on_progress)
+    except KeyboardInterrupt:
+        pass  # the second Ctrl-C: go straight to the end
     finally:
         too_late.cancel()
         if too_late.ident is not None:
             too_late.join()  # it must not kill a group whose number is free again
-    if told is not None and told.status in COMPLETED:
-        return told
-    return SessionResult("interrupted", "interrupted; the results so far are kept", 130)
+    return next((told for told in host.told if told.status in COMPLETED), INTERRUPTED)
 
 
 def _kill(host: subprocess.Popen[str]) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from testbed.cluster.connection import connect
 from testbed.errors import ScenarioError
-from testbed.execution.sweep_cluster import ClusterPool
+from testbed.execution.sweep_cluster import ClusterPool, RayTasks
 from testbed.execution.sweep_points import SweepPoint, index_of
 from testbed.execution.sweep_pool import OnState, Pool, Warn
 from testbed.execution.sweep_run import Followers
@@ -53,7 +53,6 @@ class SweepJob:
     cluster: str = ""
 
     def path(self, point: SweepPoint) -> Path:
-        """Return the run directory of a point."""
         return self.directory / "runs" / point.id
 
     @property
@@ -87,14 +86,11 @@ def execute(job: SweepJob, on_state: OnState, warn: Warn = _print_warning) -> li
     atomic.write_json(job.directory / "sweep.json", index_of(job.points, job.scenario, job.sweep))
     scenario = job.scenario.read_bytes()
     if job.cluster:
-        from testbed.execution.sweep_ray import RayTasks
-
-        tasks = RayTasks()
-        on_machines = ClusterPool(tasks, job.path, scenario, on_state, warn, job.retry_failed, job.followers)
+        on_machines = ClusterPool(RayTasks(), job.path, scenario, on_state, warn, job.retry_failed, job.followers)
         on_machines.run(job.points, job.jobs)
     else:
-        pool = Pool(job.path, scenario, on_state, warn, job.retry_failed, job.followers)
-        pool.run(job.points, job.jobs or default_jobs(job.points))
+        here = Pool(job.path, scenario, on_state, warn, job.retry_failed, job.followers)
+        here.run(job.points, job.jobs or default_jobs(job.points))
     rows = table(job)
     atomic.write_text(job.directory / "sweep.csv", as_csv(rows))
     return rows

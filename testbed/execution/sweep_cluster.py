@@ -7,31 +7,28 @@ that is killed therefore leaves directories that the next one recognises as cras
 from __future__ import annotations
 
 import json
+import math
+import pickle
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
-from testbed.cluster.connection import ClusterMachine
+from testbed.cluster.connection import ClusterMachine, import_ray, machines
 from testbed.cluster.machines import SLOT
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution.code_version import code_version
 from testbed.execution.devices import least_gpus
 from testbed.execution.sweep_files import SentFile, named_files, pack, unpack
-from testbed.execution.sweep_machine import (
-    MachineUnfit,
-    PointBroken,
-    PointEnded,
-    PointTask,
-    packages,
-)
+from testbed.execution.sweep_machine import MachineUnfit, PointBroken, PointEnded, PointTask, packages
 from testbed.execution.sweep_points import SweepPoint
 from testbed.execution.sweep_pool import OnState, Warn, open_points
 from testbed.execution.sweep_run import Followers
-from testbed.execution.sweep_worker import PointLost, PointStarted
+from testbed.execution.sweep_worker import PointLost, PointStarted, run_task
 from testbed.plan.model import Plan, to_json
 from testbed.results import atomic
 from testbed.results.manifest import git_state
@@ -41,6 +38,7 @@ from testbed.results.summary import sha256_of
 ATTEMPTS = 4
 """How often a point is tried whose process or machine dies."""
 _POLL_S = 0.5
+_LOOK_S = 0.5
 _ELSEWHERE_POLL_S = 2.0
 _MEMORY_RESERVE = 1.2
 
@@ -96,30 +94,82 @@ def needs_of(plan: Plan, machines: Sequence[ClusterMachine], peak_bytes: int = 0
 PointReport = PointStarted | PointEnded | PointLost | PointBroken | MachineUnfit
 
 
-class PointTasks(Protocol):
-    """Runs tasks on machines, as Ray does."""
+class RayTasks:
+    """The tasks of one sweep on the cluster that this process has joined."""
+
+    def __init__(self) -> None:
+        self._ray = import_ray()
+        self._remote = self._ray.remote(run_task)
+        self._contents: dict[str, Any] = {}
+        self._streams: dict[Any, str] = {}
+        self._machines: list[ClusterMachine] = []
+        self._look_s = -math.inf
 
     def machines(self) -> list[ClusterMachine]:
-        """Return the machines of the cluster now."""
-
-    def start(self, task: PointTask, needs: PointNeeds, without: Sequence[str]) -> None:
-        """Run a task as soon as a machine has what it needs, on none of those with the ids ``without``."""
-
-    def reports(self, limit_s: float) -> list[tuple[str, PointReport]]:
-        """Return what has happened to tasks, by their ids; wait for it up to ``limit_s``. A result ends its task."""
+        """Return the machines of the cluster, as of ``_LOOK_S`` ago at most: to ask takes longer than most reports."""
+        if time.monotonic() - self._look_s >= _LOOK_S:
+            self._look_s, self._machines = time.monotonic(), machines()
+        return self._machines
 
     def content(self, sha256: str, content: bytes) -> None:
         """Keep the packed content of a file for the tasks that name it."""
+        if sha256 not in self._contents:
+            self._contents[sha256] = self._ray.put(content)
+
+    def start(self, task: PointTask, needs: PointNeeds, without: Sequence[str]) -> None:
+        """Run a task as soon as a machine has what it needs, on none of those with the ids ``without``.
+
+        What is tried again is decided by the sweep, and not by Ray.
+        """
+        chosen = {"label_selector": {"ray.io/node-id": f"!in({','.join(without)})"}} if without else {}
+        remote = self._remote.options(
+            name=f"testbed-{task.id}", num_cpus=needs.cores, num_gpus=needs.gpus, memory=needs.memory_bytes or None,
+            resources={SLOT: 1} if needs.slot else {}, num_returns="streaming", max_retries=0, **chosen,
+        )  # fmt: skip
+        files = {file.sha256: self._contents[file.sha256] for file in task.files.values()}
+        self._streams[remote.remote(pickle.dumps(task), files)] = task.id
+
+    def reports(self, limit_s: float) -> list[tuple[str, PointReport]]:
+        """Return what has happened to tasks, by their ids; wait for it up to ``limit_s``. A result ends its task."""
+        streams = list(self._streams)
+        ready, _ = self._ray.wait(streams, num_returns=1, timeout=limit_s)
+        if ready:
+            ready, _ = self._ray.wait(streams, num_returns=len(streams), timeout=0)
+        found = []
+        for stream in ready:
+            report = self._read(stream)
+            found.append((self._streams[stream], report))
+            if not isinstance(report, PointStarted):
+                del self._streams[stream]
+        return found
 
     def cancel(self) -> None:
         """End all tasks."""
+        for stream in self._streams:
+            self._ray.cancel(stream, force=True)
+        self._streams.clear()
+
+    def _read(self, stream: Any) -> PointReport:
+        errors = self._ray.exceptions
+        try:
+            received = self._ray.get(next(stream))
+            report: PointReport = pickle.loads(received) if isinstance(received, bytes) else received  # noqa: S301 - ours
+        except StopIteration:
+            return PointLost("its machine ended it without a result")
+        except errors.RayTaskError as error:  # raised by our own code there
+            return PointBroken(str(error))
+        except errors.RuntimeEnvSetupError as error:
+            return PointBroken(f"a machine could not set the code up: {error}")
+        except errors.RayError as error:
+            return PointLost(f"lost with its process or machine ({type(error).__name__})")
+        return report
 
 
 @dataclass(slots=True)
 class ClusterPool:
     """Runs points on the machines of ``tasks``. Fields as of ``Pool``."""
 
-    tasks: PointTasks
+    tasks: RayTasks
     directory: Callable[[SweepPoint], Path]
     scenario: bytes
     on_state: OnState
@@ -133,7 +183,8 @@ class ClusterPool:
     _unfit: dict[str, str] = field(default_factory=dict)  # machines that are left out, with the cause
     _peak_bytes: int = 0
     _packages: Mapping[str, str | None] = field(default_factory=packages)
-    _versions: dict[str, str] = field(default_factory=dict)
+    # of the code that was sent, by back end: the files may be edited while a sweep runs
+    _version: Callable[[str], str] = field(default_factory=lambda: cache(code_version))
     _machines: list[ClusterMachine] = field(default_factory=list)
 
     def run(self, points: Iterable[SweepPoint], jobs: int | None = None) -> None:
@@ -224,12 +275,6 @@ class ClusterPool:
             point.id, str(self.directory(point)), to_json(point.plan), self.scenario, point.resolved,
             self._version(point.plan.back_end), self._packages, tuple(sys.argv), git_state(), self.followers, files,
         )  # fmt: skip
-
-    def _version(self, back_end: str) -> str:
-        """Return the version of the code that was sent: the files may be edited while a sweep runs."""
-        if back_end not in self._versions:
-            self._versions[back_end] = code_version(back_end)
-        return self._versions[back_end]
 
     def _take(self, reports: Iterable[tuple[str, PointReport]]) -> list[SweepPoint]:
         """Record what has happened; return the points to be started again."""

@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,7 @@ class _Machine:
 
     def __init__(self, connection: Connection, place: Path) -> None:
         self._connection, self._place = connection, place
-        self._versions: dict[str, str] = {}
+        self._version = cache(code_version)
         self._warm: set[tuple[str, bool]] = set()  # data sets, and whether for runs that compile
         self._unfit = ""  # why no file can be kept: those that are sent are not sent again
 
@@ -150,9 +150,7 @@ class _Machine:
 
     def _point(self, task: PointTask, capabilities: Mapping[str, Any]) -> PointRun:
         plan = from_json(task.plan)
-        if plan.back_end not in self._versions:
-            self._versions[plan.back_end] = code_version(plan.back_end)
-        if self._versions[plan.back_end] != task.code:
+        if self._version(plan.back_end) != task.code:
             raise CapabilityError(_difference(task.packages))
         copies = {text: copy_of(file, self._place / "files") for text, file in task.files.items()}
         paths = {copy: text for text, copy in copies.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -43,42 +43,31 @@ def points_of(scenario: Path, sweep: SweepSettings, on: str | None, allow_code: 
     Raise ``ScenarioError`` for the first setting that the scenario refuses, before anything runs.
     """
     read = partial(load, scenario, on=on, sweeping=True, allow_code=allow_code)
-    versions = _Versions({}, {}, {})
+    dependencies = _dependencies()
     seeds = sweep.seeds_from(read().seed)
-    return [_point(read, settings, seed, versions) for settings in sweep.settings() for seed in seeds]
+    return [_point(read, settings, seed, dependencies) for settings in sweep.settings() for seed in seeds]
 
 
-@dataclass(frozen=True, slots=True)
-class _Versions:
-    """Digests of the code of back ends, and of data and folders of code by path: each is made once."""
+def _dependencies() -> Callable[[Plan], dict[str, Any]]:
+    """Return what tells what a point depends on beside its Plan. Code, data and folders of code are read once."""
+    code, data, sources = cache(code_version), cache(content_digest), cache(source_digest)
 
-    code: dict[str, str]
-    data: dict[Path, str]
-    folders: dict[Path, str]
+    def of(plan: Plan) -> dict[str, Any]:
+        folders = [sources(path) for path in code_folders(plan)]
+        own = {"folders": folders} if folders else {}  # else ids would change
+        return {"code": code(plan.back_end), "data": [data(path) for path in data_files(plan)], **own}
 
-    def of(self, plan: Plan) -> dict[str, Any]:
-        """Return what a point depends on beside its Plan."""
-        if plan.back_end not in self.code:
-            self.code[plan.back_end] = code_version(plan.back_end)
-        files = data_files(plan)
-        for path in files:
-            if path not in self.data:
-                self.data[path] = content_digest(path)
-        folders = code_folders(plan)
-        for path in folders:
-            if path not in self.folders:
-                self.folders[path] = source_digest(path)
-        own = {"folders": [self.folders[path] for path in folders]} if folders else {}  # else ids would change
-        return {"code": self.code[plan.back_end], "data": [self.data[path] for path in files], **own}
+    return of
 
 
 def _point(
-    read: Callable[[list[str]], Scenario], settings: dict[str, str], seed: int, versions: _Versions
-) -> SweepPoint:
+    read: Callable[[list[str]], Scenario], settings: dict[str, str], seed: int,
+    dependencies: Callable[[Plan], dict[str, Any]],
+) -> SweepPoint:  # fmt: skip
     scenario = read([*(f"{path}={value}" for path, value in settings.items()), f"seed={seed}"])
     plan = build_plan(scenario)
     # the first 16 hexadecimal digits tell a sweep's points apart, and are short enough for a directory's name
-    key = sha256_of({"plan": json.loads(to_json(plan)), **versions.of(plan)})[:ID_LETTERS]
+    key = sha256_of({"plan": json.loads(to_json(plan)), **dependencies(plan)})[:ID_LETTERS]
     return SweepPoint(key, settings, seed, plan, scenario)
 
 

@@ -9,6 +9,7 @@ open files) or cannot be forked, and a killed worker breaks the whole pool.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import time
@@ -83,7 +84,7 @@ class Pool:
     warn: Warn
     retry_failed: bool = False
     followers: Followers = tuple
-    _children: dict[int, SweepPoint] = field(default_factory=dict)
+    _children: dict[int, SweepPoint] = field(default_factory=dict)  # by pidfd
 
     def run(self, points: Iterable[SweepPoint], jobs: int) -> None:
         """Run what is not done; return when every point has ended, here or in another process."""
@@ -91,14 +92,15 @@ class Pool:
         if queue:
             warm_up(point.plan for point in queue)
             _ = queue[0].resolved  # caches, before the fork, what all have in common
-        elsewhere: deque[SweepPoint] = deque()
+        elsewhere: list[SweepPoint] = []
         try:
             while queue or self._children or elsewhere:
                 while queue and len(self._children) < jobs:
                     self._start(queue.popleft())
                 if self._children:
                     point, code = self._reap()
-                    (elsewhere if code == TAKEN else deque[SweepPoint]()).append(point)
+                    if code == TAKEN:
+                        elsewhere.append(point)
                 elif elsewhere:
                     time.sleep(_ELSEWHERE_POLL_S)
                     queue.extend(self._open(elsewhere))
@@ -113,27 +115,28 @@ class Pool:
         sys.stdout.flush()
         sys.stderr.flush()
         parent = os.getpid()
-        self._children[fork(partial(self._child, point, parent))] = point
+        self._children[os.pidfd_open(fork(partial(self._child, point, parent)))] = point
         self.on_state(point, "running")
 
     def _reap(self) -> tuple[SweepPoint, int]:
-        pid, code = os.wait()
-        while pid not in self._children:  # a library's own child
-            pid, code = os.wait()
-        point = self._children.pop(pid)
-        if os.waitstatus_to_exitcode(code) != TAKEN:
+        ended = select.poll()  # of these alone: the process may have other children, whose ends are not ours to take
+        for child in self._children:
+            ended.register(child, select.POLLIN)
+        child, _ = ended.poll()[0]
+        point, code = self._children.pop(child), _reaped(child)
+        if code != TAKEN:
             run = RunDirectory(self.directory(point))
             state = run.status().state
             if state == "crashed":
-                close_script(run, point.plan, os.waitstatus_to_exitcode(code))
+                close_script(run, point.plan, code)
             self.on_state(point, "failed" if state in ("crashed", "pending") else state)
-        return point, os.waitstatus_to_exitcode(code)
+        return point, code
 
     def _end(self) -> None:
-        for pid in self._children:
-            os.kill(pid, signal.SIGKILL)
-        for pid in self._children:
-            os.waitpid(pid, 0)
+        for child in self._children:
+            signal.pidfd_send_signal(child, signal.SIGKILL)
+        for child in self._children:
+            _reaped(child)
         self._children.clear()
 
     def _child(self, point: SweepPoint, parent: int) -> int:
@@ -155,3 +158,11 @@ class Pool:
             return TAKEN
         print(error, file=sys.stderr, flush=True)  # noqa: T201 - os._exit drops what is buffered
         return UNEXPECTED
+
+
+def _reaped(child: int) -> int:
+    """Wait for a child; return its exit code, or minus its signal. ``child``: its pidfd, which is closed."""
+    end = os.waitid(os.P_PIDFD, child, os.WEXITED)
+    os.close(child)
+    assert end is not None
+    return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status

@@ -15,10 +15,9 @@ from typing import Any
 from testbed.errors import TestbedError
 from testbed.execution import session
 from testbed.execution.compiler import bring_compiler, leave_out_compiler, may_compile
-from testbed.execution.follower import Event, Follower
 from testbed.execution.record import add_capabilities, conclude, final_status, known_before, prepare
 from testbed.execution.scripts import SIMULATION, failure_files
-from testbed.execution.session import SessionResult
+from testbed.execution.session import Event, Follower, SessionResult
 from testbed.plan.model import Plan, to_json
 from testbed.process_id import die_with_parent
 from testbed.results import atomic
@@ -151,12 +150,16 @@ def warm_up(plans: Iterable[Plan]) -> None:
     import testbed.simulation.run  # noqa: F401
     from testbed.engine.learner import warm_up as read_data
 
-    torch.set_num_threads(1)
     git_state()
     plans = list(plans)
     (bring_compiler if any(map(may_compile, plans)) else leave_out_compiler)()
-    for plan in {repr(plan.training.data): plan for plan in plans}.values():
-        read_data(plan)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in every process of a run; this one may be a user's
+    try:
+        for plan in {repr(plan.training.data): plan for plan in plans}.values():
+            read_data(plan)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def fork(child: Callable[[], int]) -> int:

@@ -59,7 +59,6 @@ class MachineProcess:
         self._stored = set[str]()
 
     def fileno(self) -> int:
-        """Return the descriptor of the socket."""
         return self._connection.fileno()
 
     def send(

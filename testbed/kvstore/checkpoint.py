@@ -23,7 +23,6 @@ _NUMPY: list[Any] = [
 
 
 def generator_states() -> Generators:
-    """Return where the generators of torch, numpy and ``random`` are."""
     name, keys, position, has_gauss, gauss = np.random.get_state()
     numpy_state = [str(name), torch.tensor(np.asarray(keys, np.int64)), int(position), int(has_gauss), float(gauss)]
     return {"torch": torch.get_rng_state(), "numpy": numpy_state, "random": random.getstate()}
@@ -47,14 +46,12 @@ def saved_objects(objects: Mapping[str, Any], generators: Generators) -> Tensor:
 
 
 def to_bytes(content: Any) -> Tensor:
-    """Return tensors, arrays and plain values as a tensor of bytes."""
     buffer = io.BytesIO()
     torch.save(content, buffer)
     return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
 
 
 def from_bytes(content: Tensor) -> Any:
-    """Inverse of ``to_bytes``."""
     with serialization.safe_globals(_NUMPY):
         return torch.load(io.BytesIO(content.numpy().tobytes()), weights_only=True)
 

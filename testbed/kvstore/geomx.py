@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 
+from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
 from testbed.kvstore.checkpoint import from_bytes, to_bytes
 from testbed.kvstore.optimizer import server_options
 from testbed.kvstore.session import NamedOptions
-from testbed.kvstore.store import Handle, KVStore, connect, refuse_unknown
+from testbed.kvstore.store import Handle, KVStore, check_options, connect
 from testbed.state import State
 from testbed.training.optimizers import KeyOptimizer
+from testbed.training.options import OPTIMIZERS
 
 _ONE_MACHINE = ("local", "device", "nccl")
 
@@ -33,13 +36,11 @@ def create(name: str = "dist_sync") -> GeoMXStore:
     with ``dist`` are for one in which all do. What else a name says (``device``, ``tree``) is about the GPUs of one
     machine, and has no effect. Raise ``ScenarioError`` if the scenario says otherwise.
     """
-    if not isinstance(name, str):
+    if not isinstance(name, str) or ("dist" not in name and name not in _ONE_MACHINE):
         raise ScenarioError(f"create({name!r}): GeoMX has no such store; write create('dist_sync') or 'dist_async'")
     store = connect()
     job, alone = store.job, store.job.workers == 1
     if "dist" not in name:
-        if name not in _ONE_MACHINE:
-            raise ScenarioError(f"create({name!r}): GeoMX has no such store; write create('dist_sync') or 'dist_async'")
         if not alone:
             raise ScenarioError(
                 f"create({name!r}) is for one machine, and the scenario has {job.workers} workers; "
@@ -117,14 +118,14 @@ class GeoMXStore:
         if self.store.job.at_server:
             self.store.set_optimizer(kind, **chosen)
             return
-        refuse_unknown(f"set_optimizer({kind!r})", kind, chosen)
+        check_options("set_optimizer", OPTIMIZERS, kind, chosen)
         self._optimizer = (kind, chosen)
-        self.store.kept["set_optimizer"] = _Kept(self)
+        # checkpoints hold values and moments, which are at the workers: servers have sums
+        state = SimpleNamespace(state_dict=self._states_by_number, load_state_dict=self._load_states)
+        self.store.kept["set_optimizer"] = state
 
     def set_gradient_compression(self, compression: Mapping[str, Any]) -> None:
         """Compress what crosses the WAN: ``{"type": "2bit" | "bsc", "threshold": x}``; every worker makes the call."""
-        from testbed.codec.options import CODECS
-
         names = {entry.geomx[0]: (kind, entry.geomx[1]) for kind, entry in CODECS.items() if "geomx" in vars(entry)}
         what = {"type": "", **compression}
         if what["type"] not in names or set(what) - {"type", "threshold"}:
@@ -158,8 +159,7 @@ class GeoMXStore:
 
         One key's value is copied to every tensor of ``out``, as those of several devices.
         """
-        one = isinstance(key, str) or not isinstance(key, Sequence)
-        keys = [key] if isinstance(key, str) or not isinstance(key, Sequence) else list(key)
+        keys, one = (list(key), False) if _several(key) else ([key], True)
         targets = [] if out is None else [out] if isinstance(out, Tensor) else list(out)
         if targets and not one and len(targets) != len(keys):
             raise ScenarioError(f"pull: {len(keys)} keys take as many tensors as 'out'")
@@ -194,7 +194,10 @@ class GeoMXStore:
             assert self._optimizer is not None
             for each, first in zip(self._keys, self.store.first_values(), strict=True):
                 self._states[each] = KeyOptimizer(*self._optimizer, first)
-            self.store.holds(lambda: [state.value.clone() for state in self._states.values()], self._saved_states)
+            self.store.holds(
+                lambda: [state.value.clone() for state in self._states.values()],
+                lambda: to_bytes(self._states_by_number()),
+            )
             if self.store.job.continues and (taken := self.store.take_over()) is not None:
                 content = from_bytes(taken[1])
                 for number, state in enumerate(self._states.values()):
@@ -204,9 +207,6 @@ class GeoMXStore:
         return self._states[key]
 
     # ---- the optimizer's state ----------------------------------------------------------------------------------
-
-    def _saved_states(self) -> Tensor:
-        return to_bytes(self._states_by_number())
 
     def _states_by_number(self) -> dict[int, State]:
         return {number: state.state() for number, state in enumerate(self._states.values())}
@@ -239,22 +239,14 @@ class GeoMXStore:
             raise ScenarioError(f"{call}: there is no optimizer; call set_optimizer first, or save the script's own")
 
 
-class _Kept:
-    """What checkpoints hold of ``set_optimizer``, whose values and moments are at the workers: servers have sums."""
-
-    def __init__(self, store: GeoMXStore) -> None:
-        self._store = store
-
-    def state_dict(self) -> dict[int, State]:
-        return self._store._states_by_number()
-
-    def load_state_dict(self, content: Mapping[int, State]) -> None:
-        self._store._load_states(content)
+def _several(key: Keys) -> TypeGuard[Sequence[Hashable]]:
+    """Return whether these are several keys: a text is one."""
+    return isinstance(key, Sequence) and not isinstance(key, str)
 
 
 def _pairs(call: str, key: Keys, value: Tensors, several: bool = False) -> list[tuple[Hashable, Tensor]]:
     """Return keys with their tensors; ``several``: a list of tensors for one key is their sum."""
-    if isinstance(key, str) or not isinstance(key, Sequence):
+    if not _several(key):
         if isinstance(value, Tensor):
             return [(key, value)]
         if several and len(value):

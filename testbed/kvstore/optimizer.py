@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from testbed.errors import ScenarioError
 from testbed.kvstore.checkpoint import load_objects, saved_objects
 from testbed.kvstore.store import KVStore, connect
+from testbed.training.options import OPTIMIZERS
 
 _ELSEWHERE = "use a synchronisation that waits for all (fsa, bsp, hfa, diloco, esync)"
 
@@ -41,17 +42,22 @@ class GeoOptimizer(torch.optim.Optimizer):
     optimizer on the servers leaves a parameter alone that has no gradient (``None``) at all workers that it sums up.
     """
 
-    _step_supports_amp_scaling = (
-        True  # ``GradScaler.step`` then always calls ``step``, and sets the two attributes below
-    )
+    # ``GradScaler.step`` then always calls ``step``, and sets ``found_inf`` and ``grad_scale``
+    _step_supports_amp_scaling = True
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, store: KVStore | None = None, model: torch.nn.Module | None = None,
         buffers: str = "keep",
     ) -> None:  # fmt: skip
         self.optimizer, self.store = optimizer, store or connect()
+        if self.store.keys:
+            raise ScenarioError(
+                "GeoOptimizer: the store has keys already, of another GeoOptimizer or of the script's own; give all "
+                "parameters to one optimizer, as groups of parameters"
+            )
         optimized = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        others = [] if model is None else [each for each in model.parameters() if not _contains(optimized, each)]
+        known = set(map(id, optimized))
+        others = [] if model is None else [each for each in model.parameters() if id(each) not in known]
         self._parameters = [parameter for parameter in (*optimized, *others) if parameter.numel()]
         self._job, self._done = self.store.job, 0
         self._buffers = self._averaged(model, buffers)
@@ -80,7 +86,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         self.store.on_resume.append(self._on_resume)
 
     def _on_resume(self, steps: int) -> None:
-        self._steps = steps or self._steps
+        self._steps = steps
 
     def _averaged(self, model: torch.nn.Module | None, buffers: str) -> list[Tensor]:
         """Return the buffers that are averaged. Raise ``ScenarioError`` where they have no mean over the workers."""
@@ -109,7 +115,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         if self._declared:
             added = param_group["params"]
             added = [added] if isinstance(added, Tensor) else list(added)
-            if not all(_contains(self._parameters, each) for each in added if each.numel()):
+            if not set(map(id, self._parameters)).issuperset(id(each) for each in added if each.numel()):
                 raise ScenarioError(
                     "add_param_group: the workers have agreed on the parameters already; give the whole model before: "
                     "GeoOptimizer(optimizer, store, model=model)"
@@ -190,14 +196,10 @@ class GeoOptimizer(torch.optim.Optimizer):
         found, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
         if found is not None and found.item():
             return False
-        if scale is not None:
-            for parameter in self._with_gradient():
-                assert parameter.grad is not None
+        for parameter in self._parameters:
+            if scale is not None and parameter.grad is not None:
                 parameter.grad.div_(scale.to(parameter.grad.device))
         return True
-
-    def _with_gradient(self) -> Iterator[Tensor]:
-        return (parameter for parameter in self._parameters if parameter.grad is not None)
 
     def _check_groups(self) -> None:
         if self._at_server and server_options(self.optimizer) != self._at_server:
@@ -219,17 +221,11 @@ def _flat(tensor: Tensor) -> Tensor:
     return tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True)
 
 
-def _contains(tensors: list[Tensor], tensor: Tensor) -> bool:
-    return any(each is tensor for each in tensors)
-
-
 def server_options(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, Any]]:
     """Return the kind and the options with which the servers make this optimizer's steps.
 
     Raise ``ScenarioError`` if they cannot.
     """
-    from testbed.training.options import OPTIMIZERS
-
     kinds = {torch.optim.SGD: "sgd", torch.optim.AdamW: "adamw", torch.optim.Adam: "adam"}
     decoupled = type(optimizer) is torch.optim.Adam and optimizer.param_groups[0].get("decoupled_weight_decay")
     kind = kinds.get(torch.optim.AdamW if decoupled else type(optimizer))

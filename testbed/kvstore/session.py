@@ -4,8 +4,9 @@ The requests that a session answers, by name (``engine.script.worker`` carries t
 
 begin(values, optimizer, compression)  all keys are known: agree on first values. Answer: the master's, by key
 push(key, tensor, priority)            a contribution to the key's next round. Answer: that round's number
-value(key, round)                      the value after (key, round), which nobody may change, and a copy for the script.
-                                       Round -1: the value as it is now. A push that was posted stands for its round
+value(key, round)                      the value after (key, round), which is not to be changed, and a copy for the
+                                       script. Round -1: the value as it is now. A push that was posted stands for its
+                                       round
 exchange(tensors, steps, without)      push all keys, wait for all. Answer: new values, local steps of the next round.
                                        ``without``: keys whose zeros stand for no gradient, where servers optimise
 step()                                 a local training step has ended here: it takes the time that its device takes
@@ -31,6 +32,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor
+
+from testbed.training.optimizers import KeyOptimizer
 
 NamedOptions = tuple[str, dict[str, Any]]  # the kind of an optimizer or a codec, and its options
 
@@ -71,7 +74,10 @@ class ScriptJob:
 
 
 class Posted:
-    """A request that the script does not wait for. ``answer``: set when it is carried out; ``size_bytes``: of its tensors."""
+    """A request that the script does not wait for.
+
+    ``answer``: set when it is carried out; ``size_bytes``: of its tensors.
+    """
 
     __slots__ = ("answer", "size_bytes")
 
@@ -80,9 +86,10 @@ class Posted:
 
 
 class ScriptSession(Protocol):
-    """The node that runs the script, as the script sees it."""
+    """The node that runs the script, as the script sees it. ``store``: that of ``connect``, of which there is one."""
 
     job: ScriptJob
+    store: Any
 
     def ask(self, request: str, *arguments: Any) -> Any:
         """Send a request of the module's table, and wait for the answer."""
@@ -94,10 +101,12 @@ class ScriptSession(Protocol):
 class Alone:
     """A session outside a run: one worker, in this process."""
 
+    store: Any = None
+
     def __init__(self) -> None:
         self.job = ScriptJob()
         self._values: list[Tensor] = []
-        self._optimizers: list[Any] = []
+        self._optimizers: list[KeyOptimizer] = []
 
     def ask(self, request: str, *arguments: Any) -> Any:
         answers: dict[str, Callable[..., Any]] = {
@@ -111,8 +120,6 @@ class Alone:
     def _begin(self, values: list[Tensor], optimizer: NamedOptions | None, compression: object) -> list[Tensor]:
         self._values = [value.clone() for value in values]
         if optimizer is not None:
-            from testbed.training.optimizers import KeyOptimizer
-
             self._optimizers = [KeyOptimizer(*optimizer, value) for value in self._values]
         return [value.clone() for value in self._values]
 
@@ -143,5 +150,4 @@ def enter(session: ScriptSession) -> None:
 
 
 def here() -> ScriptSession:
-    """Return the session of this thread."""
     return getattr(_here, "session", None) or Alone()

@@ -11,19 +11,20 @@ from torch import Tensor
 
 from testbed import buffers
 from testbed.axes import Axis, refuse_values
+from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
 from testbed.kvstore.checkpoint import generator_states, load_objects, saved_objects
 from testbed.kvstore.session import NamedOptions, Posted, ScriptJob, ScriptSession, here
+from testbed.training.options import OPTIMIZERS
 
 
 def pull_of(kind: str, options: Mapping[str, Any]) -> str:
     """Return a codec's ``pull`` option; empty if it has none."""
-    from testbed.codec.options import CODECS
-
     return CODECS[kind].pull_on(CODECS.options(kind, options), tier=2)
 
 
-def _check(call: str, axis: Axis[Any], kind: str, options: Mapping[str, Any]) -> None:
+def check_options(call: str, axis: Axis[Any], kind: str, options: Mapping[str, Any]) -> None:
+    """Raise ``ScenarioError`` unless the scenario's table has this kind, with such options."""
     if kind not in axis:
         raise ScenarioError(f"{call}: {kind!r} is not one of {', '.join(axis)}")
     try:
@@ -35,16 +36,18 @@ def _check(call: str, axis: Axis[Any], kind: str, options: Mapping[str, Any]) ->
         raise ScenarioError(f"{call}({kind!r}): {name}: {problem}; {cure}")
 
 
-def refuse_unknown(call: str, kind: str, options: Mapping[str, Any]) -> None:
-    """Raise ``ScenarioError`` unless the scenario's table has such an optimizer, with such options."""
-    from testbed.training.options import OPTIMIZERS
-
-    _check(call, OPTIMIZERS, kind, options)
+def _refuse_complex(call: str, tensor: Tensor) -> None:
+    if tensor.is_complex():
+        raise ScenarioError(f"{call}: complex numbers, and values are float32; use torch.view_as_real")
 
 
 def connect() -> KVStore:
-    """Return this script's store: of its worker in a run, or of a single worker outside one."""
-    return KVStore(here())
+    """Return this script's store: the one of its worker in a run, or that of a single worker outside one."""
+    session = here()
+    if session.store is None:
+        session.store = KVStore(session)
+    store: KVStore = session.store
+    return store
 
 
 class Handle:
@@ -113,6 +116,11 @@ class KVStore:
         round_: int = self._session.ask("first_round") or 0
         return round_
 
+    @property
+    def keys(self) -> tuple[Hashable, ...]:
+        """The keys that are declared, in the order of ``init``."""
+        return tuple(self._keys)
+
     def init(self, key: Hashable, tensor: Tensor) -> None:
         """Declare a key, before the first push or pull. Worker 0's value becomes that of all workers."""
         if self._begun is not None:
@@ -121,6 +129,7 @@ class KVStore:
             raise ScenarioError(f"init({key!r}) was called twice")
         if not tensor.numel():
             raise ScenarioError(f"init({key!r}): a tensor without elements; leave it out")
+        _refuse_complex(f"init({key!r})", tensor)
         self._keys[key] = len(self._first)
         self._first.append(tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True))
         self._shapes.append(tensor.shape)
@@ -129,7 +138,7 @@ class KVStore:
         """Apply pushed tensors as gradients at the servers, with an optimizer of the scenario's table."""
         if self._begun is not None:
             raise ScenarioError(f"set_optimizer comes after {self._begun_by}; call it before")
-        refuse_unknown("set_optimizer", kind, options)
+        check_options("set_optimizer", OPTIMIZERS, kind, options)
         self._optimizer = (kind, options)
 
     def set_compression(self, kind: str, **options: Any) -> None:
@@ -142,21 +151,18 @@ class KVStore:
             raise ScenarioError(f"set_compression comes after {self._begun_by}; call it before")
         if self.job.own_codec:
             raise ScenarioError(f"set_compression({kind!r}): {self.job.own_codec}")
-        from testbed.codec.options import CODECS
-
-        _check("set_compression", CODECS, kind, options)
+        check_options("set_compression", CODECS, kind, options)
         self._compression = (kind, options)
 
     @property
     def compresses_changes(self) -> bool:
         """Whether the codec that this script has chosen keeps residuals back."""
-        from testbed.codec.options import CODECS
-
         return self._compression is not None and CODECS[self._compression[0]].has_memory
 
     def push(self, key: Hashable, tensor: Tensor, priority: int | None = None) -> Handle:
         """Send a contribution without waiting. Larger priorities overtake smaller ones; default: by the order axis."""
         number = self._number(key)
+        _refuse_complex(f"push({key!r})", tensor)
         flat = buffers.empty((tensor.numel(),), torch.float32).copy_(tensor.detach().reshape(-1))
         if flat.numel() != self._first[number].numel():
             raise ScenarioError(f"push({key!r}): {flat.numel()} elements, declared with {self._first[number].numel()}")
@@ -240,13 +246,13 @@ class KVStore:
         """
         self._begin("steps")
         kept = {**self.kept, **kept}
-        first, steps, joined = 0, 0, self.first_round > 0
+        first, joined = 0, self.first_round > 0
         if (resumed := self._session.ask("resume")) is not None:
-            first, steps, content = resumed
+            first, local_steps, content = resumed
             if content is not None:
                 load_objects(content, kept, generators=not joined)
-        for notify in self.on_resume if resumed else ():
-            notify(steps)
+            for notify in self.on_resume:
+                notify(local_steps)
         if joined:
             self._keep(first, kept)
         for step in range(first, count):

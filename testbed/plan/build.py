@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from testbed.plan.background import build_background
+from testbed.plan import settings
 from testbed.plan.code import code_of
-from testbed.plan.fault_traces import slowed, with_faults
+from testbed.plan.effects import slowed, with_faults
 from testbed.plan.faults import build_faults, refuse_late_faults
-from testbed.plan.gpu_links import check_gpu_links
-from testbed.plan.links import build_links
 from testbed.plan.model import PLAN_VERSION, Plan
-from testbed.plan.network import build_network
-from testbed.plan.placement import build_nodes
-from testbed.plan.program import build_program_nodes, program_of
-from testbed.plan.settings import (
-    cluster_of,
-    exact_of,
-    recovery_of,
-    simulation_of,
-    technique_of,
-    training_of,
-    transport_of,
-)
+from testbed.plan.network import build_links, build_network
+from testbed.plan.placement import build_nodes, build_program_nodes
 from testbed.plan.timeouts import derive
 from testbed.plan.warnings import warnings_for
 from testbed.scenario import Scenario
 from testbed.scenario.load import moved
-from testbed.scenario.topology.graphs import generated
+from testbed.scenario.topology.topology import generated
 
 
 def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
@@ -35,19 +23,20 @@ def build_plan(scenario: Scenario, on: str | None = None) -> Plan:
     links = build_links(topology, scenario.seed)
     network = build_network(topology, links, scenario.run.on)
     nodes = (build_program_nodes if scenario.is_program else build_nodes)(scenario, topology)
-    check_gpu_links(scenario, network, nodes)
-    training, technique = training_of(scenario), technique_of(scenario)
+    settings.check_gpu_links(scenario, network, nodes)
+    training, technique = settings.training_of(scenario), settings.technique_of(scenario)
     faults = build_faults(scenario, network, nodes)
     timeouts = derive(scenario, network, nodes, training, faults)
     refuse_late_faults(scenario, timeouts.run_deadline_s)
     faulty_network, slowed_nodes = with_faults(network, faults), slowed(nodes, faults)
     return Plan(
         version=PLAN_VERSION, name=scenario.name, seed=scenario.seed, back_end=scenario.run.on,
-        transport=transport_of(scenario), training=training, technique=technique,
-        recovery=recovery_of(scenario), simulation=simulation_of(scenario), exact=exact_of(scenario, nodes),
-        cluster=cluster_of(scenario, nodes), checkpoint_every=scenario.checkpoint.every,
+        transport=settings.transport_of(scenario), training=training, technique=technique,
+        recovery=settings.recovery_of(scenario), simulation=settings.simulation_of(scenario),
+        exact=settings.exact_of(scenario, nodes), cluster=settings.cluster_of(scenario, nodes),
+        checkpoint_every=scenario.checkpoint.every,
         faults=faults, nodes=slowed_nodes, network=faulty_network,
         timeouts=timeouts, warnings=warnings_for(scenario, faulty_network, slowed_nodes),
-        background=build_background(scenario, network), code=code_of(technique, training) + scenario.code,
-        program=program_of(scenario, topology),
+        background=settings.background_of(scenario, network), program=settings.program_of(scenario, topology),
+        code=code_of(technique, training) + scenario.code,
     )  # fmt: skip

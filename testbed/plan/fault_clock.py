@@ -33,7 +33,6 @@ class Due:
 
     @property
     def until_s(self) -> float:
-        """When it will be over."""
         return self.planned_s + self.fault.for_s
 
     def event(self, now_s: float) -> dict[str, Any]:
@@ -106,7 +105,6 @@ class FaultClock:
         self.past, self.resumed_s = tuple(self.take(now_s)), now_s
 
     def finished(self, round_: int, now_s: float) -> None:
-        """Record that some worker has finished ``round_``."""
         self._begin([fault for fault in self._by_round if fault.round is not None and fault.round <= round_], now_s)
 
     def _begin(self, faults: Iterable[FaultPlan], now_s: float) -> None:
@@ -122,7 +120,6 @@ class FaultClock:
         return self._heap[0][-1].planned_s if self._heap else math.inf
 
     def take(self, now_s: float) -> Iterator[Due]:
-        """Yield the faults that are due, in order."""
         while self._heap and self._heap[0][0] <= round(now_s, _DIGITS):
             due = heapq.heappop(self._heap)[-1]
             if due.begins and math.isfinite(due.fault.for_s):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import count
 
 from testbed.errors import ScenarioError
 from testbed.plan.model import FaultPlan, NetworkPlan, NodePlan
@@ -21,7 +22,6 @@ def build_faults(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan
     problems: list[str] = []
     found: list[FaultPlan] = []
     for index, fault in enumerate(scenario.faults):
-        draws = _Draws(f"{scenario.seed}/faults/{index}")
         targets, problem = _targets(fault, network, nodes)
         key, problem = _key(fault), problem or _indispensable(scenario, fault, nodes, targets)
         if not problem and fault.pick is not None and fault.pick > len(targets):
@@ -29,7 +29,7 @@ def build_faults(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan
         if problem:
             problems.append(_at(scenario, index, key, problem))
         else:
-            found += _times(fault, targets, draws)
+            found += _times(fault, targets, _draws(f"{scenario.seed}/faults/{index}"))
     if problems:
         raise ScenarioError(problems)
     return tuple(sorted(found, key=lambda fault: (fault.at_s is None, fault.at_s or 0.0, fault.round or 0)))
@@ -40,7 +40,9 @@ def refuse_late_faults(scenario: Scenario, deadline_s: float) -> None:
 
     Asked last, as deadlines are longer where faults slow links and devices down.
     """
-    rounds = math.inf if scenario.is_program else scenario.training.rounds  # a program's are not known
+    rounds: float = scenario.training.rounds
+    if scenario.workload is not None and scenario.is_program:  # whose rounds are not known
+        rounds, deadline_s = math.inf, scenario.workload.timeout
     found = ((index, *_too_late(fault, rounds, deadline_s)) for index, fault in enumerate(scenario.faults))
     if problems := [_at(scenario, index, key, problem) for index, key, problem in found if problem]:
         raise ScenarioError(problems)
@@ -73,8 +75,9 @@ def _targets(fault: Fault, network: NetworkPlan, nodes: tuple[NodePlan, ...]) ->
         able = [link.name for link in network.links]
         found = _links(fault, able)
     else:
-        able = [node.name for node in _able(fault, nodes)]
-        found = _nodes(fault, nodes)
+        able_nodes = _able(fault, nodes)
+        able = [node.name for node in able_nodes]
+        found = _leaving(fault, nodes) if fault.kind == "leave" else _named(fault, able_nodes)
     if found:
         return found, ""
     what = "link" if fault.hits_links else "node"
@@ -94,8 +97,10 @@ def _indispensable(scenario: Scenario, fault: Fault, nodes: tuple[NodePlan, ...]
     if fault.kind == "join":
         master = next((node.name for node in nodes if node.role == "worker"), "")
         early = {first: "evaluates", master: "provides the first values"}
+        late = {*targets, *(child for node in nodes if node.role == "server" and node.name in targets
+                            for child in node.children)}  # fmt: skip
         return "; ".join(
-            f"{name} {why}, so it must be present from the start" for name, why in early.items() if name in targets
+            f"{name} {why}, so it must be present from the start" for name, why in early.items() if name in late
         )
     if fault.kind != "kill" or scenario.recovery.on_failure == "restart":
         return ""
@@ -135,57 +140,44 @@ def _able(fault: Fault, nodes: tuple[NodePlan, ...]) -> list[NodePlan]:
     return [node for node in nodes if fault.kind != "disk_full" or node.role != "scheduler"]
 
 
-def _nodes(fault: Fault, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
-    if fault.kind == "leave":
-        return _leaving(fault, nodes)
-    able = _able(fault, nodes)
-    if fault.data_center is not None:
-        return tuple(node.name for node in able if node.data_center == fault.data_center)
-    return tuple(node.name for node in able if fnmatchcase(node.name, str(fault.node)))
+def _named(fault: Fault, nodes: Sequence[NodePlan]) -> tuple[str, ...]:
+    return tuple(
+        node.name for node in nodes
+        if node.data_center == fault.data_center or fnmatchcase(node.name, str(fault.node))
+    )  # fmt: skip
 
 
 def _leaving(fault: Fault, nodes: tuple[NodePlan, ...]) -> tuple[str, ...]:
     """Return the workers that leave; the server of a data centre leaves with the last of its workers."""
-    named = {
-        node.name for node in nodes
-        if node.role in ("worker", "server")
-        and (node.data_center == fault.data_center or fnmatchcase(node.name, str(fault.node)))
-    }  # fmt: skip
+    named = set(_named(fault, _able(fault, nodes)))
     trains = [node for node in nodes if node.role == "worker" and node.trains]
     return tuple(node.name for node in trains if node.name in named or named.intersection(node.parents))
 
 
-class _Draws:
-    """Draws that depend on a text and their number only."""
-
-    def __init__(self, seed: str) -> None:
-        self._seed, self._count = seed, 0
-
-    def draw(self) -> float:
-        self._count += 1
-        digest = hashlib.sha256(f"{self._seed}/{self._count}".encode()).digest()
-        return int.from_bytes(digest[:8], "big") / 2**64
-
-    def pick(self, names: tuple[str, ...], count: int | None) -> tuple[str, ...]:
-        """Return ``count`` of ``names``, in their order."""
-        if count is None:
-            return names
-        ranked = sorted((self.draw(), name) for name in names)
-        chosen = {name for _, name in ranked[:count]}
-        return tuple(name for name in names if name in chosen)
+def _draws(seed: str) -> Iterator[float]:
+    """Yield numbers in [0, 1) that depend on a text and their position only."""
+    for number in count(1):
+        digest = hashlib.sha256(f"{seed}/{number}".encode()).digest()
+        yield int.from_bytes(digest[:8], "big") / 2**64
 
 
-def _times(fault: Fault, targets: tuple[str, ...], draws: _Draws) -> list[FaultPlan]:
+def _picked(names: tuple[str, ...], most: int | None, draws: Iterator[float]) -> tuple[str, ...]:
+    """Return ``most`` of ``names`` (or all), in their order."""
+    if most is None:
+        return names
+    ranked = sorted((next(draws), name) for name in names)
+    chosen = {name for _, name in ranked[:most]}
+    return tuple(name for name in names if name in chosen)
+
+
+def _times(fault: Fault, targets: tuple[str, ...], draws: Iterator[float]) -> Iterator[FaultPlan]:
     start_s = fault.at
     if fault.sometime is not None:
         span_s = fault.sometime.end - fault.sometime.start
-        start_s = round(fault.sometime.start + draws.draw() * span_s, 6)
-    one = FaultPlan(
-        kind=fault.kind, targets=(), round=fault.round, value=fault.value,
-        for_s=math.inf if fault.duration is None else fault.duration, burst=fault.burst or 0.0,
-    )  # fmt: skip
-    found = []
+        start_s = round(fault.sometime.start + next(draws) * span_s, 6)
     for number in range(fault.times or 1):
-        at_s = None if start_s is None else start_s + number * (fault.every or 0.0)
-        found.append(replace(one, targets=draws.pick(targets, fault.pick), at_s=at_s))
-    return found
+        yield FaultPlan(
+            kind=fault.kind, targets=_picked(targets, fault.pick, draws), round=fault.round, value=fault.value,
+            at_s=None if start_s is None else start_s + number * (fault.every or 0.0),
+            for_s=math.inf if fault.duration is None else fault.duration, burst=fault.burst or 0.0,
+        )  # fmt: skip

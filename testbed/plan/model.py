@@ -23,7 +23,7 @@ from testbed.errors import ScenarioError
 from testbed.ids import link_name
 
 if TYPE_CHECKING:
-    from topologies.paths import Paths
+    from topologies.graph import Paths
 
 PLAN_VERSION = 1
 ANY_GPU = -1
@@ -118,7 +118,6 @@ class Series:
 
     @property
     def repeats(self) -> bool:
-        """Whether it repeats."""
         return math.isfinite(self.period_s)
 
     def segments(self, after_s: float = 0.0) -> Iterator[tuple[float, float, float]]:
@@ -216,7 +215,7 @@ class SitePlan:
 class NetworkPlan:
     """Sites, further routers, directed links, and for ordered pairs of sites the links of the path between them.
 
-    ``routing``: by what the shortest path is chosen (``topologies.paths``), for pairs of very many sites that are
+    ``routing``: by what the shortest path is chosen (``topologies.graph``), for pairs of very many sites that are
     simulated, of which ``routes`` has only those with the central one.
     """
 
@@ -237,7 +236,7 @@ class NetworkPlan:
         if name in self.routes:
             return self.routes[name]
         if source not in self._paths:
-            from topologies.paths import Paths
+            from topologies.graph import Paths
 
             edges = [(link.source, link.target, link.delay_s) for link in self.links]
             self._paths[source] = Paths(edges, source, self.routing, backwards=False)
@@ -552,7 +551,6 @@ class Plan:
 
     @cached_property
     def training_workers_by_parent(self) -> Counter[str]:
-        """How many training workers push to each server."""
         return Counter(parent for worker in self.training_workers for parent in worker.parents)
 
     @cached_property

@@ -1,15 +1,104 @@
-"""The network of a Plan: its sites, and the routes between them."""
+"""The network of a Plan: sites, routes, and links with queues in bytes, traces as series, rates divided by the scale,
+times by the speed.
+"""
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
+from typing import Any
 
 from testbed.ids import link_name
-from testbed.plan.model import EMULATED, LinkPlan, NetworkPlan, SitePlan
+from testbed.plan.model import EMULATED, LinkPlan, NetworkPlan, Series, SitePlan
+from testbed.scenario.topology.links import Link, Queue, one_way
 from testbed.scenario.topology.topology import Topology
-from topologies.paths import Paths
+from testbed.scenario.topology.traces import LinkTrace
+from topologies.graph import Paths
+from topologies.traces.model import LIMITS, rate_or_outage
+from topologies.traces.synthetic import make
 
-ALL_PAIRS_LIMIT = 64
+QUEUE_MARGIN_S = 0.02
+MIN_QUEUE_BYTES = 65_536
+ALL_PAIRS_LIMIT = 64  # of the sites of a simulated network whose routes are all computed beforehand
+
+
+def build_links(topology: Topology, seed: int = 0) -> tuple[LinkPlan, ...]:
+    """Return the one-way links of a written-out topology. ``seed`` is of random traces."""
+    divisors = topology.scale, topology.speed
+    return tuple(_link(link, ends, divisors, seed) for ends, link in one_way(topology.links).items())
+
+
+def default_queue_bytes(rate_bps: float, delay_s: float) -> int:
+    """Return one bandwidth-delay product of the link's own round trip and 20 ms more, and at least 64 KiB."""
+    return max(MIN_QUEUE_BYTES, math.ceil(rate_bps * (2 * delay_s + QUEUE_MARGIN_S) / 8))
+
+
+def longest_delay_s(link: LinkPlan) -> float:
+    """Return the longest delay that a link has at any time, without jitter and queue."""
+    return max((link.delay_s, *(link.delay_trace.values if link.delay_trace else ())))
+
+
+def _link(link: Link, ends: tuple[str, str], divisors: tuple[float, float], seed: int) -> LinkPlan:
+    scale, speed = divisors
+    name, rate_bps = link_name(*ends), _divided(link.rate, scale)
+    own = {"rate": rate_bps, "delay": link.delay, "loss": link.loss}
+    traces: dict[str, Any] = {
+        f"{what}_trace": _series(trace, what, value, (scale if what == "rate" else 1.0, speed), f"{seed}/{name}/{what}")
+        for what, value in own.items()
+        if (trace := getattr(link, f"{what}_trace")) is not None
+    }
+    return LinkPlan(
+        name=name, source=ends[0], target=ends[1], rate_bps=rate_bps, delay_s=link.delay,
+        queue_bytes=_queue_bytes(link.queue, rate_bps, link.delay, scale), jitter_s=link.jitter, loss=link.loss,
+        loss_burst_packets=link.loss_burst, corruption=link.corruption, duplication=link.duplication,
+        reordering=link.reordering, state_trace=_outages(link) if link.down else None, **traces,
+    )  # fmt: skip
+
+
+def _divided(value: float, scale: float) -> float:
+    """Return ``value / scale``; at scale 1 a whole number stays one, so that it is written as such."""
+    return value if scale == 1 else value / scale
+
+
+def _queue_bytes(queue: Queue | None, rate_bps: float, delay_s: float, scale: float) -> int:
+    """Return the length of a queue. One in bytes is divided by the scale; the others follow the divided rate."""
+    if queue is None:
+        return default_queue_bytes(rate_bps, delay_s)
+    if queue.unit == "bytes":
+        return max(1, round(queue.amount / scale))
+    seconds = {"s": 1.0, "bdp": 2 * delay_s}[queue.unit]
+    return max(1, round(queue.amount * seconds * rate_bps / 8))
+
+
+def _series(trace: LinkTrace, what: str, own: float, divisors: tuple[float, float], seed: str) -> Series:
+    """Return a trace as a series. The values of a model are multiples of ``own``, the link's rate, delay or loss."""
+    scale, speed = divisors
+    bounded = rate_or_outage if what == "rate" else float
+    if trace.model is None:
+        points = getattr(trace, "points", ())
+        return Series(
+            times_s=tuple(point.at / speed for point in points),
+            values=tuple(bounded(_divided(point.value, scale)) for point in points),
+            period_s=math.inf if trace.repeat_after is None else trace.repeat_after / speed,
+            source=trace.source or "",
+        )
+    steps, period_s = make(trace.model.kind, trace.model.options, seed)
+    low, high, _ = LIMITS[what]
+    shown_seed = getattr(trace.model.options, "seed", 0) or seed
+    return Series(
+        times_s=tuple(time_s / speed for time_s, _ in steps),
+        values=tuple(bounded(min(high, max(low, factor * own))) for _, factor in steps),
+        period_s=period_s / speed,
+        source=trace.source or f"synthetic: {trace.model.kind}, seed {shown_seed}",
+    )
+
+
+def _outages(link: Link) -> Series:
+    changes = [change for outage in link.down for change in ((outage.at, 0.0), (outage.until, 1.0))]
+    if changes[0][0] > 0:
+        changes.insert(0, (0.0, 1.0))
+    times_s, values = zip(*changes, strict=True)
+    return Series(times_s=times_s, values=values, source="down")
 
 
 def build_network(topology: Topology, links: tuple[LinkPlan, ...], back_end: str) -> NetworkPlan:
@@ -33,7 +122,7 @@ def _site(topology: Topology, index: int, back_end: str) -> SitePlan:
 def _routes(
     sites: tuple[SitePlan, ...], links: tuple[LinkPlan, ...], routing: str, every_pair: bool
 ) -> dict[str, tuple[str, ...]]:
-    """Return the links of the shortest path (``topologies.paths``) for ordered pairs of sites.
+    """Return the links of the shortest path (``topologies.graph``) for ordered pairs of sites.
 
     Not of every pair: every site to the central one and back, which are the only routes between the nodes of a
     parameter server; three thousand sites would have nine million pairs. The virtual world computes others when asked.

@@ -54,15 +54,12 @@ class Pacer:
             work_s += part * self._device.step_time_s * self._factor(number)
             self._steps_done += part
             left -= part
-        return self._slowed_s(work_s, now_s - self._first_s)
+        return slowed_s(work_s, self._device.slowdown, now_s - self._first_s)
 
     def measured_s(self, processor_s: float, now_s: float) -> float:
         """Seconds on this device, from ``now_s`` on, of what takes ``processor_s`` of the machine's processor."""
         self._first_s = now_s if self._first_s is None else self._first_s
-        return self._slowed_s(processor_s / self._device.speed, now_s - self._first_s)
-
-    def _slowed_s(self, work_s: float, begin_s: float) -> float:
-        return work_s if self._device.slowdown is None else slowed_s(work_s, self._device.slowdown, begin_s)
+        return slowed_s(processor_s / self._device.speed, self._device.slowdown, now_s - self._first_s)
 
     def _factor(self, step: int) -> float:
         """Lognormal with mean 1, by inversion of its distribution function."""
@@ -74,8 +71,10 @@ class Pacer:
         return math.exp(sigma * _NORMAL.inv_cdf(uniform) - sigma * sigma / 2)
 
 
-def slowed_s(work_s: float, slowdown: Series, begin_s: float) -> float:
+def slowed_s(work_s: float, slowdown: Series | None, begin_s: float) -> float:
     """Seconds for work that takes ``work_s`` unhindered, where ``slowdown`` says how many times slower it is when."""
+    if slowdown is None:
+        return work_s
     now_s = begin_s
     for _, end_s, factor in slowdown.segments(begin_s):
         if now_s + work_s * factor <= end_s:

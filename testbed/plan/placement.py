@@ -1,4 +1,4 @@
-"""The nodes of a Plan: names, ranks, parents and children, addresses, devices.
+"""The nodes of a Plan, and those of a user's program: names, ranks, parents and children, addresses, devices.
 
 Every data centre has its workers and one local server; the central one also has the global servers and the scheduler.
 With one tier (``paradigm: ps``) there are no local servers: workers push straight to the global ones; with none
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,8 +21,7 @@ from testbed.plan.model import ANY_GPU, EMULATED, IN_VIRTUAL_TIME, DevicePlan, N
 from testbed.scenario import Scenario
 from testbed.scenario.reading.section import Section
 from testbed.scenario.sections.devices import Device, Slowdown
-from testbed.scenario.topology.sites import DataCenter
-from testbed.scenario.topology.topology import Topology
+from testbed.scenario.topology.topology import DataCenter, Topology
 
 _Changes = Section | dict[str, Any] | None  # of a device: settings by name
 NODE_PORT = 5000
@@ -34,34 +33,37 @@ def build_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePlan, ...]:
 
     By data centre: workers, local server, global servers, replica, scheduler.
     """
-    tiers, replicas = scenario.paradigm.declared.tiers, scenario.recovery.replicas
     _check_step_times(scenario, topology)
+    sites, tiers = topology.data_centers, scenario.paradigm.declared.tiers
+    central = next(site for site in sites if site.central)
+    numbers = range((central.global_servers or 1) if tiers else 0)
+    tops = tuple(node_name(central.name, "global", number) for number in numbers)
+    if tiers == 1:
+        below = tuple(name for site in sites for name in _worker_names(site))
+    else:
+        below = tuple(node_name(site.name, "server", 0) for site in sites)
     nodes: list[NodePlan] = []
     ranks: Counter[str] = Counter()
-    tops = _Tops(_global_servers(topology) if tiers else (), _below_the_top(topology, tiers), tiers, replicas)
-    for index, site in enumerate(topology.data_centers):
-        for host, node in enumerate(_site_nodes(site, scenario, tops)):
+    for index, site in enumerate(sites):
+        for host, node in enumerate(_site_nodes(site, scenario, tops, below)):
             rank = ranks[node.role]
             ranks[node.role] += 1
-            nodes.append(addressed(replace(node, rank=rank), index, host, scenario.run.on))
+            nodes.append(_addressed(replace(node, rank=rank), index, host, scenario.run.on))
     return tuple(nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tops:
-    """The global servers, the nodes that push to them, the number of tiers and of replicas."""
-
-    names: tuple[str, ...]
-    children: tuple[str, ...]
-    tiers: int
-    replicas: int = 0
-
-
-def _below_the_top(topology: Topology, tiers: int) -> tuple[str, ...]:
-    """Return the local servers, or with one tier all workers, in rank order."""
-    if tiers == 1:
-        return tuple(name for site in topology.data_centers for name in _worker_names(site))
-    return tuple(node_name(site.name, "server", 0) for site in topology.data_centers)
+def build_program_nodes(scenario: Scenario, topology: Topology) -> tuple[NodePlan, ...]:
+    """Return one node for each process of a user's program. Ranks follow the order of the data centres."""
+    assert scenario.workload is not None
+    nodes: list[NodePlan] = []
+    for index, site in enumerate(topology.data_centers):
+        names = [node_name(site.name, "worker", number) for number in range(site.workers)]
+        if scenario.workload.per == "host":
+            names = [node_name(site.name, "host")] * bool(names)
+        for host, name in enumerate(names):
+            node = NodePlan(name=name, role="worker", data_center=site.name, rank=len(nodes))
+            nodes.append(replace(_addressed(node, index, host, scenario.run.on), port=0))
+    return tuple(nodes)
 
 
 def _worker_names(site: DataCenter) -> tuple[str, ...]:
@@ -69,35 +71,36 @@ def _worker_names(site: DataCenter) -> tuple[str, ...]:
     return tuple(node_name(site.name, "worker", number) for number in range(count))
 
 
-def _global_servers(topology: Topology) -> tuple[str, ...]:
-    central = next(site for site in topology.data_centers if site.central)
-    return tuple(node_name(central.name, "global", number) for number in range(central.global_servers or 1))
+def _site_nodes(
+    site: DataCenter, scenario: Scenario, tops: tuple[str, ...], below: tuple[str, ...]
+) -> Iterator[NodePlan]:
+    """Yield the nodes of one site, without ranks and addresses.
 
-
-def _site_nodes(site: DataCenter, scenario: Scenario, tops: _Tops) -> Iterator[NodePlan]:
-    """Yield the nodes of one site, without ranks and addresses."""
-    device, plan_of = scenario.device, partial(_device_plan, scenario.run.on)
+    tops   the global servers
+    below  the nodes that push to them, in rank order: local servers, or with one tier all workers
+    """
+    device, plan_of, tiers = scenario.device, partial(_device_plan, scenario.run.on), scenario.paradigm.declared.tiers
     node = partial(NodePlan, data_center=site.name, rank=0)
     workers = _worker_names(site)
     server = node_name(site.name, "server", 0)
-    times = device.step_times or {}
-    of_site = (_step_time(times.get(site.name)), site.device)
+    # what a row of a file of step times changes
+    times = {name: {"step_time": seconds} for name, seconds in (device.step_times or {}).items()}
+    of_site = (times.get(site.name), site.device)
     default = plan_of(device, *of_site)
     plain = _of_server(device, site.device, default.codec_speed)
-    parents = (server,) if tops.tiers == 2 else tops.names
     for number, name in enumerate(workers):
-        changes = site.worker_devices.get(f"worker{number}")
-        row = _step_time(times.get(name))
+        changes, row = site.worker_devices.get(f"worker{number}"), times.get(name)
         own = plan_of(device, *of_site, row, changes) if changes or row else default
+        parents = (server,) if tiers == 2 else tops
         yield node(name=name, role="worker", parents=parents, trains=site.workers > 0, device=own)
-    if tops.tiers == 2:
-        yield node(name=server, role="server", parents=tops.names, children=workers, device=plain)
+    if tiers == 2:
+        yield node(name=server, role="server", parents=tops, children=workers, device=plain)
     if site.central:
-        for name in tops.names:
-            yield node(name=name, role="global_server", children=tops.children, device=plain)
-        for number in range(tops.replicas):
+        for name in tops:
+            yield node(name=name, role="global_server", children=below, device=plain)
+        for number in range(scenario.recovery.replicas):
             name = node_name(site.name, "replica", number)
-            yield node(name=name, role="replica", children=tops.children, device=plain)
+            yield node(name=name, role="replica", children=below, device=plain)
         yield node(name=node_name(site.name, "scheduler"), role="scheduler")
 
 
@@ -109,11 +112,6 @@ def _check_step_times(scenario: Scenario, topology: Topology) -> None:
     if strangers:
         where = f"{scenario.place_of('device', 'step_times')}: device.step_times"
         raise ScenarioError(f"{where}: no worker or data centre '{strangers[0]}' (write e.g. {sites[0].name}/worker0)")
-
-
-def _step_time(seconds: float | None) -> dict[str, Any]:
-    """Return what a row of a file of step times changes."""
-    return {} if seconds is None else {"step_time": seconds}
 
 
 def _device_plan(on: str, device: Device, *changes: _Changes) -> DevicePlan:
@@ -133,11 +131,7 @@ def _device_plan(on: str, device: Device, *changes: _Changes) -> DevicePlan:
 def _changed(device: Device, *changes: _Changes) -> Device:
     """Return the device after the changes in their order. Another step time replaces the times of single layers."""
     for change in changes:
-        found = {
-            key: value
-            for key, value in (change.items() if isinstance(change, dict) else change or ())
-            if value is not None
-        }
+        found = {key: value for key, value in dict(change or {}).items() if value is not None}
         device = device.model_copy(update=found | ({"profile": ()} if "step_time" in found else {}))
     return device
 
@@ -159,7 +153,7 @@ def _slowdown(slowdown: Slowdown | None) -> Series | None:
     )
 
 
-def addressed(node: NodePlan, site: int, host: int, back_end: str) -> NodePlan:
+def _addressed(node: NodePlan, site: int, host: int, back_end: str) -> NodePlan:
     """Return the node with address and port.
 
     Emulated: 10.<site>.<block>.<host> and one port for all (10.<site>.0.254 is the gateway).

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
 from testbed.errors import ScenarioError
-from testbed.plan.model import (
-    Choice,
-    ClusterPlan,
-    ExactPlan,
-    HostPlan,
-    MachinesPlan,
-    NodePlan,
-    RecoveryPlan,
-    SimulationPlan,
-    TechniquePlan,
-    TrainingPlan,
-    TransportPlan,
-)
+from testbed.ids import link_name
+from testbed.plan import model
+from testbed.policy.collective.options import INSIDE, NCCL, inside_of
 from testbed.scenario import Scenario
 from testbed.scenario.reading.axes import Technique
 from testbed.scenario.reading.section import Section
 from testbed.scenario.reading.suggest import nearest_or_all
-from testbed.scenario.sections.cluster import ClusterSite
+from testbed.scenario.sections.run import ClusterSite
+from testbed.scenario.topology.topology import Topology
 
 T = TypeVar("T")
 
@@ -38,24 +30,25 @@ def _same(made: type[T], section: Section, **others: Any) -> T:
     return made(**{name: getattr(section, name) for name in names}, **others)
 
 
-def transport_of(scenario: Scenario) -> TransportPlan:
+def transport_of(scenario: Scenario) -> model.TransportPlan:
     transport = scenario.transport
     return _same(
-        TransportPlan, transport, unsent_limit_bytes=transport.unsent_limit, send_buffer_bytes=transport.send_buffer,
-        receive_buffer_bytes=transport.receive_buffer, initial_window_packets=transport.initial_window,
+        model.TransportPlan, transport, unsent_limit_bytes=transport.unsent_limit,
+        send_buffer_bytes=transport.send_buffer, receive_buffer_bytes=transport.receive_buffer,
+        initial_window_packets=transport.initial_window,
         best_effort_channels=scenario.order.declared.channels(scenario.order.options),
     )  # fmt: skip
 
 
-def training_of(scenario: Scenario) -> TrainingPlan:
+def training_of(scenario: Scenario) -> model.TrainingPlan:
     choices = {key: _choice(value) for key, value in scenario.training if isinstance(value, Technique)}
-    return _same(TrainingPlan, scenario.training.model_copy(update=choices), batch_size=scenario.training.batch)
+    return _same(model.TrainingPlan, scenario.training.model_copy(update=choices), batch_size=scenario.training.batch)
 
 
-def technique_of(scenario: Scenario) -> TechniquePlan:
+def technique_of(scenario: Scenario) -> model.TechniquePlan:
     """Return the techniques. With one tier, workers face the synchronisation algorithm of the WAN."""
     sync, codec, overlay = scenario.sync, scenario.codec, scenario.overlay
-    return TechniquePlan(
+    return model.TechniquePlan(
         paradigm=_choice(scenario.paradigm),
         sync_tier1=_choice(sync.tier2 if scenario.paradigm.declared.tiers == 1 else sync.tier1),
         sync_tier2=_choice(sync.tier2), optimizer=_choice(scenario.optimizer),
@@ -64,28 +57,28 @@ def technique_of(scenario: Scenario) -> TechniquePlan:
     )  # fmt: skip
 
 
-def recovery_of(scenario: Scenario) -> RecoveryPlan:
-    return _same(RecoveryPlan, scenario.recovery, restart_delay_s=scenario.recovery.delay)
+def recovery_of(scenario: Scenario) -> model.RecoveryPlan:
+    return _same(model.RecoveryPlan, scenario.recovery, restart_delay_s=scenario.recovery.delay)
 
 
-def simulation_of(scenario: Scenario) -> SimulationPlan:
+def simulation_of(scenario: Scenario) -> model.SimulationPlan:
     host = scenario.simulation.host
-    planned = host and HostPlan(
+    planned = host and model.HostPlan(
         cores=host.cores, message_s=host.message, byte_s=8 / host.stream, step_s=host.step, memory_s=8 / host.memory,
         packet_s=host.packet,
     )  # fmt: skip
-    return _same(SimulationPlan, scenario.simulation.model_copy(update={"host": planned}))
+    return _same(model.SimulationPlan, scenario.simulation.model_copy(update={"host": planned}))
 
 
-def exact_of(scenario: Scenario, nodes: Sequence[NodePlan]) -> ExactPlan | None:
+def exact_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> model.ExactPlan | None:
     """Return the kernel of an exact run. By default it has memory for PyTorch, and for each node's own pages."""
     if scenario.run.on != "exact":
         return None
     memory_bytes = scenario.exact.memory or _GUEST_BYTES + len(nodes) * _NODE_BYTES
-    return _same(ExactPlan, scenario.exact, memory_bytes=memory_bytes, system_call_s=scenario.exact.system_call)
+    return _same(model.ExactPlan, scenario.exact, memory_bytes=memory_bytes, system_call_s=scenario.exact.system_call)
 
 
-def cluster_of(scenario: Scenario, nodes: Sequence[NodePlan]) -> ClusterPlan | None:
+def cluster_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> model.ClusterPlan | None:
     """Return the machines of a run on several.
 
     Raise ``ScenarioError`` if a data centre has more nodes than ports, or machines are written for one that is none.
@@ -106,10 +99,76 @@ def cluster_of(scenario: Scenario, nodes: Sequence[NodePlan]) -> ClusterPlan | N
             where = f"{scenario.place_of('cluster', 'data_centers', name)}: cluster.data_centers.{name}.ports"
             raise ScenarioError(f"{where}: {count} nodes need as many ports; write '{first}-{first + count - 1}'")
         label = section.label or ("" if emulated else f"dc={name}")
-        machines[name] = _same(MachinesPlan, section.model_copy(update={"label": label}), first_port=first)
+        machines[name] = _same(model.MachinesPlan, section.model_copy(update={"label": label}), first_port=first)
     count = scenario.cluster.machines if emulated else 0
-    return ClusterPlan(address=scenario.cluster.address, data_centers=machines, machines=count)
+    return model.ClusterPlan(address=scenario.cluster.address, data_centers=machines, machines=count)
 
 
-def _choice(technique: Technique) -> Choice:
-    return Choice(kind=technique.kind, options=asdict(technique.options))
+def program_of(scenario: Scenario, topology: Topology) -> model.ProgramPlan | None:
+    """Return the program that the scenario's workload names; ``None`` unless it is a command.
+
+    Raise ``ScenarioError`` if its run would wait for no process.
+    """
+    workload = scenario.workload
+    if workload is None or not workload.is_program:
+        return None
+    counts = [site.workers for site in topology.data_centers if site.workers]
+    workers = tuple(counts if workload.per == "host" else [1] * sum(counts))
+    if workload.ends == "others" and len(workers) == 1:
+        raise ScenarioError(
+            "workload.ends: no process but the first is started, as the topology has one "
+            f"{'data centre with workers' if workload.per == 'host' else 'worker'}; write 'ends: all'"
+        )
+    return model.ProgramPlan(
+        command=workload.command, first=workload.first, ends=workload.ends, listens=workload.listens or 0,
+        workers=workers, env=dict(workload.env),
+        cwd=workload.cwd or "", timeout_s=workload.timeout, metrics=workload.metrics or "",
+        sha256=workload.sha256 or "",
+    )  # fmt: skip
+
+
+def background_of(scenario: Scenario, network: model.NetworkPlan) -> tuple[model.BackgroundPlan, ...]:
+    """Return one entry each, with a seed of its own. Raise ``ScenarioError`` if no path joins the ends."""
+    simulated, found = scenario.run.on == "simulate", []
+    for index, traffic in enumerate(scenario.background):
+        where = f"{scenario.place_of('background', index)}: background[{index}]"
+        # a Plan of very many sites has few routes; the virtual world finds more, as they all reach each other
+        ends = {traffic.source, traffic.target} <= {site.name for site in network.sites}
+        if not (ends if simulated else link_name(traffic.source, traffic.target) in network.routes):
+            raise ScenarioError(f"{where}: the network has no path from '{traffic.source}' to '{traffic.target}'")
+        if traffic.kind == "tcp" and simulated:
+            cure = "use constant or on_off traffic, or 'on: emulate'"
+            raise ScenarioError(f"{where}: tcp traffic cannot be simulated ({cure})")
+        planned = model.BackgroundPlan(
+            kind=traffic.kind, source=traffic.source, target=traffic.target, rate_bps=traffic.rate or 0.0,
+            on_s=traffic.on, off_s=traffic.off, streams=traffic.streams or scenario.transport.parallel_streams,
+            start_s=traffic.start, stop_s=math.inf if traffic.stop is None else traffic.stop,
+            seed=f"{scenario.seed}/background/{index}",
+        )  # fmt: skip
+        found.append(planned)
+    return tuple(found)
+
+
+def check_gpu_links(scenario: Scenario, network: model.NetworkPlan, nodes: Sequence[model.NodePlan]) -> None:
+    """Raise ``ScenarioError`` if workers would sum on GPUs, by these GPUs' own links, beside an emulated link."""
+    if scenario.run.on not in model.EMULATED:
+        return
+    options = asdict(scenario.paradigm.options)
+    workers = Counter(node.data_center for node in nodes if node.role == "worker" and node.trains)
+    shaped = [site.name for site in network.sites if workers[site.name] > 1 and not site.is_unshaped]
+    inside = inside_of(options)
+    if inside is not None and inside.on_gpu and shaped:
+        others = " or ".join(f"'{name}'" for name, each in INSIDE.items() if not each.on_gpu)
+        option, bypassed = "inside", f"the emulated LAN of {shaped[0]}"
+        cure = f"write {others}, or leave that LAN unshaped: 'lan: {{rate: 10 Gbit/s, delay: 0 ms}}'"
+    elif options.get("backend") == NCCL and len(workers) > 1:
+        option, bypassed = "backend", "the emulated WAN"
+        cure = "write 'gloo', or 'paradigm: {kind: hips, inside: nccl}', whose sums stay in a data centre"
+    else:
+        return
+    where = f"{scenario.place_of('paradigm', option)}: paradigm.{option}"
+    raise ScenarioError(f"{where}: the GPUs of this machine sum by links of their own, past {bypassed} ({cure})")
+
+
+def _choice(technique: Technique) -> model.Choice:
+    return model.Choice(kind=technique.kind, options=asdict(technique.options))

@@ -12,7 +12,9 @@ run_deadline     at least 10 step deadlines, or 5 times the rounds' expected tim
 Where many nodes push across one link, their models take turns there: ``step_deadline`` is at least twice, and
 ``run_deadline`` five times as long as that takes, up and down, but not for that above what is allowed.
 
-How long each may be: ``testbed.plan.ceilings``.
+Derived deadlines above ``CEILINGS_S`` are a problem. One of hours usually comes from a value that was not meant (a
+queue of 100 MB before a slow link, a device of a thousandth of its speed), so the problem names that value.
+``timeouts: {dead_after: 20 min}`` raises the limit of one deadline, and of those that may not be shorter.
 """
 
 from __future__ import annotations
@@ -20,28 +22,18 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise, takewhile
 
 from testbed.errors import ScenarioError
-from testbed.plan.ceilings import CEILINGS_S, RUN_STEPS, Reason, Reasons, queue_reason, too_long
-from testbed.plan.fault_traces import slowed, with_faults
-from testbed.plan.links import longest_delay_s
-from testbed.plan.model import (
-    Choice,
-    FaultPlan,
-    LinkPlan,
-    NetworkPlan,
-    NodePlan,
-    Series,
-    Timeouts,
-    TrainingPlan,
-)
+from testbed.plan.effects import slowed, with_faults
+from testbed.plan.model import Choice, FaultPlan, LinkPlan, NetworkPlan, NodePlan, Series, Timeouts, TrainingPlan
+from testbed.plan.network import MIN_QUEUE_BYTES, default_queue_bytes, longest_delay_s
 from testbed.plan.pace import longest_step_s
 from testbed.scenario import Scenario
 from testbed.training.options import DATASETS, MODELS
-from testbed.units import format_rate, format_size
+from testbed.units import format_duration, format_rate, format_size
 from topologies.traces.model import MIN_RATE_BPS
 
 PACKET_BITS = 1500 * 8
@@ -54,6 +46,24 @@ _ROUNDS_LOOKED_AT = 10_000  # for the longest one; a schedule that grows later t
 _ORDER = ("heartbeat", "dead_after", "tcp_user_timeout", "step_deadline", "run_deadline")
 _LEAST_HEARTBEATS = 3  # a node is not lost because one or two are late
 _MAY_BE_EQUAL = ("dead_after", "tcp_user_timeout")  # to what comes next
+RUN_STEPS = 10  # a run may last at least so many of its step deadlines
+# In the order in which each may not be shorter than the one before it. Heartbeats are bounded by ``dead_after``.
+CEILINGS_S = {
+    "dead_after": 300.0, "rendezvous": 600.0, "tcp_user_timeout": 600.0, "step_deadline": 72 * 3600.0,
+    "run_deadline": 720 * 3600.0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A part of a deadline, in seconds, and what in the scenario it comes from: a key, and a text."""
+
+    part_s: float
+    key: tuple[str, ...]
+    text: str
+
+
+Reasons = dict[str, tuple[Reason, ...]]  # by deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +97,21 @@ def derive(
     size_bytes = model_bytes(training.model, training.data)
     pace = _pace(scenario, network, nodes, size_bytes)
     changes = {f"{key}_s": value for key, value in scenario.timeouts if value is not None}
-    rounds, patience_s = scenario.training.rounds, changes.get("dead_after_s")
-    derived = _derive(pace, rounds, patience_s)
+    rounds = scenario.training.rounds
+    derived = _derive(pace, rounds, changes)
     if faults:
         slowest = _pace(scenario, with_faults(network, faults), slowed(nodes, faults), size_bytes)
-        derived = _at_least(derived, _derive(slowest, rounds, patience_s))
+        hit = _derive(slowest, rounds, changes)
+        for key, name in (("step_deadline_s", "step_deadline"), ("run_deadline_s", "run_deadline")):
+            longer_s = max(getattr(derived, key), min(getattr(hit, key), CEILINGS_S[name]))
+            derived = replace(derived, **{key: longer_s})
     timeouts = Timeouts(**{**asdict(derived), **changes})
-    problems = [
-        *too_long(scenario, timeouts, _reasons(pace, scenario.training.rounds)),
-        *_out_of_order(scenario, timeouts),
-    ]
+    if scenario.is_program:  # which has a deadline of its own, ``workload.timeout``
+        return timeouts
+    problems = [*too_long(scenario, timeouts, _reasons(pace, rounds)), *_out_of_order(scenario, timeouts)]
     if problems:
         raise ScenarioError(problems)
     return timeouts
-
-
-def _at_least(calm: Timeouts, hit: Timeouts) -> Timeouts:
-    longer = {
-        f"{name}_s": max(getattr(calm, f"{name}_s"), min(getattr(hit, f"{name}_s"), CEILINGS_S[name]))
-        for name in ("step_deadline", "run_deadline")
-    }
-    return replace(calm, **longer)
 
 
 def model_bytes(model: Choice, data: Choice) -> int:
@@ -156,7 +160,9 @@ def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...],
     rtt = 2 * (sum(_seconds(links[name]) for name in longest) + 2 * max(site.lan_delay_s for site in network.sites))
     transfer = size_bytes * 8 * max(1 / slowest, sharers / lan_rate)
     step = max((longest_step_s(node.device) for node in nodes if node.role == "worker"), default=0.0)
-    return Pace(rtt, slowest, transfer, step, *_work(scenario, step), size_bytes, worst, _start_s(scenario, nodes),
+    start = _GPU_START_S * any(node.device.kind != "cpu" for node in nodes)
+    start += _COMPILATION_S * scenario.training.compile
+    return Pace(rtt, slowest, transfer, step, *_work(scenario, step), size_bytes, worst, start,
                 _taking_turns_s(network, nodes, size_bytes))  # fmt: skip
 
 
@@ -175,11 +181,6 @@ def _taking_turns_s(network: NetworkPlan, nodes: tuple[NodePlan, ...], size_byte
                default=0.0)  # fmt: skip
 
 
-def _start_s(scenario: Scenario, nodes: tuple[NodePlan, ...]) -> float:
-    on_gpus = any(node.device.kind != "cpu" for node in nodes)
-    return _GPU_START_S * on_gpus + _COMPILATION_S * scenario.training.compile
-
-
 def _work(scenario: Scenario, step_s: float) -> tuple[float, float]:
     """Return ``round_s`` and ``apart_s``, by the algorithm that workers face."""
     sync = scenario.sync.tier2 if scenario.paradigm.declared.tiers == 1 else scenario.sync.tier1
@@ -194,14 +195,17 @@ def _seconds(link: LinkPlan) -> float:
     return longest_delay_s(link) + link.jitter_s + link.queue_bytes * 8 / slowest_bps(link) / 2
 
 
-def _derive(pace: Pace, rounds: int, patience_s: float | None = None) -> Timeouts:
-    """Return the derived deadlines. ``patience_s``: a ``dead_after`` of the user, from which later ones are derived."""
+def _derive(pace: Pace, rounds: int, changes: Mapping[str, float]) -> Timeouts:
+    """Return the derived deadlines. ``changes``: those of the user, which later ones are not below."""
     heartbeat = max(1.0, 4 * pace.rtt_s)
-    dead_after = max(10.0, 10 * heartbeat) if patience_s is None else patience_s
-    user_timeout = max(60.0, dead_after, MARGIN * PACKET_BITS / pace.slowest_bps)
+    dead_after = changes.get("dead_after_s", max(10.0, 10 * heartbeat))
+    user_timeout = max(
+        60.0, dead_after, MARGIN * PACKET_BITS / pace.slowest_bps, changes.get("tcp_user_timeout_s", 0.0)
+    )
     transfer = MARGIN * pace.transfer_s + 10 * pace.rtt_s
     step_deadline = max(user_timeout, 4 * transfer + max(MARGIN * pace.step_s, 2 * pace.apart_s))
     step_deadline = max(step_deadline, min(4 * pace.taking_turns_s, CEILINGS_S["step_deadline"]))
+    step_deadline = max(step_deadline, changes.get("step_deadline_s", 0.0))
     expected = pace.round_s + 4 * (pace.transfer_s + pace.rtt_s)
     in_turns = min(
         RUN_MARGIN * rounds * (pace.round_s + 2 * pace.taking_turns_s + 4 * pace.rtt_s), CEILINGS_S["run_deadline"]
@@ -214,14 +218,13 @@ def _derive(pace: Pace, rounds: int, patience_s: float | None = None) -> Timeout
 
 
 def _reasons(pace: Pace, rounds: int) -> Reasons:
-    """Return what each derived deadline is made of."""
     links, device, training = ("topology", "links"), ("device", "step_time"), ("training",)
     rtt_s, slow = pace.rtt_s, f"the slowest link has {format_rate(pace.slowest_bps)}"
 
     def path(part_s: float) -> Reason:
         if pace.worst is None:
             return Reason(part_s, ("topology", "lan"), f"a round trip takes {rtt_s:.3g} s")
-        return queue_reason(part_s, pace.worst, slowest_bps(pace.worst))
+        return _queue_reason(part_s, pace.worst, slowest_bps(pace.worst))
 
     model = f"a model of {format_size(pace.size_bytes)} takes {pace.transfer_s:.3g} s to transfer, as {slow}"
     step = f"a training step takes up to {pace.step_s:.3g} s (its time, speed, variation and slowdown)"
@@ -236,6 +239,32 @@ def _reasons(pace: Pace, rounds: int) -> Reasons:
         "dead_after": (path(0.0),), "rendezvous": (path(0.0),), "tcp_user_timeout": parts[:2], "step_deadline": parts,
         "run_deadline": (Reason(0.0, training, total),),
     }  # fmt: skip
+
+
+def _queue_reason(part_s: float, link: LinkPlan, slowest_bps: float) -> Reason:
+    """Return the reason of a part that grows with the queue, or the delay, of the longest path's worst link."""
+    drain_s = link.queue_bytes * 8 / slowest_bps
+    by_delay = link.queue_bytes == default_queue_bytes(slowest_bps, link.delay_s) > MIN_QUEUE_BYTES
+    delay_s = longest_delay_s(link)
+    if by_delay or drain_s / 2 < delay_s + link.jitter_s:
+        return Reason(part_s, ("topology", "links"), f"the delay of {link.name} is {format_duration(delay_s)}")
+    size, rate = format_size(link.queue_bytes), format_rate(slowest_bps)
+    text = f"the queue of {link.name}, {size}, takes {drain_s:.3g} s to drain at {rate}; write a smaller 'queue'"
+    return Reason(part_s, ("topology", "links"), text)
+
+
+def too_long(scenario: Scenario, timeouts: Timeouts, reasons: Reasons) -> Iterator[str]:
+    """Yield a problem for the first derived deadline that is too long. Others often are for the same reason."""
+    longest_s = 0.0
+    for name, ceiling_s in CEILINGS_S.items():
+        value_s, longest_s = getattr(timeouts, f"{name}_s"), max(longest_s, ceiling_s)
+        if getattr(scenario.timeouts, name) is None and value_s > longest_s:
+            reason = max(reasons[name], key=lambda each: each.part_s)
+            where, key = scenario.place_of(*reason.key), ".".join(reason.key)
+            limit = f"{format_duration(ceiling_s)} (or write 'timeouts: {{{name}: …}}')"
+            yield f"{where}: {key}: timeouts.{name} would be {value_s:.4g} s, above {limit}: {reason.text}"
+            return
+        longest_s = max(longest_s, value_s * (RUN_STEPS if name == "step_deadline" else 1))
 
 
 def _out_of_order(scenario: Scenario, timeouts: Timeouts) -> Iterator[str]:

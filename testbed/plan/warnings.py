@@ -52,15 +52,13 @@ def _back_end(scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tu
         yield f"topology.links, topology.lan: {about}"
     if back_end == "emulate" and scenario.cluster.emulate:
         for name, site in scenario.cluster.data_centers.items():
-            for key in ("machines", "bind", "advertise", "ports"):
-                if getattr(site, key) != type(site).model_fields[key].default:
-                    yield f"cluster.data_centers.{name}.{key}: has no effect on 'emulate'"
+            for key in site.other_than_default("machines", "bind", "advertise", "ports"):
+                yield f"cluster.data_centers.{name}.{key}: has no effect on 'emulate'"
     if back_end == "simulate":
         ideal = scenario.simulation.network == "ideal"
-        for key in ("mac", "shared_memory", *(_OF_WINDOWS if ideal else ())):
-            if getattr(scenario.transport, key) != type(scenario.transport).model_fields[key].default:
-                where = "with 'simulation: {network: ideal}'" if key in _OF_WINDOWS else "on 'simulate'"
-                yield f"transport.{key}: has no effect {where}, where there are no sockets"
+        for key in scenario.transport.other_than_default("mac", "shared_memory", *(_OF_WINDOWS if ideal else ())):
+            where = "with 'simulation: {network: ideal}'" if key in _OF_WINDOWS else "on 'simulate'"
+            yield f"transport.{key}: has no effect {where}, where there are no sockets"
         if scenario.transport.tls:
             yield f"transport.tls: has no effect on 'simulate'; it would add {_TLS_RECORD}, and processor time"
         if any(node.role == "worker" and node.device.pace == "measured" for node in nodes):
@@ -180,11 +178,13 @@ def _momentum(scenario: Scenario) -> Iterator[str]:
     kind, options, place = scenario.optimizer.kind, scenario.optimizer.options, "optimizer"
     if outer is not None:
         kind, options, place = outer[0], OPTIMIZERS.options(*outer), "sync"
-    elif scenario.sync.tier1.declared.contribution is not Contribution.GRADIENT:
-        return
+    elif scenario.sync.tier1.declared.contribution is not Contribution.GRADIENT or scenario.workload is not None:
+        return  # a script brings its own optimizer
     option = next((name for name in ("momentum", "beta1") if getattr(options, name, 0.0) > 0), "")
-    for tier in ("tier1", "tier2"):
-        codec = getattr(scenario.codec, tier)
+    codecs = dict(scenario.codec)
+    if codecs["tier1"] == codecs["tier2"] and scenario.paradigm.declared.tiers < 2:  # one value, which stands once
+        del codecs["tier1"]
+    for tier, codec in codecs.items():
         if option and codec.declared.sparse:
             corrects = outer is None and getattr(codec.options, "momentum", 0.0) > 0  # changes of models: never
             also = " and in the codec" if corrects else ""

@@ -88,7 +88,7 @@ def handshake_limit_s(timeouts: Timeouts, load: float = 0.0) -> float:
 
     On a busy host a node may get no processor for seconds, so the limit follows the plan's rendezvous deadline: a
     quarter, which grows to all of it with ``load``, the number of processes that want to run by core. Strangers cannot
-    use that up, see ``testbed.realtime.acceptor``.
+    use that up, see ``testbed.realtime.connecting``.
     """
     usual_s = max(_LEAST_LIMIT_S, timeouts.rendezvous_s / _ATTEMPTS)
     return max(usual_s, min(timeouts.rendezvous_s, usual_s * load))

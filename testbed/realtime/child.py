@@ -22,11 +22,11 @@ from testbed.plan.fault_clock import FaultClock
 from testbed.plan.model import NodePlan, Plan
 from testbed.process_id import die_with_parent
 from testbed.realtime.auth import Credentials
-from testbed.realtime.endpoints import Endpoints
 from testbed.realtime.faults import LEAVE_SIGNAL, OnFault
 from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.node import AnyRole, run_node
 from testbed.realtime.setup import ConnectionLimits, NodeSetup
+from testbed.realtime.sockets import Endpoints
 from testbed.realtime.world import RealWorld
 from testbed.results.events import EventLog
 from testbed.results.failures import FailureFiles
@@ -148,37 +148,30 @@ async def _main(
 
 
 def _set_forks_apart(*descriptors: int) -> None:
-    """Let each process that a user's script forks leave the node. What such a process forks has left it already."""
+    """Let each process that a user's script forks leave the node: signals to it must not reach the node's event loop.
+
+    What such a process forks has left it already.
+    """
     left = False
 
-    def hold(how: int) -> None:
+    def hold(how: int) -> None:  # until it has its own handlers, a child has the node's
         if not left:
-            _hold(how)
+            signal.pthread_sigmask(how, HELD_SIGNALS)
 
     def leave() -> None:
         nonlocal left
         if not left:
             left = True
-            _leave_node(*descriptors)
+            signal.set_wakeup_fd(-1)
+            for number in HELD_SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     os.register_at_fork(
         before=lambda: hold(signal.SIG_BLOCK), after_in_parent=lambda: hold(signal.SIG_UNBLOCK), after_in_child=leave
     )
-
-
-def _hold(how: int) -> None:
-    """Hold signals back in this thread, or no longer: until it has its own handlers, a child has the node's."""
-    signal.pthread_sigmask(how, HELD_SIGNALS)
-
-
-def _leave_node(*descriptors: int) -> None:
-    """Make a process that a user's script forks one of its own: signals to it must not reach the node's event loop."""
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, LEAVE_SIGNAL):
-        signal.signal(number, signal.SIG_DFL)
-    _hold(signal.SIG_UNBLOCK)
-    for descriptor in descriptors:
-        os.close(descriptor)
 
 
 def _handle_leave(world: RealWorld) -> None:

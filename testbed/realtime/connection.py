@@ -86,7 +86,6 @@ class Connection:
         return self._writing
 
     def fileno(self) -> int:
-        """The socket's descriptor."""
         return self._stream.fileno()
 
     def least_delay_s(self) -> float:
@@ -113,7 +112,6 @@ class Connection:
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def resume_reading(self) -> None:
-        """Read again after ``pause_reading``."""
         if not self.closed.done():
             self._reading = True
             self._stream.on_readable(self._on_readable)

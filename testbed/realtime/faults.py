@@ -56,17 +56,13 @@ class FaultInjector:
         return max(0.0, self._due.due_s - self._now_s()) if self._due.due_s < math.inf else math.inf
 
     def fire(self) -> None:
-        """Inject what is due."""
         for due in self._due.take(self._now_s()):
             self._on_fault(due, self._now_s())
-            self._do(due)
-
-    def _do(self, due: Due) -> None:
-        for action, node in self.effects.apply(due):
-            if action == "start":
-                self._start_again(node)
-            elif self._send(node, _SIGNALS[action]) and action == "kill":
-                self.killed.add(node)
+            for action, node in self.effects.apply(due):
+                if action == "start":
+                    self._start_again(node)
+                elif self._send(node, _SIGNALS[action]) and action == "kill":
+                    self.killed.add(node)
 
     def _now_s(self) -> float:
         return (time.monotonic_ns() - self._epoch_ns) / 1e9

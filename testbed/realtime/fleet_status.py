@@ -21,12 +21,7 @@ from testbed.errors import (
 )
 from testbed.realtime.heartbeat import PeerLost
 
-_ERRORS: dict[int, type[TestbedError]] = {
-    ScenarioError.exit_code: ScenarioError,
-    CapabilityError.exit_code: CapabilityError,
-    NetworkMismatch.exit_code: NetworkMismatch,
-    Diverged.exit_code: Diverged,
-}
+_ERRORS = {kind.exit_code: kind for kind in (ScenarioError, CapabilityError, NetworkMismatch, Diverged)}
 _OURS = {name for name, value in vars(errors).items() if isinstance(value, type)} | {PeerLost.__name__}
 
 
@@ -125,15 +120,14 @@ class FleetStatus:
 
     def wait_graph(self) -> str:
         """One line per node and wait, the longest wait first."""
-        waits = [(since_s, node, what) for node, line in self._last.items() for what, since_s in line["waits"]]
         idle = [node for node, line in self._last.items() if not line["waits"]]
-        lines = [f"{node} waits for {what} since t = {since_s:.3f} s" for since_s, node, what in sorted(waits)]
+        lines = [f"{node} waits for {what} since t = {since_s:.3f} s" for since_s, node, what in self._waits()]
         return "\n".join(lines + [f"{node} waits for nothing: it computes, or does not run" for node in sorted(idle)])
 
     def longest_wait(self) -> tuple[str, str, float] | None:
         """Node, what for, since when in seconds of the run; None if nothing waits."""
-        waits = [(since_s, node, what) for node, line in self._last.items() for what, since_s in line["waits"]]
-        if not waits:
-            return None
-        since_s, node, what = min(waits)
-        return node, what, since_s
+        return next(((node, what, since_s) for since_s, node, what in self._waits()), None)
+
+    def _waits(self) -> list[tuple[float, str, str]]:
+        """Since when, node, what for; the longest wait first."""
+        return sorted((since_s, node, what) for node, line in self._last.items() for what, since_s in line["waits"])

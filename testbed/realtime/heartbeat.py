@@ -64,7 +64,6 @@ class Heartbeats:
         threading.Thread(target=self._send, name="heartbeats", daemon=True).start()
 
     def stop(self) -> None:
-        """Send no more."""
         self._stopped.set()
 
     def _send(self) -> None:

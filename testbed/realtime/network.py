@@ -7,23 +7,22 @@ which nodes start does not matter. One heartbeat connection per node, to the mon
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from testbed.ids import data_center_of, link_name
 from testbed.messages import Message, encode_header
 from testbed.plan.fault_clock import expendable
 from testbed.plan.model import UNSHAPED, monitor_of
-from testbed.realtime.acceptor import Acceptor
 from testbed.realtime.auth import BEAT, DATA, HandshakeResult, Hello, Keys
+from testbed.realtime.connecting import Acceptor, Connector
 from testbed.realtime.connection import Connection
-from testbed.realtime.connector import Connector
 from testbed.realtime.frames import HEARTBEAT, Arrival
 from testbed.realtime.heartbeat import Heartbeats, PeerLost
 from testbed.realtime.overload import overload
 from testbed.realtime.send_queue import SendQueue
 from testbed.realtime.setup import NodeSetup
 from testbed.realtime.stream import ByteStream
-from testbed.realtime.tasks import BackgroundTasks
 from testbed.realtime.udp import Udp
 
 _CONTROL_QUEUE_BYTES = 1 << 16  # of a connection that carries control frames only
@@ -37,6 +36,7 @@ class NetworkOwner(Protocol):
     def warn(self, message: str) -> None: ...
     def record(self, kind: str, **fields: Any) -> None: ...
     def fail(self, error: BaseException) -> None: ...
+    def run_task(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]: ...
 
 
 class Network:
@@ -47,9 +47,8 @@ class Network:
         self._plan, self.node, self._addresses, self._limits = plan, node, setup.addresses, setup.limits
         self._bound, self._beside, self._owner = setup.bound, setup.beside, owner
         self._loop = asyncio.get_running_loop()
-        self._tasks = BackgroundTasks(owner.fail)
         self._connector = Connector(setup)
-        self._acceptor = Acceptor(setup, self, self._tasks)
+        self._acceptor = Acceptor(setup, self, owner.run_task)
         self._opening: set[asyncio.Task[None]] = set()
         self._dialling: set[str] = set()  # peers to which a data connection is being opened
         self._queues: dict[str, SendQueue] = {}
@@ -74,9 +73,9 @@ class Network:
         self._rendezvous_at_s = self._loop.time() + self._plan.timeouts.rendezvous_s
         if len(self._plan.nodes) > 1:
             self._heartbeats.start()
-            self._tasks.spawn(self._watch_peers())
+            self._owner.run_task(self._watch_peers(), "watch peers")
             if not self._is_monitor:
-                self._opening.add(self._tasks.spawn(self._open_heartbeat()))
+                self._opening.add(self._owner.run_task(self._open_heartbeat(), "connect for heartbeats"))
 
     @property
     def _is_monitor(self) -> bool:
@@ -87,7 +86,6 @@ class Network:
         return self._addresses[node][0]
 
     def is_beside(self, node: str) -> bool:
-        """Return whether ``node`` is on this machine."""
         return self._beside is None or node in self._beside
 
     # ---- sending ------------------------------------------------------------------------------------------------
@@ -104,23 +102,19 @@ class Network:
             queue = self._queues[to] = SendQueue(self._limits.queue_bytes)
             if to not in self._dialling:  # else it was lost meanwhile, and is back: a second call would be refused
                 self._dialling.add(to)
-                self._opening.add(self._tasks.spawn(self._open_data(to)))
+                self._opening.add(self._owner.run_task(self._open_data(to), f"connect to {to}"))
         if message.channel:
-            self._send_best_effort(to, message)
+            assert self._udp is not None, f"channel {message.channel}: this plan has no best-effort channels"
+            self._udp.send(to, self._addresses[to], message)
+            if to in self._outgoing:
+                self._udp.connected(to, self._outgoing[to], self._outgoing_keys[to])
             return None
         item = queue.post(encode_header(message), message.parts, message.priority)
         if to in self._outgoing:
             self._outgoing[to].wake()
         return queue.accepted(item)
 
-    def _send_best_effort(self, to: str, message: Message) -> None:
-        assert self._udp is not None, f"channel {message.channel}: this plan has no best-effort channels"
-        self._udp.send(to, self._addresses[to], message)
-        if to in self._outgoing:
-            self._udp.connected(to, self._outgoing[to], self._outgoing_keys[to])
-
     async def drain(self, to: str) -> None:
-        """See ``testbed.world.World.drain``."""
         if self._udp is not None:
             await self._udp.drain(to)
 
@@ -172,7 +166,6 @@ class Network:
         return HandshakeResult.ACCEPTED
 
     def on_accepted(self, stream: ByteStream, hello: Hello, keys: Keys) -> None:
-        """A peer's connection is authenticated."""
         if self._udp is not None and hello.purpose == DATA:
             self._udp.expect(hello.initiator, keys)
         connection = self._begin(stream, hello.initiator, hello.purpose, SendQueue(_CONTROL_QUEUE_BYTES), keys)
@@ -184,13 +177,11 @@ class Network:
             self._heartbeats.connections[hello.initiator] = connection
 
     def warn(self, message: str) -> None:
-        """Pass a warning on to the world."""
         self._owner.warn(message)
 
     # ---- events of connections ----------------------------------------------------------------------------------
 
     def on_arrival(self, connection: Connection, arrival: Arrival) -> None:
-        """A message is complete."""
         if arrival.message.sender != connection.peer:
             connection.close()
             self._lose(connection.peer, f"sent a message in the name of {arrival.message.sender!r}")
@@ -269,7 +260,9 @@ class Network:
                 if peer not in self._left:
                     self._on_silent(peer, f"no sign of life for {timeouts.dead_after_s:g} s{overload()}")
             if self._is_monitor and self._loop.time() > self._rendezvous_at_s:
-                for peer in self._absent():
+                present = {self.node, *self._heartbeats.connections, *self._left}
+                present |= {peer for peer, purpose in self._incoming if purpose == DATA}
+                for peer in [peer for peer in self._addresses if peer not in present]:
                     self._lose(peer, f"did not connect within {timeouts.rendezvous_s:g} s")
 
     def _on_silent(self, peer: str, cause: str) -> None:
@@ -279,10 +272,6 @@ class Network:
         elif peer not in self._reported_silent:
             self._reported_silent.add(peer)
             self._owner.warn(f"{peer}: {cause}; its end is waited for")
-
-    def _absent(self) -> list[str]:
-        present = {self.node, *self._heartbeats.connections, *self._left}
-        return [peer for peer in self._addresses if peer not in present and (peer, DATA) not in self._incoming]
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
@@ -331,12 +320,11 @@ class Network:
             connection.leave()
 
     def close(self) -> None:
-        """Drop everything now. Peers that got no CLOSE frame take it for a crash."""
+        """Drop everything now; the owner ends the tasks. Peers that got no CLOSE frame take it for a crash."""
         self._finishing = True
         self._heartbeats.stop()
         self._acceptor.close()
         if self._udp is not None:
             self._udp.close()
-        self._tasks.cancel()
         for connection in self._connections():
             connection.close()

@@ -12,9 +12,8 @@ from testbed.plan.pace import Pacer
 from testbed.realtime.cores import processor_timed
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor
-from testbed.realtime.recorder import EventRecorder
 from testbed.realtime.setup import NodeSetup
-from testbed.realtime.world import RealWorld
+from testbed.realtime.world import EventRecorder, RealWorld
 from testbed.results.events import STOPPED, EventLog
 from testbed.results.progress import Progress
 

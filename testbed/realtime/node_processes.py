@@ -33,9 +33,9 @@ from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
 from testbed.realtime.auth import new_credentials
 from testbed.realtime.child import HELD_SIGNALS, Launch, run_child
-from testbed.realtime.endpoints import Endpoints
 from testbed.realtime.processor import GPU_TOKENS, Tokens
 from testbed.realtime.setup import NodeSetup
+from testbed.realtime.sockets import Endpoints
 from testbed.results.failures import STACKS_SIGNAL, Cause
 from testbed.results.oom_kills import OomKills
 
@@ -216,7 +216,6 @@ class NodeProcesses:
         return process is not None
 
     def send_signal_to_all(self, number: signal.Signals) -> None:
-        """Send a signal to all children."""
         for node in self._running:
             self.send_signal(node, number)
 

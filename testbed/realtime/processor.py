@@ -100,7 +100,6 @@ class Tokens:
         os.eventfd_write(self.turn, 1)
 
     def close(self) -> None:
-        """Close the descriptors of this process."""
         os.close(self.descriptor)
         os.close(self.turn)
         self.holding.close()
@@ -167,14 +166,12 @@ class Processor:
         return value, real_s
 
     def aside(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Run in the background thread."""
         return asyncio.get_running_loop().run_in_executor(self._background, function)
 
     def close(self) -> None:
         """End the threads when their current work is done; drop what is queued."""
-        self._timed_path.shutdown(wait=False, cancel_futures=True)
-        self._codecs.shutdown(wait=False, cancel_futures=True)
-        self._background.shutdown(wait=False, cancel_futures=True)
+        for thread in (self._timed_path, self._codecs, self._background):
+            thread.shutdown(wait=False, cancel_futures=True)
 
     def _with_token(self, function: Callable[[], T]) -> tuple[T, float]:
         self._tokens.acquire(self._deadline_s)

@@ -62,11 +62,10 @@ class SendQueue:
             self._release_all()
         return item
 
-    def clear(self) -> int:
-        """Drop all frames and let all senders continue; returns the number of frames dropped."""
-        dropped, self._heap, self.queued_bytes = len(self._heap), [], 0
+    def clear(self) -> None:
+        """Drop all frames and let all senders continue."""
+        self._heap, self.queued_bytes = [], 0
         self._release_all()
-        return dropped
 
     def _release_all(self) -> None:
         for item in self._waiting:

@@ -68,5 +68,4 @@ class NodeSetup:
         return self.source or address, port
 
     def shares_memory(self, peer: str) -> bool:
-        """Return whether connections with ``peer`` go through shared memory."""
         return (self.beside is None or peer in self.beside) and shares_memory(self.plan, self.name, peer)

@@ -96,35 +96,27 @@ class _Ring:
     """Bytes from one process to another. Both counters only grow; their difference is what lies in the ring."""
 
     def __init__(self, memory: memoryview, number: int) -> None:
-        self._counters = memory[:_COUNTERS_BYTES].cast("Q")[number * _PER_RING : (number + 1) * _PER_RING]
+        self.counters = memory[:_COUNTERS_BYTES].cast("Q")[number * _PER_RING : (number + 1) * _PER_RING]
         start = _COUNTERS_BYTES + number * RING_BYTES
         self._bytes = memory[start : start + RING_BYTES]
 
     @property
     def filled(self) -> int:
         """Bytes to be read. A peer that writes nonsense here can spoil its own connection, and no memory."""
-        return min(self._counters[_WRITTEN] - self._counters[_READ], RING_BYTES)
-
-    @property
-    def writer_waits(self) -> bool:
-        return bool(self._counters[_WAITS])
-
-    @writer_waits.setter
-    def writer_waits(self, waits: bool) -> None:
-        self._counters[_WAITS] = waits
+        return min(self.counters[_WRITTEN] - self.counters[_READ], RING_BYTES)
 
     def write(self, buffers: Sequence[bytes | memoryview]) -> tuple[int, bool]:
         """Copy as much as there is room for. Return its size, and whether the reader may sleep."""
-        written, room = self._counters[_WRITTEN], RING_BYTES - self.filled
+        written, room = self.counters[_WRITTEN], RING_BYTES - self.filled
         start = written
         for buffer in buffers:
             data = buffer[:room]
             written, room = self._copied(written, data), room - len(data)
             if not room:
                 break
-        self._counters[_WRITTEN] = written
+        self.counters[_WRITTEN] = written
         _publish()
-        return written - start, self._counters[_READ] == start
+        return written - start, self.counters[_READ] == start
 
     def _copied(self, written: int, data: bytes | memoryview) -> int:
         at = written % RING_BYTES
@@ -135,18 +127,18 @@ class _Ring:
 
     def read_into(self, buffer: memoryview) -> int:
         """Copy as much as there is."""
-        read = self._counters[_READ]
+        read = self.counters[_READ]
         size = min(len(buffer), self.filled)
         at = read % RING_BYTES
         first = min(size, RING_BYTES - at)
         buffer[:first] = self._bytes[at : at + first]
         buffer[first:size] = self._bytes[: size - first]
-        self._counters[_READ] = read + size
+        self.counters[_READ] = read + size
         _publish()
         return size
 
     def release(self) -> None:
-        self._counters.release()
+        self.counters.release()
         self._bytes.release()
 
 
@@ -171,8 +163,8 @@ class SharedStream:
     def recv_into(self, buffer: memoryview, /) -> int:
         count = self._in.read_into(buffer)
         if count:
-            if self._in.writer_waits and self._in.filled <= RING_BYTES * 3 // 4:
-                self._in.writer_waits = False
+            if self._in.counters[_WAITS] and self._in.filled <= RING_BYTES * 3 // 4:
+                self._in.counters[_WAITS] = False
                 self._bell.wake_peer()
         elif not self._ended:
             raise BlockingIOError
@@ -225,7 +217,7 @@ class SharedStream:
         if self._closed:
             return
         if self._write is not None and self._out.filled == RING_BYTES:
-            self._out.writer_waits = True
+            self._out.counters[_WAITS] = True
             _publish()
             if self._retry is None:
                 self._retry = self._loop.call_later(_RETRY_S, self._on_retry)

@@ -1,9 +1,10 @@
-"""Socket options, set in one place from the plan; none is inherited from the machine."""
+"""Where nodes listen, and the options of sockets: set in one place from the plan, none inherited from the machine."""
 
 from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,30 +25,98 @@ _KEEPALIVE_INTERVAL_S = 5
 
 def listen(address: Address) -> socket.socket:
     """A listening, non-blocking socket. With port 0 the kernel chooses. Raise ``RunFailed`` if the address is taken."""
-    sock = reserve(address)
-    try:
-        sock.listen(_BACKLOG)
-    except OSError as error:
-        sock.close()
-        raise _taken(address, error) from error
-    return sock
+    return reserve(address, _BACKLOG)
 
 
-def reserve(address: Address) -> socket.socket:
-    """A bound, non-blocking socket that does not listen: ``listen`` may, on the same address. Raises as that does."""
+def reserve(address: Address, backlog: int = 0) -> socket.socket:
+    """A bound, non-blocking socket. Without a ``backlog`` it does not listen, so that another may on the same address.
+
+    Raises as ``listen`` does.
+    """
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind(address)
+        if backlog:
+            sock.listen(backlog)
     except OSError as error:
         sock.close()
-        raise _taken(address, error) from error
+        raise RunFailed(f"cannot listen on {address_text(address)}: {error.strerror}") from error
     return sock
 
 
-def _taken(address: Address, error: OSError) -> RunFailed:
-    return RunFailed(f"cannot listen on {address[0]}:{address[1]}: {error.strerror}")
+class Endpoints:
+    """Addresses and listening sockets of a plan's nodes.
+
+    ``in_namespaces``: addresses are the plan's, and each node binds its own after it has entered its namespace.
+    Otherwise all are ports of 127.0.0.1 that the kernel chooses. The parent binds those before it forks: a port that
+    were only looked up could be taken by another process in between. It keeps them until ``release``, for nodes that
+    are away: its own sockets on them do not listen, so that who calls such a node is refused.
+    """
+
+    source = ""  # IP address that nodes connect from; empty: where they are reached
+    beside: frozenset[str] | None = None  # the nodes of this machine; None: all
+
+    def __init__(self, plan: Plan, *, in_namespaces: bool) -> None:
+        self._bind({} if in_namespaces else {node.name: ("127.0.0.1", 0) for node in plan.nodes})
+        self.addresses = {node.name: (node.address or "", node.port) for node in plan.nodes} | self._bound
+
+    def _bind(self, wanted: dict[str, Address]) -> None:
+        """Take an address for each node, and listen there."""
+        self._reserved = {node: reserve(address) for node, address in wanted.items()}
+        self._bound: dict[str, Address] = {node: sock.getsockname() for node, sock in self._reserved.items()}
+        self._listeners = {node: listen(address) for node, address in self._bound.items()}
+
+    def open(self, nodes: Iterable[str]) -> None:
+        """Listen again for nodes that are started again."""
+        for node in nodes:
+            if node in self._bound and node not in self._listeners:
+                self._listeners[node] = listen(self._bound[node])
+
+    def listener(self, node: str) -> socket.socket:
+        """The listening socket of a node; called in its own process. Raise ``RunFailed`` if the address is taken."""
+        return self._listeners[node] if node in self._listeners else listen(self.addresses[node])
+
+    def others(self, node: str) -> list[int]:
+        """Descriptors that the process of a node does not need: the other nodes' sockets, and those that reserve."""
+        others = [sock for name, sock in self._listeners.items() if name != node]
+        return [sock.fileno() for sock in (*others, *self._reserved.values())]
+
+    def close(self) -> None:
+        """Close this process' copies of the listening sockets."""
+        _close(self._listeners)
+
+    def release(self) -> None:
+        """Let others have the ports; the run has ended."""
+        self.close()
+        _close(self._reserved)
+
+
+def _close(sockets: dict[str, socket.socket]) -> None:
+    for sock in sockets.values():
+        sock.close()
+    sockets.clear()
+
+
+class MachineEndpoints(Endpoints):
+    """Those of the nodes of one machine of several. The others are reached where ``meet`` says.
+
+    ``ports``: of each node here; 0: the kernel chooses. A node may be reached at other addresses than it is bound to.
+    """
+
+    def __init__(self, bind: str, ports: Mapping[str, int]) -> None:
+        self._bind({node: (bind, port) for node, port in ports.items()})
+        self.addresses = {}
+        self.source, self.beside = bind, frozenset(ports)
+
+    @property
+    def ports(self) -> dict[str, int]:
+        return {node: port for node, (_, port) in self._bound.items()}
+
+    def meet(self, addresses: Mapping[str, Address]) -> None:
+        """Take the addresses at which this machine reaches all nodes of the run."""
+        self.addresses.update(addresses)
 
 
 def new_socket(source: str) -> socket.socket:

@@ -17,7 +17,6 @@ import errno
 import fcntl
 import socket
 import struct
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 from testbed.best_effort import (
@@ -70,7 +69,6 @@ class Udp:
     # ---- sending ------------------------------------------------------------------------------------------------
 
     def send(self, to: str, address: Address, message: Message) -> None:
-        """Queue a message for ``to``."""
         sender = self._senders.get(to)
         if sender is None:
             pace = pace_bps(self._plan, self._node, to)
@@ -80,7 +78,6 @@ class Udp:
         sender.post(message)
 
     async def drain(self, to: str) -> None:
-        """See ``testbed.world.World.drain``."""
         if to in self._senders:
             await self._senders[to].drain()
 
@@ -101,7 +98,6 @@ class Udp:
         self._unpacker.expect(peer, keys)
 
     def resume_reading(self) -> None:
-        """Read again after ``pause_reading``."""
         self._loop.add_reader(self._socket, self._on_readable)
 
     def pause_reading(self) -> None:
@@ -122,7 +118,7 @@ class Udp:
     def problems(self) -> Iterator[str]:
         """Warnings about messages and datagrams that this host dropped, not the network."""
         # Those that are too old when their turn comes belong to best effort, in simulations as well.
-        unsent = sum(sender.dropped[TOO_MUCH] for sender in self._senders.values())
+        unsent = sum(sender.queue.dropped[TOO_MUCH] for sender in self._senders.values())
         if unsent:
             yield f"{unsent} best-effort messages were never sent, as more than {QUEUE_LIMIT_BYTES} bytes were queued"
         drops = struct.unpack_from("=9I", self._socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64))[_MEMINFO_DROPS]
@@ -132,7 +128,6 @@ class Udp:
             yield f"refused {count} datagrams {reason}"
 
     def close(self) -> None:
-        """Drop everything now."""
         self.pause_reading()
         self._socket.close()
         for sender in self._senders.values():
@@ -148,7 +143,7 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._source, self._target, self._channels, self._mac = source, target, channels, mac
         self._pace_bytes_per_s, self._fail = pace / 8, fail
-        self._queue: BestEffortQueue[bytes] = BestEffortQueue()
+        self.queue: BestEffortQueue[bytes] = BestEffortQueue()
         self._sockets: dict[int, socket.socket] = {}
         self._budget_bytes, self._budget_at_s = 0.0, self._loop.time()
         self._free_s = 0.0  # when all that has left has had its time at the pace
@@ -159,20 +154,14 @@ class Sender:
         self._connection: Connection | None = None
 
     def post(self, message: Message) -> None:
-        """Queue a message."""
         assert 0 < message.channel <= self._channels, f"channel {message.channel} of {self._channels}"
         body = body_of(message)
-        self._queue.post(body, message, framed_bytes(len(body), piece_count(len(body))))
+        self.queue.post(body, message, framed_bytes(len(body), piece_count(len(body))))
         self._wake(0.0)
-
-    @property
-    def dropped(self) -> Counter[str]:
-        """How many messages the queue has dropped, by reason."""
-        return self._queue.dropped
 
     async def drain(self) -> None:
         """See ``testbed.world.World.drain``."""
-        if self._out or len(self._queue) or self._loop.time() < self._free_s:
+        if self._out or len(self.queue) or self._loop.time() < self._free_s:
             drained = self._loop.create_future()
             self._draining.append(drained)
             self._wake(0.0)
@@ -186,7 +175,7 @@ class Sender:
 
     def lost(self) -> None:
         """Drop what is queued, until ``begin`` is called again."""
-        self._queue.clear()
+        self.queue.clear()
         self._out.clear()
         self._connection, self._free_s = None, 0.0
         if self._timer is not None:
@@ -208,7 +197,7 @@ class Sender:
     def _pump(self) -> None:
         assert self._connection is not None
         if self._connection.closed.done():
-            self._queue.clear()
+            self.queue.clear()
             self._out.clear()
             return self._drained()
         self._earn()
@@ -237,7 +226,7 @@ class Sender:
         self._budget_bytes = min(self._budget_bytes + earned, self._pace_bytes_per_s * BURST_S)
 
     def _next(self) -> bool:
-        following = self._queue.pop()
+        following = self.queue.pop()
         if following is None:
             return False
         body, self._out_channel = following
@@ -268,7 +257,6 @@ class Sender:
         return self._sockets[channel]
 
     def close(self) -> None:
-        """Drop what is queued."""
         if self._timer is not None:
             self._timer.cancel()
         for sock in self._sockets.values():

@@ -57,9 +57,7 @@ class Packer:
         size = -(-len(body) // count)
         for index in range(count):
             data = _PREFIX.pack(self._name, sequence, channel, index, count) + body[index * size : (index + 1) * size]
-            mac = self._code.begin(_number(sequence, index))
-            mac.update(data)
-            yield data + mac.digest()[-MAC_BYTES:]
+            yield data + self._code.of(_number(sequence, index), data)[-MAC_BYTES:]
 
 
 def body_of(message: Message) -> bytes:
@@ -127,9 +125,8 @@ class Unpacker:
         peer = self._peers.get(name)
         if peer is None:
             raise _Refused("of an unknown connection")
-        mac = peer.code.begin(_number(sequence, index))
-        mac.update(data[:-MAC_BYTES])
-        if not hmac.compare_digest(mac.digest()[-MAC_BYTES:], data[-MAC_BYTES:]):
+        code = peer.code.of(_number(sequence, index), data[:-MAC_BYTES])
+        if not hmac.compare_digest(code[-MAC_BYTES:], data[-MAC_BYTES:]):
             raise _Refused("with a wrong code")
         if index >= count or len(data) > PREFIX_BYTES + PIECE_BYTES + MAC_BYTES:
             raise _Refused("malformed")

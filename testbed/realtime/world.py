@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from testbed.compute_model import ComputeModel
 from testbed.costs import CODING, COPY, USER_CODE
 from testbed.errors import WaitTimeout
+from testbed.ids import data_center_of
 from testbed.messages import Message, MessageKind
 from testbed.plan.instant import Instant
 from testbed.plan.model import Plan
@@ -20,14 +21,74 @@ from testbed.realtime.cores import Cores
 from testbed.realtime.frames import Arrival
 from testbed.realtime.network import Network
 from testbed.realtime.processor import Processor
-from testbed.realtime.recorder import EventRecorder
+from testbed.results.events import EventLog, Transfer
+from testbed.results.progress import NodeProgress, Progress
 from testbed.world import Future, Work, World
 
 T = TypeVar("T")
 
-# Below this, handing work to a thread costs more than the work holds up the event loop: for slices of the least size, too.
+# Below this, as for slices of the least size, handing work to a thread costs more than it holds up the event loop.
 INLINE_BYTES = 1_500_000
 _MADE_UP_S = 0.1  # a timer that is late by less is made up for: the loop or the processor was busy; else it is a pause
+
+
+class EventRecorder(NodeProgress):
+    """What one node records: events in its log on disk, and lines of progress for the process that watches the run.
+
+    ``activity`` counts transfers, computations and rounds.
+    """
+
+    def __init__(self, node: str, log: EventLog, progress: Progress) -> None:
+        super().__init__(node, progress)
+        self._log = log
+        self._tiers: dict[str, str] = {}  # by peer
+
+    def write(self, kind: str, t: float, fields: dict[str, Any]) -> None:
+        """One event at ``t`` seconds of the run."""
+        if kind == "wait":
+            fields.setdefault("round", self.last_round)  # the last one that was completed
+        self._log.write(kind, t, **fields)
+        self.activity += kind in ("transfer", "compute", "round")
+        self.pass_on(kind, t, fields)
+
+    def sent(self, to: str, message: Message) -> None:
+        if (self._tiers.get(to) or self._tier(to)) == "wan":
+            self.up_bytes += message.payload_bytes
+
+    def arrived(self, message: Message, payload_bytes: int, overhead_bytes: int, t: float) -> None:
+        """Count a complete message; if it came on the reliable channel, write its ``transfer`` event.
+
+        The receiver of best-effort messages writes one event for many of them.
+        """
+        tier = self._tiers.get(message.sender) or self._tier(message.sender)
+        if tier == "wan":
+            self.down_bytes += payload_bytes
+        self.activity += 1
+        if message.channel:
+            return
+        self._log.append(
+            Transfer(
+                round(t, 6), "transfer", self.node, round(message.sent_at_s, 6), message.sender, self.node,
+                message.kind._value_, message.key, message.round, payload_bytes, overhead_bytes, tier,
+            )
+        )  # fmt: skip
+
+    def library_transfer(self, t: float, source: str, payload_bytes: int, fields: dict[str, Any]) -> None:
+        """Write the ``transfer`` event of what a library's own connection has carried, without our headers."""
+        tier = self._tier(source)
+        if tier == "wan":
+            self.down_bytes += payload_bytes
+        about = {"source": source, "target": self.node, "payload_bytes": payload_bytes, "header_bytes": 0, "tier": tier}
+        self.write("transfer", t, {**fields, **about})
+
+    def status(self, t: float, waits: list[tuple[str, float]]) -> None:
+        """Report progress and current waits to the watcher, and flush the log so that a crash loses little of it."""
+        self._log.flush()
+        super().status(t, waits)
+
+    def _tier(self, peer: str) -> str:
+        tier = self._tiers[peer] = "lan" if data_center_of(peer) == data_center_of(self.node) else "wan"
+        return tier
 
 
 class Spawned:
@@ -65,14 +126,9 @@ class RealWorld:
     pacer: Pacer
 
     def __init__(
-        self,
-        plan: Plan,
-        node: str,
-        epoch_ns: int,
-        recorder: EventRecorder,
-        processor: Processor,
+        self, plan: Plan, node: str, epoch_ns: int, recorder: EventRecorder, processor: Processor,
         inbox_limit_bytes: int,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.node = node
         self._plan, self._device, self._inbox_limit_bytes = plan, plan.node(node).device, inbox_limit_bytes
         self._epoch_ns, self._recorder, self._processor = epoch_ns, recorder, processor
@@ -224,7 +280,11 @@ class RealWorld:
     def future(self) -> asyncio.Future[Any]:
         return self._loop.create_future()
 
-    def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Future[T]:
+    def run_task(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Called by the network: run a coroutine as a task, whose error ends this node."""
+        return self.spawn(coroutine, name).task
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> Spawned:
         task = self._loop.create_task(coroutine, name=name)
         spawned = Spawned(task)
         self._tasks.add(task)
@@ -332,7 +392,6 @@ class RealWorld:
         self._recorder.status(self.now(), self.waits())
 
     def close(self) -> None:
-        """Stop all tasks."""
         for task in self._tasks:
             task.cancel()
         if not self.failure.cancel():

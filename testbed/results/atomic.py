@@ -59,7 +59,6 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether this is the name of a temporary file."""
     return _TEMPORARY.fullmatch(name) is not None
 
 

@@ -186,7 +186,7 @@ TABLES: dict[str, Table] = {
         Column("message", "message", TEXT, "", "cause"),
     )),
     "machine": Table(("machine",), (
-        _T,
+        _NODE, _T,
         Column("busy_share", "busy_share", FLOAT, "1", "share of all cores' time that was busy"),
         Column("steal_share", "steal_share", FLOAT, "1", "share that the hypervisor took (steal time)"),
     )),

@@ -42,7 +42,8 @@ def divergence(rounds: pd.DataFrame, accuracy: pd.DataFrame, planned_rounds: int
     count = math.ceil(len(medians) * _SHARE)
     missing = by_round.count() < by_round.size()
     if missing.iloc[-count:].all():
-        return f"the loss is not finite from round {missing.index[~missing].max() + 1:.0f} on"
+        finite = missing.index[~missing]
+        return f"the loss is not finite from round {finite.max() + 1 if len(finite) else missing.index[0]:.0f} on"
     if len(medians) < _FEW_ROUNDS:
         return ""
     first, best, end = medians.iloc[0], medians.iloc[:count].min(), medians.iloc[-count:].median()

@@ -172,7 +172,11 @@ class _EventFile:
         """Append an event as a dictionary: ``t``, rounded to microseconds, ``kind``, ``node``, and its fields."""
         with self._lock:
             lines = self._lines
-            _encode_into(event, lines, -1)
+            try:
+                _encode_into(event, lines, -1)
+            except UnicodeEncodeError:
+                del lines[lines.rfind(b"\n") + 1 :]  # what it has written of the event
+                _encode_into(_escaped(event), lines, -1)
             lines += b"\n"
             if len(lines) >= _BUFFER_BYTES or time.monotonic() >= self._due_s:
                 self._flush()
@@ -195,10 +199,12 @@ class _EventFile:
             self._end_part()
 
     def _encode(self) -> None:
-        events = self.events  # to which another thread may append meanwhile
-        number = len(events)
-        self._lines += _encode_lines(events[:number])
-        del events[:number]
+        batch = self.events[:]  # to which another thread may append meanwhile
+        try:
+            self._lines += _encode_lines(batch)
+        except UnicodeEncodeError:
+            self._lines += _encode_lines([_escaped(each) if isinstance(each, dict) else each for each in batch])
+        del self.events[: len(batch)]
 
     def _flush(self) -> None:
         if self.events:
@@ -282,8 +288,8 @@ class PartReader:
                 self.damaged = True
         text = b"".join(read)
         end = text.rfind(b"\n") + 1
-        self._rest = text[end:]
-        return text[:end]
+        self._rest, whole = text[end:], text[:end]
+        return whole if whole.isascii() else whole.decode(errors="replace").encode()  # damage may be no UTF-8
 
 
 def parts(directory: Path) -> list[Path]:
@@ -317,6 +323,12 @@ def decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(event, dict):
             yield event
+
+
+def _escaped(event: dict[str, Any]) -> dict[str, Any]:
+    """Return an event that can be written: bytes of paths that are not UTF-8 become escapes, as in other files."""
+    return {name: value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+            for name, value in event.items()}  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

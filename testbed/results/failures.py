@@ -61,7 +61,9 @@ def cause_of(error: BaseException, script: Path) -> Cause:
     """Return the cause that an exception of ``script`` is: its place is the last one in the user's code."""
     details = "".join(traceback.format_exception(error))
     if isinstance(error, SyntaxError) and error.filename:
-        return Cause(place_of(error.filename, error.lineno or 1, script), f"{_name(error)}: {error.msg}", details)
+        return Cause(
+            place_of(error.filename, error.lineno or 1, script), f"{type(error).__name__}: {error.msg}", details
+        )
     frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
     what, remote = _words(error), _remote_text(error)
     if remote:  # it was raised in another process, whose frames are there as text only
@@ -104,10 +106,6 @@ def _last_place(frames: Iterable[tuple[str, int]], script: Path) -> str:
     return place_of(*users[-1], script) if users else ""
 
 
-def _name(error: BaseException) -> str:
-    return type(error).__name__
-
-
 def _name_of_signal(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -123,7 +121,7 @@ def _text(error: BaseException) -> str:
 
 
 def _words(error: BaseException) -> str:
-    return f"{_name(error)}: {text.splitlines()[0]}" if (text := _text(error)) else _name(error)
+    return ": ".join([type(error).__name__, *_text(error).splitlines()[:1]])
 
 
 def _remote_text(error: BaseException) -> str:
@@ -140,11 +138,9 @@ class FailureFiles:
     script: Path
 
     def of_node(self, node: str) -> Path:
-        """Return where the traceback of a node is kept."""
         return self.folder / f"{node.replace('/', '.')}.txt"
 
     def note(self, node: str) -> str:
-        """Return the line of a message that names this file."""
         return f"traceback: {FOLDER}/{self.of_node(node).name}"
 
     def hidden(self, process: str, kind: str) -> Path:
@@ -152,7 +148,6 @@ class FailureFiles:
         return self.folder / f".{process.replace('/', '.')}.{kind}"
 
     def keep(self, node: str, cause: Cause) -> None:
-        """Write the cause and its traceback."""
         self.folder.mkdir(exist_ok=True)
         self.of_node(node).write_text(f"{cause}\n\n{cause.traceback}", encoding="utf-8", errors="replace")
 
@@ -198,7 +193,6 @@ class FailureFiles:
         return place_in_dump(self.dump(process), self.script, thread) or place
 
     def dump(self, process: str) -> str:
-        """Return the stacks that a process has dumped."""
         return self._read(self.hidden(process, "dump"))
 
     def begin(self, node: str) -> None:

@@ -11,13 +11,12 @@ virtual world nothing is measured: times are predictions, exact for their model.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from testbed.results import COMPLETED
 from testbed.results.events import EVALUATING
-from testbed.results.link_bytes import counts
-from testbed.results.summary import covered_round_time_s
+from testbed.results.summary import counts, covered_round_time_s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,8 +56,7 @@ def assess(
     reasons = [
         *([] if ending in COMPLETED else [f"run: {ending}; times and bytes are those until then"]),
         *(row["problem"] for row in [*measured, *links] if row["problem"]),
-        *(_compute_reasons(compute) + _replay_reasons(replay) if real else []),
-        *(_machine_reasons(machine) if real else []),
+        *(_reasons(compute, replay, machine) if real else ()),
         *_round_reasons(rounds),
         *_clock_reasons(capabilities),
     ]
@@ -155,18 +153,16 @@ def _number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def _clock_reasons(capabilities: Mapping[str, Any]) -> list[str]:
-    reasons = []
+def _clock_reasons(capabilities: Mapping[str, Any]) -> Iterator[str]:
     for machine in capabilities.get("cluster", {}).get("machines", ()):
         error_s = machine["clock"]["error_s"]
         if error_s is None:
-            reasons.append(f"{machine['name']}: its clock was never compared with the driver's")
+            yield f"{machine['name']}: its clock was never compared with the driver's"
         elif error_s > CLOCK_ERROR_S:
-            reasons.append(
+            yield (
                 f"{machine['name']}: its clock is known to {error_s * 1e3:.1f} ms only, half of the round trip to it; "
                 "times of transfers between machines are no better, durations on one machine are exact"
             )
-    return reasons
 
 
 def _compute(computes: pd.DataFrame) -> dict[str, Any]:
@@ -181,15 +177,6 @@ def _compute(computes: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _compute_reasons(compute: Mapping[str, Any]) -> list[str]:
-    if compute["overrun_share"] <= OVERRUN_SHARE:
-        return []
-    return [
-        f"{compute['overrun_steps']} of {compute['steps']} training steps took longer than their device model, "
-        f"by up to {compute['worst_overrun_s'] * 1000:.0f} ms; use a longer step time, fewer workers or more cores"
-    ]
-
-
 def _replay(replay: pd.DataFrame) -> dict[str, Any]:
     late = replay["late_s"].dropna()
     return {
@@ -199,38 +186,40 @@ def _replay(replay: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _replay_reasons(replay: Mapping[str, Any]) -> list[str]:
-    if replay["late_p99_s"] <= LATE_S:
-        return []
-    return [
-        f"link changes of the trace came late: 99th percentile {replay['late_p99_s'] * 1000:.0f} ms, "
-        f"worst {replay['late_max_s'] * 1000:.0f} ms"
-    ]
-
-
 def _machine(machine: pd.DataFrame) -> dict[str, Any]:
+    """Return what the samples of processors say; of several machines that emulate together, the worst counts."""
     if machine.empty:
         return {"samples": 0, "busy_mean": None, "saturated_share": None, "steal_mean": None}
+    steal = machine["steal_share"].fillna(0.0)
+    judged = machine.assign(saturated=machine["busy_share"] > BUSY_SHARE, steal_share=steal)
+    worst = judged.groupby(machine["node"].fillna(""))[["saturated", "steal_share"]].mean().max()
     return {
         "samples": len(machine),
         "busy_mean": round(float(machine["busy_share"].mean()), 4),
-        "saturated_share": round(float((machine["busy_share"] > BUSY_SHARE).mean()), 4),
-        "steal_mean": round(float(machine["steal_share"].fillna(0.0).mean()), 4),
+        "saturated_share": round(float(worst["saturated"]), 4),
+        "steal_mean": round(float(worst["steal_share"]), 4),
     }
 
 
-def _machine_reasons(machine: Mapping[str, Any]) -> list[str]:
-    if not machine["samples"]:
-        return []
-    reasons = []
-    if machine["saturated_share"] > SATURATED_SHARE:
-        reasons.append(
+def _reasons(compute: Mapping[str, Any], replay: Mapping[str, Any], machine: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why a run in real time was slowed down."""
+    if compute["overrun_share"] > OVERRUN_SHARE:
+        yield (
+            f"{compute['overrun_steps']} of {compute['steps']} training steps took longer than their device model, "
+            f"by up to {compute['worst_overrun_s'] * 1000:.0f} ms; use a longer step time, fewer workers or more cores"
+        )
+    if replay["late_p99_s"] > LATE_S:
+        yield (
+            f"link changes of the trace came late: 99th percentile {replay['late_p99_s'] * 1000:.0f} ms, "
+            f"worst {replay['late_max_s'] * 1000:.0f} ms"
+        )
+    if (machine["saturated_share"] or 0.0) > SATURATED_SHARE:
+        yield (
             f"all cores were busy (> {BUSY_SHARE:.0%}) in {machine['saturated_share']:.0%} of the samples: "
             "computation may have delayed messages"
         )
-    if machine["steal_mean"] > STEAL_SHARE:
-        reasons.append(f"the hypervisor took {machine['steal_mean']:.0%} of the processor time (steal)")
-    return reasons
+    if (machine["steal_mean"] or 0.0) > STEAL_SHARE:
+        yield f"the hypervisor took {machine['steal_mean']:.0%} of the processor time (steal)"
 
 
 def _rounds(rounds: pd.DataFrame, predicted: pd.DataFrame) -> dict[str, Any] | None:
@@ -254,13 +243,13 @@ def _rounds(rounds: pd.DataFrame, predicted: pd.DataFrame) -> dict[str, Any] | N
     }
 
 
-def _round_reasons(rounds: Mapping[str, Any] | None) -> list[str]:
+def _round_reasons(rounds: Mapping[str, Any] | None) -> Iterator[str]:
     if rounds is None or abs(rounds["deviation"]) <= ROUND_DEVIATION:
-        return []
+        return
     measured, predicted = (f"{rounds[name] * 1e3:.4g} ms" for name in ("measured_s", "predicted_s"))
     compared = f"the first {rounds['rounds']} rounds took {measured}, simulated packet by packet {predicted}"
     cure = ": processes took the rest; use more cores, fewer nodes, or --on exact" if rounds["deviation"] > 0 else ""
-    return [f"{compared} ({rounds['deviation']:+.1%}){cure}"]
+    yield f"{compared} ({rounds['deviation']:+.1%}){cure}"
 
 
 def _held_up(waits: pd.DataFrame, rounds: pd.DataFrame) -> list[str]:

@@ -15,11 +15,9 @@ class Intervals:
     edges: NDArray[np.float64]
 
     def total(self) -> float:
-        """Return the total duration in s."""
         return float((self.edges[:, 1] - self.edges[:, 0]).sum())
 
     def minus(self, other: Intervals) -> Intervals:
-        """Return the difference of the two sets."""
         if not len(self.edges) or not len(other.edges):
             return self
         low, high = min(self.edges[0, 0], other.edges[0, 0]), max(self.edges[-1, 1], other.edges[-1, 1])
@@ -27,7 +25,6 @@ class Intervals:
         return self.intersection(union(gaps))
 
     def intersection(self, other: Intervals) -> Intervals:
-        """Return the intersection of the two sets."""
         first = np.searchsorted(other.edges[:, 1], self.edges[:, 0], side="right")
         last = np.searchsorted(other.edges[:, 0], self.edges[:, 1], side="left")
         counts = np.maximum(last - first, 0)

@@ -31,16 +31,12 @@ _git_state: dict[str, Any] = {}  # read once
 
 
 class Software(TypedDict):
-    """The testbed itself."""
-
     version: str
     git_commit: str | None
     git_dirty_sha256: str | None
 
 
 class Machine(TypedDict):
-    """What is shown of the machine."""
-
     system: str
     kernel: str
     cpu: str
@@ -85,12 +81,10 @@ def describe(
 
 
 def packages() -> dict[str, str | None]:
-    """Return the versions of the packages that results depend on."""
     return {name: version_of(name) for name in _PACKAGES}
 
 
 def version_of(package: str) -> str | None:
-    """Return the installed version, or ``None``."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

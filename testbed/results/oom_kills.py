@@ -23,7 +23,6 @@ class OomKills:
 
     @classmethod
     def now(cls) -> OomKills:
-        """Return the counts so far."""
         return cls(_of_our_group(), _oom_kill("/proc/vmstat"))
 
     def killer(self) -> str:

@@ -25,7 +25,6 @@ class NodeProgress:
         self._loss: float | None = None
 
     def pass_on(self, kind: str, t: float, fields: dict[str, Any]) -> None:
-        """Pass an event on, if its kind is in ``PASSED_ON``."""
         if kind not in PASSED_ON:
             return
         if kind == "round":

@@ -187,7 +187,6 @@ def open_run(path: Path) -> RunDirectory:
 
 
 def is_run(path: Path) -> bool:
-    """Return whether ``path`` is a run directory."""
     return (path / "status.json").is_file() or (path / "plan.json").is_file()
 
 

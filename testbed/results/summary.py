@@ -52,7 +52,6 @@ from testbed.errors import TestbedError
 from testbed.ids import data_center_of
 from testbed.results.events import HAS_LEFT
 from testbed.results.intervals import union
-from testbed.results.link_bytes import by_site, sent_by_link
 from testbed.results.rundir import read_json
 
 if TYPE_CHECKING:
@@ -66,15 +65,11 @@ Span = Annotated[list[int], msgspec.Meta(min_length=2, max_length=2)]
 
 
 class Moved(TypedDict):
-    """Bytes of a data centre."""
-
     up: int
     down: int
 
 
 class FidelitySummary(TypedDict):
-    """The fidelity report, in short."""
-
     status: Literal["ok", "degraded"]
     warnings: list[str]
 
@@ -239,7 +234,7 @@ def _digests(finals: pd.DataFrame, plan: Mapping[str, Any], gone: Iterable[str])
     precise than those that it sends.
     """
     idle = [*gone, *(node["name"] for node in plan["nodes"] if not node["trains"])]
-    trained = finals[(finals["role"] == "worker") & ~finals["node"].isin(idle)]
+    trained = finals[(finals["role"] == "worker") & ~finals["node"].isin(idle)].drop_duplicates("node", keep="last")
     digests: list[str] = trained["parameters_sha256"].dropna().unique().tolist()
     return digests
 
@@ -255,7 +250,7 @@ def _completed_rounds(frames: Frames, plan: Mapping[str, Any]) -> int:
     if plan.get("program") is not None:  # those that report
         counts = rounds.groupby("node")["round"].nunique()
         return int(counts.min()) if len(counts) else 0
-    logged = nodes[nodes["node"].isin(workers)]
+    logged = nodes[nodes["node"].isin(workers)].drop_duplicates("node")  # a restart begins a node again
     represented = int(logged["stands_for"].fillna(1).sum())
     if represented < len(workers):
         return 0
@@ -271,7 +266,35 @@ def time_to_target_s(accuracy: pd.DataFrame, target: float | None, start_s: floa
     return _rounded(float(reached.min()) - start_s) if len(reached) else None
 
 
+def sent_by_link(links: pd.DataFrame) -> dict[str, int]:
+    """Return the bytes that each WAN link has sent by its last sample, frames with their headers."""
+    sums = counts(links, ["bytes"]).groupby("link")["bytes"].sum()
+    return {str(name): int(sent) for name, sent in sums.items()}
+
+
+def counts(links: pd.DataFrame, counters: list[str]) -> pd.DataFrame:
+    """Return ``link`` and what each cumulative counter has counted since the link's sample before.
+
+    A counter that fell had begun anew, as those of simulated links do at a restart.
+    """
+    now = links[counters].astype(float)
+    before = now.groupby(links["link"]).ffill().groupby(links["link"]).shift().fillna(0.0)
+    return links[["link"]].join((now - before).where(now >= before, now))
+
+
+def by_site(sent: Mapping[str, int], sites: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Return what each data centre's own links carried: ``up`` away from it, ``down`` to it."""
+    found = {site: {"up": 0, "down": 0} for site in sites}
+    for link, size in sent.items():
+        source, _, target = link.partition(">")
+        for site, way in ((source, "up"), (target, "down")):
+            if site in found:
+                found[site][way] += size
+    return found
+
+
 def _wan_of_program(frames: Frames, sites: list[str]) -> dict[str, Any]:
+    """Return what the links have carried: the messages of a user's program are not recorded."""
     nothing = by_site({}, sites)
     moved = by_site(sent_by_link(frames["links"]), sites)
     return {"wan_payload_bytes": moved, "wan_header_bytes": nothing, "wan_setup_bytes": nothing}

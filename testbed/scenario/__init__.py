@@ -12,5 +12,4 @@ __all__ = ["BACK_ENDS", "Scenario", "json_schema", "load", "loads", "starter"]
 
 
 def starter() -> str:
-    """Return a commented scenario to begin with."""
     return Path(__file__).with_name("starter.yaml").read_text(encoding="utf-8")

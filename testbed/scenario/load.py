@@ -21,10 +21,9 @@ from testbed.scenario.reading.keys import keys_at, keys_of
 from testbed.scenario.reading.problems import Problem, lines_of, place, problem_at, problems_of
 from testbed.scenario.reading.quantities import UNKNOWN
 from testbed.scenario.rules import violations_of
-from testbed.scenario.schema import Scenario
+from testbed.scenario.schema import Scenario, Training
 from testbed.scenario.sections.run import BACK_ENDS, RunSection
-from testbed.scenario.sections.training import Training
-from testbed.scenario.topology.trace_files import TraceSummary
+from testbed.scenario.topology.traces import TraceSummary
 
 
 def load(
@@ -43,11 +42,8 @@ def load(
     allow_code  whether a file outside the working directory may name code, which validation then imports
     """
     path = shipped.path_of(path)
-    root = read_document(path)
-    if isinstance(root, Mapping):
-        _take_sweep(root, sweeping)
-    allow_code = allow_code or may_name_code(path)
-    return _read(root, overrides, {"folder": path.parent, "allow_code": allow_code, "code": [], "traces": []}, on)
+    root, allow_code = read_document(path), allow_code or may_name_code(path)
+    return _read(root, overrides, on, folder=path.parent, allow_code=allow_code, sweeping=sweeping)
 
 
 def may_name_code(path: Path) -> bool:
@@ -64,10 +60,7 @@ def loads(
     on: str | None = None,
 ) -> Scenario:
     """As ``load``, from text that the caller trusts; messages call it ``name``, files are looked up in ``folder``."""
-    root = parse(text, name)
-    if isinstance(root, Mapping):
-        _take_sweep(root, sweeping=False)
-    return _read(root, overrides, {"folder": folder, "allow_code": True, "code": [], "traces": []}, on)
+    return _read(parse(text, name), overrides, on, folder=folder, allow_code=True, sweeping=False)
 
 
 def moved(scenario: Scenario, on: str | None) -> Scenario:
@@ -82,10 +75,18 @@ def moved(scenario: Scenario, on: str | None) -> Scenario:
     return on_it
 
 
-def _read(root: Node, overrides: Sequence[str], context: dict[str, Any], on: str | None) -> Scenario:
+def _read(
+    root: Node, overrides: Sequence[str], on: str | None, *, folder: Path | None, allow_code: bool, sweeping: bool
+) -> Scenario:
+    if isinstance(root, Mapping):
+        root.entries.pop("sweep", None)
+        where = root.keys.pop("sweep", None)
+        if where and not sweeping:
+            raise ScenarioError(f"{where}: sweep: these are many runs; start them with `testbed sweep`")
     mistakes = override_language.apply(root, overrides, _known())
     if on is not None:
         mistakes += override_language.set_value(root, "run.on", on, f"--on {on}", _known())
+    context: dict[str, Any] = {"folder": folder, "allow_code": allow_code, "code": [], "traces": []}
     try:
         scenario = Scenario.model_validate(plain(root), context=context)
         problems = [problem_at(root, found) for found in violations_of(scenario)]
@@ -95,13 +96,6 @@ def _read(root: Node, overrides: Sequence[str], context: dict[str, Any], on: str
         raise ScenarioError(mistakes + lines_of(problems))
     scenario._origin = _Origin(root, *(tuple(dict.fromkeys(context[name])) for name in ("code", "traces")))
     return scenario
-
-
-def _take_sweep(root: Mapping, sweeping: bool) -> None:
-    where = root.keys.pop("sweep", None)
-    root.entries.pop("sweep", None)
-    if where and not sweeping:
-        raise ScenarioError(f"{where}: sweep: these are many runs; start them with `testbed sweep`")
 
 
 def _hidden(error: ValidationError, root: Node, context: dict[str, Any]) -> list[Problem]:

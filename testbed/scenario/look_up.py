@@ -17,8 +17,7 @@ from testbed.scenario.reading.document import Mapping, Node, Scalar, Where, pars
 from testbed.scenario.reading.problems import lines_of, problems_of
 from testbed.scenario.reading.section import Section
 from testbed.scenario.reading.suggest import suggestion
-from testbed.scenario.topology.graphs import generated, graph_of
-from testbed.scenario.topology.topology import Topology
+from testbed.scenario.topology.topology import Topology, generated, graph_of
 from testbed.scenario.topology.use import TOPOLOGY
 from topologies.generators import GENERATORS
 from topologies.graph import Graph

@@ -14,7 +14,7 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from testbed.errors import ScenarioError
 from testbed.scenario.reading.axes import TIERS
@@ -26,17 +26,11 @@ _MOST_NAMES = 12  # in a hint
 _PATH = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*|\[(\*|[a-z0-9][a-z0-9-]*)\])*")
 
 
-@dataclass(frozen=True, slots=True)
-class AxisDefault:
+class AxisDefault(NamedTuple):
     """What stands on an axis that a scenario leaves out: a kind, on both tiers if the axis has a value for each."""
 
     kind: str
     by_tier: bool
-
-    def begun(self, at_tier: bool, where: Where) -> Mapping:
-        """Return the default as a scenario would write it, for options, or the value of one tier, to be added."""
-        kind = Scalar(self.kind, where)
-        return _on_both_tiers(kind) if at_tier and self.by_tier else _of("kind", kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +94,16 @@ def _flow(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def set_value(root: Node, path: str, value: str, source: str, known: Known) -> list[str]:
+def set_value(root: Node, path: str, text: str, source: str, known: Known) -> list[str]:
     """Set one value, and return the mistakes. Messages call the value's place ``source``."""
+    steps = _complete([key or index for key, index in _STEP.findall(path)], known.sections)
+    targets = [root]
     try:
-        _set(root, path, value, source, known)
+        for position, step in enumerate(steps[:-1]):
+            axis, following = known.axes.get(".".join(steps[: position + 1])), steps[position + 1]
+            targets = [child for target in targets for child in _children(target, (step, following), axis, source)]
+        if not sum(_put(target, steps[-1], _value(text, source), source) for target in targets):
+            return [f"{source}: '{path}' matches nothing{_why_nothing(root, steps)}"]
     except ScenarioError as error:
         return list(error.problems)
     return []
@@ -112,16 +112,6 @@ def set_value(root: Node, path: str, value: str, source: str, known: Known) -> l
 def completed(path: str, known: Known) -> str:
     """Return the path with the section that it leaves out: of two texts, whether they mean the same place."""
     return ".".join(_complete([key or f"[{index}]" for key, index in _STEP.findall(path)], known.sections))
-
-
-def _set(root: Node, path: str, text: str, source: str, known: Known) -> None:
-    steps = _complete([key or index for key, index in _STEP.findall(path)], known.sections)
-    targets = [root]
-    for position, step in enumerate(steps[:-1]):
-        axis, following = known.axes.get(".".join(steps[: position + 1])), steps[position + 1]
-        targets = [child for target in targets for child in _children(target, (step, following), axis, source)]
-    if not sum(_put(target, steps[-1], _value(text, source), source) for target in targets):
-        raise ScenarioError(f"{source}: '{path}' matches nothing{_why_nothing(root, steps)}")
 
 
 _CURES = {
@@ -183,20 +173,17 @@ def _children(node: Node, steps: tuple[str, str], axis: AxisDefault | None, sour
 
 
 def _as_mapping(node: Node, axis: AxisDefault | None, at_tier: bool) -> Node:
-    """Return the long form of a section in its short form; ``at_tier``: that with a value for each tier."""
+    """Return the long form of a section in its short form; ``at_tier``: that with a value for each tier.
+
+    An axis that is left out gets its default, for options, or the value of one tier, to be added.
+    """
     if isinstance(node, Scalar) and node.is_null:
-        return axis.begun(at_tier, node.where) if axis else Mapping(node.where)
+        if axis is None:
+            return Mapping(node.where)
+        node = Scalar(axis.kind, node.where)
     if axis and axis.by_tier and at_tier and (isinstance(node, Scalar) or "kind" in getattr(node, "entries", ())):
-        return _on_both_tiers(node)
-    return _of("kind", node) if isinstance(node, Scalar) else node
-
-
-def _on_both_tiers(node: Node) -> Mapping:
-    return Mapping(node.where, {tier: copied(node) for tier in TIERS}, dict.fromkeys(TIERS, node.where))
-
-
-def _of(key: str, node: Node) -> Mapping:
-    return Mapping(node.where, {key: node}, {key: node.where})
+        return Mapping(node.where, {tier: copied(node) for tier in TIERS}, dict.fromkeys(TIERS, node.where))
+    return Mapping(node.where, {"kind": node}, {"kind": node.where}) if isinstance(node, Scalar) else node
 
 
 def _selected(node: Sequence, step: str, source: str) -> list[int]:

@@ -7,10 +7,8 @@ from typing import Any, ClassVar
 
 from testbed.axes import Axis, option
 from testbed.codec.options import ROWS
-from testbed.policy.collective import INSIDE, SPARSE, AllReduceOptions
-from testbed.policy.collective.gloo import BACKENDS, GlooOptions
-from testbed.policy.collective.inside import SERVERS
-from testbed.policy.collective.mpi import MpiOptions
+from testbed.policy.collective import SPARSE
+from testbed.policy.collective.options import BACKENDS, INSIDE, SERVERS, AllReduceOptions, GlooOptions, MpiOptions
 from testbed.policy.gossip import GossipOptions
 
 

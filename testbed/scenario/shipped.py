@@ -21,10 +21,12 @@ def names() -> dict[str, Path]:
 def path_of(name: str | Path) -> Path:
     """Return the file of a path or of a shipped scenario's name. Raise ``ScenarioError`` for a name that is neither."""
     path = Path(name)
-    if path.suffix or path.exists():
+    if path.suffix or (path.exists() and not path.is_dir()):  # runs of a scenario may be in a directory of its name
         return path
     known = names()
     if str(name) in known:
         return known[str(name)]
+    if path.is_dir():  # which the reader refuses
+        return path
     hint = suggestion(str(name), list(known)) or "`testbed scenarios` lists the shipped ones"
     raise ScenarioError(f"{name}: neither a file nor a shipped scenario ({hint})")

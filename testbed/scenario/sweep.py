@@ -13,6 +13,11 @@ In YAML, either as a section of the scenario or in a file of its own that names 
         optimizer.learning_rate: [0.001, 0.002]
 
 On the command line: ``--set codec=none,fp16``, ``--zip``, ``--seeds 5``. Commas within brackets or quotes do not split.
+
+Named techniques are settings with a name, from a file or from the command line (``NAME:PATH=VALUE;PATH=VALUE``)::
+
+    fsa: {sync: fsa}
+    hfa: {sync: {kind: hfa, k1: 2, k2: 2}, optimizer.at: worker}
 """
 
 from __future__ import annotations
@@ -34,6 +39,7 @@ from testbed.units import parse_whole
 
 MAX_POINTS = 100_000
 _KEYS = ("seeds", "grid", "zip")
+Techniques = dict[str, dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,3 +209,40 @@ def split_values(text: str) -> list[str]:
         else:
             pieces[-1] += character
     return [piece.strip() for piece in pieces]
+
+
+def read_techniques(path: Path) -> Techniques:
+    """Return all techniques of a file, in its order. Raise ``ScenarioError``."""
+    root = read_document(path)
+    if not isinstance(root, Mapping) or not root.entries:
+        raise ScenarioError(f"{path}: expected a mapping, each line NAME: {{path: value, …}}")
+    found: Techniques = {}
+    for name, settings in root.entries.items():
+        if not isinstance(settings, Mapping):
+            raise ScenarioError(f"{root.keys[name]}: {name}: expected {{path: value, …}}")
+        found[name] = {setting: flow(value) for setting, value in settings.entries.items()}
+    return found
+
+
+def from_texts(texts: Sequence[str]) -> Techniques:
+    """Return the techniques of ``NAME:PATH=VALUE;…`` texts. Raise ``ScenarioError``."""
+    found: Techniques = {}
+    for text in texts:
+        name, _, settings = text.partition(":")
+        if name.strip() in found:
+            raise ScenarioError(f"{text}: there is a technique '{name.strip()}' already (give it another name)")
+        found[name.strip()] = settings_of(settings.split(";"))
+    return found
+
+
+def settings_of(texts: Sequence[str]) -> dict[str, str]:
+    """Return the settings of ``PATH=VALUE`` texts, without empty ones. Raise ``ScenarioError``."""
+    found: dict[str, str] = {}
+    for text in filter(None, map(str.strip, texts)):
+        path, equals, value = text.partition("=")
+        if not equals or not path.strip():
+            raise ScenarioError(f"{text}: not a setting (write path=value)")
+        if path.strip() in found:
+            raise ScenarioError(f"{text}: {path.strip()} is set already (keep one of them)")
+        found[path.strip()] = value.strip()
+    return found

@@ -152,7 +152,7 @@ class Clock(Environment):  # type: ignore[misc]
 
     def peek(self) -> float:
         """Time of the next event; infinite if there is none."""
-        if self._at_end_of_instant or not self.last_of_instant:
+        if self._at_end_of_instant or self.ready or self.urgent:
             return self.now
         return self._heap[0][0] if self._heap else float("inf")
 
@@ -161,11 +161,6 @@ class Clock(Environment):  # type: ignore[misc]
         kept = (callback, self._run_background)
         scheduled = [*(each[2] for each in self._heap), *(each[0] for each in (*self.ready, *self.urgent))]
         return not self._at_end_of_instant and all(each in kept for each in scheduled)
-
-    @property
-    def last_of_instant(self) -> bool:
-        """Whether no event is left for the present instant, those at its end aside."""
-        return not self.ready and not self.urgent
 
     @property
     def only_background(self) -> bool:
@@ -213,13 +208,11 @@ class VirtualFuture(msgspec.Struct, Generic[T], eq=False):
         _resume_waiting(self)
 
     def set_exception(self, error: BaseException, /) -> None:
-        """Set an error, which is raised in every task that awaits this."""
         assert self._result is _UNSET, "a future is set only once"
         self.error = error
         self.set_result(None)  # type: ignore[arg-type]
 
     def done(self) -> bool:
-        """Whether a value or an error has been set."""
         return self._result is not _UNSET
 
     def result(self) -> T:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from testbed.compute_model import ComputeModel
 from testbed.costs import CODING, COPY, USER_CODE
-from testbed.devices.accelerator import Accelerator
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.host import Thread
 from testbed.simulation.node import SimulatedNode
@@ -16,14 +15,6 @@ from testbed.simulation.recorder import VirtualRecorder
 from testbed.world import Work
 
 T = TypeVar("T")
-
-
-Compute = Callable[[Work, Callable[[], Any]], Coroutine[Any, Any, Any]]
-
-
-def completed_on(accelerator: Accelerator, compute: Compute) -> Compute:
-    """Return ``compute`` with functions whose results are complete on a GPU when they return."""
-    return lambda work, function: compute(work, lambda: accelerator.timed(function)[0])
 
 
 class SimulatedProcessor:

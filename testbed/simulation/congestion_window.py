@@ -41,9 +41,9 @@ import math
 from typing import NamedTuple
 
 from testbed.plan.instant import ConnectionState
-from testbed.simulation.connection_state import load_state, state_of
 from testbed.simulation.pacing import Pacing, Pipe
 from testbed.simulation.tcp_model import TcpModel
+from testbed.state import load_state, state_of
 
 _MOST_HALVINGS = 60  # of an idle window; more would only underflow
 _FULL = 0.95  # a round that sent this share of its window was limited by the window; the rest is rounding
@@ -98,10 +98,8 @@ class CongestionWindow:
     """
 
     __slots__ = (
-        "_base_bytes", "_bdp_bytes", "_continues", "_epoch_s", "_hystart", "_least_bytes", "_loss", "_loss_based",
-        "_lost_s", "_model", "_pacing", "_passed_bytes", "_peak_bytes", "_pipe_bytes", "_repair_bytes",
-        "_round_base", "_round_begin_s", "_round_bytes", "_rtt_s", "_threshold_bytes", "_timed_round_s", "_trains",
-        "network_limited", "open", "round_end_s", "size_bytes",
+        *_REMEMBERED, "_bdp_bytes", "_hystart", "_loss_based", "_model", "_pacing", "_pipe_bytes", "_round_base",
+        "_rtt_s", "_trains",
     )  # fmt: skip
 
     def __init__(self, model: TcpModel, pacing: Pacing | None, pipe: Pipe) -> None:
@@ -128,7 +126,6 @@ class CongestionWindow:
         return state_of(self, _REMEMBERED) | {"_round_base": self._round_base - delivered}
 
     def load_state(self, state: ConnectionState) -> None:
-        """Take the place of the window that ``state`` is of."""
         load_state(self, (*_REMEMBERED, "_round_base"), state)
 
     @property
@@ -161,7 +158,6 @@ class CongestionWindow:
         return now == self._timed_round_s and not self.open
 
     def path_changed(self, pipe: Pipe) -> None:
-        """Take note of a changed path."""
         self._rtt_s, self._bdp_bytes = pipe.rtt_s, pipe.bdp_bytes
         self._trains = self._hystart and pipe.capacity * _TRAIN_S >= 2 * self._model.segment_bytes
         self._pipe_bytes = pipe.bdp_bytes + pipe.queue_bytes

@@ -11,17 +11,17 @@ from random import Random
 from testbed.best_effort import pace_bps
 from testbed.plan.model import NodePlan, Plan
 from testbed.results.events import EventLog
-from testbed.simulation.best_effort import BestEffort, FlowCarrier, FlowSettings
+from testbed.simulation.best_effort import BestEffort, FlowCarrier, Item
 from testbed.simulation.clock import Clock
 from testbed.simulation.drop_tail import DropTailQueue
 from testbed.simulation.failure_notifier import FailureNotifier
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.link_monitor import LinkMonitor, Place
 from testbed.simulation.outbox import Peer
-from testbed.simulation.packets.datagrams import PacketCarrier
-from testbed.simulation.packets.network import PacketNetwork
+from testbed.simulation.packets.connection import PacketConnection
+from testbed.simulation.packets.network import PacketCarrier, PacketNetwork
 from testbed.simulation.paths import PathTable, SitePath
-from testbed.simulation.predicted_transfer import GroupConnections, ServerPath, reservable_ports
+from testbed.simulation.predicted_transfer import GroupConnections, ServerPath
 from testbed.simulation.tcp import SINGLE, ConnectionGroup, TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.world import SimulatedWorld
@@ -33,47 +33,43 @@ _LONG_WORK = 1_000_000  # solves times flows: after so much work in Python, it p
 class SimulatedNetwork:
     """The network of a Plan: flows, paths, the state of links, and how two nodes are connected.
 
-    ``folded``: the workers that each folded node represents. ``compiled``: see ``SimulationOptions``.
+    compiled  see ``SimulationOptions``
+    folded    the workers that each folded node represents
+    packets   connections are over these, if not None, and not over flows
     """
 
     def __init__(
-        self, plan: Plan, clock: Clock, tcp: TcpModel, node_bytes_per_s: float, compiled: bool | None,
-        folded: Mapping[str, tuple[NodePlan, ...]],
+        self, plan: Plan, clock: Clock, tcp: TcpModel, paths: PathTable, compiled: bool | None,
+        folded: Mapping[str, tuple[NodePlan, ...]], log: EventLog,
     ) -> None:  # fmt: skip
         self._plan, self._clock, self._tcp, self._folded = plan, clock, tcp, folded
-        self.paths = PathTable(plan, tcp.goodput, node_bytes_per_s)
+        self.paths = paths
         numba = importlib.util.find_spec("numba") is not None
         at_once = numba and len(plan.nodes) >= _LARGE_NODES if compiled is None else compiled
         compile_after = _LONG_WORK if compiled is None and numba else math.inf
-        self.flows = FlowNetwork(clock, self.paths.capacities(), self.paths.longest, at_once, compile_after)
-        self._packets: PacketNetwork | None = None
+        self.flows = FlowNetwork(clock, paths.capacities(), paths.longest, at_once, compile_after)
+        self.packets: PacketNetwork | None = None
         if plan.simulation.predicts_emulation and tcp.slow_start:
-            self._packets = PacketNetwork(clock, plan, self.paths.links, tcp)
+            self.packets = PacketNetwork(clock, plan, paths, tcp)
         elif tcp.loss_based and tcp.slow_start:
-            for link in self.paths.links:
+            for link in paths.links:
                 link.drop_tail = DropTailQueue(clock)
-        self._ports = reservable_ports(folded, plan, self.paths, self.flows)
+        self.monitor = LinkMonitor(clock, self.flows, paths, log, self.packets)
+        # those into which worker groups send inside a LAN, by link
+        ways = (paths.between(name, parent) for name in folded for parent in plan.node(name).parents)
+        ports = sorted({links[-1] for path, links in ways if path.tier == "lan"})
+        self._ports = {port: self.flows.reservable(port) for port in ports}
         self._streams = ""
-
-    def monitor(self, log: EventLog) -> LinkMonitor:
-        """Return the monitor of the WAN links; to be called once, before any connection is made."""
-        self._monitor = LinkMonitor(self._clock, self.flows, self.paths, log, self._packets)
-        return self._monitor
 
     @property
     def active(self) -> bool:
         """Whether anything is under way."""
-        return bool(self.flows.active) or (self._packets is not None and self._packets.active)
+        return bool(self.flows.active) or (self.packets is not None and self.packets.active)
 
     @property
     def at_rest(self) -> bool:
         """Whether nothing is under way, and no event is scheduled but background events."""
         return self.flows.at_rest and not self.active
-
-    @property
-    def has_packets(self) -> bool:
-        """Whether connections are over packets, not over flows."""
-        return self._packets is not None
 
     def begin_anew(self, now_s: float) -> None:
         """Nothing is under way, and all connections are made anew: keep no flow classes of those before.
@@ -89,30 +85,27 @@ class SimulatedNetwork:
         if source.state.group is not None or target.state.group is not None:
             return self._connect_folded(source, target, path)
         deliver = notifier.deliverer(source, target)
-        if self._packets is not None:
-            return self._connect_packets(self._packets, source, target, path.tier, deliver)
-        connection = self._connection(path, links, deliver, (source.node, target.node, 0))
+        connection: TcpConnection | PacketConnection
+        if self.packets is not None:
+            connection = self.packets.connect(source.node, target.node, deliver)
+        else:
+            connection = self._connection(path, links, deliver, (source.node, target.node, 0))
         best_effort = None
         if self._plan.transport.best_effort_channels:
-            random = Random(f"{self._plan.seed}/{source.node}>{target.node}{self._streams}")
-            settings = FlowSettings(self._tcp.goodput, connection.weight, random, self._monitor.add_flow)
-            carrier = FlowCarrier(self._clock, self.flows, path, links, settings, target.inbox.deliver)
-            best_effort = BestEffort(self._clock, connection, self._pace_bps(source, target), carrier)
+            pace = pace_bps(self._plan, source.node, target.node)
+            best_effort = BestEffort(self._clock, connection, pace, self._carry(source, target, path, connection))
         return Peer(connection, target.inbox, path.tier, best_effort)
 
-    def _connect_packets(
-        self, packets: PacketNetwork, source: SimulatedWorld, target: SimulatedWorld, tier: str,
-        deliver: Callable[..., None],
-    ) -> Peer:  # fmt: skip
-        connection, path = packets.connect(source.node, target.node, self.paths, deliver)
-        best_effort = None
-        if self._plan.transport.best_effort_channels:
-            carrier = PacketCarrier(path, target.inbox.deliver)
-            best_effort = BestEffort(self._clock, connection, self._pace_bps(source, target), carrier)
-        return Peer(connection, target.inbox, tier, best_effort)
-
-    def _pace_bps(self, source: SimulatedWorld, target: SimulatedWorld) -> float:
-        return pace_bps(self._plan, source.node, target.node)
+    def _carry(
+        self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath, beside: TcpConnection | PacketConnection
+    ) -> Callable[[Item, int], None]:
+        """Return what takes best-effort messages to the other node."""
+        deliver = target.inbox.deliver
+        if isinstance(beside, TcpConnection):
+            random = Random(f"{self._plan.seed}/{source.node}>{target.node}{self._streams}")
+            return FlowCarrier(self._clock, self.flows, path, beside.flow, self._tcp.goodput, random, deliver).carry
+        assert self.packets is not None, beside
+        return PacketCarrier(self.packets.path(source.node, target.node), deliver).carry
 
     def _connect_folded(self, source: SimulatedWorld, target: SimulatedWorld, path: SitePath) -> Peer:
         """As ``connect``, where one end represents several nodes: one connection for those that send the same."""
@@ -141,5 +134,5 @@ class SimulatedNetwork:
         group: ConnectionGroup = SINGLE,
     ) -> TcpConnection:  # fmt: skip
         connection = TcpConnection(self._clock, self.flows, path, links, self._tcp, deliver, group)
-        self._monitor.add(connection, path, links, place)
+        self.monitor.add(connection, path, links, place)
         return connection

@@ -16,6 +16,7 @@ A connection learns of its loss a round trip later, and sends again what was los
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from testbed.simulation.clock import Clock
@@ -24,29 +25,41 @@ from testbed.simulation.clock import Clock
 class BurstSender(Protocol):
     """A connection, as the queue sees it. All sizes are of all connections that it stands for."""
 
-    burst_room_bytes: float
-
     def queued_flight_bytes(self) -> float: ...
-    def lose(self, share: float) -> None: ...
+    def lose(self, share: float, at: BurstQueue) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class BurstQueue:
+    """A connection at the queue before one of its links, which is narrower than all links before that.
+
+    capacity          C, of the link (payload bytes per second)
+    burst_room_bytes  of an unpaced burst: what the queue takes while it drains, Q / (1 - C / A)
+    late_share        C / A: what gets into the full queue
+    """
+
+    connection: BurstSender
+    drop_tail: DropTailQueue
+    capacity: float
+    burst_room_bytes: float
+    late_share: float
 
 
 class DropTailQueue:
     """The connections that send over one link. Bursts are settled at the end of the instant at which they begin."""
 
-    __slots__ = ("_bursts", "_clock", "_senders")
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._senders: dict[BurstSender, None] = {}
-        self._bursts: dict[BurstSender, None] = {}
+        self._senders: dict[BurstQueue, None] = {}
+        self._bursts: dict[BurstQueue, None] = {}
 
-    def burst(self, sender: BurstSender) -> None:
+    def burst(self, sender: BurstQueue) -> None:
         """``sender`` begins to send after idle time, at this instant."""
         if not self._bursts:
             self._clock.at_end_of_instant(self._settle)
         self._bursts[sender] = self._senders[sender] = None
 
-    def leave(self, sender: BurstSender) -> None:
+    def leave(self, sender: BurstQueue) -> None:
         """``sender`` has nothing left to send."""
         self._senders.pop(sender, None)
 
@@ -54,10 +67,10 @@ class DropTailQueue:
         bursts, self._bursts = self._bursts, {}
         burst_bytes, room_bytes = 0.0, math.inf
         for each in bursts:
-            burst_bytes += each.queued_flight_bytes()
+            burst_bytes += each.connection.queued_flight_bytes()
             room_bytes = min(room_bytes, each.burst_room_bytes)
         if len(self._senders) > len(bursts):
-            room_bytes -= sum(each.queued_flight_bytes() for each in self._senders if each not in bursts)
+            room_bytes -= sum(each.connection.queued_flight_bytes() for each in self._senders if each not in bursts)
         if burst_bytes > room_bytes:
             for each in bursts:
-                each.lose(1 - max(room_bytes, 0.0) / burst_bytes)
+                each.connection.lose(1 - max(room_bytes, 0.0) / burst_bytes, each)

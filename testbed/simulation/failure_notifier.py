@@ -20,12 +20,9 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.envelope import Envelope
 from testbed.simulation.world import SimulatedWorld
 
-Deliver = Callable[[Envelope], None]
-
 
 class FailureNotifier:
     """``scheduler()`` returns the scheduler's world. A world is of one process: a successor has a world of its own.
-
     Without faults, or if a fault ends the run, it costs nothing.
     """
 
@@ -37,7 +34,7 @@ class FailureNotifier:
         self._numbers: dict[SimulatedWorld, int] = {}  # of successors, in the order of their starts
         self._newest: dict[tuple[str, SimulatedWorld], int] = {}  # by node and listener: the newest process heard
 
-    def deliverer(self, source: SimulatedWorld, target: SimulatedWorld) -> Deliver:
+    def deliverer(self, source: SimulatedWorld, target: SimulatedWorld) -> Callable[[Envelope], None]:
         """Return what a connection calls with the envelopes that arrive."""
         return partial(self._deliver, source, target) if self._active else target.inbox.deliver
 

@@ -20,8 +20,8 @@ OnFault = Callable[[Due, float], None]
 class Nodes(Protocol):
     """What faults do to nodes; implemented by ``testbed.simulation.run.Simulation``."""
 
-    def kill(self, node: str, error: NodeLost) -> None:
-        """End the node's process; ``error`` says why."""
+    def kill(self, node: str, error: NodeLost, unheard_s: float = 0.0) -> None:
+        """End the node's process; ``error`` says why. ``unheard_s``: until the end of its connections gets through."""
 
     def pause(self, node: str, until_s: float) -> bool:
         """Stop the node's process until then (SIGSTOP). Return whether it has one."""
@@ -98,13 +98,22 @@ class SimulatedFaults:
         for action, node in self._effects.apply(due):
             if action == "kill":
                 self._processes[node] += 1
-                self._nodes.kill(node, NodeLost(f"{node} was killed by signal 9, SIGKILL (a fault of the scenario)"))
+                error = NodeLost(f"{node} was killed by signal 9, SIGKILL (a fault of the scenario)")
+                self._nodes.kill(node, error, self._unheard_s(node))
             elif action == "leave":
                 self._nodes.dismiss(node)
             elif action == "start":
                 self._processes.update(self._nodes.restart(self._effects.starting(node)))
             elif action == "stop" and self._nodes.pause(node, due.until_s):
                 self._count_silence(node, due)
+
+    def _unheard_s(self, node: str) -> float:
+        """Return how long a node is still cut off, or has not yet been silent for too long."""
+        now_s = self._clock.now - (self._due.training_since_s or 0.0)
+        for begin_s, end_s in self._cut_off.get(self._plan.node(node).data_center, ()):
+            if begin_s <= now_s < end_s:
+                return max(0.0, min(end_s, begin_s + self._plan.timeouts.dead_after_s) - now_s)
+        return 0.0
 
     def _count_silence(self, node: str, due: Due) -> None:
         """Lose a process when it has been stopped or cut off, or one after the other, for too long."""

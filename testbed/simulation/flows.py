@@ -25,7 +25,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from testbed.simulation.clock import Clock
-from testbed.simulation.layout import (
+from testbed.simulation.kernels import (
     CAP,
     CAPACITY,
     CLASS_FLOATS,
@@ -50,8 +50,6 @@ _TAG_TOLERANCE_BYTES = 1e-6  # flows whose tags differ by less end together: rou
 
 class ReservableLink:
     """A link that a ``PredictedTransfer`` may reserve while it carries no other flow."""
-
-    __slots__ = ("classes", "on_other_flow")
 
     def __init__(self) -> None:
         self.classes: list[FlowClass] = []  # over this link
@@ -102,12 +100,8 @@ class FlowNetwork:
         compile_after: float = math.inf,
     ) -> None:  # fmt: skip
         self._clock, self._compile_after = clock, compile_after
-        self._solver = SolverState(len(capacities), longest_path)
-        if compiled:
-            self._solver.compile()
         self._capacities = [float(capacity) for capacity in capacities]
-        for link, capacity in enumerate(self._capacities):
-            self._solver.LF[link * LINK_FLOATS + CAPACITY] = capacity
+        self._solver = self._new_solver(longest_path, compiled)
         self._classes: list[FlowClass] = []
         self._reservable: dict[int, ReservableLink] = {}
         self._isolated: dict[tuple[float, float, float, int], SolverState] = {}  # reused: empty between simulations
@@ -119,6 +113,14 @@ class FlowNetwork:
         self.active = 0  # flows in the network
         self.carrying: dict[FlowClass, None] = {}
         self._wake_callback, self._flush_callback = self._wake, self._flush
+
+    def _new_solver(self, width: int, compiled: bool) -> SolverState:
+        solver = SolverState(len(self._capacities), width)
+        if compiled:
+            solver.compile()
+        for link, capacity in enumerate(self._capacities):
+            solver.LF[link * LINK_FLOATS + CAPACITY] = capacity
+        return solver
 
     def flow_class(self, path: Sequence[int], weight: float = 1.0, cap: float = math.inf) -> FlowClass:
         """Add a class of flows over these links (all different). ``cap`` limits each flow, in bytes per second."""
@@ -135,7 +137,6 @@ class FlowNetwork:
         return new
 
     def _number(self, flow_class: FlowClass) -> None:
-        """Add the class to the solver."""
         flow_class.number = len(self._classes)
         flow_class.base = flow_class.number * CLASS_FLOATS
         self._solver.add_class(flow_class.path, flow_class.weight, flow_class.cap)
@@ -147,11 +148,7 @@ class FlowNetwork:
         for each in self._classes:
             each.cap, each.number, each.base = self.cap(each), _NO_NUMBER, 0
             each.idle, each.parked, each.dirty, each.shares = True, False, False, False
-        compiled, self._solver = self._solver.compiled, SolverState(len(self._capacities), self._solver.width)
-        if compiled:
-            self._solver.compile()
-        for link, capacity in enumerate(self._capacities):
-            self._solver.LF[link * LINK_FLOATS + CAPACITY] = capacity
+        self._solver = self._new_solver(self._solver.width, self._solver.compiled)
         self._classes.clear()
         self._dirty.clear()
         self._dirty_links.clear()

@@ -12,12 +12,11 @@ says how many workers it ``stands_for``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from testbed.codec.options import CODECS
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective import inside_of
+from testbed.policy.collective.options import inside_of
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
@@ -25,22 +24,17 @@ from testbed.training.options import MODELS
 from testbed.training.options.declarations import SCRIPT
 
 
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """``plan`` has one node for each worker group: its first worker. ``members``: the whole group, by that name."""
+def fold(plan: Plan) -> tuple[Plan, dict[str, tuple[NodePlan, ...]]]:
+    """Return the Plan with one node for each worker group, its first worker, and the whole groups by that name.
 
-    plan: Plan
-    members: Mapping[str, tuple[NodePlan, ...]] = field(default_factory=dict)
-
-
-def fold(plan: Plan) -> Folded:
-    """Fold the Plan's workers where possible. Return the Plan unchanged if it is not ``foldable``."""
+    That is the Plan unchanged, and no groups, if it is not ``foldable``.
+    """
     groups = {group[0].name: tuple(group) for group in _groups(plan) if len(group) > 1} if foldable(plan) else {}
     if not groups:
-        return Folded(plan)
+        return plan, {}
     folded = {worker.name for group in groups.values() for worker in group[1:]}
     nodes = tuple(_without(node, folded) for node in plan.nodes if node.name not in folded)
-    return Folded(replace(plan, nodes=nodes), groups)
+    return replace(plan, nodes=nodes), groups
 
 
 def foldable(plan: Plan) -> bool:

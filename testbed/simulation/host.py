@@ -22,9 +22,9 @@ from typing import Any
 
 from testbed.plan.model import HostPlan
 from testbed.simulation.clock import Clock
+from testbed.simulation.packets.segment import SEGMENT_BYTES
 
 Done = Callable[[], None]
-SEGMENT_BYTES = 1448  # payload of a full frame: MTU 1500 less IP 20, TCP 20 and its timestamps 12
 
 
 class HostModel:
@@ -45,7 +45,6 @@ class HostModel:
         return self.plan.packet_s * math.ceil(size_bytes / SEGMENT_BYTES)
 
     def enter(self, thread: Thread) -> None:
-        """``thread`` is ready."""
         self._ready.append(thread)
         self._dispatch()
 

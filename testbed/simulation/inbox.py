@@ -11,7 +11,6 @@ from testbed.messages import Message, MessageKind
 from testbed.simulation.clock import Clock, VirtualFuture
 from testbed.simulation.envelope import Envelope
 from testbed.simulation.node import SimulatedNode
-from testbed.simulation.predicted_transfer import PredictedTransfer
 from testbed.simulation.recorder import VirtualRecorder
 
 Handle = Callable[[Message], bool]
@@ -29,7 +28,7 @@ class SimulatedInbox:
     def __init__(self, node: SimulatedNode, clock: Clock, recorder: VirtualRecorder, message_cost_s: float) -> None:
         self.node, self._clock, self._recorder, self._message_cost_s = node, clock, recorder, message_cost_s
         self.reading_until_s = 0.0  # when everything that has arrived has been read
-        self.predicted_transfer: PredictedTransfer | None = None  # under way to this node
+        self.catch_up: Callable[[], None] | None = None  # of a ``PredictedTransfer``: called before what is delivered
         self.on_missed: Callable[[Message], None] = lambda message: None  # called for messages after the node's end
         self._held: deque[Envelope] = deque()  # have arrived while the node was paused
         self._messages: deque[Message] = deque()
@@ -46,8 +45,8 @@ class SimulatedInbox:
         if not envelope.forwarded:
             envelope.arrived = True
             return
-        if self.predicted_transfer is not None:
-            self.predicted_transfer.catch_up()
+        if self.catch_up is not None:
+            self.catch_up()
         envelope.parts -= 1
         thread = self.node.thread
         if thread is not None:

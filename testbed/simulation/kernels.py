@@ -1,11 +1,36 @@
 """Weighted max-min fair sharing as functions on flat arrays: one source, run by Python on lists or compiled by numba.
 
-Both execute the same statements in the same order, so they give the same bits. ``layout`` describes the arrays,
-``flows`` the model, ``filling`` the algorithm. ``flush`` solves after changes; it skips whatever cannot have changed:
+Both execute the same statements in the same order, so they give the same bits; ``flows`` describes the model. No flow's
+rate can be raised but by lowering that of a flow whose rate per weight is not larger. Progressive filling (Bertsekas
+and Gallager, Data Networks, 6.5.2) finds that: raise one level, the rate per weight, for all classes together; freeze
+the classes of a link when it is full, a class when it meets a limit of its own; continue with the others. The levels at
+which that would happen are kept in a heap; that of a link rises when other links freeze some of its classes, so it is
+checked again when it is taken from the heap.
+
+``flush`` solves after changes, for the links and classes that they can affect. It skips whatever cannot have changed:
 
 * a class on links of its own has the rate min(CAP, OWN / flows), whatever the others do;
 * a flow that takes the place of one that has just ended in its class changes no rate;
-* a cap that limits a class neither before nor after its change alters nothing (``_cap_is_slack``).
+* a cap that limits a class neither before nor after its change alters nothing (``_cap_is_slack``);
+* one shared link that holds all classes, of which no limit of their own is lower (one port that all senders send to),
+  is not filled: its level is capacity / sum of weights (``level_of_port``).
+
+All arrays are one-dimensional (``State``):
+
+F       per class, ``CLASS_FLOATS`` each: see the names below
+I       per class, ``CLASS_INTS + 3 * width`` each: marks, then path, next slots, previous slots
+LF, LI  per link: capacity and scratch; the doubly linked list of its active classes (head, count). A slot of such a
+        list is class * HOPS + hop, where hop is the link's place in the class' path
+done    done[0]: how many classes have a completion time; then their numbers as a binary heap ordered by ``ends``, which
+        is indexed (``places``), so that the class whose rate has changed is moved and not searched
+ends    per class: when its next flow ends
+places  per class: its place in ``done``, or 0
+work    work[0]: the stamp of this solve, which marks what it has visited; then the links and classes of the component
+keys, items   heap of the progressive filling; scratch per class
+shares  scratch per class
+
+``width`` is the length of the longest path. What a solve reads for every class is in arrays of its own, so that it
+stays in the processor's cache.
 """
 
 # ruff: noqa: N803, N806, E741, PLR1730  (arrays have short names; min and max are slow here)
@@ -13,45 +38,329 @@ Both execute the same statements in the same order, so they give the same bits. 
 from __future__ import annotations
 
 import functools
-import inspect
-import zlib
+import math
 from collections.abc import Callable
 from ctypes import PYFUNCTYPE, c_double, c_long, c_void_p
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from testbed.simulation import heap
-from testbed.simulation.completions import advance, drop, settle, take_due
-from testbed.simulation.filling import component, fill, freeze, heaped, level_of_port
-from testbed.simulation.layout import (
-    CAP,
-    CAPACITY,
-    CLASS_FLOATS,
-    CLASS_INTS,
-    COUNT,
-    FLOWS,
-    HEAD,
-    HOPS,
-    INFINITE,
-    LINK_FLOATS,
-    LINK_INTS,
-    LINK_MARK,
-    LINKED,
-    OWN,
-    RATE,
-    SERVED,
-    SHARED,
-    SOLVED_CAP,
-    SOLVED_FLOWS,
-    SPARE,
-    TOP,
-    TOTAL,
-    UPDATED,
-    WEIGHT,
-    Array,
-    FlowArrivals,
-    State,
-)
+Array = Any  # list[float | int] or numpy array
+
+
+class State(NamedTuple):
+    """All arrays: those of floats, then those of integers."""
+
+    F: Array
+    LF: Array
+    ends: Array
+    keys: Array
+    shares: Array
+    I: Array
+    LI: Array
+    done: Array
+    places: Array
+    work: Array
+    items: Array
+
+
+class FlowArrivals(NamedTuple):
+    """Flows in the order of their start: when they start (s), bytes to carry (in the end: left), how many alike, when
+    they end (s); and the order in which they end."""
+
+    begin: Array
+    left: Array
+    flows: Array
+    end: Array
+    order: Array
+
+
+FLOATS = 5  # of the fields of State are arrays of floats
+
+# Floats of a class. RATE, CAP: per flow. SERVED: integral of RATE since the class was last idle, at time UPDATED. TOP:
+# service at which its next flow ends. TOTAL, LIMIT: rate and limit of all its flows, during a solve. SOLVED_*: at the
+# last solve. OWN: the least capacity of the links that it has to itself.
+FLOWS, WEIGHT, CAP, RATE, SERVED, UPDATED, TOP = 0, 1, 2, 3, 4, 5, 6
+TOTAL, LIMIT, SOLVED_FLOWS, SOLVED_CAP, OWN = 7, 8, 9, 10, 11
+CLASS_FLOATS = 12
+# Integers of a class, before the three groups of ``width``. MARK: stamp of the last solve that visited it. LINKED: it
+# is in the lists of its links. SHARED: how many of its links have other active classes.
+MARK, LINKED, SHARED = 0, 1, 2
+CLASS_INTS = 3
+# Floats and integers of a link. LEFT, WEIGHTS, OPEN: capacity, weights and number of the classes not yet frozen.
+CAPACITY, LEFT, WEIGHTS = 0, 1, 2
+LINK_FLOATS = 3
+HEAD, COUNT, LINK_MARK, OPEN = 0, 1, 2, 3
+LINK_INTS = 4
+
+HOPS = 256  # longest possible path; a power of two, by which compiled code divides quickly
+INFINITE = math.inf
+SAME = 1e-12  # relative: levels, or instants, that differ by less are equal (some thousand rounding errors of 2e-16)
+SPARE = 1e-9  # relative: a cap this much above a rate certainly does not limit it
+
+# ---- a binary heap of (key, item) in two arrays ----------------------------------------------------------------------
+
+
+def push(keys: Array, items: Array, size: int, key: float, item: int) -> int:
+    """Add an item. Return the new size."""
+    j = size
+    while j > 0:
+        parent = (j - 1) >> 1
+        if keys[parent] <= key:
+            break
+        keys[j], items[j] = keys[parent], items[parent]
+        j = parent
+    keys[j], items[j] = key, item
+    return size + 1
+
+
+def pop(keys: Array, items: Array, size: int) -> int:
+    """Remove the item of the smallest key. Return the new size."""
+    size -= 1
+    if size == 0:
+        return 0
+    key, item, j = keys[size], items[size], 0
+    while True:
+        child = 2 * j + 1
+        if child >= size:
+            break
+        if child + 1 < size and keys[child + 1] < keys[child]:
+            child += 1
+        if keys[child] >= key:
+            break
+        keys[j], items[j] = keys[child], items[child]
+        j = child
+    keys[j], items[j] = key, item
+    return size
+
+
+# ---- when the next flow of each class ends ---------------------------------------------------------------------------
+
+
+def settle(done: Array, ends: Array, places: Array, c: int) -> None:
+    """Move class ``c`` to where its completion belongs in the heap; add it if it is not there."""
+    i = places[c]
+    if i <= 0:
+        done[0] += 1
+        i = done[0]
+    key = ends[c]
+    size = done[0]
+    moved = False
+    while i > 1:
+        parent = i >> 1
+        d = done[parent]
+        if ends[d] <= key:
+            break
+        done[i], places[d] = d, i
+        i, moved = parent, True
+    while not moved:
+        child = 2 * i
+        if child > size:
+            break
+        if child < size and ends[done[child + 1]] < ends[done[child]]:
+            child += 1
+        d = done[child]
+        if ends[d] >= key:
+            break
+        done[i], places[d] = d, i
+        i = child
+    done[i], places[c] = c, i
+
+
+def drop(done: Array, ends: Array, places: Array, c: int) -> None:
+    """Remove class ``c`` from the heap, if it is there."""
+    i = places[c]
+    if i <= 0:
+        return
+    last = done[done[0]]
+    done[0] -= 1
+    places[c] = 0
+    if last != c:
+        done[i], places[last] = last, i
+        settle(done, ends, places, last)
+
+
+def advance(now: float, c: int, rate: float, F: Array, ends: Array) -> None:
+    """Add the service of class ``c`` since its last update, S += rate · Δt; set the new rate; compute when its next
+    flow ends: now + (TOP - S) / rate."""
+    b = c * CLASS_FLOATS
+    if now > F[b + UPDATED]:
+        F[b + SERVED] += F[b + RATE] * (now - F[b + UPDATED])
+    F[b + UPDATED], F[b + RATE] = now, rate
+    left = F[b + TOP] - F[b + SERVED]
+    if left < 0.0:
+        left = 0.0
+    if rate > 0.0:
+        ends[c] = now + left / rate
+    else:
+        ends[c] = INFINITE
+
+
+def take_due(now: float, due: Array, state: State) -> int:
+    """Remove the classes whose next flow ends now from the heap, update their service, and write them to ``due``.
+    Return how many."""
+    F, done, ends, places = state.F, state.done, state.ends, state.places
+    n = 0
+    while done[0] > 0:
+        c = done[1]
+        b = c * CLASS_FLOATS
+        if ends[c] > now * (1.0 + SAME):
+            break
+        if now > F[b + UPDATED]:
+            F[b + SERVED] += F[b + RATE] * (now - F[b + UPDATED])
+            F[b + UPDATED] = now
+        if F[b + SERVED] < F[b + TOP]:
+            F[b + SERVED] = F[b + TOP]
+        drop(done, ends, places, c)
+        due[n] = c
+        n += 1
+    return n
+
+
+# ---- progressive filling ---------------------------------------------------------------------------------------------
+
+
+def component(n_links: int, width: int, state: State) -> int:
+    """Extend the first ``n_links`` links of ``work`` to the connected component of links and classes: all that share a
+    link, directly or through others. Return links * 2**32 + classes, as one integer for numba's sake.
+
+    A link with one active class connects nothing; it only limits that class.
+    """
+    F, I, LF, LI, work = state.F, state.I, state.LF, state.LI, state.work
+    keys, shares = state.keys, state.shares
+    n_all_links = len(LI) // LINK_INTS
+    stride = CLASS_INTS + 3 * width
+    stamp = work[0]
+    n_classes = i = 0
+    while i < n_links:
+        i += 1
+        link = work[i]
+        LF[link * LINK_FLOATS + LEFT] = LF[link * LINK_FLOATS + CAPACITY]
+        weights, open_ = 0.0, 0
+        known = 1 if LI[link * LINK_INTS + COUNT] > 1 else 0  # shared links of these classes that are known: this one
+        slot = LI[link * LINK_INTS + HEAD]
+        while slot >= 0:
+            c = slot // HOPS
+            b = c * CLASS_FLOATS
+            if I[c * stride + MARK] != stamp:
+                I[c * stride + MARK] = stamp
+                n_classes += 1
+                work[n_all_links + n_classes] = c
+                flows = F[b + FLOWS]
+                F[b + TOTAL] = -1.0
+                limit = F[b + CAP] * flows
+                if F[b + OWN] < limit:
+                    limit = F[b + OWN]
+                if I[c * stride + SHARED] > known:
+                    for hop in range(width):
+                        m = I[c * stride + CLASS_INTS + hop]
+                        if m < 0:
+                            break
+                        if LI[m * LINK_INTS + COUNT] > 1 and LI[m * LINK_INTS + LINK_MARK] != stamp:
+                            LI[m * LINK_INTS + LINK_MARK] = stamp
+                            n_links += 1
+                            work[n_links] = m
+                F[b + LIMIT] = keys[n_classes] = limit
+                shares[n_classes] = F[b + WEIGHT] * flows
+            weights += F[b + WEIGHT] * F[b + FLOWS]
+            open_ += 1
+            slot = I[c * stride + CLASS_INTS + width + slot - c * HOPS]
+        LF[link * LINK_FLOATS + WEIGHTS], LI[link * LINK_INTS + OPEN] = weights, open_
+    return n_links * 4294967296 + n_classes
+
+
+def level_of_port(n_links: int, n_classes: int, state: State) -> float:
+    """If exactly one link is shared, by all classes, and it limits them all: its capacity per weight; else -1."""
+    LF, LI, work, limits, shares = state.LF, state.LI, state.work, state.keys, state.shares
+    port = -1
+    for i in range(1, n_links + 1):
+        if LI[work[i] * LINK_INTS + COUNT] > 1:
+            if port >= 0:
+                return -1.0
+            port = work[i]
+    if port < 0 or LI[port * LINK_INTS + OPEN] != n_classes:
+        return -1.0
+    level: float = LF[port * LINK_FLOATS + LEFT] / LF[port * LINK_FLOATS + WEIGHTS]
+    highest = level * (1.0 + 2.0 * SAME)
+    for i in range(1, n_classes + 1):
+        if limits[i] <= highest * shares[i]:  # a limit of its own comes first, or too close to tell
+            return -1.0
+    return level
+
+
+def freeze(c: int, total: float, full: int, width: int, state: State) -> None:
+    """Give class ``c`` the rate ``total`` (of all its flows), and subtract that from its shared links.
+
+    ``full`` is the link that limits it, or -1. All classes of that link are frozen together, so it needs no update.
+    """
+    F, I, LF, LI = state.F, state.I, state.LF, state.LI
+    stride = CLASS_INTS + 3 * width
+    F[c * CLASS_FLOATS + TOTAL] = total
+    if full >= 0 and I[c * stride + SHARED] == 1:
+        return
+    weight = F[c * CLASS_FLOATS + WEIGHT] * F[c * CLASS_FLOATS + FLOWS]
+    for hop in range(width):
+        link = I[c * stride + CLASS_INTS + hop]
+        if link < 0:
+            break
+        if link != full and LI[link * LINK_INTS + COUNT] > 1:
+            LF[link * LINK_FLOATS + LEFT] -= total
+            LF[link * LINK_FLOATS + WEIGHTS] -= weight
+            LI[link * LINK_INTS + OPEN] -= 1
+
+
+def heaped(n_links: int, n_classes: int, state: State) -> int:
+    """Fill the heap with the levels at which links are full and classes meet their limits. Return its size."""
+    F, LF, LI, work, keys, items = state.F, state.LF, state.LI, state.work, state.keys, state.items
+    n_all_links = len(LI) // LINK_INTS
+    size = 0
+    for i in range(1, n_links + 1):
+        link = work[i]
+        if LI[link * LINK_INTS + COUNT] > 1:
+            level = LF[link * LINK_FLOATS + LEFT] / LF[link * LINK_FLOATS + WEIGHTS]
+            size = push(keys, items, size, level, link)
+    for i in range(n_all_links + 1, n_all_links + n_classes + 1):
+        c = work[i]
+        b = c * CLASS_FLOATS
+        if F[b + LIMIT] < INFINITE:
+            size = push(keys, items, size, F[b + LIMIT] / (F[b + WEIGHT] * F[b + FLOWS]), -1 - c)
+    return size
+
+
+def fill(n_links: int, n_classes: int, width: int, state: State) -> None:
+    """Progressive filling of the component: sets TOTAL of each of its classes."""
+    F, I, LF, LI, keys, items = state.F, state.I, state.LF, state.LI, state.keys, state.items
+    stride = CLASS_INTS + 3 * width
+    size = heaped(n_links, n_classes, state)
+    left = n_classes
+    while left > 0:
+        level, item = keys[0], items[0]
+        size = pop(keys, items, size)
+        if item < 0:
+            c = -1 - item
+            if F[c * CLASS_FLOATS + TOTAL] < 0.0:
+                freeze(c, F[c * CLASS_FLOATS + LIMIT], -1, width, state)
+                left -= 1
+            continue
+        if LI[item * LINK_INTS + OPEN] == 0:
+            continue
+        current = level
+        if LF[item * LINK_FLOATS + WEIGHTS] > 0.0:  # else rounding has made it 0, and this is the level
+            current = LF[item * LINK_FLOATS + LEFT] / LF[item * LINK_FLOATS + WEIGHTS]
+        if current > level * (1.0 + SAME):
+            size = push(
+                keys, items, size, current, item
+            )  # classes were frozen since, at lower levels: more is left for each
+            continue
+        slot = LI[item * LINK_INTS + HEAD]
+        while slot >= 0:
+            c = slot // HOPS
+            b = c * CLASS_FLOATS
+            if F[b + TOTAL] < 0.0:
+                freeze(c, level * F[b + WEIGHT] * F[b + FLOWS], item, width, state)
+                left -= 1
+            slot = I[c * stride + CLASS_INTS + width + slot - c * HOPS]
+
+
+# ---- changes ---------------------------------------------------------------------------------------------------------
 
 
 def _count_shared(c: int, width: int, state: State) -> None:
@@ -291,7 +600,7 @@ def _unpacked(floats: Array, ints: Array) -> State:
 
 
 _CALLED: tuple[Callable[..., Any], ...] = (
-    heap.push, heap.pop, advance, settle, drop, component, level_of_port, freeze, heaped, fill, _count_shared, _link,
+    push, pop, advance, settle, drop, component, level_of_port, freeze, heaped, fill, _count_shared, _link,
     unlink, _cap_is_slack, _apply_changes, _solve, _unpacked, flush, take_due, simulate_flows, _remove_flows,
 )  # fmt: skip
 
@@ -313,18 +622,13 @@ def compiled() -> tuple[Callable[..., float], Callable[..., int], Callable[..., 
 
     for helper in _CALLED:
         register_jitable(helper)
-    sources = _fingerprint()
 
     def flush_at(now: float, n_dirty: int, float_address: Any, int_address: Any) -> float:
-        if sources < 0:  # never true; makes the fingerprint part of what numba caches the code under
-            return INFINITE
         header = carray(int_address, HEADER)
         floats, ints = carray(float_address, header[5]), carray(int_address, header[14])
         return flush(now, ints[ints[12] : ints[13]], n_dirty, header[WIDTH], _unpacked(floats, ints))
 
     def take_due_at(now: float, float_address: Any, int_address: Any) -> int:
-        if sources < 0:
-            return 0
         header = carray(int_address, HEADER)
         floats, ints = carray(float_address, header[5]), carray(int_address, header[14])
         return take_due(now, ints[ints[13] : ints[14]], _unpacked(floats, ints))
@@ -332,8 +636,6 @@ def compiled() -> tuple[Callable[..., float], Callable[..., int], Callable[..., 
     def simulate_packed(
         until: float, n: int, width: int, times: Array, order: Array, floats: Array, ints: Array
     ) -> int:
-        if sources < 0:
-            return 0
         flows = FlowArrivals(times[:n], times[n : 2 * n], times[2 * n : 3 * n], times[3 * n :], order)
         dirty, due = ints[ints[12] : ints[13]], ints[ints[13] : ints[14]]
         return simulate_flows(until, flows, dirty, due, width, _unpacked(floats, ints))
@@ -347,9 +649,3 @@ def compiled() -> tuple[Callable[..., float], Callable[..., int], Callable[..., 
         PYFUNCTYPE(c_long, c_double, c_void_p, c_void_p)(take_due_compiled.address),
         numba.njit(cache=True)(simulate_packed),
     )
-
-
-def _fingerprint() -> int:
-    """Checksum of the sources of all that is compiled. numba itself checks only the file of the compiled function."""
-    files = sorted({inspect.getfile(helper) for helper in (*_CALLED, State)})
-    return zlib.crc32(b"".join(Path(file).read_bytes() for file in files))

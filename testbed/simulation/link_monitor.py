@@ -12,7 +12,7 @@ import msgspec
 from testbed.plan.model import BackgroundPlan, LinkPlan, Plan, Series
 from testbed.results.events import EventLog, microseconds
 from testbed.simulation.clock import Clock
-from testbed.simulation.flows import FlowClass, FlowNetwork
+from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.packets.network import PacketNetwork
 from testbed.simulation.paths import PathTable, SitePath, WanLink, changes
 from testbed.simulation.tcp import TcpConnection
@@ -47,12 +47,7 @@ class LinkMonitor:
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        network: FlowNetwork,
-        paths: PathTable,
-        log: EventLog,
-        packets: PacketNetwork | None = None,
+        self, clock: Clock, network: FlowNetwork, paths: PathTable, log: EventLog, packets: PacketNetwork | None = None
     ) -> None:
         self._clock, self._network, self._paths, self._log, self._packets = clock, network, paths, log, packets
         self._sampling = False
@@ -84,10 +79,6 @@ class LinkMonitor:
                 for number in connection.flow.path:
                     self._connections.get(number, {}).pop(connection, None)
 
-    def add_flow(self, flow: FlowClass, links: Sequence[int]) -> None:
-        """Add a flow class that belongs to no connection."""
-        flow.watched = any(number in self._connections for number in links)
-
     def validity_warnings(self, model: TcpModel) -> list[str]:
         """Return where the TCP model claims nothing for these connections; see ``validity``."""
         return validity_warnings(self._paths.links, self._connections, model)
@@ -112,27 +103,20 @@ class LinkMonitor:
             factor = max(1.0, len(self._paths.links) / _SAMPLED_LINKS) ** 2
             self._clock.at_background(self._clock.now + _SAMPLE_INTERVAL_S * factor, self._on_interval)
 
-    def sample(self) -> None:
-        """Write one ``link`` event per WAN link."""
+    def sample(self, links: Sequence[WanLink] = ()) -> None:
+        """Write one ``link`` event per WAN link, or for each of these."""
         self._count()
         at_s = microseconds(self._clock.now)
-        for link in self._paths.links:
-            self._write(link, at_s)
-
-    def _sample(self, link: WanLink) -> None:
-        self._count()
-        self._write(link, microseconds(self._clock.now))
-
-    def _write(self, link: WanLink, at_s: float) -> None:
-        sample = LinkSample(at_s, "link", self._log.node, link.plan.name, link.rate_bps, 0)
-        link.count_taken(self._clock.now)
-        if self._packets is None:
-            sample.bytes = round(self._carried[link.number] / self._paths.goodput + link.taken_bytes)
-        else:
-            carried = self._packets.link(link.number)
-            sample.bytes, sample.dropped_packets = carried.sent_bytes + round(link.taken_bytes), carried.dropped_packets
-            sample.backlog_bytes = carried.backlog_bytes
-        self._log.append(sample)
+        for link in links or self._paths.links:
+            sample = LinkSample(at_s, "link", self._log.node, link.plan.name, link.rate_bps, 0)
+            link.count_taken(self._clock.now)
+            if self._packets is None:
+                sample.bytes = round(self._carried[link.number] / self._paths.goodput + link.taken_bytes)
+            else:
+                carried = self._packets.links[link.number]
+                sample.bytes = carried.sent_bytes + round(link.taken_bytes)
+                sample.dropped_packets, sample.backlog_bytes = carried.dropped_packets, carried.backlog_bytes
+            self._log.append(sample)
 
     def _count(self) -> None:
         """Add what flow classes have carried since the last count. Idle ones are counted again when they carry more."""
@@ -159,7 +143,7 @@ class LinkMonitor:
                     self._clock.follow(steps, start_s, partial(self._apply, link, what))
 
     def _apply(self, link: WanLink, what: str, planned_s: float, value: float) -> None:
-        self._sample(link)  # so that bytes carried at the old rate are counted at it
+        self.sample((link,))  # so that bytes carried at the old rate are counted at it
         self._log.write(
             "replay", self._clock.now, link=link.plan.name, planned_t=planned_s, late_s=0.0, what=what, value=value
         )
@@ -186,7 +170,7 @@ class LinkMonitor:
                         connection.path_changed()
                     else:
                         connection.state_changed()
-        self._sample(link)
+        self.sample((link,))
 
     def start_background(self, plan: Plan, start_s: float) -> None:
         """Start all background traffic of the Plan; its time 0 is ``start_s``, the start of training.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,22 +20,10 @@ from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.predicted_transfer import GroupConnections
 from testbed.simulation.recorder import VirtualRecorder
-from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
+from testbed.simulation.send_queue import SimulatedConnection
 from testbed.simulation.tcp import TcpConnection
 
 QUEUE_LIMIT_BYTES = 64 << 20  # as in the real world: queued for one peer before ``send`` waits
-
-
-class SimulatedConnection(Protocol):
-    """One direction to another node: a ``TcpConnection``, or a ``PacketConnection``."""
-
-    queue: SimulatedSendQueue
-    on_room: Callable[[], None] | None
-
-    @property
-    def idle(self) -> bool: ...
-    def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None: ...
-    def stop(self, until_s: float) -> None: ...
 
 
 class Peer:
@@ -70,7 +59,6 @@ class SimulatedOutbox:
         self._peers: dict[str, Peer] = {}
 
     async def send(self, to: str, message: Message) -> None:
-        """See ``testbed.world.World.send``."""
         peer = self._peers.get(to)
         if peer is None:
             peer = self._peers[to] = self._connect(to)
@@ -105,7 +93,6 @@ class SimulatedOutbox:
         return await self._send_when_accepted(peer, size_bytes, envelope)
 
     async def drain(self, to: str) -> None:
-        """See ``testbed.world.World.drain``."""
         peer = self._peers.get(to)
         if peer is not None and peer.best_effort is not None:
             await peer.best_effort.drain()
@@ -113,6 +100,14 @@ class SimulatedOutbox:
     def forget(self, peer: str) -> None:
         """Drop the connection to a node that was restarted; what was in flight to its old process is lost."""
         self._peers.pop(peer, None)
+
+    def drop(self, name: str, _: Any = None) -> None:
+        """Drop what waits for a node whose process was lost, and what is sent to it before another one is heard."""
+        peer = self._peers.get(name)
+        if peer is not None and peer.inbox.node.ended:  # else it is back, by a connection of its own
+            self._stop(peer, math.inf)
+            peer.connection.queue.clear()  # with the connection ends what the kernel has taken, too
+            self._release(peer)
 
     def stop(self, until_s: float) -> None:
         """Send no more than what the kernel has taken until then, as the process is stopped; infinity: killed."""

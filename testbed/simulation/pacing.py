@@ -24,7 +24,7 @@ import math
 from typing import NamedTuple
 
 from testbed.plan.instant import ConnectionState
-from testbed.simulation.connection_state import load_state, state_of
+from testbed.state import load_state, state_of
 
 _WIRE = 1500 / 1448  # IP packet per payload: BBR counts rates with headers
 _GAIN = 2.885 * 0.99 * _WIRE  # of payload: bbr_high_gain, bbr_pacing_margin_percent
@@ -45,7 +45,6 @@ class Pipe(NamedTuple):
 
     @property
     def bdp_bytes(self) -> float:
-        """Bandwidth-delay product."""
         return self.capacity * self.rtt_s
 
 
@@ -62,11 +61,9 @@ class Pacing:
         self._free_s = -math.inf  # when the last train has been paid for
 
     def state(self) -> ConnectionState:
-        """Return what it remembers."""
         return state_of(self, _REMEMBERED)
 
     def load_state(self, state: ConnectionState) -> None:
-        """Take the place of the pacing that ``state`` is of."""
         load_state(self, _REMEMBERED, state)
 
     def observe(self, size_bytes: float, took_s: float, rtt_s: float) -> None:
@@ -74,7 +71,6 @@ class Pacing:
         self.rate = max(self.rate, _GAIN * size_bytes / (rtt_s + min(took_s, rtt_s / (_GAIN - 1))))
 
     def begin(self, now_s: float) -> None:
-        """A burst begins."""
         self._begin_s = now_s
 
     def last_leaves_s(self, burst_bytes: float) -> float:

@@ -73,7 +73,6 @@ class SitePath:
     queue_bytes: float = math.inf
     up: bool = True
     outages: int = 0  # that have begun
-    narrowest: WanLink | None = None
     reverse: SitePath | None = None
 
     @property
@@ -95,8 +94,7 @@ class SitePath:
         was_up, self.up = self.up, all(link.passes for link in self.links)
         self.outages += was_up and not self.up
         if self.links:
-            self.narrowest = min(self.links, key=lambda link: link.left_bps)
-            self.queue_bytes = self.narrowest.plan.queue_bytes
+            self.queue_bytes = min(self.links, key=lambda link: link.left_bps).plan.queue_bytes
 
 
 class PathTable:
@@ -120,6 +118,7 @@ class PathTable:
         self._sites = {site.name: site for site in plan.network.sites}
         self._place = {node.name: (i, self._sites[node.data_center]) for i, node in enumerate(plan.nodes)}
         self._between: dict[tuple[str, str], SitePath] = {}
+        self._crossing: list[list[SitePath]] = [[] for _ in self.links]
         self._emulated = plan.simulation.predicts_emulation
         self._node_bytes_per_s = node_bytes_per_s
         self.longest = 2 + max((len(route) for route in plan.network.routes.values()), default=0)
@@ -168,7 +167,7 @@ class PathTable:
 
     def crossing(self, link: WanLink) -> list[SitePath]:
         """Return the paths over ``link`` that are in use."""
-        return [path for path in self._between.values() if link in path.links]
+        return self._crossing[link.number]
 
     def _site_path(self, here: SitePlan, there: SitePlan) -> SitePath:
         if here.name == there.name:
@@ -176,6 +175,8 @@ class PathTable:
         else:
             links = tuple(self._by_name[link] for link in self._network.between(here.name, there.name))
             path = SitePath("wan", links, self._lan_delay_s(here) + self._lan_delay_s(there))
+        for link in path.links:
+            self._crossing[link.number].append(path)
         path.refresh()
         return path
 
@@ -187,9 +188,10 @@ def changes(series: Series, after_s: float = 0.0) -> Iterator[tuple[float, float
     """Yield (time in s, value) of every step of a series, without steps to the same value, from the one on that holds
     at ``after_s``; for ever if it repeats."""
     last: float | None = None
+    constant = len(set(series.values)) == 1
     for at_s, _, value in series.segments(after_s):
         if value != last:
             yield at_s, value
-        if len(set(series.values)) == 1:
+        if constant:
             return
         last = value

@@ -11,28 +11,18 @@ the prediction is withdrawn: what has not ended continues as flows of the networ
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from testbed.plan.model import Plan
 from testbed.simulation.clock import Clock
 from testbed.simulation.envelope import Envelope
 from testbed.simulation.flows import FlowNetwork, ReservableLink
-from testbed.simulation.layout import FlowArrivals
-from testbed.simulation.paths import PathTable
+from testbed.simulation.inbox import SimulatedInbox
+from testbed.simulation.kernels import FlowArrivals
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.worker_group import FlowGroup, WorkerGroup
-
-
-class PartsReceiver(Protocol):
-    """The server's ``SimulatedInbox``."""
-
-    predicted_transfer: PredictedTransfer | None
-
-    def deliver(self, envelope: Envelope, copies: int = 1) -> None: ...
-    def part_arrived(self, envelope: Envelope, copies: int, at_s: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +30,7 @@ class ServerPath:
     """From a worker group to their server. ``port``: the server's, if it may be reserved."""
 
     network: FlowNetwork
-    inbox: PartsReceiver
+    inbox: SimulatedInbox
     port: ReservableLink | None = None
     delay_s: float = 0.0
 
@@ -55,7 +45,7 @@ class PredictedTransfer:
     The prediction is made at the end of the instant, so that it sees other flows that start at the same instant.
     """
 
-    __slots__ = ("_arrivals", "_clock", "_envelope", "_parts", "_path", "_port", "_priority", "_reported")
+    __slots__ = ("_arrivals", "_clock", "_envelope", "_parts", "_path", "_port", "_priority", "_released", "_reported")
 
     def __init__(
         self, clock: Clock, path: ServerPath, port: ReservableLink, parts: list[Part], priority: float,
@@ -65,11 +55,12 @@ class PredictedTransfer:
         self._parts, self._priority, self._envelope = sorted(parts), priority, envelope
         self._arrivals: list[tuple[float, int]] = []  # when, and how many copies
         self._reported = 0  # of the arrivals, how many the receiver has been told of
-        port.on_other_flow, path.inbox.predicted_transfer = self.withdraw, self
+        self._released = False
+        port.on_other_flow, path.inbox.catch_up = self.withdraw, self.catch_up
         clock.at_end_of_instant(self._predict)
 
     def _predict(self, _: Any) -> None:
-        if self._path.inbox.predicted_transfer is not self:
+        if self._released:
             return
         flows, _ended = self._simulate(math.inf)
         delay_s = self._path.delay_s
@@ -85,7 +76,7 @@ class PredictedTransfer:
         return self._path.network.isolated(parts[0][4].flow, len(parts)).simulate_flows(flows, until_s)
 
     def _finish(self, _: Any) -> None:
-        if self._path.inbox.predicted_transfer is not self:
+        if self._released:
             return
         self._release()
         for _begin_s, _number, size_bytes, copies, connection in self._parts:
@@ -94,7 +85,8 @@ class PredictedTransfer:
 
     def _release(self) -> None:
         self.catch_up()
-        self._port.on_other_flow = self._path.inbox.predicted_transfer = None
+        self._released = True
+        self._port.on_other_flow = self._path.inbox.catch_up = None
 
     def catch_up(self) -> None:
         """Tell the receiver of the parts that have arrived by now; of the last one, an event of its own tells."""
@@ -126,13 +118,9 @@ class GroupConnections:
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        group: WorkerGroup,
-        flow_groups: Sequence[FlowGroup],
-        connections: Sequence[TcpConnection],
-        path: ServerPath,
-    ) -> None:
+        self, clock: Clock, group: WorkerGroup, flow_groups: Sequence[FlowGroup],
+        connections: Sequence[TcpConnection], path: ServerPath,
+    ) -> None:  # fmt: skip
         self._clock, self._group, self._path = clock, group, path
         self._connections = list(zip(flow_groups, connections, strict=True))
         self._last_begin_s = -math.inf
@@ -165,19 +153,6 @@ class GroupConnections:
     def _all_idle(self) -> bool:
         """Whether no message is under way or scheduled."""
         return self._last_begin_s < self._clock.now and all(connection.idle for _, connection in self._connections)
-
-
-def reservable_ports(
-    groups: Iterable[str], plan: Plan, paths: PathTable, network: FlowNetwork
-) -> dict[int, ReservableLink]:
-    """The ports, by link, into which the worker groups with these names send inside a LAN."""
-    links = set()
-    for name in groups:
-        for parent in plan.node(name).parents:
-            path, numbers = paths.between(name, parent)
-            if path.tier == "lan":
-                links.add(numbers[-1])
-    return {link: network.reservable(link) for link in sorted(links)}
 
 
 def send_at(clock: Clock, begin_s: float, connection: TcpConnection, message: tuple[float, float, Any]) -> None:

@@ -74,7 +74,6 @@ class VirtualRecorder(NodeProgress):
         return kind not in self._left_out
 
     def write(self, kind: str, t: float, fields: dict[str, Any]) -> None:
-        """Write an event at virtual time ``t``."""
         self.activity += 1
         if kind in self._left_out:
             return
@@ -95,7 +94,6 @@ class VirtualRecorder(NodeProgress):
         )  # fmt: skip
 
     def waited(self, since_s: float, waiting_for: str, t: float) -> None:
-        """Write the ``wait`` event of a wait that has ended."""
         self.activity += 1
         self._log.append(WaitEvent(microseconds(t), "wait", self.node, microseconds(since_s), waiting_for))
 

@@ -26,7 +26,6 @@ from testbed.plan.pace import Pacer
 from testbed.results.events import EventLog, flushed
 from testbed.results.progress import Progress
 from testbed.simulation.clock import Clock
-from testbed.simulation.compute import completed_on
 from testbed.simulation.connections import SimulatedNetwork
 from testbed.simulation.failure_notifier import FailureNotifier
 from testbed.simulation.faults import OnFault, SimulatedFaults
@@ -34,6 +33,7 @@ from testbed.simulation.fold import fold
 from testbed.simulation.host import HostModel, Thread
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.outbox import Peer
+from testbed.simulation.paths import PathTable
 from testbed.simulation.recorder import VirtualRecorder, left_out
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.waits import Deadlock, Waits
@@ -77,12 +77,9 @@ class SimulatedNodeExit:
 
 
 def simulate(
-    plan: Plan,
-    make_role: RoleMaker,
-    run_directory: Path,
-    on_progress: Progress,
+    plan: Plan, make_role: RoleMaker, run_directory: Path, on_progress: Progress,
     options: SimulationOptions | None = None,
-) -> dict[str, SimulatedNodeExit]:
+) -> dict[str, SimulatedNodeExit]:  # fmt: skip
     """Run every node of ``plan`` in virtual time. Return how each ended, by name.
 
     Event logs go to ``<run_directory>/events``. Ends when all roles have ended, when one has failed, when no node can
@@ -106,23 +103,19 @@ class Simulation:
     """One run. ``exits`` grows as nodes end; ``events`` is the log of all of them."""
 
     def __init__(self, plan: Plan, run_directory: Path, on_progress: Progress, options: SimulationOptions) -> None:
-        folded = fold(plan)
-        self._folded_nodes = len(plan.nodes) - len(folded.plan.nodes)
-        self._members = folded.members
-        plan = self._plan = folded.plan
+        self._plan, self._members = fold(plan)
+        self._folded_nodes = len(plan.nodes) - len(self._plan.nodes)
+        plan = self._plan
         self._progress, self._compute = on_progress, options.compute.of_plan(plan)
         self._tcp = options.tcp or TcpModel.of_plan(plan)
         self.clock = Clock(options.begin_s)
         self._due = options.due or FaultClock(plan)
-        node_bytes_per_s = options.compute.message_bytes_per_s
-        self._network = SimulatedNetwork(
-            plan, self.clock, self._tcp, node_bytes_per_s, options.compiled, folded.members
-        )
+        self.events = EventLog(run_directory / "events", "simulation", many=True)  # of all nodes
+        self._log = EventLog(run_directory / "events", "links", beside=self.events)
+        paths = PathTable(plan, self._tcp.goodput, options.compute.message_bytes_per_s)
+        self._network = SimulatedNetwork(plan, self.clock, self._tcp, paths, options.compiled, self._members, self._log)
+        self._links = self._network.monitor
         self._waits = Waits(self.clock)
-        self._directory = run_directory / "events"
-        self.events = EventLog(self._directory, "simulation", many=True)  # of all nodes
-        self._log = EventLog(self._directory, "links", beside=self.events)
-        self._links = self._network.monitor(self._log)
         self._host = HostModel(self.clock, plan.simulation.host) if plan.simulation.host is not None else None
         self._left_out = left_out(plan)
         self._worlds: dict[str, SimulatedWorld] = {}
@@ -209,7 +202,8 @@ class Simulation:
         )
         accelerator = accelerator_of(place_of(self._plan, plan))
         if accelerator is not None:
-            world.compute = cast(Any, completed_on(accelerator, world.compute))
+            compute, timed = world.compute, accelerator.timed  # whose results are complete on a GPU when it returns
+            world.compute = cast(Any, lambda work, function: compute(work, lambda: timed(function)[0]))
         world.on_failure = partial(self._on_failure, name)
         world.on_settle = self._settle
         if name == monitor_of(self._plan):
@@ -219,8 +213,8 @@ class Simulation:
     def _connect(self, source: SimulatedWorld, target: str) -> Peer:
         return self._network.connect(source, self._worlds[target], self._notifier)
 
-    def _on_failure(self, name: str, error: BaseException) -> None:
-        if self._continues_without(name, error):
+    def _on_failure(self, name: str, error: BaseException, unheard_s: float = 0.0) -> None:
+        if self._continues_without(name, error, unheard_s):
             return
         self._cause = error if self._cause is None or isinstance(error, KeyboardInterrupt) else self._cause
         self.clock.stopped = True
@@ -239,13 +233,20 @@ class Simulation:
         if message.kind is MessageKind.REGISTER and self._plan.recovery.on_failure == "continue":
             self._finish(message.sender, None, None)
 
-    def _continues_without(self, name: str, error: BaseException) -> bool:
+    def _continues_without(self, name: str, error: BaseException, unheard_s: float) -> bool:
         """Whether the run continues without this node. If so, the scheduler is notified."""
         if name not in expendable(self._plan) or not isinstance(error, NodeLost):
             return False
         self._finish(name, None, None)
-        delay_s = self._network.paths.between(name, monitor_of(self._plan))[0].delay_s
-        self._notifier.on_lost(self._worlds[name], str(error), delay_s)
+
+        def delay_s(listener: str) -> float:
+            path, _ = self._network.paths.between(name, listener)
+            return path.delay_s if path.up else unheard_s + path.delay_s
+
+        self._notifier.on_lost(self._worlds[name], str(error), delay_s(monitor_of(self._plan)))
+        for world in self._worlds.values():
+            if name in world.outbox.connections():  # it drops what waits for the node when their connection ends
+                self.clock.at(self.clock.now + delay_s(world.node), partial(world.outbox.drop, name))
         return True
 
     def _report(self) -> None:
@@ -267,10 +268,10 @@ class Simulation:
 
     # ---- faults: see ``testbed.simulation.faults.Nodes`` ----------------------------------------------------------
 
-    def kill(self, node: str, error: NodeLost) -> None:
+    def kill(self, node: str, error: NodeLost, unheard_s: float = 0.0) -> None:
         if node not in self.exits:
             self._worlds[node].outbox.stop(math.inf)
-            self._on_failure(node, error)
+            self._on_failure(node, error, unheard_s)
 
     def pause(self, node: str, until_s: float) -> bool:
         if node in self.exits:
@@ -316,7 +317,7 @@ class Simulation:
         over packets remain as they are, at once: a run that is resumed makes new ones, as an emulated one does.
         """
         now, connections = self.clock.now, {}
-        if not self._network.has_packets:
+        if self._network.packets is None:
             if not self._network.at_rest:
                 return None
             connections = self._connection_states()
@@ -356,7 +357,7 @@ class Simulation:
         if not clock.stalled:
             clock.stalled = True
             self._waits.graph = self._waits.describe()
-        if self._waits.earliest_s() == math.inf:
+        if self._waits.earliest_s() == math.inf and self._due.due_s == math.inf:  # else a fault may yet let one advance
             self._end_waiting()
 
     def _end_waiting(self) -> None:

@@ -10,10 +10,29 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 OnStart = Callable[[], None]
 _Waiting = tuple[float, int, float, Any, OnStart | None]
+
+
+class SimulatedConnection(Protocol):
+    """One direction to another node: a ``TcpConnection``, or a ``PacketConnection``.
+
+    busy, idle        any message has not been sent completely; none is, and it is set up
+    on_room, on_idle  called when a message has left the queue; when nothing is left to send
+    """
+
+    queue: SimulatedSendQueue
+    on_room: Callable[[], None] | None
+    on_idle: Callable[[], None] | None
+
+    @property
+    def busy(self) -> bool: ...
+    @property
+    def idle(self) -> bool: ...
+    def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None: ...
+    def stop(self, until_s: float) -> None: ...
 
 
 class SimulatedSendQueue:
@@ -45,7 +64,6 @@ class SimulatedSendQueue:
             self.take(size_bytes)
 
     def push(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None) -> None:
-        """Add a message."""
         self._least_priority = min(priority, self._least_priority) if self._by_priority else priority
         self._number += 1
         heappush(self._by_priority, (-priority, self._number, size_bytes, item, on_start))
@@ -61,6 +79,12 @@ class SimulatedSendQueue:
         """Drop the messages that the kernel has not taken."""
         self.length, self.size_bytes = len(self._taken), self._taken_bytes
         self._by_priority.clear()
+
+    def clear(self) -> None:
+        """Drop all messages."""
+        self._taken.clear()
+        self._taken_bytes = 0.0
+        self.drop_rest()
 
     def pop(self) -> tuple[float, Any, OnStart | None]:
         """Return and remove the next message: size, item, ``on_start``."""

@@ -1,4 +1,4 @@
-"""The arrays of ``layout``, for the flow network: lists, or two numpy arrays that compiled kernels take.
+"""The arrays of ``kernels``, for the flow network: lists, or two numpy arrays that compiled kernels take.
 
 Python reads and writes the numpy arrays through memory views: an access takes half the time of numpy's.
 """
@@ -9,9 +9,7 @@ import math
 from array import array
 from typing import Any
 
-from testbed.simulation import kernels
-from testbed.simulation import layout as k
-from testbed.simulation.completions import take_due
+from testbed.simulation import kernels as k
 
 
 def _as_numpy(values: array[Any]) -> Any:
@@ -28,7 +26,7 @@ _IN_OUT = ("dirty", "due")  # integers, arguments and results of the kernels
 class SolverState:
     """Links, and classes that may be added. From ``compile`` on, numba solves.
 
-    ``F``, ``LF``, ``due`` are arrays of ``layout`` for the caller to read and write.
+    ``F``, ``LF``, ``due`` are arrays of ``kernels`` for the caller to read and write.
     """
 
     def __init__(self, links: int, width: int) -> None:
@@ -61,10 +59,9 @@ class SolverState:
         self._used += 1
 
     def flush(self, now: float, dirty: list[int]) -> float:
-        """See ``kernels.flush``."""
         n_dirty = len(dirty)
         if not self.compiled:
-            return kernels.flush(now, dirty, n_dirty, self.width, self._state)
+            return k.flush(now, dirty, n_dirty, self.width, self._state)
         view = self._dirty_view
         if n_dirty == 1:
             view[0] = dirty[0]
@@ -74,7 +71,6 @@ class SolverState:
         return next_s
 
     def next_s(self) -> float:
-        """The time of the next completion."""
         state = self._state
         next_s: float = state.ends[state.done[1]] if state.done[0] else math.inf
         return next_s
@@ -87,14 +83,14 @@ class SolverState:
     def remove_from_lists(self, c: int) -> None:
         """Remove class ``c``, whose flows have all ended, from the lists of its links."""
         state, base = self._state, c * k.CLASS_FLOATS
-        kernels.unlink(c, self.width, state)
+        k.unlink(c, self.width, state)
         state.F[base + k.RATE] = state.F[base + k.SERVED] = 0.0
         state.ends[c] = math.inf
 
     def take_due(self, now: float) -> int:
-        """See ``completions.take_due``; the classes are in ``self.due``."""
+        """See ``kernels.take_due``; the classes are in ``self.due``."""
         if not self.compiled:
-            return take_due(now, self.due, self._state)
+            return k.take_due(now, self.due, self._state)
         count: int = self._take_due(now, self._float_address, self._int_address)
         return count
 
@@ -102,7 +98,7 @@ class SolverState:
         """See ``kernels.simulate_flows``. Takes and returns lists."""
         if not self.compiled:
             dirty, due = self._arrays["dirty"], self._arrays["due"]
-            return flows, kernels.simulate_flows(until_s, flows, dirty, due, self.width, self._state)
+            return flows, k.simulate_flows(until_s, flows, dirty, due, self.width, self._state)
         n, order = len(flows.order), array("l", flows.order)
         times = array("d", flows.begin + flows.left + flows.flows + flows.end)
         ended: int = self._simulate(
@@ -135,12 +131,11 @@ class SolverState:
 
     def compile(self) -> None:
         """Solve with numba from now on. Raise ``ImportError`` without it."""
-        self._flush, self._take_due, self._simulate = kernels.compiled()
+        self._flush, self._take_due, self._simulate = k.compiled()
         self.compiled = True
         self._use(self._arrays)
 
     def _use(self, arrays: dict[str, Any]) -> None:
-        """Use these arrays from now on."""
         self._arrays = self._packed(arrays) if self.compiled else arrays
         self.F, self.LF, self.due, self._dirty_view = (self._arrays[name] for name in ("F", "LF", "due", "dirty"))
         self._state = k.State(*(self._arrays[name] for name in _NAMES))
@@ -150,12 +145,12 @@ class SolverState:
         import numpy as np
 
         names = ([*_NAMES[: k.FLOATS]], [*_NAMES[k.FLOATS :], *_IN_OUT])
-        begins = [0], [kernels.HEADER]
+        begins = [0], [k.HEADER]
         for each, at in zip(names, begins, strict=True):
             for name in each:
                 at.append(at[-1] + len(arrays[name]))
         self._floats, self._ints = np.zeros(begins[0][-1], np.float64), np.zeros(begins[1][-1], np.int64)
-        self._ints[: kernels.HEADER] = [*begins[0], *begins[1], self.width]
+        self._ints[: k.HEADER] = [*begins[0], *begins[1], self.width]
         self._float_address, self._int_address = self._floats.ctypes.data, self._ints.ctypes.data
         views: dict[str, Any] = {}
         for each, at, values in zip(names, begins, (self._floats, self._ints), strict=True):

@@ -14,8 +14,6 @@ from simpy.events import URGENT
 
 from testbed.simulation.clock import Clock, VirtualFuture
 
-OnEnd = Callable[["Task", Any, BaseException | None], None]
-
 
 class TaskFuture(VirtualFuture[Any]):
     """The result of a task. ``awaited``: whether anything has asked for it, and so will see an error."""
@@ -38,12 +36,9 @@ class Task:
     __slots__ = ("_clock", "_on_end", "_send", "closed", "context", "coroutine", "resume", "waits_for")
 
     def __init__(
-        self,
-        clock: Clock,
-        coroutine: Coroutine[VirtualFuture[Any] | None, Any, Any],
-        on_end: OnEnd,
-        context: Any = None,
-    ) -> None:
+        self, clock: Clock, coroutine: Coroutine[VirtualFuture[Any] | None, Any, Any],
+        on_end: Callable[[Task, Any, BaseException | None], None], context: Any = None,
+    ) -> None:  # fmt: skip
         self._clock, self.coroutine, self._on_end, self.context = clock, coroutine, on_end, context
         self._send = coroutine.send
         self.resume: Callable[[Any], None] = self._continue  # kept, so that one object is found among callbacks
@@ -84,8 +79,4 @@ class Task:
 
     def _release(self) -> None:
         self.closed, self.waits_for = True, None
-        self.resume = _ignore  # breaks the reference cycle of the task and its bound method
-
-
-def _ignore(_: Any) -> None:
-    pass
+        self.resume = lambda _: None  # breaks the reference cycle of the task and its bound method

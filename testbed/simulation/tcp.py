@@ -44,13 +44,14 @@ from typing import Any
 from testbed.plan.instant import ConnectionState
 from testbed.simulation.clock import Clock
 from testbed.simulation.congestion_window import BurstRepair, CongestionWindow, repair_of
-from testbed.simulation.connection_state import load_state, state_of
+from testbed.simulation.drop_tail import BurstQueue
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.outage import SenderOutage, Timers, smoothed_queueing_s
 from testbed.simulation.pacing import Pacing, Pipe
-from testbed.simulation.paths import SitePath, WanLink
+from testbed.simulation.paths import SitePath
 from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
 from testbed.simulation.tcp_model import LEAST_RTT_S, TcpModel
+from testbed.state import load_state, state_of
 
 _STALLED_BYTES_PER_S = 1e-6  # while waiting for a retransmission; not 0, so that every flow has an end
 _SHORT_RTT_S = 1e-3  # a window fills such a path (inside a LAN) within a few milliseconds, once; it is not modelled
@@ -73,33 +74,6 @@ class ConnectionGroup:
 SINGLE = ConnectionGroup()
 
 
-class BurstQueue:
-    """A connection at the queue before one of its links, which is narrower than all links before that.
-
-    capacity          C, of the link (payload bytes per second)
-    burst_room_bytes  of an unpaced burst: what the queue takes while it drains, Q / (1 - C / A)
-    late_share        C / A: what gets into the full queue
-    """
-
-    __slots__ = ("_connection", "burst_room_bytes", "capacity", "drop_tail", "late_share")
-
-    def __init__(
-        self, connection: TcpConnection, link: WanLink, capacity: float, access: float, goodput: float
-    ) -> None:
-        assert link.drop_tail is not None, "of a loss-based connection"
-        self._connection, self.drop_tail, self.capacity = connection, link.drop_tail, capacity
-        self.late_share = capacity / access
-        self.burst_room_bytes = link.plan.queue_bytes * goodput / (1 - self.late_share)
-
-    def queued_flight_bytes(self) -> float:
-        """Return what it has in the queue at most."""
-        return self._connection.queued_flight_bytes()
-
-    def lose(self, share: float) -> None:
-        """Lose this share of what is queued."""
-        self._connection.lose(share, self)
-
-
 class TcpConnection:
     """One direction between two nodes. ``deliver(item)`` is called when a message has arrived.
 
@@ -111,8 +85,8 @@ class TcpConnection:
         "_deliver", "_earlier_bursts", "_earlier_bytes", "_entered", "_idle_since_s", "_item", "_limit", "_links",
         "_loss", "_lost_s", "_model", "_network", "_on_sent_callback", "_outage", "_pacing", "_path", "_pipe",
         "_private_capacity", "_queues", "_ready", "_recovering", "_rest", "_sending", "_sent_bytes",
-        "_smoothed_queueing_s", "_stopped_until_s", "_used", "_waiting_share", "_window", "flow", "largest_burst_bytes",
-        "on_idle", "on_room", "queue", "rtt_s", "unlimited", "weight",
+        "_smoothed_queueing_s", "_stopped_until_s", "_used", "_waiting_share", "_window", "flow", "on_idle", "on_room",
+        "queue", "rtt_s", "unlimited",
     )  # fmt: skip
 
     def __init__(
@@ -121,8 +95,7 @@ class TcpConnection:
     ) -> None:  # fmt: skip
         self._clock, self._network, self._path, self._model, self._deliver = clock, network, path, model, deliver
         self._links, self._copies, self._private_capacity = links, group.copies, group.private_capacity
-        self.weight = model.weight(path.rtt_s)
-        self.flow = network.flow_class(links, self.weight)
+        self.flow = network.flow_class(links, model.weight(path.rtt_s))
         self.queue = SimulatedSendQueue()  # of messages that have not begun
         self._used, self._bursts = False, 0
         self._earlier_bytes, self._earlier_bursts = 0.0, 0  # of the connections whose place it has taken
@@ -131,7 +104,7 @@ class TcpConnection:
         self._rest: tuple[float, Any] | None = None  # of a message: what a stopped process has not written
         self._stopped_until_s = -math.inf
         self._ready = False  # set up
-        self._burst_bytes = self.largest_burst_bytes = 0.0  # a burst lasts from idle to idle
+        self._burst_bytes = 0.0  # a burst lasts from idle to idle
         self.on_room: Callable[[], None] | None = None  # called when a message has left the queue
         self.on_idle: Callable[[], None] | None = None  # called when nothing is left to send
         self._arrival_s = 0.0  # of the last message: TCP keeps the order even when a trace shortens the path
@@ -172,7 +145,6 @@ class TcpConnection:
 
     @property
     def busy(self) -> bool:
-        """Whether any message has not been sent completely."""
         return self._sending or self.queue.length > 0 or self._rest is not None
 
     @property
@@ -199,7 +171,6 @@ class TcpConnection:
 
     @property
     def idle(self) -> bool:
-        """Whether it is set up and has nothing to send."""
         return self._ready and not self.busy
 
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
@@ -257,7 +228,7 @@ class TcpConnection:
     def _taken_bytes(self) -> float:
         """Return how much of what is to be sent the kernel has taken at most."""
         pipe, window, queued_bytes = self._pipe, self._window, 0.0
-        if self._pacing is None and not self.unlimited:
+        if self._pacing is None and not self.unlimited and self._path.tier == "wan":  # a LAN has no queue
             queued_bytes = pipe.queue_bytes
             if not window.open:
                 queued_bytes = min(queued_bytes, max(0.0, window.size_bytes - pipe.bdp_bytes))
@@ -287,7 +258,8 @@ class TcpConnection:
     def _loss_changed(self, loss: float) -> None:
         """Take note that the path loses another share of its packets at random."""
         before, self._loss = self._loss, loss
-        if self._used and self._model.loss_based and not self.unlimited and (before == 0 or loss == 0):
+        windowed = self._model.loss_based and not self.unlimited and self.rtt_s > 0
+        if self._used and windowed and (before == 0 or loss == 0):
             least_bytes = self._model.rate_limit(self.rtt_s, loss or before, self._pipe.capacity) * self.rtt_s
             self._window.path_loses(self._clock.now, loss, least_bytes)
 
@@ -335,21 +307,14 @@ class TcpConnection:
         self._outage.end()
         self.path_changed()
 
-    def _queueing_s(self, burst_bytes: float) -> float:
-        """Return how long the last of so many bytes, sent at once, waits in the narrowest queue."""
-        pipe, window, waiting_bytes = self._pipe, self._window, burst_bytes * self._waiting_share
-        waiting_bytes = min(waiting_bytes, pipe.queue_bytes)
+    def _smoothed_s(self, burst_bytes: float) -> float:
+        """Return the queueing delay in the smoothed RTT after so many bytes of a burst, sent at once."""
+        pipe, window = self._pipe, self._window
+        waiting_bytes = min(burst_bytes * self._waiting_share, pipe.queue_bytes)  # of the last byte, before itself
         if waiting_bytes and not window.open:
             waiting_bytes = min(waiting_bytes, max(0.0, window.size_bytes - pipe.bdp_bytes))
-        return waiting_bytes / pipe.capacity
-
-    def _smoothed_s(self, burst_bytes: float) -> float:
-        """Return the queueing delay in the smoothed RTT after so many bytes of a burst."""
         segments = burst_bytes / self._model.segment_bytes
-        return smoothed_queueing_s(self._smoothed_queueing_s, self._queueing_s(burst_bytes), segments)
-
-    def _timeout_s(self) -> float:
-        return self.rtt_s + self._smoothed_queueing_s + self._model.retransmission_floor_s
+        return smoothed_queueing_s(self._smoothed_queueing_s, waiting_bytes / pipe.capacity, segments)
 
     def _cap(self, rate: float) -> None:
         if not self._outage.silent and not self._recovering:  # else stalled until the retransmission
@@ -410,7 +375,8 @@ class TcpConnection:
         idle_s = now - self._idle_since_s
         if 0 < self.rtt_s <= idle_s:
             self._burst_begin_s, self._burst_base = now, self.flow.delivered / self._copies
-            self._window.after_idle(now, idle_s, self._timeout_s(), self._burst_base)
+            timeout_s = self.rtt_s + self._smoothed_queueing_s + self._model.retransmission_floor_s
+            self._window.after_idle(now, idle_s, timeout_s, self._burst_base)
             self._burst_window = self._window.size_bytes
         if self._queues and now < self._burst_begin_s + self.rtt_s:
             self._enter_queues()
@@ -491,7 +457,6 @@ class TcpConnection:
             self._pump()
         else:
             self._bursts += 1
-            self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
             if self._waiting_share:
                 self._smoothed_queueing_s = self._smoothed_s(self._burst_bytes)
             if not self.unlimited:
@@ -528,16 +493,14 @@ class TcpConnection:
         for link in self._path.links if not self.unlimited else ():
             capacity = self._network.capacity(link.number)
             if link.drop_tail is not None and capacity < access:
-                found.append(BurstQueue(self, link, capacity, access, self._model.goodput))
+                late_share = capacity / access
+                room_bytes = link.plan.queue_bytes * self._model.goodput / (1 - late_share)
+                found.append(BurstQueue(self, link.drop_tail, capacity, room_bytes, late_share))
             access = min(access, capacity)
         return tuple(found)
 
     def _delivered_bytes(self) -> float:
         return self._network.delivered_bytes(self.flow) / self._copies
-
-    def _next_round(self, delivered: float) -> None:
-        if self._window.next_round(self._clock.now, delivered):
-            self._opened()
 
     def _opened(self) -> None:
         """Send as fast as the path allows: the window limits nothing from now on."""
@@ -551,8 +514,8 @@ class TcpConnection:
         if not self._sending or self.rtt_s <= 0:
             return
         delivered = self._delivered_bytes()
-        if now >= window.round_end_s:
-            self._next_round(delivered)
+        if now >= window.round_end_s and window.next_round(now, delivered):
+            self._opened()
         if not window.limits:
             return
         window.open = False

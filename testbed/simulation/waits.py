@@ -72,7 +72,6 @@ class Waits:
         return wait
 
     def leave(self, wait: Wait) -> None:
-        """End a wait."""
         del self._waits[wait]
 
     def describe(self) -> list[str]:
@@ -91,7 +90,6 @@ class Waits:
         return min((wait.end_s for wait in self._waits), default=math.inf)
 
     def error(self, wait: Wait) -> WaitTimeout:
-        """Return the error of a wait that has expired."""
         deadline_s = wait.end_s - wait.since_s
         if wait.graph is not None:
             return Deadlock(wait, deadline_s, wait.graph)

@@ -51,8 +51,6 @@ class SimulatedWorld:
         self.on_failure: Callable[[BaseException], None] = lambda error: None
         self.on_settle: Callable[[Instant | None], Instant | None] = lambda instant: Instant(clock.now)
 
-    # ---- the clock ----------------------------------------------------------------------------------------------
-
     def now(self) -> float:
         return float(self._clock.now)
 
@@ -67,10 +65,8 @@ class SimulatedWorld:
             await Sleep(self._clock, self._clock.now + _LOOK_S)
         return settled
 
-    # ---- messages -----------------------------------------------------------------------------------------------
-
     def forget(self, node: str, before_s: float) -> None:
-        pass  # what is in flight to a process that was lost is dropped where it arrives
+        self.outbox.drop(node)  # what is in flight is dropped where it arrives
 
     async def receive(self, waiting_for: str, deadline_s: float | None = None) -> Message:
         arrival = self.inbox.next()
@@ -81,8 +77,6 @@ class SimulatedWorld:
         finally:
             if not arrival.done():
                 self.inbox.withdraw(arrival)
-
-    # ---- waits and tasks ----------------------------------------------------------------------------------------
 
     async def wait(self, future: Future[T], waiting_for: str, deadline_s: float | None = None) -> T:
         assert isinstance(future, VirtualFuture), "a world awaits only futures that it made itself"
@@ -151,8 +145,6 @@ class SimulatedWorld:
         except Exception as error:
             future.set_exception(error)
         return future
-
-    # ---- records ------------------------------------------------------------------------------------------------
 
     def record(self, kind: str, **fields: Any) -> None:
         if kind == "start" and self.state.copies > 1:

@@ -29,7 +29,6 @@ class Batches:
         return stream[offset : offset + self.batch_size]
 
     def epoch(self, step: int) -> int:
-        """Return the epoch of the first sample of ``step``."""
         return step * self.batch_size // len(self.share)
 
     def _order(self, epoch: int) -> Tensor:

@@ -46,7 +46,6 @@ class SampleCoder:
         self._like = (dataset.train_inputs, dataset.train_labels)
 
     def sample(self, number: int) -> Sample:
-        """Return a sample of the data set itself."""
         return Sample(*(tensor[number] for tensor in self._like))
 
     def encode(self, sample: Sample) -> bytes:
@@ -55,7 +54,6 @@ class SampleCoder:
         return zlib.compress(_SIZES.pack(len(parts[0]), len(parts[1])) + parts[0] + parts[1], 1)
 
     def decode(self, data: bytes) -> Sample:
-        """Return the sample of ``encode``'s bytes."""
         plain = zlib.decompress(data)
         first, _ = _SIZES.unpack_from(plain)
         begin = _SIZES.size
@@ -75,11 +73,9 @@ class Level(Generic[Content]):
         self._contents: dict[int, Content] = {}
 
     def get(self, number: int) -> Content | None:
-        """Return the content, or ``None``."""
         return self._contents.get(number)
 
     def put(self, number: int, content: Content) -> None:
-        """Keep the content if there is room."""
         size_bytes = self._size_of(content)
         if number not in self._contents and size_bytes <= self._free_bytes:
             self._contents[number] = content

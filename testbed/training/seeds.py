@@ -15,10 +15,8 @@ def seed_for(seed: int, *purpose: object) -> int:
 
 
 def numpy_stream(seed: int, *purpose: object) -> np.random.Generator:
-    """Return a numpy generator for one purpose."""
     return np.random.Generator(np.random.PCG64(seed_for(seed, *purpose)))
 
 
 def torch_stream(seed: int, *purpose: object) -> torch.Generator:
-    """Return a torch generator for one purpose."""
     return torch.Generator().manual_seed(seed_for(seed, *purpose))

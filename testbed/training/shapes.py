@@ -36,7 +36,6 @@ class ModelShape:
 
     @property
     def forward_flops(self) -> float:
-        """Floating-point operations of one sample's forward pass."""
         return sum(segment.forward_flops for segment in self.segments)
 
     def time_shares(self) -> tuple[tuple[float, float], ...]:

@@ -66,5 +66,6 @@ class EmbeddingTables:
         activation, watch = inputs, _Watch(self._parameters)
         with watch:
             for segment in self._segments:
-                activation = segment.module(activation)
+                # with its hooks, but as it was written: a compiled one would be compiled anew for the watch
+                activation = segment.module._call_impl(activation)  # type: ignore[no-untyped-call]
         return watch

@@ -44,7 +44,6 @@ class Computing:
     on_host: bool = False
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
-        """Return the context of forward passes."""
         return torch.autocast(device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
 
@@ -88,7 +87,6 @@ class TorchStep:
 
     @property
     def loss(self) -> float:
-        """Mean loss over the batch."""
         assert self._loss is not None, "the loss is not known before the last segment's forward pass"
         return self._loss.item()
 
@@ -103,13 +101,10 @@ class TorchStep:
         self._outputs.append(outputs)
         self._activation = outputs
         if index == len(self._segments) - 1:
-            self._end_of_forward(outputs)
-
-    def _end_of_forward(self, outputs: Tensor) -> None:
-        logits = outputs.detach().requires_grad_()
-        loss = mean_loss(logits, self._labels)
-        (self._incoming,) = torch.autograd.grad(loss, [logits])
-        self._loss = loss.detach()
+            logits = outputs.detach().requires_grad_()
+            loss = mean_loss(logits, self._labels)
+            (self._incoming,) = torch.autograd.grad(loss, [logits])
+            self._loss = loss.detach()
 
     def backward_segment(self, index: int) -> list[Tensor]:
         """Return flat float32 gradients of the segment's keys."""
@@ -165,46 +160,34 @@ class Trainer:
         computing: Computing = Computing(),
     ) -> None:  # fmt: skip
         assert not list(model.buffers()), "buffers would differ between workers; see testbed/training/models"
-        self._model, self._dataset, self._batches, self._device = model.to(device), dataset, batches, device
+        self.model, self._dataset, self._batches, self.device = model.to(device), dataset, batches, device
         self._computing, self._accelerator = computing, accelerator_of(device)
         self._scored_model: nn.Module | None = None
         self.epoch = 0
-        self._parameters = list(self._model.parameters())
-        self._segments = segments(self._model)
+        self._parameters = list(self.model.parameters())
+        self._segments = segments(self.model)
         if computing.compiled:
-            for module in (self._model, *(segment.module for segment in self._segments)):
+            for module in (self.model, *(segment.module for segment in self._segments)):
                 module.compile()
         self.sizes = tuple(parameter.numel() for parameter in self._parameters)
-
-    @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-        return self._device
-
-    @property
-    def model(self) -> nn.Module:
-        """What it trains."""
-        return self._model
 
     @property
     def shape(self) -> ModelShape:
         """Segments with their sizes and their work."""
         sample = as_model_input(self._dataset.train_inputs[:1]).to("meta")
-        return measure(type(self._model).__name__, copy.deepcopy(self._model).to("meta"), sample)
+        return measure(type(self.model).__name__, copy.deepcopy(self.model).to("meta"), sample)
 
     @property
     def widths(self) -> Mapping[int, int]:
-        """Elements of a row of each key that is an embedding table."""
         return self._tables.widths
 
     @cached_property
     def _tables(self) -> EmbeddingTables:
-        return EmbeddingTables(self._segments, as_model_input(self._dataset.train_inputs[:1].to(self._device)))
+        return EmbeddingTables(self._segments, as_model_input(self._dataset.train_inputs[:1].to(self.device)))
 
     def rows(self, step: int) -> dict[int, Tensor]:
-        """Return the rows of each table that the batch of ``step`` needs."""
         inputs = self._dataset.train_inputs[self._batches.indices(step)]
-        return self._tables.rows(as_model_input(inputs.to(self._device)))
+        return self._tables.rows(as_model_input(inputs.to(self.device)))
 
     def gradient(self, step: int) -> StepResult:
         """Return loss and gradients of the batch of ``step`` at the current values."""
@@ -225,33 +208,33 @@ class Trainer:
         return total, gradients
 
     def _of_part(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-        with self._computing.autocast(self._device):
-            outputs = self._model(inputs)
+        with self._computing.autocast(self.device):
+            outputs = self.model(inputs)
         loss = mean_loss(outputs, labels)
         gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
-        return loss.detach(), complete(gradients, self._model)
+        return loss.detach(), complete(gradients, self.model)
 
     def begin(self, step: int) -> SegmentedStep:
         """Begin the same step segment by segment; its gradients have the same bits."""
-        autocast = partial(self._computing.autocast, self._device)
-        return TorchStep(self._segments, *self._batch(step), autocast, self._computing.on_host)
+        return self._segmented(*self._batch(step))
+
+    def _segmented(self, inputs: Tensor, labels: Tensor) -> TorchStep:
+        autocast = partial(self._computing.autocast, self.device)
+        return TorchStep(self._segments, inputs, labels, autocast, self._computing.on_host)
 
     def warm_up(self, *, by_segments: bool) -> None:
         """Compute a step and a score for no one: kernels are loaded, chosen and compiled by then."""
         inputs, labels = self._samples(self._batches.indices(0))
         if by_segments:
-            count, step = (
-                len(self._segments),
-                TorchStep(self._segments, inputs, labels, partial(self._computing.autocast, self._device)),
-            )
-            for index in range(count):
+            step, indices = self._segmented(inputs, labels), range(len(self._segments))
+            for index in indices:
                 step.forward_segment(index)
-            for index in reversed(range(count)):
+            for index in reversed(indices):
                 step.backward_segment(index)
         else:
             self._gradient(inputs, labels)[0].item()
         with torch.no_grad():
-            self._model(inputs)
+            self.model(inputs)
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         indices, self.epoch = self._batches.indices(step), self._batches.epoch(step)
@@ -259,7 +242,7 @@ class Trainer:
 
     def _samples(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         inputs, labels = self._dataset.train_inputs[indices], self._dataset.train_labels[indices]
-        return as_model_input(inputs.to(self._device)), labels.to(self._device)
+        return as_model_input(inputs.to(self.device)), labels.to(self.device)
 
     def values(self) -> list[Tensor]:
         """Return a copy of the current values, complete."""
@@ -273,32 +256,27 @@ class Trainer:
 
     @torch.no_grad()
     def load(self, values: list[Tensor]) -> None:
-        """Set the current values."""
         _set(self._parameters, values)
 
     @torch.no_grad()
     def load_segment(self, index: int, values: list[Tensor]) -> None:
-        """Set the current values of one segment's keys."""
-        _set(list(self._segments[index].parameters), values)
+        _set(self._segments[index].parameters, values)
 
     @torch.no_grad()
     def evaluate(self, values: list[Tensor]) -> Score:
         """Return accuracy and loss on the test set at ``values``. It has a copy of the model, for concurrent use."""
-        with self._accelerator.on(EVALUATION) if self._accelerator else nullcontext():
-            return self._score(values)
-
-    def _score(self, values: list[Tensor]) -> Score:
-        if self._scored_model is None:
-            self._scored_model = copy.deepcopy(self._model)
-        _set(list(self._scored_model.parameters()), values)
         correct, loss, count = 0, 0.0, self._dataset.test_labels.numel()
         inputs = torch.split(self._dataset.test_inputs, TEST_BATCH)
         labels = torch.split(self._dataset.test_labels, TEST_BATCH)
-        for some_inputs, some_labels in zip(inputs, labels, strict=True):
-            expected = some_labels.to(self._device)
-            logits = self._scored_model(as_model_input(some_inputs.to(self._device)))
-            correct += int((logits.argmax(dim=-1) == expected).sum())
-            loss += mean_loss(logits, expected).item() * expected.numel() / count
+        with self._accelerator.on(EVALUATION) if self._accelerator else nullcontext():
+            if self._scored_model is None:
+                self._scored_model = copy.deepcopy(self.model)
+            _set(list(self._scored_model.parameters()), values)
+            for some_inputs, some_labels in zip(inputs, labels, strict=True):
+                expected = some_labels.to(self.device)
+                logits = self._scored_model(as_model_input(some_inputs.to(self.device)))
+                correct += int((logits.argmax(dim=-1) == expected).sum())
+                loss += mean_loss(logits, expected).item() * expected.numel() / count
         most = int(torch.bincount(self._dataset.test_labels.flatten()).max())
         return Score(correct / count, loss, most / count)
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from analysis.calibrate import calibrate, stream_byte_s
+from analysis.calibrate import beside_s, calibrate, stream_byte_s
 from analysis.load import StoredRun
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
@@ -82,6 +82,13 @@ def watched(run: StoredRun, share: float) -> StoredRun:
     before_after = [(BEGIN_S / 2, 1.0), (END_S + 1, 1.0)]
     tables["machine"] = pd.DataFrame([*before_after, (3.0, busy), (5.0, busy)], columns=["t_s", "busy_share"])
     return replace(run, tables=cast(Any, tables))
+
+
+def test_the_processors_of_several_machines_say_nothing_of_packets() -> None:
+    """Their shares are of each one's cores, and nodes are on all of them."""
+    run = watched(run_of("emulate", wan=2), 0.0)
+    assert beside_s(run) == pytest.approx(CARRIED_S, rel=1e-2)
+    assert beside_s(replace(run, plan={**run.plan, "cluster": {"address": "loopback"}})) is None
 
 
 def test_what_was_put_in_comes_out() -> None:

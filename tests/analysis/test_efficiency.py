@@ -62,7 +62,7 @@ def test_seeds_of_one_setting_are_left_out_together() -> None:
 def test_what_did_not_vary_is_not_known() -> None:
     """Not as much as the fit began with."""
     found = fit([run for run in runs(noise=0.05) if run.staleness == 3])
-    assert math.isnan(found.staleness_penalty) and "unknown more per update of staleness" in str(found)
+    assert math.isnan(found.staleness_penalty)
     assert found.critical_batch == pytest.approx(CRITICAL, rel=0.3)
     assert found.predict(128, 3, 2).rounds == pytest.approx(fit(runs()).predict(128, 3, 2).rounds, rel=0.1)
     with pytest.raises(ScenarioError, match="staleness: all fitted runs had 3"):

@@ -7,8 +7,7 @@ import pytest
 
 from analysis.figures.compare import round_split
 from analysis.load import StoredRun, Tables, load_run
-from analysis.measures import staleness, throughput, waiting, wan_bytes, wan_rate
-from analysis.metrics import wan_of_training
+from analysis.metrics import staleness, throughput, waiting, wan_bytes, wan_of_training, wan_rate
 from analysis.studies.columns import computing_share, samples
 from analysis.studies.study import StudyRun
 from analysis.waits import matrix

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from analysis.compare import comparison
 from analysis.load import StoredRun, load_run
 from analysis.report import charts
 from analysis.report.page import page
@@ -146,6 +147,12 @@ def test_a_run_that_goes_on_from_another_says_so(run: StoredRun) -> None:
     later = replace(run, result={**(run.result or {}), "resumed_round": 3})
     for runs in ([later], [run, later]):
         assert page(runs).count("goes on after 4 rounds: bytes and rounds count from there") == 1
+
+
+def test_a_worker_that_has_just_come_back_hides_no_rounds(run: StoredRun) -> None:
+    """It has completed none, and the others all of theirs."""
+    back = replace(run, result={**(run.result or {}), "rounds": 0})
+    assert comparison([run, back])[1]["speed_up"] == 1.0
 
 
 def test_a_run_without_rounds_is_refused(tmp_path: Path) -> None:

@@ -21,9 +21,8 @@ from analysis.studies import EXPERIMENTS, PAPERS, STUDIES, VERDICTS, drawing, en
 from analysis.studies.claims import FAIL, PASS, UNRESOLVED, between, exactly, in_order, ordered
 from analysis.studies.columns import compute_ratio, final_loss
 from analysis.studies.experiments import headline, tls_cost
-from analysis.studies.loading import find
 from analysis.studies.papers import six_way, sparsity, stale
-from analysis.studies.study import Panel, Request, Results, Study, StudyRun, StudySweep, against, published
+from analysis.studies.study import Panel, Request, Results, Study, StudyRun, StudySweep, against, find, published
 from testbed.check.figure import CheckedFigure, smallest, the_declaration_is_complete
 from testbed.cli import main as command
 from testbed.errors import ScenarioError
@@ -180,6 +179,18 @@ def test_the_error_column_is_of_one_seed_at_a_time() -> None:
     assert row["error of the round (%)"] == pytest.approx(0.0, abs=1e-9)
     assert row["seeds at the target"] == 2
     assert row["s to 90%"] == pytest.approx(30.0)
+
+
+def test_pictures_of_a_study_that_was_only_emulated() -> None:
+    """Its simulation is what they show where there is one."""
+    found = six_runs({("emulate", name, seed): 1.0 + seed for name in six_way.VARIANTS for seed in (1, 2)})
+    curves = [{"sweep": six_way.ALIKE, "back_end": "emulate", "variant": name, "seed": 1, "at_round": at, "at_s": at,
+               "at_accuracy": 0.1 * at} for name in six_way.VARIANTS for at in range(1, 5)]  # fmt: skip
+    axes, others = Figure().subplots(2)
+    six_way._accuracy(six_way.ALIKE, axes, replace(found, curves=pd.DataFrame(curves)))
+    assert all(len(line.get_xdata()) for line in axes.lines)  # pictures without any data cannot be drawn
+    six_way._sooner(six_way.ALIKE, others, found)
+    assert [text.get_text() for text in others.texts] == ["1.00"] * len(six_way.VARIANTS)
 
 
 def test_rankings_that_differ_fail() -> None:
@@ -468,6 +479,21 @@ def test_an_unknown_label_is_refused_before_anything_is_written(tmp_path: Path) 
     with pytest.raises(ScenarioError, match="--only: this study measures"):
         engine.execute("tls-cost", measures, Request(tmp_path / "out", only=("typo",)))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("name", "on", "told"), [
+    ("transfers", "local", "on emulate only"), ("allreduce-times", "simulate", "on emulate and local"),
+    ("verdict-parallel-optimizer", "local", "no variant of this study"),
+])  # fmt: skip
+def test_a_back_end_that_a_study_cannot_use_is_refused(name: str, on: str, told: str, tmp_path: Path) -> None:
+    """Transfers would be emulated nevertheless, outside of a sandbox."""
+    with pytest.raises(ScenarioError, match=told):
+        engine.execute(*find(name), Request(tmp_path, on=(on,)))
+
+
+def test_a_variant_that_cannot_run_on_the_studys_own_back_ends_is_refused_by_their_names(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="--on simulate: no variant"):
+        engine.execute(*find("paradigms"), Request(tmp_path, only=("gloo",)))
 
 
 def test_what_only_leaves_out_is_in_no_verdict(tmp_path: Path) -> None:

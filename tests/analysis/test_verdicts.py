@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 
 from analysis.studies import VERDICTS, engine
 from analysis.studies.claims import FAIL, INFINITY, PASS, UNRESOLVED
-from analysis.studies.loading import find
-from analysis.studies.study import Request, Results
+from analysis.studies.study import Request, Results, find
 from analysis.studies.verdicts.comparison import (
     RATE,
     Expected,
@@ -23,7 +22,7 @@ from analysis.studies.verdicts.comparison import (
     factors,
     table_of,
 )
-from analysis.studies.verdicts.everything import ALL
+from analysis.studies.verdicts.techniques import ALL
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "verdicts"
 TWICE = Expected("twice as soon", "here", "to_target_s", low=2)

@@ -18,8 +18,8 @@ import torch
 
 from testbed import api
 from testbed.display.progress import Display
-from testbed.errors import RunFailed, ScenarioError
-from testbed.scenario.sections.training import Training
+from testbed.errors import CapabilityError, RunFailed, ScenarioError, TestbedError
+from testbed.scenario.schema import Training
 from testbed.scenario.sweep import from_options
 from tests.cli.forked import command, simulate_here
 
@@ -64,6 +64,13 @@ def test_the_command_ends_with_the_same_bits_and_leaves_torch_to_who_trains(fini
     assert finished.result is not None
     assert result["parameters_sha256"] == finished.result["parameters_sha256"] is not None
     assert result["plan_sha256"] == finished.result["plan_sha256"]
+
+
+def test_the_run_directory_names_the_back_end_that_ran(tmp_path: Path) -> None:
+    scenario = api.load({**SMALL, "run": {"on": "emulate"}})
+    run = api.run(scenario, on="simulate", out=tmp_path / "run", progress=False)
+    for name in ("scenario.yaml", "resolved.yaml"):
+        assert api.load(run.path / name).run.on == run.plan["back_end"] == "simulate"
 
 
 def test_a_mapping_and_its_yaml_are_the_same_scenario() -> None:
@@ -284,6 +291,17 @@ def test_a_sweep_whose_process_is_killed_is_no_sweep(monkeypatch: pytest.MonkeyP
     job: Any = SimpleNamespace(directory=tmp_path, scenario=tmp_path / "scenario.yaml", jobs=None, cluster="")
     with pytest.raises(RunFailed, match="ended by SIGKILL; finished runs are in"):
         api._as_command(job, [], None, None, ())
+
+
+@pytest.mark.parametrize("kind", [TestbedError, ScenarioError, CapabilityError])
+def test_the_process_of_a_sweep_raises_what_the_sweep_would(
+    kind: type[TestbedError], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(api, "_run_to_its_end", lambda command: (kind.exit_code, "testbed: plan.json: damaged\n"))
+    job: Any = SimpleNamespace(directory=tmp_path, scenario=tmp_path / "scenario.yaml", jobs=None, cluster="")
+    with pytest.raises(TestbedError, match=r"^plan\.json: damaged$") as raised:
+        api._as_command(job, [], None, None, ())
+    assert raised.type is kind
 
 
 def test_runs_are_compared(finished: api.Run, tmp_path: Path) -> None:

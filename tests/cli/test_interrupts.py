@@ -55,13 +55,14 @@ def under_way(arguments: list[str], begun: Path, prepare: Callable[[], None]) ->
     return run
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_one_signal_ends_the_run_with_its_results(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    run = start(tmp_path / "run")
+@pytest.mark.parametrize(("number", "code", "how"), [(signal.SIGINT, 130, "--quiet"), (signal.SIGTERM, 143, "--json")])
+def test_one_signal_ends_the_run_with_its_results(tmp_path: Path, number: signal.Signals, code: int, how: str) -> None:
+    run = start(tmp_path / "run", how=how)
     os.kill(run.pid, number)
     ended = run.wait(timeout=60)
     assert ended.returncode == code
     assert ended.stderr == "testbed: interrupted; the results so far are kept\n"
+    assert how != "--json" or json.loads(ended.stdout.splitlines()[-1])["exit_code"] == code
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert (result["status"], result["accuracy"]) == ("interrupted", pytest.approx(0.9305))
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "interrupted"

@@ -34,6 +34,7 @@ SMALL = (
         (["calibrate", "runs/one", "--on", "exact"], "--on exact: has no effect without --costs"),
         (["check", "stale", "--axis", "figure", "--set", "a=1"], "--set: has no effect on the axis figure"),
         (["check", "stale", "--axis", "figure", "--file", "a"], "--file: has no effect on the axis figure"),
+        (["report", "runs/one", "--pdf", "--out", "a.pdf"], "--out a.pdf: names the page; write a.html"),
         (["plan", QUICKSTART, "--table", "--json"], "--table: has no effect with --json"),
         (["shell", QUICKSTART, "--json"], "--json: has no effect on a shell"),
         (["validate-sim", QUICKSTART, "--jobs", "-1"], "--jobs -1: at least 1"),
@@ -66,6 +67,15 @@ def test_costs_get_their_folder_before_they_are_measured(tmp_path: Path, monkeyp
     monkeypatch.setattr("testbed.cli.calibrate._table", lambda: f"{path.parent.is_dir()}")
     assert main(["calibrate", "--costs", str(path)]) == 0
     assert path.read_text() == "True"
+
+
+def test_measured_costs_are_one_object_for_scripts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "costs.csv"
+    monkeypatch.setattr("testbed.cli.calibrate._table", lambda: "")
+    assert main(["calibrate", "--costs", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"kind": "costs", "file": str(path)}
 
 
 @pytest.mark.parametrize("verb", ["calibrate", "profile"])

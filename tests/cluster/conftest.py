@@ -28,7 +28,7 @@ def agents(monkeypatch: pytest.MonkeyPatch) -> ForkedAgents:
     starter = ForkedAgents()
 
     def run(plan: Plan, directory: Path, report: Progress) -> None:
-        cluster.run_with(starter, plan, directory, report)
+        cluster.run(plan, directory, report, starter)
 
     monkeypatch.setitem(host.BACK_ENDS, "cluster", run)
     monkeypatch.setitem(runs.BACK_ENDS, "cluster", run)

@@ -48,7 +48,7 @@ def ran(
                         agent.kill()
 
         try:
-            emulate_machines.run_with(starter, plan_of(*overrides, scenario=Path(scenario)), Path(directory), report)
+            emulate_machines.run(plan_of(*overrides, scenario=Path(scenario)), Path(directory), report, starter)
         except TestbedError as caught:
             error = f"{type(caught).__name__}: {caught}"
         machines_ = [f"machine{number}" for number in range(count)]

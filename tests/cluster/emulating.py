@@ -85,7 +85,7 @@ class EmulatingAgent(ForkedAgent):
         libc.mount(None, b"/", None, _PRIVATE, None)
         libc.mount(b"proc", b"/proc", b"proc", 0, None)
         mount_own()
-        return agent.main(outside=f"/proc/self/fd/{outside}")
+        return agent.main(f"/proc/self/fd/{outside}")
 
 
 class EmulatingAgents(ForkedAgents):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from testbed.cluster.loopback import LoopbackAgents
 from testbed.cluster.machines import Placement
-from testbed.cluster.starting import StartedAgent, Ticket, line_of
+from testbed.cluster.starting import LoopbackAgents, StartedAgent, Ticket
 from testbed.execution import agent
 from testbed.garbage import collect_after_fork
 
@@ -47,7 +47,7 @@ class ForkedAgent:
         if self.pid == 0:
             self._become(read, skew)
         os.close(read)
-        os.write(self._write, line_of(ticket))
+        os.write(self._write, json.dumps(asdict(ticket)).encode() + b"\n")
 
     def _become(self, read: int, skew: Skew | None) -> None:
         status = 99
@@ -69,7 +69,7 @@ class ForkedAgent:
             os._exit(status)
 
     def _main(self) -> int:
-        return agent.main(time.monotonic_ns)
+        return agent.main()
 
     def lost(self) -> str:
         if not self._how:

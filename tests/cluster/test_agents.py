@@ -9,6 +9,7 @@ import re
 import resource
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -22,12 +23,13 @@ import msgspec
 import psutil
 import pytest
 
+import testbed
 from testbed import api
 from testbed.cluster import control
-from testbed.cluster.agent import AgentHandle
-from testbed.cluster.agent_connections import AgentConnections
+from testbed.cluster.agent_connections import AgentConnections, AgentHandle
 from testbed.cluster.control import ControlLost
 from testbed.cluster.files import ReceivedFiles
+from testbed.cluster.ray_agents import AgentActor
 from testbed.cluster.starting import Ticket
 from testbed.errors import NodeLost, WaitTimeout
 from testbed.execution import agent, cluster, host, record
@@ -62,7 +64,7 @@ def deploy(
     (directory / "plan.json").write_bytes(to_json(plan))
     agents = starter or ForkedAgents()
     before = host.BACK_ENDS["cluster"]
-    host.BACK_ENDS["cluster"] = lambda *run: cluster.run_with(agents, *run)
+    host.BACK_ENDS["cluster"] = lambda *run: cluster.run(*run, agents)
     try:
         outcome = host.attempt(plan, directory, report)
     finally:
@@ -164,7 +166,7 @@ def test_a_lost_machine_is_replaced_at_the_restart(tmp_path: Path, agents: Forke
             with suppress(ProcessLookupError):  # each of six workers says so
                 os.kill(agents.started[1].pid, signal.SIGKILL)
 
-    cluster.run_with(agents, plan, tmp_path / "hit", report)
+    cluster.run(plan, tmp_path / "hit", report, agents)
     assert len(agents.started) == 4
     events = read_events(tmp_path / "hit")
     assert {event["parameters_sha256"] for event in events if event.get("parameters_sha256")} == calm
@@ -181,7 +183,7 @@ def test_without_a_restart_a_lost_machine_is_named(tmp_path: Path, agents: Forke
                 os.kill(agents.started[1].pid, signal.SIGKILL)
 
     with pytest.raises(NodeLost, match=r"^east/\w+: its machine east/machine0 \(127.0.0.3\) is lost: its agent has"):
-        cluster.run_with(agents, plan, tmp_path, report)
+        cluster.run(plan, tmp_path, report, agents)
 
 
 @pytest.mark.usefixtures("agents")
@@ -385,18 +387,32 @@ def assert_admits(connections: AgentConnections, handle: AgentHandle) -> None:
     agent.close()
 
 
+def test_an_agent_of_ray_imports_what_was_sent_and_not_what_lies_in_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "testbed").mkdir()
+    (tmp_path / "testbed" / "__init__.py").write_text("raise SystemExit('another testbed')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(Path(testbed.__file__).parents[1]), *sys.path])
+    ticket = Ticket(name="a", driver=("127.0.0.1", 1), key="", secret="", run_id="", plan="", bind="", nodes=(),
+                    working_directory="/")  # fmt: skip
+    actor = AgentActor(ticket)
+    assert actor.wait() and "another testbed" not in actor.output()
+    actor.stop()
+
+
 def test_an_agent_serves_its_driver_whatever_the_number_of_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = high_pair()
     came = list[Any]()
     served: Any = agent.Agent.__new__(agent.Agent)
     served._connection = SimpleNamespace(fileno=one.fileno, receive=lambda: [{"do": "quit"}])
-    served._clock, served._heard_s, served._files_due_s = lambda: 10**9, 0.0, math.inf
+    served._heard_s, served._files_due_s = -math.inf, math.inf
     served._processes = served._part = None
     served._do = came.append
     monkeypatch.setattr(os, "read", lambda *_: b"x")  # what has started it is there
     other.send(b"x")
     served._turn()
-    assert came == [{"do": "quit"}] and served._heard_s == 1.0
+    assert came == [{"do": "quit"}] and served._heard_s > 0
     one.close()
     other.close()
 

@@ -60,7 +60,7 @@ def start_driver(directory: Path) -> tuple[int, Iterator[dict[str, Any]]]:
                 )
 
             plan = runs.plan_of("device.step_time=20 ms", "training.rounds=300", "checkpoint.every=5", on="cluster")
-            cluster.run_with(starter, plan, directory, report)
+            cluster.run(plan, directory, report, starter)
         except Exception as error:
             report({"kind": "failed", "message": f"{type(error).__name__}: {error}"})
         finally:

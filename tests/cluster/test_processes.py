@@ -12,7 +12,9 @@ from unittest import mock
 
 import pytest
 
+from testbed.cluster import agents as drivers_side
 from testbed.cluster import control
+from testbed.cluster.clocks import ClockComparison, ClockSample
 from testbed.cluster.processes import AgentProcesses
 from testbed.engine.checkpoint import CheckpointFiles, Members
 from testbed.errors import NodeLost, RunFailed, ScenarioError
@@ -141,7 +143,7 @@ def test_a_deployment_resumes_the_newest_checkpoint_that_is_intact(
         given.append(attempts.clock.absent)
 
     monkeypatch.setattr(cluster, "attempt_until_done", attempt)
-    monkeypatch.setattr("testbed.cluster.processes.AgentProcesses", lambda *about: given.append(about[-1]))
+    monkeypatch.setattr(cluster, "AgentProcesses", lambda *about: given.append(about[-1]))
     agents: Any = SimpleNamespace(connections=SimpleNamespace(wait_s=None))
 
     def resumed() -> Any:
@@ -161,6 +163,24 @@ def test_a_deployment_resumes_the_newest_checkpoint_that_is_intact(
         resumed()
 
 
+def test_the_clock_of_a_far_machine_is_known_when_nodes_start() -> None:
+    """Also if its answers to the first questions take longer than the driver asks them."""
+    ahead_ns, clock = 10**15, ClockComparison()  # it was started days earlier than the driver's machine
+    far, there = SimpleNamespace(name="a", lost="", clock=clock, offset_at_epoch_ns=0), dict[str, Any]()
+
+    def ask_all(questions: Any, limit_s: float) -> None:
+        clock.add(ClockSample(0, ahead_ns, 10**8))
+
+    agents: Any = drivers_side.Agents.__new__(drivers_side.Agents)
+    agents._all, agents.placements, agents._start = [], [SimpleNamespace(name="a")], lambda placement: far
+    agents._await_hello = lambda new: there.update(a=far)
+    agents.connections = SimpleNamespace(
+        by_name=there, ping=lambda agent: None, turn=lambda timeout_s: None, ask_all=ask_all
+    )
+    agents.start_missing()
+    assert far.offset_at_epoch_ns == ahead_ns
+
+
 def test_events_are_corrected_when_all_have_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that fails has helpers which still write: what comes after the correction would be by another clock."""
     done = list[str]()
@@ -176,9 +196,9 @@ def test_events_are_corrected_when_all_have_come(tmp_path: Path, monkeypatch: py
         def __getattr__(self, name: str) -> Any:
             return lambda: done.append(name)
 
-    monkeypatch.setattr("testbed.cluster.agents.Agents", Recorded)
+    monkeypatch.setattr(cluster, "Agents", Recorded)
     starter: Any = mock.MagicMock(address="loopback")
-    with pytest.raises(RunFailed), cluster.driving(starter, plan_of(on="cluster"), tmp_path, lambda line: None):
+    with pytest.raises(RunFailed), cluster.driving(plan_of(on="cluster"), tmp_path, print, starter):
         raise RunFailed("a node")
     assert done == ["report", "stop", "correct_events"], "the machines are described while they are there"
 

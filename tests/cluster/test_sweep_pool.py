@@ -25,12 +25,13 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import torch
 
 from testbed.cluster import directories
 from testbed.cluster.connection import ClusterMachine
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution import sweep as sweeps
-from testbed.execution import sweep_machine, sweep_points, sweep_run, sweep_worker
+from testbed.execution import sweep_machine, sweep_points, sweep_pool, sweep_run, sweep_worker
 from testbed.execution.sweep_cluster import ATTEMPTS, ClusterPool, PointNeeds, PointReport, needs_of
 from testbed.execution.sweep_files import SentFile
 from testbed.execution.sweep_machine import MachineUnfit, PointBroken, PointEnded, PointResult, PointTask
@@ -625,6 +626,30 @@ def test_only_a_run_that_may_compile_brings_the_compiler(
     sweep_run.warm_up([plain])
     sweep_run.warm_up([plain, replace(plain, training=replace(plain.training, compile=True))])
     assert done == ["left out", "brought"]
+
+
+def test_a_sweep_leaves_torch_to_who_trains_in_its_process(points: list[SweepPoint]) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        sweep_run.warm_up([points[0].plan])
+        assert torch.get_num_threads() == threads + 1
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_sweep_leaves_other_children_to_their_parent(
+    points: list[SweepPoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process may be a user's, who waits for one of them."""
+    monkeypatch.setattr(sweep_pool, "warm_up", lambda plans: None)
+    monkeypatch.setattr(sweep_pool.Pool, "_child", lambda self, point, parent: 0)
+    own = subprocess.Popen(["sh", "-c", "exit 3"])
+    os.waitid(os.P_PID, own.pid, os.WEXITED | os.WNOWAIT)
+    states = list[str]()
+    pool = sweep_pool.Pool(lambda point: tmp_path / point.id, b"", lambda point, state: states.append(state), print)
+    pool.run(points[:2], 2)
+    assert own.wait() == 3 and states == ["running", "running", "failed", "failed"]
 
 
 def test_the_code_is_read_once_for_all_points(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:

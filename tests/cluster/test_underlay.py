@@ -97,6 +97,13 @@ def test_a_network_that_can_carry_all_is_not_refused() -> None:
     assert {pair: len(links) for pair, links in crossing(plan_of(), MACHINES).items()} == dict.fromkeys(PAIRS, 2)
 
 
+def test_datagrams_that_do_not_fit_are_refused_before_the_run() -> None:
+    """And not by the first of them, when the network is up and training has begun."""
+    assert "MTU of 1450; use another order, or a larger MTU" in refusal(plan_of("order=dgt"), mtu_bytes=1500)
+    refuse_uncarried(plan_of(), MACHINES, dict.fromkeys(PAIRS, replace(FAST, mtu_bytes=1500)))
+    refuse_uncarried(plan_of("order=dgt"), MACHINES, dict.fromkeys(PAIRS, FAST))
+
+
 def test_a_link_faster_than_the_machines_network_is_refused() -> None:
     text = refusal(plan_of(), rate_bps=20.2e6)  # enough without the tunnel's headers
     assert "link virginia>frankfurt: needs 20.66 Mbit/s with tunnel headers, and from a to b there are 20.2" in text

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from testbed.check.codec_ends import KEY, SIZES, bytes_of, layout, numbers
+from testbed.check.codec import KEY, SIZES, bytes_of, layout, numbers
 from testbed.codec.base import Codec
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec

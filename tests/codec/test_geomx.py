@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from testbed.check.codec_ends import bytes_of, layout, numbers
+from testbed.check.codec import bytes_of, layout, numbers
 from testbed.codec.base import Codec
 from testbed.codec.context import CodecContext
 from testbed.codec.errors import NonFiniteNumbers, OutsideHalfPrecision

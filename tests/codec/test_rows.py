@@ -44,7 +44,7 @@ def size_bytes(parts: tuple[Tensor, ...]) -> int:
 @pytest.mark.parametrize(("kind", "element_bytes"), [("none", 4), ("fp16", 2)])
 def test_a_round_takes_the_bytes_of_its_rows(kind: str, element_bytes: int) -> None:
     child, server = ends(kind)
-    child.ask(rows(1, 2, 9))
+    child.asked = rows(1, 2, 9)
     up = child.encode(KEY, contribution(0, 9))
     assert size_bytes(up) == 4 * 3 + 4 * 2 + element_bytes * 2 * WIDTH
     assert torch.equal(server.decode(KEY, up, SIZE), contribution(0, 9))
@@ -60,7 +60,7 @@ def test_a_value_that_was_returned_does_not_change() -> None:
     child, server = ends()
     held = []
     for row in (1, 5):
-        child.ask(rows(row))
+        child.asked = rows(row)
         server.decode(KEY, child.encode(KEY, contribution(row)), SIZE)
         held.append(child.decode_value(KEY, server.encode_value(KEY, torch.full((SIZE,), float(-row))), SIZE))
     first, second = (value.view(ROWS, WIDTH) for value in held)
@@ -71,7 +71,7 @@ def test_a_value_that_was_returned_does_not_change() -> None:
 @pytest.mark.parametrize("kind", ["none", "fp16"])
 def test_no_rows_at_all(kind: str) -> None:
     child, server = ends(kind)
-    child.ask(rows())
+    child.asked = rows()
     up = child.encode(KEY, contribution())
     assert size_bytes(up) == 0
     assert not server.decode(KEY, up, SIZE).any()
@@ -82,7 +82,7 @@ def test_no_rows_at_all(kind: str) -> None:
 
 def test_all_rows_are_asked_for_by_one_number() -> None:
     child, server = ends()
-    child.ask(None)
+    child.asked = None
     up = child.encode(KEY, contribution(4))
     assert up[0].tolist() == [-1]
     server.decode(KEY, up, SIZE)
@@ -95,7 +95,7 @@ def test_all_rows_are_asked_for_by_one_number() -> None:
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1e-45, -1e-45])
 def test_a_row_of_any_number_but_zero_is_sent(number: float) -> None:
     child, server = ends()
-    child.ask(rows(0))
+    child.asked = rows(0)
     table = contribution()
     table[WIDTH + 1], table[4 * WIDTH : 5 * WIDTH] = number, torch.tensor([1.0, -1.0, 2.0, -2.0])
     decoded = server.decode(KEY, child.encode(KEY, table), SIZE)
@@ -105,7 +105,7 @@ def test_a_row_of_any_number_but_zero_is_sent(number: float) -> None:
 @given(st.lists(st.tuples(st.integers(0, ROWS - 1), st.floats(-1e3, 1e3, width=32)), max_size=8))
 def test_contributions_come_through_with_their_bits(changes: list[tuple[int, float]]) -> None:
     child, server = ends()
-    child.ask(rows(0))
+    child.asked = rows(0)
     table = torch.zeros(ROWS, WIDTH)
     for row, number in changes:
         table[row, row % WIDTH] = number
@@ -117,10 +117,10 @@ def test_contributions_come_through_with_their_bits(changes: list[tuple[int, flo
 def test_servers_ask_for_the_rows_of_all_children() -> None:
     tables = [TableCodec(make_codec("none", {}), WIDTH) for _ in range(3)]
     for table, asked in zip(tables, (rows(1, 4), rows(), rows(0, 4, 7)), strict=True):
-        table.ask(asked)
+        table.asked = asked
     union = asked_by(tables)
     assert union is not None and union.tolist() == [0, 1, 4, 7]
-    tables[1].ask(None)
+    tables[1].asked = None
     assert asked_by(tables) is None
 
 
@@ -150,13 +150,13 @@ def test_what_cannot_have_come_from_a_child_is_refused(parts: tuple[Tensor, ...]
 
 def test_the_childs_end_goes_on_from_its_state() -> None:
     child, server = ends()
-    child.ask(rows(2))
+    child.asked = rows(2)
     server.decode(KEY, child.encode(KEY, contribution(2)), SIZE)
     child.decode_value(KEY, server.encode_value(KEY, torch.zeros(SIZE)), SIZE)
     again, _ = ends()
     again.load_state(child.state())
     for end in (child, again):
-        end.ask(rows(3))
+        end.asked = rows(3)
     down = (torch.full((WIDTH,), 7.0),)
     assert torch.equal(child.decode_value(KEY, down, SIZE), again.decode_value(KEY, down, SIZE))
     assert server.state() == {}

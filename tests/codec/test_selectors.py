@@ -11,7 +11,7 @@ import torch
 from testbed.codec.blocks import blocks
 from testbed.codec.memory import Select
 from testbed.codec.selectors import sweep
-from testbed.codec.selectors.bisection import RandomK, largest_by_bisection
+from testbed.codec.selectors.chance import RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sources import (
     Difference,
@@ -23,7 +23,7 @@ from testbed.codec.selectors.sources import (
     ValueSource,
     check_k,
 )
-from testbed.codec.selectors.sweep import SMALL, SampleAndSweep
+from testbed.codec.selectors.sweep import SMALL, SampleAndSweep, largest_by_bisection
 from tests.codec import inputs
 from tests.codec.reference import FullSort, Numbers, TorchTopk
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from testbed.errors import RunFailed, WaitTimeout
-from testbed.messages import Message, MessageKind, overhead_bytes
+from testbed.messages import Message, MessageKind, wire_bytes
 from testbed.world import Work, World
 from tests.contract.messaging import MessageContract
 from tests.contract.programs import RunWorlds, idle, receiving, sending
@@ -264,7 +264,7 @@ class WorldContract(MessageContract, ServeContract):
         assert (event["source"], event["target"], event["tier"]) == (source, WORKER, tier)
         assert (event["message"], event["key"], event["round"]) == ("push", 2, 5)
         assert event["payload_bytes"] == 4028
-        assert event["header_bytes"] == overhead_bytes(got)
+        assert event["header_bytes"] == wire_bytes(got)[1]
         assert event["t"] >= event["t0"] == pytest.approx(got.sent_at_s, abs=1e-6)
 
     def test_a_wait_that_took_time_is_recorded(self, run_worlds: RunWorlds) -> None:

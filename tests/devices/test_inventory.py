@@ -8,8 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from testbed.devices.inventory import Gpu, described, gpus
-from testbed.devices.placement import Demand, memory_for, place
+from testbed.devices.inventory import Demand, Gpu, described, gpus, memory_for, place
 from testbed.errors import CapabilityError
 from tests.devices.conftest import Machine
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from analysis import numbers
 from analysis.load import load_run
 from testbed.cli.sweep_progress import SweepProgress
-from testbed.display import look, progress, state, summary, tables
+from testbed.display import look, progress, state, summary
 from testbed.display.notebook import html_of
 from testbed.display.remaining import Remaining
 from tests.results.fake_run import SITES, make_plan, make_run
@@ -48,6 +49,11 @@ def test_rows_add_up_a_data_centre() -> None:
     assert known.completed == 4
 
 
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_quiet_run_shows_nothing_before_its_result(as_json: bool) -> None:
+    assert type(progress.choose(make_plan(), as_json=as_json, quiet=True)) is progress.Display
+
+
 def test_a_status_before_the_first_round_is_not_a_round() -> None:
     known = state.initial(make_plan())
     known.take(status("tokyo/worker0"))
@@ -63,7 +69,7 @@ def test_steps_and_samples_are_those_of_each_worker() -> None:
         known.take({"kind": "round", "node": "tokyo/worker0", "round": 0, "steps": steps, "samples": 32 * steps})
         known.take({"kind": "round", "node": "virginia/worker1", "round": 0, "samples": 32})
     assert known.work() == ((2, 6), (64, 192))
-    assert progress.work(known) == "2–6 steps, 64–192 samples per worker"
+    assert "  2–6 steps, 64–192 samples per worker  " in progress.one_line(known)
     assert known.rows["tokyo"].ends() == ((6, 6), (192, 192))
 
 
@@ -142,7 +148,7 @@ def test_rounds_of_an_earlier_run_took_no_time(earlier: int) -> None:
         for round_ in range(earlier, earlier + 10):
             clock.now_s += 5
             _round(shown, round_, t=1.0)
-    assert out.getvalue().splitlines()[-1].endswith(f"at most {look.seconds(5.0 * (90 - earlier))} left")
+    assert out.getvalue().splitlines()[-1].endswith(f"at most {numbers.seconds(5.0 * (90 - earlier))} left")
 
 
 def test_points_of_an_earlier_sweep_took_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +161,7 @@ def test_points_of_an_earlier_sweep_took_no_time(monkeypatch: pytest.MonkeyPatch
     shown.take(points[90], "running")
     clock.now_s += 60
     shown.take(points[90], "done")
-    assert shown.left() == f"about {look.seconds(9 * 60)} left"
+    assert shown.left() == f"about {numbers.seconds(9 * 60)} left"
 
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -267,7 +273,7 @@ def test_brackets_of_the_user_s_text_are_shown(capsys: pytest.CaptureFixture[str
 
 
 def test_no_duration_is_a_power_of_ten() -> None:
-    assert [look.seconds(value) for value in (0.25, 0.9997, 1.48, 99.97, 1234.5)] == [
+    assert [numbers.seconds(value) for value in (0.25, 0.9997, 1.48, 99.97, 1234.5)] == [
         "250 ms", "1 s", "1.48 s", "100 s", "20.6 min",
     ]  # fmt: skip
 
@@ -292,7 +298,7 @@ def test_a_summary_of_many_data_centres_has_an_end(tmp_path: Path, monkeypatch: 
     traffic = next(line for line in text.splitlines() if "together" in line)
     assert run.result is not None
     up = sum(moved["up"] for site, moved in run.result["wan_payload_bytes"].items() if site != "virginia")
-    assert look.size(up) in traffic
+    assert numbers.size(up) in traffic
 
 
 def test_the_summary_tells_how_long_first_rounds_were_beside_simulated_ones(tmp_path: Path) -> None:
@@ -316,6 +322,6 @@ def test_a_comparison_says_of_which_runs_the_bytes_count_from_a_checkpoint() -> 
            "resumed_round": None}  # fmt: skip
     out = io.StringIO()
     rows = [row, row | {"run": "b", "resumed_round": 9}]
-    Console(file=out, width=120).print(tables.comparison_table(rows))
+    Console(file=out, width=120).print(summary.comparison_table(rows))
     assert out.getvalue().count("resumed after 10 rounds") == 1
     assert out.getvalue().count("2 MB since") == 1 and out.getvalue().count("2 MB") == 2

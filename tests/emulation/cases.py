@@ -110,8 +110,13 @@ def read_back() -> list[str]:
     with emulation(plan({("dc0", "dc1"): {"loss": 0.01, "loss_burst_packets": 3.0, "corruption": 0.001}})) as net:
         assert net.shaper is not None
         net.shaper.verify()
-        for what, value in (("rate", 10e6), ("delay", 0.05), ("loss", 0.02)):
-            getattr(net.shaper, f"set_{what}")("dc0>dc1", value)
+        shaper = net.shaper
+        for change in (
+            lambda: shaper.set_rate("dc0>dc1", 10e6),
+            lambda: shaper.set_path("dc0>dc1", delay_s=0.05),
+            lambda: shaper.set_path("dc0>dc1", loss=0.02),
+        ):
+            change()
             try:
                 net.shaper.verify()
             except NetworkMismatch as error:
@@ -132,10 +137,13 @@ def refused() -> list[str]:
     from testbed.errors import NetworkMismatch
 
     messages = []
-    for change in ("set_rate", "set_delay"):
+    for slower in (True, False):
         with emulation(plan({("dc0", "dc1"): {}})) as net:
             assert net.shaper is not None
-            getattr(net.shaper, change)("dc0>dc1", {"set_rate": 10e6, "set_delay": 0.05}[change])
+            if slower:
+                net.shaper.set_rate("dc0>dc1", 10e6)
+            else:
+                net.shaper.set_path("dc0>dc1", delay_s=0.05)
             try:
                 net.measure()
             except NetworkMismatch as error:
@@ -154,7 +162,7 @@ def live_change() -> dict[str, Any]:
         time.sleep(0.05)
         before = net.counters()["dc0>dc1"]
         net.shaper.set_rate("dc0>dc1", 1.5e6)
-        net.shaper.set_delay("dc0>dc1", 0.03)
+        net.shaper.set_path("dc0>dc1", delay_s=0.03)
         after = net.counters()["dc0>dc1"]
         slow = rtts(net, "dc1/worker0", "dc0/worker0", 1)
         net.shaper.set_rate("dc0>dc1", 50e6)

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
-from emulation.mininet_import import import_mininet
+from emulation.mininet_nodes import import_mininet
 from emulation.probe import Capabilities, probe
 from emulation.sandbox import Sandbox
 from emulation.sandbox_init import mount_own

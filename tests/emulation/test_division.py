@@ -116,7 +116,7 @@ def test_the_delay_of_the_underlay_is_subtracted() -> None:
     shaper.apply_plan()
     assert table.row(spec.row)[DelayField.DELAY_NS] == 19_000_000
     assert shaper.path_of("dc0>dc1").delay_s == pytest.approx(0.020)
-    shaper.set_delay("dc0>dc1", 0.0005)
+    shaper.set_path("dc0>dc1", delay_s=0.0005)
     assert table.row(spec.row)[DelayField.DELAY_NS] == 0
     shaper.set_rate("dc0>dc1", 5e6)  # of the other machine: nothing to do here
 

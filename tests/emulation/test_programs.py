@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from testbed.results.link_bytes import by_site
+from testbed.results.summary import by_site
 from tests.cli.forked import command
 from tests.emulation.inside import ROOT
 from tests.end_to_end.runs import Finished, read_events, run_scenario

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.engine import collection
+from testbed.engine import membership
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
 from tests.end_to_end.runs import run_scenario
@@ -31,7 +31,7 @@ OTHERS = {
 def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> tuple[Simulated, Simulated]:
     """One run in which every node registers by itself, and one in which servers collect."""
     alone = run(tmp_path / "alone", *SHORT, *overrides)
-    monkeypatch.setattr(collection, "COLLECTED_NODES", 1)
+    monkeypatch.setattr(membership, "COLLECTED_NODES", 1)
     return alone, run(tmp_path / "collected", *SHORT, *overrides)
 
 
@@ -65,7 +65,7 @@ def test_other_techniques_end_with_the_same_bits(
 
 
 def test_real_processes_do_so_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collection, "COLLECTED_NODES", 1)
+    monkeypatch.setattr(membership, "COLLECTED_NODES", 1)
     ran = run_scenario(tmp_path / "local", "local", *SHORT, scenario=THREE_SITES)
     assert ran.outcome.status == "done", ran.outcome
     registered = {event["source"] for event in ran.events if event.get("message") == "register"}
@@ -77,7 +77,7 @@ def test_real_processes_do_so_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_resumed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collection, "COLLECTED_NODES", 1)
+    monkeypatch.setattr(membership, "COLLECTED_NODES", 1)
     whole = run(tmp_path, *SHORT, "checkpoint.every=1")
     assert len(whole.of_kind("checkpoint")) == 2, "none is made where the run ends"
     for path in (tmp_path / "events").glob("*"):
@@ -98,10 +98,10 @@ def rounds_s(ran: Simulated) -> list[float]:
 
 @pytest.mark.parametrize("setting", ["recovery={on_failure: continue}", "faults=[{kind: kill, node: '*', at: 1 s}]"])
 def test_where_nodes_may_be_lost_each_registers_by_itself(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collection, "COLLECTED_NODES", 1)
+    monkeypatch.setattr(membership, "COLLECTED_NODES", 1)
     plain = build_plan(load(THREE_SITES, MODELLED), "simulate")
     (worker, *_) = plain.training_workers
-    assert collection.collector_of(plain, worker.name) == worker.parents[0]
+    assert membership.collector_of(plain, worker.name) == worker.parents[0]
     lossy = build_plan(load(THREE_SITES, (*MODELLED, setting)), "simulate")
-    assert collection.collector_of(lossy, worker.name) == worker.name
-    assert collection.collected_at(lossy, worker.parents[0]) == ()
+    assert membership.collector_of(lossy, worker.name) == worker.name
+    assert membership.collected_at(lossy, worker.parents[0]) == ()

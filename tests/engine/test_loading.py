@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.engine.collectives.roles import allreduce_worker
-from testbed.engine.loading.loader import LEVELS
+from testbed.engine.learner import make_learner
+from testbed.engine.loading import LEVELS, LoadingTrainer
 from testbed.errors import ScenarioError
 from testbed.plan.model import Choice, Plan
 from testbed.scenario.load import load
 from testbed.training.cache import FolderDisk, Level, Sample, SampleCoder
 from testbed.training.datasets import Dataset
+from testbed.training.trainer import Trainer
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import Runs, worlds
 
@@ -35,6 +38,15 @@ def plan_of(groups: tuple[int, ...] = (2, 1), rounds: int = ROUNDS, **options: A
 def events(runs: Runs, plan: Plan, kind: str, name: str | None = None) -> list[dict[str, Any]]:
     names = [name] if name else [worker.name for worker in plan.with_role("worker")]
     return [event for one in names for event in runs.events(one) if event["kind"] == kind]
+
+
+def test_a_model_is_warm_before_training_whatever_loads_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would be compiled in the first round, whose time that is not."""
+    warmed: list[str] = []
+    monkeypatch.setattr(Trainer, "warm_up", lambda self, by_segments: warmed.append(type(self).__name__))
+    for plan in (plan_of(), plan_of(rate=1e9)):
+        make_learner(replace(plan, training=replace(plan.training, compile=True)), plan.training_workers[0])
+    assert warmed == ["Trainer", "LoadingTrainer"]
 
 
 def hash_of(runs: Runs, plan: Plan) -> str:
@@ -117,6 +129,13 @@ def test_a_folder_serves_later_runs(tmp_path: Path, uncached: str) -> None:
         remote.append((came["remote"], came["disk"]))
     assert remote[0][1] == 0
     assert remote[1] == (0, remote[0][0])
+
+
+def test_a_folder_in_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    plan = plan_of(folder="~/cache")
+    cast(LoadingTrainer, make_learner(plan, plan.training_workers[0])).open(Mock(), Mock())
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["a.worker0"]
 
 
 def test_damaged_and_foreign_files_are_fetched_again(tmp_path: Path) -> None:

@@ -60,6 +60,33 @@ def test_an_answer_to_the_process_in_whose_place_it_is_does_not_count() -> None:
     assert asyncio.run(joined()) == (False, 2)
 
 
+def test_a_barrier_waits_for_no_script_that_has_ended_and_whose_node_is_lost() -> None:
+    """Nobody's script is at fault: who is lost after its end is waited for no more."""
+    told: list[tuple[str, str]] = []
+
+    class Continues:
+        def now(self) -> float:
+            return 1.0
+
+        async def send(self, to: str, message: Message) -> None:
+            told.append((to, message.kind))
+
+        def record(self, _kind: str, **_fields: Any) -> None:
+            pass
+
+    async def met() -> None:
+        scheduler = Scheduler(build_plan(loads(SCENARIO + "recovery: {on_failure: continue}\n"), "simulate"))
+        for message in (
+            Message(MessageKind.DONE, sender="b/worker0"),
+            Message(MessageKind.LOST, meta={"why": "it was killed"}, sender="b/worker0"),
+            Message(MessageKind.BARRIER, meta={"name": "script", "size": 2}, sender="a/worker0"),
+        ):
+            await scheduler._handle(Continues(), message)  # type: ignore[arg-type]
+
+    asyncio.run(met())
+    assert told[-1] == ("a/worker0", MessageKind.RELEASE)
+
+
 def test_a_node_that_is_lost_before_all_have_registered_is_named() -> None:
     class Meeting:
         async def receive(self, _what: str, _deadline_s: float) -> Message:

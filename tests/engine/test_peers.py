@@ -7,8 +7,8 @@ from itertools import combinations
 import pytest
 import torch
 
-from testbed.engine.agreement import FIRST_VALUES, NOTHING, EpochReports
-from testbed.engine.state_message import packed, unpacked
+from testbed.engine.handover import packed, unpacked
+from testbed.engine.peers import FIRST_VALUES, NOTHING, EpochReports
 from testbed.policy.gossip.graphs import GRAPHS, given, is_connected, joined_up
 from testbed.policy.gossip.mixing import Metropolis, PushToAll, PushToOne
 

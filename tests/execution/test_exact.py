@@ -21,7 +21,7 @@ from testbed.scenario.load import load
 
 @contextmanager
 def started(script: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
-    exact.progress_of(directory).touch()
+    (directory / exact.PROGRESS).touch()
     process = subprocess.Popen([sys.executable, "-S", "-c", script, str(directory)], start_new_session=True, text=True)
     try:
         yield process
@@ -125,10 +125,9 @@ def test_processor_time_is_that_of_the_session_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", ["done", "failed"])
 def test_only_the_run_is_left_and_the_kernels_lines_after_a_failure(tmp_path: Path, status: str) -> None:
     (tmp_path / "host.log").write_text("from the host\n")
-    exact.kernel_log(tmp_path).write_text("from the kernel\n")
-    exact.progress_of(tmp_path).touch()
-    exact.clock_of(tmp_path).touch()
-    (tmp_path / exact.JOB).touch()
+    (tmp_path / exact.KERNEL_LOG).write_text("from the kernel\n")
+    for name in (exact.PROGRESS, exact.CLOCK, exact.JOB):
+        (tmp_path / name).touch()
     exact.close(tmp_path, status)
     assert [path.name for path in tmp_path.iterdir()] == ["host.log"]
     assert ("from the kernel" in (tmp_path / "host.log").read_text()) == (status == "failed")

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from testbed import environment
 from testbed.execution import session
-from testbed.execution.host_process import HostProcess
+from testbed.execution.session import HostProcess
+from testbed.plan.model import Choice
 from tests.results.fake_run import make_plan
 
 
@@ -71,16 +75,21 @@ def test_a_host_that_does_not_stop_is_killed(
     assert threading.active_count() == before
 
 
-def test_a_host_that_has_ended_need_not_be_stopped(host: HostProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("told", "status"), [("", "interrupted"), ("done", "done"), ("failed", "interrupted")])
+def test_a_host_that_has_ended_need_not_be_stopped(host: HostProcess, tmp_path: Path, told: str, status: str) -> None:
+    """If it has told that the run is complete, the run was not interrupted."""
+
     def on_progress(event: Any) -> None:
-        host.process.kill()
-        os.waitid(os.P_PID, host.process.pid, os.WEXITED | os.WNOWAIT)
-        raise KeyboardInterrupt
+        if event["kind"] == "round":
+            host.process.kill()
+            os.waitid(os.P_PID, host.process.pid, os.WEXITED | os.WNOWAIT)
+            raise KeyboardInterrupt
 
     assert host.process.stdin is not None
-    host.process.stdin.write('{"kind": "round"}\n')
+    outcome = f'{{"kind": "outcome", "status": "{told}", "message": "", "exit_code": 0}}\n' if told else ""
+    host.process.stdin.write('{"kind": "round"}\n' + outcome)
     host.process.stdin.flush()
-    assert session.run(make_plan(back_end="local"), tmp_path, on_progress).status == "interrupted"
+    assert session.run(make_plan(back_end="local"), tmp_path, on_progress).status == status
 
 
 def test_a_second_interrupt_may_come_while_the_first_is_shown(host: HostProcess) -> None:
@@ -108,6 +117,39 @@ def test_a_run_that_completes_while_it_is_stopped_was_not_interrupted(
     host.process.stdin.flush()
     ended = session.run(make_plan(back_end="local"), tmp_path, on_progress)
     assert (ended.status, ended.exit_code) == (known, 130 if known == "interrupted" else 0)
+
+
+def test_a_run_that_had_told_its_end_was_not_interrupted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its process may need a while to end: that of a large model, or one with namespaces or a kernel."""
+
+    def lines() -> Iterator[str]:
+        yield '{"kind": "outcome", "status": "done", "message": "", "exit_code": 0}'
+        if host.told:
+            raise KeyboardInterrupt
+
+    with subprocess.Popen(["cat"], stdin=-1, stdout=-1, text=True, start_new_session=True) as process:
+        host = HostProcess(process, lines())
+        monkeypatch.setattr(session, "_start", lambda plan, directory: host)
+        assert session.run(make_plan(back_end="local"), tmp_path, lambda event: None).status == "done"
+
+
+def test_what_lies_in_the_working_directory_hides_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('a file of the user')")
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan(back_end="local")
+    plan = replace(plan, training=replace(plan.training, model=Choice(kind="mlp")))
+    ended = session.run(plan, tmp_path, lambda event: None)
+    assert ended.status == "failed" and "No such file or directory" in ended.message and "plan.json" in ended.message
+
+
+def test_a_clone_runs_its_own_code_and_not_the_installed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with ``python -m testbed.cli.main`` in a working tree of git that is not the installed one."""
+    (tmp_path / "testbed").mkdir()
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "testbed" / "environment.py"))
+    monkeypatch.chdir(tmp_path)
+    assert environment.own_interpreter() == [sys.executable]
+    monkeypatch.chdir("/")
+    assert environment.own_interpreter() == [sys.executable, "-P"]
 
 
 def test_what_a_library_prints_is_no_event_even_if_it_is_json() -> None:

@@ -12,7 +12,7 @@ from functools import cache
 
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
-from testbed.plan.fault_traces import slowed, with_faults
+from testbed.plan.effects import slowed, with_faults
 from testbed.plan.faults import build_faults, refuse_late_faults
 from testbed.plan.model import Plan
 from testbed.plan.settings import recovery_of as recovery_plan_of

@@ -9,8 +9,8 @@ from itertools import islice
 import pytest
 
 from testbed.errors import ScenarioError
+from testbed.plan.effects import overlaid
 from testbed.plan.fault_clock import FaultClock
-from testbed.plan.fault_traces import overlaid
 from testbed.plan.model import FaultPlan, Plan, Series, from_json, to_json
 from testbed.plan.silence import silences
 from tests.faults.runs import faults, plan_of
@@ -74,6 +74,8 @@ def test_a_fault_that_nothing_here_can_have_says_so() -> None:
         plan_of(faults(f"kind: slow, data_center: hub, {AT}, for: 1 s, factor: 2"), master)
     with pytest.raises(ScenarioError, match=r"from the start; hub/worker0 provides the first values"):
         plan_of(faults(f"kind: join, node: '*', {AT}"), master, "recovery={on_failure: continue}")
+    with pytest.raises(ScenarioError, match="hub/worker0 provides the first values"):  # it starts with its server
+        plan_of(faults(f"kind: join, node: hub/server0, {AT}"), "recovery={on_failure: continue}")
 
 
 def test_global_server_and_scheduler_are_indispensable_where_the_others_go_on() -> None:

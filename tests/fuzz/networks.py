@@ -22,7 +22,7 @@ from tests.topologies.test_malformed_traces import FCC_RAW, INTERVAL, PAIR, SKYP
 from tests.topologies.test_malformed_traces import MALFORMED as BAD_TRACES
 from tests.topologies.zoo import GML, SNDLIB, TRIANGLE, graphml
 from topologies.readers import GraphReading, read_graph
-from topologies.readers.options import RATE_UNITS
+from topologies.readers.base import RATE_UNITS
 from topologies.traces import FORMATS, Reading, read_network_traces, read_trace
 from topologies.traces.model import LIMITS, TIME_UNITS, UNITS, WHAT, Trace
 

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from testbed import launch
 from testbed.cli.main import build_parser, unforeseen
-from testbed.display.choice import choose
+from testbed.display.progress import choose
 from testbed.engine.checkpoint import Checkpoint
 from testbed.errors import TestbedError
 from testbed.execution import host, resume
@@ -50,7 +50,7 @@ def stored_run() -> tuple[Plan, Path]:
     scenario = load(QUICKSTART, _SETTINGS)
     plan = build_plan(scenario, "simulate")
     run = launch.prepare(scenario, plan, out=folder / "run", text=QUICKSTART.read_bytes())
-    display = choose(plan, as_json=False, quiet=True, clock=lambda: 0.0)
+    display = choose(plan, as_json=False, quiet=True)
     outcome = launch.train(plan, run, display, execute=launch.in_this_process)
     assert outcome.status == "done", outcome
     launch.finish(run, plan, outcome, started="", duration_s=1.0)

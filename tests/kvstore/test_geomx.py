@@ -233,8 +233,10 @@ def test_what_contradicts_the_scenario_is_refused(tmp_path: Path) -> None:
             alone().set_gradient_compression(wrong)
     with pytest.raises(ScenarioError, match="models travel, not gradients"):
         alone(contribution="model", sync="hfa").set_optimizer("sgd")
-    with pytest.raises(ScenarioError, match="is not one of"):
+    with pytest.raises(ScenarioError, match=r"^set_optimizer: 'sdg' is not one of"):
         alone().set_optimizer("sdg")
+    with pytest.raises(ScenarioError, match=r"^set_optimizer\('sgd'\): .*'rate'"):
+        alone().set_optimizer("sgd", rate=1.0)
     with pytest.raises(ScenarioError, match="2 keys take as many tensors"):
         alone().init([0, 1], torch.zeros(2))
 

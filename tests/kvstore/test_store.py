@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from testbed.errors import ScenarioError
-from testbed.kvstore import KVStore
+from testbed.kvstore import GeoOptimizer, KVStore
 from testbed.kvstore.session import Alone
 
 
@@ -36,3 +36,15 @@ def test_what_a_push_returns_is_the_callers_to_change() -> None:
     handle.wait().zero_()
     store.pull("a").zero_()
     assert handle.wait().tolist() == store.pull("a").tolist() == [4, 4, 4]
+
+
+def test_complex_numbers_are_refused() -> None:
+    """Their imaginary parts would be lost without a word."""
+    store, weight = KVStore(Alone()), torch.nn.Parameter(torch.ones(2, dtype=torch.complex64))
+    with pytest.raises(ScenarioError, match=r"init\('a'\): complex numbers"):
+        store.init("a", weight)
+    with pytest.raises(ScenarioError, match=r"init\(0\): complex numbers"):
+        GeoOptimizer(torch.optim.SGD([weight], lr=0.1), KVStore(Alone()))
+    store.init("b", torch.ones(2))
+    with pytest.raises(ScenarioError, match=r"push\('b'\): complex numbers"):
+        store.push("b", weight)

@@ -43,6 +43,11 @@ MUTATIONS = {
         edit(" if not agent.lost", ""),
         ("tests/cluster/test_processes.py::test_machines_that_were_lost_are_not_measured_after_the_run",),
     ),
+    "the clock of a far machine is unknown when nodes start": Mutation(
+        "testbed.cluster.agents:Agents.start_missing",
+        edit("round(agent.clock.offset_ns(time.monotonic_ns()))", "0"),
+        (f"{PROCESSES}test_the_clock_of_a_far_machine_is_known_when_nodes_start",),
+    ),
     "control messages carry no code": Mutation(
         "testbed.cluster.control:ControlConnection._code",
         always(b"0" * 32),
@@ -69,7 +74,7 @@ MUTATIONS = {
         ("tests/engine/test_throughput_meter.py::test_bytes_over_the_time_that_a_transfer_took",),
     ),
     "the underlay's delay comes on top of a link's": Mutation(
-        "emulation.shaping.base:Shaper._set_path",
+        "emulation.shaping.base:Shaper.set_path",
         edit('values["delay_s"] - spec.underlay_s', 'values["delay_s"]'),
         (f"{DIVISION}test_the_delay_of_the_underlay_is_subtracted",),
     ),
@@ -114,7 +119,7 @@ MUTATIONS = {
         (f"{PROCESSES}test_a_deployment_resumes_the_newest_checkpoint_that_is_intact",),
     ),
     "what came of a checkpoint that was given up stays": Mutation(
-        "testbed.cluster.files:_remove_incomplete",
+        "testbed.cluster.files:remove_incomplete",
         always(None),
         ("tests/cluster/test_files.py",),
     ),

@@ -104,17 +104,17 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "small keys are sparse": Mutation("testbed.codec.sparse:BySize._for", edit("size >= self._bound", "True"), GEOMX),
     "MSTopK leaves out the k-th magnitude": Mutation(
-        "testbed.codec.selectors.bisection:_collect",
+        "testbed.codec.selectors.sweep:_collect",
         edit("(np.flatnonzero(bits == bound) + start)[:k]", "np.empty(0, np.int64)"),
         SELECTORS,
     ),
     "ties are chosen from the end": Mutation(
-        "testbed.codec.selectors.bisection:_collect",
+        "testbed.codec.selectors.sweep:_collect",
         edit("np.concatenate(equal)[: k - larger.size]", "np.concatenate(equal)[::-1][: k - larger.size]"),
         SELECTORS,
     ),
     "random-k draws the same each time": Mutation(
-        "testbed.codec.selectors.bisection:RandomK.draw",
+        "testbed.codec.selectors.chance:RandomK.draw",
         edit("self._random.choice(", "np.random.default_rng(0).choice("),
         SELECTORS,
     ),

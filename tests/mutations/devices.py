@@ -7,13 +7,13 @@ from tests.mutations.mutation import Mutation, edit
 INVENTORY, CHOICE = ("tests/devices/test_inventory.py",), ("tests/codec/test_on_device.py",)
 MUTATIONS: dict[str, Mutation] = {
     "GPUs are filled by rank": Mutation(
-        "testbed.devices.placement:place", edit("(load[index], index)", "index"), INVENTORY
+        "testbed.devices.inventory:place", edit("(load[index], index)", "index"), INVENTORY
     ),
     "a GPU that is named twice is two": Mutation(
         "testbed.devices.inventory:_visible", edit("return ()", "pass"), INVENTORY
     ),
     "a GPU's memory has no end": Mutation(
-        "testbed.devices.placement:place", edit("if free[index] >= demand.memory_bytes", "if True"), INVENTORY
+        "testbed.devices.inventory:place", edit("if free[index] >= demand.memory_bytes", "if True"), INVENTORY
     ),
     "of equal magnitudes a GPU chooses all": Mutation(
         "testbed.codec.selectors.on_device:largest", edit("<= k - above.sum()", "<= k"), CHOICE

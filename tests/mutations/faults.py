@@ -115,7 +115,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/plan/test_effects.py::test_what_is_done_to_a_node",),
     ),
     "the last of several losses counts": Mutation(
-        "testbed.plan.fault_traces:worst_loss",
+        "testbed.plan.effects:worst_loss",
         instead(lambda own, active: active[-1] if active else own),
         ("tests/plan/test_effects.py::test_when_one_ends_the_others_count",),
     ),
@@ -140,8 +140,8 @@ MUTATIONS: dict[str, Mutation] = {
         (f"{FAULTS}_overlaps.py::test_a_node_that_two_faults_have_killed_returns_with_the_later_end",),
     ),
     "servers wait for rounds that a joined member leaves out": Mutation(
-        "testbed.policy.sync.fsa:Rounds.on_member_began",
-        edit("return self._without(member, since)", "return []"),
+        "testbed.policy.sync.fsa:Fsa.on_member_began",
+        edit("return self._without(member, round_)", "return []"),
         (f"{FAULTS}_continue.py::test_several_servers_let_a_worker_begin_with_the_same_round",),
     ),
     "SSP counts rounds that a joined member leaves out": Mutation(
@@ -268,7 +268,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a writer believes that its reader never sleeps": Mutation(
         "testbed.realtime.shared_memory:_Ring.write",
-        edit("self._counters[_READ] == start", "False"),
+        edit("self.counters[_READ] == start", "False"),
         (f"{REALTIME}_shared_memory.py::test_the_bell_rings_only_where_the_reader_may_sleep",),
     ),
     "memory comes back while a tensor is still on it": Mutation(
@@ -340,12 +340,12 @@ MUTATIONS: dict[str, Mutation] = {
         (f"{REALTIME}_tls.py::test_a_peer_without_a_certificate_is_refused",),
     ),
     "TLS is agreed on, and left out": Mutation(
-        "testbed.realtime.acceptor:start_tls",
+        "testbed.realtime.connecting:start_tls",
         instead(_as_it_is),
         (f"{REALTIME}_tls.py::test_every_connection_of_a_node_is_covered",),
     ),
     "strangers take all places": Mutation(
-        "testbed.realtime.acceptor:Acceptor._has_place",
+        "testbed.realtime.connecting:Acceptor._has_place",
         always(True),
         (f"{REALTIME}_network.py::test_silent_strangers_hold_a_limited_number_of_places",),
     ),
@@ -415,7 +415,7 @@ MUTATIONS: dict[str, Mutation] = {
         (f"{FAULTS}_continue.py::test_the_others_finish",),
     ),
     "rounds wait for the dead": Mutation(
-        "testbed.policy.sync.fsa:Rounds.on_member_lost",
+        "testbed.policy.sync.fsa:Fsa.on_member_lost",
         always([]),
         (f"{FAULTS}_continue.py::test_the_others_finish",),
     ),
@@ -540,12 +540,12 @@ MUTATIONS: dict[str, Mutation] = {
         (f"{REALTIME}_network.py::test_a_connection_that_is_accepted_while_the_inbox_is_full_is_not_read",),
     ),
     "the port of a node that is away is given to others": Mutation(
-        "testbed.realtime.endpoints:Endpoints.close",
+        "testbed.realtime.sockets:Endpoints.close",
         edit("_close(self._listeners)", "_close(self._listeners) or _close(self._reserved)"),
         (f"{REALTIME}_fleet.py::test_the_port_of_a_node_that_is_away_stays_its_own",),
     ),
     "wrong bits pass": Mutation(
-        "emulation.shaping.loss:PacketFates.next",
+        "emulation.shaping.path:PacketFates.next",
         edit("Fate.LOST if spoilt else ", ""),
         ("tests/emulation/test_pure.py::test_spoilt_packets_are_lost_beside_the_others",),
     ),
@@ -562,8 +562,13 @@ MUTATIONS: dict[str, Mutation] = {
     "children forget what is not answered": Mutation(
         "testbed.engine.kvworker:KVWorker._introduce", _without_repeating, (f"{FAULTS}_replica.py::test_at_any_moment",)
     ),
+    "the master worker may join with its server": Mutation(
+        "testbed.plan.faults:_indispensable",
+        edit("if name in late", "if name in targets"),
+        ("tests/faults/test_plan.py",),
+    ),
     "a trace stands still after a fault": Mutation(
-        "testbed.plan.fault_traces:overlaid",
+        "testbed.plan.effects:overlaid",
         edit("own.period_s if changes else math.inf", "math.inf"),
         ("tests/faults/test_plan.py",),
     ),

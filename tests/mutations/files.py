@@ -28,7 +28,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/results/test_scalars.py",),
     ),
     "counters that begin anew are those of the run": Mutation(
-        "testbed.results.link_bytes:counts", edit(".where(now >= before, now)", ""), SUMMARY
+        "testbed.results.summary:counts", edit(".where(now >= before, now)", ""), SUMMARY
     ),
     "first rounds that an earlier run has done are compared": Mutation(
         "testbed.results.fidelity:_rounds", edit('if rounds["round"].min() > 0:', "if False:"), SUMMARY
@@ -38,6 +38,9 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "paths that are no UTF-8 end a run": Mutation(
         "testbed.results.atomic:write_text", edit('errors="backslashreplace"', ""), ("tests/results/test_atomic.py",)
+    ),
+    "a warning of a path that is no UTF-8 ends a node": Mutation(
+        "testbed.results.events:_escaped", instead(lambda event: event), EVENTS
     ),
     "a process with a name that is no UTF-8 ends a run": Mutation(
         "testbed.process_id:start_ticks",
@@ -92,7 +95,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.execution.sweep_machine:main", edit("remove(place)", "pass"), CLUSTER
     ),
     "each point of a sweep reads the code again": Mutation(
-        "testbed.execution.sweep_points:_Versions.of", edit("if plan.back_end not in self.code:", "if True:"), CLUSTER
+        "testbed.execution.sweep_points:_dependencies", edit("cache(code_version)", "code_version"), CLUSTER
     ),
     "a machine whose disk is full goes on with a part of the files": Mutation(
         "testbed.execution.sweep_machine:_Machine.serve",
@@ -114,7 +117,7 @@ MUTATIONS: dict[str, Mutation] = {
         SUMMARY,
     ),
     "a node without descriptors looks for callers all the time": Mutation(
-        "testbed.realtime.acceptor:Acceptor._wait_for_descriptors",
+        "testbed.realtime.connecting:Acceptor._wait_for_descriptors",
         always(None),
         ("tests/realtime/test_acceptor.py::test_a_node_without_descriptors_says_so_and_accepts_callers_later",),
     ),
@@ -201,8 +204,8 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.results.summary:training_start_s", always(0.0), (*SUMMARY, *METRICS)
     ),
     "slow links are faithful": Mutation("testbed.results.fidelity:_link_problem", always(""), SUMMARY),
-    "late traces are faithful": Mutation("testbed.results.fidelity:_replay_reasons", always([]), SUMMARY),
-    "slow steps are faithful": Mutation("testbed.results.fidelity:_compute_reasons", always([]), SUMMARY),
+    "late traces are faithful": Mutation("testbed.results.fidelity:_reasons", edit("> LATE_S", "> 1e9"), SUMMARY),
+    "slow steps are faithful": Mutation("testbed.results.fidelity:_reasons", edit("> OVERRUN_SHARE", "> 1"), SUMMARY),
     "long rounds are faithful": Mutation("testbed.results.fidelity:_round_reasons", always([]), SUMMARY),
     "all rounds are compared with the first ones": Mutation(
         "testbed.results.fidelity:_rounds", edit('once[once["round"] < count]', "once"), SUMMARY
@@ -316,7 +319,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "step times of a file are ignored": Mutation(
         "testbed.plan.placement:_site_nodes",
-        edit("times = device.step_times or {}", "times = {}"),
+        edit("device.step_times or {}", "{}"),
         ("tests/scenario/test_step_times.py",),
     ),
     "an ideal network has headers": Mutation(
@@ -369,7 +372,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/analysis/test_studies.py::test_a_headline_of_which_a_seed_has_not_reached_the_target_fails",),
     ),
     "links are measured as if they could be slower": Mutation(
-        "emulation.round_trips:_one_way_s", edit("shaped_bps(link.rate_bps)", "link.rate_bps"), LINE
+        "emulation.measurement:_one_way_s", edit("shaped_bps(link.rate_bps)", "link.rate_bps"), LINE
     ),
     "background traffic ends with its first connection": Mutation(
         "emulation.traffic:Streams.step", edit("except OSError:", "except ZeroDivisionError:"), LINE
@@ -482,27 +485,43 @@ MUTATIONS: dict[str, Mutation] = {
         "analysis.metrics:speed_up", instead(lambda base_s, other_s: 1.0), METRICS
     ),
     "emulated delays are zero": Mutation(
-        "emulation.shaping.line:Line.release", edit("<= now_ns", "<= now_ns + 10**12"), LINE
+        "emulation.shaping.delay_line:Line.release", edit("<= now_ns", "<= now_ns + 10**12"), LINE
     ),
-    "late packets are not counted": Mutation("emulation.shaping.line:LATE_NS", instead(1 << 60), LINE),
+    "late packets are not counted": Mutation("emulation.shaping.delay_line:LATE_NS", instead(1 << 60), LINE),
     "a route by source goes into the kernel's own tables": Mutation(
         "emulation.commands:_FIRST_TABLE",
         instead(100),
         ("tests/emulation/test_pure.py::test_routes_by_source_have_tables_that_the_kernel_does_not_use_itself",),
     ),
     "emulated losses have no bursts": Mutation(
-        "emulation.shaping.loss:PacketFates.__init__",
+        "emulation.shaping.path:PacketFates.__init__",
         edit("self._bursty, self.in_burst = path.bursty", "self._bursty, self.in_burst = False"),
         LINE,
     ),
+    "a packet that waits for an earlier one is late": Mutation(
+        "emulation.shaping.delay_line:Line.arrive",
+        edit("max(before_ns, now_ns + cells[DelayField.DELAY_NS])", "now_ns + cells[DelayField.DELAY_NS]"),
+        LINE,
+    ),
+    "what the kernel cannot hand to the delay line is not counted": Mutation(
+        "emulation.shaping.delay_line:_take", edit("queue.overflows()", "0"), LINE
+    ),
+    "a container's root needs no user namespace": Mutation(
+        "emulation.sandbox:needs_user_namespace",
+        edit(" or effective & _NEEDED_CAPABILITIES != _NEEDED_CAPABILITIES", ""),
+        LINE,
+    ),
+    "traces of a resumed run begin anew": Mutation(
+        "testbed.execution.emulate:_train", edit('line.get("trained_s", 0.0)', "0.0"), LINE
+    ),
     "a change of a link's delay ends its bursts of losses": Mutation(
-        "emulation.shaping.line:Line.arrive", edit(", self._fates.in_burst", ""), LINE
+        "emulation.shaping.delay_line:Line.arrive", edit(", self._fates.in_burst", ""), LINE
     ),
     "a link that is down lets duplicates pass": Mutation(
         "emulation.shaping.path:Path.down", edit("loss=1.0", "loss=1.0, duplication=self.duplication"), LINE
     ),
     "a shaper sets what another has changed": Mutation(
-        "emulation.shaping.base:Shaper._set_path",
+        "emulation.shaping.base:Shaper.set_path",
         edit("spec.row), **values)", "spec.row), **asdict(spec.path) | values)"),
         LINE,
     ),
@@ -519,10 +538,10 @@ MUTATIONS: dict[str, Mutation] = {
         "emulation.traffic:DatagramTraffic._send", edit("max(2 * FRAME_BYTES, ", "max(0, "), LINE
     ),
     "a link's packets are drawn in another way than the kernel's": Mutation(
-        "emulation.shaping.loss:kernel_random", edit("<< 18", "<< 17"), LINE
+        "emulation.shaping.path:kernel_random", edit("<< 18", "<< 17"), LINE
     ),
     "every change of a link repeats the same losses": Mutation(
-        "emulation.shaping.loss:change_seed", edit("/{change}", ""), LINE
+        "emulation.shaping.path:change_seed", edit("/{change}", ""), LINE
     ),
     "the command always ends well": Mutation(
         "testbed.cli.main:_report", lambda before: lambda *of: before(*of) and 0, ("tests/cli/test_command.py",)
@@ -583,7 +602,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/faults/test_memory.py::test_who_killed_is_said_as_far_as_it_is_known",),
     ),
     "every stranger gets a line": Mutation(
-        "testbed.realtime.refusals:TOLD_EVERY_S",
+        "testbed.realtime.connecting:TOLD_EVERY_S",
         instead(0.0),
         ("tests/realtime/test_acceptor.py::test_what_is_not_told_is_counted",),
     ),

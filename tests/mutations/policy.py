@@ -38,7 +38,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/engine/collectives/test_topk.py",),
     ),
     "FSA sums in reverse rank order": Mutation(
-        "testbed.policy.sync.fsa:Rounds.complete", edit("return begun.members", "return begun.members[::-1]"), SYNC
+        "testbed.policy.sync.fsa:Fsa.on_push", edit("*where, begun.members", "*where, begun.members[::-1]"), SYNC
     ),
     "HFA crosses the WAN in another round": Mutation(
         "testbed.policy.sync.hfa:Hfa._combine", edit("(round_ + 1) %", "round_ %"), SYNC
@@ -67,10 +67,12 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "MixedSync on tier 1 too": Mutation("testbed.policy.sync.asynchronous:MixedSync.tiers", instead((1, 2)), SYNC),
     "BSP waits for one member": Mutation(
-        "testbed.policy.sync.fsa:Fsa.on_push", edit("if members else []", "if len(members) == 1 else []"), SYNC
+        "testbed.policy.sync.fsa:Fsa.on_push",
+        edit("if begun.missing:", "if len(begun.missing) == len(begun.members):"),
+        SYNC,
     ),
     "a member that joins begins a round late": Mutation(
-        "testbed.policy.sync.fsa:Rounds.on_member_joined", edit("+ 1", "+ 2"), ("tests/policy/test_membership.py",)
+        "testbed.policy.sync.fsa:Fsa.on_member_joined", edit("+ 1", "+ 2"), ("tests/policy/test_membership.py",)
     ),
     "TSEngine uses one link of a node at a time": Mutation(
         "testbed.policy.overlay.tsengine:TsEngine._is_best", always(False), ("tests/policy/overlay/test_overlays.py",)
@@ -121,7 +123,7 @@ MUTATIONS: dict[str, Mutation] = {
     "three-phase ring is a ring": algorithm("three_phase_ring", "ring"),
     "torus is a ring": algorithm("torus2d", "ring"),
     "gossip weights do not add up": Mutation(
-        "testbed.policy.gossip.mixing:Metropolis._weight", edit("max(len", "min(len"), GOSSIP
+        "testbed.policy.gossip.mixing:Metropolis.part", edit("max(len", "min(len"), GOSSIP
     ),
     "SGP pushes to the next only": Mutation(
         "testbed.policy.gossip.mixing:PushToOne.part", edit("round_ % len(steps)", "0"), GOSSIP

@@ -24,9 +24,14 @@ MUTATIONS: dict[str, Mutation] = {
         METRICS,
     ),
     "a run that waits for no process is done at once": Mutation(
-        "testbed.plan.program:program_of",
+        "testbed.plan.settings:program_of",
         edit("len(workers) == 1", "False"),
         (f"{RUNS[0]}::test_a_run_that_would_wait_for_no_process_is_refused",),
+    ),
+    "faults of a program have the deadline of a training": Mutation(
+        "testbed.plan.faults:refuse_late_faults",
+        edit("scenario.workload.timeout", "deadline_s"),
+        (f"{RUNS[0]}::test_faults_of_a_program_come_before_its_own_deadline",),
     ),
     "metrics of another run are read": Mutation(
         "testbed.execution.programs.metrics:FileTail.__init__",
@@ -34,8 +39,8 @@ MUTATIONS: dict[str, Mutation] = {
         (f"{METRICS[0]}::test_what_another_run_has_written_is_passed_over",),
     ),
     "commands of strangers are run": Mutation(
-        "testbed.scenario.sections.program:_of_strangers",
-        always(()),
+        "testbed.scenario.reading.files:allows_code",
+        always(True),
         (f"{RUNS[0]}::test_commands_of_strangers_need_a_word",),
     ),
     "a status that a script has chosen is an error of ours": Mutation(
@@ -49,6 +54,6 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/execution/distributed/test_sockets.py",),
     ),
     "sections without effect are taken beside a command": Mutation(
-        "testbed.scenario.sections.program:_without_effect", always(()), RUNS
+        "testbed.scenario.sections.program:_sections_without_effect", always(()), RUNS
     ),
 }

@@ -6,7 +6,6 @@ from typing import Any
 
 import networkx as nx
 
-from testbed.scenario.reading.document import Mapping, Where
 from tests.mutations.mutation import Mutation, always, edit, instead
 
 BAD, BUILD = ("tests/scenario/test_bad.py",), ("tests/plan/test_build.py",)
@@ -38,13 +37,13 @@ MUTATIONS: dict[str, Mutation] = {
     "rates are a thousandth too large": Mutation(
         "testbed.units:parse_rate", _one_bit_less, ("tests/units/test_units.py",)
     ),
-    "links to nowhere are accepted": Mutation("testbed.scenario.topology.structure:_links", always(()), BAD),
+    "links to nowhere are accepted": Mutation("testbed.scenario.topology.topology:_links", always(()), BAD),
     "deadlines are for models of samples of usual size": Mutation(
         "testbed.plan.timeouts:model_bytes",
         edit("if sample is None or", "if True or"),
         ("tests/plan/test_model_bytes.py", *TIMEOUTS),
     ),
-    "networks may be in pieces": Mutation("testbed.scenario.topology.structure:_unreachable", always(()), BAD),
+    "networks may be in pieces": Mutation("testbed.scenario.topology.topology:_unreachable", always(()), BAD),
     "models are averaged by algorithms of gradients": Mutation(
         "testbed.scenario.rules.synchronisation:_above_gradients",
         always(()),
@@ -61,7 +60,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/scenario/test_good.py",),
     ),
     "a tier of an axis that is set leaves the other without a value": Mutation(
-        "testbed.scenario.overrides:AxisDefault.begun", always(Mapping(Where("x"))), OVERRIDES
+        "testbed.scenario.overrides:_as_mapping", edit("if axis is None:", "if True:"), OVERRIDES
     ),
     "items that are set together stay one": Mutation(
         "testbed.scenario.overrides:_put", edit("copied(value)", "value"), OVERRIDES
@@ -87,7 +86,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "scripts of strangers may lie anywhere": Mutation(
         "testbed.scenario.sections.workload:_script",
-        edit('not info.context.get("allow_code", False)', "False"),
+        edit("not allows_code(info)", "False"),
         SCRIPTS,
     ),
     "large files of a program are read": Mutation(
@@ -101,21 +100,26 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/scenario/test_rules.py",),
     ),
     "data centres of different size are found by the engine": Mutation(
-        "testbed.scenario.rules.serverless:_workers", always({}), ("tests/scenario/test_rules.py",)
+        "testbed.scenario.rules.paradigms:_workers", always({}), ("tests/scenario/test_rules.py",)
     ),
     "a centre that is one no longer keeps its servers": Mutation(
-        "testbed.scenario.topology.changes:_as_central",
+        "testbed.scenario.topology.use:_as_central",
         lambda before: lambda site, central: {"central": site.name == central},
         ("tests/scenario/test_topologies.py",),
     ),
     "models are replaced by a rate": Mutation(
         "testbed.scenario.topology.links:changed", edit("trace.model is None", "True"), LINKS
     ),
+    "streams leave traces alone": Mutation(
+        "testbed.scenario.topology.use:_with_streams",
+        edit("link.rate_trace is not None", "False"),
+        ("tests/scenario/test_topologies.py",),
+    ),
     "multiples of nothing are accepted": Mutation(
         "testbed.scenario.topology.links:_multiples_of_nothing", always(()), LINKS
     ),
     "tables in one text have no bounds": Mutation(
-        "testbed.scenario.sections.step_times:_LONGEST_S", instead(float("inf")), ("tests/scenario/test_step_times.py",)
+        "testbed.scenario.sections.tables:_LONGEST_S", instead(float("inf")), ("tests/scenario/test_step_times.py",)
     ),
     "equal files are one module": Mutation(
         "testbed.axes:_module_of_file",
@@ -130,7 +134,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.plan.settings:cluster_of", edit("name not in sizes", "False"), BUILD
     ),
     "routes are those of fewest links": Mutation(
-        "topologies.paths:weight", instead(lambda delay_s, routing: 1), (*BUILD, "tests/plan/test_routes.py")
+        "topologies.graph:_link_cost", instead(lambda delay_s, routing: 1), (*BUILD, "tests/plan/test_routes.py")
     ),
     "emulated networks of very many sites lack paths": Mutation(
         "testbed.plan.network:build_network",
@@ -138,12 +142,12 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/plan/test_routes.py::test_real_networks_have_all_paths_beforehand",),
     ),
     "a trace goes on at some bits a second": Mutation(
-        "testbed.plan.links:_series",
+        "testbed.plan.network:_series",
         edit("bounded(_divided(point.value, scale))", "_divided(point.value, scale)"),
         ("tests/plan/test_build.py::test_a_rate_that_the_scale_makes_too_low_is_an_outage",),
     ),
     "queues are four times as long": Mutation(
-        "testbed.plan.links:default_queue_bytes", lambda before: lambda *of: 4 * before(*of), BUILD
+        "testbed.plan.network:default_queue_bytes", lambda before: lambda *of: 4 * before(*of), BUILD
     ),
     "ranks count over all roles": Mutation(
         "testbed.plan.placement:build_nodes",
@@ -174,7 +178,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.plan.timeouts:_work", instead(lambda scenario, step_s: (step_s, step_s)), TIMEOUTS
     ),
     "routing beside a generator has no effect": Mutation(
-        "testbed.scenario.topology.graphs:generated", edit('"routing", ', ""), ("tests/plan/test_routes.py",)
+        "testbed.scenario.topology.topology:generated", edit('"routing", ', ""), ("tests/plan/test_routes.py",)
     ),
     "a shared link is each one's own": Mutation("testbed.plan.timeouts:_taking_turns_s", always(0.0), TIMEOUTS),
     "delays are those before training": Mutation(

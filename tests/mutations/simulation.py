@@ -14,7 +14,7 @@ PACKETS = tuple(f"tests/simulation/packets/test_{name}.py" for name in ("link", 
 LAN = ("tests/simulation/packets/test_lan.py",)
 BBR = ("tests/simulation/packets/test_bbr.py",)
 CHECKPOINTS, BACKGROUND = ("tests/simulation/test_checkpoints.py",), ("tests/simulation/test_background.py",)
-LOST_LINKS = ("tests/faults/test_links.py",)
+LOST, LOST_LINKS = ("tests/simulation/test_lost.py",), ("tests/faults/test_links.py",)
 MUTATIONS: dict[str, Mutation] = {
     "connections of a LAN have open windows": Mutation(
         "testbed.simulation.packets.lan_sender:LanSender._arrived",
@@ -134,7 +134,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.packets.link:PacketPort.leaves_s", edit("max(now_s, self._empty_s)", "now_s"), LAN
     ),
     "a node's frames never wait at its port": Mutation(
-        "testbed.simulation.packets.host_queue:HostQueue.is_full", always(False), LAN
+        "testbed.simulation.packets.link:HostQueue.is_full", always(False), LAN
     ),
     "connections write in step": Mutation("testbed.simulation.packets.connection:_WRITE_S", instead(0.0), LAN),
     "short transfers are believed": Mutation("testbed.simulation.validity:LONG_FLOW", instead(0.0), VALIDITY),
@@ -305,6 +305,15 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.simulation.tcp:TcpConnection._keep_rest",
         edit("self._rest, self._item = (rest_bytes, self._item), None", "pass"),
         ("tests/simulation/test_tcp.py",),
+    ),
+    "what waits for a lost node goes on waiting": Mutation(
+        "testbed.simulation.outbox:SimulatedOutbox.drop", always(None), LOST
+    ),
+    "a loss is heard over links that are down": Mutation(
+        "testbed.simulation.faults:SimulatedFaults._unheard_s", always(0.0), LOST
+    ),
+    "a LAN has a queue without an end": Mutation(
+        "testbed.simulation.tcp:TcpConnection._taken_bytes", edit(' and self._path.tier == "wan"', ""), TCP
     ),
     "the socket takes more of a process that is stopped": Mutation(
         "testbed.simulation.packets.connection:PacketConnection.stop",

@@ -42,17 +42,17 @@ MUTATIONS: dict[str, Mutation] = {
     "dirichlet is iid": Mutation("testbed.training.splits:RULES", in_place_of("dirichlet", "iid"), SPLITS),
     "by_count is iid": Mutation("testbed.training.splits:RULES", in_place_of("by_count", "iid"), SPLITS),
     "the sample store is infinitely fast": Mutation(
-        "testbed.engine.loading.loader:SampleStore.fetch",
+        "testbed.engine.loading:SampleStore.fetch",
         edit("/ self._rate_bps", "* 0"),
         ("tests/engine/test_loading.py",),
     ),
     "samples that are on their way are loaded again": Mutation(
-        "testbed.engine.loading.loader:Loader._samples",
+        "testbed.engine.loading:Loader._samples",
         edit("if number in self._pending}", "if False}"),
         ("tests/engine/test_loading.py",),
     ),
     "batches that are loaded are all of the first epoch": Mutation(
-        "testbed.engine.loading.trainer:LoadingTrainer._batch",
+        "testbed.engine.loading:LoadingTrainer._batch",
         edit("self._batches.epoch(step)", "0"),
         ("tests/engine/test_loading.py",),
     ),

@@ -14,9 +14,10 @@ from testbed.errors import ScenarioError
 from testbed.plan import model
 from testbed.plan.build import build_plan
 from testbed.plan.code import check_code
-from testbed.plan.links import default_queue_bytes
 from testbed.plan.model import LinkPlan, Plan, from_json, to_json
+from testbed.plan.network import default_queue_bytes
 from testbed.scenario import BACK_ENDS, load, loads
+from tests.kvstore.scripts import scenario
 from tests.scenario.test_bad import GOOD
 
 ROOT = Path(__file__).parents[2]
@@ -302,6 +303,7 @@ SPARSE = "codec={tier1: none, tier2: {kind: bisparse, pull: dense}}"
         (("optimizer={kind: adam}",), "write 0 for the momentum in 'optimizer' and in the codec"),
         (("optimizer={kind: sgd, momentum: 0.9}", "codec.tier2.momentum=0"), "write 0 for the momentum in 'optimizer'"),
         (("sync=diloco", "optimizer={kind: adam, at: worker}"), "write 0 for the momentum in 'sync'"),
+        (("paradigm=ps", "codec={kind: bisparse, momentum: 0}"), "write 0 for the momentum in 'optimizer'"),
     ],
 )
 def test_momentum_that_repeats_sparse_sums_is_warned_of(overrides: tuple[str, ...], cure: str) -> None:
@@ -315,6 +317,10 @@ def test_momentum_that_repeats_sparse_sums_is_warned_of(overrides: tuple[str, ..
 )
 def test_nothing_is_said_where_no_momentum_repeats_them(overrides: tuple[str, ...]) -> None:
     assert plan_of(SPARSE, *overrides).warnings == ()
+
+
+def test_nothing_is_said_of_an_optimizer_that_a_script_does_not_have(tmp_path: Path) -> None:
+    assert not build_plan(load(scenario(tmp_path, ""), [SPARSE])).warnings
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("scenarios/geomx/*.yaml")), ids=lambda path: path.stem)

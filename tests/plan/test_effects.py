@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.plan.effects import LAWS, LinkState, NodeEffects, pieces
+from testbed.plan.effects import LAWS, LinkState, NodeEffects, pieces, slowed, with_faults
 from testbed.plan.fault_clock import FaultClock
-from testbed.plan.fault_traces import slowed, with_faults
 from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, Plan, Series
 from tests.faults.runs import faults, plan_of
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emulation import round_trips
+from emulation import measurement
 from testbed.engine.collectives.topology import ranks_of
 from testbed.engine.roles import make_role
 from testbed.errors import ScenarioError
@@ -64,13 +64,13 @@ def test_real_networks_have_all_paths_beforehand() -> None:
 
 
 def test_of_very_many_emulated_paths_those_with_the_central_site_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(round_trips, "ALL_PAIRS_LIMIT", 8)
+    monkeypatch.setattr(measurement, "ALL_PAIRS_LIMIT", 8)
     plan = plan_of(SITES)
     all_paths = plan_of(8).network
-    assert round_trips._measured_routes(replace(plan.network, routes=all_paths.routes)).keys() == {
+    assert measurement._measured_routes(replace(plan.network, routes=all_paths.routes)).keys() == {
         name for name in all_paths.routes if "dc0" in name.split(">")
     }
-    assert round_trips._measured_routes(all_paths) == all_paths.routes
+    assert measurement._measured_routes(all_paths) == all_paths.routes
 
 
 def test_no_path_is_told() -> None:

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
-from testbed.plan.ceilings import CEILINGS_S
 from testbed.plan.model import Choice, Timeouts
-from testbed.plan.timeouts import model_bytes
+from testbed.plan.timeouts import CEILINGS_S, model_bytes
 from testbed.scenario import loads
 from testbed.training.options.declarations import UNKNOWN_MODEL_BYTES
 from testbed.units import format_duration, format_rate
@@ -174,6 +173,9 @@ def test_a_deadline_that_nobody_meant_is_refused_with_its_reason(overrides: tupl
 def test_a_scenario_may_name_a_longer_one() -> None:
     t = timeouts("links[0].queue=100 MB", "timeouts.dead_after=20 min")
     assert t.dead_after_s == t.tcp_user_timeout_s == 1200.0
+    t = timeouts("timeouts.tcp_user_timeout=20 min")
+    assert t.step_deadline_s == 1200.0 and t.run_deadline_s >= 10 * 1200.0
+    assert timeouts("timeouts.step_deadline=3 h").run_deadline_s == 10 * 3 * 3600.0
     longer = timeouts("device.step_time=5 h", "timeouts.step_deadline=200 h", "rounds=9")
     assert longer.step_deadline_s == 720_000.0 and longer.run_deadline_s <= 10 * 720_000.0
 

@@ -10,7 +10,7 @@ import resource
 import selectors
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from random import Random
 from typing import Any
 
@@ -19,14 +19,12 @@ import pytest
 
 from testbed.plan.model import Plan
 from testbed.realtime import auth
-from testbed.realtime.acceptor import Acceptor
 from testbed.realtime.auth import DATA, HandshakeResult, Hello, Keys, initiate, new_credentials
+from testbed.realtime.connecting import TOLD_EVERY_S, Acceptor, RefusalLog
 from testbed.realtime.processor import Tokens
-from testbed.realtime.refusals import TOLD_EVERY_S, RefusalLog
 from testbed.realtime.setup import ConnectionLimits, NodeSetup
 from testbed.realtime.sockets import listen
 from testbed.realtime.stream import ByteStream
-from testbed.realtime.tasks import BackgroundTasks
 from tests.contract.tiny import REMOTE, WORKER, tiny_plan
 
 HOUR_S = 3600.0
@@ -65,15 +63,26 @@ class Door:
         self.lines: list[Line] = []
         self.entered: list[str] = []
         self.credentials = new_credentials()
-        self.tasks = BackgroundTasks(lambda error: pytest.fail(str(error)))
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.errors: list[BaseException] = []  # of tasks: raised here, asyncio would only log them
         listener = listen(("127.0.0.1", 0))
         self.address: tuple[str, int] = listener.getsockname()
         setup = NodeSetup(
             plan=plan, name=REMOTE, addresses={REMOTE: self.address}, listener=listener, credentials=self.credentials,
             epoch_ns=0, tokens=Tokens.make(1), limits=ConnectionLimits(handshakes=PLACES),
         )  # fmt: skip
-        self.acceptor = Acceptor(setup, self, self.tasks)
+        self.acceptor = Acceptor(setup, self, self.spawn)
         self.acceptor.start()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        self.tasks.add(task := self._loop.create_task(coroutine, name=name))
+        task.add_done_callback(self._on_done)
+        return task
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.errors.append(error)
 
     def authorize(self, hello: Hello) -> HandshakeResult:
         return HandshakeResult.ACCEPTED
@@ -87,7 +96,9 @@ class Door:
 
     def close(self) -> None:
         self.acceptor.close()
-        self.tasks.cancel()
+        for task in self.tasks:
+            task.cancel()
+        assert not self.errors
 
 
 def hello_of_a_stranger(chance: Random) -> bytes:

@@ -26,10 +26,10 @@ from testbed import process_id
 from testbed.errors import Interrupted, RunFailed, WaitTimeout
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import NodePlan, Plan
-from testbed.realtime.endpoints import Endpoints
 from testbed.realtime.fleet import Fleet
 from testbed.realtime.fleet_status import FleetStatus
 from testbed.realtime.node_processes import NodeProcesses, ProcessEnd
+from testbed.realtime.sockets import Endpoints
 from testbed.realtime.world import RealWorld
 from testbed.results.events import read
 from testbed.world import Work

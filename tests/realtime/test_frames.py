@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from testbed.engine.overlay.entries import Entry, pack, unpack
 from testbed.errors import RunFailed
-from testbed.messages import MAX_HEADER_BYTES, Message, MessageKind, encode_header, overhead_bytes
+from testbed.messages import MAX_HEADER_BYTES, Message, MessageKind, encode_header, wire_bytes
 from testbed.realtime.frame_codes import frame_code
 from testbed.realtime.frames import (
     CLOSE,
@@ -69,7 +69,7 @@ def test_frames_arrive_whole_in_whatever_portions(sizes: list[int], portion: int
     for got in (first, second):
         assert isinstance(got, Arrival)
         assert got.message.meta == {"m": meta}
-        assert got.overhead_bytes == overhead_bytes(sent)
+        assert got.overhead_bytes == wire_bytes(sent)[1]
         assert all(torch.equal(a, b) for a, b in zip(got.message.parts, parts, strict=True))
 
 

@@ -19,7 +19,7 @@ from testbed.costs import Cost
 from testbed.errors import CapabilityError, RunFailed
 from testbed.messages import Message, MessageKind, encode_header
 from testbed.plan.model import monitor_of
-from testbed.realtime import acceptor
+from testbed.realtime import connecting
 from testbed.realtime.auth import Credentials, HandshakeResult, Hello, new_credentials
 from testbed.realtime.frame_codes import frame_code
 from testbed.realtime.frames import PIECE_BYTES
@@ -94,7 +94,7 @@ def test_silent_strangers_hold_a_limited_number_of_places() -> None:
 
 def test_a_node_gets_the_place_of_a_stranger_that_has_had_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strangers hold all places before the node connects; its handshake may then take longer than theirs may."""
-    monkeypatch.setattr(acceptor, "SECURE_PLACE_S", 0.2)
+    monkeypatch.setattr(connecting, "SECURE_PLACE_S", 0.2)
     worlds = InProcess(ConnectionLimits(handshakes=3))
 
     async def besieged(world: RealWorld) -> MessageKind:

@@ -194,7 +194,7 @@ def test_a_drain_ends_when_the_peer_is_lost() -> None:
         sender.lost()
         await asyncio.wait_for(waits, 5.0)
         sender.close()
-        return len(sender._queue)
+        return len(sender.queue)
 
     assert asyncio.run(draining()) == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -76,3 +77,10 @@ def test_of_a_program_those_count_that_tell_a_loss() -> None:
     assert "not finite" in divergence(both, NOTHING, 60)
     assert divergence(of_tellers(both), NOTHING, 60) == ""
     assert divergence(of_tellers(both.assign(loss=float("nan"))), NOTHING, 60) == ""
+
+
+def test_a_worker_whose_loss_was_never_finite() -> None:
+    table = pd.DataFrame(
+        [(round_, loss) for round_ in range(3, 7) for loss in (1.0, math.nan)], columns=["round", "loss"]
+    )
+    assert divergence(table, NOTHING, 7) == "the loss is not finite from round 3 on"

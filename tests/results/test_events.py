@@ -150,3 +150,15 @@ def test_events_that_are_kept_are_encoded_when_they_are_many(tmp_path: Path) -> 
         assert len(log._file.events) < 256
     log.close()
     assert [event["round"] for event in read(tmp_path, "simulation")] == list(range(1000))
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_path_that_is_no_utf8_is_written_with_escapes(many: bool, tmp_path: Path) -> None:
+    """A warning that names such a file must not end its node, nor damage the events around it."""
+    log = EventLog(tmp_path, "a/scheduler", many=many)
+    log.write("round", 1.0, round=0)
+    log.write("warning", 2.0, message="no checkpoint: /runs/gr\udcfcn")
+    log.write("round", 3.0, round=1)
+    log.close()
+    told = [event.get("message", event.get("round")) for event in read(tmp_path)]
+    assert told == [0, "no checkpoint: /runs/gr\\udcfcn", 1]

@@ -18,7 +18,7 @@ import pytest
 from emulation.exact.command import JOB
 from emulation.exact.guest_init import CLOCK, PROGRESS
 from testbed.errors import ScenarioError
-from testbed.execution.exact import kernel_log
+from testbed.execution.exact import KERNEL_LOG
 from testbed.process_id import RunOwner
 from testbed.results import rundir
 from testbed.results.rundir import AlreadyDone, RunDirectory, claim, end_unforeseen
@@ -87,7 +87,7 @@ def test_an_unfinished_run_is_started_anew_but_notes_stay(tmp_path: Path, state:
 
 
 def test_what_an_exact_run_needs_while_it_runs_is_removed_with_the_rest(tmp_path: Path) -> None:
-    names = {PROGRESS, CLOCK, JOB, kernel_log(tmp_path).name}
+    names = {PROGRESS, CLOCK, JOB, KERNEL_LOG}
     assert set(rundir._OF_KERNEL) == names
     run = crashed(tmp_path / "run")
     for name in names:

@@ -13,7 +13,7 @@ from testbed.errors import TestbedError
 from testbed.plan.model import FaultPlan, Plan
 from testbed.results import fidelity, manifest, summary, tables
 from testbed.results.events import EVALUATING, HAS_LEFT, EventLog
-from testbed.results.link_bytes import sent_by_link
+from testbed.results.summary import sent_by_link
 from testbed.scenario import BACK_ENDS
 from tests.results.fake_run import HEADER, PAYLOAD, make_plan, make_run, result_of, write_events
 
@@ -80,6 +80,21 @@ def test_a_worker_that_fell_behind_counts(tmp_path: Path) -> None:
         frames, as_dict(plan), {"status": "ok", "warnings": []}, summary.Ending("failed", "", "", "", 1)
     )
     assert result["rounds"] == 0
+
+
+def test_a_restart_makes_no_second_worker(tmp_path: Path) -> None:
+    """One that began twice does not stand for another without a log, and has the parameters of its last end."""
+    plan = make_plan()
+    write_events(plan, tmp_path / "events")
+    log = EventLog(tmp_path / "events", "tokyo/worker0")
+    log.write("final", 0.05, role="worker", rounds=8, parameters_sha256="cd" * 32)
+    log.write("start", 0.2, role="worker", data_center="tokyo", pid=1)
+    log.close()
+    ending, fine = summary.Ending("done", "", "", "", 1), {"status": "ok", "warnings": []}
+    result = summary.summarise(tables.read(tmp_path), as_dict(plan), fine, ending)
+    assert (result["rounds"], result["parameters_sha256"]) == (8, "ab" * 32)
+    (tmp_path / "events" / "tokyo.worker1.0000.jsonl.gz").unlink()
+    assert rounds_of(plan, tmp_path) == 0
 
 
 def rounds_of(plan: Plan, directory: Path) -> int:
@@ -319,6 +334,19 @@ def test_late_trace_and_busy_machine(tmp_path: Path) -> None:
     assert len(report["reasons"]) == 3
     virtual = assess(tmp_path / "virtual", back_end="simulate", replay=late, machine=busy)
     assert virtual["status"] == "ok", "the virtual clock does not care for this machine"
+
+
+def test_of_several_machines_each_is_judged(tmp_path: Path) -> None:
+    """One is busy in a fifth of its samples, and most samples are of the nine others."""
+    for number in range(10):
+        log = EventLog(tmp_path / "events", f"monitor/{number}")
+        for second in range(10):
+            busy = number == 0 and second < 2
+            log.write("machine", float(second), busy_share=0.99 if busy else 0.2, steal_share=0.0)
+        log.close()
+    report = assess(tmp_path)
+    assert report["machine"]["saturated_share"] == 0.2
+    assert len(report["reasons"]) == 1
 
 
 @pytest.mark.parametrize(("longer", "reason"), [

@@ -98,6 +98,14 @@ def test_damaged_lines_are_left_out_and_said(events: Path) -> None:
     assert len(built["rounds"]) in (47, 48)
 
 
+def test_damage_that_is_no_utf8_ends_no_reader(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    line = b'{"t":1.0,"kind":"warning","node":"a/worker0","message":"bad \xff"}\n'
+    (tmp_path / "events" / "a.worker0.0000.jsonl.gz").write_bytes(gzip.compress(line))
+    assert tables.read(tmp_path)["warnings"]["message"].tolist() == ["bad \ufffd"]
+    assert [event["message"] for event in event_log.read(tmp_path / "events")] == ["bad \ufffd"]
+
+
 def test_a_file_that_ends_anywhere_has_all_lines_until_there_and_damage_is_said(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events", "a/worker0")
     for number in range(20_000):

@@ -51,6 +51,13 @@ def test_a_file_beside_the_scenario(scenario: Path) -> None:
     assert loads(read.to_yaml()) == read
 
 
+def test_a_file_that_has_been_edited_is_read_anew(scenario: Path) -> None:
+    load(scenario)
+    (scenario.parent / "warm.py").write_text(WARM.replace("warm: int", "hot: int"), encoding="utf-8")
+    sync = load(scenario, ["sync={kind: './warm.py:WarmHfa', k1: 4, hot: 3}"]).sync.tier1
+    assert sync.options.hot == 3 and sync.declared is SYNC[sync.kind]
+
+
 def test_a_dotted_path() -> None:
     read = loads(GOOD + "sync: testbed.policy.sync.fsa:Bsp\norder: testbed.policy.order.p3:P3\n")
     assert read.sync.tier1.kind == "testbed.policy.sync.fsa:Bsp"
@@ -86,6 +93,16 @@ def test_what_is_wrong_has_its_place_and_cause(scenario: Path, override: str, to
 def test_a_file_that_cannot_be_imported_names_the_line(scenario: Path) -> None:
     (scenario.parent / "warm.py").write_text("x = 1\nraise RuntimeError('my data set is missing')\n", encoding="utf-8")
     with pytest.raises(ScenarioError, match="line 2: RuntimeError: my data set is missing"):
+        load(scenario)
+
+
+def test_a_mistake_in_a_file_that_it_imports_is_not_at_a_line_of_its_own(
+    scenario: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(scenario.parent)
+    (scenario.parent / "broken_helper.py").write_text("\n\n\n\n\ndef f(:\n", encoding="utf-8")
+    (scenario.parent / "warm.py").write_text("\nimport broken_helper\n", encoding="utf-8")
+    with pytest.raises(ScenarioError, match=r"imported: line 2: SyntaxError: .*broken_helper.py, line 6"):
         load(scenario)
 
 

@@ -104,6 +104,8 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("paradigm={kind: allreduce, optimizer_work: replicated}",)
     ],
     ("sync=hfa", "optimizer=dcasgd"): [("optimizer={kind: sgd, at: worker}",), ("optimizer={kind: adam, at: worker}",)],
+    ("paradigm={kind: gossip, step: 0.5}",): [("paradigm={kind: gossip, step: 0}",)],
+    ("paradigm={kind: gossip, gradients: mean}", "sync=diloco"): [("paradigm={kind: gossip, gradients: sum}",)],
     ("paradigm={kind: gossip, algorithm: adpsgd}", "sync=esync"): [
         ("paradigm={kind: gossip, algorithm: dpsgd}",),
         *((f"sync={sync}",) for sync in ("fsa", "hfa", "diloco", "bsp")),

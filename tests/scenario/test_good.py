@@ -163,3 +163,9 @@ def test_the_back_end_asked_for_is_the_one_that_is_validated(tmp_path: Path) -> 
         loads(GOOD, overrides=simulated, on="local")
     (tmp_path / "s.yaml").write_text(GOOD, encoding="utf-8")
     assert load(tmp_path / "s.yaml", modelled, on="simulate").run.on == "simulate"
+
+
+def test_a_folder_of_its_name_does_not_hide_a_shipped_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").mkdir()
+    assert load("quickstart").name == "quickstart"

@@ -57,6 +57,7 @@ def test_impairments_reach_both_directions_of_the_plan() -> None:
         ("background=[{kind: tcp, from: east, to: west, rate: 5 Mbit/s}]", "has no effect on tcp"),
         ("background=[{kind: constant, from: east, to: west}]", "constant traffic has no rate"),
         ("background=[{kind: on_off, from: east, to: west, rate: 5 Mbit/s, streams: 2}]", "has no effect on on_off"),
+        ("background=[{kind: constant, from: east, to: west, rate: 5 Mbit/s, off: 2 s}]", "off: has no effect on"),
         ("background=[{kind: tcp, from: east, to: west, start: 9 s, stop: 3 s}]", "does not come after the start"),
         ("transport.initial_window=0", "0 is outside [1, 1000]"),
     ],

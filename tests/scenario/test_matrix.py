@@ -16,11 +16,11 @@ from testbed.scenario.matrix import (
     AXES,
     Combination,
     Settings,
+    markdown,
     overrides,
     refusals,
     settings,
 )
-from testbed.scenario.matrix_text import markdown
 from tests.scenario.covering import all_cells, covering, fits, pairs_of
 from tests.scenario.test_fuzz import GOOD as WITHOUT_OPTIMIZER
 

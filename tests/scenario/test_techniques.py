@@ -13,7 +13,7 @@ from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
 from testbed.scenario.load import load
 from testbed.scenario.paradigms import PARADIGMS
-from testbed.scenario.techniques import from_texts, read_techniques, settings_of
+from testbed.scenario.sweep import from_texts, read_techniques, settings_of
 
 ROOT = Path(__file__).parents[2]
 ALL = ROOT / "scenarios/large/techniques.yaml"

@@ -102,6 +102,16 @@ def test_several_streams_up_to_the_machines_rate() -> None:
     assert links(plan_of("use: hmc4, streams: 80"))["us>eu"].rate_bps == 6.8e9
 
 
+def test_several_streams_also_multiply_the_points_of_traces(tmp_path: Path) -> None:
+    (tmp_path / "net.yaml").write_text(
+        "about: {streams: 1}\ndata_centers: [{name: a, central: true}, {name: b}]\nlan: {rate: 50 Mbit/s}\n"
+        "links: [{between: [a, b], rate: 10 Mbit/s, delay: 1 ms, "
+        "rate_trace: [{at: 0 s, rate: 10 Mbit/s}, {at: 1 s, rate: 20 Mbit/s}, {at: 2 s, rate: 5 Mbit/s}]}]\n"
+    )
+    trace = links(plan_of("use: net.yaml, streams: 4", tmp_path))["a>b"].rate_trace
+    assert trace is not None and trace.values == (40e6, 50e6, 20e6)
+
+
 def test_a_rate_of_its_own_ends_the_trace_that_was_there() -> None:
     found = links(plan_of("use: netstorm9, links: [{between: [h1, h2], rate: 9 Mbit/s}]"))
     assert (found["h2>h1"].rate_bps, found["h2>h1"].rate_trace) == (9e6, None)
@@ -358,3 +368,8 @@ def test_only_nodes_that_a_paradigm_has_are_counted() -> None:
     assert build_plan(loads(GOOD, "s.yaml", (star, "run.on=local", "paradigm=allreduce")))
     with pytest.raises(ScenarioError, match="257 nodes in total"):
         loads(GOOD, "s.yaml", (star, "run.on=local"))
+    sites = "topology={data_centers: [{name: a, central: true, workers: 126}, {name: b, workers: 126}], "
+    texts = [sites + "links: [{between: [a, b], rate: 1 Gbit/s, delay: 1 ms}]}", "run.on=local"]
+    assert len(build_plan(loads(GOOD, "s.yaml", texts)).nodes) == 256
+    with pytest.raises(ScenarioError, match="257 nodes in total"):
+        loads(GOOD, "s.yaml", [*texts, "recovery={on_failure: continue, replicas: 1}"])

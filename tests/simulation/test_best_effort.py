@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,6 +13,10 @@ import torch
 from testbed.best_effort import datagrams
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import FaultPlan, Plan, RecoveryPlan, Series
+from testbed.simulation.best_effort import FlowCarrier, Item
+from testbed.simulation.clock import Clock
+from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.paths import SitePath
 from testbed.simulation.run import SimulationOptions, simulate
 from testbed.simulation.tcp_model import TcpModel
 from testbed.world import World
@@ -162,3 +167,24 @@ def test_a_stopped_process_sends_no_more_than_its_kernel_has(tmp_path: Path) -> 
         assert held[-1][0] == pytest.approx(went_on[-1][0] + 1.0, abs=0.02)
         assert not any(0.13 < at_s < 1.1 for at_s, _ in held)
         assert not any(message.kind is not MessageKind.LOST and at_s > 0.13 for at_s, message in lost)
+
+
+def test_what_waited_when_the_path_went_down_takes_neither_room_nor_time_afterwards() -> None:
+    clock, arrived = Clock(), list[tuple[Any, float]]()
+    network, path = FlowNetwork(clock, [100.0], 1), SitePath("wan", (), 0.0, queue_bytes=300)
+    beside = network.flow_class((0,))
+    carrier = FlowCarrier(
+        clock, network, path, beside, 1.0, Random(1), lambda envelope: arrived.append((envelope, clock.now))
+    )
+
+    def change(up: bool) -> None:
+        path.up, path.outages = up, path.outages + (not up)
+        network.set_capacity(0, 100.0 if up else 1e-6)
+
+    for number in range(3):
+        carrier.carry(Item(number, 100, 1), 1)  # type: ignore[arg-type]
+    clock.at(0.5, lambda _: change(False))
+    clock.at(1.0, lambda _: change(True))
+    clock.at(1.0, lambda _: carrier.carry(Item("new", 100, 1), 1))  # type: ignore[arg-type]
+    clock.finish()
+    assert arrived == [("new", pytest.approx(2.5))], "half of the first one was still to be served"

@@ -116,4 +116,4 @@ def test_the_scenario_says_so_and_nothing_is_folded() -> None:
     plan = build_plan(loads(SCENARIO, overrides=[host]))
     expected = HostPlan(cores=2, message_s=200e-6, byte_s=2e-9, step_s=5e-3, memory_s=5e-10)
     assert plan.simulation.host == expected
-    assert fold(plan).plan is plan
+    assert fold(plan)[0] is plan

@@ -378,6 +378,19 @@ def test_an_urgent_message_overtakes_nothing_that_the_kernel_has_taken(unsent_by
     assert [item for item, _ in wire.arrived].index("urgent") == place
 
 
+def test_inside_a_data_centre_an_urgent_message_overtakes_all_that_has_not_begun() -> None:
+    """A LAN has no queue, also where its round trip is so long that a window limits its connections."""
+    wire = Wire([1e6])
+    connection = wire.connect(TcpModel(setup_round_trips=0), path=SitePath("lan", (), 0.045, delay_s=0.045))
+    assert not connection.unlimited
+    for item in range(4):
+        connection.send(1e6, 0, item)
+    wire.clock.run(until=1.8)
+    connection.send(1e6, 5, "urgent")
+    wire.times()
+    assert [item for item, _ in wire.arrived] == [0, 1, "urgent", 2, 3]
+
+
 def test_a_round_trip_is_the_way_there_and_the_way_back() -> None:
     """Three for the set-up, two for slow start, as by hand above; a change of either way counts."""
     wire = Wire([10e6], 0.01)
@@ -397,6 +410,27 @@ def test_a_path_without_a_delay(control: str) -> None:
     connection.send(1e6, 0, "first")
     wire.clock.at(1.0, lambda _: connection.send(1e6, 0, "second"))
     assert wire.times() == pytest.approx([0.1, 1.1])
+
+
+def test_losses_that_begin_on_a_path_without_a_delay_limit_the_rate_at_once() -> None:
+    """As its window has no round trips in which it could fall."""
+    durations_s = []
+    for before in (0.05, 0.0):
+        wire = Wire([10e6])
+        plan = LinkPlan(name="a>b", source="a", target="b", rate_bps=80e6, delay_s=0.0, queue_bytes=10**6)
+        link = WanLink(number=0, plan=plan, rate_bps=80e6, delay_s=0.0, loss=before)
+        path = SitePath("wan", (link,), 0.0)
+        path.refresh()
+        connection = wire.connect(TcpModel(congestion_control="reno"), path=path)
+        connection.send(1e6, 0, "first")
+        wire.clock.run(until=5.0)
+        link.loss = 0.05
+        path.refresh()
+        connection.path_changed()
+        connection.send(1e6, 0, "second")
+        durations_s.append(wire.times()[1] - 5.0)
+    assert durations_s[0] > 0.2
+    assert durations_s[1] == pytest.approx(durations_s[0], rel=EXACT)
 
 
 KERNEL = replace(WARM, unsent_limit_bytes=1000)

@@ -8,9 +8,8 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from topologies.generators import GENERATORS, Dumbbell, FatTree, Mesh, Ring, StarTopology
+from topologies.generators import GENERATORS, Dumbbell, FatTree, Geometric, Mesh, Ring, StarTopology, Waxman
 from topologies.graph import data_centers, fibre_delay_s, great_circle_km, pairs, routers, slug, unique
-from topologies.random_networks import Geometric, Waxman
 
 
 def test_a_star_has_all_links_at_the_centre() -> None:

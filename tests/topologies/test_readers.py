@@ -131,10 +131,11 @@ def test_chosen_sites_and_central() -> None:
     assert routers(graph) == ["paris"] and graph.graph["central"] == "london" and graph.nodes["zurich"]["workers"] == 5
 
 
-def test_defaults_of_keys_count() -> None:
+@pytest.mark.parametrize("of_what", ['for="edge"', 'for="all"', ""])
+def test_defaults_of_keys_count(of_what: str) -> None:
     text = graphml(vertex("0"), vertex("1"), edge("0", "1")).replace(
         '<key attr.name="LinkSpeedRaw" attr.type="double" for="edge" id="d37" />',
-        '<key attr.name="LinkSpeedRaw" for="edge" id="d37"><default>3e9</default></key>',
+        f'<key attr.name="LinkSpeedRaw" {of_what} id="d37"><default>3e9</default></key>',
     )
     assert read(text).edges["london", "paris"]["rate_bps"] == 3e9
 

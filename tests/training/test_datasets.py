@@ -13,8 +13,7 @@ import torch
 
 from testbed.errors import ScenarioError
 from testbed.training.datasets import as_model_input, load_dataset
-from testbed.training.datasets.cifar10 import RECORD_BYTES, TEST_FILE, TRAIN_FILES
-from testbed.training.datasets.mnist import FILES
+from testbed.training.datasets.images import CIFAR10_RECORD_BYTES, CIFAR10_TEST_FILE, CIFAR10_TRAIN_FILES, IDX_FILES
 
 
 def idx(array: np.ndarray[Any, Any]) -> bytes:
@@ -26,7 +25,7 @@ def idx(array: np.ndarray[Any, Any]) -> bytes:
 def write_mnist(folder: Path, *, zipped: bool = False) -> np.ndarray[Any, Any]:
     images = np.arange(6 * 28 * 28).reshape(6, 28, 28) % 256
     contents = (idx(images[:4]), idx(np.array([3, 1, 4, 1])), idx(images[4:]), idx(np.array([5, 9])))
-    for name, content in zip(FILES, contents, strict=True):
+    for name, content in zip(IDX_FILES, contents, strict=True):
         if zipped:
             (folder / f"{name}.gz").write_bytes(gzip.compress(content))
         else:
@@ -67,11 +66,11 @@ def refusal(kind: str, **options: Any) -> str:
 
 def test_every_missing_file_is_named(tmp_path: Path) -> None:
     write_mnist(tmp_path)
-    (tmp_path / FILES[0]).unlink()
-    (tmp_path / FILES[3]).unlink()
+    (tmp_path / IDX_FILES[0]).unlink()
+    (tmp_path / IDX_FILES[3]).unlink()
     message = refusal("mnist", folder=str(tmp_path))
     assert str(tmp_path) in message
-    assert FILES[0] in message and FILES[3] in message and FILES[1] not in message
+    assert IDX_FILES[0] in message and IDX_FILES[3] in message and IDX_FILES[1] not in message
     assert "https://" in message and "training.data.folder" in message
 
 
@@ -101,19 +100,19 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
 )
 def test_malformed_idx(tmp_path: Path, number: int, content: bytes, message: str) -> None:
     write_mnist(tmp_path)
-    (tmp_path / FILES[number]).write_bytes(content)
+    (tmp_path / IDX_FILES[number]).write_bytes(content)
     assert message in refusal("mnist", folder=str(tmp_path))
 
 
 def test_a_torn_gzip(tmp_path: Path) -> None:
     write_mnist(tmp_path, zipped=True)
-    file = tmp_path / f"{FILES[0]}.gz"
+    file = tmp_path / f"{IDX_FILES[0]}.gz"
     file.write_bytes(file.read_bytes()[:-20])
     assert f"{file}: cannot be read" in refusal("mnist", folder=str(tmp_path))
 
 
 def write_cifar(folder: Path) -> None:
-    for number, name in enumerate((*TRAIN_FILES, TEST_FILE)):
+    for number, name in enumerate((*CIFAR10_TRAIN_FILES, CIFAR10_TEST_FILE)):
         record = bytes([number]) + bytes([10]) * 1024 + bytes([20]) * 1024 + bytes([30]) * 1024
         (folder / name).write_bytes(record * 2)
 
@@ -129,11 +128,15 @@ def test_cifar10(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "no multiple of 3073"), (b"x" * 100, "no multiple of 3073"), (b"\x0b" * RECORD_BYTES, "has the label 11")],
+    [
+        (b"", "no multiple of 3073"),
+        (b"x" * 100, "no multiple of 3073"),
+        (b"\x0b" * CIFAR10_RECORD_BYTES, "has the label 11"),
+    ],
 )
 def test_malformed_cifar10(tmp_path: Path, content: bytes, message: str) -> None:
     write_cifar(tmp_path)
-    (tmp_path / TRAIN_FILES[2]).write_bytes(content)
+    (tmp_path / CIFAR10_TRAIN_FILES[2]).write_bytes(content)
     assert message in refusal("cifar10", folder=str(tmp_path))
 
 

@@ -107,6 +107,12 @@ def test_malformed_tables(tmp_path: Path, content: str, message: str) -> None:
         read_layers(file)
 
 
+def test_a_table_in_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "layers.csv").write_text("segment,key,elements,forward_flops\none,weight,10,\n")
+    assert declared_shape("resnet50", file="~/layers.csv").sizes == (10,)
+
+
 def test_missing_table(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="cannot be read as a table"):
         read_layers(tmp_path / "none.csv")

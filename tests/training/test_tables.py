@@ -58,6 +58,14 @@ def test_rows_of_a_batch_are_those_with_a_gradient() -> None:
     assert tables.rows(RECORDS)[0].tolist() == gradient.any(1).nonzero().flatten().tolist() == [0, 1, 5]
 
 
+def test_hooks_of_a_segment_have_their_say() -> None:
+    """They may change which rows a step looks up."""
+    table = nn.Embedding(10, 4)
+    table.register_forward_pre_hook(lambda _, inputs: (inputs[0].clamp(max=3),))
+    tables = tables_of(nn.Sequential(table, nn.Flatten(), nn.Linear(8, 2)), torch.tensor([[1, 2]]))
+    assert tables.rows(torch.tensor([[7, 2], [9, 1]]))[0].tolist() == [1, 2, 3]
+
+
 def test_look_ups_after_layers_are_found_as_well() -> None:
     class Late(nn.Module):
         def __init__(self) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 from testbed.axes import Axis
 from topologies.graph import Graph
 from topologies.readers import gml, graphml, sndlib
-from topologies.readers.base import GraphReader
-from topologies.readers.options import GraphReading
+from topologies.readers.base import GraphReader, GraphReading
 from topologies.readers.xml import MAX_FILE_BYTES
 from topologies.readers.zoo import annotate
 from topologies.traces.model import TextFile

@@ -47,7 +47,7 @@ def _data(file: TextFile, element: Element, keys: dict[str, Element]) -> dict[st
     found = {
         _name(key): text_of(key.find("default"))
         for key in keys.values()
-        if key.find("default") is not None and key.get("for", "node") in (holder, "all")
+        if key.find("default") is not None and key.get("for", "all") in (holder, "all")
     }
     for data in element.findall("data"):
         key = attribute(file, data, "key")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from topologies.readers.options import RATE_UNITS
+from topologies.readers.base import RATE_UNITS
 from topologies.readers.raw import RawEdge
 from topologies.traces.model import TextFile
 
@@ -22,7 +22,7 @@ FASTEST_BPS = 1e14  # 100 Tbit/s, above any single fibre pair of the Zoo
 
 def rate_of(file: TextFile, edge: RawEdge, default_unit: str, unit: str | None) -> float | None:
     """Return bits per second, or ``None`` if the file states no rate. Raise ``ScenarioError`` with the line."""
-    raw = _raw(file, edge)
+    raw = _raw_speed(file, edge)
     stated = _from_speed(edge) or _from_label(edge.data.get("LinkLabel", ""))
     if raw is None:
         return stated
@@ -43,7 +43,7 @@ def rate_of(file: TextFile, edge: RawEdge, default_unit: str, unit: str | None) 
     return rate
 
 
-def _raw(file: TextFile, edge: RawEdge) -> float | None:
+def _raw_speed(file: TextFile, edge: RawEdge) -> float | None:
     text = edge.data.get("LinkSpeedRaw", "").strip()
     if text in ("", "None", "?"):
         return None

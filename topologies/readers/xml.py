@@ -8,7 +8,7 @@ from xml.parsers import expat
 from topologies.traces.model import TextFile
 
 MAX_FILE_BYTES = 16 << 20
-MAX_ELEMENTS = 500_000
+_MAX_ELEMENTS = 500_000
 _LINE = " line"  # no attribute of a file has a blank in its name
 
 
@@ -20,8 +20,8 @@ def parse_xml(file: TextFile) -> Element:
     def start(tag: str, attributes: dict[str, str]) -> None:
         nonlocal count
         count += 1
-        if count > MAX_ELEMENTS:
-            file.refuse(parser.CurrentLineNumber, f"more than {MAX_ELEMENTS} elements", "shorten the file")
+        if count > _MAX_ELEMENTS:
+            file.refuse(parser.CurrentLineNumber, f"more than {_MAX_ELEMENTS} elements", "shorten the file")
         builder.start(tag.rpartition(":")[2], {**attributes, _LINE: str(parser.CurrentLineNumber)})
 
     def doctype(*_: object) -> None:

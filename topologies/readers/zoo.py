@@ -14,7 +14,7 @@ from typing import Any
 import networkx as nx
 
 from topologies.graph import Graph, fibre_delay_s, great_circle_km, new_graph, slug, unique
-from topologies.readers.options import RATE_UNITS, GraphReading
+from topologies.readers.base import RATE_UNITS, GraphReading
 from topologies.readers.raw import RawGraph, RawVertex
 from topologies.readers.speeds import rate_of
 from topologies.traces.model import TextFile

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 from topologies.traces.formats import FORMATS, parse_trace, read_trace
+from topologies.traces.formats.own import NetworkTraces, read_network_traces
 from topologies.traces.model import MAX_POINTS, Reading, Trace
-from topologies.traces.network import NetworkTraces, read_network_traces
 
 __all__ = [
     "FORMATS",

@@ -103,7 +103,6 @@ class Summary:
 
 
 def summary(trace: Trace) -> Summary:
-    """Return the statistics of a trace."""
     durations_s, values = _durations_s(trace), np.array(trace.values)
     mean = float(np.average(values, weights=durations_s))
     deviation = math.sqrt(np.average((values - mean) ** 2, weights=durations_s))

@@ -62,7 +62,6 @@ class Levels:
     every: float = field(default=10.0, metadata={"help": "how long each level holds", "unit": "s"})
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """Yield option, problem and cure of every violation."""
         try:
             levels = [parse_float(level) for level in self.levels.split()]
         except ValueError:

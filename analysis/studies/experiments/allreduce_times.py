@@ -41,13 +41,10 @@ Parameters = Mapping[str, tuple[str, ...]]
 
 
 def _star(ranks: int, asked: Parameters, on: str) -> Plan:
-    """Return the Plan of one router, with a data centre of one worker at the end of each link."""
-    names = [f"dc{rank}" for rank in range(ranks)]
     link = {"rate": f"{asked['rate'][0]} Mbit/s", "delay": f"{float(asked['delay'][0]) / 2:g} ms"}
     link |= {"queue": f"{asked['queue'][0]} ms"} if float(asked["queue"][0]) else {}
-    topology = {"data_centers": [{"name": name, "workers": 1, "central": name == "dc0"} for name in names],
-                "routers": ["hub"], "links": [{"between": [name, "hub"], **link} for name in names],
-                "lan": {"rate": "1 Gbit/s", "delay": f"{LAN_DELAY_S * 1e3:g} ms"}}  # fmt: skip
+    lan = {"rate": "1 Gbit/s", "delay": f"{LAN_DELAY_S * 1e3:g} ms"}
+    topology = programs.star({f"dc{rank}": link for rank in range(ranks)}, lan, "dc0")
     transport = {"mac": asked["mac"][0], "congestion_control": asked["control"][0]}
     return programs.plan_of({"name": "allreduce-times", "topology": topology, "transport": transport,
                              "paradigm": "allreduce"}, on)  # fmt: skip
@@ -136,7 +133,8 @@ def claims(found: Results) -> Claims:
 
 STUDY = Study(
     title="All-reduce: measured time against its cost", source="Hockney 1994; Thakur, Rabenseifner, Gropp 2005",
-    measure=measure, parameters=DEFAULTS, on=("emulate",), sandboxed=True, claims=claims,
+    measure=measure, parameters=DEFAULTS, on=("emulate",), measures_on=("emulate", "local"), sandboxed=True,
+    claims=claims,
     looks={**LOOKS, "gloo": series(6, "Gloo"), "mpi": series(9, "MPICH")},
     panels=tuple(Panel(f"{ranks} ranks", "time_s", "size_bytes", kind="points", where={"ranks": ranks},
                        model="formula_s", log="xy", x_label="bytes summed (lines: cost)", y_label="s")

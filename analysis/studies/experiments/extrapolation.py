@@ -68,7 +68,6 @@ class TrainingSetup:
         return {**changed, "optimizer": f"{{kind: sgd, learning_rate: {RATE / summed}, at: {at}}}"}
 
     def observed(self, updates: float) -> Observed:
-        """Return the setup as the model takes it."""
         batch = self.batch if self.stale else self.batch * self.sites
         return Observed(batch, self.sites - 1.0 if self.stale else 0.0, self.local_steps, updates)
 

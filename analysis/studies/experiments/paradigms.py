@@ -7,9 +7,10 @@ sockets of their own, so they are not simulated.
 from __future__ import annotations
 
 from analysis.identity import Identity, series
+from analysis.metrics import wan_bytes
 from analysis.studies.columns import accuracy
 from analysis.studies.study import Panel, Study, StudyRun, StudySweep
-from testbed.policy.collective import LIBRARIES
+from testbed.policy.collective.options import LIBRARIES
 
 COMMON = {"training.rounds": "80", "training.target_accuracy": "0.9", "training.evaluate_every": "5"}
 AT_WORKERS = {"optimizer": "{kind: adam, learning_rate: 0.002, at: worker}"}
@@ -51,10 +52,8 @@ def sweeps(quick: bool) -> tuple[StudySweep, ...]:
 
 def wan_bytes_per_round(each: StudyRun) -> float:
     """Of a worker's mean number of rounds: some may be ahead of others."""
-    from analysis.measures import wan_bytes
-
     rounds = each.run.tables["rounds"]
-    return float((wan_bytes(each.run) or 0) * rounds["node"].nunique() / len(rounds))
+    return float(wan_bytes(each.run) * rounds["node"].nunique() / len(rounds))
 
 
 def _look(number: int, name: str) -> Identity:

@@ -163,11 +163,9 @@ def utilisation(size: ModelSize, method: Method, rate_gbps: float, replicas: int
 
 def _star(size: ModelSize, rate_gbps: float, replicas: int) -> Plan:
     """Data centres with one replica each; rates of links are the rate given."""
-    names = [f"dc{number}" for number in range(replicas)]
     link = {"rate": f"{rate_gbps * 1e9:.0f} bit/s", "delay": "0 ms", "queue": "1 GiB"}
-    topology = {"data_centers": [{"name": name, "workers": 1, "central": name == "dc0"} for name in names],
-                "routers": ["hub"], "lan": {"rate": "1 Tbit/s", "delay": "0 ms"},
-                "links": [{"between": [name, "hub"], **link} for name in names]}  # fmt: skip
+    lan = {"rate": "1 Tbit/s", "delay": "0 ms"}
+    topology = programs.star({f"dc{number}": link for number in range(replicas)}, lan, "dc0")
     training = {"model": {"kind": "declared", "name": "resnet18"}, "data": "none", "batch": 1, "rounds": 1,
                 "evaluate_every": 1, "compute": "modelled"}  # fmt: skip
     patience = {"dead_after": "1 h", "rendezvous": "24 h", "step_deadline": "700 h", "run_deadline": "720 h"}
@@ -281,7 +279,7 @@ def _panel(size: str) -> Panel:
 STUDY = Study(
     title="Streaming DiLoCo: utilisation by the rate between data centres",
     source="Douillard et al., arXiv 2501.18512, Table 4; INTELLECT-1, arXiv 2412.01152, Table 2",
-    measure=measure, parameters={"sizes": "1B,10B,100B"}, claims=claims,
+    measure=measure, measures_on=("simulate",), parameters={"sizes": "1B,10B,100B"}, claims=claims,
     looks={method: series(number, method) for number, method in enumerate(METHODS)},
     panels=tuple(map(_panel, SIZES)), size_in=(10.8, 3.8),
 )  # fmt: skip

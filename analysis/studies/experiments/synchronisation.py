@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.measures import waiting
+from analysis.metrics import waiting
 from analysis.studies.columns import accuracy
 from analysis.studies.study import Panel, Study, StudySweep
 

@@ -91,7 +91,7 @@ def measure(request: Request, parameters: Mapping[str, tuple[str, ...]]) -> pd.D
 
 STUDY = Study(
     title="What TLS and frame codes cost on loopback", source="own", measure=measure, on=("local",),
-    parameters={"messages": "200", "rounds": "60", "mac": "aes-gmac,hmac-sha256,crc32c"},
+    measures_on=("local",), parameters={"messages": "200", "rounds": "60", "mac": "aes-gmac,hmac-sha256,crc32c"},
     panels=tuple(
         Panel(title, y, "mac", kind="bar", series="tls", y_label=unit, labels={"true": "TLS", "false": "no TLS"})
         for title, y, unit in (("One connection", "mb_per_s", "MB/s"),

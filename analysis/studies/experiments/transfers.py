@@ -40,19 +40,12 @@ def points(asked: Parameters) -> list[tuple[float, float]]:
 
 def _hub(asked: Parameters, on: str) -> Plan:
     """Return a Plan with a data centre per point that sends over its link, and one beside the hub that receives."""
-    names, links = [], []
+    links: dict[str, dict[str, str]] = {}
     for number, (rate, delay) in enumerate(points(asked)):
-        names += [f"from{number}", f"to{number}"]
         link = {"rate": f"{rate:g} Mbit/s", "delay": f"{delay:g} ms"}
         link |= {"queue": f"{asked['queue'][0]} ms"} if float(asked["queue"][0]) else {}
-        links += [{"between": [f"from{number}", "hub"], **link}, {"between": [f"to{number}", "hub"], **HUB}]
-    sites = [{"name": name, "workers": 1, "central": name == "to0"} for name in names]
-    topology = {
-        "data_centers": sites,
-        "routers": ["hub"],
-        "links": links,
-        "lan": {"rate": "1 Gbit/s", "delay": "0.1 ms"},
-    }
+        links |= {f"from{number}": link, f"to{number}": HUB}
+    topology = programs.star(links, {"rate": "1 Gbit/s", "delay": "0.1 ms"}, "to0")
     return programs.plan_of({"name": "transfers", "topology": topology, "paradigm": "allreduce",
                              "transport": {"congestion_control": asked["control"][0]}}, on)  # fmt: skip
 
@@ -122,7 +115,7 @@ def claims(found: Results) -> Claims:
 STUDY = Study(
     title="Transfers over TCP, emulated and simulated", source="testbed.simulation.tcp", measure=measure, claims=claims,
     parameters={"control": "cubic", "rates": "5,20", "delays": "2,20,100", "sizes_mb": "0.1,0.32,1", "queue": "0"},
-    on=("emulate",), sandboxed=True,
+    on=("emulate",), measures_on=("emulate",), sandboxed=True,
     looks={f"{rate}.0": series(place, f"{rate} Mbit/s") for place, rate in enumerate((5, 20))},
     panels=(Panel("", "100 * warm_error", "products", kind="points", series="rate_mbps", log="x",
                   x_label="size of a message (bandwidth-delay products)", y_label="error of a warm transfer (%)"),),

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.identity import look_of
-from analysis.measures import wan_rate
+from analysis.metrics import wan_rate
 from analysis.studies.claims import FAIL, PASS, UNRESOLVED, Claim, Claims, between, ordered
 from analysis.studies.columns import accuracy, compute_ratio, ratio_spread, setting
 from analysis.studies.study import Panel, Results, Study, StudySweep, select

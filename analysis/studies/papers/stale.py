@@ -8,8 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.identity import Identity, look_of, series
-from analysis.measures import staleness
-from analysis.metrics import mean_of
+from analysis.metrics import mean_of, staleness
 from analysis.studies.claims import Claim, Claims, between, decided, exactly, unresolved
 from analysis.studies.columns import setting
 from analysis.studies.drawing import horizontal

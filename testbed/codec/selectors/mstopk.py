@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from testbed.codec.selectors.sources import Drawing, Floats, Indices, ValueSource, check_finite, check_k
+from testbed.codec.selectors.chance import Drawing
+from testbed.codec.selectors.sources import Floats, Indices, ValueSource, check_finite, check_k
 
 SAMPLINGS = 30  # of the paper
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from testbed.codec.selectors.bisection import RandomK
+from testbed.codec.selectors.chance import RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sources import INFINITY_BITS, NonFinite, check_k
 from testbed.codec.selectors.sweep import SAFETY, sample_of

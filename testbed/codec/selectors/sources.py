@@ -11,10 +11,7 @@ large elements and bad ones alike.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from copy import copy
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,28 +31,6 @@ class NonFinite(ArithmeticError):
     def __init__(self, count: int) -> None:
         self.count = count
         super().__init__(f"{count} elements are NaN or infinite")
-
-
-class Drawing:
-    """A selector that draws by chance. ``sender``: senders with equal seeds choose positions of their own."""
-
-    def __init__(self, seed: int = 0, sender: str = "") -> None:
-        self._seed, self._sender = seed, sender
-        self._random = np.random.default_rng(seed)
-
-    def of_key(self, key: int) -> Self:
-        """Return the selector of one key, with a stream of random numbers that depends on no other key."""
-        one = copy(self)
-        one._random = np.random.default_rng([self._seed, key, *self._sender.encode()])
-        return one
-
-    def state(self) -> dict[str, Any]:
-        """Return where the stream is."""
-        return {"stream": json.dumps(self._random.bit_generator.state)}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
-        self._random.bit_generator.state = json.loads(state["stream"])
 
 
 def magnitude_bits(numbers: Floats, out: Bits | None = None) -> Bits:

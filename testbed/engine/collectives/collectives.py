@@ -20,7 +20,7 @@ from torch import Tensor
 
 from testbed.codec.base import Codec
 from testbed.engine.collectives.buffers import Flat, Parcels, Parts
-from testbed.engine.collectives.operation import CollectiveMail, Label, Operation
+from testbed.engine.collectives.operation import CollectiveMail, Operation, Tag
 from testbed.policy.collective import Algorithm
 from testbed.policy.collective.ring import all_gather, all_gather_direct, reduce_scatter, ring
 from testbed.policy.collective.schedule import GroupShape, Schedule
@@ -32,7 +32,7 @@ Call = Coroutine[Any, Any, T]
 
 
 class Collectives:
-    """This node's view of a group of ranks. ``codec``: see ``buffers.Flat``; it is used wherever tensors are added.
+    """This node's view of a group of ranks. ``codec``: see ``operation.Flat``; it is used wherever tensors are added.
 
     ``shape`` (default: all ranks in one group, unsegmented) says which ranks are near each other. ``name`` tells
     groups apart that share a node's mail. ``round`` and ``priority`` mark the messages of calls to come. A group is of
@@ -82,9 +82,9 @@ class Collectives:
 
         return total()
 
-    def broadcast(self, tensor: Tensor, root: int = 0) -> Call[Tensor]:
-        """The root's tensor, exactly (no codec). Elsewhere ``tensor`` says only how large it is, and of what type."""
-        return self._broadcast(tensor, broadcast(self.rank, self.size, root, self.shape.segments))
+    def broadcast(self, tensor: Tensor) -> Call[Tensor]:
+        """The first rank's tensor, exactly (no codec). Elsewhere ``tensor`` says only its size and type."""
+        return self._broadcast(tensor, broadcast(self.rank, self.size, self.shape.segments))
 
     def chain_broadcast(self, tensor: Tensor) -> Call[Tensor]:
         """The first rank's tensor, as ``broadcast``, over a chain: no rank sends it twice."""
@@ -95,7 +95,7 @@ class Collectives:
         operation, buffer = self._next(), Parcels({0: parts})
 
         async def parcel() -> Parts:
-            await operation.run(broadcast(self.rank, self.size, 0), buffer)
+            await operation.run(broadcast(self.rank, self.size), buffer)
             return buffer.parcels[0]
 
         return parcel()
@@ -125,9 +125,9 @@ class Collectives:
         return gathered()
 
     def _next(self, flag: bool = False) -> Operation:
-        label = Label(self._name, self._operations, self.round, self.priority, self._epoch)
+        tag = Tag(self._name, self._operations, 0, self._epoch)
         self._operations += 1
-        return Operation(self._world, self._mail, self.ranks, label, flag)
+        return Operation(self._world, self._mail, self.ranks, tag, self.round, self.priority, flag)
 
     def _broadcast(self, tensor: Tensor, schedule: Schedule) -> Call[Tensor]:
         buffer = Flat(self._world, tensor, schedule.bounds(tensor.numel()), None, self.round)

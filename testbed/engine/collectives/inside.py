@@ -8,8 +8,7 @@ without this. Weights are in the contributions already: the same mathematics, in
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import torch
@@ -20,14 +19,14 @@ from testbed.engine import coding
 from testbed.engine.aggregation import merge_notes
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
-from testbed.engine.collectives.sums import Shards
+from testbed.engine.collectives.sums import OwnSiteSums, SiteSums
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import copying
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
 from testbed.engine.slicing import needs_loss
 from testbed.placing import SIZES_ONLY, place_of
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective import inside_of
+from testbed.policy.collective.options import inside_of
 from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.shard.slices import grouped
 from testbed.state import Memoryless
@@ -38,47 +37,15 @@ _SEGMENTS = 8  # of a bucket: so many neighbours move pieces of it at the same t
 _CPU = torch.device("cpu")
 
 
-class Sums(Protocol):
-    """What moves tensors among the training workers of a data centre, all of which call it in the same order."""
-
-    async def reduce(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
-        """Return the sum of all workers' tensors at the first one; elsewhere any tensor."""
-
-    async def broadcast(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
-        """Return the first worker's tensor; elsewhere ``tensor`` only says how large it is. It may be written to."""
-
-
-class Library(Sums, Shards, Protocol):
-    """Both, by a library."""
-
-
-MakeLibrary = Callable[[Any, Plan, Collectives], Awaitable[Library]]
+MakeLibrary = Callable[[Any, Plan, Collectives], Awaitable[SiteSums]]
 """From the world, the Plan, and this project's own operations among the same workers."""
 
 
-class OwnSums:
-    """``Sums`` from neighbour to neighbour around the ring, by this project's own operations."""
-
-    def __init__(self, group: Collectives) -> None:
-        self._group = group
-
-    async def reduce(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
-        return await self._group.reduce(tensor)
-
-    async def broadcast(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
-        return await self._group.chain_broadcast(tensor)
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """The training workers of a data centre that sum together, in rank order, and the mail between them."""
-
-    names: tuple[str, ...]
-    mail: CollectiveMail
-
-
 def neighbours_of(plan: Plan, node: NodePlan) -> tuple[str, ...]:
-    """Return the workers with which ``node`` sums before it pushes, itself included; none if it pushes for itself."""
+    """Return the workers with which ``node`` sums before it pushes, itself included, in rank order.
+
+    None if it pushes for itself.
+    """
     if inside_of(plan.technique.paradigm.options) is None or not node.trains:
         return ()
     names = tuple(worker.name for worker in plan.training_workers if worker.data_center == node.data_center)
@@ -86,18 +53,18 @@ def neighbours_of(plan: Plan, node: NodePlan) -> tuple[str, ...]:
 
 
 async def inside_store(
-    world: World, plan: Plan, store: KVWorker, neighbours: Neighbours, make_library: MakeLibrary | None
+    world: World, plan: Plan, store: KVWorker, mail: CollectiveMail, make_library: MakeLibrary | None
 ) -> InsideStore:
-    """Return the store of a worker that sums with its ``neighbours``; ``store``: its own, which only the first uses."""
+    """Return the store of a worker that sums with its neighbours; ``store``: its own, which only the first uses."""
     inside = inside_of(plan.technique.paradigm.options)
     assert inside is not None, "the Plan says who sums inside"
     assert (make_library is not None) == inside.library, "a library sums where the Plan names one"
-    size = len(neighbours.names)
-    shape = GroupShape(size, segments=_SEGMENTS if size > 2 else 1)
-    group = Collectives(world, neighbours.mail, neighbours.names, shape=shape, name="inside")
+    node = plan.node(world.node)
+    names, place = neighbours_of(plan, node), place_of(plan, node)
+    shape = GroupShape(len(names), segments=_SEGMENTS if len(names) > 2 else 1)
+    group = Collectives(world, mail, names, shape=shape, name="inside")
     group.round = PULL_ROUND
-    sums = await make_library(world, plan, group) if make_library else OwnSums(group)
-    place = place_of(plan, plan.node(world.node))
+    sums = await make_library(world, plan, group) if make_library else OwnSiteSums(world, group)
     return InsideStore(world, store, group, sums, place if inside.on_gpu or place == SIZES_ONLY else _CPU, plan)
 
 
@@ -108,7 +75,7 @@ class InsideStore(Memoryless):
     """
 
     def __init__(
-        self, world: World, store: KVWorker, group: Collectives, sums: Sums, place: torch.device, plan: Plan
+        self, world: World, store: KVWorker, group: Collectives, sums: SiteSums, place: torch.device, plan: Plan
     ) -> None:  # fmt: skip
         self._world, self._store, self._group, self._sums, self._place = world, store, group, sums, place
         self._gathers_notes = needs_loss(plan)

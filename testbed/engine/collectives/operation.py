@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from testbed.engine.collectives.buffers import Buffer, Parts
@@ -45,7 +44,6 @@ class CollectiveMail:
         inbox.on(MessageKind.COLLECTIVE, self._on_message)
 
     def change_to(self, epoch: int) -> None:
-        """Begin a membership epoch."""
         self.epoch = epoch
         awaited, self._awaited = self._awaited, {}
         for future in awaited.values():
@@ -53,7 +51,6 @@ class CollectiveMail:
         self._arrived = {place: messages for place, messages in self._arrived.items() if place[3] >= epoch}
 
     def send(self, to: str, tag: Tag, message: Message) -> Coroutine[Any, Any, None]:
-        """Send ``message``, marked with ``tag``."""
         message.key = tag.operation
         message.meta["group"], message.meta["pipe"] = tag.group, tag.pipe
         if tag.epoch:
@@ -104,28 +101,19 @@ async def unless_changed(work: Coroutine[Any, Any, T]) -> tuple[bool, T | None]:
         return False, None
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
-    """Whose operation it is: its number in its group, training round, urgency, and membership epoch."""
-
-    group: str
-    number: int
-    round: int
-    priority: int
-    epoch: int
-
-
 class Operation:
-    """One operation at one rank. ``flag``: whether a rank that this one has heard of, directly or not, raised it."""
+    """One operation at one rank.
 
-    def __init__(self, world: World, mail: CollectiveMail, ranks: Sequence[str], label: Label, flag: bool) -> None:
-        self._world, self._mail, self._ranks, self._label = world, mail, ranks, label
-        self.flag = flag
+    tag              of its first pipe
+    round, priority  training round and urgency of its messages
+    flag             whether a rank that this one has heard of, directly or not, raised it
+    """
 
-    @property
-    def round(self) -> int:
-        """The training round that the operation belongs to."""
-        return self._label.round
+    def __init__(
+        self, world: World, mail: CollectiveMail, ranks: Sequence[str], tag: Tag, round_: int, priority: int, flag: bool
+    ) -> None:  # fmt: skip
+        self._world, self._mail, self._ranks, self._tag = world, mail, ranks, tag
+        self.round, self._priority, self.flag = round_, priority, flag
 
     async def run(self, schedule: Schedule, buffer: Buffer) -> None:
         """Return when this rank has done its part; ``buffer`` is final then. Raise ``MembershipChanged``."""
@@ -133,14 +121,14 @@ class Operation:
         if len(pipes) == 1:
             return await pipes[0]
         tasks = [self._world.spawn(unless_changed(pipe), "a pipe") for pipe in pipes]
-        what = f"a pipe of operation {self._label.number} of group {self._label.group!r}"
+        what = f"a pipe of operation {self._tag.operation} of group {self._tag.group!r}"
         ended = [await self._world.wait(task, what) for task in tasks]
         if not all(done for done, _ in ended):
             raise MembershipChanged
         return None
 
     async def _pipe(self, number: int, steps: Steps, buffer: Buffer) -> None:
-        tag = Tag(self._label.group, self._label.number, number, self._label.epoch)
+        tag = self._tag._replace(pipe=number)
         for step in steps:
             # read all before anything is received, which changes the buffer; a full queue must not delay other peers
             sending = []
@@ -155,11 +143,11 @@ class Operation:
                 if not buffer.skips(receive):
                     await self._receive(tag, receive, buffer)
             for task in tasks:
-                await self._world.wait(task, f"sends of operation {self._label.number} of group {self._label.group!r}")
+                await self._world.wait(task, f"sends of operation {tag.operation} of group {tag.group!r}")
 
     def _send(self, tag: Tag, to: str, parts: Parts) -> Coroutine[Any, Any, None]:
         meta = {"flag": True} if self.flag else {}
-        message = Message(MessageKind.COLLECTIVE, -1, self._label.round, meta, parts, self._label.priority)
+        message = Message(MessageKind.COLLECTIVE, -1, self.round, meta, parts, self._priority)
         return self._mail.send(to, tag, message)
 
     async def _receive(self, tag: Tag, receive: RankTransfer, buffer: Buffer) -> None:

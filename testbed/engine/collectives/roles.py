@@ -20,12 +20,11 @@ from testbed.engine.collectives.sums import (
     BucketSum,
     CoordinatedChoice,
     DenseSum,
-    FlatTopK,
     GatheredSum,
-    HiTopK,
     OwnChoice,
-    OwnShards,
-    Shards,
+    OwnSiteSums,
+    SiteSums,
+    TopKSum,
 )
 from testbed.engine.collectives.topology import Ranks, ranks_of
 from testbed.engine.collectives.worker import Exchange, Exchanges, Names, buckets_by_fragment, data_parallel
@@ -33,8 +32,9 @@ from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective import ALL_REDUCE, SPARSE, AllReduceOptions
-from testbed.policy.collective.overlap import BUCKETS
+from testbed.policy.collective import ALL_REDUCE, SPARSE
+from testbed.policy.collective.options import BUCKETS, AllReduceOptions
+from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.collective.shares import shares_of
 from testbed.policy.events import Contribution
 from testbed.policy.shard.slices import ELEMENT_BYTES
@@ -97,7 +97,7 @@ class _SumMaker:
     """
 
     def __init__(
-        self, plan: Plan, world: World, mail: CollectiveMail, ranks: Ranks, tier: int, library: Shards | None
+        self, plan: Plan, world: World, mail: CollectiveMail, ranks: Ranks, tier: int, library: SiteSums | None
     ) -> None:  # fmt: skip
         self._plan, self._world, self._mail, self._ranks = plan, world, mail, ranks
         self._options, self._library = AllReduceOptions(**plan.technique.paradigm.options), library
@@ -105,23 +105,22 @@ class _SumMaker:
         self._tier, self._prefix = tier, "inside " if tier == 1 else ""
 
     def sum_of(self, bucket: int, elements: int) -> BucketSum:
-        options, world = self._options, self._world
-        codec = self._codec()
-        if codec is not None and not CODECS[self._choice.kind].dense:
-            group = self._group(self._ranks.names, f"bucket {bucket}")
-            return GatheredSum(world, group, self._where_gradients_are(codec), bucket)
+        options, world, ranks, name = self._options, self._world, self._ranks, f"bucket {bucket}"
+        declared = CODECS[self._choice.kind]
+        if not declared.exact and (not declared.dense or declared.has_memory):
+            return GatheredSum(world, self._group(ranks.names, name), self._codec_on_device, bucket)
         if options.algorithm in ALL_REDUCE:
-            shape = self._ranks.shape(options.segments or self._segments(elements))
-            name = f"{self._prefix}bucket {bucket}"
-            group = Collectives(world, self._mail, self._ranks.names, codec, shape=shape, name=name)
-            return DenseSum(world, group, ALL_REDUCE[options.algorithm])
+            codec = None if declared.exact else self._codec(world.node)  # exact: values travel as they are
+            shape = ranks.shape(options.segments or self._segments(elements))
+            return DenseSum(world, self._group(ranks.names, name, codec, shape), ALL_REDUCE[options.algorithm])
         own = OwnChoice(world, options.density, self._plan.seed, options.selector, bucket)
         if not SPARSE[options.algorithm].hierarchical or self._tier == 1:
-            return FlatTopK(world, self._group(self._ranks.names, f"bucket {bucket}"), own)
-        inside = self._group(self._ranks.site_of(world.node), f"bucket {bucket} inside")
-        across = self._group(self._ranks.peers_of(world.node), f"bucket {bucket} across")
+            alone = OwnSiteSums(world, self._group((world.node,), f"{name} alone"))
+            return TopKSum(world, alone, self._group(ranks.names, name), own, bucket, direct=True)
+        inside = self._group(ranks.site_of(world.node), f"{name} inside")
+        across = self._group(ranks.peers_of(world.node), f"{name} across")
         choose = CoordinatedChoice(world, inside, options.density) if options.coordinated else own
-        return HiTopK(world, self._library or OwnShards(world, inside), across, choose, bucket)
+        return TopKSum(world, self._library or OwnSiteSums(world, inside), across, choose, bucket)
 
     def _segments(self, elements: int) -> int:
         """Return how many pieces make hops overlap: they hide the delay of a WAN, and cost messages."""
@@ -130,18 +129,19 @@ class _SumMaker:
         chunk_bytes = ELEMENT_BYTES * elements // len(self._ranks.names)
         return min(MOST_SEGMENTS, max(1, chunk_bytes // PIECE_BYTES))
 
-    def _group(self, names: tuple[str, ...], name: str) -> Collectives:
-        return Collectives(self._world, self._mail, names, name=f"{self._prefix}{name}")
+    def _group(
+        self, names: tuple[str, ...], name: str, codec: Codec | None = None, shape: GroupShape | None = None
+    ) -> Collectives:
+        return Collectives(self._world, self._mail, names, codec, shape=shape, name=f"{self._prefix}{name}")
 
-    def _where_gradients_are(self, codec: Codec) -> Codec:
-        node = self._plan.node(self._world.node)
+    def _codec(self, sender: str) -> Codec:
+        """Return a new codec for what ``sender`` sends of one bucket."""
+        choice, workers = self._choice, len(self._ranks.names)
+        changes = sync_setup.contribution_of(self._plan) is not Contribution.GRADIENT
+        return make_codec(choice.kind, choice.options, self._tier, workers, self._plan.seed, changes, sender)
+
+    def _codec_on_device(self, sender: str) -> Codec:
+        """Return the same where this worker's gradients are."""
+        codec, node = self._codec(sender), self._plan.node(self._world.node)
         on_host = node.device.kind == CPU.type
         return codec if on_host else OnDevice(codec, accelerator_of(place_of(self._plan, node)))
-
-    def _codec(self) -> Codec | None:
-        """Return a codec of its own for each bucket; ``None`` if values travel as they are."""
-        choice, workers = self._choice, len(self._ranks.names)
-        if CODECS[choice.kind].exact:
-            return None
-        changes = sync_setup.contribution_of(self._plan) is not Contribution.GRADIENT
-        return make_codec(choice.kind, choice.options, self._tier, workers, self._plan.seed, changes, self._world.node)

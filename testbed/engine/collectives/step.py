@@ -43,11 +43,9 @@ class OptimizerStep(ABC):
         """Continue from these values; momentum and moments stay."""
 
     def state(self) -> State:
-        """Return the optimizers' states."""
         return joined({str(number): one for number, one in enumerate(self._optimizers)})
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
         for number, one in enumerate(self._optimizers):
             one.load_state(below(str(number), state))
 

@@ -6,7 +6,7 @@ computes: what is chosen or encoded is so there, and only that is copied; a dens
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from testbed.codec.base import Codec
-from testbed.codec.memory import Memories, ResidualMemory
-from testbed.codec.selectors.bisection import RandomK
+from testbed.codec.memory import Memories, ResidualMemory, take_finite
+from testbed.codec.selectors.chance import RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sweep import SampleAndSweep
 from testbed.engine import coding
@@ -26,7 +26,7 @@ from testbed.messages import Message, MessageKind
 from testbed.policy.collective import SELECTORS, Algorithm
 from testbed.policy.collective.butterfly import recursive_doubling
 from testbed.policy.collective.threshold import TURNS, Turn, bin_of_kth, share_of_ties, top_count
-from testbed.state import Memoryless, State, Stateful, below, under
+from testbed.state import Memoryless, State, Stateful, below, joined, under
 from testbed.world import Work, World
 
 Choice = tuple[Tensor, Tensor]  # ascending indices (int64), and their values
@@ -80,7 +80,7 @@ class OwnChoice:
             self._memory = self._make(tensor.numel(), tensor.device, self._bucket)
             if self._resumed:
                 self._memory.load_state(self._resumed)
-        return self._memory.take(tensor, count)
+        return take_finite(self._memory, self._bucket, tensor, count)
 
 
 class CoordinatedChoice:
@@ -118,7 +118,7 @@ class CoordinatedChoice:
     def _gathered(self, tensor: Tensor) -> Tensor:
         if self._residual is None:
             self._residual = torch.zeros_like(tensor)
-        self._residual += tensor
+        self._residual = self._residual.to(tensor.device).add_(tensor)  # a checkpoint's is in main memory
         return self._residual
 
     async def _threshold(self, magnitudes: Tensor, count: int, round_: int) -> tuple[int, int]:
@@ -141,7 +141,6 @@ class CoordinatedChoice:
         ties = await self._world.compute(work, lambda: torch.nonzero(magnitudes == threshold).flatten())
         all_ties = await self._inside.all_gather(torch.tensor([ties.numel()]))
         mine = share_of_ties([int(count) for count in all_ties], wanted, self._inside.rank)
-        work = Work("select", round_, size_bytes=magnitudes.nbytes)
         larger = await self._world.compute(work, lambda: torch.nonzero(magnitudes > threshold).flatten())
         return torch.cat([larger, ties[:mine]]).sort().values
 
@@ -177,52 +176,53 @@ class DenseSum(Memoryless):
 class GatheredSum:
     """Each worker's payload to every other, around the ring; all decode and add them up in rank order.
 
-    For codecs whose payloads cannot be added up on the way. What a codec keeps back is of its worker and bucket.
+    For codecs whose payloads cannot be added up on the way. What a codec keeps back is of its worker and bucket, and
+    so is what it remembers or draws to decode: ``make_codec`` returns one end of the connection of a worker.
     """
 
-    def __init__(self, world: World, workers: Collectives, codec: Codec, bucket: int) -> None:
-        self._world, self._workers, self._codec, self._bucket = world, workers, codec, bucket
+    def __init__(
+        self, world: World, workers: Collectives, make_codec: Callable[[str], Codec], bucket: int
+    ) -> None:  # fmt: skip
+        self._world, self._workers, self._make_codec, self._bucket = world, workers, make_codec, bucket
+        self._codec = make_codec(workers.ranks[workers.rank])  # of what this worker sends
+        self._decoders: dict[str, Codec] = {}  # of what each has sent, this one included
 
     def state(self) -> State:
-        return self._codec.state()
+        return self._codec.state() | under("from", joined(self._decoders))
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._codec.load_state(state)
+        self._codec.load_state({name: content for name, content in state.items() if not name.startswith("from/")})
+        self._decoders = {}
+        for worker in self._workers.ranks:
+            if kept := below(f"from/{worker}", state):
+                self._decoder_of(worker).load_state(kept)
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
         self._workers.round = round_
         parts = await coding.encode(self._world, self._codec, self._bucket, gradient, round_)
         parcels, flag = await self._workers.all_gather_parts(parts, flag=flag)
-        decoded = [await self._decoded(parcel, gradient.numel(), round_) for parcel in parcels]
+        decoded = []
+        for worker, parcel in zip(self._workers.ranks, parcels, strict=True):
+            codec = self._codec if gradient.is_meta else self._decoder_of(worker)  # nothing is remembered of sizes
+            message = Message(MessageKind.COLLECTIVE, self._bucket, round_, parts=parcel)
+            decoded.append(await coding.decode(self._world, codec, message, gradient.numel()))
         work = Work("sum", round_, size_bytes=gradient.nbytes * len(decoded))
         return await self._world.compute(work, lambda: sum_in_order(decoded)), flag
 
-    def _decoded(self, parts: Parts, size: int, round_: int) -> Coroutine[Any, Any, Tensor]:
-        message = Message(MessageKind.COLLECTIVE, self._bucket, round_, parts=parts)
-        return coding.decode(self._world, self._codec, message, size)
+    def _decoder_of(self, worker: str) -> Codec:
+        if worker not in self._decoders:
+            self._decoders[worker] = self._make_codec(worker)
+        return self._decoders[worker]
 
 
-class FlatTopK:
-    """Each worker's largest elements to every other worker: top-k all-gather, the flat baseline."""
+class SiteSums(Protocol):
+    """What moves tensors among the training workers of a data centre, all of which call it in the same order."""
 
-    def __init__(self, world: World, workers: Collectives, choose: Chooser) -> None:
-        self._world, self._workers, self._choose = world, workers, choose
+    async def reduce(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
+        """Return the sum of all workers' tensors at the first one; elsewhere any tensor."""
 
-    def state(self) -> State:
-        return self._choose.state()
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._choose.load_state(state)
-
-    async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
-        self._workers.round = round_
-        chosen = await coding.to_host(self._world, _to_wire(await self._choose(gradient, round_)))
-        parcels, flag = await self._workers.all_gather_parts(chosen, direct=True, flag=flag)
-        return await scattered(self._world, gradient, parcels, round_), flag
-
-
-class Shards(Protocol):
-    """How the workers of a data centre share the sum of their tensors: each has a part of it."""
+    async def broadcast(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
+        """Return the first worker's tensor; elsewhere ``tensor`` only says how large it is. It may be written to."""
 
     async def reduce_scatter(self, tensor: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
         """Return this worker's part of the sum, where ``tensor`` is, and a flag that ``all_gather`` is to be given."""
@@ -231,11 +231,17 @@ class Shards(Protocol):
         """Return all workers' parts, joined, and whether one of them raised its flag."""
 
 
-class OwnShards:
-    """``Shards`` by this project's own operations, around a ring in main memory. One worker alone has all."""
+class OwnSiteSums:
+    """By this project's own operations, around a ring in main memory. One worker alone has all."""
 
     def __init__(self, world: World, inside: Collectives) -> None:
         self._world, self._inside = world, inside
+
+    async def reduce(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
+        return await self._inside.reduce(tensor)
+
+    async def broadcast(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
+        return await self._inside.chain_broadcast(tensor)
 
     async def reduce_scatter(self, tensor: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
         self._inside.round = round_
@@ -255,17 +261,24 @@ class OwnShards:
         return placed, flag
 
 
-class HiTopK:
-    """HiTopKComm (Shi et al., MLSys 2021): between data centres only the largest elements of each one's sum travel.
+class TopKSum:
+    """The sum of chosen elements only: dense inside a group, what each chose of its sum between groups.
 
-    Reduce-scatter inside; each worker chooses from its shard of the data centre's sum, where also the residual is
-    kept; workers with the same shard exchange what they chose, as many streams as a data centre has workers; they add
-    it up, and all-gather inside. Order of a sum: inside around the ring, then data centre by data centre.
+    Reduce-scatter ``inside``; each worker chooses from its shard of that sum, where also the residual is kept; workers
+    with the same shard exchange what they chose ``across``, add it up, and all-gather ``inside``. Order of a sum:
+    inside around the ring, then group by group.
+
+    Where the groups are data centres it is HiTopKComm (Shi et al., MLSys 2021), with as many streams between two as
+    each has workers; where every worker is a group alone, the flat baseline.
+
+    direct  each worker sends to each other ``across``; otherwise around a ring
     """
 
-    def __init__(self, world: World, shards: Shards, across: Collectives, choose: Chooser, bucket: int) -> None:
-        self._world, self._shards, self._across, self._choose = world, shards, across, choose
-        self._bucket = bucket
+    def __init__(
+        self, world: World, inside: SiteSums, across: Collectives, choose: Chooser, bucket: int, *, direct: bool = False
+    ) -> None:
+        self._world, self._inside, self._across, self._choose = world, inside, across, choose
+        self._bucket, self._direct = bucket, direct
 
     def state(self) -> State:
         return self._choose.state()
@@ -275,11 +288,11 @@ class HiTopK:
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
         self._across.round = round_
-        shard, flag = await self._shards.reduce_scatter(gradient, self._bucket, round_, flag)
+        shard, flag = await self._inside.reduce_scatter(gradient, self._bucket, round_, flag)
         chosen = await coding.to_host(self._world, _to_wire(await self._choose(shard, round_)))
-        parcels, flag = await self._across.all_gather_parts(chosen, flag=flag)
+        parcels, flag = await self._across.all_gather_parts(chosen, direct=self._direct, flag=flag)
         total = await scattered(self._world, shard, parcels, round_)
-        return await self._shards.all_gather(total, self._bucket, round_, flag)
+        return await self._inside.all_gather(total, self._bucket, round_, flag)
 
 
 async def scattered(world: World, like: Tensor, parcels: Sequence[Parts], round_: int) -> Tensor:

@@ -26,11 +26,9 @@ class Ranks:
         return GroupShape(len(self.names), tuple(groups), segments)
 
     def site_of(self, name: str) -> tuple[str, ...]:
-        """Return the workers of the data centre of ``name``."""
         return next(site for site in self.sites if name in site)
 
     def inside(self, name: str) -> Ranks:
-        """Return the ranks of the data centre of ``name`` alone."""
         site = self.site_of(name)
         return Ranks(site, (site,))
 

@@ -24,7 +24,6 @@ from torch import Tensor
 from testbed import buffers
 from testbed.engine import coding, sync_setup
 from testbed.engine.aggregation_weights import rescaling
-from testbed.engine.agreement import FIRST_VALUES, NOTHING
 from testbed.engine.assigned_steps import LocalStepCounts, Report
 from testbed.engine.checkpoint import Checkpointer, CheckpointFiles, in_main_memory
 from testbed.engine.collectives.collectives import Collectives
@@ -37,7 +36,7 @@ from testbed.engine.learner import step_shares
 from testbed.engine.local_kinds import serverless_work
 from testbed.engine.local_work import LocalResult, LocalWork, copying, load_batch
 from testbed.engine.membership import MembershipChanged
-from testbed.engine.peers import Agreed, Peers
+from testbed.engine.peers import FIRST_VALUES, NOTHING, Agreed, Peers
 from testbed.engine.session import Session
 from testbed.messages import MessageKind
 from testbed.plan.model import NodePlan, Plan
@@ -82,7 +81,7 @@ MakeExchanges = Callable[[Any, CollectiveMail, list[Tensor], Names], Awaitable[E
 class Start:
     """What a worker begins to train with: its mail, its place in the run, first values, and its checkpoints.
 
-    ``progress``: the last round it has done, in a checkpoint; else whether it has first values (``engine.agreement``).
+    ``progress``: the last round it has done, in a checkpoint; else whether it has first values (``engine.peers``).
     """
 
     mail: CollectiveMail
@@ -195,7 +194,7 @@ class AllReduceWorker:
         """Train to the end. Return the number of rounds done. ``make`` returns the exchanges of those who are left."""
         workers, checkpointer = len(self._plan.training_workers), start.checkpointer
         self._peers, self._make, self._epoch = start.peers, make, start.peers.epoch
-        self._peers.provide = self._provide
+        self._peers.states.provide = self._provide
         self._peers.on_change.append(lambda epoch: self._evaluation.members(self._peers.by_seniority))
         if start.resumed:
             self._evaluation.members(self._peers.by_seniority)
@@ -228,7 +227,6 @@ class AllReduceWorker:
         return self._peers.progress + 1
 
     async def _save(self, checkpointer: Checkpointer, round_: int) -> None:
-        """Make a checkpoint after ``round_``, if one is due."""
         if not checkpointer.due(round_):
             return
         await self._work.receive_pending()
@@ -261,7 +259,6 @@ class AllReduceWorker:
         return (round_ + 1) % self._lan_rounds == 0
 
     def _exchange(self, round_: int) -> Exchange:
-        """Return the exchange of a round."""
         inside = self._exchanges.inside
         return self._exchanges.across if inside is None or self._crosses(round_) else inside
 
@@ -270,7 +267,7 @@ class AllReduceWorker:
 
         Return also whether this worker has reached the target.
         """
-        self._work.moves_from(self._exchange(round_).step.values())
+        self._work.since = self._exchange(round_).step.values()
         result = await self._work.run(self._world, round_, self._counts.of(round_))
         reached = await self._evaluation.before_push(round_)
         return result, reached, await self._begin_all(result, round_, reached)
@@ -483,5 +480,4 @@ def _joined(tensors: Sequence[Tensor], weight: float) -> Tensor:
 
 
 def split(flat: Tensor, keys: Sequence[int], sizes: Sequence[int]) -> list[Tensor]:
-    """Return a bucket cut into its keys."""
     return list(torch.split(flat, [sizes[key] for key in keys]))

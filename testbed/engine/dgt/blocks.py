@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from testbed.codec import fourbit
-from testbed.codec.declarations import CodecDeclarations
+from testbed.codec.options import CodecDeclarations
 from testbed.costs import DECODE, ENCODE, cost_of
 from testbed.messages import Message, MessageKind
 from testbed.policy.order.dgt import FOUR_BITS, RELIABLE, Dgt, block_count
@@ -19,7 +19,6 @@ DTYPES = (torch.float32, torch.float16)
 
 
 def elements_of(options: Dgt.Options, payload: Tensor) -> int:
-    """Return the elements of one block of this payload."""
     assert payload.dtype in DTYPES, f"DGT cuts dense payloads into blocks, not {payload.dtype}"
     return options.block // payload.element_size()
 

@@ -10,7 +10,7 @@ lost. The server sees zeros for the missing blocks. What becomes of them is the 
 zero            a block that comes after the close is dropped
 next-round      it is added to the same sender's next round of the key, as that round is assembled
 retransmit      before the close, MISSING asks the sender for them, which sends them reliably; the push then waits
-heuristic-drop  the deadline is 0: whatever is not here with the reliable part is dropped
+heuristic-drop  nothing is waited for: whatever is not here with the reliable part is dropped
 
 A round's account (blocks sent, delivered, late, lost) is written when the next round of the key is closed: until then
 a late block may still come.
@@ -151,7 +151,6 @@ class BlockReceiver:
 
     def __init__(self, world: World, inbox: Mail, options: Dgt.Options) -> None:
         self._world, self._inbox, self._options = world, inbox, options
-        self._deadline_s = 0.0 if options.late == dgt.HEURISTIC_DROP else options.deadline
         self._keys: defaultdict[tuple[str, int], _ReceivedKey] = defaultdict(_ReceivedKey)
 
     def on(self, kind: MessageKind, handler: Handler) -> None:
@@ -198,7 +197,6 @@ class BlockReceiver:
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
         for kept in by_key(state).values():
             late = {int(block): each.clone() for block, each in below("late", kept).items()}
             self._keys[kept["sender"], kept["key"]] = _ReceivedKey(
@@ -227,7 +225,7 @@ class BlockReceiver:
         state.elements = elements_of(self._options, message.parts[0])
         assembly = state.open.setdefault(message.round, Assembly())
         assembly.begin(message, state.elements)
-        if not assembly.missing or self._deadline_s <= 0:
+        if not assembly.missing or self._options.late == dgt.HEURISTIC_DROP:
             self._close(assembly)
 
     def _on_blocks_sent(self, message: Message) -> None:
@@ -262,7 +260,7 @@ class BlockReceiver:
 
     async def _watch(self, assembly: Assembly) -> None:
         """Give up a push, all blocks of which have left their sender, when none has come for the deadline."""
-        while (left_s := assembly.heard_s + self._deadline_s - self._world.now()) > _TICK_S:
+        while (left_s := assembly.heard_s + self._options.deadline - self._world.now()) > _TICK_S:
             await self._world.sleep(left_s)
             if assembly.closed:
                 return

@@ -88,7 +88,6 @@ class BlockSender:
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
         self._chance.set_state(state["chance"])
         self._threshold.load_state(below("threshold", state))
         self._keys = {

@@ -59,7 +59,6 @@ class AsynchronousGossip:
 
     @property
     def value(self) -> Tensor:
-        """This worker's model."""
         return self._model.flat
 
     def state(self) -> State:
@@ -67,7 +66,6 @@ class AsynchronousGossip:
         return self._model.state()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
         self._resumed = True
         self._model.load_state(state)
 
@@ -76,7 +74,6 @@ class AsynchronousGossip:
         return self._model.state()
 
     def take(self, state: State) -> None:
-        """Take the model of another worker."""
         self._model.load_state(state)
 
     @property

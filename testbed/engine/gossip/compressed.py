@@ -28,57 +28,51 @@ from testbed.world import Work, World
 KEY = 0
 
 
-class SentModel:
-    """A worker's own model as its receivers know it. ``known``: x̂, a new tensor after every message.
+class KnownModel:
+    """A model as far as another worker knows it. ``known``: x̂, the same bits at both ends; new after every message."""
+
+    def __init__(self, world: World, decoder: Codec, first: Tensor) -> None:
+        self._world, self._decoder, self.known = world, decoder, first
+
+    async def take(self, parts: Sequence[Tensor], round_: int) -> Tensor:
+        """Return the model after a message."""
+        message = Message(MessageKind.GOSSIP, KEY, round_, parts=tuple(parts))
+        self.known = self.known + await coding.decode(self._world, self._decoder, message, self.known.numel())
+        return self.known
+
+    def state(self) -> State:
+        return {"known": self.known} | under("decoder", self._decoder.state())
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.known = state["known"]
+        self._decoder.load_state(below("decoder", state))
+
+
+class SentModel(KnownModel):
+    """A worker's own model, at itself, which decodes what it sends as its receivers do: by a codec that does only that.
 
     ``has_memory``: the codec keeps x − x̂ itself.
     """
 
-    def __init__(self, world: World, codec: Codec, first: Tensor, *, has_memory: bool) -> None:
-        self._world, self._codec, self._has_memory = world, codec, has_memory
-        self.known = self._last = first
+    def __init__(self, world: World, codec: Codec, decoder: Codec, first: Tensor, *, has_memory: bool) -> None:
+        super().__init__(world, decoder, first)
+        self._codec, self._has_memory, self._last = codec, has_memory, first
 
     async def encode(self, model: Tensor, round_: int) -> coding.Parts:
         """Return the payload that brings receivers nearer to ``model``."""
         behind = model - (self._last if self._has_memory else self.known)
         parts = await coding.encode(self._world, self._codec, KEY, behind, round_)
         self._last = model
-        self.known = self.known + await _decoded(self._world, self._codec, parts, model.numel(), round_)
+        await self.take(parts, round_)
         return parts
 
     def state(self) -> State:
-        """Return what a checkpoint keeps."""
-        return {"known": self.known, "last": self._last} | under("codec", self._codec.state())
+        return super().state() | {"last": self._last} | under("codec", self._codec.state())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
-        self.known, self._last = state["known"], state["last"]
+        super().load_state(state)
+        self._last = state["last"]
         self._codec.load_state(below("codec", state))
-
-
-class ReceivedModel:
-    """Another worker's model, as far as it is known here: the same bits as its ``SentModel`` has."""
-
-    def __init__(self, world: World, codec: Codec, first: Tensor) -> None:
-        self._world, self._codec, self.known = world, codec, first
-
-    async def take(self, parts: Sequence[Tensor], round_: int) -> Tensor:
-        """Return the model after a message."""
-        self.known = self.known + await _decoded(self._world, self._codec, tuple(parts), self.known.numel(), round_)
-        return self.known
-
-    def state(self) -> State:
-        """Return what a checkpoint keeps."""
-        return {"known": self.known}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
-        self.known = state["known"]
-
-
-async def _decoded(world: World, codec: Codec, parts: coding.Parts, size: int, round_: int) -> Tensor:
-    message = Message(MessageKind.GOSSIP, KEY, round_, parts=parts)
-    return await coding.decode(world, codec, message, size)
 
 
 def mixed(own: Tensor, told: Sequence[tuple[float, Tensor]], heard: Sequence[tuple[float, Tensor]]) -> Tensor:
@@ -94,7 +88,8 @@ def mixed(own: Tensor, told: Sequence[tuple[float, Tensor]], heard: Sequence[tup
 class Compression:
     """All models that one worker sends and receives, by the other's rank.
 
-    kind      of codec, with what makes one
+    names     of the workers, by rank
+    kind      of codec, with what makes one for what a worker sends
     first     what all workers know of each other's models before the first message
     step      γ
     together  whether every message goes to all neighbours alike, so that one ``SentModel`` is enough for all
@@ -102,14 +97,15 @@ class Compression:
     """
 
     def __init__(
-        self, world: World, codec: tuple[str, Callable[[], Codec]], first: Tensor, step: float, *, together: bool,
-        pushes: bool,
+        self, world: World, names: Sequence[str], codec: tuple[str, Callable[[str], Codec]], first: Tensor, step: float,
+        *, together: bool, pushes: bool,
     ) -> None:  # fmt: skip
-        self._world, self._first, self._step, self._together, self._pushes = world, first, step, together, pushes
+        self._world, self._names, self._first, self._step = world, names, first, step
+        self._together, self._pushes = together, pushes
         kind, self._make = codec
         self._has_memory = CODECS[kind].has_memory
         self._sent: dict[int, SentModel] = {}
-        self._received: dict[int, ReceivedModel] = {}
+        self._received: dict[int, KnownModel] = {}
         self._latest: tuple[int, coding.Parts] = (-1, ())  # round and payload of what goes to all
 
     async def sent(self, to: int, model: Tensor, round_: int) -> coding.Parts:
@@ -141,21 +137,20 @@ class Compression:
     def _sent_to(self, to: int) -> SentModel:
         place = 0 if self._together else to
         if place not in self._sent:
-            self._sent[place] = SentModel(self._world, self._make(), self._first, has_memory=self._has_memory)
+            codec, decoder = (self._make(self._world.node) for _ in range(2))
+            self._sent[place] = SentModel(self._world, codec, decoder, self._first, has_memory=self._has_memory)
         return self._sent[place]
 
-    def _received_from(self, source: int) -> ReceivedModel:
+    def _received_from(self, source: int) -> KnownModel:
         if source not in self._received:
-            self._received[source] = ReceivedModel(self._world, self._make(), self._first)
+            self._received[source] = KnownModel(self._world, self._make(self._names[source]), self._first)
         return self._received[source]
 
     def state(self) -> State:
-        """Return what a checkpoint keeps."""
         sent = under("sent", joined({str(rank): each for rank, each in self._sent.items()}))
         return sent | under("received", joined({str(rank): each for rank, each in self._received.items()}))
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
         for rank, content in by_key(below("sent", state)).items():
             self._sent_to(rank).load_state(content)
         for rank, content in by_key(below("received", state)).items():

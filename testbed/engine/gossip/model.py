@@ -48,11 +48,9 @@ class OwnModel:
         self._every = plan.training.evaluate_every
 
     def state(self) -> State:
-        """Return values, optimizer and local work, for a checkpoint."""
         return self._optimizer.state() | under("work", self._work.state())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
         self._optimizer.load_state(state)
         self._work.load_state(below("work", state))
 
@@ -134,7 +132,6 @@ class GossipMail:
         self._handlers[what] = handler
 
     async def send(self, to: str, what: str, round_: int, *parts: Tensor, **meta: Any) -> None:
-        """Send one message of this sort."""
         meta = {"what": what, **meta, **self._peers.stamp}
         await self._world.send(to, Message(MessageKind.GOSSIP, _KEYS.get(what, -1), round_, meta, parts))
 

@@ -6,7 +6,7 @@ models from it is recorded. A worker that joins a run in progress begins with a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from math import sqrt
 
@@ -18,7 +18,6 @@ from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
-from testbed.engine.agreement import ENDED, NOTHING, TRAINED
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.worker import Start, serverless_worker
@@ -31,7 +30,7 @@ from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.engine.local_kinds import serverless_work
 from testbed.engine.membership import MembershipChanged
-from testbed.engine.peers import Agreed, Peers
+from testbed.engine.peers import ENDED, NOTHING, TRAINED, Agreed, Peers
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
@@ -114,7 +113,7 @@ class FinalModel:
         self.known = False
         self._joins = ""  # whose model to take, as far as all have agreed
         self._has_model: Future[None] = world.future()
-        self._peers.provide, self._peers.on_agreed = self._provide, self._on_agreed
+        self._peers.states.provide, self._peers.on_agreed = self._provide, self._on_agreed
 
     async def begin(self) -> None:
         """Return when all have agreed who takes part, and this worker has a model."""
@@ -124,7 +123,7 @@ class FinalModel:
             if not source:
                 break  # no worker has one: it begins with its own
             try:
-                self._gossip.take(await self._peers.state_of(source))
+                self._gossip.take(await self._peers.states.ask(source))
                 break
             except MembershipChanged:
                 continue
@@ -210,7 +209,7 @@ def _make_gossip(
     algorithm, lan_rounds = ALGORITHMS[options.algorithm], sync_setup.lan_rounds(plan)
 
     def graphs(names: Sequence[str]) -> tuple[Graph, Graph]:
-        return _inside(options.graph, _sites(plan, names)), graph_of(plan, options.graph, tuple(names))
+        return _inside(options.graph, _sites(plan, names).values()), graph_of(plan, options.graph, tuple(names))
 
     def mixing_of(graph: Graph, groups: Sequence[Sequence[int]]) -> OneMixing:
         if not algorithm.pushes:
@@ -220,7 +219,9 @@ def _make_gossip(
     def mixing(names: Sequence[str]) -> Mixing:
         near, all_ = graphs(names)
         across = mixing_of(all_, [range(len(names))])
-        return across if lan_rounds == 1 else LanAndWan(mixing_of(near, _sites(plan, names)), across, lan_rounds)
+        if lan_rounds == 1:
+            return across
+        return LanAndWan(mixing_of(near, list(_sites(plan, names).values())), across, lan_rounds)
 
     if algorithm.pairwise:
         return AsynchronousGossip(world, mail, model, peers, graphs, plan)
@@ -229,8 +230,9 @@ def _make_gossip(
 
 
 def _compression(
-    plan: Plan, options: GossipOptions, world: World, model: OwnModel, mixing: Mixing, from_start: bool
-) -> Compression | None:
+    plan: Plan, options: GossipOptions, world: World, model: OwnModel, mixing: Mixing, names: Sequence[str],
+    from_start: bool,
+) -> Compression | None:  # fmt: skip
     """Return what models pass through; ``None`` if they travel as they are.
 
     At the start all know the first values; after a change of the membership, they begin with zeros.
@@ -241,12 +243,12 @@ def _compression(
         return None
     step = options.step or (_SPARSE_STEP if codec.sparse else 1.0)
 
-    def make() -> Codec:
-        return make_codec(choice.kind, choice.options, 2, workers, plan.seed, sender=world.node)
+    def make(sender: str) -> Codec:
+        return make_codec(choice.kind, choice.options, 2, workers, plan.seed, sender=sender)
 
     first = model.flat if from_start else torch.zeros_like(model.flat)
     pushes = ALGORITHMS[options.algorithm].pushes
-    return Compression(world, (choice.kind, make), first, step, together=mixing.period == 1, pushes=pushes)
+    return Compression(world, names, (choice.kind, make), first, step, together=mixing.period == 1, pushes=pushes)
 
 
 def graph_of(plan: Plan, kind: str, present: tuple[str, ...] | None = None) -> Graph:
@@ -263,15 +265,15 @@ def graph_of(plan: Plan, kind: str, present: tuple[str, ...] | None = None) -> G
     raise ScenarioError("paradigm: the graph of the workers is not connected, so they could never agree")
 
 
-def _sites(plan: Plan, names: Sequence[str]) -> list[list[int]]:
-    """Return the ranks of training workers, data centre by data centre."""
+def _sites(plan: Plan, names: Sequence[str]) -> dict[str, list[int]]:
+    """Return the ranks of training workers by data centre."""
     by_site: dict[str, list[int]] = {}
     for rank, name in enumerate(names):
         by_site.setdefault(plan.node(name).data_center, []).append(rank)
-    return list(by_site.values())
+    return by_site
 
 
-def _inside(kind: str, sites: Sequence[Sequence[int]]) -> Graph:
+def _inside(kind: str, sites: Collection[Sequence[int]]) -> Graph:
     """Return the neighbours of each training worker in rounds inside its data centre: that graph, of its workers."""
     edges = []
     for ranks in sites:
@@ -282,17 +284,13 @@ def _inside(kind: str, sites: Sequence[Sequence[int]]) -> Graph:
 
 def _network(plan: Plan, workers: Sequence[NodePlan]) -> Graph:
     """Join all workers of a data centre, and the first workers of those with no third one on the path between."""
-    by_site: dict[str, list[int]] = {}
-    for rank, worker in enumerate(workers):
-        by_site.setdefault(worker.data_center, []).append(rank)
+    by_site = _sites(plan, [worker.name for worker in workers])
     inside = [(a, b) for ranks in by_site.values() for a in ranks for b in ranks]
-    across = [(by_site[a][0], by_site[b][0]) for a in by_site for b in by_site if a != b and _direct(plan, a, b)]
+    # a data centre without workers that train is a router
+    with_workers = {worker.data_center for worker in plan.training_workers}
+    passes = {link.name: link.target in with_workers for link in plan.network.links}
+    across = [
+        (by_site[a][0], by_site[b][0]) for a in by_site for b in by_site
+        if a != b and not any(passes[name] for name in plan.network.between(a, b)[:-1])
+    ]  # fmt: skip
     return given(len(workers), (*inside, *across))
-
-
-def _direct(plan: Plan, source: str, target: str) -> bool:
-    """Return whether the path passes no third data centre with workers that train; a hub without some is a router."""
-    links = {link.name: link for link in plan.network.links}
-    sites = {worker.data_center for worker in plan.training_workers}
-    path = plan.network.between(source, target)
-    return not any(links[name].target in sites for name in path[:-1])

@@ -50,14 +50,14 @@ class MixingRounds:
 
 
 MakeMixing = Callable[[Sequence[str]], Mixing]
-MakeCompression = Callable[[Mixing, bool], Compression | None]
+MakeCompression = Callable[[Mixing, Sequence[str], bool], Compression | None]
 
 
 class SynchronousGossip:
     """One worker. ``push``: step first, then push (SGP); else mix while computing (D-PSGD).
 
     make_mixing       returns who mixes with whom, of the workers that take part
-    make_compression  returns what models pass through then; second argument: whether from the run's beginning
+    make_compression  returns what models pass through then; last argument: whether from the run's beginning
     """
 
     def __init__(
@@ -96,7 +96,6 @@ class SynchronousGossip:
         return {"weight": self._weight, **ends, **changed, **kept}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
         self._weight, self._peers.last = state["weight"], state.get("last_round", self._planned_round)
         self._model.load_state(below("model", state))
         self._counts.load_state(below("steps", state))
@@ -111,7 +110,6 @@ class SynchronousGossip:
         return {"weight": self._weight} | under("model", self._model.state())
 
     def take(self, state: State) -> None:
-        """Take the model of a neighbour."""
         self._weight = state["weight"]
         self._model.load_state(below("model", state))
 
@@ -130,8 +128,9 @@ class SynchronousGossip:
 
     def _phase(self, epoch: int, since: int) -> MixingRounds:
         joined_in = {name: self._peers.joined_in(name) or 0 for name in self._peers.names}
-        mixing = self._make_mixing(tuple(joined_in))
-        return MixingRounds(epoch, since, joined_in, mixing, self._make_compression(mixing, epoch == 0))
+        names = tuple(joined_in)
+        mixing = self._make_mixing(names)
+        return MixingRounds(epoch, since, joined_in, mixing, self._make_compression(mixing, names, epoch == 0))
 
     async def run(self, evaluation: Evaluation, first_round: int, keep: Keep, *, joins: bool) -> int:
         """Do all rounds up to the last, on which all workers agree. Return their number.

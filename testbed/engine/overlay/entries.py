@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,8 @@ async def summed(
     contributions: dict[int, list[Tensor]] = {}
     for key, mine in by_key.items():
         if len(mine) > 1:
-            contributions[key] = [await _decoded(world, codec, entry, sizes[key], round_) for entry in mine]
+            pushes = [Message(MessageKind.PUSH, key, round_, parts=entry.parts) for entry in mine]
+            contributions[key] = [await coding.decode(world, codec, push, sizes[key]) for push in pushes]
     work = Work("sum", round_, size_bytes=sum(coding.payload_bytes(entry.parts) for entry in entries))
     totals = await world.compute(work, lambda: {key: sum_in_order(each) for key, each in contributions.items()})
     sums = []
@@ -81,8 +82,3 @@ async def summed(
         parts = await coding.encode(world, codec, key, totals[key], round_)
         sums.append(Entry(members, key, parts, merge_notes([entry.notes for entry in mine])))
     return sums
-
-
-def _decoded(world: World, codec: Codec, entry: Entry, size: int, round_: int) -> Coroutine[Any, Any, Tensor]:
-    push = Message(MessageKind.PUSH, entry.key, round_, parts=entry.parts)
-    return coding.decode(world, codec, push, size)

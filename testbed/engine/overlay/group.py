@@ -56,7 +56,6 @@ class OverlayGroup:
         return ROOT if node == self.root else self.members.index(node)
 
     def node(self, rank: int) -> str:
-        """Return the node of a rank."""
         return self.root if rank == ROOT else self.members[rank]
 
 
@@ -193,7 +192,6 @@ class InterceptedMail:
         self._before[kind] = handler
 
     def on(self, kind: MessageKind, handler: Handler) -> None:
-        """Hand messages of ``kind`` to ``handler``."""
         self._handlers[kind] = handler
         before = self._before.get(kind)
 
@@ -205,7 +203,6 @@ class InterceptedMail:
         self._mail.on(kind, both)
 
     def deliver(self, message: Message) -> None:
-        """Hand ``message`` to the handler of its kind."""
         self._handlers[message.kind](message)
 
 

@@ -210,14 +210,8 @@ class OverlayMember(OverlayNode):
         else:
             self._spreads[message.key] = message
             self._take(message)
-        if self._asks:
-            self._world.spawn(self._ask(False, message.key, message.round, message.sender, bytes_per_s), "ask")
-            return
-        self._note_throughput(message, bytes_per_s)
-        for child in () if self._group.routes else self._trees[message.key].children(self._rank):
-            self._world.spawn(self._send_down(message.key, self._group.members[child]), "pass on values")
-        if "parents" in message.meta:  # from the next round on
-            self._trees[message.key] = Parents(tuple(message.meta["parents"]))
+        self._pass_down(message, bytes_per_s)
+        self._take_tree(message)
 
     def _on_answer(self, message: Message, bytes_per_s: float) -> None:
         """Take values where members may be lost: they may come twice, or from relays of an earlier generation."""
@@ -230,18 +224,25 @@ class OverlayMember(OverlayNode):
         self._take(message)
         if generation < self._generation:
             return  # of a relay that has not heard of the loss, or was sent before it: the next round has none
-        passes_on, self._generation = "unrelayed" not in message.meta, generation
+        self._generation = self._agreed[chunk] = generation
         self._joined.update(message.meta.get("joined", ()))
-        self._agreed[chunk] = generation
-        if passes_on and self._asks:
-            asking = self._ask(False, chunk, message.round, message.sender, bytes_per_s)
-            self._world.spawn(asking, "ask")
-        elif passes_on:
-            self._note_throughput(message, bytes_per_s)
-            for child in self._trees[chunk].children(self._rank):
-                self._world.spawn(self._send_down(chunk, self._group.members[child]), "pass on values")
-        if "parents" in message.meta:  # from the next round on
-            self._trees[chunk] = Parents(tuple(message.meta["parents"]))
+        if "unrelayed" not in message.meta:
+            self._pass_down(message, bytes_per_s)
+        self._take_tree(message)
+
+    def _pass_down(self, message: Message, bytes_per_s: float) -> None:
+        """Pass values on to the members below, or ask the root where to send them."""
+        if self._asks:
+            self._world.spawn(self._ask(False, message.key, message.round, message.sender, bytes_per_s), "ask")
+            return
+        self._note_throughput(message, bytes_per_s)
+        for child in () if self._group.routes else self._trees[message.key].children(self._rank):
+            self._world.spawn(self._send_down(message.key, self._group.members[child]), "pass on values")
+
+    def _take_tree(self, message: Message) -> None:
+        """Note the tree of the chunk's next rounds, if values bring one."""
+        if "parents" in message.meta:
+            self._trees[message.key] = Parents(tuple(message.meta["parents"]))
 
     def _take(self, message: Message) -> None:
         """Hand the values to the store, as if the server had sent them."""
@@ -320,9 +321,7 @@ class OverlayMember(OverlayNode):
         self._generation = max(self._generation, message.meta["generation"])
         self._joined.update(message.meta["joined"])
         self._on_absent(message.meta["gone"])
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            future.set_result(None)
+        self._wake()
         for chunk, round_ in list(self._own):
             if self._is_direct(chunk):
                 self._world.spawn(self._send_own(self._chunks[chunk], round_), "send once more")
@@ -333,6 +332,10 @@ class OverlayMember(OverlayNode):
 
     def _on_hello(self, message: Message) -> None:
         self._heard[self._group.rank(message.sender)] = message.meta["epoch"]
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let messages that wait for a member that has joined look again."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             future.set_result(None)

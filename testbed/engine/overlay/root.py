@@ -7,7 +7,7 @@ every server schedules its own keys.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,11 +102,13 @@ class Root(OverlayNode):
     def _resume(self, state: Mapping[str, Any]) -> None:
         super()._resume(state)
         self._planned_trees = trees_of(state["planned"])
-        if "regrouped" in state:
-            known = json.loads(state["regrouped"])
-            self._generation, self._joined = known["generation"], by_number(known["joined"])
-            self._spread_round = by_number(known["spread"])
-            self._together = {chunk: tuple(ranks) for chunk, ranks in by_number(known["together"]).items()}
+        self._together = dict.fromkeys(self._chunks, tuple(self._ranks.values()))
+        if "regrouped" not in state:
+            return
+        known = json.loads(state["regrouped"])
+        self._generation, self._joined = known["generation"], by_number(known["joined"])
+        self._spread_round = by_number(known["spread"])
+        self._together = {chunk: tuple(ranks) for chunk, ranks in by_number(known["together"]).items()}
         if isinstance(self._policy, ScheduledOverlay):
             for chunk, ranks in self._together.items():
                 self._policy.regroup(chunk, [self._group.members[rank] for rank in ranks])
@@ -194,28 +196,13 @@ class Root(OverlayNode):
         for rank, kept_s in self._kept_s.pop((chunk, round_), {}).items():
             replies.waits_s[rank] += kept_s
         about |= {"waits": replies.waits_s} if any(replies.waits_s) else {}
-        priority = max(value.priority for value in values)
-        if self._group.continues:
-            self._spread_anew(Message(MessageKind.SPREAD, chunk, round_, about, parts, priority), replies.members)
-            return
-        # Values travel down the tree of their round and carry that of the next one. A member contributes to the next
-        # round only after it has them, so no two trees mix within a round, and no message is needed to agree on one.
-        tree, following = self._trees.get(chunk), self._planned_trees.get(chunk)
-        if self._group.routes and following is not None:
-            about |= {"parents": list(following.parents)} if self._policy.adapts else {}
-            path = [*reversed(following.path(member)[:-1]), member]
-            await self._send_along(path, Message(MessageKind.SPREAD, chunk, round_, about, parts, priority))
-            return
-        if tree is not None and following is not None and tree.parents != following.parents:
-            about["parents"] = list(following.parents)
-            self._trees[chunk] = following
-        self._spreads[chunk] = Message(MessageKind.SPREAD, chunk, round_, about, parts, priority)
-        if isinstance(self._policy, ScheduledOverlay):
-            self._begin(self._policy.ready(False, chunk, round_, self._group.root))
-            return
-        assert tree is not None, "every chunk has a tree"
-        for child in tree.children(ROOT):
-            self._world.spawn(self._send_down(chunk, self._group.members[child]), "send values")
+        spread = Message(MessageKind.SPREAD, chunk, round_, about, parts, max(value.priority for value in values))
+        if self._group.routes:
+            following = self._planned_trees[chunk]
+            spread.meta |= {"parents": list(following.parents)} if self._policy.adapts else {}
+            await self._send_along([*reversed(following.path(member)[:-1]), member], spread)
+        else:
+            self._send_to(sorted(replies.members - self._absent), spread)
 
     # ---- schedules ----------------------------------------------------------------------------------------------
 
@@ -287,20 +274,24 @@ class Root(OverlayNode):
             return False
         return direct or message.meta.get("generation", 0) == self._generation
 
-    def _spread_anew(self, spread: Message, answered: Collection[int]) -> None:
-        """Send the values of a round to those that are answered, who travel together from the next round on."""
-        chunk, members = spread.key, sorted(set(answered) - self._absent)
-        names, tree, together = self._group.members, self._trees.get(chunk), self._together[chunk]
+    def _send_to(self, members: Sequence[int], spread: Message) -> None:
+        """Send the values of a round to these members, who travel together from the next round on.
+
+        Values travel down the tree of their round and carry that of the next one. A member contributes to the next
+        round only after it has them, so no two trees mix within a round, and no message is needed to agree on one.
+        """
+        chunk, names = spread.key, self._group.members
+        tree, together = self._trees.get(chunk), set(self._together[chunk])
+        changed, self._together[chunk] = set(members) != together, tuple(members)
         spread.meta |= named(self._generation)
-        if tuple(members) != together:
+        if changed:
             spread.meta["joined"] = [[rank, epoch] for rank, epoch in self._joined.items() if rank in members]
         if tree is not None:
-            others = [rank for rank in range(len(names)) if rank not in members]
+            others = set(range(len(names))).difference(members)
             following = self._trees[chunk] = self._planned_trees[chunk].without(others)
-            if tuple(members) != together or tree.parents != following.parents:
+            if changed or tree.parents != following.parents:
                 spread.meta["parents"] = list(following.parents)
         self._spreads[chunk], self._spread_round[chunk] = spread, spread.round
-        self._together[chunk] = tuple(members)
         for place in [place for place in self._delivered if self._chunk_of_key[place[0]].name == chunk]:
             if place[1] <= spread.round:
                 del self._delivered[place]
@@ -312,7 +303,8 @@ class Root(OverlayNode):
         if isinstance(self._policy, ScheduledOverlay):
             if together:
                 self._begin(self._policy.ready(False, chunk, spread.round, self._group.root))
-            self._policy.regroup(chunk, [names[rank] for rank in members])
+            if changed:
+                self._policy.regroup(chunk, [names[rank] for rank in members])
 
     async def _send_directly(self, to: str, spread: Message) -> None:
         await self._world.send(to, with_meta(spread, {**spread.meta, "unrelayed": True}))

@@ -10,10 +10,10 @@ from testbed.codec.base import Codec
 from testbed.engine import sync_setup
 from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import PushRoute, Send
-from testbed.engine.membership import Membership
 from testbed.engine.overlay.group import InterceptedMail, OverlayGroup, OverlayMail
 from testbed.engine.overlay.member import OverlayMember
 from testbed.engine.overlay.root import Root
+from testbed.engine.session import Session
 from testbed.messages import MessageKind
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Choice, NodePlan, Plan
@@ -22,27 +22,27 @@ from testbed.policy.overlay.base import ROOT, GroupSetting
 from testbed.policy.overlay.netstorm import Detours
 from testbed.policy.sync import SYNC
 from testbed.training.seeds import seed_for
-from testbed.world import World
 
 
 class NodeOverlays:
     """One node's relays, none where a star stands between it and its parents, or its children."""
 
-    def __init__(self, plan: Plan, node: NodePlan, world: World, inbox: Mail) -> None:
-        self._plan, self._node, self._world, self._inbox = plan, node, world, inbox
-        self._mail = OverlayMail(inbox)
+    def __init__(self, plan: Plan, node: NodePlan, session: Session) -> None:
+        self._plan, self._node, self._world, self._inbox = plan, node, session.world, session.inbox
+        self._membership = session.membership
+        self._membership.on_members_lost.append(self._on_members_lost)
+        self._mail = OverlayMail(self._inbox)
         self._members: dict[str, OverlayMember] = {}  # by root
 
-    def join(self, membership: Membership) -> None:
+    def join(self) -> None:
         """Note that the scheduler has let this node take part."""
         for member in self._members.values():
-            member.join(membership.epoch, membership.absent)
+            member.join(self._membership.epoch, self._membership.absent)
 
-    def on_members_lost(self, nodes: Iterable[str], at_s: float) -> None:
-        """Let nothing wait for nodes that were lost by ``at_s``, to which this one may have sent."""
-        if self._members:
-            for node in nodes:
-                self._world.forget(node, at_s)
+    def _on_members_lost(self, nodes: Iterable[str], epoch: int) -> None:
+        """Let nothing wait for lost nodes, to which this one may have sent."""
+        for node in nodes if self._members else ():
+            self._world.forget(node, self._membership.changed_at_s)
 
     def towards_parents(self, make_codec: Callable[[], Codec]) -> tuple[Mail, PushRoute] | None:
         """Return how a ``KVWorker`` reads and pushes, if this node contributes to its servers through an overlay."""
@@ -115,22 +115,16 @@ def planned_rates(plan: Plan, root: str, members: tuple[str, ...]) -> dict[tuple
     Routers may lie between neighbours, other data centres may not: those can merge what they pass on, so a path through
     them is a path of the overlay.
     """
-    nodes = {rank: plan.node(name) for rank, name in enumerate((root, *members), start=ROOT)}
-    rates = {}
-    for one, here in nodes.items():
-        for other, there in nodes.items():
-            if one != other and (rate_bps := _rate_bps(plan, here.data_center, there.data_center)) is not None:
-                rates[one, other] = rate_bps / 8
-    return rates
-
-
-def _rate_bps(plan: Plan, source: str, target: str) -> float | None:
-    """Return the slowest link of the path, LANs included; ``None`` if a third data centre lies on it."""
-    lan = min(plan.site(source).lan_rate_bps, plan.site(target).lan_rate_bps)
-    if source == target:
-        return lan
+    sites = {rank: plan.node(name).data_center for rank, name in enumerate((root, *members), start=ROOT)}
     links = {link.name: link for link in plan.network.links}
-    route = [links[name] for name in plan.network.between(source, target)]
-    if any(link.target not in plan.network.routers for link in route[:-1]):
-        return None
-    return min(lan, *(link.rate_bps for link in route))
+
+    def rate_bps(source: str, target: str) -> float | None:
+        """Return the slowest link of the path, LANs included; ``None`` if a third data centre lies on it."""
+        lan_bps = min(plan.site(source).lan_rate_bps, plan.site(target).lan_rate_bps)
+        route = [links[name] for name in plan.network.between(source, target)] if source != target else []
+        if any(link.target not in plan.network.routers for link in route[:-1]):
+            return None
+        return min([lan_bps, *(link.rate_bps for link in route)])
+
+    rates = {(one, other): rate_bps(sites[one], sites[other]) for one in sites for other in sites if one != other}
+    return {pair: rate / 8 for pair, rate in rates.items() if rate is not None}

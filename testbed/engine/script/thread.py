@@ -6,8 +6,8 @@ script needs to know of no world, and in virtual time the order of everything is
 posts without waiting for an answer, a real node carries out while the script runs on: so pushes leave one after the
 other while the next ones are made, and small ones together.
 
-Scripts share a process in the virtual world, so each has random generators (torch, numpy, ``random``) and a module
-``__main__`` of its own, which are put in place while it runs.
+Scripts share a process in the virtual world, so each has random generators (torch, numpy, ``random``), a module
+``__main__``, modules that lie beside it, and arguments (none) of its own, which are put in place while it runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import random
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import ModuleType
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from testbed.engine.script.modules import ScriptModules
 from testbed.engine.script.watch import ScriptWatch
 from testbed.errors import RunFailed
 from testbed.kvstore import enter
@@ -43,8 +45,8 @@ _TURN = threading.Lock()  # one script of a process at a time, as they share the
 def start_script(plan: Plan, node: NodePlan, job: ScriptJob, watch: ScriptWatch | None = None) -> ScriptThread:
     """Return a thread that waits for its first ``resume``. The script can import modules that lie beside it."""
     path = Path(plan.training.model.options["file"])
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+    folder = str(path.parent)
+    sys.path[:] = [folder, *(each for each in sys.path if each != folder)]
     if watch:
         watch.files.begin(node.name)
     seed, deadline_s = seed_for(plan.seed, "script", job.rank), _PATIENCE * plan.timeouts.step_deadline_s
@@ -58,6 +60,8 @@ class _Abandoned(BaseException):
 class ScriptThread:
     """Runs a file as ``__main__``, in turns with the caller of ``resume``."""
 
+    store: Any = None
+
     def __init__(
         self, path: Path, node: str, job: ScriptJob, seed: int, deadline_s: float, watch: ScriptWatch | None = None
     ) -> None:
@@ -70,6 +74,8 @@ class ScriptThread:
         self._generators = _seeded(seed)
         self._main = ModuleType("__main__")
         self._main.__file__ = str(path)
+        self._arguments = [str(path)]  # as of ``python my_train.py``
+        self._modules = ScriptModules(path.parent)
         self.thread = threading.Thread(target=self._run, name=f"script {path.name}", daemon=True)
         self.thread.start()
         self.ended = False
@@ -79,10 +85,7 @@ class ScriptThread:
 
         Raise ``RunFailed`` if the script fails or makes no call before the deadline: ``NODE: FILE:LINE: TYPE: TEXT``.
         """
-        with _TURN:
-            before, main = _generators(), sys.modules["__main__"]
-            _put(self._generators)
-            sys.modules["__main__"] = self._main  # where pickle looks for the script's classes
+        with self.in_place():
             if self._watch:
                 self._watch.begin_turn(self, self._deadline_s)
             try:
@@ -94,13 +97,30 @@ class ScriptThread:
             finally:
                 if self._watch:
                     self._watch.end_turn()
-                self._generators = _generators()
-                _put(before)
-                sys.modules["__main__"] = main
-        self.ended = request is None or isinstance(request, BaseException)
+            self.ended = request is None or isinstance(request, BaseException)
         if isinstance(request, BaseException):
             raise self._failed(cause_of(request, self._path)) from request
         return request
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Put in place what is the script's own: for its turn, or for a function of it that the node calls."""
+        with _TURN:
+            before, main, arguments = _generators(), sys.modules["__main__"], sys.argv
+            _put(self._generators)
+            sys.modules["__main__"] = self._main  # where pickle looks for the script's classes
+            sys.argv = self._arguments
+            self._modules.put()
+            try:
+                yield
+            finally:
+                self._modules.note()
+                self._generators = _generators()
+                _put(before)
+                sys.modules["__main__"] = main
+                self._arguments, sys.argv = sys.argv, arguments
+                if self.ended:
+                    self._modules.take()
 
     def ask(self, request: str, *arguments: Any) -> Any:
         """Hand a request to the node and wait for the answer; to be called in the script's thread."""

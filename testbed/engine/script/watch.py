@@ -23,6 +23,8 @@ from types import FrameType
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
+import psutil
+
 from testbed.results.failures import STACKS_SIGNAL, Cause, FailureFiles, place_in_dump, place_of_frame
 
 _INTERVAL_S = 0.05
@@ -60,7 +62,9 @@ class ScriptWatch:
         self._watched_s: float | None = None  # since when ``faulthandler`` waits for the end of a hang
         self._lock = threading.Lock()  # of that
         self._lines: dict[str, bytes] = {}  # by node: where its script was last seen
-        self._place = _mapped(files.hidden(process, "place"))
+        with open(files.hidden(process, "place"), "w+b") as file:
+            file.truncate(_PLACE_BYTES)
+            self._place = mmap.mmap(file.fileno(), _PLACE_BYTES)
         self._dump = open(files.hidden(process, "dump"), "wb")
         self._owners: WeakKeyDictionary[threading.Thread, Watched] = WeakKeyDictionary()
         self._before: set[threading.Thread] = set()
@@ -76,7 +80,6 @@ class ScriptWatch:
         threading.Thread(target=self._sample, name="script watch", daemon=True).start()
 
     def close(self) -> None:
-        """Stop watching."""
         with self._lock:
             self._closed.set()
             self._watch_no_more()
@@ -202,25 +205,10 @@ class ScriptWatch:
     def _stacks_of_children(self) -> dict[int, str]:
         """Ask forked children for their stacks; they have inherited the handler and the file."""
         texts = {}
-        for child in children_of(self._pid):
+        for child in [each.pid for each in psutil.Process(self._pid).children()]:
             begin = Path(self._dump.name).stat().st_size
             with suppress(ProcessLookupError):
                 self._kill(child, STACKS_SIGNAL)
             time.sleep(_DUMP_S)
             texts[child] = Path(self._dump.name).read_bytes()[begin:].decode(errors="replace")
         return texts
-
-
-def children_of(pid: int) -> list[int]:
-    """Return the child processes of all threads of a process."""
-    found = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            found += [int(each) for each in path.read_text().split()]
-    return found
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    with open(path, "w+b") as file:
-        file.truncate(_PLACE_BYTES)
-        return mmap.mmap(file.fileno(), _PLACE_BYTES)

@@ -18,13 +18,12 @@ from testbed.costs import USER_CODE
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.checkpoint import Checkpointer
-from testbed.engine.collection import TRAIN
 from testbed.engine.evaluation import trained_before
 from testbed.engine.handover import Handover
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import copying
-from testbed.engine.membership import BEGUN, SCRIPTS, Membership
-from testbed.engine.reply import ReplyControl, merge_controls
+from testbed.engine.membership import BEGUN, SCRIPTS, TRAIN, Membership
+from testbed.engine.reply import merge_controls
 from testbed.engine.script.thread import ScriptThread
 from testbed.errors import RunFailed
 from testbed.kvstore.session import NamedOptions, Posted, ScriptJob
@@ -44,11 +43,13 @@ class ScriptWorker:
     rounds  the number of rounds done
     """
 
+    _thread: ScriptThread
+
     def __init__(
         self, world: World, membership: Membership, store: KVWorker, job: ScriptJob,
         declared_steps: Callable[[int], int], checkpointer: Checkpointer, handover: Handover | None = None,
     ) -> None:  # fmt: skip
-        """``declared_steps``: the local steps of a round, where no reply has assigned any.
+        """``declared_steps``: the local steps of a round; no algorithm assigns scripts others.
 
         ``handover``: where others that join may need this script's objects, as it does theirs.
         """
@@ -62,7 +63,6 @@ class ScriptWorker:
         self._get_optimizer: Callable[[], Tensor] | None = None
         self._taken: State | None = None  # from another worker
         self._declared_steps = declared_steps
-        self._assigned_steps = 0
         self._began_s, self._untimed_s, self._untimed = world.now(), 0.0, 0
         self._round_began_s = world.now()
         self._next_round: dict[int, int] = {}  # by key
@@ -74,8 +74,8 @@ class ScriptWorker:
         self._get_parameters: Callable[[], list[Tensor]] | None = None
 
     async def run(self, thread: ScriptThread) -> None:
-        """Carry out requests until the script ends."""
         answer: Any = None
+        self._thread = thread
         if self._world.call_from_thread is not None:
             thread.on_posted = partial(self._world.call_from_thread, partial(self._on_posted, thread))
         try:
@@ -87,7 +87,7 @@ class ScriptWorker:
                     await self._world.wait(self._carrying_out, "the pushes before")
                 if request is None:
                     if self._taken_keys:
-                        self._end_round(self.rounds, 1, ReplyControl())
+                        self._end_round(self.rounds)
                     self._warn_of_no_checkpoint()
                     self.values = self._get_parameters() if self._get_parameters else self.values
                     return
@@ -129,15 +129,13 @@ class ScriptWorker:
             self.values = await self._store.pull(range(len(values)))
             await self._membership.barrier(TRAIN, self._job.workers)
         if self._job.rank == 0:
-            resumed = self._checkpointer.checkpoint
-            before = {} if resumed is None else trained_before(self._world.now(), resumed)
+            before = trained_before(self._world.now(), self._checkpointer.checkpoint)
             self._world.record("train", rounds=self._job.rounds, workers=self._job.workers, **before)
         self._restart()
         self._round_began_s = self._world.now()
         return await self._copies(self.values)
 
     def _begin_at(self, round_: int) -> None:
-        """Begin with a round of a run in progress."""
         self._next_round = dict.fromkeys(range(len(self.values)), round_)
         self.rounds = self._timed_steps = round_
         self._next_step = sum(map(self._declared_steps, range(round_)))
@@ -146,13 +144,12 @@ class ScriptWorker:
         return self._store.first_control.begin if self._membership.joined_late else 0
 
     async def _copies(self, values: list[Tensor]) -> list[Tensor]:
-        """Return what the script may change."""
         return await self._world.compute(copying(values), lambda: [buffers.clone(value) for value in values])
 
     async def push(self, key: int, tensor: Tensor, priority: int | None) -> int:
         round_ = self._next_round.get(key, 0)
         if round_ > self.rounds and key in self._taken_keys:
-            self._end_round(self.rounds, 1, ReplyControl())  # the script takes no more of it
+            self._end_round(self.rounds)  # the script takes no more of it
         if round_ == self.rounds:
             self._note_done()
         self._next_round[key] = round_ + 1
@@ -181,19 +178,18 @@ class ScriptWorker:
         replies = [await self._store.value(key, round_) for key in keys]
         self.values = [reply.tensor for reply in replies]
         control = merge_controls([reply.control for reply in replies])
-        self._end_round(round_, steps, control)
-        self._assigned_steps = control.steps.get(self._world.node, self._assigned_steps)
-        steps = self._assigned_steps or self._declared_steps(self.rounds)
-        return await self._copies(self.values), steps
+        self._end_round(round_, steps, control.waited_s)
+        return await self._copies(self.values), self._declared_steps(self.rounds)
 
     async def resume(self) -> tuple[int, int, Tensor | None] | None:
         state = self._checkpointer.state
         if self._checkpointer.resumed:
             self._note_done()
-            return state["step"], self._assigned_steps, state["content"]
+            return state["step"], self._declared_steps(self.rounds), state["content"]
         if not self._membership.joined_late or self.rounds == 0:
             return None
-        return self._next_step, 0, (await self._take_over()).get("objects")
+        content = (await self._take_over()).get("objects")
+        return self._next_step, self._declared_steps(self.rounds), content
 
     async def take_over(self) -> tuple[list[Tensor], Tensor] | None:
         state = await self._take_over()
@@ -219,11 +215,12 @@ class ScriptWorker:
         """Return what a script that joins needs; as work, which no turn of the script comes between."""
 
         def state() -> State:
-            objects = {"objects": self._get_objects()} if self._get_objects else {}
-            if self._get_optimizer is None or self._get_parameters is None:
-                return objects
-            parameters = {str(number): each for number, each in enumerate(self._get_parameters())}
-            return objects | {"optimizer": self._get_optimizer()} | under("parameter", parameters)
+            with self._thread.in_place():
+                objects = {"objects": self._get_objects()} if self._get_objects else {}
+                if self._get_optimizer is None or self._get_parameters is None:
+                    return objects
+                parameters = {str(number): each for number, each in enumerate(self._get_parameters())}
+                return objects | {"optimizer": self._get_optimizer()} | under("parameter", parameters)
 
         return await self._world.compute(Work("copy"), state)
 
@@ -239,7 +236,8 @@ class ScriptWorker:
         self._kept_round = round_
 
         async def state() -> State:
-            return self._state(step, get())
+            with self._thread.in_place():
+                return self._state(step, get())
 
         await self._checkpointer.save(round_, state)
         self._restart()
@@ -248,7 +246,7 @@ class ScriptWorker:
     def _state(self, step: int, content: Tensor) -> State:
         state: State = {
             "step": step, "content": content, "rounds": self.rounds, "timed_steps": self._timed_steps,
-            "barriers": self._barriers, "assigned_steps": self._assigned_steps,
+            "barriers": self._barriers,
             "round_keys": " ".join(map(str, sorted(self._round_keys))),
         }  # fmt: skip
         # servers may have sums of gradients; a resumed script begins with parameters all the same
@@ -263,7 +261,6 @@ class ScriptWorker:
         self._next_round = {int(key): round_ for key, round_ in below("next", state).items()}
         self.rounds, self._kept_round = state["rounds"], state["rounds"] - 1
         self._timed_steps, self._barriers = state["timed_steps"], state["barriers"]
-        self._assigned_steps = state["assigned_steps"]
         self._round_keys = set(map(int, state.get("round_keys", "").split()))
 
     def _warn_of_no_checkpoint(self) -> None:
@@ -311,17 +308,17 @@ class ScriptWorker:
         These are the keys that it took in the round before; all, in its first round. It need not push or pull others.
         """
         while round_ > self.rounds:
-            self._end_round(self.rounds, 1, ReplyControl())
+            self._end_round(self.rounds)
         if round_ == self.rounds:
             self._taken_keys.add(key)
             if self._taken_keys >= (self._round_keys or set(range(len(self.values)))):
-                self._end_round(round_, 1, ReplyControl())
+                self._end_round(round_)
 
-    def _end_round(self, round_: int, steps: int, control: ReplyControl) -> None:
+    def _end_round(self, round_: int, steps: int = 1, waited_s: float = 0.0) -> None:
         self._round_keys, self._taken_keys = self._taken_keys or self._round_keys, set()
         self._world.record(
             "round", t0=self._round_began_s, round=round_, loss=float("nan"), samples=0, steps=steps,
-            waited_s=round(control.waited_s, 6),
+            waited_s=round(waited_s, 6),
         )  # fmt: skip
         self.rounds = round_ + 1
         self._restart()
@@ -329,7 +326,6 @@ class ScriptWorker:
 
 
 def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
-    """Return the job of the script that ``node`` runs."""
     technique, workers = plan.technique, plan.training_workers
     codecs = (technique.codec_tier1, technique.codec_tier2)
     site = [worker.name for worker in workers if worker.data_center == node.data_center]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -12,16 +12,10 @@ from torch.nn.functional import pad
 from testbed.engine import coding
 from testbed.engine.collectives.collectives import Collectives
 from testbed.execution.distributed.backends import BACKENDS, INSIDE_GROUPS
-from testbed.execution.distributed.meeting import InsideGroup
+from testbed.execution.distributed.process_group import InsideGroup
 from testbed.plan.model import Plan
 from testbed.realtime.world import RealWorld
 from testbed.world import Work
-
-
-def require(plan: Plan, nodes: Collection[str] | None = None) -> None:
-    """Raise ``CapabilityError`` if this machine cannot run what the plan asks of ``nodes``, by default of all."""
-    here = [worker for worker in plan.training_workers if nodes is None or worker.name in nodes]
-    BACKENDS[plan.technique.paradigm.options["inside"]].require(len(here), "paradigm.inside")
 
 
 async def make_library(world: RealWorld, plan: Plan, group: Collectives) -> LibraryInside:
@@ -31,7 +25,7 @@ async def make_library(world: RealWorld, plan: Plan, group: Collectives) -> Libr
 
 
 class LibraryInside:
-    """``Library`` of the engine. What it has carried is recorded as one transfer per peer and operation.
+    """``SiteSums`` of the engine. What it has carried is recorded as one transfer per peer and operation.
 
     In records, key 2 b is the sum of bucket b, and 2 b + 1 what is handed out or gathered of it. Tensors that it is
     given are overwritten.
@@ -44,17 +38,15 @@ class LibraryInside:
         self._elements = 0  # of that bucket
 
     async def reduce(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
-        """See ``Sums``."""
         await self._run(lambda: self._group.start_reduce(tensor), 2 * bucket, round_)
         return tensor
 
     async def broadcast(self, tensor: Tensor, bucket: int, round_: int) -> Tensor:
-        """See ``Sums``."""
         await self._run(lambda: self._group.start_broadcast(tensor), 2 * bucket + 1, round_)
         return tensor
 
     async def reduce_scatter(self, tensor: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
-        """See ``Shards``; the library takes parts of one size, so shorter ones are filled up."""
+        """The library takes parts of one size, so shorter ones are filled up."""
         await self._turn.acquire()
         self._elements = tensor.numel()
         mine = tensor if self._on_gpu else await coding.exact(self._world, tensor)
@@ -67,7 +59,7 @@ class LibraryInside:
         return placed[: parts[self._ranks.rank].numel()], flag
 
     async def all_gather(self, part: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
-        """See ``Shards``; the flag is one more element."""
+        """The flag is one more element."""
         mine = part if self._on_gpu else await coding.exact(self._world, part)
         sizes = [stop - start for start, stop in self._ranks.parts_of(self._elements)]
         width = max(sizes) + 1

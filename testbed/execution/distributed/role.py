@@ -1,9 +1,8 @@
-"""A worker whose gradients a library sums, and what the machine must have for that."""
+"""A worker whose gradients a library sums, with those of all other workers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 
 import torch
 from torch import Tensor
@@ -18,12 +17,9 @@ from testbed.engine.collectives.worker import Exchange, Exchanges, Names, bucket
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.execution.distributed.backends import BACKENDS
-from testbed.execution.distributed.meeting import ProcessGroup
+from testbed.execution.distributed.process_group import ProcessGroup
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective import LIBRARIES
-from testbed.policy.collective.gloo import GlooOptions
-from testbed.policy.collective.mpi import MpiOptions
-from testbed.policy.collective.overlap import BUCKETS
+from testbed.policy.collective.options import BUCKETS, LIBRARIES, GlooOptions, MpiOptions
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
 from testbed.state import Memoryless
@@ -32,12 +28,6 @@ from testbed.state import Memoryless
 def _options(plan: Plan) -> GlooOptions | MpiOptions:
     paradigm = plan.technique.paradigm
     return LIBRARIES[paradigm.kind](**paradigm.options)
-
-
-def require(plan: Plan, nodes: Collection[str] | None = None) -> None:
-    """Raise ``CapabilityError`` if this machine cannot run what the plan asks of ``nodes``, by default of all."""
-    here = [worker for worker in plan.training_workers if nodes is None or worker.name in nodes]
-    BACKENDS[_options(plan).backend].require(len(here), "paradigm.backend")
 
 
 def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> AnyRole:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,14 +28,8 @@ class Counted:
 
 def connections() -> dict[int, Counted]:
     """Return all TCP sockets over IPv4 of this process, by descriptor."""
-    return dict(_each())
-
-
-def _each() -> Iterator[tuple[int, Counted]]:
-    for path in list(Path("/proc/self/fd").iterdir()):
-        counted = _inspect(int(path.name))
-        if counted is not None:
-            yield int(path.name), counted
+    descriptors = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
+    return {number: counted for number in descriptors if (counted := _inspect(number)) is not None}
 
 
 def _inspect(descriptor: int) -> Counted | None:
@@ -59,13 +53,7 @@ def _inspect(descriptor: int) -> Counted | None:
 
 
 def listening() -> set[Place]:
-    """Return the addresses at which this process listens."""
     return {counted.ends[0] for counted in connections().values() if counted.ends[1][1] == 0}
-
-
-def to_listeners(listeners: Sequence[Place]) -> list[Ends]:
-    """Return the connections that this process has made to any of ``listeners``."""
-    return [c.ends for c in connections().values() if c.ends[1] in listeners]
 
 
 class Meter:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
 from testbed.execution.distributed import sockets
-from testbed.execution.distributed.meeting import InsideGroup, peers_of_connections
+from testbed.execution.distributed.meeting import peers_of_connections
+from testbed.execution.distributed.process_group import InsideGroup
 from testbed.execution.distributed.sockets import Meter
 from testbed.placing import place_of
 from testbed.plan.model import Plan

@@ -8,56 +8,61 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.environment import program_environment
 from testbed.errors import CapabilityError
-from testbed.execution.programs.metrics import STDOUT, FileTail
 from testbed.placeholders import fill
 from testbed.plan.model import NodePlan, Plan, ProgramPlan
 
 LOGS = "logs"
 HOSTFILE = "hosts"
+_STDOUT = "stdout"
+Counters = tuple[int, int]
+Traffic = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The nodes as hosts. ``names`` and ``addresses`` by rank; ``environment``: what they need beside our own."""
+    """The nodes as hosts, on which processes run. ``names`` and ``addresses`` are by rank.
+
+    environment  what processes need beside our own
+    start        starts a process: a node's name, the command, and keywords of Popen
+    as_node      returns the command in front of a node's
+    traffic      bytes over the WAN, ``up`` and ``down``, by data centre
+    counters     bytes that a node's interface has sent and received
+    """
 
     names: tuple[str, ...]
     addresses: tuple[str, ...]
     interface: str
     master_port: int
     environment: Mapping[str, str]
+    start: Callable[..., subprocess.Popen[bytes]]
+    as_node: Callable[[str], list[str]] = lambda node: []
+    traffic: Callable[[], Traffic] = dict
+    counters: Callable[[str], Counters | None] = lambda node: None
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramProcess:
-    """One process to be started. ``ends_run``: whether the run goes on until it has ended; the rest is then stopped."""
+    """One process to be started.
+
+    reports_on_stdout, metrics_file  where it reports metrics, if it does
+    ends_run                         whether the run goes on until it has ended; the rest is then stopped
+    """
 
     node: NodePlan
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     log: Path
-    metrics: str
-    metrics_file: Path
+    reports_on_stdout: bool
+    metrics_file: Path | None
     ends_run: bool
-
-    @property
-    def reports_on_stdout(self) -> bool:
-        return self.metrics == STDOUT
-
-    def metrics_tail(self) -> FileTail | None:
-        """Return what is going to be appended to the file of metrics; ``None`` if there is none."""
-        return FileTail(self.metrics_file) if self.metrics and not self.reports_on_stdout else None
-
-    @property
-    def command(self) -> str:
-        """The command on one line."""
-        return " ".join(self.argv)
 
 
 def processes_of(plan: Plan, hosts: Hosts, directory: Path) -> list[ProgramProcess]:
@@ -91,14 +96,13 @@ def _process(
     }  # fmt: skip
     return ProgramProcess(
         node=node, argv=tuple(fill(argument, values) for argument in command), environment=environment,
-        log=directory / LOGS / f"{node.name.replace('/', '.')}.log", metrics=metrics,
-        metrics_file=Path(program.cwd, metrics),
+        log=directory / LOGS / f"{node.name.replace('/', '.')}.log", reports_on_stdout=metrics == _STDOUT,
+        metrics_file=Path(program.cwd, metrics) if metrics not in ("", _STDOUT) else None,
         ends_run=program.ends == "all" or (program.ends == "first") == (node.rank == 0),
     )  # fmt: skip
 
 
 def _values(program: ProgramPlan, node: NodePlan, hosts: Hosts, directory: Path) -> dict[str, str]:
-    """Return the values of all placeholders."""
     values: dict[str, object] = {
         "rank": node.rank, "world_size": len(hosts.names), "local_rank": 0, "local_world_size": 1,
         "workers": program.workers[node.rank], "node": node.name, "data_center": node.data_center,

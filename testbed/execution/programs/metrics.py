@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-STDOUT = "stdout"
 KEYS = ("step", "loss", "accuracy", "samples", "seconds")
 _LONGEST_LINE = 1 << 20
 

@@ -1,4 +1,4 @@
-"""One process of a program's run: its output, its events, and how it ended."""
+"""One process of a program's run: its output, its events, and how it failed."""
 
 from __future__ import annotations
 
@@ -7,49 +7,36 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import RunFailed
-from testbed.execution.programs.launch import ProgramProcess
+from testbed.execution.programs.launch import Counters, ProgramProcess
 from testbed.execution.programs.metrics import FileTail, Metrics
 from testbed.results.events import EventLog
 
 LINES_SHOWN = 12  # of the log of a process that failed
-Counters = tuple[int, int]
 _TAIL_BYTES = 16_384
 _CHUNK_BYTES = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a process ended.
+def failure(process: ProgramProcess, code: int, killer: str) -> RunFailed:
+    """Return the error of a run of which a process has failed: node, cause, and the last lines of its log.
 
-    code      exit status, or minus its signal
-    expected  it was stopped, or a fault did
-    killer    who killed it, as far as the kernel tells
+    ``code``: exit status, or minus its signal; ``killer``: who killed it, as far as the kernel tells.
     """
-
-    process: ProgramProcess
-    code: int
-    expected: bool
-    killer: str = ""
-
-    def error(self) -> RunFailed:
-        """Return the error of the run: node, cause, and the last lines of the log."""
-        node, lines = self.process.node, last_lines(self.process.log)
-        if self.code < 0:
-            hint = f" ({self.killer})" if self.killer else ""
-            known = -self.code in set(signal.Signals)  # real-time signals have no names
-            name = f", {signal.Signals(-self.code).name}" if known else ""
-            how = f"was ended by signal {-self.code}{name}{hint}"
-        else:
-            how = f"ended with exit status {self.code}"
-        error = RunFailed(f"{node.name} (rank {node.rank}) {how}: {lines[-1] if lines else 'it wrote nothing'}")
-        shown = "".join(f"\n  {line}" for line in lines)
-        error.add_note(f"command: {self.process.command}\nlast lines of {self.process.log}:{shown}")
-        return error
+    node, lines = process.node, last_lines(process.log)
+    if code < 0:
+        hint = f" ({killer})" if killer else ""
+        known = -code in set(signal.Signals)  # real-time signals have no names
+        name = f", {signal.Signals(-code).name}" if known else ""
+        how = f"was ended by signal {-code}{name}{hint}"
+    else:
+        how = f"ended with exit status {code}"
+    error = RunFailed(f"{node.name} (rank {node.rank}) {how}: {lines[-1] if lines else 'it wrote nothing'}")
+    shown = "".join(f"\n  {line}" for line in lines)
+    error.add_note(f"command: {' '.join(process.argv)}\nlast lines of {process.log}:{shown}")
+    return error
 
 
 def last_lines(log: Path) -> list[str]:
@@ -65,12 +52,12 @@ class RunningProcess:
 
     def __init__(
         self, process: ProgramProcess, popen: subprocess.Popen[bytes], directory: Path, now_s: float,
-        interface: Callable[[str], Counters | None], training: Mapping[str, object] | None = None,
+        counters: Callable[[str], Counters | None], training: Mapping[str, object] | None = None,
     ) -> None:  # fmt: skip
         """Begin to record.
 
         directory  the run's
-        interface  reads the counters of a node's network interface
+        counters   reads those of a node's network interface
         training   if it is the first process, the fields of the event ``train``
         """
         self.process, self.pid, self._popen = process, popen.pid, popen
@@ -79,7 +66,7 @@ class RunningProcess:
         self.file: FileTail | None = None  # where the program writes its metrics, if in a file
         self._events = EventLog(directory / "events", process.node.name)
         self._cpu_s, self._rounds = 0.0, 0
-        self._interface, self._before = interface, interface(process.node.name)
+        self._counters, self._before = counters, counters(process.node.name)
         self._events.write("start", now_s, role="worker", data_center=process.node.data_center, pid=popen.pid)
         if training is not None:
             self._events.write("train", now_s, workers=training["workers"], rounds=training["rounds"])
@@ -113,20 +100,13 @@ class RunningProcess:
             yield {"kind": kind, "t": now_s, "node": self.process.node.name, **fields}
 
     def status(self, now_s: float) -> dict[str, Any]:
-        """Record the counters of the interface; return a line of progress, without its traffic."""
+        """Record the counters of the interface; return a line of progress."""
         self._count(now_s)
         self._events.flush()
         return {
             "kind": "status", "t": now_s, "round": self._metrics.last_step, "loss": self._metrics.last_loss,
             "waiting_for": "", "waits": [], "activity": self._rounds,
         }  # fmt: skip
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the guard, which passes it on."""
-        try:
-            signal.pidfd_send_signal(self.pidfd, number)
-        except ProcessLookupError:
-            return
 
     def wait(self) -> int:
         """Wait for the end, and read the rest of the output; return the exit status, negative after a signal."""
@@ -148,7 +128,7 @@ class RunningProcess:
         os.close(self.pidfd)
 
     def _count(self, now_s: float) -> None:
-        found = self._interface(self.process.node.name)
+        found = self._counters(self.process.node.name)
         if found is not None and self._before is not None:
             sent, received = (now - before for now, before in zip(found, self._before, strict=True))
             self._events.write("interface", now_s, sent_bytes=sent, received_bytes=received)

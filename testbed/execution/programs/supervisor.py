@@ -15,21 +15,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import RunFailed
 from testbed.execution.programs import guard
 from testbed.execution.programs.launch import Hosts, ProgramProcess, processes_of
-from testbed.execution.programs.process import Counters, Ended, RunningProcess
+from testbed.execution.programs.metrics import FileTail
+from testbed.execution.programs.process import RunningProcess, failure
 from testbed.execution.recovery import Attempts
 from testbed.plan.model import Plan
 from testbed.realtime.faults import FaultInjector
 from testbed.results.oom_kills import OomKills
 from testbed.results.progress import Progress
-
-Start = Callable[..., "subprocess.Popen[bytes]"]  # of a node's name, the command, and keywords of Popen
-Traffic = Callable[[], Mapping[str, Mapping[str, int]]]
 
 GRACE_S = 3.0  # between SIGTERM and SIGKILL
 _CAUSE_GRACE_S = 0.5  # after the first failure: the one that it was due to may be reported later
@@ -40,39 +37,28 @@ _LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp
 _GUARD = Path(guard.__file__)
 
 
-@dataclass(frozen=True, slots=True)
-class HostNetwork:
-    """The hosts that processes run on. ``traffic``: bytes over the WAN, ``up`` and ``down``, by data centre."""
-
-    hosts: Hosts
-    start: Start
-    as_node: Callable[[str], list[str]] = lambda node: []  # the command in front of a node's
-    traffic: Traffic = dict
-    interface: Callable[[str], Counters | None] = lambda node: None  # bytes that a node has sent and received
-
-
-def run_programs(plan: Plan, directory: Path, report: Progress, epoch_ns: int, network: HostNetwork) -> None:
+def run_programs(plan: Plan, directory: Path, report: Progress, epoch_ns: int, hosts: Hosts) -> None:
     """Run the program of the Plan to its end. Raise ``RunFailed`` with the cause if a process fails.
 
     directory  the run directory
     report     gets lines of progress
     epoch_ns   the run's start on CLOCK_MONOTONIC
     """
-    processes = processes_of(plan, network.hosts, directory)
-    with Attempts(plan, directory, report) as attempts, Supervisor(plan, directory, report, epoch_ns, network) as all_:
+    processes = processes_of(plan, hosts, directory)
+    with Attempts(plan, directory, report) as attempts, Supervisor(plan, directory, report, epoch_ns, hosts) as all_:
         all_.run(processes, attempts)
 
 
 class Supervisor:
     """The running processes, by node. Leaving the context ends them and all that they have started."""
 
-    def __init__(self, plan: Plan, directory: Path, report: Progress, epoch_ns: int, network: HostNetwork) -> None:
+    def __init__(self, plan: Plan, directory: Path, report: Progress, epoch_ns: int, hosts: Hosts) -> None:
         assert plan.program is not None
-        self._plan, self._program, self._network = plan, plan.program, network
+        self._plan, self._program, self._hosts = plan, plan.program, hosts
         self._directory, self._report, self._epoch_ns = directory, report, epoch_ns
         self._running: dict[str, RunningProcess] = {}
         self._kills = OomKills.now()
-        self._ended: list[Ended] = []
+        self._failed: list[tuple[ProgramProcess, int, str]] = []  # as for ``failure``
         self._selector = selectors.DefaultSelector()
         self._lifeline = os.pipe()
         self._returning: set[str] = set()  # those that are to start again as soon as their killed process has ended
@@ -120,18 +106,19 @@ class Supervisor:
 
     def _start(self, process: ProgramProcess, training: Mapping[str, object] | None = None) -> None:
         guarded = [sys.executable, "-S", "-E", str(_GUARD), str(self._lifeline[0]), str(GRACE_S)]
-        file = process.metrics_tail()  # before the program starts: what is there is not of this process
+        # before the program starts: what is there is not of this process
+        file = FileTail(process.metrics_file) if process.metrics_file else None
         try:
             with open(process.log, "ab") as log:
-                popen = self._network.start(
-                    process.node.name, [*guarded, *self._network.as_node(process.node.name), *process.argv],
+                popen = self._hosts.start(
+                    process.node.name, [*guarded, *self._hosts.as_node(process.node.name), *process.argv],
                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if process.reports_on_stdout else log, stderr=log,
                     pass_fds=(self._lifeline[0],), cwd=self._program.cwd, env=process.environment,
                     process_group=0,  # killed with the host's, it could not end what is below it
                 )  # fmt: skip
         except OSError as error:
             raise RunFailed(f"{process.node.name}: cannot be started: {error.strerror}: {error.filename}") from error
-        running = RunningProcess(process, popen, self._directory, self._now_s(), self._network.interface, training)
+        running = RunningProcess(process, popen, self._directory, self._now_s(), self._hosts.counters, training)
         running.file = file
         self._running[process.node.name] = running
         for descriptor in running.descriptors:
@@ -199,24 +186,21 @@ class Supervisor:
         self._report({"kind": "final", "t": now_s, "node": node})  # its rounds are no longer waited for
         expected = self._stopping or node in self._faults.killed
         killer = self._kills.killer() if code == -signal.SIGKILL else ""
-        self._ended.append(Ended(running.process, code, expected, killer))
         if code and not expected:
+            self._failed.append((running.process, code, killer))
             self._fail_at_s = min(self._fail_at_s, time.monotonic() + _CAUSE_GRACE_S)
 
     def _is_over(self) -> bool:
         """Return whether the run has failed, or nothing is left to wait for. Raise ``RunFailed`` after the timeout."""
         if time.monotonic() >= self._fail_at_s:
             return True
+        coming_back = {node for node in self._faults.killed if self._faults.effects.returns(node)}
         due = [node for node, process in self._by_node.items() if process.ends_run]
-        if not any(node in self._running or node in self._coming_back() for node in due):
+        if not any(node in self._running or node in coming_back for node in due):
             return True
         if time.monotonic() > self._deadline_s:
             raise RunFailed(self._late())
         return False
-
-    def _coming_back(self) -> set[str]:
-        """Return the nodes that a fault has killed for a while."""
-        return {node for node in self._faults.killed if self._faults.effects.returns(node)}
 
     def _late(self) -> str:
         running = ", ".join(f"{node} ({running.process.argv[0]})" for node, running in self._running.items())
@@ -227,18 +211,22 @@ class Supervisor:
         )
 
     def _report_status(self, now_s: float) -> None:
-        traffic = dict(self._network.traffic())
         for node, running in self._running.items():
-            moved = traffic.pop(running.process.node.data_center, {"up": 0, "down": 0})
-            told = {"node": node, "wan_up_bytes": moved["up"], "wan_down_bytes": moved["down"]}
-            self._report(running.status(now_s) | told)
+            self._report(running.status(now_s) | {"node": node})
+        # of a data centre, the first node has all traffic, also when its process has ended
+        first = {node.data_center: node.name for node in reversed(self._plan.nodes)}
+        for site, moved in self._hosts.traffic().items():
+            if site in first:
+                sums = {"wan_up_bytes": moved["up"], "wan_down_bytes": moved["down"]}
+                self._report({"kind": "status", "t": now_s, "node": first[site], **sums})
 
     # ---- ending -------------------------------------------------------------------------------------------------
 
     def _stop_all(self) -> None:
         self._stopping = True
         for running in self._running.values():
-            running.send_signal(signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(running.pidfd, signal.SIGTERM)  # to the guard, which passes it on
 
     def _signal_node(self, node: str, number: signal.Signals) -> bool:
         """Send a fault's signal to the program, not to its guard."""
@@ -250,9 +238,8 @@ class Supervisor:
 
     def _raise_failure(self) -> None:
         """Raise the first failure; one by a signal explains others better than an exit status."""
-        failed = [ended for ended in self._ended if ended.code and not ended.expected]
-        if failed:
-            raise min(failed, key=lambda ended: ended.code >= 0).error()
+        if self._failed:
+            raise failure(*min(self._failed, key=lambda failed: failed[1] >= 0))
 
     def _now_s(self) -> float:
         return (time.monotonic_ns() - self._epoch_ns) / 1e9

@@ -7,7 +7,6 @@ Order of a sum: with p a power of two, balanced by ranks p / 2 apart first; othe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from testbed.policy.collective.schedule import (
     GroupShape,
@@ -89,25 +88,14 @@ def recursive_doubling(shape: GroupShape, rank: int) -> Schedule:
     return repeated(Schedule(even_cuts(1), (steps,)), shape.segments)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Ranks ``first`` to ``first + size``."""
-
-    first: int
-    size: int
-
-    def members(self) -> range:
-        return range(self.first, self.first + self.size)
-
-
-def blocks_of(size: int) -> tuple[Block, ...]:
-    """The blocks of ``size`` ranks, largest first."""
+def blocks_of(size: int) -> list[range]:
+    """The ranks of each block of ``size`` ranks, largest first."""
     blocks, first = [], 0
     for digit in reversed(range(size.bit_length())):
         if size >> digit & 1:
-            blocks.append(Block(first, 1 << digit))
+            blocks.append(range(first, first + (1 << digit)))
             first += 1 << digit
-    return tuple(blocks)
+    return blocks
 
 
 def binary_blocks(shape: GroupShape, rank: int) -> Schedule:
@@ -119,26 +107,26 @@ def binary_blocks(shape: GroupShape, rank: int) -> Schedule:
     smaller blocks.
     """
     blocks = blocks_of(shape.size)
-    chunks = blocks[0].size
-    index = next(i for i, block in enumerate(blocks) if rank in block.members())
-    block, local = blocks[index], rank - blocks[index].first
-    width = chunks // block.size
-    ranges = [(i * width, (i + 1) * width) for i in range(block.size)]
-    steps: list[ScheduleStep] = list(placed(halving(local, block.size), block.members(), ranges))
+    chunks = len(blocks[0])
+    index = next(i for i, block in enumerate(blocks) if rank in block)
+    block, local = blocks[index], rank - blocks[index].start
+    width, size = chunks // len(block), len(block)
+    ranges = [(i * width, (i + 1) * width) for i in range(size)]
+    steps: list[ScheduleStep] = list(placed(halving(local, size), block, ranges))
     smaller = _neighbours(blocks[index + 1], local, block, chunks) if index + 1 < len(blocks) else ()
     larger = _neighbours(blocks[index - 1], local, block, chunks) if index else ()
     steps += _exchange(smaller, larger)
-    steps += placed(doubling(local, block.size), block.members(), ranges)
+    steps += placed(doubling(local, size), block, ranges)
     return repeated(Schedule(even_cuts(chunks), (tuple(steps),)), shape.segments)
 
 
-def _neighbours(other: Block, local: int, block: Block, chunks: int) -> tuple[tuple[int, int, int], ...]:
+def _neighbours(other: range, local: int, block: range, chunks: int) -> tuple[tuple[int, int, int], ...]:
     """Ranks of ``other`` whose chunks overlap with those of rank ``local`` of ``block``, and the chunks in common."""
-    narrow = chunks // max(other.size, block.size)
-    many = max(1, other.size // block.size)
-    first = local * other.size // block.size
-    start = local * (chunks // block.size)
-    return tuple((other.first + first + i, start + i * narrow, start + (i + 1) * narrow) for i in range(many))
+    narrow = chunks // max(len(other), len(block))
+    many = max(1, len(other) // len(block))
+    first = other.start + local * len(other) // len(block)
+    start = local * (chunks // len(block))
+    return tuple((first + i, start + i * narrow, start + (i + 1) * narrow) for i in range(many))
 
 
 def _exchange(smaller: tuple[tuple[int, int, int], ...], larger: tuple[tuple[int, int, int], ...]) -> Steps:

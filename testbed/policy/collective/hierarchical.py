@@ -19,6 +19,7 @@ from testbed.policy.collective.schedule import (
     Schedule,
     ScheduleStep,
     Steps,
+    busy,
     even_cuts,
     merged,
     placed,
@@ -48,8 +49,8 @@ def three_phase_ring(shape: GroupShape, rank: int) -> Schedule:
     across: Steps = ()
     if rank in representatives:
         across = _ring(representatives.index(rank), representatives, _equal_ranges(len(groups), chunks))
-    steps = _collect(group, rank, inside) + across + _hand_out(group, rank, inside)
-    return segmented(Schedule(even_cuts(chunks), (steps,)), shape.segments)
+    up, down = _through_first(group, rank, inside)
+    return segmented(Schedule(even_cuts(chunks), (up + across + down,)), shape.segments)
 
 
 def grid(shape: GroupShape) -> Groups:
@@ -68,9 +69,8 @@ def _blueconnect(groups: Groups, rank: int) -> Schedule:
     rings = len(groups)
     group = next(group for group in groups if rank in group)
     local = group.index(rank)
-    shares = [
-        _range_of(parts, i * scale // len(group), (i + 1) * scale // len(group), rings) for i in range(len(group))
-    ]
+    begins = [parts.index(i * scale // len(group)) * rings for i in range(len(group) + 1)]
+    shares = list(pairwise(begins))
     mine = range(shares[local][0] // rings, shares[local][1] // rings)
     across = merged(_across(groups, rank, part, parts[part], scale) for part in mine)
     inside_in = placed(ring_reduce_scatter(local, len(group)), group, shares)
@@ -90,10 +90,6 @@ def _ring(position: int, members: Sequence[int], ranges: Sequence[tuple[int, int
     return placed(ring_reduce_scatter(position, size) + ring_all_gather(position, size), members, ranges)
 
 
-def _range_of(parts: list[int], start: int, stop: int, rings: int) -> tuple[int, int]:
-    return parts.index(start) * rings, parts.index(stop) * rings
-
-
 def _cuts(parts: list[int], rings: int) -> tuple[int, ...]:
     """Every part cut into ``rings`` chunks, in integers."""
     cuts = [0]
@@ -107,21 +103,13 @@ def _equal_ranges(count: int, chunks: int) -> list[tuple[int, int]]:
     return [(i * width, (i + 1) * width) for i in range(count)]
 
 
-def _collect(group: Sequence[int], rank: int, ranges: Sequence[tuple[int, int]]) -> Steps:
-    """Reduce to the first of the group: reduce-scatter, then all send it their part."""
-    local = group.index(rank)
-    scatter = placed(ring_reduce_scatter(local, len(group)), group, ranges)
+def _through_first(group: Sequence[int], rank: int, ranges: Sequence[tuple[int, int]]) -> tuple[Steps, Steps]:
+    """Reduce to the first of the group, which all send their part of a reduce-scatter; and broadcast, the same back."""
+    local, size = group.index(rank), len(group)
+    scatter = placed(ring_reduce_scatter(local, size), group, ranges)
+    gather = placed(ring_all_gather(local, size), group, ranges)
     if local:
-        return (*scatter, ScheduleStep(sends=(RankTransfer(group[0], *ranges[local]),)))
+        mine = (RankTransfer(group[0], *ranges[local]),)
+        return (*scatter, ScheduleStep(sends=mine)), (ScheduleStep(receives=mine), *gather)
     others = tuple(RankTransfer(member, *ranges[i]) for i, member in enumerate(group) if i)
-    return (*scatter, ScheduleStep(receives=others)) if others else scatter
-
-
-def _hand_out(group: Sequence[int], rank: int, ranges: Sequence[tuple[int, int]]) -> Steps:
-    """Broadcast from the first of the group: it scatters, then all gather."""
-    local = group.index(rank)
-    gather = placed(ring_all_gather(local, len(group)), group, ranges)
-    if local:
-        return (ScheduleStep(receives=(RankTransfer(group[0], *ranges[local]),)), *gather)
-    others = tuple(RankTransfer(member, *ranges[i]) for i, member in enumerate(group) if i)
-    return (ScheduleStep(sends=others), *gather) if others else gather
+    return (*scatter, *busy(ScheduleStep(receives=others))), (*busy(ScheduleStep(sends=others)), *gather)

@@ -23,10 +23,6 @@ class LinkCost:
     beta_s: float
     gamma_s: float = 0.0
 
-    def message_s(self, size_bytes: float) -> float:
-        """One message, and adding it."""
-        return self.alpha_s + size_bytes * (self.beta_s + self.gamma_s)
-
     def copy_s(self, size_bytes: float) -> float:
         """One message that is not added."""
         return self.alpha_s + size_bytes * self.beta_s
@@ -104,7 +100,6 @@ class _Walk:
 
     @property
     def expected(self) -> int:
-        """The rank whose message is next."""
         return self._steps[self._at].receives[self._received].peer
 
     def receive(self, now_s: float, state: _State, link_of: LinkOf) -> float | None:

@@ -11,10 +11,10 @@ is a Kahn process network (Kahn, 1974): the result, rounding included, does not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise, zip_longest
+from functools import partial
+from itertools import chain, pairwise, zip_longest
 from math import lcm
 
 
@@ -39,7 +39,7 @@ class ScheduleStep:
 Steps = tuple[ScheduleStep, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """One rank's part of a collective operation.
 
@@ -49,11 +49,6 @@ class Schedule:
 
     cuts: tuple[int, ...]
     pipes: tuple[Steps, ...]
-
-    @cached_property
-    def chunks(self) -> int:
-        """Number of chunks."""
-        return len(self.cuts) - 1
 
     def bounds(self, elements: int) -> tuple[int, ...]:
         """Where the chunks of a buffer of ``elements`` begin, and at last its end."""
@@ -84,11 +79,20 @@ def even_cuts(chunks: int) -> tuple[int, ...]:
 def placed(steps: Steps, members: Sequence[int], chunks: Sequence[tuple[int, int]]) -> Steps:
     """Steps among local ranks 0…, moved to the ranks ``members``; local chunk i becomes the range ``chunks[i]``."""
 
-    def move(transfer: RankTransfer) -> RankTransfer:
+    def move(transfer: RankTransfer) -> tuple[RankTransfer, ...]:
         first, last = chunks[transfer.start], chunks[transfer.stop - 1]
-        return RankTransfer(members[transfer.peer], first[0], last[1], transfer.reduce)
+        return (RankTransfer(members[transfer.peer], first[0], last[1], transfer.reduce),)
 
-    return tuple(ScheduleStep(tuple(map(move, step.sends)), tuple(map(move, step.receives))) for step in steps)
+    return _changed(steps, move)
+
+
+def _changed(steps: Steps, change: Callable[[RankTransfer], Iterable[RankTransfer]]) -> Steps:
+    """Steps with what ``change`` makes of each transfer."""
+
+    def changed(transfers: tuple[RankTransfer, ...]) -> tuple[RankTransfer, ...]:
+        return tuple(chain.from_iterable(map(change, transfers)))
+
+    return tuple(ScheduleStep(changed(step.sends), changed(step.receives)) for step in steps)
 
 
 def merged(parts: Iterable[Steps]) -> Steps:
@@ -119,19 +123,13 @@ def segmented(schedule: Schedule, segments: int) -> Schedule:
     if segments == 1:
         return schedule
     cuts = [a * segments + (b - a) * piece for a, b in pairwise(schedule.cuts) for piece in range(segments)]
-    pipes = tuple(_piece(pipe, segments, piece) for piece in range(segments) for pipe in schedule.pipes)
+
+    def cut(each: RankTransfer, piece: int) -> Iterable[RankTransfer]:
+        for chunk in range(each.start * segments + piece, each.stop * segments, segments):
+            yield RankTransfer(each.peer, chunk, chunk + 1, each.reduce)
+
+    pipes = tuple(_changed(pipe, partial(cut, piece=piece)) for piece in range(segments) for pipe in schedule.pipes)
     return Schedule((*cuts, schedule.cuts[-1] * segments), pipes)
-
-
-def _piece(steps: Steps, segments: int, piece: int) -> Steps:
-    def cut(transfers: tuple[RankTransfer, ...]) -> tuple[RankTransfer, ...]:
-        return tuple(
-            RankTransfer(each.peer, chunk * segments + piece, chunk * segments + piece + 1, each.reduce)
-            for each in transfers
-            for chunk in range(each.start, each.stop)
-        )
-
-    return tuple(ScheduleStep(cut(step.sends), cut(step.receives)) for step in steps)
 
 
 def repeated(schedule: Schedule, segments: int) -> Schedule:
@@ -140,10 +138,10 @@ def repeated(schedule: Schedule, segments: int) -> Schedule:
 
 
 def _shifted(steps: Steps, shift: int) -> Steps:
-    def move(transfer: RankTransfer) -> RankTransfer:
-        return RankTransfer(transfer.peer, transfer.start + shift, transfer.stop + shift, transfer.reduce)
+    def move(each: RankTransfer) -> tuple[RankTransfer, ...]:
+        return (RankTransfer(each.peer, each.start + shift, each.stop + shift, each.reduce),)
 
-    return tuple(ScheduleStep(tuple(map(move, step.sends)), tuple(map(move, step.receives))) for step in steps)
+    return _changed(steps, move)
 
 
 def exchange(
@@ -159,10 +157,8 @@ def busy(*steps: ScheduleStep) -> Steps:
 
 
 def sending(peer: int, start: int, stop: int, *, reduce: bool) -> ScheduleStep:
-    """A step that only sends to one peer."""
     return ScheduleStep(sends=(RankTransfer(peer, start, stop, reduce),))
 
 
 def receiving(peer: int, start: int, stop: int, *, reduce: bool) -> ScheduleStep:
-    """A step that only receives from one peer."""
     return ScheduleStep(receives=(RankTransfer(peer, start, stop, reduce),))

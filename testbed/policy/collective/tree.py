@@ -18,7 +18,6 @@ from testbed.policy.collective.schedule import (
     Steps,
     busy,
     even_cuts,
-    placed,
     segmented,
     side_by_side,
 )
@@ -56,12 +55,8 @@ def in_order(rank: int, size: int) -> TreePosition:
         return TreePosition(None, (top,) if size > 1 else ())
     low = rank & -rank
     parent = (rank ^ low) | (low << 1)
-    children = [child for child in (_left(rank, low), _right(rank, low, size)) if child is not None]
+    children = [child for child in (rank - low // 2 if low > 1 else None, _right(rank, low, size)) if child is not None]
     return TreePosition(parent if parent < size else rank ^ low, tuple(children))
-
-
-def _left(rank: int, low: int) -> int | None:
-    return rank - low // 2 if low > 1 else None
 
 
 def _right(rank: int, low: int, size: int) -> int | None:
@@ -126,11 +121,9 @@ def _all_reduce(place: TreePosition, segments: int) -> Schedule:
     return segmented(Schedule(even_cuts(1), (steps,)), segments)
 
 
-def broadcast(rank: int, size: int, root: int, segments: int = 1) -> Schedule:
-    """The root's buffer to all, over a binary tree: its position i is rank (root + i) mod p."""
-    turned = [(root + position) % size for position in range(size)]
-    steps = placed(tree_broadcast(binary((rank - root) % size, size)), turned, [(0, 1)])
-    return segmented(Schedule(even_cuts(1), (steps,)), segments)
+def broadcast(rank: int, size: int, segments: int = 1) -> Schedule:
+    """Rank 0's buffer to all, over a binary tree."""
+    return segmented(Schedule(even_cuts(1), (tree_broadcast(binary(rank, size)),)), segments)
 
 
 def chain_reduce(rank: int, size: int, segments: int) -> Schedule:

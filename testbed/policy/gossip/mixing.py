@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, reduce
+from operator import or_
 
 from testbed.policy.gossip.graphs import Graph, hops, two_sides
 
@@ -41,13 +43,9 @@ class Metropolis:
         self._graph, self.size = graph, len(graph)
 
     def part(self, round_: int, rank: int) -> Part:
-        """The same in every round."""
-        neighbours = self._graph[rank]
-        weights = tuple((other, self._weight(rank, other)) for other in neighbours)
+        graph, neighbours = self._graph, self._graph[rank]
+        weights = tuple((other, 1.0 / (1 + max(len(neighbours), len(graph[other])))) for other in neighbours)
         return Part(1.0 - sum(weight for _, weight in weights), neighbours, weights)
-
-    def _weight(self, rank: int, other: int) -> float:
-        return 1.0 / (1 + max(len(self._graph[rank]), len(self._graph[other])))
 
 
 class PushToAll:
@@ -59,7 +57,6 @@ class PushToAll:
         self._graph, self.size = graph, len(graph)
 
     def part(self, round_: int, rank: int) -> Part:
-        """The same in every round."""
         neighbours = self._graph[rank]
         received = tuple((other, 1.0 / (1 + len(self._graph[other]))) for other in neighbours)
         return Part(1.0 / (1 + len(neighbours)), neighbours, received)
@@ -107,6 +104,7 @@ class LanAndWan:
 Mixing = OneMixing | LanAndWan  # who averages with whom; repeats after ``period`` rounds
 
 
+@lru_cache(maxsize=16)
 def rounds_to_reach_all(mixing: Mixing) -> int:
     """Return the number of rounds after which information that travels with the models has reached all ranks from all.
 
@@ -114,15 +112,17 @@ def rounds_to_reach_all(mixing: Mixing) -> int:
     """
     if isinstance(mixing, LanAndWan):
         return mixing.lan_rounds * rounds_to_reach_all(mixing.across)
-    worst = 0
+    worst, everyone = 0, (1 << mixing.size) - 1
+    sources = [
+        [[source for source, _ in mixing.part(round_, rank).receives] for rank in range(mixing.size)]
+        for round_ in range(mixing.period)
+    ]
     for start in range(mixing.period):
-        known = [{rank} for rank in range(mixing.size)]
+        known = [1 << rank for rank in range(mixing.size)]  # by rank: a bit for each from which it has heard
         rounds = 0
-        while any(len(some) < mixing.size for some in known):
-            before = [set(some) for some in known]
-            for rank in range(mixing.size):
-                for source, _ in mixing.part(start + rounds, rank).receives:
-                    known[rank] |= before[source]
+        while any(each != everyone for each in known):
+            heard = sources[(start + rounds) % mixing.period]
+            known = [reduce(or_, [known[source] for source in heard[rank]], known[rank]) for rank in range(mixing.size)]
             rounds += 1
             if rounds > mixing.period * (mixing.size + 1):
                 raise ValueError("the graph is not connected: models of some workers never reach some others")

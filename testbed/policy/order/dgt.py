@@ -71,7 +71,6 @@ class Dgt(Fifo):
         code: str = option(EXACT, "of unimportant blocks: exact, or 4 bits an element", choices=(EXACT, FOUR_BITS))
 
         def problems(self) -> Iterator[tuple[str, str, str]]:
-            """Yield option, problem and cure."""
             if self.k_min > self.k:
                 problem = "is larger than order.k, so that k could never follow the loss"
                 yield "k_min", problem, "write a smaller k_min, or a larger k"
@@ -108,11 +107,9 @@ class Threshold:
         self.k = options.k
 
     def state(self) -> State:
-        """Return k, and what it is measured by, for a checkpoint."""
         return {"k": self.k} | ({} if self._first is None else {"first": self._first})
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
         self.k, self._first = state["k"], state.get("first")
 
     def update(self, loss: float) -> float:

@@ -131,15 +131,12 @@ class Throughput:
         self._measured: dict[tuple[str, str], tuple[float, int]] = {}
 
     def add(self, source: str, target: str, bytes_per_s: float, round_: int) -> None:
-        """A transfer has ended in ``round_``."""
         self._measured[source, target] = (bytes_per_s, round_)
 
     def state(self) -> State:
-        """Return all measurements, in their order, for a checkpoint."""
         return {"measured": json.dumps([[*pair, *made] for pair, made in self._measured.items()])}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of ``state``."""
         rows = json.loads(state["measured"])
         self._measured = {(source, target): (rate, made) for source, target, rate, made in rows}
 

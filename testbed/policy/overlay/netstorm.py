@@ -62,7 +62,8 @@ class NetStorm(TreeOverlay):
         self._throughput.add(str(source), str(target), bytes_per_s, round_)
 
     def revise(self, round_: int) -> bool:
-        now = {link: self._rate(link, round_) for link in self._planned}
+        get = self._throughput.get
+        now = {(a, b): get(str(a), str(b), round_) or planned for (a, b), planned in self._planned.items()}
         changes = [abs(now[link] - rate) / rate for link, rate in self._used.items()]
         if not changes or sum(changes) / len(changes) <= self._options.change:
             return False
@@ -76,9 +77,6 @@ class NetStorm(TreeOverlay):
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._used = {(source, target): rate for source, target, rate in json.loads(state["used"])}
         self._throughput.load_state(below("throughput", state))
-
-    def _rate(self, link: tuple[int, int], round_: int) -> float:
-        return self._throughput.get(str(link[0]), str(link[1]), round_) or self._planned[link]
 
     def trees(self, elements: Mapping[int, int]) -> dict[int, Parents]:
         """Deal the chunks out, the largest first, each to the tree with the least load for its performance."""

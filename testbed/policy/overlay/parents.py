@@ -39,10 +39,7 @@ class Parents:
 
     def depth(self, member: int) -> int:
         """Transfers between ``member`` and the root."""
-        depth = 0
-        while member >= 0:
-            member, depth = self.parents[member], depth + 1
-        return depth
+        return len(self.path(member))
 
     def path(self, member: int) -> list[int]:
         """Return the ranks from ``member`` to the root, −1, without ``member`` itself."""

@@ -45,7 +45,6 @@ class Stream:
         self.position = seed & _MASK
 
     def bits(self) -> int:
-        """64 random bits."""
         self.position = (self.position + 0x9E3779B97F4A7C15) & _MASK
         mixed = self.position
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -53,7 +52,6 @@ class Stream:
         return mixed ^ (mixed >> 31)
 
     def share(self) -> float:
-        """Uniform in [0, 1)."""
         return (self.bits() >> 11) / (1 << 53)
 
     def below(self, count: int) -> int:

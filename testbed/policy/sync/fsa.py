@@ -6,6 +6,7 @@ taken in rank order, so the result does not depend on the order of arrival.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,18 +23,26 @@ class _OpenRound:
     missing: set[str]
 
 
-class Rounds:
-    """Rounds of keys that have begun and are not yet complete. Members may be lost, and join again."""
+class Fsa(SyncPolicy):
+    """Wait for all members, aggregate, reply to all."""
 
-    def __init__(self, members: tuple[str, ...]) -> None:
-        self._members = members
+    supports_failover: ClassVar[bool] = True
+
+    def __init__(self, tier: Tier, options: Any) -> None:
+        self._members = tier.names
         self._gone: set[str] = set()
         self._since: dict[str, int] = {}  # first rounds of those that have joined again
-        self._begun: dict[tuple[int, int], _OpenRound] = {}
+        self._begun: dict[tuple[int, int], _OpenRound] = {}  # by key and round, those that are not complete
         self._reached = -1  # the latest round that has begun of any key
 
-    def complete(self, push: Push) -> tuple[str, ...]:
-        """Note a push. Return the members in rank order if it completes its (key, round), else an empty tuple."""
+    def begin_at(self, round_: int) -> None:
+        self._reached = round_ - 1
+
+    def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
+        begun = self._begun.get((key, round_))
+        return tuple(member for member in self._members if begun and member in begun.missing)
+
+    def on_push(self, push: Push) -> list[Effect]:
         where = (push.key, push.round)
         begun = self._begun.get(where)
         if begun is None:
@@ -43,96 +52,45 @@ class Rounds:
         assert push.member in begun.missing, f"{push.member} pushed key {push.key} of round {push.round} twice"
         begun.missing.remove(push.member)
         if begun.missing:
-            return ()
+            return []
         del self._begun[where]
-        return begun.members
+        return self._complete(*where, begun.members, push.member)
 
-    def missing(self, key: int, round_: int) -> tuple[str, ...]:
-        """Return the members, in rank order, whose push of a begun round is missing."""
-        begun = self._begun.get((key, round_))
-        return tuple(member for member in self._members if begun and member in begun.missing)
-
-    def on_member_lost(self, member: str) -> list[tuple[int, int, tuple[str, ...]]]:
-        """``member`` is lost; its pushes so far count. Return (key, round, members) of rounds now complete."""
+    def on_member_lost(self, member: str) -> list[Effect]:
         self._gone.add(member)
-        return self._without(member, None)
+        return self._without(member, math.inf)
 
-    def on_member_began(self, member: str, since: int) -> list[tuple[int, int, tuple[str, ...]]]:
-        """``member``, which has joined, is part of no round before ``since``. Return likewise."""
-        self._since[member] = since
-        return self._without(member, since)
+    def on_member_began(self, member: str, round_: int) -> list[Effect]:
+        self._since[member] = round_
+        return self._without(member, round_)
 
-    def _without(self, member: str, before: int | None) -> list[tuple[int, int, tuple[str, ...]]]:
-        """Wait no more for what ``member`` has not pushed, in rounds before ``before`` only, if given."""
-        complete = []
-        for (key, round_), begun in sorted(self._begun.items()):
-            if member in begun.missing and (before is None or round_ < before):
-                begun.missing.remove(member)
-                begun.members = tuple(each for each in begun.members if each != member)
-                if not begun.missing:
-                    complete.append((key, round_, begun.members))
-        for key, round_, _ in complete:
-            del self._begun[key, round_]
-        return complete
-
-    def begin_at(self, round_: int) -> None:
-        """All rounds before ``round_`` are over: the run is resumed, or this server has joined it."""
-        self._reached = round_ - 1
-
-    def on_member_joined(self, member: str, since: int | None = None) -> int:
-        """``member`` is back. Return the first round that it is part of.
-
-        ``since``: that round, if another server has agreed on it; by default the first that no key has begun.
-        """
-        self._gone.discard(member)
-        self._since[member] = self._reached + 1 if since is None else since
+    def on_member_joined(self, member: str) -> int:
+        self.resume_member(member, self._reached + 1)
         return self._since[member]
 
-    def present(self, members: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those of ``members`` that are not lost."""
-        return tuple(member for member in members if member not in self._gone) if self._gone else members
+    def resume_member(self, member: str, since: int) -> None:
+        self._gone.discard(member)
+        self._since[member] = since
 
     def _expected(self, round_: int) -> tuple[str, ...]:
         if not self._gone and not self._since:
             return self._members
         return tuple(m for m in self._members if m not in self._gone and self._since.get(m, 0) <= round_)
 
-
-class Fsa(SyncPolicy):
-    """Wait for all members, aggregate, reply to all."""
-
-    supports_failover: ClassVar[bool] = True
-
-    def __init__(self, tier: Tier, options: Any) -> None:
-        self._rounds = Rounds(tier.names)
-
-    def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
-        return self._rounds.missing(key, round_)
-
-    def on_push(self, push: Push) -> list[Effect]:
-        members = self._rounds.complete(push)
-        return self._complete(push.key, push.round, members, push.member) if members else []
-
-    def on_member_lost(self, member: str) -> list[Effect]:
-        return self._all_complete(self._rounds.on_member_lost(member), member)
-
-    def on_member_began(self, member: str, round_: int) -> list[Effect]:
-        return self._all_complete(self._rounds.on_member_began(member, round_), member)
-
-    def begin_at(self, round_: int) -> None:
-        self._rounds.begin_at(round_)
-
-    def on_member_joined(self, member: str) -> int:
-        return self._rounds.on_member_joined(member)
-
-    def resume_member(self, member: str, since: int) -> None:
-        self._rounds.on_member_joined(member, since)
-
-    def _all_complete(self, found: list[tuple[int, int, tuple[str, ...]]], by: str) -> list[Effect]:
-        return [effect for complete in found for effect in self._complete(*complete, by)]
+    def _without(self, member: str, before: float) -> list[Effect]:
+        """Wait no more for what ``member`` has not pushed, in rounds before ``before``. Return what to do now."""
+        complete = []
+        for (key, round_), begun in sorted(self._begun.items()):
+            if member in begun.missing and round_ < before:
+                begun.missing.remove(member)
+                begun.members = tuple(each for each in begun.members if each != member)
+                if not begun.missing:
+                    del self._begun[key, round_]
+                    complete.append((key, round_, begun.members))
+        return [effect for each in complete for effect in self._complete(*each, member)]
 
     def _complete(self, key: int, round_: int, members: tuple[str, ...], by: str) -> list[Effect]:
-        there = self._rounds.present(members)
+        there = tuple(member for member in members if member not in self._gone) if self._gone else members
         return [self._combine(key, round_, members), Reply(key, (round_,) * len(there), there, self._steps(), by=by)]
 
     def _combine(self, key: int, round_: int, members: tuple[str, ...]) -> Aggregate:

@@ -89,7 +89,8 @@ class Ssp(SyncPolicy):
     def _free(self, key: int, by: str) -> list[Effect]:
         """Return the replies that are within the bound now; ``by`` is the member whose push released them."""
         held, reach = self._held.get(key, []), self._slowest(key) + self._staleness
-        free = sorted((pair for pair in held if pair[1] // self._pushes_per_round[pair[0]] < reach), key=self._rank)
+        within = (pair for pair in held if pair[1] // self._pushes_per_round[pair[0]] < reach)
+        free = sorted(within, key=lambda pair: (self._members.index(pair[0]), pair[1]))
         self._held[key] = [pair for pair in held if pair not in free]
         if not free:
             return []
@@ -110,6 +111,3 @@ class Ssp(SyncPolicy):
     def _clocks(self, key: int) -> dict[str, int]:
         """Return the completed rounds of each member."""
         return {member: count // self._pushes_per_round[member] for member, count in self._pushes[key].items()}
-
-    def _rank(self, pair: tuple[str, int]) -> tuple[int, int]:
-        return self._members.index(pair[0]), pair[1]

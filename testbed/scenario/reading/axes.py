@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 from pydantic import (
@@ -29,18 +28,14 @@ from pydantic_core import PydanticUndefined, SchemaValidator, core_schema
 from testbed.axes import Axis, AxisError, limits_of, names_code, options_of
 from testbed.scenario.reading import quantities
 from testbed.scenario.reading.document import Scalar
+from testbed.scenario.reading.files import allows_code
 from testbed.scenario.reading.section import Made, ReadAs
 from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.reading.violations import Violation, raise_found
 
 TIERS = ("tier1", "tier2")
 CODE_PATTERN = r"^[^:]+(\.py)?:[A-Za-z_][A-Za-z0-9_]*$"
-_UNITS = {
-    "bit/s": quantities.RATE,
-    "s": quantities.INSTANT,
-    "bytes": quantities.SIZE,
-    "share": quantities.SHARE,
-}
+_UNITS = {"bit/s": quantities.RATE, "s": quantities.INSTANT, "bytes": quantities.SIZE, "share": quantities.SHARE}
 Table = Mapping[str, type[Any]]
 
 
@@ -85,8 +80,12 @@ def axis(name: str, table: Table) -> ReadAs:
         kind = _known(value, table, info)
         if kind in shipped:
             return handler(value)
-        model = opened.setdefault(_tag(kind), _model(name, kind, table[kind]))
-        return _validated(model, {**value, "kind": kind}, info)
+        tag, entry = _tag(kind), table[kind]
+        if tag not in opened or opened[tag].declared is not entry:  # its file may have been edited
+            opened[tag] = _model(name, kind, entry)
+        # as a member of the union would be, so that errors carry the mark of the kind
+        choices = core_schema.tagged_union_schema({tag: opened[tag].__pydantic_core_schema__}, _tag_of)
+        return SchemaValidator(choices).validate_python({**value, "kind": kind}, context=info.context)
 
     kinds = Annotated[union, Discriminator(_tag_of), WrapValidator(read), _WRITTEN, _OrShort(table)]
     return ReadAs(kinds, opened)
@@ -149,20 +148,17 @@ def _known(value: dict[str, Any], table: Table, info: ValidationInfo, at: tuple[
     """Return the kind as ``table`` knows it: the path of a file becomes absolute. Imports code that is allowed only."""
     kind = quantities.text_of(value["kind"])
     if isinstance(table, Axis) and table.is_open and names_code(kind):
-        if info.context is not None and not info.context.get("allow_code", False):  # None: sections made by code
+        if not allows_code(info):
             problem = f"'{kind}' names code, and this file is not at or below the working directory"
             raise_found([Violation(at, problem, "read that code first, then give --allow-code")])
     elif kind not in table:
         raise_found([Violation(at, f"'{kind}' is not one of {', '.join(table)}", suggestion(kind, table))])
-    return _looked_up(kind, table, (info.context or {}).get("folder"), at) if isinstance(table, Axis) else kind
-
-
-def _looked_up(kind: str, table: Axis[Any], folder: Path | None, at: tuple[str, ...]) -> str:
-    try:
-        kind = table.resolve(kind, folder)
-        table[kind]
-    except AxisError as error:
-        raise_found([Violation(at, error.problem, error.hint)])
+    if isinstance(table, Axis):
+        try:
+            kind = table.resolve(kind, (info.context or {}).get("folder"))
+            table[kind]
+        except AxisError as error:
+            raise_found([Violation(at, error.problem, error.hint)])
     return kind
 
 
@@ -177,14 +173,7 @@ def _tag_of(value: Any) -> str | None:
     return _tag(value.kind) if isinstance(value, Technique) else None
 
 
-def _validated(model: type[Technique], value: dict[str, Any], info: ValidationInfo) -> Any:
-    """Validate as a member of the union would, so that errors carry the mark of the kind."""
-    choices = core_schema.tagged_union_schema({_tag(value["kind"]): model.__pydantic_core_schema__}, _tag_of)
-    return SchemaValidator(choices).validate_python(value, context=info.context)
-
-
 def _model(axis_name: str, kind: str, entry: type[Any]) -> type[Technique]:
-    """Return the pydantic model of one kind, made from the options dataclass of its owner."""
     options = options_of(entry)
     hints = get_type_hints(options)
     fields: dict[str, Any] = {"kind": (Annotated[str, quantities.one_of(kind)], ...)}
@@ -200,7 +189,6 @@ def _model(axis_name: str, kind: str, entry: type[Any]) -> type[Technique]:
 
 
 def leaf(hint: Any, metadata: Mapping[str, Any]) -> quantities.FieldType:
-    """Return the leaf for one option of type ``hint``."""
     if "unit" in metadata:
         unit = _UNITS[metadata["unit"]]
         return quantities.or_word(unit, metadata["words"]) if "words" in metadata else unit

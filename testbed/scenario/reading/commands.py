@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from typing import Any
 
 from testbed.scenario.reading.quantities import FieldType, is_null, refuse, text_of
 
 MAX_ARGUMENT = 4096
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def is_variable(name: str) -> bool:
-    """Return whether ``name`` may be the name of an environment variable."""
-    return _VARIABLE.fullmatch(name) is not None
 
 
 def _argument(value: Any) -> str:

@@ -102,7 +102,9 @@ def parse(text: str | bytes, source: str) -> Node:
 
 @lru_cache(maxsize=128)  # the points of a sweep read the same scenario and the same overrides, 10 ms of the parser each
 def _document(text: bytes, source: str) -> Node:
-    return _Composer(source, _events(text.decode("utf-8"))).document()
+    yaml = YAML(typ="safe", pure=True)
+    yaml.version = (1, 2)
+    return _Composer(source, iter(yaml.parse(text.decode("utf-8")))).document()
 
 
 def copied(node: Node) -> Node:
@@ -137,12 +139,6 @@ def _in_flow(text: str, quoted: bool = False) -> str:
     return json.dumps(text, ensure_ascii=False) if quoted or _NOT_PLAIN.search(text) else text or "null"
 
 
-def _events(text: str) -> Iterator[Any]:
-    yaml = YAML(typ="safe", pure=True)
-    yaml.version = (1, 2)
-    return iter(yaml.parse(text))
-
-
 def _syntax_problem(error: MarkedYAMLError, source: str) -> str:
     mark = error.problem_mark or error.context_mark
     where = Where(source, mark.line + 1, mark.column + 1) if mark else Where(source)
@@ -173,15 +169,12 @@ class _Composer:
         if isinstance(event, ScalarEvent):
             return Scalar(event.value, where, quoted=not event.implicit[0])
         if isinstance(event, SequenceStartEvent):
-            return self._sequence(where, depth)
+            sequence = Sequence(where)
+            while not isinstance(event := next(self._events), SequenceEndEvent):
+                sequence.items.append(self._node(event, depth + 1))
+            return sequence
         assert isinstance(event, MappingStartEvent), event
         return self._mapping(where, depth)
-
-    def _sequence(self, where: Where, depth: int) -> Sequence:
-        sequence = Sequence(where)
-        while not isinstance(event := next(self._events), SequenceEndEvent):
-            sequence.items.append(self._node(event, depth + 1))
-        return sequence
 
     def _mapping(self, where: Where, depth: int) -> Mapping:
         mapping = Mapping(where)

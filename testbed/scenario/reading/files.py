@@ -12,6 +12,11 @@ from testbed.scenario.reading.document import MAX_BYTES, Node, parse
 from testbed.scenario.reading.quantities import refuse
 
 
+def allows_code(info: ValidationInfo) -> bool:
+    """Return whether what is read may name code, or commands. Without a context, code makes the section."""
+    return info.context is None or bool(info.context.get("allow_code", False))
+
+
 def beside(file: str, info: ValidationInfo) -> Path:
     """Return the path of a file in or below the scenario's folder, so that a stranger's scenario reads nothing else.
 

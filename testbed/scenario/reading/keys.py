@@ -13,7 +13,6 @@ Path = tuple[str | int, ...]
 
 
 def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
-    """Return the keys of one section, as they are written."""
     return tuple(info.alias or name for name, info in model.model_fields.items())
 
 
@@ -25,13 +24,9 @@ def keys_at(model: type[BaseModel], path: Path) -> tuple[str, ...]:
     kind = _unwrap(kind)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return keys_of(kind)
-    forms = [keys_at(member, ()) for member in get_args(kind) if _is_form(member)]
+    ways = {Tag("<use>"), Tag("<written>"), Tag("<file>")}  # to write the same section
+    forms = [keys_at(member, ()) for member in get_args(kind) if any(way in _metadata(member) for way in ways)]
     return tuple(dict.fromkeys(key for form in forms for key in form))
-
-
-def _is_form(kind: Any) -> bool:
-    """Return whether ``kind`` is one of several ways to write the same section."""
-    return any(isinstance(entry, Tag) and entry.tag in ("<use>", "<written>", "<file>") for entry in _metadata(kind))
 
 
 def _step(outer: Any, element: str | int) -> Any:

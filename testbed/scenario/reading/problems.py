@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from testbed.scenario.reading.axes import TIERS
 from testbed.scenario.reading.document import Mapping, Node, Scalar, Sequence, Where
-from testbed.scenario.reading.keys import keys_at
+from testbed.scenario.reading.keys import Path, keys_at
 from testbed.scenario.reading.quantities import shown
 from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.reading.violations import Violation
@@ -19,7 +19,6 @@ MAX_SHOWN = 20
 UNKNOWN_KEY = "unknown key"
 _RENAMED = {"training.iterations": "training.rounds"}
 _REMOVED = {"timeouts.suspect": "leave it out: it had no effect, and 'dead_after' says when a node is lost"}
-Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -30,16 +29,6 @@ class Problem:
     path: str
     text: str
     hint: str = ""
-
-    @property
-    def parent(self) -> str:
-        """The path of the section that holds the key."""
-        return self.path.rpartition(".")[0]
-
-    @property
-    def key(self) -> str:
-        """The last part of the path."""
-        return self.path.rpartition(".")[2]
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.path or 'document'}: {self.text}"
@@ -60,12 +49,16 @@ def problems_of(error: ValidationError, root: Node, model: type[BaseModel], only
     """
     details = [detail for detail in error.errors(include_url=False) if only in (None, detail["type"])]
     problems = [problem for detail in details for problem in _problems(detail, root, model)]
-    meant = {(problem.parent, problem.hint) for problem in problems if problem.text == UNKNOWN_KEY}
-    return [problem for problem in problems if (problem.parent, f"did you mean '{problem.key}'?") not in meant]
+    misspelt = {(problem.path.rpartition(".")[0], problem.hint) for problem in problems if problem.text == UNKNOWN_KEY}
+
+    def is_meant(problem: Problem) -> bool:
+        section, _, key = problem.path.rpartition(".")
+        return (section, f"did you mean '{key}'?") in misspelt
+
+    return [problem for problem in problems if not is_meant(problem)]
 
 
 def problem_at(root: Node, violation: Violation, section: Path = ()) -> Problem:
-    """Return a violation of a rule of ``section`` as a problem."""
     return Problem(*place(root, (*section, *violation.at)), violation.problem, violation.hint)
 
 
@@ -128,12 +121,10 @@ def _problems(detail: Any, root: Node, model: type[BaseModel]) -> Iterator[Probl
 
 
 def _unknown_key(root: Node, path: Path, model: type[BaseModel]) -> Problem:
-    parent, where, written = root, root.where, ""
-    for element in path[:-1]:
-        child, _ = _child(parent, element)
-        parent = child or parent
-    key = str(path[-1])
     where, written = place(root, path)
+    parent, key = root, str(path[-1])
+    for element in path[:-1]:
+        parent = _child(parent, element)[0] or parent
     if isinstance(parent, Mapping) and key in parent.keys:
         where = parent.keys[key]
     if written in _RENAMED:

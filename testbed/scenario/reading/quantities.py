@@ -16,7 +16,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
 
 from testbed import units
-from testbed.ids import is_name
+from testbed.ids import NAME_PATTERN
 from testbed.scenario.reading.document import Scalar
 from testbed.scenario.reading.suggest import suggestion
 
@@ -53,7 +53,6 @@ class FieldType:
 
 
 def is_null(value: Any) -> bool:
-    """Return whether nothing was written."""
     return value is None or (isinstance(value, Scalar) and value.is_null)
 
 
@@ -104,19 +103,7 @@ def number(low: float, high: float, above: bool = False) -> FieldType:
     return FieldType(read, {"type": "number", "minimum": low, "maximum": high}, sample=high)
 
 
-def or_auto(whole: FieldType, auto: int = -1) -> FieldType:
-    """A whole number, or the word ``auto``, which is read as ``auto``."""
-    schema = {"anyOf": [{"enum": ["auto"]}, whole.json_schema]}
-
-    def read(value: Any) -> Any:
-        return auto if value == auto or text_of(value) == "auto" else whole.read(value)
-
-    return FieldType(read, schema, lambda value: "auto" if value == auto else value, sample=auto)
-
-
 def exactly(wanted: int, hint: str) -> FieldType:
-    """One number and no other."""
-
     def read(value: Any) -> int:
         if text_of(value) != str(wanted):
             raise refuse(f"{shown(value)} is not {wanted}", hint)
@@ -126,8 +113,6 @@ def exactly(wanted: int, hint: str) -> FieldType:
 
 
 def one_of(*choices: str) -> FieldType:
-    """One of a few words."""
-
     def read(value: Any) -> str:
         text = text_of(value)
         if text not in choices:
@@ -148,7 +133,7 @@ def _boolean(value: Any) -> bool:
 
 def _name(value: Any) -> str:
     text = text_of(value)
-    if not is_name(text):
+    if not NAME_PATTERN.fullmatch(text):
         written = text.encode("unicode_escape").decode("ascii")
         raise refuse(f"'{written}' is not a valid name", "1-32 characters: a-z first, then a-z 0-9 '-'")
     return text
@@ -183,20 +168,21 @@ def quantity(
     return FieldType(read, {"type": ["string", "number"], "examples": [example]}, write, sample=parse(example))
 
 
-def or_word(quantity_: FieldType, words: Mapping[str, Any]) -> FieldType:
-    """A quantity, or a word that stands for one."""
+def or_word(number_: FieldType, words: Mapping[str, Any]) -> FieldType:
+    """A number or quantity, or a word that stands for one."""
     names = {value: word for word, value in words.items()}
-    schema = {"anyOf": [{"enum": list(words)}, quantity_.json_schema]}
+    schema = {"anyOf": [{"enum": list(words)}, number_.json_schema]}
 
     def read(value: Any) -> Any:
+        if isinstance(value, int) and value in names:
+            return value
         text = value.text if isinstance(value, Scalar) else value
-        return words[text] if isinstance(text, str) and text in words else quantity_.read(value)
+        return words[text] if isinstance(text, str) and text in words else number_.read(value)
 
     def write(value: Any) -> Any:
-        assert quantity_.write is not None, "quantities are written with their unit"
-        return names[value] if value in names else quantity_.write(value)
+        return names[value] if value in names else number_.write(value) if number_.write else value
 
-    return FieldType(read, schema, write, sample=quantity_.sample)
+    return FieldType(read, schema, write, sample=number_.sample)
 
 
 def _understood(parse: Callable[[str], Any], text: str) -> Any:
@@ -214,7 +200,7 @@ def _bounded(value: Any, low: float, high: float, text: str, *, above: bool = Fa
 
 
 BOOLEAN = FieldType(_boolean, {"type": "boolean"})
-NAME = FieldType(_name, {"type": "string", "pattern": "^[a-z][a-z0-9-]{0,31}$"})
+NAME = FieldType(_name, {"type": "string", "pattern": f"^{NAME_PATTERN.pattern}$"})
 TEXT = FieldType(_text, {"type": "string", "maxLength": 200})
 RATE = quantity(units.parse_rate, units.format_rate, "1 kbit/s", "1 Tbit/s", "20 Mbit/s")
 RATE_OR_OUTAGE = quantity(units.parse_rate, units.format_rate, "1 kbit/s", "1 Tbit/s", "20 Mbit/s", or_zero=True)

@@ -32,6 +32,11 @@ class Section(BaseModel):
         raise_found(self._violations())
         return self
 
+    def other_than_default(self, *keys: str) -> list[str]:
+        """Return those of ``keys`` that have another value than where they are left out."""
+        fields = type(self).model_fields
+        return [key for key in keys if getattr(self, key) != fields[key].get_default(call_default_factory=True)]
+
     def resolved(self) -> dict[str, Any]:
         """Return all values with their defaults, quantities with their units, without null and empty values."""
         dumped: dict[str, Any] = _without_empty(self.model_dump(mode="json", by_alias=True, exclude_none=True))
@@ -43,7 +48,6 @@ class Section(BaseModel):
 
 
 def as_yaml(value: Any) -> str:
-    """Return plain values as block-style YAML."""
     if not isinstance(value, dict) or not value:
         return _as_yaml(value)
     parts = {repr(entry): entry for entry in ({key: each} for key, each in value.items())}

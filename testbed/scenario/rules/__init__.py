@@ -11,20 +11,18 @@ from types import FunctionType
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules import (
     cluster,
-    inside,
     job,
     limits,
+    paradigms,
     programs,
     recovery,
-    rows,
-    serverless,
     synchronisation,
     transfer,
 )
 from testbed.scenario.rules.facts import Rule
 from testbed.scenario.schema import Scenario
 
-_MODULES = (recovery, serverless, inside, transfer, rows, synchronisation, job, programs, limits, cluster)
+_MODULES = (recovery, paradigms, transfer, synchronisation, job, programs, limits, cluster)
 RULES: tuple[Rule, ...] = tuple(
     function
     for module in _MODULES

@@ -9,8 +9,9 @@ from typing import Any
 from testbed.axes import Axis
 from testbed.codec.options import CODECS, ROWS
 from testbed.policy.events import Contribution
-from testbed.scenario.paradigms import PARADIGMS
-from testbed.scenario.reading.axes import TIERS, PerTier, Technique
+from testbed.policy.order import ORDERS
+from testbed.policy.overlay import OVERLAYS
+from testbed.scenario.reading.axes import TIERS, Technique
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.schema import Scenario
 from testbed.training.options.declarations import SCRIPT
@@ -30,18 +31,21 @@ def without_memory() -> str:
     return kinds(CODECS, lambda codec: not codec.has_memory)
 
 
-def with_servers() -> str:
-    """Return the paradigms of parameter servers, for a hint."""
-    return kinds(PARADIGMS, lambda paradigm: paradigm.tiers)
+def without_relays() -> str:
+    """Return the overlays that keep nothing at nodes, for a hint."""
+    return f"overlay: {kinds(OVERLAYS, lambda overlay: not overlay.relays)}"
+
+
+def reliable() -> str:
+    """Return the orders of which every message arrives, for a hint."""
+    return kinds(ORDERS, lambda order: not order.best_effort)
 
 
 def without_servers(scenario: Scenario) -> bool:
-    """Return whether workers exchange with each other."""
     return tiers_of(scenario) == 0
 
 
 def tiers_of(scenario: Scenario) -> int:
-    """Return the number of tiers of servers."""
     tiers: int = scenario.paradigm.declared.tiers
     return tiers
 
@@ -53,14 +57,7 @@ def pushed(scenario: Scenario) -> Contribution:
 
 
 def updates_on_workers(scenario: Scenario) -> bool:
-    """Return whether every worker runs the optimizer."""
     return bool(getattr(scenario.optimizer.options, "at", "") == "worker")
-
-
-def sums_come_down(scenario: Scenario) -> bool:
-    """Return whether workers receive sums of gradients for an optimizer of their own, not parameters."""
-    waits = scenario.sync.tier1.declared.waits
-    return bool(updates_on_workers(scenario) and waits and pushed(scenario) is Contribution.GRADIENT)
 
 
 def sums_inside_data_centers(scenario: Scenario) -> bool:
@@ -74,7 +71,6 @@ def sums_inside_data_centers(scenario: Scenario) -> bool:
 
 
 def pulls_rows(scenario: Scenario) -> bool:
-    """Return whether embedding tables travel by rows."""
     return bool(getattr(scenario.paradigm.options, "pull", "") == ROWS)
 
 
@@ -84,23 +80,22 @@ def overlaps(scenario: Scenario) -> bool:
 
 
 def is_scripted(scenario: Scenario) -> bool:
-    """Return whether a user's script trains."""
     return bool(scenario.training.model.declared.takes == SCRIPT)
 
 
-def by_tier(per_tier: PerTier) -> list[tuple[str, Technique]]:
-    """Return the techniques of both tiers with the keys under which they stand."""
-    return [(tier, getattr(per_tier, tier)) for tier in TIERS]
+def is_emulated_on_machines(scenario: Scenario) -> bool:
+    """Return whether the machines of a cluster emulate one part of the network each."""
+    return scenario.run.on == "emulate" and scenario.cluster.emulate
 
 
-def techniques_of(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], Technique]]:
-    """Yield every technique with its place."""
-    for prefix, section in ((), scenario), (("training",), scenario.training):
-        for key, value in section:
-            if isinstance(value, Technique):
-                yield (*prefix, key), value
-            elif isinstance(value, PerTier):
-                yield from (((*prefix, key, tier), technique) for tier, technique in by_tier(value))
+def tiers_of_differences(scenario: Scenario) -> list[str]:
+    """Return the tiers on which codecs send down how values differ from what members hold (``pull: difference``)."""
+    tiers = TIERS if tiers_of(scenario) == 2 else TIERS[1:]
+    codecs = [(tier, getattr(scenario.codec, tier)) for tier in tiers]
+    return [
+        tier for tier, codec in codecs
+        if codec.declared.pull_on(codec.options, TIERS.index(tier) + 1) == "difference"
+    ]  # fmt: skip
 
 
 def lan_rounds_option(technique: Technique) -> str:

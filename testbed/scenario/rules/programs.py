@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found
+from testbed.scenario.rules.facts import Found, is_emulated_on_machines
 from testbed.scenario.schema import Scenario
 from testbed.training.options.declarations import PROGRAM
 
 _FAULTS_OF_NODES = ("kill", "pause")
 
 
-def programs_need_sockets(scenario: Scenario) -> Found:
-    if scenario.is_program and scenario.run.on == "simulate":
-        yield Violation(
-            ("workload",),
-            "a program has processes and sockets of its own, which virtual time does not see",
-            "run it 'on: emulate' or 'on: local'",
-        )
-
-
-def programs_have_no_servers_and_devices(scenario: Scenario) -> Found:
-    for index, site in enumerate(scenario.topology.data_centers if scenario.is_program else ()):
+def programs_have_processes_of_their_own(scenario: Scenario) -> Found:
+    if not scenario.is_program:
+        return
+    if scenario.run.on == "simulate":
+        problem = "a program has processes and sockets of its own, which virtual time does not see"
+        yield Violation(("workload",), problem, "run it 'on: emulate' or 'on: local'")
+    if scenario.run.on == "cluster" or is_emulated_on_machines(scenario):
+        problem = "starts a program, and on a cluster only the testbed's own nodes are started"
+        yield Violation(("workload",), problem, "write 'on: emulate' or 'local', or start the program by the cluster")
+    for index, site in enumerate(scenario.topology.data_centers):
         for key in ("global_servers", "device", "worker_devices"):
             if getattr(site, key):
                 at = ("topology", "data_centers", index, key)
                 yield Violation(at, "has no effect on a program of one's own", "remove it")
-
-
-def programs_are_killed_or_paused(scenario: Scenario) -> Found:
-    for index, fault in enumerate(scenario.faults if scenario.is_program else ()):
+    for index, fault in enumerate(scenario.faults):
         if not fault.hits_links and fault.kind not in _FAULTS_OF_NODES:
             hint = f"write {' or '.join(_FAULTS_OF_NODES)}, or a fault of a link"
             yield Violation(("faults", index, "kind"), f"'{fault.kind}' is about the testbed's own nodes", hint)
@@ -38,8 +34,8 @@ def programs_are_killed_or_paused(scenario: Scenario) -> Found:
 
 
 def commands_make_programs(scenario: Scenario) -> Found:
-    for key in ("model", "data"):
-        declared = getattr(scenario.training, key).declared
-        if PROGRAM in (getattr(declared, "takes", ""), getattr(declared, "gives", "")) and not scenario.is_program:
+    training = scenario.training
+    for key, samples in (("model", training.model.declared.takes), ("data", training.data.declared.gives)):
+        if samples == PROGRAM and not scenario.is_program:
             problem = "stands for what a program of one's own trains"
             yield Violation(("training", key), problem, "write 'workload: {command: …}' and no training")

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from testbed.policy.order import ORDERS
-from testbed.policy.overlay import OVERLAYS
-from testbed.policy.overlay.base import Overlay
 from testbed.policy.sync import SYNC
-from testbed.policy.sync.base import SyncPolicy
 from testbed.scenario.paradigms import PARADIGMS
-from testbed.scenario.reading.axes import Technique
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
-    by_tier,
     is_scripted,
     kinds,
     lan_rounds_option,
     overlaps,
+    reliable,
     tiers_of,
+    tiers_of_differences,
     without_memory,
+    without_relays,
     without_servers,
 )
 from testbed.scenario.schema import Scenario
-from testbed.scenario.sections.faults import MEMBER_KINDS, PACKET_KINDS
+from testbed.scenario.sections.faults import LINK_KINDS, MEMBER_KINDS, PACKET_KINDS
 
 
 def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
@@ -44,7 +41,7 @@ def continuing_needs_replaceable_nodes(scenario: Scenario) -> Found:
         yield Violation(
             ("recovery", "on_failure"),
             f"the others cannot go on without a node here: {reason}",
-            f"write 'restart', or {_without_relays()} with {kinds(SYNC, lambda sync: not sync.waits)}, "
+            f"write 'restart', or {without_relays()} with {kinds(SYNC, lambda sync: not sync.waits)}, "
             f"{kinds(SYNC, lambda sync: sync.holds)} on one tier at most; or a paradigm without servers: "
             f"{kinds(PARADIGMS, lambda each: not each.tiers and not each.library)}",
         )
@@ -66,37 +63,26 @@ def _takes_along(scenario: Scenario) -> str:
 
 def _stuck(scenario: Scenario) -> str:
     """Return what only the node that is lost knows, of a run with servers; empty: nothing."""
-    tier1, tier2 = scenario.sync.tier1.declared, scenario.sync.tier2.declared
-    if any(not _regroups(overlay.declared, sync.declared) for overlay, sync in _groups(scenario)):
-        return "what a lost relay held is sent again with its round, and here each contribution is applied by itself"
-    if tiers_of(scenario) == 2 and tier2.holds and not tier1.waits:
+    for (_, overlay), (_, sync) in zip(scenario.overlay, scenario.sync, strict=True):
+        if overlay.declared.relays and not (overlay.declared.regroups and sync.declared.waits):
+            again = "what a lost relay held is sent again with its round"
+            return f"{again}, and here each contribution is applied by itself"
+    if tiers_of(scenario) == 2 and scenario.sync.tier2.declared.holds and not scenario.sync.tier1.declared.waits:
         return "a data centre's clock counts the pushes of all of its workers"
     return ""
-
-
-def _groups(scenario: Scenario) -> list[tuple[Technique, Technique]]:
-    """Return overlay and synchronisation algorithm of each tier."""
-    overlays, algorithms = by_tier(scenario.overlay), by_tier(scenario.sync)
-    return [(overlay, sync) for (_, overlay), (_, sync) in zip(overlays, algorithms, strict=True)]
-
-
-def _regroups(overlay: type[Overlay], sync: type[SyncPolicy]) -> bool:
-    """Return whether others go on when a member is lost that passes something on."""
-    return not overlay.relays or (overlay.regroups and sync.waits)
 
 
 def continuing_relays_send_one_payload(scenario: Scenario) -> Found:
     if scenario.recovery.on_failure != "continue" or without_servers(scenario):
         return
-    tiers = zip(by_tier(scenario.codec), by_tier(scenario.overlay), strict=True)
-    for number, ((tier, codec), (_, overlay)) in enumerate(tiers, start=1):
-        follows = codec.declared.pull_on(codec.options, number) == "difference"
-        if follows and overlay.declared.relays and (tier == "tier2" or tiers_of(scenario) == 2):
+    for tier in tiers_of_differences(scenario):
+        overlay = getattr(scenario.overlay, tier)
+        if overlay.declared.relays:
             yield Violation(
                 ("codec", tier),
                 f"'pull: difference' follows what each member holds. '{overlay.kind}' passes one payload on to all, "
                 "and with 'on_failure: continue' a member that is back holds other values than they",
-                f"write 'pull: dense', {_without_relays()}, or 'on_failure: restart'",
+                f"write 'pull: dense', {without_relays()}, or 'on_failure: restart'",
             )
 
 
@@ -115,80 +101,45 @@ def replica_repeats_updates(scenario: Scenario) -> Found:
             ("recovery", "replicas"),
             "a replica repeats the updates of one global server that waits for all, with codecs without memory",
             f"write 0, or on_failure: continue, with sync: {kinds(SYNC, lambda sync: sync.supports_failover)}, and on "
-            f"tier 2 codec: {without_memory()}, order: {_reliable()}, {_without_relays()}",
+            f"tier 2 codec: {without_memory()}, order: {reliable()}, {without_relays()}",
         )
 
 
 def nan_skips_whole_gradients(scenario: Scenario) -> Found:
     if scenario.recovery.on_nan == "skip" and (without_servers(scenario) or overlaps(scenario)):
-        yield Violation(
-            ("recovery", "on_nan"),
-            "leaves a whole gradient out, and here it is sent in parts, or to no server",
-            "write 'abort'",
-        )
+        problem = "leaves a whole gradient out, and here it is sent in parts, or to no server"
+        yield Violation(("recovery", "on_nan"), problem, "write 'abort'")
 
 
-def link_faults_need_links(scenario: Scenario) -> Found:
+def faults_have_something_to_hit(scenario: Scenario) -> Found:
+    faults, on = {fault.kind for fault in scenario.faults}, scenario.run.on
     reasons = {"local": "loopback has none", "cluster": "those of a cluster are not the run's to change"}
-    if scenario.run.on in reasons and any(fault.hits_links for fault in scenario.faults):
+    if on in reasons and faults.intersection(LINK_KINDS):
         cure = "write 'on: emulate' or 'simulate', or let nodes fail"
-        yield Violation(("faults",), f"hit links, and {reasons[scenario.run.on]}", cure)
-
-
-def membership_changes_need_continue(scenario: Scenario) -> Found:
-    if scenario.recovery.on_failure != "continue" and any(fault.kind in MEMBER_KINDS for fault in scenario.faults):
-        yield Violation(
-            ("faults",),
-            "of kind 'join' or 'leave' need a run whose membership may change",
-            "write 'recovery: {on_failure: continue}'",
-        )
-
-
-def packet_faults_need_packets(scenario: Scenario) -> Found:
-    if scenario.run.on == "simulate" and any(fault.kind in PACKET_KINDS for fault in scenario.faults):
-        yield Violation(
-            ("faults",),
-            "duplicate packets or change their order, and in virtual time data flow without packets",
-            "write 'on: emulate', or leave them out",
-        )
-
-
-def nan_needs_values(scenario: Scenario) -> Found:
-    if scenario.training.compute == "modelled" and any(fault.kind == "nan" for fault in scenario.faults):
-        problem = "of kind 'nan' need values, and training.compute is 'modelled'"
-        yield Violation(("faults",), problem, "remove them")
-
-
-def full_disk_needs_checkpoints(scenario: Scenario) -> Found:
-    if scenario.checkpoint.every == 0 and any(fault.kind == "disk_full" for fault in scenario.faults):
+        yield Violation(("faults",), f"hit links, and {reasons[on]}", cure)
+    if scenario.recovery.on_failure != "continue" and faults.intersection(MEMBER_KINDS):
+        problem = "of kind 'join' or 'leave' need a run whose membership may change"
+        yield Violation(("faults",), problem, "write 'recovery: {on_failure: continue}'")
+    if on == "simulate" and faults.intersection(PACKET_KINDS):
+        problem = "duplicate packets or change their order, and in virtual time data flow without packets"
+        yield Violation(("faults",), problem, "write 'on: emulate', or leave them out")
+    if scenario.checkpoint.every == 0 and "disk_full" in faults:
         problem = "of kind 'disk_full' hit checkpoints, and this run keeps none"
         yield Violation(("faults",), problem, "write 'checkpoint: {every: 10}'")
 
 
 def leaving_loses_nothing(scenario: Scenario) -> Found:
-    leaves = any(fault.kind == "leave" for fault in scenario.faults)
-    if leaves and any(codec.declared.has_memory for _, codec in by_tier(scenario.codec)):
-        yield Violation(
-            ("faults",),
-            "of kind 'leave' lose nothing, and this codec keeps residuals that would be lost with the node",
-            f"write codec: {without_memory()}, or let it be killed",
-        )
-    if leaves and scenario.order.declared.best_effort:
+    if all(fault.kind != "leave" for fault in scenario.faults):
+        return
+    if any(codec.declared.has_memory for _, codec in scenario.codec):
+        problem = "of kind 'leave' lose nothing, and this codec keeps residuals that would be lost with the node"
+        yield Violation(("faults",), problem, f"write codec: {without_memory()}, or let it be killed")
+    if scenario.order.declared.best_effort:
         problem = f"of kind 'leave' lose nothing, and '{scenario.order.kind}' sends blocks that may be lost"
-        yield Violation(("faults",), problem, f"write order: {_reliable()}, or let it be killed")
-    if leaves and is_scripted(scenario):
+        yield Violation(("faults",), problem, f"write order: {reliable()}, or let it be killed")
+    if is_scripted(scenario):
         problem = "of kind 'leave' end a worker after one of its rounds, and when a script ends is its own choice"
         yield Violation(("faults",), problem, "let it be killed")
-    if leaves and without_servers(scenario):
+    if without_servers(scenario):
         problem = "of kind 'leave' need servers, which answer all that a worker has pushed before it leaves"
         yield Violation(("faults",), problem, "let it be killed, or write 'paradigm: hips'")
-
-
-def _without_relays() -> str:
-    """Return the overlays that keep nothing at nodes, for a hint."""
-    return f"overlay: {kinds(OVERLAYS, lambda overlay: not overlay.relays)}"
-
-
-def _reliable() -> str:
-    """Return the orders of which every message arrives, for a hint."""
-    return kinds(ORDERS, lambda order: not order.best_effort)

@@ -16,7 +16,6 @@ from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
-    by_tier,
     is_scripted,
     kinds,
     lan_rounds_option,
@@ -40,11 +39,8 @@ def one_tier_has_one_value(scenario: Scenario) -> Found:
         if tier1 != tier2 and tier1.kind != getattr(tier2.declared, "partner", ""):
             problem = f"with 'paradigm: {scenario.paradigm.kind}' there {tiers}, and 'tier1' differs from 'tier2'"
             yield Violation((axis,), problem, f"write '{axis}: {tier2.kind}'")
-
-
-def one_tier_has_no_lan_rounds(scenario: Scenario) -> Found:
-    option = lan_rounds_option(scenario.sync.tier2) if tiers_of(scenario) == 1 else ""
-    if option:
+    option = lan_rounds_option(scenario.sync.tier2)
+    if option and tiers_of(scenario) == 1:
         problem = "with one tier there are no rounds inside a data centre to count"
         yield Violation(("sync", "tier2", option), problem, f"write '{option}: 1'")
 
@@ -62,7 +58,7 @@ def fragments_travel_by_themselves(scenario: Scenario) -> Found:
     if scenario.recovery.on_failure == "continue":
         problem = "goes on from whole models, and fragments of several rounds make one up"
         yield Violation(("recovery", "on_failure"), problem, f"write 'restart', or {cure.removeprefix('write ')}")
-    if any(overlay.declared.relays for _, overlay in by_tier(scenario.overlay)):
+    if any(overlay.declared.relays for _, overlay in scenario.overlay):
         problem = "keys that travel together are merged when all of them are there, and a fragment has some of them"
         yield Violation(("overlay",), problem, f"write '{OVERLAYS.default}', or {cure.removeprefix('write ')}")
     if getattr(scenario.paradigm.options, "optimizer_work", "replicated") != "replicated":
@@ -134,6 +130,5 @@ def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
 
 
 def _places(optimizer: type[Any]) -> tuple[str, ...]:
-    """Return where an optimizer can run."""
     choices = {option.name: option.metadata.get("choices", ()) for option in fields(options_of(optimizer))}
     return tuple(choices.get("at", ()))

@@ -1,38 +1,42 @@
-"""Rules of codec, order and overlay: what may be compressed, cut, lost or merged on its way."""
+"""Rules of what travels: what may be compressed, cut, lost or merged on its way, which rows are pulled, and TLS."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from testbed.codec.options import CODECS
 from testbed.policy.events import Contribution
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
-from testbed.scenario.reading.axes import TIERS
+from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
-    by_tier,
     kinds,
     overlaps,
+    pulls_rows,
     pushed,
-    sums_come_down,
+    reliable,
     tiers_of,
+    tiers_of_differences,
     updates_on_workers,
+    without_memory,
+    without_relays,
 )
 from testbed.scenario.schema import Scenario
+from testbed.training.options import LOADINGS, MODELS
 
 
 def difference_follows_parameters(scenario: Scenario) -> Found:
-    if not sums_come_down(scenario):
-        return
-    for number, (tier, codec) in enumerate(by_tier(scenario.codec), start=1):
-        follows = codec.declared.pull_on(codec.options, number) == "difference"
-        if follows and (tier == "tier2" or tiers_of(scenario) == 2):
-            yield Violation(
-                ("codec", tier),
-                "'pull: difference' follows parameters, and to workers with an optimizer of their own sums of "
-                "gradients come down",
-                "write 'pull: sparse-sum'",
-            )
+    waits, gradients = scenario.sync.tier1.declared.waits, pushed(scenario) is Contribution.GRADIENT
+    sums_come_down = updates_on_workers(scenario) and waits and gradients
+    for tier in tiers_of_differences(scenario) if sums_come_down else ():
+        yield Violation(
+            ("codec", tier),
+            "'pull: difference' follows parameters, and to workers with an optimizer of their own sums of gradients "
+            "come down",
+            "write 'pull: sparse-sum'",
+        )
 
 
 def overlap_needs_finished_values(scenario: Scenario) -> Found:
@@ -45,64 +49,98 @@ def overlap_needs_finished_values(scenario: Scenario) -> Found:
         )
 
 
-def merging_needs_rounds(scenario: Scenario) -> Found:
-    for tier in TIERS:
-        overlay = getattr(scenario.overlay, tier)
-        if not overlay.declared.relays or getattr(scenario.sync, tier).declared.waits:
-            continue
-        if not overlay.declared.routes:
-            yield Violation(
-                ("overlay", tier),
-                f"'{overlay.kind}' brings together contributions to one round, to merge them on their way, and here "
-                "each is applied by itself, as it comes",
-                f"write overlay: {kinds(OVERLAYS, lambda each: each.routes)} with 'merge: exact', "
-                f"'{OVERLAYS.default}', or an algorithm that waits for all, such as 'sync: {SYNC.default}'",
-            )
-        elif getattr(overlay.options, "merge", "") == "sum":
-            yield Violation(
-                ("overlay", tier),
-                "'merge: sum' adds up on the way, and here each contribution is applied by itself, as it comes",
-                "write 'merge: exact'",
-            )
+def merging_needs_rounds_and_dense_payloads(scenario: Scenario) -> Found:
+    for tier, overlay in scenario.overlay:
+        sums = getattr(overlay.options, "merge", "") == "sum"
+        if overlay.declared.relays and not getattr(scenario.sync, tier).declared.waits:
+            if not overlay.declared.routes:
+                yield Violation(
+                    ("overlay", tier),
+                    f"'{overlay.kind}' brings together contributions to one round, to merge them on their way, and "
+                    "here each is applied by itself, as it comes",
+                    f"write overlay: {kinds(OVERLAYS, lambda each: each.routes)} with 'merge: exact', "
+                    f"'{OVERLAYS.default}', or an algorithm that waits for all, such as 'sync: {SYNC.default}'",
+                )
+            elif sums:
+                problem = "adds up on the way, and here each contribution is applied by itself, as it comes"
+                yield Violation(("overlay", tier), f"'merge: sum' {problem}", "write 'merge: exact'")
+        codec = getattr(scenario.codec, tier).declared
+        if sums and (not codec.dense or codec.has_memory):
+            reason = "a sum of this codec's payloads is not one of its payloads"
+            if codec.dense:
+                reason = "this codec's memory (its residual) is of one node's contributions, not of sums of several"
+            dense = kinds(CODECS, lambda each: each.dense and not each.has_memory)
+            cure = f"write 'merge: exact', or codec: {dense}"
+            yield Violation(("overlay", tier), f"'merge: sum' adds up on the way, and {reason}", cure)
 
 
-def summing_needs_dense_payloads(scenario: Scenario) -> Found:
-    for tier in TIERS:
-        merge = getattr(getattr(scenario.overlay, tier).options, "merge", "")
-        if merge == "sum" and not getattr(scenario.codec, tier).declared.dense:
-            yield Violation(
-                ("overlay", tier),
-                "'merge: sum' adds up on the way, and a sum of this codec's payloads is not one of its payloads",
-                f"write 'merge: exact', or codec: {kinds(CODECS, lambda codec: codec.dense)}",
-            )
-
-
-def blocks_go_straight(scenario: Scenario) -> Found:
-    if scenario.order.declared.best_effort and scenario.overlay.tier2.declared.relays:
-        yield Violation(
-            ("overlay", "tier2"),
-            "blocks go straight to the global servers, some of them unreliably, and cannot be merged on the way",
-            f"write 'overlay: {{tier1: …, tier2: {OVERLAYS.default}}}'",
-        )
-
-
-def blocks_are_cut_anywhere(scenario: Scenario) -> Found:
-    if scenario.order.declared.best_effort and not scenario.codec.tier2.declared.dense:
+def blocks_may_be_lost(scenario: Scenario) -> Found:
+    order = scenario.order
+    if not order.declared.best_effort:
+        return
+    if scenario.overlay.tier2.declared.relays:
+        problem = "blocks go straight to the global servers, some of them unreliably, and cannot be merged on the way"
+        yield Violation(("overlay", "tier2"), problem, f"write 'overlay: {{tier1: …, tier2: {OVERLAYS.default}}}'")
+    if not scenario.codec.tier2.declared.dense:
         dense = CODECS.where(lambda codec: codec.dense)
         yield Violation(
             ("order",),
-            f"'{scenario.order.kind}' loses blocks that have contributed little so far. The payloads of this codec on "
-            "tier 2 hold what it has chosen anew in each round: a block of them has no past, and what it loses is lost "
-            "for good, as the codec's residual has given it up",
+            f"'{order.kind}' loses blocks that have contributed little so far. The payloads of this codec on tier 2 "
+            "hold what it has chosen anew in each round: a block of them has no past, and what it loses is lost for "
+            "good, as the codec's residual has given it up",
             f"write 'codec: {{tier1: …, tier2: {dense[0]}}}'" + "".join(f" or 'tier2: {kind}'" for kind in dense[1:]),
         )
+    if pushed(scenario) is Contribution.MODEL and not order.declared.repairs_losses(order.options):
+        problem = "here models travel up, not gradients: a block that is lost would set parameters to zero"
+        yield Violation(("order",), problem, "write 'late: retransmit' and 'code: exact'")
 
 
-def models_lose_no_blocks(scenario: Scenario) -> Found:
-    order, pushes_models = scenario.order, pushed(scenario) is Contribution.MODEL
-    if order.declared.best_effort and pushes_models and not order.declared.repairs_losses(order.options):
-        yield Violation(
-            ("order",),
-            "here models travel up, not gradients: a block that is lost would set parameters to zero",
-            "write 'late: retransmit' and 'code: exact'",
+def tls_covers_all_traffic(scenario: Scenario) -> Found:
+    if not scenario.transport.tls:
+        return
+    order, paradigm = scenario.order, scenario.paradigm
+    if order.declared.channels(order.options):
+        problem = f"covers connections, and '{order.kind}' sends datagrams beside them"
+        yield Violation(("transport", "tls"), problem, f"write order: {reliable()}, or tls: false")
+    if paradigm.declared.library:
+        own = kinds(PARADIGMS, lambda paradigm: not paradigm.library)
+        problem = f"covers our own connections, and '{paradigm.kind}' opens others"
+        yield Violation(("transport", "tls"), problem, f"write paradigm: {own}, or tls: false")
+
+
+def rows_are_pulled_where_few_are_needed(scenario: Scenario) -> Found:
+    for problem, cure in _unfit(scenario) if pulls_rows(scenario) else ():
+        yield Violation(("paradigm", "pull"), f"'rows': {problem}", f"write {cure}, or 'pull: all'")
+
+
+def _unfit(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    training = scenario.training
+    if not training.model.declared.tables:
+        problem = f"'{training.model.kind}' declares no embedding tables, so that a batch needs every parameter"
+        yield problem, f"model: {kinds(MODELS, lambda model: model.tables)}"
+    elif training.compute == "modelled":
+        yield "which rows a batch needs follows from samples, and nothing is computed here", "'compute: real'"
+    elif training.loading.declared.loads:
+        problem = "workers say which rows the next batch needs before that batch is loaded"
+        yield problem, f"loading: {kinds(LOADINGS, lambda loading: not loading.loads)}"
+    if any(codec.declared.has_memory for _, codec in scenario.codec):
+        problem = "a codec that remembers what it has sent of a tensor meets other rows in each round"
+        yield problem, f"codec: {without_memory()}"
+    if any(overlay.declared.relays for _, overlay in scenario.overlay):
+        yield "a relay passes on one value to all, and each asks for rows of its own", without_relays()
+    if scenario.order.declared.best_effort:
+        problem = "blocks that may be lost hold the same elements in every round, and rows change"
+        yield problem, f"order: {reliable()}"
+    if pushed(scenario) is not Contribution.GRADIENT or updates_on_workers(scenario):
+        problem = "an optimizer on every worker needs all rows: it changes also those that no batch of that worker uses"
+        first = kinds(SYNC, lambda sync: sync.contribution is Contribution.GRADIENT)
+        yield problem, f"sync: {first}, with 'optimizer: {{at: global}}'"
+    elif tiers_of(scenario) == 2 and not scenario.sync.tier1.declared.waits:
+        problem = (
+            "a local server asks for the rows of all its workers at once, and here they do not wait for each other"
         )
+        one_tier = kinds(PARADIGMS, lambda paradigm: paradigm.tiers == 1)
+        yield problem, f"'tier1: {SYNC.default}', paradigm: {one_tier}"
+    if scenario.recovery.on_failure == "continue":
+        problem = "a node that comes back takes values from servers that hold rows of different rounds"
+        yield problem, "on_failure: restart or abort"

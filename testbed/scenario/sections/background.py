@@ -43,5 +43,7 @@ class Background(Section):
             yield Violation((), f"{self.kind} traffic has no rate", "write 'rate: 5 Mbit/s'")
         if self.kind != "tcp" and self.streams is not None:
             yield Violation(("streams",), f"has no effect on {self.kind}")
+        for key in self.other_than_default("on", "off") if self.kind != "on_off" else ():
+            yield Violation((key,), f"has no effect on {self.kind}", "write 'kind: on_off', or remove it")
         if self.stop is not None and self.stop <= self.start:
             yield Violation(("stop",), f"{self.stop:g} s does not come after the start, {self.start:g} s")

@@ -16,12 +16,11 @@ from testbed.scenario.reading.quantities import (
     is_null,
     number,
     one_of,
-    or_auto,
+    or_word,
 )
 from testbed.scenario.reading.section import ReadAs, Section, changes_of
 from testbed.scenario.reading.violations import Violation, series_violations
-from testbed.scenario.sections.profile import PROFILE
-from testbed.scenario.sections.step_times import STEP_TIMES
+from testbed.scenario.sections.tables import PROFILE, STEP_TIMES
 
 AUTO = -1  # ``index``: the GPU with the least load
 
@@ -55,9 +54,6 @@ def _read_slowdown(value: Any) -> Any:
     return {"points": value} if isinstance(value, tuple | list) else value
 
 
-SLOWDOWN = BeforeValidator(_read_slowdown)
-
-
 class Device(Section):
     """What a worker computes on, and how long one training step takes there."""
 
@@ -66,7 +62,7 @@ class Device(Section):
     share: Annotated[float, PART] = 1.0
     """Part of a GPU that a worker's step occupies while it computes: at 50 %, steps of two workers run at one time; at
     100 %, workers of one GPU take turns."""
-    index: Annotated[int, or_auto(integer(0, 1023))] = AUTO
+    index: Annotated[int, or_word(integer(0, 1023), {"auto": AUTO})] = AUTO
     """Number of the GPU; auto: the one with the least load."""
     server_device: Annotated[str, one_of("cpu", "cuda")] = "cpu"
     """Where servers aggregate and optimize."""
@@ -80,7 +76,7 @@ class Device(Section):
     """How many times faster than step_time says; 0.5 makes a straggler."""
     variation: Annotated[float, SHARE] = 0.0
     """Spread of single steps: standard deviation as a share of the mean. They are drawn, lognormal, from the seed."""
-    slowdown: Annotated[Slowdown | None, SLOWDOWN] = None
+    slowdown: Annotated[Slowdown | None, BeforeValidator(_read_slowdown)] = None
     """Times at which it is slower: a list of {at: 10 s, factor: 5}."""
     codec_speed: Annotated[float, number(0.001, 1000)] = 1.0
     """How many times faster codecs are than the table of costs says (`simulation.costs`); in virtual time only."""

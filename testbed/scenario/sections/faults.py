@@ -11,7 +11,17 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from testbed.scenario.reading.quantities import DELAY, DURATION, INSTANT, RATE, SHARE, TEXT, integer, number, one_of
+from testbed.scenario.reading.quantities import (
+    DELAY,
+    DURATION,
+    INSTANT,
+    RATE,
+    SHARE,
+    TEXT,
+    integer,
+    number,
+    one_of,
+)
 from testbed.scenario.reading.section import NULLABLE, Section
 from testbed.scenario.reading.violations import Violation
 

@@ -15,6 +15,7 @@ from pydantic import ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from testbed.scenario.reading.commands import COMMAND
+from testbed.scenario.reading.files import allows_code
 from testbed.scenario.reading.quantities import is_null, text_of
 from testbed.scenario.reading.violations import Violation, raise_found
 
@@ -33,22 +34,18 @@ TRANSPORT_WITHOUT_EFFECT = ("mac", "tls", "unsent_limit", "shared_memory")  # of
 _TRAINING = {"model": {"kind": "user_program"}, "data": {"kind": "user_program"}, "rounds": 1}
 
 
-def has_command(data: Any) -> bool:
-    """Return whether the tree of a scenario names commands."""
-    workload = data.get("workload") if isinstance(data, dict) else None
-    return isinstance(workload, dict) and not all(is_null(workload.get(key)) for key in ("command", "first"))
-
-
-def with_program(data: Any, info: ValidationInfo) -> Any:
-    """Return the scenario's tree with a ``training`` that says nothing; unchanged without a command.
+def with_program(data: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    """Return the scenario's tree with a ``training`` that says nothing; unchanged where it has that already.
 
     Raise a refusal for sections without effect, and for commands in a file that may not name code.
     """
-    if not has_command(data) or data.get("training") == _TRAINING:
+    if data.get("training") == _TRAINING:
         return data
     workload = data["workload"]
-    raise_found(_of_strangers(info))
-    raise_found(_without_effect(data))
+    if not allows_code(info):
+        problem = "names commands, and this file is not at or below the working directory"
+        raise_found([Violation(("workload",), problem, "read them first, then give --allow-code")])
+    raise_found(_sections_without_effect(data))
     folder: Path = (info.context or {}).get("folder") or Path.cwd()
     cwd = workload.get("cwd")
     place = (folder / ("" if is_null(cwd) else text_of(cwd))).resolve()
@@ -71,13 +68,7 @@ def without_sections(resolved: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "transport": transport, "workload": workload}
 
 
-def _of_strangers(info: ValidationInfo) -> Iterator[Violation]:
-    if info.context is not None and not info.context.get("allow_code", False):  # None: sections made by code
-        problem = "names commands, and this file is not at or below the working directory"
-        yield Violation(("workload",), problem, "read them first, then give --allow-code")
-
-
-def _without_effect(data: dict[str, Any]) -> Iterator[Violation]:
+def _sections_without_effect(data: dict[str, Any]) -> Iterator[Violation]:
     for key, cure in WITHOUT_EFFECT.items():
         if key in data and not is_null(data[key]):
             yield Violation((key,), "has no effect beside 'workload: {command: …}'", cure)

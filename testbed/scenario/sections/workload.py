@@ -5,22 +5,24 @@
 
 from __future__ import annotations
 
-import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo
 
+from testbed.axes import sha256_of
 from testbed.placeholders import PLACEHOLDERS, unknown
-from testbed.scenario.reading.commands import ARGUMENT, COMMAND, is_variable
-from testbed.scenario.reading.files import beside
+from testbed.scenario.reading.commands import ARGUMENT, COMMAND
+from testbed.scenario.reading.files import allows_code, beside
 from testbed.scenario.reading.quantities import DURATION, TEXT, integer, is_null, one_of, text_of
 from testbed.scenario.reading.section import Section
 from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.reading.violations import Violation, raise_found
+from testbed.scenario.sections.program import with_program, without_sections
 
-_DATA = {"kind": "script"}
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_OF_SCRIPTS = ("model", "data", "split", "batch", "compute", "target_accuracy")
 
 
@@ -54,7 +56,6 @@ class Workload(Section):
 
     @property
     def is_program(self) -> bool:
-        """Whether commands are to be run."""
         return bool(self.command or self.first)
 
     def _violations(self) -> Iterable[Violation]:
@@ -71,17 +72,16 @@ def _what(workload: Workload) -> Iterator[Violation]:
 
 
 def _without_effect(workload: Workload) -> Iterator[Violation]:
-    of_programs = ("per", "ends", "listens", "env", "cwd", "timeout", "metrics")
+    of_programs = workload.other_than_default("per", "ends", "listens", "env", "cwd", "timeout", "metrics")
     for name in of_programs if workload.script is not None and not workload.is_program else ():
-        if getattr(workload, name) != type(workload).model_fields[name].get_default(call_default_factory=True):
-            yield Violation((name,), "has no effect on 'script'", "remove it, or write 'command: …'")
+        yield Violation((name,), "has no effect on 'script'", "remove it, or write 'command: …'")
     if workload.listens is not None and workload.is_program and not workload.command:
         yield Violation(("listens",), "no process waits for the first", "remove it, or write 'command' for the others")
 
 
 def _texts(workload: Workload) -> Iterator[Violation]:
     for name in workload.env:
-        if not is_variable(name):
+        if not _VARIABLE.fullmatch(name):
             yield Violation(("env", name), "is no name of an environment variable", "letters, digits and '_' only")
     for key, texts in (("command", workload.command), ("first", workload.first), ("env", workload.env.values())):
         for word in (word for text in texts for word in unknown(text)):
@@ -89,15 +89,24 @@ def _texts(workload: Workload) -> Iterator[Violation]:
                 yield Violation((key,), f"'{{{word}}}' is no placeholder", hint)
 
 
-def with_script(data: Any, info: ValidationInfo) -> Any:
-    """Return the scenario's tree with ``script`` as model and data; unchanged without a script."""
+def with_workload(data: Any, info: ValidationInfo) -> Any:
+    """Return the scenario's tree with ``training`` as its workload has it; unchanged without a workload."""
     workload = data.get("workload") if isinstance(data, dict) else None
+    if isinstance(workload, Workload):
+        workload = workload.resolved()
     if not isinstance(workload, dict):
         return data
-    script = workload.get("script")
-    training = data.get("training", {})
-    if is_null(script) or not isinstance(training, dict):
-        return data
+    data = {**data, "workload": workload}
+    if not is_null(workload.get("script")) and isinstance(data.get("training", {}), dict):
+        data = _with_script(data, info)
+    if not all(is_null(workload.get(key)) for key in ("command", "first")):
+        data = with_program(data, info)
+    return data
+
+
+def _with_script(data: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    """Return the tree with the script as model and data. Raise a refusal for what the script brings itself."""
+    training, workload = data.get("training", {}), data["workload"]
     raise_found(
         Violation(("training", key), "has no effect beside 'workload'", "the script brings its own; remove it")
         for key in _OWN_OF_SCRIPTS
@@ -106,10 +115,9 @@ def with_script(data: Any, info: ValidationInfo) -> Any:
     raise_found(
         [Violation(("optimizer",), "has no effect beside 'workload'", "remove it")] if "optimizer" in data else []
     )
-    path = _script(text_of(script), info)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    model = {"kind": "script", "file": str(path), "sha256": digest}
-    training = {**training, "model": model, "data": _DATA}
+    path = _script(text_of(workload.get("script")), info)
+    model = {"kind": "script", "file": str(path), "sha256": sha256_of(path)}
+    training = {**training, "model": model, "data": {"kind": "script"}}
     return {**data, "workload": dict(workload, script=str(path)), "training": training}
 
 
@@ -118,7 +126,7 @@ def _script(text: str, info: ValidationInfo) -> Path:
     path = Path(text)
     if not path.is_absolute():
         path = beside(text, info)
-    elif info.context is not None and not info.context.get("allow_code", False):  # None: sections made by code
+    elif not allows_code(info):
         problem = f"'{text}' is a whole path, and this file is not at or below the working directory"
         raise_found([Violation(("workload", "script"), problem, "read that script first, then give --allow-code")])
     if not path.is_file():
@@ -126,7 +134,9 @@ def _script(text: str, info: ValidationInfo) -> Path:
     return path
 
 
-def without_own(resolved: dict[str, Any]) -> dict[str, Any]:
-    """Return a resolved scenario without what a script brings itself."""
+def without_own(resolved: dict[str, Any], is_program: bool) -> dict[str, Any]:
+    """Return a resolved scenario without what a script brings itself, or what has no effect on a program."""
+    if is_program:
+        return without_sections(resolved)
     training = {key: value for key, value in resolved["training"].items() if key not in _OWN_OF_SCRIPTS}
     return {key: training if key == "training" else value for key, value in resolved.items() if key != "optimizer"}

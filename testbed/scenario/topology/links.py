@@ -24,8 +24,7 @@ from testbed.scenario.reading.quantities import (
 )
 from testbed.scenario.reading.section import NULLABLE, Made, ReadAs, Section, changes_of
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.topology.trace_files import trace
-from testbed.scenario.topology.traces import LinkTrace
+from testbed.scenario.topology.traces import LinkTrace, trace
 
 SiteName = Annotated[str, NAME]
 _ENDS = {"between": None, "source": None, "target": None, "reverse": None}

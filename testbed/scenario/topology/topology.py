@@ -1,29 +1,73 @@
-"""The section ``topology``, written out or made by a generator."""
+"""The section ``topology``, written out or made by a generator: data centres, links, rules over them, and its graph."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Self
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Self
 
+import networkx as nx
 from pydantic import Field, ValidationInfo, model_validator
 
 from testbed.errors import ScenarioError
 from testbed.scenario.reading.axes import Technique, axis
 from testbed.scenario.reading.files import beside
-from testbed.scenario.reading.quantities import TEXT, integer, number, one_of, refuse
-from testbed.scenario.reading.section import NULLABLE, Section
+from testbed.scenario.reading.quantities import BOOLEAN, DELAY, NAME, RATE, TEXT, integer, number, one_of, refuse
+from testbed.scenario.reading.section import NULLABLE, Made, ReadAs, Section, changes_of
+from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.topology.links import Link, SiteName, joined, one_way
-from testbed.scenario.topology.sites import DataCenter, Lan
-from testbed.scenario.topology.structure import structure_violations
+from testbed.scenario.sections.devices import DEVICE_CHANGES
+from testbed.scenario.topology.links import Link, Queue, SiteName, joined, one_way
 from testbed.scenario.topology.traces import written_out
 from topologies.generators import GENERATORS
-from topologies.paths import ROUTINGS
+from topologies.graph import ROUTINGS, Graph, new_graph, pairs, routers
 from topologies.traces import read_network_traces
 
+MAX_DATA_CENTERS = 10_000
 _Latitude = Annotated[float, number(-90, 90)]
 _Longitude = Annotated[float, number(-180, 180)]
 _BESIDE_GENERATOR = ("data_centers", "links", "routers", "coordinates")
+
+
+class Lan(Section):
+    """The network inside a data centre."""
+
+    rate: Annotated[float, RATE] = 1e9
+    """Rate of every node's port, each way."""
+    delay: Annotated[float, DELAY] = 0.0001
+    """One-way delay between any two nodes."""
+
+
+class DataCenter(Section):
+    """One site: a LAN with workers and a local server; the central one also holds global servers and the scheduler."""
+
+    name: Annotated[str, NAME]
+    """Name of the data centre; its nodes are name/worker0, name/server0, …."""
+    central: Annotated[bool, BOOLEAN] = False
+    """Whether the global servers are in this data centre. Exactly one data centre is central."""
+    workers: Annotated[int, integer(0, 1000)] = 2
+    """Workers in this data centre. Only the central one may have 0."""
+    global_servers: Annotated[int | None, integer(1, 64)] = None
+    """Global servers in the central data centre (default 1); keys are sharded over them."""
+    lan: Annotated[Lan | None, NULLABLE] = None
+    """A LAN that differs from topology.lan."""
+    device: Annotated[Section | None, DEVICE_CHANGES] = None
+    """What differs for all workers of this data centre."""
+    worker_devices: dict[str, Annotated[Section, DEVICE_CHANGES]] = Field(default_factory=dict)
+    """What differs for single workers, e.g. {worker1: {speed: 0.5}}."""
+
+
+class NamedSite(Made):
+    """The data centre that changes are about."""
+
+    name: Annotated[str, NAME] = Field(description="Name of the data centre.")
+
+
+SITE_CHANGE = ReadAs(
+    changes_of(
+        DataCenter, "SiteChange", "What differs in one data centre.",
+        "workers", "global_servers", "lan", "device", "worker_devices", base=NamedSite,
+    )
+)  # fmt: skip
 
 
 class About(Section):
@@ -82,7 +126,7 @@ class Topology(Section):
 
     def _violations(self) -> Iterator[Violation]:
         if self.generator is None:
-            yield from structure_violations(self.data_centers, self.routers, self.links, self.coordinates)
+            yield from _structure(self)
             return
         for key in _BESIDE_GENERATOR:
             if getattr(self, key):
@@ -104,3 +148,136 @@ def _with_traces(links: tuple[Link, ...], file: str, info: ValidationInfo) -> tu
         section = written_out(trace, read.name, trace.length_s if len(trace.times_s) > 1 else None)
         by_ends[source, target] = by_ends[source, target].model_copy(update={f"{what}_trace": section})
     return joined(by_ends)
+
+
+def _structure(topology: Topology) -> list[Violation]:
+    """Return what is wrong; whether all data centres can be reached is checked only where nothing else is wrong."""
+    sites, routers, links = topology.data_centers, topology.routers, topology.links
+    vertices = dict.fromkeys((*(site.name for site in sites), *routers))
+    found = [*_names(sites, routers), *_central(sites), *_data_centers(sites), *_links(links, vertices)]
+    for name in topology.coordinates:
+        if name not in vertices:
+            problem = f"no data centre or router named '{name}'"
+            found.append(Violation(("coordinates", name), problem, suggestion(name, vertices)))
+    return found or list(_unreachable(sites, links))
+
+
+def _names(sites: Sequence[DataCenter], routers: Sequence[str]) -> Iterator[Violation]:
+    if not 1 <= len(sites) <= MAX_DATA_CENTERS:
+        yield Violation(("data_centers",), f"has {len(sites)} data centres, allowed 1 to {MAX_DATA_CENTERS}")
+    named: list[tuple[tuple[str | int, ...], str]] = [
+        *((("data_centers", index, "name"), site.name) for index, site in enumerate(sites)),
+        *((("routers", index), name) for index, name in enumerate(routers)),
+    ]
+    first: dict[str, str] = {}
+    for at, name in named:
+        place = first.setdefault(name, f"{at[0]}[{at[1]}]")
+        if place != f"{at[0]}[{at[1]}]":
+            yield Violation(at, f"'{name}' is used twice (also {place})")
+
+
+def _central(sites: Sequence[DataCenter]) -> Iterator[Violation]:
+    central = [index for index, site in enumerate(sites) if site.central]
+    if not central and sites:
+        yield Violation(("data_centers",), "no data centre is central", "write 'central: true' at one of them")
+    for index in central[1:]:
+        yield Violation(("data_centers", index, "central"), f"data_centers[{central[0]}] is central already")
+
+
+def _data_centers(sites: Sequence[DataCenter]) -> Iterator[Violation]:
+    for index, site in enumerate(sites):
+        at = ("data_centers", index)
+        if site.workers == 0 and not site.central:
+            yield Violation((*at, "workers"), "0 is outside [1, 1000]", "only the central data centre may have none")
+        if site.global_servers is not None and not site.central:
+            cure = "global servers live in the central data centre"
+            yield Violation((*at, "global_servers"), "has no effect here", cure)
+        workers = [f"worker{number}" for number in range(site.workers if site.worker_devices else 0)]
+        for name in site.worker_devices:
+            if name not in workers:
+                known = suggestion(name, workers) or f"it has {site.workers} workers"
+                yield Violation((*at, "worker_devices", name), f"no worker named '{name}' in '{site.name}'", known)
+    if sites and not any(site.workers for site in sites):
+        yield Violation(("data_centers",), "there is no worker", "write 'workers: 2' at one of them")
+
+
+def _links(links: Sequence[Link], vertices: dict[str, None]) -> Iterator[Violation]:
+    seen: dict[tuple[str, str], int] = {}
+    for index, link in enumerate(links):
+        keys = [("between", 0), ("between", 1)] if link.between is not None else [("from",), ("to",)]
+        for key, end in zip(keys, link.directions[0], strict=True):
+            if end not in vertices:
+                problem = f"no data centre or router named '{end}'"
+                yield Violation(("links", index, *key), problem, suggestion(end, vertices))
+        for pair in link.directions:
+            first = seen.setdefault(pair, index)
+            if first != index:
+                yield Violation(("links", index), f"'{pair[0]}' to '{pair[1]}' is linked twice (also links[{first}])")
+
+
+def _unreachable(sites: Sequence[DataCenter], links: Sequence[Link]) -> Iterator[Violation]:
+    """Yield data centres that the central one cannot reach, or that cannot reach it."""
+    central = next(site.name for site in sites if site.central)
+    graph = nx.DiGraph(pair for link in links for pair in link.directions)
+    graph.add_node(central)
+    reached, reaching = nx.descendants(graph, central), nx.ancestors(graph, central)
+    for index, site in enumerate(sites):
+        at = ("data_centers", index, "name")
+        if site.name != central and site.name not in reached:
+            yield Violation(at, f"no path from '{central}' to '{site.name}'", "add a link")
+        elif site.name != central and site.name not in reaching:
+            yield Violation(at, f"no path from '{site.name}' to '{central}'", "add a link")
+
+
+def generated(topology: Topology) -> Topology:
+    """Return the topology written out: what its generator makes, or itself."""
+    if topology.generator is None:
+        return topology
+    made = topology_of(topology.generator.options.build())
+    kept = ("lan", "routing", "scale", "speed")
+    return made.model_copy(update={name: getattr(topology, name) for name in kept})
+
+
+def topology_of(graph: Graph[str]) -> Topology:
+    central = graph.graph["central"]
+    sites = tuple(
+        DataCenter(name=name, central=name == central, workers=data["workers"])
+        for name, data in graph.nodes(data=True)
+        if data["workers"] is not None
+    )
+    ends = [pair for a, b, _, back in pairs(graph) for pair in (((a, b), (b, a)) if back else ((a, b),))]
+    places = {
+        name: (data["latitude"], data["longitude"]) for name, data in graph.nodes(data=True) if "latitude" in data
+    }
+    repaired = tuple(note[:200] for note in graph.graph.get("notes", ()))
+    return Topology(
+        data_centers=sites, routers=tuple(routers(graph)), links=joined({pair: _link(graph, *pair) for pair in ends}),
+        lan=Lan(), coordinates=places, routing=graph.graph["routing"],
+        about=About(repaired=repaired) if repaired else None,
+    )  # fmt: skip
+
+
+def _link(graph: Graph[str], source: str, target: str) -> Link:
+    data = graph.edges[source, target]
+    queue = Queue.parse(data["queue"]) if data["queue"] else None
+    ends: dict[str, Any] = {"from": source, "to": target}
+    return Link(**ends, rate=data["rate_bps"], delay=data["delay_s"], loss=data["loss"], queue=queue)
+
+
+def graph_of(topology: Topology) -> Graph[str]:
+    """Return the annotated graph of a written-out topology, as it stands (``scale`` is not applied)."""
+    central = next(site.name for site in topology.data_centers if site.central)
+    graph = new_graph(central, topology.routing)
+    for site in topology.data_centers:
+        graph.add_node(site.name, workers=site.workers, lan=site.lan)
+    graph.add_nodes_from(topology.routers, workers=None)
+    for name, (latitude, longitude) in topology.coordinates.items():
+        graph.nodes[name].update(latitude=latitude, longitude=longitude)
+    for (source, target), link in one_way(topology.links).items():
+        traces = {what: getattr(link, f"{what}_trace") for what in ("rate", "delay", "loss")}
+        graph.add_edge(
+            source, target, rate_bps=link.rate, delay_s=link.delay, loss=link.loss,
+            queue=str(link.queue) if link.queue else None,
+            traces={what: trace for what, trace in traces.items() if trace is not None},
+        )  # fmt: skip
+    return graph

@@ -1,25 +1,213 @@
-"""What a scenario may write for ``topology``: written out, or by name. A name is written out when it is read.
+"""``topology`` as a scenario may write it: written out, or by name (``{use: hmc4, …}``) with changes to what is named.
 
-So the rest of the program, and a run directory, know written-out topologies only.
+A name is written out when it is read: the rest of the program, and a run directory, know written-out topologies only.
+Beside ``use``, ``data_centers`` and ``links`` are changes to the named topology, by name and by ends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Discriminator, Tag, ValidationError, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, ValidationError, ValidationInfo
 
 from testbed.errors import ScenarioError
+from testbed.scenario.reading.axes import kind_of
 from testbed.scenario.reading.document import parse, plain
+from testbed.scenario.reading.files import beside
 from testbed.scenario.reading.problems import problems_of
-from testbed.scenario.reading.section import ReadAs
+from testbed.scenario.reading.quantities import BOOLEAN, DELAY, NAME, RATE, integer, number, one_of, refuse, text_of
+from testbed.scenario.reading.section import NULLABLE, ReadAs, Section
+from testbed.scenario.reading.suggest import nearest_or_all, suggestion
 from testbed.scenario.reading.violations import Violation, raise_found
-from testbed.scenario.topology.changes import FOR_GRAPHS, UsedTopology, apply_changes
-from testbed.scenario.topology.graphs import topology_of
-from testbed.scenario.topology.topology import About, Topology
-from topologies.readers import GraphReading, read_graph
+from testbed.scenario.topology.links import LINK_CHANGE, Link, LinkEnds, SiteName, changed, joined, one_way
+from testbed.scenario.topology.topology import SITE_CHANGE, About, DataCenter, Lan, NamedSite, Topology, topology_of
+from testbed.scenario.topology.traces import Point
+from topologies.graph import Paths
+from topologies.library import BUILT_IN, topology_path
+from topologies.readers import READERS, GraphReading, endings, read_graph
+from topologies.readers.base import RATE_UNITS
 from topologies.traces.model import TextFile
+
+_FACTOR = number(1e-6, 1e6)
+_YAML = (".yaml", ".yml")
+FOR_GRAPHS = ("reader", "rate", "delay", "stretch", "rate_unit", "external")
+
+
+@dataclass(frozen=True)
+class Used:
+    """What ``use`` means: the file, and whether it is a graph without the keys of a scenario."""
+
+    name: str
+    path: Path
+    is_graph: bool
+
+
+def _read_use(value: Any, info: ValidationInfo) -> Used:
+    if isinstance(value, Used):
+        return value
+    name = text_of(value)
+    if name in BUILT_IN:
+        return Used(name, topology_path(name), False)
+    ending = Path(name).suffix.lower()
+    if not ending:
+        raise refuse(f"'{name}' is no built-in topology", nearest_or_all(name, BUILT_IN))
+    is_graph = info.data.get("reader") is not None or ending in endings()
+    if not is_graph and ending not in _YAML:
+        known = f"one of {', '.join((*endings(), *_YAML))}, or name a 'reader'"
+        raise refuse(f"'{ending}' is no ending of a topology file", known)
+    path = beside(name, info)
+    if not path.is_file():
+        raise refuse(f"{name}: no such file")
+    return Used(name, path, is_graph)
+
+
+class UsedTopology(Section):
+    """A built-in topology or a file, and what differs from it."""
+
+    reader: kind_of(READERS) = None  # type: ignore[valid-type]
+    """Graph files: what reads the file, a kind or ./FILE.py:Class; by default by the file's ending."""
+    use: Annotated[Any, BeforeValidator(_read_use)]
+    """A built-in (testbed topology lists them), or a .yaml, .graphml, .gml or SNDlib .xml file beside the scenario."""
+    central: Annotated[str | None, NAME] = None
+    """The data centre of the global servers, instead of the file's own."""
+    workers: Annotated[int | None, integer(1, 1000)] = None
+    """Workers in every data centre."""
+    sites: tuple[SiteName, ...] | None = None
+    """The vertices that are data centres; others remain as routers where a path passes them."""
+    scale: Annotated[float, _FACTOR] = 1.0
+    """Divides all rates and queues in bytes, so that two cores suffice. Divide the model's size as well."""
+    speed: Annotated[float, _FACTOR] = 1.0
+    """Divides the times of all traces: 180 makes three minutes a second."""
+    streams: Annotated[int | None, integer(1, 1000)] = None
+    """TCP connections of a pair: multiplies rates measured with one, up to the LAN's rate."""
+    lan: Annotated[Lan | None, NULLABLE] = None
+    """A LAN that differs from the file's, in every data centre."""
+    data_centers: tuple[Annotated[NamedSite, SITE_CHANGE], ...] = ()
+    """What differs in single data centres."""
+    links: tuple[Annotated[LinkEnds, ReadAs(LINK_CHANGE)], ...] = ()
+    """What differs on single links."""
+    rate: Annotated[float | None, RATE] = None
+    """Graph files: rate of links that have none."""
+    delay: Annotated[float | None, DELAY] = None
+    """Graph files: one-way delay of links whose ends have no coordinates."""
+    stretch: Annotated[float | None, number(1, 10)] = None
+    """Graph files: length of a fibre over the great circle (default 1.5)."""
+    rate_unit: Annotated[str | None, one_of(*RATE_UNITS)] = None
+    """Graph files: unit of LinkSpeedRaw (default bit/s) or of SNDlib's capacities (default Mbit/s)."""
+    external: Annotated[bool | None, BOOLEAN] = None
+    """Graph files: keep the vertices that the Topology Zoo marks as other networks."""
+
+
+def apply_changes(base: Topology, used: UsedTopology) -> Topology:
+    """Return ``base`` with the changes of ``used``. Raise every mistake, each at its key."""
+    raise_found(_unknown_names(base, used))
+    base = _with_sites(base, used) if used.sites is not None and not used.use.is_graph else base
+    sites = tuple(_site(site, used) for site in base.data_centers)
+    lan = used.lan or base.lan
+    links = one_way(base.links)
+    raise_found(_link_violations(base, used, links))
+    if used.streams is not None:
+        links = {ends: _with_streams(link, used.streams, lan.rate) for ends, link in links.items()}
+    for change in used.links:
+        for ends in links.keys() & change.directions:
+            links[ends] = changed(links[ends], change)
+    whole: dict[str, Any] = {"data_centers": sites, "lan": lan, "links": joined(links)}
+    factors = {"scale": base.scale * used.scale, "speed": base.speed * used.speed}
+    return Topology(**{**dict(base), **whole, **factors})  # which is validated again, as ``model_copy`` is not
+
+
+def _with_streams(link: Link, streams: int, most_bps: float) -> Link:
+    """Return the link with the rates of so many connections; the values of a model are multiples of its rate."""
+    changes: dict[str, Any] = {"rate": min(most_bps, link.rate * streams)}
+    if link.rate_trace is not None and link.rate_trace.model is None:
+        points: tuple[Point, ...] = getattr(link.rate_trace, "points", ())
+        faster = tuple(point.trusted(point.at, min(most_bps, point.value * streams)) for point in points)
+        changes["rate_trace"] = link.rate_trace.model_copy(update={"points": faster})
+    return link.model_copy(update=changes)
+
+
+def _unknown_names(base: Topology, used: UsedTopology) -> Iterator[Violation]:
+    sites = [site.name for site in base.data_centers]
+    chosen = list(used.sites) if used.sites is not None else sites
+    if used.sites is not None and not used.sites:
+        yield Violation(("sites",), "is empty", "name at least one vertex")
+    for index, name in enumerate(used.sites or ()):
+        if name not in sites:
+            yield _no_site(("sites", index), name, sites)
+    if used.central is not None and used.central not in chosen:
+        yield _no_site(("central",), used.central, chosen)
+    for index, change in enumerate(used.data_centers):
+        if change.name not in chosen:
+            yield _no_site(("data_centers", index, "name"), change.name, chosen)
+    if used.streams is not None and (base.about is None or base.about.streams != 1):
+        problem = f"has no effect on '{used.use.name}', whose rates were not measured with one connection"
+        yield Violation(("streams",), problem, "use hmc4 or aws11, or 'scale'")
+
+
+def _no_site(at: tuple[str | int, ...], name: str, known: list[str]) -> Violation:
+    return Violation(at, f"no data centre named '{name}'", nearest_or_all(name, known, 12))
+
+
+def _with_sites(base: Topology, used: UsedTopology) -> Topology:
+    """Return the topology of these data centres only, with those other vertices that their paths pass as routers."""
+    assert used.sites is not None
+    kept = [site for site in base.data_centers if site.name in used.sites]
+    central = used.central or next((site.name for site in kept if site.central), kept[0].name)
+    by_ends = one_way(base.links)
+    edges = [(*ends, link.delay) for ends, link in by_ends.items()]
+    passed: set[str] = set()
+    for origin in used.sites:
+        paths = Paths(edges, origin, base.routing, backwards=False)
+        passed.update(*(paths.path(other) for other in used.sites if other in paths))
+    routers = [name for name in (*base.routers, *(site.name for site in base.data_centers)) if name in passed]
+    routers = [name for name in routers if name not in used.sites]
+    alive = {*used.sites, *routers}
+    links = {ends: link for ends, link in by_ends.items() if alive.issuperset(ends)}
+    changes: dict[str, Any] = {
+        "data_centers": tuple(site.model_copy(update=_as_central(site, central)) for site in kept),
+        "routers": tuple(routers), "links": joined(links),
+        "coordinates": {name: place for name, place in base.coordinates.items() if name in alive},
+    }  # fmt: skip
+    return Topology(**{**dict(base), **changes})
+
+
+def _as_central(site: DataCenter, central: str) -> dict[str, Any]:
+    """Return what changes in a data centre where ``central`` has the global servers."""
+    is_central = site.name == central
+    return {"central": is_central, "global_servers": site.global_servers if is_central else None}
+
+
+def _site(site: DataCenter, used: UsedTopology) -> DataCenter:
+    changes: dict[str, Any] = {}
+    if used.workers is not None:
+        changes["workers"] = used.workers
+    if used.central is not None:
+        changes |= _as_central(site, used.central)
+    if used.lan is not None:
+        changes["lan"] = None
+    for change in used.data_centers:
+        if change.name == site.name:
+            changes.update({key: value for key, value in change if value is not None and key != "name"})
+    return site.model_copy(update=changes)
+
+
+def _link_violations(base: Topology, used: UsedTopology, links: dict[tuple[str, str], Link]) -> Iterator[Violation]:
+    known = [*(site.name for site in base.data_centers), *base.routers]
+    for index, change in enumerate(used.links):
+        ends, given = change.directions[0], (change.source, change.target)
+        if (given != (None, None)) if change.between else None in given:
+            yield Violation(("links", index), "has no two ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
+            continue
+        for end in ends:
+            if end not in known:
+                yield Violation(("links", index), f"no data centre or router named '{end}'", suggestion(end, known))
+        if all(end in known for end in ends) and links.keys().isdisjoint(change.directions):
+            yield Violation(
+                ("links", index), f"there is no link from '{ends[0]}' to '{ends[1]}'", "links here change others"
+            )
 
 
 def _read_file(path: Path, name: str, context: dict[str, Any]) -> Topology:
@@ -32,23 +220,16 @@ def _read_file(path: Path, name: str, context: dict[str, Any]) -> Topology:
 
 
 def _expand(used: UsedTopology, info: ValidationInfo) -> Topology:
-    raise_found(_without_effect(used))
+    if not used.use.is_graph:
+        problem = f"has no effect on '{used.use.name}', which says it itself"
+        given = [key for key in FOR_GRAPHS if getattr(used, key) is not None]
+        raise_found(Violation((key,), problem, "it is for graph files") for key in given)
     try:
         base = _from_graph(used) if used.use.is_graph else _read_file(used.use.path, used.use.name, info.context or {})
     except ScenarioError as error:
         raise_found([Violation(("use",), "; ".join(error.problems[:3]))])
         raise
     return apply_changes(base, used)
-
-
-def _without_effect(used: UsedTopology) -> list[Violation]:
-    if used.use.is_graph:
-        return []
-    return [
-        Violation((key,), f"has no effect on '{used.use.name}', which says it itself", "it is for graph files")
-        for key in FOR_GRAPHS
-        if getattr(used, key) is not None
-    ]
 
 
 def _from_graph(used: UsedTopology) -> Topology:

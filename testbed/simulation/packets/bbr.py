@@ -109,7 +109,6 @@ class Bbr:
     # ---- events -------------------------------------------------------------------------------------------------
 
     def resumed(self, of: CongestionState, now_s: float, idle_s: float) -> None:
-        """Sending begins while nothing is under way."""
         if not self.delivery.application_limited:
             return
         self._restarts, self._epoch_s, self._epoch_segments = True, now_s, 0
@@ -124,12 +123,10 @@ class Bbr:
         return of.threshold
 
     def timed_out(self, of: CongestionState, following: int) -> None:
-        """Begin anew after a retransmission timeout."""
         self._in_recovery, self._full_rate, self._round_starts = True, 0.0, True
         self._policer.sample(None, True, probes=False)
 
     def undone(self, of: CongestionState, prior_window: int) -> int:
-        """Return the window after a loss that was none."""
         self._full_rate, self._full_rounds = 0.0, 0
         self._policer.reset()
         return of.window
@@ -315,23 +312,14 @@ class Policer:
     """Finds out whether a policer drops what is above some rate. ``rate``: that one; 0: there is none."""
 
     __slots__ = (
-        "_begin_delivered",
-        "_begin_lost",
-        "_begin_s",
-        "_delivery",
-        "_lost",
-        "_rate",
-        "_rounds",
-        "_samples",
-        "rate",
-    )
+        "_begin_delivered", "_begin_lost", "_begin_s", "_delivery", "_lost", "_rate", "_rounds", "_samples", "rate",
+    )  # fmt: skip
 
     def __init__(self, delivery: DeliveryRate) -> None:
         self._delivery, self._lost = delivery, 0
         self.reset()
 
     def reset(self) -> None:
-        """Forget all."""
         self.rate = self._rate = 0.0
         self._samples = False
         self._begin()

@@ -13,34 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from testbed.messages import batch_bytes
 from testbed.simulation.clock import Clock
+from testbed.simulation.packets.lan_sender import LanSender
 from testbed.simulation.packets.segment import SEGMENT_BYTES
+from testbed.simulation.packets.sender import TcpSender
 from testbed.simulation.paths import SitePath
 from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
 from testbed.simulation.tcp_model import TcpModel
 
 _WRITE_S = 5e-6  # a system call, at most
 _BUFFER_BYTES = 45 * SEGMENT_BYTES  # whole segments in 64 KiB (``tcp_xmit_size_goal``)
-
-
-class SendingEnd(Protocol):
-    """The sending end, below the socket. It calls ``on_room()`` when it may have room.
-
-    unsent_bytes  written, and not sent yet
-    """
-
-    unsent_bytes: int
-    on_room: Callable[[], None]
-
-    @property
-    def idle(self) -> bool: ...
-    @property
-    def gave_up(self) -> bool: ...
-    def write(self, size_bytes: int, message: Any = None) -> None: ...
-    def push(self, more: bool = False) -> None: ...
 
 
 class PacketConnection:
@@ -57,8 +42,9 @@ class PacketConnection:
     )  # fmt: skip
 
     def __init__(
-        self, clock: Clock, path: SitePath, model: TcpModel, connect: Callable[[], SendingEnd], random: Random
-    ) -> None:
+        self, clock: Clock, path: SitePath, model: TcpModel, connect: Callable[[], TcpSender | LanSender],
+        random: Random,
+    ) -> None:  # fmt: skip
         self._clock, self._path, self._connect, self._random = clock, path, connect, random
         self.queue = SimulatedSendQueue()  # of messages that have not begun
         self._left_bytes, self._item = 0, None  # of the message that the socket is taking
@@ -73,18 +59,16 @@ class PacketConnection:
 
     @property
     def busy(self) -> bool:
-        """Whether any message has not been sent completely."""
         return bool(self.queue.length or self._left_bytes or (self._ready and self._sender.unsent_bytes))
 
     @property
     def idle(self) -> bool:
-        """Whether it is set up and has nothing to send."""
         return self._ready and not self.busy
 
     @property
     def at_rest(self) -> bool:
         """Whether nothing is to be sent or under way, or nothing will get there any more."""
-        if not self._used or not self._ready:
+        if not self._ready:
             return not self._used
         return self._sender.gave_up or (self._sender.idle and not self.busy)
 

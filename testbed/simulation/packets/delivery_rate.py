@@ -13,23 +13,12 @@ from typing import NamedTuple
 from testbed.simulation.packets.segment import DeliveryState, TcpSegment
 
 
-class Acknowledged(NamedTuple):
-    """What an acknowledgement tells without times, in segments.
-
-    segments         that have arrived since the one before
-    losses, lost     marked as lost by it, and in all
-    prior_in_flight  before it came
-    """
-
-    segments: int
-    losses: int
-    lost: int
-    prior_in_flight: int
-
-
 class RateSample(NamedTuple):
-    """What an acknowledgement tells: as ``Acknowledged``, and the rate.
+    """What an acknowledgement tells, in segments, and the rate.
 
+    segments               that have arrived since the one before
+    losses, lost           marked as lost by it, and in all
+    prior_in_flight        before it came
     delivered, interval_s  segments and the time they took; negative: there is no rate
     prior_delivered        delivered when the last one of these was sent
     rtt_s                  of the last one; negative: it tells of none
@@ -83,11 +72,11 @@ class DeliveryRate:
             self._first_sent_s = segment.sent_s
             self._send_s = segment.sent_s - segment.delivery.first_sent_s
 
-    def sample(self, now_s: float, told: Acknowledged, rtt_s: float, least_rtt_s: float) -> RateSample:
-        """Return that of an acknowledgement, all of whose segments have been taken."""
+    def sample(self, now_s: float, told: tuple[int, int, int, int], rtt_s: float, least_rtt_s: float) -> RateSample:
+        """Return that of an acknowledgement, all of whose segments have been taken. ``told``: its first four fields."""
         if self.delivered > self._limited_until:
             self._limited_until = 0
-        if told.segments:
+        if told[0]:
             self.delivered_s = now_s
         last, self._last = self._last, None
         if last is None:
@@ -110,11 +99,9 @@ class WindowedMaximum:
 
     @property
     def value(self) -> float:
-        """The maximum."""
         return self._best[0][1]
 
     def add(self, number: int, value: float) -> None:
-        """Add a value of a round."""
         best, sample = self._best, (number, value)
         if value >= best[0][1] or number - best[2][0] > self._length:
             self._best = [sample] * 3

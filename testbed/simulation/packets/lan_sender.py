@@ -4,7 +4,7 @@ A LAN loses nothing, so the congestion window only grows, by what arrives, as lo
 ``tcp_is_cwnd_limited``). Where a port is idle that takes microseconds; where another node's data waits at it, a new
 connection sends ten segments at first and then twice as many each time that it hears of them. Hosts on a fast LAN hand
 frames of 64 KB to their ports (segmentation offload); no more than two of a connection wait at its port
-(``host_queue``), so that what is written meanwhile fills the next one.
+(``HostQueue``), so that what is written meanwhile fills the next one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 
 from testbed.plan.model import OFFLOADED_LAN_BPS
 from testbed.simulation.clock import Clock
-from testbed.simulation.packets.host_queue import HostQueue
-from testbed.simulation.packets.link import PacketPath
+from testbed.simulation.packets.link import HostQueue, PacketPath
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, take_messages
 from testbed.simulation.tcp_model import TcpModel
 
@@ -41,7 +40,7 @@ class LanSender:
         self, clock: Clock, path: PacketPath, model: TcpModel, rate_bps: float, deliver: Callable[[Any], None]
     ) -> None:
         self._deliver = deliver
-        self._host_queue = HostQueue(clock, path, self._port_has_room)
+        self._host_queue = HostQueue(clock, path)
         self._segments = _OFFLOADED_SEGMENTS if rate_bps >= OFFLOADED_LAN_BPS else 1
         self._frame_bytes = self._segments * SEGMENT_BYTES
         self._ends: deque[list[Any]] = deque()  # [bytes of the unsent stream up to its end, message]
@@ -57,7 +56,6 @@ class LanSender:
         return not self._under_way_bytes and not self.unsent_bytes
 
     def write(self, size_bytes: int, message: Any = None) -> None:
-        """Append bytes to what is to be sent. With ``message``: it ends there."""
         self.unsent_bytes += size_bytes
         if message is not None:
             self._ends.append([self.unsent_bytes, message])
@@ -67,12 +65,9 @@ class LanSender:
         limit_bytes = _HOST_FRAMES * self._segments * (SEGMENT_BYTES + HEADER_BYTES)
         least_bytes = self._frame_bytes if more else 1
         while self.unsent_bytes >= least_bytes and self._under_way_bytes < self._window_bytes:
-            if self._host_queue.is_full(limit_bytes):
+            if self._host_queue.is_full(limit_bytes, self.on_room):
                 return
             self._send()
-
-    def _port_has_room(self) -> None:
-        self.on_room()
 
     def _send(self) -> None:
         room_bytes = max(SEGMENT_BYTES, int(self._window_bytes) - self._under_way_bytes)

@@ -58,7 +58,6 @@ class PacketLink:
 
     @property
     def backlog_bytes(self) -> int:
-        """Bytes of frames that wait."""
         return sum(self._channel_bytes)
 
     def change(self, rate_bps: float, delay_s: float, loss: float) -> None:
@@ -166,3 +165,52 @@ class PacketPath:
             self._clock.at(at_s, receive, argument)
         else:
             receive(argument)
+
+
+class HostQueue:
+    """What one connection has waiting at its node's port (TCP small queues; Linux: ``tcp_small_queue_check``).
+
+    The limit is of each connection, not of the port: those of a node that send at once take turns there, burst by
+    burst.
+    """
+
+    __slots__ = ("_clock", "_frames", "_path", "_waiting_bytes", "_waits")
+
+    def __init__(self, clock: Clock, path: PacketPath) -> None:
+        self._clock, self._path = clock, path
+        self._frames: deque[tuple[float, int]] = deque()  # that have not left: when each will, and its bytes
+        self._waiting_bytes, self._waits = 0, False
+
+    @property
+    def empty(self) -> bool:
+        self._forget_left()
+        return not self._frames
+
+    def send(self, size_bytes: int, receive: Callable[[Any], None], argument: Any) -> None:
+        leaves_s = self._path.send(size_bytes, receive, argument)
+        if leaves_s > self._clock.now:
+            self._frames.append((leaves_s, size_bytes))
+            self._waiting_bytes += size_bytes
+
+    def is_full(self, limit_bytes: float, on_room: Callable[[], None]) -> bool:
+        """Whether at least so much waits; then ``on_room()`` follows when less does."""
+        if not self._waits:
+            self._forget_left()
+            room_s, waiting_bytes = -1.0, self._waiting_bytes
+            for leaves_s, size_bytes in self._frames:
+                if waiting_bytes < limit_bytes:
+                    break
+                room_s, waiting_bytes = leaves_s, waiting_bytes - size_bytes
+            self._waits = room_s > self._clock.now
+            if self._waits:
+                self._clock.at(room_s, self._on_room, on_room)
+        return self._waits
+
+    def _on_room(self, on_room: Callable[[], None]) -> None:
+        self._waits = False
+        on_room()
+
+    def _forget_left(self) -> None:
+        frames, now = self._frames, self._clock.now
+        while frames and frames[0][0] <= now:
+            self._waiting_bytes -= frames.popleft()[1]

@@ -1,13 +1,16 @@
-"""An emulated network, packet by packet: its WAN links, the nodes' ports, and the connections over them."""
+"""An emulated network, packet by packet: its WAN links, the nodes' ports, and what travels over them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
 from testbed.plan.model import Plan
+from testbed.simulation.best_effort import Item
 from testbed.simulation.clock import Clock
+from testbed.simulation.envelope import Envelope
 from testbed.simulation.packets.congestion import Cubic, Reno
 from testbed.simulation.packets.connection import PacketConnection
 from testbed.simulation.packets.lan_sender import LanSender
@@ -15,7 +18,7 @@ from testbed.simulation.packets.link import PacketLink, PacketPath, PacketPort
 from testbed.simulation.packets.paced_sender import PacedSender
 from testbed.simulation.packets.receiver import TcpReceiver
 from testbed.simulation.packets.sender import TcpSender
-from testbed.simulation.paths import PathTable, SitePath, WanLink
+from testbed.simulation.paths import PathTable, WanLink
 from testbed.simulation.tcp_model import TcpModel
 
 
@@ -26,16 +29,35 @@ def tcp_sender(clock: Clock, path: PacketPath, model: TcpModel, rtt_s: float, ra
     return TcpSender(clock, path, model, rtt_s, Reno() if model.congestion_control == "reno" else Cubic())
 
 
-class PacketNetwork:
-    """``links``: the Plan's WAN links, whose state packets follow; their numbers are those of the Plan's order."""
+class PacketCarrier:
+    """Carries best-effort messages from one node to another. ``deliver``: what has arrived."""
 
-    def __init__(self, clock: Clock, plan: Plan, links: list[WanLink], model: TcpModel) -> None:
-        self._clock, self._model, self._seed = clock, model, plan.seed
+    def __init__(self, path: PacketPath, deliver: Callable[[Envelope], None]) -> None:
+        self._path, self._deliver = path, deliver
+
+    def carry(self, item: Item, channel: int) -> None:
+        """Send a message in its datagrams, one after another. All have to arrive."""
+        size_bytes, larger = divmod(item.size_bytes, item.datagrams)
+        arrive = partial(self._arrived, item, missing=[item.datagrams])
+        for number in range(item.datagrams):
+            self._path.send(size_bytes + (number < larger), arrive, None, channel)
+
+    def _arrived(self, item: Item, _: Any, missing: list[int]) -> None:
+        missing[0] -= 1
+        if not missing[0]:
+            self._deliver(item.envelope)
+
+
+class PacketNetwork:
+    """Packets follow the state of the links of ``paths``."""
+
+    def __init__(self, clock: Clock, plan: Plan, paths: PathTable, model: TcpModel) -> None:
+        self._clock, self._paths, self._model, self._seed = clock, paths, model, plan.seed
         channels = plan.transport.best_effort_channels
-        self._links: list[PacketLink] = []
-        for link in links:
+        self.links: list[PacketLink] = []
+        for link in paths.links:
             random = Random(f"{plan.seed}/{link.plan.name}")
-            self._links.append(PacketLink(clock, link.plan.queue_bytes, random, channels))
+            self.links.append(PacketLink(clock, link.plan.queue_bytes, random, channels))
             self.changed(link)
         rates = {site.name: site.lan_rate_bps for site in plan.network.sites}
         self._rates_bps = {node.name: rates[node.data_center] for node in plan.nodes}
@@ -47,22 +69,15 @@ class PacketNetwork:
         """Whether any connection has something to send, or has not heard of its arrival."""
         return not all(connection.at_rest for connection in self._connections)
 
-    def link(self, number: int) -> PacketLink:
-        """Return a link by its number."""
-        return self._links[number]
-
     def changed(self, link: WanLink) -> None:
         """Take note of a link's present state. One that is down sends on, and loses all, as an emulated one does."""
         loss = 1 - (1 - link.loss) * (1 - link.corruption) if link.up else 1.0
-        self._links[link.number].change(link.left_bps, link.delay_s, loss)
+        self.links[link.number].change(link.left_bps, link.delay_s, loss)
 
-    def connect(
-        self, source: str, target: str, paths: PathTable, deliver: Callable[[Any], None]
-    ) -> tuple[PacketConnection, PacketPath]:
-        """Connect two nodes. Return the connection, and the way that packets take. ``deliver(item)``: what arrives."""
-        there, _ = paths.between(source, target)
-        back, _ = paths.between(target, source)
-        path = self._path(source, target, there)
+    def connect(self, source: str, target: str, deliver: Callable[[Any], None]) -> PacketConnection:
+        """Connect two nodes. ``deliver(item)``: what arrives."""
+        there, _ = self._paths.between(source, target)
+        path = self.path(source, target)
         writes, cycles = (Random(f"{self._seed}/{source}>{target}/{what}") for what in ("writes", "cycles"))
 
         def connect() -> TcpSender | LanSender:
@@ -70,14 +85,15 @@ class PacketNetwork:
                 return LanSender(self._clock, path, self._model, self._rates_bps[source], deliver)
             rtt_s = there.rtt_s
             sender = tcp_sender(self._clock, path, self._model, rtt_s, cycles)
-            way_back = self._path(target, source, back)
-            sender.connect(TcpReceiver(self._clock, way_back, sender.acknowledged, deliver, rtt_s))
+            sender.connect(TcpReceiver(self._clock, self.path(target, source), sender.acknowledged, deliver, rtt_s))
             return sender
 
         connection = PacketConnection(self._clock, there, self._model, connect, writes)
         self._connections.append(connection)
-        return connection, path
+        return connection
 
-    def _path(self, source: str, target: str, path: SitePath) -> PacketPath:
-        links = tuple(self._links[link.number] for link in path.links)
+    def path(self, source: str, target: str) -> PacketPath:
+        """Return the way of packets from one node to another."""
+        path, _ = self._paths.between(source, target)
+        links = tuple(self.links[link.number] for link in path.links)
         return PacketPath(self._clock, links, (self._ports[source][0], self._ports[target][1]), path.lan_delay_s)

@@ -12,7 +12,7 @@ from typing import Any
 
 from testbed.simulation.clock import Clock
 from testbed.simulation.packets.bbr import Bbr
-from testbed.simulation.packets.delivery_rate import Acknowledged, DeliveryRate
+from testbed.simulation.packets.delivery_rate import DeliveryRate
 from testbed.simulation.packets.link import PacketPath
 from testbed.simulation.packets.receiver import TcpReceiver
 from testbed.simulation.packets.scoreboard import Delivered
@@ -54,21 +54,17 @@ class PacedSender(TcpSender):
         self._pacer, self._waits_for_pacer = BurstPacer(model.setup_segments), False
 
     def connect(self, receiver: TcpReceiver, delivery: DeliveryRate | None = None) -> None:
-        """Send to ``receiver``."""
         super().connect(receiver, delivery or self._bbr.delivery)
 
     @property
     def paced_for_s(self) -> float:
-        """How long the next burst has to wait."""
         return max(0.0, self._pacer.next_s - self._clock.now)
 
     @property
     def pacing_bytes_per_s(self) -> float:
-        """The rate at which bursts leave."""
         return self._bbr.pacing_bytes_per_s
 
     def write(self, size_bytes: int, message: Any = None) -> None:
-        """Append bytes to what is to be sent. With ``message``: it ends there."""
         if self._is_application_limited:
             self._bbr.delivery.limit(self.in_flight)
         super().write(size_bytes, message)
@@ -106,7 +102,7 @@ class PacedSender(TcpSender):
     def _set_window(self, delivered: Delivered, prior: Prior) -> None:
         now, marked = self._clock.now, self._scoreboard.marked
         rtt_s = now - delivered.latest_s if delivered.latest_s <= now else -1.0
-        told = Acknowledged(delivered.segments, marked - prior.marked, marked, prior.in_flight)
+        told = delivered.segments, marked - prior.marked, marked, prior.in_flight
         sample = self._bbr.delivery.sample(now, told, rtt_s, self._round_trips.least_s)
         self._bbr.update(self, sample, repairs=self._state is not RecoveryState.OPEN)
 

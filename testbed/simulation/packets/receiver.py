@@ -15,14 +15,9 @@ from typing import Any
 
 from testbed.simulation.clock import Clock
 from testbed.simulation.packets.link import PacketPath
-from testbed.simulation.packets.segment import (
-    HEADER_BYTES,
-    SEGMENT_BYTES,
-    SELECTIVE_BYTES,
-    Acknowledgement,
-    TcpSegment,
-)
+from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, Acknowledgement, TcpSegment
 
+_SELECTIVE_BYTES = 12  # of the option that acknowledges one block beyond a gap (RFC 2018)
 _DELAY_S = 0.04  # TCP_DELACK_MIN
 _QUICK = 16  # TCP_MAX_QUICKACKS
 _AT_ONCE = 3  # acknowledgements of one gap that are not gathered (TCP_FASTRETRANS_THRESH)
@@ -48,13 +43,8 @@ class TcpReceiver:
         self, clock: Clock, back: PacketPath, acknowledge: Callable[[Acknowledgement], None],
         deliver: Callable[[Any], None], rtt_s: float,
     ) -> None:  # fmt: skip
-        self._clock, self._back, self._acknowledge, self._deliver, self._rtt_s = (
-            clock,
-            back,
-            acknowledge,
-            deliver,
-            rtt_s,
-        )
+        self._clock, self._back, self._acknowledge, self._deliver = clock, back, acknowledge, deliver
+        self._rtt_s = rtt_s
         self._next = 0
         self._out_of_order: dict[int, TcpSegment] = {}
         self.beyond: list[int] = []
@@ -125,7 +115,7 @@ class TcpReceiver:
     def _send(self, duplicate: bool = False) -> None:
         self._timer_s, self._unacknowledged_bytes, self._gathered = math.inf, 0, 0
         self._quick = max(0, self._quick - 1)
-        size_bytes = HEADER_BYTES + (SELECTIVE_BYTES if self._out_of_order or duplicate else 0)
+        size_bytes = HEADER_BYTES + (_SELECTIVE_BYTES if self._out_of_order or duplicate else 0)
         acknowledgement = Acknowledgement(self._next, self._arrived_beyond, self._echo_s, duplicate)
         self._echo_s = math.inf
         self._back.send(size_bytes, self._acknowledge, acknowledgement)

@@ -76,20 +76,17 @@ class Scoreboard:
         return self._segments[self.following - 1]
 
     def add(self, segment: TcpSegment, now_s: float) -> None:
-        """Add a new segment, which is sent now."""
         self.sent(segment, now_s)
         self._segments[segment.number] = segment
         self.following += 1
 
     def sent(self, segment: TcpSegment, now_s: float) -> None:
-        """Note that a segment is sent now."""
         if self.delivery is not None:
             self.delivery.sent(segment, now_s, self.out)
         segment.sent_s = now_s
         self._order.append((now_s, segment))
 
     def resent(self, segment: TcpSegment, now_s: float) -> None:
-        """Note that a segment is sent again now."""
         if segment.lost and not segment.again:
             segment.again = True
             self.again += 1
@@ -97,7 +94,6 @@ class Scoreboard:
         self.sent(segment, now_s)
 
     def acknowledge(self, acknowledgement: Acknowledgement, now_s: float, least_rtt_s: float) -> Delivered:
-        """Take an acknowledgement."""
         first, following = self.first, acknowledgement.next_number
         delivered, oldest_s, latest_s = 0, math.nan, math.nan
         for number in (*range(first, following), *self._newly_beyond(acknowledgement)):

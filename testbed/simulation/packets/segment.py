@@ -9,7 +9,6 @@ import msgspec
 
 SEGMENT_BYTES = 1448  # of payload: MTU 1500 less IP's 20 and TCP's 32 bytes of headers, with timestamps
 HEADER_BYTES = 66  # of a frame: Ethernet's 14, IP's 20, TCP's 32
-SELECTIVE_BYTES = 12  # of the option that acknowledges one block beyond a gap (RFC 2018)
 
 
 def take_messages(ends: deque[list[Any]], size_bytes: int) -> list[Any]:

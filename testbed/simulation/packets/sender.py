@@ -7,7 +7,7 @@ Undo      if what is acknowledged in order was sent before the loss was noted, n
           timestamps, RFC 3522), and the window is what it was
 Growth    only while the window limits the connection (RFC 7661; Linux: ``tcp_cwnd_validate``)
 Host      no more of a connection waits at the node's port than two bursts, or what the estimated rate sends in 1 ms
-          (``host_queue``), so that what is written meanwhile fills the last segment
+          (``HostQueue``), so that what is written meanwhile fills the last segment
 
 Not modelled: bursts of segmentation offload without pacing; a receiver's window that grows; undoing by duplicates.
 ``paced_sender`` has what differs with BBR.
@@ -22,10 +22,10 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from testbed.simulation.clock import Clock
-from testbed.simulation.packets.congestion import CongestionControl
+from testbed.simulation.packets.bbr import Bbr
+from testbed.simulation.packets.congestion import Reno
 from testbed.simulation.packets.delivery_rate import DeliveryRate
-from testbed.simulation.packets.host_queue import HostQueue
-from testbed.simulation.packets.link import PacketPath
+from testbed.simulation.packets.link import HostQueue, PacketPath
 from testbed.simulation.packets.receiver import TcpReceiver
 from testbed.simulation.packets.scoreboard import Delivered, Scoreboard
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, Acknowledgement, TcpSegment, take_messages
@@ -70,11 +70,9 @@ class TcpSender:
         "window",
     )  # fmt: skip
 
-    def __init__(
-        self, clock: Clock, path: PacketPath, model: TcpModel, rtt_s: float, control: CongestionControl
-    ) -> None:  # fmt: skip
+    def __init__(self, clock: Clock, path: PacketPath, model: TcpModel, rtt_s: float, control: Reno | Bbr) -> None:
         self._clock, self._control = clock, control
-        self._host_queue = HostQueue(clock, path, self._host_has_room)
+        self._host_queue = HostQueue(clock, path)
         self._restarts = model.slow_start_after_idle
         self._round_trips = RoundTripTimes(rtt_s)
         self.now_s = self._last_sent_s = clock.now
@@ -110,7 +108,6 @@ class TcpSender:
 
     @property
     def in_flight(self) -> int:
-        """How many segments are taken to be on their way."""
         return self._scoreboard.in_flight
 
     @property
@@ -170,10 +167,7 @@ class TcpSender:
     def _host_is_full(self, segments: int) -> bool:
         """Whether enough waits at the port; then sending goes on when it has left."""
         bursts_bytes = _HOST_BURSTS * segments * (SEGMENT_BYTES + HEADER_BYTES)
-        return self._host_queue.is_full(max(bursts_bytes, self.pacing_bytes_per_s * _HOST_S))
-
-    def _host_has_room(self) -> None:
-        self.on_room()
+        return self._host_queue.is_full(max(bursts_bytes, self.pacing_bytes_per_s * _HOST_S), self.on_room)
 
     def _send_new(self) -> int:
         size_bytes = min(self.unsent_bytes, SEGMENT_BYTES)
@@ -256,7 +250,6 @@ class TcpSender:
     # ---- acknowledgements ---------------------------------------------------------------------------------------
 
     def acknowledged(self, acknowledgement: Acknowledgement) -> None:
-        """Take an acknowledgement."""
         now, scoreboard, round_trips = self._clock.now, self._scoreboard, self._round_trips
         self.now_s = now
         prior = Prior(scoreboard.lost, scoreboard.marked, scoreboard.in_flight)
@@ -372,11 +365,6 @@ class TcpSender:
         self._timer_s = tick_after(max(at_s, now))
         self._wake()
 
-    @property
-    def _probes(self) -> bool:
-        """Whether a probe comes before the timeout."""
-        return self._state is RecoveryState.OPEN and self._probe_ends < 0
-
     def _wake(self) -> None:
         at_s = min(self._timer_s, self._reordering_at_s)
         if at_s < self._wakes_s:
@@ -397,7 +385,7 @@ class TcpSender:
                 self._timer_s = tick_after(max(self._scoreboard.oldest.sent_s + self._round_trips.timeout_s, now))
             self.on_room()
         elif self._timer_s <= now and self._scoreboard.out:
-            if self._probes:
+            if self._state is RecoveryState.OPEN and self._probe_ends < 0:  # a probe comes before the timeout
                 self._probe()
             else:
                 self._time_out()

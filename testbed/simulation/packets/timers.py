@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-TICK_S = 0.004  # Linux' timers fire at ticks (HZ = 250)
+_TICK_S = 0.004  # Linux' timers fire at ticks (HZ = 250)
 _LEAST_S = 0.2  # TCP_RTO_MIN, of four mean deviations
 _MOST_S = 120.0  # TCP_RTO_MAX
 _MOST_TIMEOUTS = 15  # one after another (tcp_retries2)
 
 
 class RoundTripTimes:
-    """``smoothed_s``, ``least_s``: of all samples.
+    """``least_s``: of all samples.
 
     The deviation is the largest one of a round trip, and falls by a quarter per round trip (``tcp_rtt_estimator``).
     """
@@ -46,7 +46,6 @@ class RoundTripTimes:
             self._round_ends, self._largest_s = following, _LEAST_S
 
     def back_off(self) -> None:
-        """Double the timeout, as it has expired."""
         self._backoff += 1
 
     @property
@@ -56,14 +55,13 @@ class RoundTripTimes:
 
     @property
     def timeout_s(self) -> float:
-        """The retransmission timeout."""
         return min((self.smoothed_s + self._variation_s) * 2.0**self._backoff, _MOST_S)
 
     def probe_s(self, alone: bool) -> float:
         """Return after which time a tail loss probe is sent (RFC 8985, 7.2). ``alone``: one segment is under way."""
-        return 2 * self.smoothed_s + (_LEAST_S if alone else 2 * TICK_S)
+        return 2 * self.smoothed_s + (_LEAST_S if alone else 2 * _TICK_S)
 
 
 def tick_after(at_s: float) -> float:
     """Return the first tick that is not before ``at_s``."""
-    return math.ceil(at_s / TICK_S - 1e-9) * TICK_S
+    return math.ceil(at_s / _TICK_S - 1e-9) * _TICK_S

@@ -8,14 +8,10 @@ from typing import Any
 
 from testbed.errors import ScenarioError
 from testbed.training.datasets.base import Dataset, as_model_input, digest_of
-from testbed.training.datasets.cifar10 import load_cifar10
-from testbed.training.datasets.clicks import load_clicks
-from testbed.training.datasets.digits import load_digits
-from testbed.training.datasets.mnist import load_mnist
+from testbed.training.datasets.images import load_cifar10, load_digits, load_mnist
 from testbed.training.datasets.movielens import load_movielens
-from testbed.training.datasets.teacher import load_teacher
+from testbed.training.datasets.synthetic import load_clicks, load_teacher, load_tokens
 from testbed.training.datasets.text import load_text
-from testbed.training.datasets.tokens import load_tokens
 from testbed.training.options import DATASETS
 
 

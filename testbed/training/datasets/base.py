@@ -15,6 +15,7 @@ from torch import Tensor
 
 from testbed.errors import ScenarioError
 from testbed.training.options.declarations import DataDeclarations
+from testbed.training.seeds import numpy_stream
 
 _BYTE = 255
 
@@ -62,6 +63,13 @@ class DataSource(DataDeclarations, ABC):
         """
 
 
+def held_out(inputs: Tensor, labels: Tensor, count: int, classes: int, seed: int) -> Dataset:
+    """Return a data set that tests with ``count`` random samples, by ``seed``, and trains with the others."""
+    order = torch.from_numpy(numpy_stream(seed, "hold out").permutation(len(labels)))
+    test, train = order[:count], order[count:]
+    return Dataset(inputs[train], labels[train], inputs[test], labels[test], classes)
+
+
 def as_model_input(inputs: Tensor) -> Tensor:
     """Convert uint8 to float32 in [0, 1]; other types are model inputs already."""
     return inputs.float().div_(_BYTE) if inputs.dtype == torch.uint8 else inputs
@@ -82,25 +90,17 @@ def find_files(folder: str, names: tuple[str, ...], source: str, key: str = "fol
     ``key``: the option that names the place. Nothing is downloaded: nodes may have no network but the emulated one.
     """
     place = Path(folder).expanduser()
-    found = {name: path for name in names for path in _candidates(place, name) if path.is_file()}
+    candidates = ((name, place / f"{name}{ending}") for name in names for ending in (".gz", ""))
+    found = {name: path for name, path in candidates if path.is_file()}  # the plain one wins
     missing = [name for name in names if name not in found]
     if missing:
+        state = "lacks files" if place.is_dir() else "is not a folder" if place.exists() else "does not exist"
         raise ScenarioError(
-            [f"training.data: '{folder}' ({place.resolve()}) {_state(place)}"]
+            [f"training.data: '{folder}' ({place.resolve()}) {state}"]
             + [f"  missing: {name} (or {name}.gz)" for name in missing]
             + [f"  get: {source}", f"  put the files into that folder, or name another with training.data.{key}"]
         )
     return found
-
-
-def _candidates(place: Path, name: str) -> tuple[Path, Path]:
-    return place / f"{name}.gz", place / name  # the later one wins
-
-
-def _state(place: Path) -> str:
-    if not place.exists():
-        return "does not exist"
-    return "lacks files" if place.is_dir() else "is not a folder"
 
 
 def read_bytes(path: Path) -> bytes:
@@ -113,5 +113,4 @@ def read_bytes(path: Path) -> bytes:
 
 
 def malformed(path: Path, problem: str) -> ScenarioError:
-    """Return the error for an invalid file."""
     return ScenarioError(f"training.data: {path}: {problem}; fetch the file again")

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from testbed.training.datasets.base import Dataset, find_files, malformed, read_bytes
+from testbed.training.datasets.base import Dataset, find_files, held_out, malformed, read_bytes
 from testbed.training.options.datasets import MovieLens
-from testbed.training.seeds import numpy_stream
 
 LIKED_STARS = 4
 SOURCE = "https://files.grouplens.org/datasets/movielens/ml-100k.zip, and unpack it"
@@ -30,10 +29,7 @@ def load_movielens(options: MovieLens, seed: int) -> Dataset:
     users, films = (np.unique(column, return_inverse=True)[1] for column in ratings[:, :2].T)
     records = torch.from_numpy(np.stack([users, films + users.max() + 1], axis=1).astype(np.int64))
     labels = torch.from_numpy((ratings[:, 2] >= LIKED_STARS).astype(np.int64))
-    order = torch.from_numpy(numpy_stream(seed, "hold out").permutation(len(labels)))
-    held_out = max(1, round(len(labels) * options.test_share))
-    test, train = order[:held_out], order[held_out:]
-    return Dataset(records[train], labels[train], records[test], labels[test], classes=2)
+    return held_out(records, labels, max(1, round(len(labels) * options.test_share)), 2, seed)
 
 
 def _ratings(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
@@ -44,7 +40,6 @@ def _ratings(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     if len(lines) < 2:
         raise malformed(path, f"has {len(lines)} ratings")
     try:
-        ratings = np.loadtxt(lines, delimiter=",", usecols=(0, 1, 2), ndmin=2)
+        return np.loadtxt(lines, delimiter=",", usecols=(0, 1, 2), ndmin=2)
     except (ValueError, IndexError) as error:
         raise malformed(path, f"is no list of user, film, stars: {error}") from error
-    return ratings

@@ -21,14 +21,13 @@ def load_text(options: Text, seed: int) -> Dataset:
     alphabet = sorted(set(text))
     number_of = {character: number for number, character in enumerate(alphabet)}
     stream = torch.tensor([number_of[character] for character in text], dtype=torch.int64)
-    held_out = round(len(stream) * options.test_share)
-    shortest = min(held_out, len(stream) - held_out)
+    boundary = len(stream) - round(len(stream) * options.test_share)
+    shortest = min(boundary, len(stream) - boundary)
     if shortest <= options.context:
         raise ScenarioError(
             f"training.data: '{options.file}' has {len(text)} characters: its shorter part has {shortest}, and a "
             f"window needs {options.context + 1}; use a longer text, or a smaller training.data.context"
         )
-    boundary = len(stream) - held_out
     return Dataset(
         *_windows(stream[:boundary], options.context), *_windows(stream[boundary:], options.context), len(alphabet)
     )

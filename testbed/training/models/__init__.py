@@ -20,8 +20,7 @@ from testbed.errors import ScenarioError
 from testbed.training.declared import declared_shape
 from testbed.training.models.large import resnet50, vision_transformer
 from testbed.training.models.recommender import recommender
-from testbed.training.models.resnet import resnet
-from testbed.training.models.small import cnn, lenet, mlp
+from testbed.training.models.small import cnn, lenet, mlp, resnet
 from testbed.training.models.transformer import transformer
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import IMAGES, RECORDS, TEXT
@@ -168,9 +167,6 @@ def initialise(model: nn.Module) -> None:
             nn.init.xavier_uniform_(parameter)
         elif "bias" in name.rpartition(".")[2]:  # also ``bias_hh_l0`` of recurrent layers
             nn.init.zeros_(parameter)
-
-
-__all__ = ["Segment", "assemble", "build_model", "initialise", "segments"]
 
 
 def shape_of_model(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], classes: int) -> ModelShape:

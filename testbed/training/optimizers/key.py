@@ -58,7 +58,7 @@ class Lars(torch.optim.Optimizer):
         value.sub_(direction)
 
 
-def norms_of(value: Tensor, gradient: Tensor) -> Norms:
+def _norms(value: Tensor, gradient: Tensor) -> Norms:
     return Norms(torch.linalg.vector_norm(value).item(), torch.linalg.vector_norm(gradient).item())
 
 
@@ -67,7 +67,7 @@ def _ratio(group: dict[str, Any], value: Tensor, gradient: Tensor) -> float:
     if norms is None:
         if value.numel() < group["adapt_from"]:
             return 1.0
-        norms = norms_of(value, gradient)
+        norms = _norms(value, gradient)
     if norms.value == 0 or norms.gradient == 0:
         return 1.0
     return float(group["trust"] * norms.value / (norms.gradient + group["weight_decay"] * norms.value))
@@ -123,10 +123,8 @@ def _lars(options: options_of.LarsOptions, value: Tensor) -> torch.optim.Optimiz
 
 
 def _nesterov(options: options_of.Nesterov, value: Tensor) -> torch.optim.Optimizer:
-    look_ahead = options.momentum > 0
-    return torch.optim.SGD(
-        [value], lr=options.learning_rate, momentum=options.momentum, nesterov=look_ahead, foreach=False
-    )
+    momentum = options.momentum
+    return torch.optim.SGD([value], lr=options.learning_rate, momentum=momentum, nesterov=momentum > 0, foreach=False)
 
 
 _MAKERS: dict[str, Callable[[Any, Tensor], torch.optim.Optimizer]] = {
@@ -196,8 +194,11 @@ class KeyOptimizer:
         self.updates += 1
         if self.value.is_meta:
             return
-        self._set(lr=rate, norms=norms)
-        self.value.grad = self._prepared(gradient.to(self.value.device), member)
+        self._optimizer.param_groups[0].update(lr=rate, norms=norms)
+        gradient = self._clipped(gradient.to(self.value.device))
+        if self._compensation is not None:
+            gradient = self._compensation(gradient, self.value, member)
+        self.value.grad = gradient
         with torch.no_grad():
             self._step_in_place()
         self.value.grad = None
@@ -208,7 +209,7 @@ class KeyOptimizer:
         ``gradient`` may be of a part of the elements, from ``start`` on; then the value's norm is of that part.
         """
         value = self.value[start : start + gradient.numel()]
-        return norms_of(value, self._clipped(gradient.to(self.value.device)))
+        return _norms(value, self._clipped(gradient.to(self.value.device)))
 
     def state(self) -> State:
         """Return a copy of everything that the next step depends on, by name."""
@@ -234,15 +235,6 @@ class KeyOptimizer:
         }
         if self._compensation is not None:
             self._compensation.load_state(state)
-
-    def _set(self, **settings: Any) -> None:
-        self._optimizer.param_groups[0].update(settings)
-
-    def _prepared(self, gradient: Tensor, member: str | None) -> Tensor:
-        gradient = self._clipped(gradient)
-        if self._compensation is None:
-            return gradient
-        return self._compensation(gradient, self.value, member)
 
     def _clipped(self, gradient: Tensor) -> Tensor:
         clip = self._options.clip
@@ -270,7 +262,6 @@ class ModelOptimizer:
         return tensors if self._joined is None else [torch.cat(list(tensors))]
 
     def step(self, gradients: Sequence[Tensor]) -> None:
-        """Update every key by one step."""
         for key, gradient in zip(self.keys, self._as_keys(gradients), strict=True):
             key.step(gradient)
 
@@ -300,7 +291,6 @@ class ModelOptimizer:
         return state
 
     def load_state(self, state: Mapping[str, Tensor | int | float]) -> None:
-        """Restore ``state``."""
         states: list[State] = [below(str(number), state) for number in range(len(self._joined or self.keys))]
         if self._joined is not None:
             states = [_merged(states, self._joined)]

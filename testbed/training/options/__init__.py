@@ -6,10 +6,8 @@ Errors of scenarios and the editor's completion use the fields' metadata (``help
 
 from __future__ import annotations
 
-from testbed.training.options.datasets import DATASETS
-from testbed.training.options.loading import LOADINGS
+from testbed.training.options.datasets import DATASETS, LOADINGS, SPLITS
 from testbed.training.options.models import MODELS
 from testbed.training.options.optimizers import OPTIMIZERS
-from testbed.training.options.splits import SPLITS
 
 __all__ = ["DATASETS", "LOADINGS", "MODELS", "OPTIMIZERS", "SPLITS"]

@@ -1,7 +1,11 @@
-"""Options of the data sets. ``gives`` says what a sample is: an image, text, a record of categories, or nothing."""
+"""Options of the training data: data sets, their splits over the workers, and where samples are loaded from.
+
+``gives`` says what a sample is: an image, text, a record of categories, or nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -183,3 +187,87 @@ DATASETS: Axis[Any] = Axis(
     },
     base="testbed.training.datasets.base:DataSource",
 )
+
+
+# ---- splits over the workers ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Iid:
+    """Shuffle once, then cut into equal contiguous shares, one per worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contiguous:
+    """Cut the data in its own order into equal shares: worker s of N gets samples s·⌊n/N⌋ to (s+1)·⌊n/N⌋ (GeoMX)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByClass:
+    """Sort by class, then cut into equal contiguous shares (GeoMX's --split-by-class)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dirichlet:
+    """Each class is dealt out in proportions drawn from Dirichlet(alpha) (Hsu et al., 2019; Li et al., 2022)."""
+
+    alpha: float = option(0.5, "small: few classes per worker; large: alike", min=0.01, max=1e6)
+
+
+@dataclass(frozen=True, slots=True)
+class ByCount:
+    """Shuffle once, then cut into shares of different sizes."""
+
+    shares: str = option("", "one number per worker, e.g. '4 2 1 1'; proportional")
+    skew: float = option(0.0, "without shares: worker r gets 1/(r+1)^skew of the first", min=0, max=10)
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        if self.shares and self.skew:
+            yield "skew", "has no effect beside 'shares'", "keep one of them"
+
+
+SPLITS: Axis[Any] = Axis(
+    "split",
+    {
+        "iid": Iid,
+        "contiguous": Contiguous,
+        "by_class": ByClass,
+        "dirichlet": Dirichlet,
+        "by_count": ByCount,
+    },
+    base="testbed.training.splits.base:Split",
+)
+
+
+# ---- the source of samples: memory, or a hierarchy of caches --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """All samples are decoded and in memory when training begins: loading takes no time."""
+
+    loads: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """Three levels (the DataCache of Shi et al., MLSys 2021): remote source, local disk, decoded samples in memory.
+
+    Batches have the same bits as without it. Samples of the next batches are loaded while a step computes.
+    """
+
+    loads: ClassVar[bool] = True
+
+    source: str = option("", "data centre that has the samples and sends them over its links; default: a store "
+            "beside every worker, with 'rate' and 'latency'")  # fmt: skip
+    rate: float = option(100e6, "of the store, for each worker", unit="bit/s")
+    latency: float = option(0.02, "of the store, for each request", unit="s")
+    decode: float = option(0.0, "time to decode one sample", unit="s")
+    disk: int = option(1 << 30, "space for encoded samples on each node", unit="bytes")
+    memory: int = option(1 << 30, "space for decoded samples on each node", unit="bytes")
+    folder: str = option("", "of the disk level, which then persists; default: it lasts as long as the run")
+    prefetch: int = option(2, "batches loaded ahead", min=0, max=1000)
+    spread: bool = option(False, "each worker of a data centre caches its share of the samples for the others")
+
+
+LOADINGS: Axis[InMemory | Cached] = Axis("loading", {"in_memory": InMemory, "cached": Cached})

@@ -203,7 +203,7 @@ class UserProgram(ModelDeclarations):
 
 @dataclass(frozen=True, slots=True)
 class Declared(ModelDeclarations):
-    """A large model by its layers' sizes and work only, for ``compute: modelled``; see testbed/training/declared."""
+    """A large model by its layers' sizes and work only, for ``compute: modelled``; see testbed/training/declared.py."""
 
     takes: ClassVar[str] = NOTHING
     name: str = option("resnet50", "a known model", choices=tuple(DECLARED))

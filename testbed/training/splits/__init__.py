@@ -13,7 +13,7 @@ from torch import Tensor
 
 from testbed.errors import ScenarioError
 from testbed.training.options import SPLITS
-from testbed.training.options.splits import ByClass, ByCount, Contiguous, Dirichlet, Iid
+from testbed.training.options.datasets import ByClass, ByCount, Contiguous, Dirichlet, Iid
 from testbed.training.seeds import numpy_stream
 from testbed.units import parse_number
 
@@ -47,9 +47,6 @@ def _cut(
     if empty:
         raise ScenarioError(f"training.split: '{kind}' leaves worker {', '.join(empty)} of {workers} without a sample")
     return shares
-
-
-__all__ = ["share_of", "shares_of"]
 
 
 def _iid(options: Iid, labels: Tensor, seed: int, workers: int) -> list[Tensor]:

@@ -9,8 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from analysis.benchmarks.simgrid import TOLERANCE, compiled_program, installed, simgrid_times, worst_difference
-from analysis.benchmarks.simgrid_graph import Graph, random_traffic, replay, ring, star, two_tier
+from analysis.benchmarks.simgrid import (
+    TOLERANCE,
+    Graph,
+    compiled_program,
+    installed,
+    random_traffic,
+    replay,
+    ring,
+    simgrid_times,
+    star,
+    two_tier,
+    worst_difference,
+)
 
 # The end of the last transfer as SimGrid 3.32 printed it (`testbed bench simgrid`).
 GOLDEN: list[tuple[Callable[[], Graph], float]] = [

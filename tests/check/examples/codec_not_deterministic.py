@@ -1,4 +1,4 @@
-"""Broken on purpose: rounds stochastically with torch's own random numbers instead of the run's seed."""
+"""Broken on purpose: rounds stochastically, with torch's own random numbers, or with one stream for all keys."""
 
 from dataclasses import dataclass
 
@@ -24,3 +24,15 @@ class NotDeterministic(NoneCodec):
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         return (tensor if tensor.is_meta else torch.floor(tensor + torch.rand(tensor.shape)) * (tensor != 0),)
+
+
+class SharesAStream(NotDeterministic):
+    """The run's seed decides, and whichever keys were encoded before: all draw from one stream."""
+
+    def __init__(self, options: NotDeterministic.Options, context: CodecContext) -> None:
+        super().__init__(options, context)
+        self._draws = torch.Generator().manual_seed(context.seed)
+
+    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
+        up = torch.rand(tensor.shape, generator=self._draws)
+        return (tensor if tensor.is_meta else torch.floor(tensor + up) * (tensor != 0),)

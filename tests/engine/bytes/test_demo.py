@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from testbed.training.datasets.mnist import FILES
+from testbed.training.datasets.images import IDX_FILES
 from tests.end_to_end.runs import run_scenario
 from tests.engine.runs import run
 from tests.training.test_datasets import idx
@@ -55,7 +55,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with a few pictures of 28×28."""
     folder = tmp_path_factory.mktemp("mnist")
     rng = np.random.default_rng(1)
-    for name, size in zip(FILES, (120, 120, 10, 10), strict=True):
+    for name, size in zip(IDX_FILES, (120, 120, 10, 10), strict=True):
         shape = (size, 28, 28) if "images" in name else (size,)
         (folder / name).write_bytes(idx(rng.integers(0, 256 if "images" in name else 10, shape)))
     return f"training.data={{kind: mnist, folder: {folder}}}"

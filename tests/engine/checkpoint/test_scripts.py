@@ -12,6 +12,7 @@ from testbed.errors import ScenarioError
 from testbed.kvstore.checkpoint import generator_states, saved_objects
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
+from testbed.policy.sync.hfa import Hfa
 from testbed.scenario.load import load
 from tests.engine.checkpoint.killed import resumed_at, run_until, story
 from tests.kvstore import scripts
@@ -109,15 +110,25 @@ def plan_of(folder: Path, script: str, *texts: str) -> Plan:
 @pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in SETTINGS])
 def test_a_script_goes_on(name: str, tmp_path: Path) -> None:
     script, texts = SETTINGS[name]
-    plan, chance = plan_of(tmp_path / "script", script, *texts), random.Random(name)
-    whole = run_until(plan, tmp_path / "whole")
+    assert_goes_on(plan_of(tmp_path / "script", script, *texts), tmp_path, random.Random(name))
+
+
+def assert_goes_on(plan: Plan, directory: Path, chance: random.Random) -> None:
+    whole = run_until(plan, directory / "whole")
     rounds = [event["t"] for event in whole if event["kind"] == "round"]
-    run_until(plan, tmp_path / "killed", chance.uniform(rounds[len(rounds) // 2], rounds[-1]))
-    since_s = resumed_at(tmp_path / "killed", plan)
+    run_until(plan, directory / "killed", chance.uniform(rounds[len(rounds) // 2], rounds[-1]))
+    since_s = resumed_at(directory / "killed", plan)
     assert since_s > rounds[0]
     expected = [event for event in story(whole, since_s) if event["kind"] != "train"]
-    resumed = story(run_until(plan, tmp_path / "killed"), since_s)
+    resumed = story(run_until(plan, directory / "killed"), since_s)
     assert str(resumed) == str(expected) != "[]"  # as text, since a script's losses are not numbers
+
+
+def test_a_script_goes_on_with_the_local_steps_of_its_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an algorithm whose local phase grows, as CONTRIBUTING.md has one: rounds of 1, 2, 3 and 4 steps."""
+    monkeypatch.setattr(Hfa, "local_steps", classmethod(lambda cls, options, round_: 1 + round_))
+    plan = plan_of(tmp_path / "script", LOOP, "sync={kind: hfa, k1: 1, k2: 1}")
+    assert_goes_on(plan, tmp_path, random.Random(2))
 
 
 def test_a_state_that_could_not_be_loaded_is_named_when_it_is_kept() -> None:

@@ -12,6 +12,7 @@ from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.gossip.roles import gossip_worker
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import worlds
+from tests.engine.runs import MODELLED, run
 
 WORKERS: dict[str, Any] = {"allreduce": allreduce_worker, "gossip": gossip_worker}
 
@@ -40,3 +41,11 @@ def test_modelled_runs_send_what_real_ones_send(paradigm: str, options: dict[str
     real, modelled = (transfers(paradigm, options, compute, tmp_path) for compute in ("real", "modelled"))
     assert modelled == real
     assert len(real) > 20
+
+
+@pytest.mark.parametrize("paradigm", ["allreduce", "ps"])
+def test_first_values_may_take_longer_than_nodes_take_to_meet(paradigm: str, tmp_path: Path) -> None:
+    """45 MB over 5 Mbit/s: who has them waits more than a minute for the others."""
+    slow = (f"paradigm={paradigm}", "links[*].rate=5 Mbit/s", "training.rounds=1", "training.evaluate_every=1")
+    done = run(tmp_path, *MODELLED, *slow)
+    assert done.of_kind("train")[0]["t"] > done.plan.timeouts.rendezvous_s

@@ -16,12 +16,12 @@ from testbed.engine.collectives.sums import (
     BucketSum,
     CoordinatedChoice,
     DenseSum,
-    FlatTopK,
-    HiTopK,
     OwnChoice,
-    OwnShards,
+    OwnSiteSums,
+    TopKSum,
 )
 from testbed.engine.inbox import Inbox
+from testbed.errors import Diverged
 from testbed.ids import data_center_of
 from testbed.policy.collective import ALL_REDUCE, SELECTORS
 from testbed.policy.collective.threshold import top_count
@@ -56,11 +56,12 @@ def make_sum(world: World, mail: CollectiveMail, kind: str, density: float, work
     across = Collectives(world, mail, [n for n in names if n[-1] == world.node[-1]], name="out")
     own = OwnChoice(world, density, 1, kind if kind in SELECTORS else "exact")
     if kind == "hitopk" or kind in SELECTORS:
-        return HiTopK(world, OwnShards(world, inside), across, own, 0)
+        return TopKSum(world, OwnSiteSums(world, inside), across, own, 0)
     if kind == "coordinated":
-        return HiTopK(world, OwnShards(world, inside), across, CoordinatedChoice(world, inside, density), 0)
+        return TopKSum(world, OwnSiteSums(world, inside), across, CoordinatedChoice(world, inside, density), 0)
     if kind == "flat":
-        return FlatTopK(world, everybody, own)
+        alone = Collectives(world, mail, [world.node], name="alone")
+        return TopKSum(world, OwnSiteSums(world, alone), everybody, own, 0, direct=True)
     return DenseSum(world, everybody, ALL_REDUCE[kind])
 
 
@@ -148,9 +149,25 @@ def test_workers_and_buckets_draw_positions_of_their_own() -> None:
     assert len({tuple(each) for each in positions}) == len(senders)
 
 
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_what_overflows_is_a_training_that_has_diverged(selector: str) -> None:
+    world: Any = SimpleNamespace(node="w0")
+    choice = OwnChoice(world, 0.1, 1, selector)
+    with pytest.raises(Diverged, match="the training has diverged"):
+        for _ in range(3):
+            choice._take(torch.full((SIZE,), 3e38), 40)
+
+
 def random_choice(node: str, bucket: int) -> OwnChoice:
     world: Any = SimpleNamespace(node=node)
     return OwnChoice(world, 0.1, 1, "random", bucket)
+
+
+def test_what_is_kept_back_goes_to_where_gradients_are_after_a_checkpoint() -> None:
+    """In a checkpoint it is in main memory."""
+    choice = CoordinatedChoice(SimpleNamespace(), SimpleNamespace(), 0.1)  # type: ignore[arg-type]
+    choice.load_state({"residual": torch.ones(4)})
+    assert choice._gathered(torch.ones(4, device="meta")).is_meta
 
 
 def test_the_coordinated_choice_keeps_as_much_energy_as_the_global_one(tmp_path: Path) -> None:

@@ -16,9 +16,11 @@ from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.collective.predict import LinkCost, finish_times_s
 from testbed.policy.collective.ring import ring
 from testbed.policy.collective.schedule import GroupShape
+from testbed.scenario.load import load
 from tests.end_to_end.reference import train_single_process
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import worlds
+from tests.engine.runs import THREE_SITES, run
 
 GROUPS = [2, 1, 2]
 
@@ -167,6 +169,48 @@ def test_a_worker_that_does_not_train_gives_the_first_values(tmp_path: Path) -> 
     trained = {name: values for name, values in results.items() if name != "a/worker0"}
     assert len(final_of(runs, list(trained))) == 1
     assert not torch.equal(results["a/worker0"][0], results["b/worker0"][0])
+
+
+HALF_WITH_RESIDUAL = '''
+"""float16 whose losses are added to the next tensor of the key."""
+
+from dataclasses import dataclass
+
+import torch
+
+from testbed.codec.base import Codec, part
+
+
+class HalfWithResidual(Codec):
+    dense = elementwise = size_only = has_memory = True
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        """None."""
+
+    def __init__(self, options, context):
+        self._residuals = {}
+
+    def encode(self, wire_key, tensor):
+        wanted = tensor + self._residuals.get(wire_key, 0.0)
+        half = wanted.half()
+        self._residuals[wire_key] = wanted - half.float()
+        return (half,)
+
+    def decode(self, wire_key, parts, size):
+        return part(parts, torch.float16, size).float()
+'''
+
+
+def test_payloads_of_a_codec_with_a_memory_are_not_added_up_on_the_way(tmp_path: Path) -> None:
+    """Its residual is of a worker's whole tensor, and not of the chunks or sums that a rank sends."""
+    file = tmp_path / "half_with_residual.py"
+    file.write_text(HALF_WITH_RESIDUAL)
+    codec = f"codec={file}:HalfWithResidual"
+    result = run(tmp_path, "training.rounds=4", "training.evaluate_every=4", "paradigm=allreduce", codec)
+    assert len(result.hashes()) == 1
+    with pytest.raises(ScenarioError, match="'merge: sum' adds up on the way"):
+        load(THREE_SITES, ("overlay=tree", codec))
 
 
 def test_the_network_orders_data_centres() -> None:

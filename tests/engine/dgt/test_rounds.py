@@ -213,6 +213,23 @@ def test_retransmission_loses_nothing(tmp_path: Path) -> None:
     assert play(tmp_path, Dgt.Options(**FIXED, late="retransmit"), script) == [4]
 
 
+@pytest.mark.parametrize("late", ["zero", "next-round", "retransmit"])
+def test_without_a_deadline_a_push_waits_for_its_blocks_to_leave(late: str, tmp_path: Path) -> None:
+    async def script(ends: Ends) -> None:
+        first, *blocks = await ends.push(tensor(12))
+        for message in (first, *blocks[:-1]):
+            ends.server.bring(message)
+        assert not ends.pushes
+        ends.end()
+        await ends.world.sleep(0.1)
+        assert len(ends.asked) == (late == "retransmit") == (not ends.pushes)
+        ends.server.bring(blocks[-1])
+        received = ends.pushes[0].parts[0]
+        assert int((received != tensor(12)).sum()) == (0 if late == "retransmit" else B)
+
+    play(tmp_path, Dgt.Options(**FIXED | {"deadline": 0.0}, late=late), script)
+
+
 def test_sender_drop_sends_only_the_important(tmp_path: Path) -> None:
     async def script(ends: Ends) -> None:
         (only,) = await ends.push(tensor(12))

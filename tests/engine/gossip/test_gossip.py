@@ -221,7 +221,7 @@ def test_mixing_keeps_the_average_and_comes_together(algorithm: str, kind: str, 
             graph = GRAPHS["ring" if algorithm.endswith("ring") else "complete"](5)
             return AsynchronousGossip(world, mail, model, peers, lambda names: (graph, graph), plan)
         mixing = {"dpsgd": Metropolis(star), "sgp": PushToOne([range(5)]), "sgp-star": PushToAll(star)}[algorithm]
-        make_parts = (lambda names: mixing, lambda mixing, from_start: None)
+        make_parts = (lambda names: mixing, lambda mixing, names, from_start: None)
         return SynchronousGossip(world, mail, model, peers, plan, make_parts, push=algorithm != "dpsgd")
 
     programs = {name: mixing_only(plan, rank, names, make) for rank, name in enumerate(names)}

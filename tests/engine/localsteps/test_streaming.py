@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from testbed.engine.collectives.roles import allreduce_worker
+from testbed.engine.streaming import StreamedSteps
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import Choice
-from testbed.policy.sync.streaming import fragments_of
+from testbed.policy.sync.streaming import Streaming, fragments_of
 from testbed.scenario.load import load
+from testbed.training.optimizers import ModelOptimizer
 from tests.end_to_end.runs import run_scenario
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import worlds
@@ -146,3 +149,18 @@ def test_more_fragments_than_tensors_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="the model has 4 tensors"):
         trained(tmp_path / "run", STREAMED.replace("fragments: 4", "fragments: 5"), "ps", 2,
                 "training.model={kind: mlp, hidden: 8, layers: 1}")  # fmt: skip
+
+
+def test_a_state_in_main_memory_goes_on_where_the_model_is() -> None:
+    """As on a GPU, of whose tensors a checkpoint holds copies in main memory."""
+
+    def made(device: str) -> StreamedSteps:
+        optimizer = ModelOptimizer("sgd", {"learning_rate": 0.1}, [torch.zeros(3, device=device)])
+        return StreamedSteps(Mock(), optimizer, 1.0, Streaming(fragments=1, overlap_steps=1, mixing=0.5))
+
+    elsewhere = made("meta")
+    elsewhere.load_state(made("cpu").state() | {"early/0": torch.ones(3)})
+    tensors = {name: each for name, each in elsewhere.state().items() if isinstance(each, torch.Tensor)}
+    assert {name: each.device.type for name, each in tensors.items()} == {
+        "0/value": "meta", "outer/0": "meta", "early/0": "meta",
+    }  # fmt: skip

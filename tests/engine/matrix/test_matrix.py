@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from testbed.scenario.matrix import AXES, DEFAULTS, Combination, overrides
-from testbed.scenario.matrix_text import tier_refusals
+from testbed.scenario.matrix import AXES, DEFAULTS, Combination, overrides, tier_refusals
 from tests.engine.runs import Simulated, run
 from tests.faults.schedules import FEW_STEPS
 from tests.scenario.covering import covering

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import random
 import re
+import sys
 import threading
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,8 +18,10 @@ import torch
 
 from testbed import api
 from testbed.engine.roles import make_role
+from testbed.engine.script.modules import ScriptModules
 from testbed.engine.script.worker import ScriptWorker
 from testbed.errors import RunFailed, ScenarioError
+from testbed.execution import simulate as in_virtual_time
 from testbed.kvstore import GeoOptimizer, KVStore, connect
 from testbed.kvstore.optimizer import server_options
 from testbed.kvstore.session import Alone
@@ -265,6 +270,52 @@ def test_where_all_wait_for_all_a_script_that_ends_early_is_named(sync: str, wor
     assert re.search(waits_for, " ".join(str(end.error) for end in exits.values()))
 
 
+MEETING = """
+import torch
+from testbed.kvstore import connect
+store = connect()
+store.init(0, torch.zeros(3))
+for step in store.steps(50):
+    store.pushpull(0, torch.ones(3))
+store.barrier()
+if store.rank == 0 and EARLY: store.barrier()
+"""
+
+
+def test_a_barrier_waits_for_slow_scripts_and_for_none_that_has_ended(tmp_path: Path) -> None:
+    """Longer than nodes take to meet: where none waits for another, one may be minutes ahead."""
+    slow = ("sync=tap", "device.step_time=1 s", "data_centers[east].device.speed=0.2")
+    done = run(tmp_path / "slow", *slow, scenario=scenario(tmp_path / "a", MEETING.replace("EARLY", "False")))
+    assert done.of_kind("final", "hub/worker0")[0]["t"] > 50 + done.plan.timeouts.rendezvous_s
+    path = scenario(tmp_path / "b", MEETING.replace("EARLY", "True"))
+    exits = simulate(build_plan(load(path), "simulate"), make_role, tmp_path / "run", lambda line: None)
+    says = r"hub/worker0 waits in store\.barrier\(\) for east/worker\d, whose script has ended"
+    assert re.search(says, str(exits["hub/scheduler"].error))
+
+
+ONE_STORE = """
+import torch
+from testbed.kvstore import GeoOptimizer, connect
+store, model = connect(), torch.nn.Linear(2, 2)
+optimizer = GeoOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+SECOND
+for step in store.steps(3, optimizer=optimizer):
+    optimizer.zero_grad()
+    (model(torch.randn(4, 2)) ** 2).mean().backward()
+    optimizer.step()
+    store.report(accuracy=0.5)
+"""
+
+
+def test_whoever_connects_has_the_scripts_one_store(tmp_path: Path) -> None:
+    done = run(tmp_path / "run", scenario=scenario(tmp_path / "a", ONE_STORE.replace("SECOND", "")))
+    assert [event["accuracy"] for event in done.of_kind("evaluate")] == [0.5] * 3
+    second = "GeoOptimizer(torch.optim.SGD(torch.nn.Linear(3, 3).parameters(), lr=0.1))"
+    path = scenario(tmp_path / "b", ONE_STORE.replace("SECOND", second))
+    exits = simulate(build_plan(load(path), "simulate"), make_role, tmp_path / "two", lambda line: None)
+    assert "mine.py:6: ScenarioError: GeoOptimizer: the store has keys already" in str(exits["hub/worker0"].error)
+
+
 def test_every_script_has_random_numbers_of_its_own_and_leaves_ours_alone(tmp_path: Path) -> None:
     torch.manual_seed(9)
     random.seed(9)
@@ -275,6 +326,91 @@ def test_every_script_has_random_numbers_of_its_own_and_leaves_ours_alone(tmp_pa
     run(tmp_path / "run", scenario=scenario(tmp_path / "a", LOOP))
     assert (torch.rand(1).item(), random.random()) == before
     assert threading.active_count() == threads
+
+
+BESIDE = """
+import pickle, torch, shelf.book, lies_beside
+from testbed.kvstore import GeoOptimizer, connect
+store = connect()
+optimizer = GeoOptimizer(torch.optim.SGD(lies_beside.net.parameters(), lr=0.1), store)
+for step in store.steps(3, optimizer=optimizer):
+    lies_beside.seen.append(store.rank)
+    shelf.book.pages += 1
+    optimizer.zero_grad()
+    (lies_beside.net(torch.randn(4, 2)) ** 2).mean().backward()
+    optimizer.step()
+import lies_beside as again
+assert again.seen == [store.rank] * 3 and shelf.book.pages == 3
+assert isinstance(pickle.loads(pickle.dumps(lies_beside.Thing())), again.Thing)
+"""
+
+
+def test_each_script_has_its_own_modules(tmp_path: Path) -> None:
+    """What a module beside it keeps is not shared with the scripts of other workers, in whichever world."""
+    path = scenario(tmp_path / "a", BESIDE)
+    text = "import torch\nnet, seen = torch.nn.Linear(2, 2), []\nclass Thing: pass\n"
+    path.with_name("lies_beside.py").write_text(text)
+    path.with_name("shelf").mkdir()
+    (path.parent / "shelf" / "book.py").write_text("pages = 0\n")
+    before = set(sys.modules)
+    done = run(tmp_path / "run", scenario=path)
+    assert {"lies_beside", "shelf", "shelf.book"}.isdisjoint(sys.modules)
+    assert len({event["parameters_sha256"] for event in done.of_kind("final") if event["role"] == "worker"}) == 1
+    assert not {name for name in before if name not in sys.modules}
+
+
+class Lazy(ModuleType):
+    def __getattr__(self, name: str) -> object:
+        raise ImportError(name)
+
+
+def test_what_is_installed_below_a_scripts_folder_is_not_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the standard library is in a user's home. A module that makes its attributes when read is asked none."""
+    mine = tmp_path / "of_the_script.py"
+    mine.write_text("import colorsys\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    modules = ScriptModules(Path("/"))
+    modules.put()
+    importlib.import_module(mine.stem)
+    monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
+    modules.note()
+    modules.take()
+    assert mine.stem not in sys.modules and {"colorsys", "lazy"} <= set(sys.modules)
+
+
+UNKNOWN = """
+import torch
+from testbed.kvstore import connect
+from things import Thing
+store = connect()
+store.init(0, torch.zeros(3))
+class Kept:
+    def state_dict(self): return {"a": KIND()}
+class Mine: pass
+for step in store.steps(3, kept=Kept()):
+    store.pushpull(0, torch.ones(3))
+"""
+
+
+@pytest.mark.parametrize("kind", ["Thing", "Mine"])
+def test_a_state_that_cannot_be_kept_is_named_in_a_run(kind: str, tmp_path: Path) -> None:
+    """The node asks for it between the turns of the script, when another's modules may be in place."""
+    path = scenario(tmp_path / "a", UNKNOWN.replace("KIND", kind))
+    path.with_name("things.py").write_text("class Thing: pass\n")
+    plan = build_plan(load(path, ["checkpoint.every=1"]), "simulate")
+    with pytest.raises(ScenarioError, match=rf"the state of 'kept' holds \w+\.{kind}, which a checkpoint cannot"):
+        in_virtual_time.run(plan, tmp_path, lambda line: None)
+
+
+def test_a_script_has_no_arguments_but_its_own(tmp_path: Path) -> None:
+    """As ``python mine.py``: else a script that reads arguments would find those of the process that it runs in."""
+    mine = f"import sys\nassert sys.argv == [__file__]\nsys.argv += ['--a']\n{LOOP}\nassert sys.argv[1:] == ['--a']\n"
+    before = list(sys.argv)
+    run(tmp_path / "run", scenario=scenario(tmp_path / "a", mine))
+    assert sys.argv == before
 
 
 def test_a_step_takes_what_the_device_takes(tmp_path: Path) -> None:

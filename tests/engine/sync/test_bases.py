@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from testbed.engine.bases import Bases
 from testbed.engine.reply import PULL_ROUND
 from testbed.engine.root_store import OverwriteUpdate, RootStore
+from testbed.engine.upstream import Bases
 from testbed.training.optimizers import KeyOptimizer
 from testbed.training.optimizers.compensation import Compensation
 from tests.engine.sync.constant import SIZES, simulated, use_constants

@@ -16,7 +16,7 @@ from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution import devices
 from testbed.execution.distributed import role as role_module
 from testbed.execution.distributed import torch_group
-from testbed.execution.distributed.role import require
+from testbed.execution.distributed.backends import require
 from testbed.plan.model import Choice, Plan
 from testbed.scenario.load import load
 from tests.engine.collectives.plans import run_plan, serverless_plan

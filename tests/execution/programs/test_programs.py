@@ -9,18 +9,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from testbed import api, launch
+from testbed.display import state
 from testbed.errors import CapabilityError, RunFailed, ScenarioError
 from testbed.execution import host
+from testbed.execution.programs.supervisor import Supervisor
 from testbed.plan.build import build_plan
 from testbed.results.rounds import CompletedRound
 from testbed.scenario import load, loads
 from testbed.scenario.sections import program
 from testbed.scenario.sections.workload import Workload
+from tests.results.fake_run import make_plan
 
 ROOT = Path(__file__).parents[3]
 SCENARIO = """
@@ -307,6 +311,22 @@ def test_programs_end_with_a_host_whose_group_is_killed(folder: Path) -> None:
         time.sleep(0.02)
 
 
+def test_faults_of_a_program_come_before_its_own_deadline(folder: Path) -> None:
+    fault = "faults=[{kind: pause, node: b/worker0, at: 50 min, for: 1 s}]"
+    assert build_plan(load(folder / "program.yaml", [fault])).faults
+    with pytest.raises(ScenarioError, match=r"3000 s is not before the run's deadline \(600 s\)"):
+        build_plan(load(folder / "program.yaml", [fault, "workload.timeout=10 min"]))
+
+
+def test_the_testbed_s_own_deadlines_and_limits_are_not_those_of_a_program(folder: Path) -> None:
+    slow = ["run.on=emulate", "links[0].rate=100 kbit/s", "links[0].queue=100 MB"]
+    assert build_plan(load(folder / "program.yaml", slow)).program
+    many = "topology.data_centers=[{name: a, central: true, workers: 200}, {name: b, workers: 200}]"
+    with pytest.raises(ScenarioError, match="400 nodes in total"):
+        load(folder / "program.yaml", [many])
+    assert len(build_plan(load(folder / "program.yaml", [many, "workload.per=host"])).nodes) == 2
+
+
 def test_what_has_no_effect_is_refused_with_place_and_cure(folder: Path) -> None:
     file = folder / "program.yaml"
     for change, words in {
@@ -370,3 +390,17 @@ def test_a_program_can_be_built_of_sections(folder: Path) -> None:
     start: dict[str, Any] = {"version": 1, "name": "program", "seed": 1, "run": {"on": "local"}, "topology": topology}
     workload = Workload(command=("echo", "{rank}"), ends="first")
     assert api.Scenario(**start, workload=workload) == api.load({**start, "workload": workload}) == read
+
+
+def test_the_traffic_of_a_data_centre_counts_once_when_its_first_process_has_ended() -> None:
+    plan, moved = make_plan(), {"tokyo": {"up": 3, "down": 4}, "hub": {"up": 9, "down": 9}}
+    shown, running = state.initial(plan), {node: SimpleNamespace(status=lambda now_s: {"kind": "status", "t": now_s})
+                                           for node in ("tokyo/worker0", "tokyo/worker1")}  # fmt: skip
+    watched: Any = Supervisor.__new__(Supervisor)
+    watched._plan, watched._running, watched._report = plan, running, shown.take
+    watched._hosts = SimpleNamespace(traffic=lambda: moved)
+    watched._report_status(1.0)
+    del running["tokyo/worker0"]
+    moved["tokyo"] = {"up": 5, "down": 6}
+    watched._report_status(2.0)
+    assert shown.wan_bytes() == (5, 6)

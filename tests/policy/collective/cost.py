@@ -11,10 +11,15 @@ from math import ceil, log2
 from testbed.policy.collective.predict import LinkCost
 
 
+def message_s(link: LinkCost, size_bytes: float) -> float:
+    """One message, and adding it."""
+    return link.copy_s(size_bytes) + size_bytes * link.gamma_s
+
+
 def ring_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
     """2 (p − 1) α + 2 (p − 1)/p n β + (p − 1)/p n γ."""
     part = size_bytes / ranks
-    return (ranks - 1) * (link.message_s(part) + link.copy_s(part))
+    return (ranks - 1) * (message_s(link, part) + link.copy_s(part))
 
 
 def butterfly_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
@@ -24,7 +29,7 @@ def butterfly_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
     power = 1 << ranks.bit_length() - 1
     steps, share = log2(power), (power - 1) / power * size_bytes
     time_s = 2 * steps * link.alpha_s + share * (2 * link.beta_s + link.gamma_s)
-    fold_s = link.message_s(size_bytes) + link.copy_s(size_bytes)
+    fold_s = message_s(link, size_bytes) + link.copy_s(size_bytes)
     return time_s + (fold_s if power != ranks else 0.0)
 
 
@@ -33,13 +38,13 @@ def recursive_doubling_s(ranks: int, size_bytes: float, link: LinkCost) -> float
     if ranks == 1:
         return 0.0
     power = 1 << ranks.bit_length() - 1
-    fold_s = link.message_s(size_bytes) + link.copy_s(size_bytes)
-    return log2(power) * link.message_s(size_bytes) + (fold_s if power != ranks else 0.0)
+    fold_s = message_s(link, size_bytes) + link.copy_s(size_bytes)
+    return log2(power) * message_s(link, size_bytes) + (fold_s if power != ranks else 0.0)
 
 
 def binomial_tree_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
     """⌈log2 p⌉ (2 α + 2 n β + n γ); an upper bound when p is no power of two."""
-    return ceil(log2(ranks)) * (link.message_s(size_bytes) + link.copy_s(size_bytes))
+    return ceil(log2(ranks)) * (message_s(link, size_bytes) + link.copy_s(size_bytes))
 
 
 def tree_s(ranks: int, size_bytes: float, link: LinkCost, segments: int = 1) -> float:

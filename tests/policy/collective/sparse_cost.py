@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from testbed.policy.collective.threshold import top_count
-from tests.policy.collective.cost import LinkCost
+from tests.policy.collective.cost import LinkCost, message_s
 
 VALUE_BYTES = 4
 PAIR_BYTES = 8
@@ -51,7 +51,7 @@ def flat_ring_wan_bytes(ranks: int, elements: int) -> float:
 def hitopk_s(where: Sites, elements: int, density: float, select_s: float = 0.0) -> float:
     """Reduce-scatter and all-gather inside, ``select_s`` for the choice, the pairs across."""
     part = elements * VALUE_BYTES / where.workers
-    inside_s = (where.workers - 1) * (where.inside.message_s(part) + where.inside.copy_s(part))
+    inside_s = (where.workers - 1) * (message_s(where.inside, part) + where.inside.copy_s(part))
     across = hitopk_wan_bytes(where.sites, where.workers, elements, density)
     return inside_s + select_s + (where.sites - 1) * where.outside.alpha_s + across * where.outside.beta_s
 

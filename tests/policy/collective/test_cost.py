@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.policy.collective import ALL_REDUCE, AllReduceOptions
+from testbed.policy.collective import ALL_REDUCE
+from testbed.policy.collective.options import AllReduceOptions
 from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.shard.slices import buckets_of

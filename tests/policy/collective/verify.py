@@ -65,7 +65,7 @@ def carry_out(schedules: Sequence[Schedule], choose: Choose = lambda ready: 0) -
         raise BadSchedule("the ranks cut the buffer differently")
     for rank, schedule in enumerate(schedules):
         _check_lanes_disjoint(rank, schedule)
-    values = [[Sum(str(rank), (rank,))] * schedule.chunks for rank, schedule in enumerate(schedules)]
+    values = [[Sum(str(rank), (rank,))] * (len(schedule.cuts) - 1) for rank, schedule in enumerate(schedules)]
     network = _Network()
     pipes = [
         _Direction(rank, number, deque(steps))
@@ -91,7 +91,7 @@ def _check_lanes_disjoint(rank: int, schedule: Schedule) -> None:
             for transfer in (*step.sends, *step.receives)
             for chunk in range(transfer.start, transfer.stop)
         }
-        if touched & mine or not mine <= set(range(schedule.chunks)):
+        if touched & mine or not mine <= set(range(len(schedule.cuts) - 1)):
             raise BadSchedule(f"rank {rank}: pipes share chunks, or use some that are not there")
         touched |= mine
 

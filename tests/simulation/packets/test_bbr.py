@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.simulation.packets.bbr import Bbr, Mode, Policer
-from testbed.simulation.packets.delivery_rate import Acknowledged, DeliveryRate, RateSample, WindowedMaximum
+from testbed.simulation.packets.delivery_rate import DeliveryRate, RateSample, WindowedMaximum
 from testbed.simulation.packets.paced_sender import BurstPacer, PacedSender
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, TcpSegment
 from testbed.simulation.tcp_model import TcpModel
@@ -42,7 +42,7 @@ def test_a_sample_is_what_was_delivered_since_a_segment_was_sent() -> None:
     rate = DeliveryRate(0.0)
     first, second = sent(rate, 0, 1.0, 0), sent(rate, 1, 1.01, 1)
     rate.arrived(first)
-    told = Acknowledged(1, 0, 0, 2)
+    told = 1, 0, 0, 2
     assert rate.sample(1.1, told, 0.1, 0.1)[4:6] == (1, pytest.approx(0.1))
     rate.arrived(second)
     # 0.11 s in which both were acknowledged, and 0.01 s in which they were sent: the longer one counts
@@ -53,7 +53,7 @@ def test_a_sample_is_what_was_delivered_since_a_segment_was_sent() -> None:
 
 
 def test_a_sample_of_what_nothing_follows_tells_of_the_program() -> None:
-    rate, told = DeliveryRate(0.0), Acknowledged(1, 0, 0, 1)
+    rate, told = DeliveryRate(0.0), (1, 0, 0, 1)
     rate.limit(in_flight=1)
     limited, free = sent(rate, 0, 1.0, 0), None
     rate.arrived(limited)

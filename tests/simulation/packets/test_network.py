@@ -33,11 +33,11 @@ def test_a_link_that_is_down_loses_what_leaves_its_queue_and_what_is_delayed_arr
     clock, arrived = Clock(), list[Any]()
     plan = build_plan(loads(SCENARIO), "simulate")
     paths = PathTable(plan, 1.0)
-    network = PacketNetwork(clock, plan, paths.links, TcpModel())
+    network = PacketNetwork(clock, plan, paths, TcpModel())
     link = paths.links[0]
 
     def send(name: str) -> None:
-        network.link(0).arrive(Packet(1514, [], arrived.append, name))
+        network.links[0].arrive(Packet(1514, [], arrived.append, name))
 
     def take(value: float) -> None:
         link.take(what, value)
@@ -59,8 +59,8 @@ def transfer_s(there_ms: int, back_ms: int, control: str) -> float:
     values = ("rate=100 Mbit/s", "queue=4 MB", f"delay={there_ms} ms", f"reverse={{delay: {back_ms} ms}}")
     plan = build_plan(loads(SCENARIO, overrides=[f"topology.links[0].{value}" for value in values]), "simulate")
     paths = PathTable(plan, 1.0)
-    network = PacketNetwork(clock, plan, paths.links, TcpModel(congestion_control=control, unsent_limit_bytes=131_072))
-    connection, _ = network.connect("a/worker0", "b/worker0", paths, lambda item: arrived.append(clock.now))
+    network = PacketNetwork(clock, plan, paths, TcpModel(congestion_control=control, unsent_limit_bytes=131_072))
+    connection = network.connect("a/worker0", "b/worker0", lambda item: arrived.append(clock.now))
     connection.send(3_000_000, 0, "all")
     clock.finish()
     return arrived[0]
@@ -77,11 +77,11 @@ def test_datagrams_that_would_fill_a_link_leave_some_of_it() -> None:
     clock, arrived = Clock(), list[float]()
     plan = build_plan(loads(SCENARIO), "simulate")
     paths = PathTable(plan, 1.0)
-    network = PacketNetwork(clock, plan, paths.links, TcpModel())
+    network = PacketNetwork(clock, plan, paths, TcpModel())
     paths.links[0].taken_bps = 30e6
     network.changed(paths.links[0])
     for _ in range(20):
-        network.link(0).arrive(Packet(1514, [], lambda _: arrived.append(clock.now), None))
+        network.links[0].arrive(Packet(1514, [], lambda _: arrived.append(clock.now), None))
     clock.finish()
     assert len(arrived) == 20
     assert arrived[-1] - arrived[-2] == pytest.approx(1514 * 8 / 0.2e6), "a hundredth of its rate"

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 
 from testbed.units import parse_float
-from topologies.traces.model import UNITS, Reading, TextFile, Trace, finish, typical_step_s
+from topologies.traces.model import UNITS, WHAT, Reading, TextFile, Trace, finish, typical_step_s
 
 END = "end"
 TIME_COLUMNS = {"time_s": 1.0, "t_s": 1.0, "time_ms": 1e-3}
@@ -63,6 +64,37 @@ def parse(file: TextFile, reading: Reading) -> Trace:
     chosen = _of_pair(file, table, rows(file, table), reading)
     unit = next((name for name, factor in UNITS[reading.what].items() if factor == scale), table.names[column])
     return replace(trace_of(file, chosen, column, scale, reading), unit=unit)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkTraces:
+    """Traces by (source, target, what), and the file's name."""
+
+    name: str
+    traces: dict[tuple[str, str, str], Trace]
+
+
+def read_network_traces(path: Path) -> NetworkTraces:
+    """Read all traces of a file. Raise ``ScenarioError`` that names file, line and cure."""
+    file = TextFile.read(path)
+    if not file.rows:
+        file.refuse(None, "no rows", "the file is empty, or holds comments only")
+    table = header(file)
+    if "src" not in table.names or "dst" not in table.names:
+        file.refuse(file.rows[0][0], "has no columns 'src' and 'dst'", "write 'time_s,src,dst,rate_mbit_s'")
+    src, dst = table.names.index("src"), table.names.index("dst")
+    columns = [(what, *only_column(file, table, what)) for what in WHAT if table.values(what)]
+    if not columns:
+        file.refuse(file.rows[0][0], "has no column of rates, delays or losses", "write 'time_s,src,dst,rate_mbit_s'")
+    by_pair: dict[tuple[str, str], list[TraceRow]] = {}
+    for row in rows(file, table):
+        by_pair.setdefault((row.cells[src], row.cells[dst]), []).append(row)
+    traces = {
+        (*pair, what): trace_of(file, chosen, column, scale, Reading(what=what))
+        for pair, chosen in by_pair.items()
+        for what, column, scale in columns
+    }
+    return NetworkTraces(file.name, traces)
 
 
 def only_column(file: TextFile, table: TraceColumns, what: str) -> tuple[int, float]:

@@ -15,13 +15,14 @@ from torch import Tensor
 from testbed.engine.collectives.collectives import Collectives
 from testbed.errors import RunFailed
 from testbed.execution.distributed import sockets
-from testbed.execution.distributed.meeting import ProcessGroup, exchange, peers_of_connections
+from testbed.execution.distributed.meeting import exchange, peers_of_connections
 from testbed.execution.distributed.mpi.library import environment, forget_shared_memory, load_mpi, start
 from testbed.execution.distributed.mpi.pmi import ProcessManager
 from testbed.execution.distributed.mpi.progress import MpiProgress
+from testbed.execution.distributed.process_group import ProcessGroup
 from testbed.execution.distributed.sockets import Meter
 from testbed.plan.model import Plan
-from testbed.policy.collective.mpi import MpiOptions
+from testbed.policy.collective.options import MPICH_ALGORITHMS, MpiOptions
 from testbed.realtime.world import RealWorld
 
 _STOP_S = 2.0  # that MPICH may take to its next request when another rank is lost: usually 10 ms
@@ -74,7 +75,7 @@ async def _set_environment(world: RealWorld, plan: Plan, peers: Collectives) -> 
     address = world.network.host_of(world.node)
     for variable in [variable for variable in os.environ if variable.startswith(("PMI_", "PMIX_"))]:
         del os.environ[variable]  # from an mpirun or a batch system around this run
-    algorithm = options.mpich_algorithm.value
+    algorithm = MPICH_ALGORITHMS[options.algorithm]
     os.environ.update(environment(peers.rank, peers.size, theirs.detach(), address, algorithm))
     return manager, requests
 

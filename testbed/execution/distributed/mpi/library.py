@@ -29,27 +29,20 @@ def load_mpi() -> Any:
         mpi4py.rc.initialize = mpi4py.rc.finalize = False
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # RuntimeError: there is no MPI library
-        raise CapabilityError(f"paradigm: mpi needs mpi4py and MPICH ({_first_line(error)}); {CURE}") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CapabilityError(f"paradigm: mpi needs mpi4py and MPICH ({reason}); {CURE}") from error
     version = MPI.Get_library_version()
     if not _OVER_LIBFABRIC.search(version):
         raise CapabilityError(
-            f"paradigm: mpi needs MPICH over libfabric (ch4:ofi), and mpi4py has loaded {_name(version)!r}: others "
+            f"paradigm: mpi needs MPICH over libfabric (ch4:ofi), and mpi4py has loaded {name_of(version)!r}: others "
             f"have their ranks started by an mpirun of their own, or use no plain TCP; {CURE}; if both are there, "
             "MPI4PY_MPIABI=mpich chooses"
         )
     return MPI
 
 
-def name_of(mpi: Any) -> str:
-    """Return name, version and device of the MPI library."""
-    return _name(mpi.Get_library_version())
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _name(version: str) -> str:
+def name_of(version: str) -> str:
+    """Return name, version and device of an MPI library, by what it tells of its version."""
     first, _, rest = version.replace("\0", "").partition("\n")
     device = re.search(r"^MPICH Device:\s*(.*)$", rest, re.MULTILINE)
     return " ".join(first.split()) + (f", {device[1]}" if device else "")

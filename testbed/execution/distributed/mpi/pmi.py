@@ -48,7 +48,6 @@ class ProcessManager:
             await writer.drain()
 
     async def answer(self, line: str) -> str:
-        """Return the answer to one request."""
         asked = _fields(line)
         match asked.get("cmd"):
             case "put":

@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from testbed.errors import RunFailed
@@ -24,22 +23,14 @@ BUSY_MS = 2  # most time between two MPI calls while an operation is under way
 IDLE_MS = 50  # and while none is: this rank may still hold data that others wait for
 
 
-@dataclass(frozen=True, slots=True)
-class MpiJob:
-    """``begin`` is called in the thread. It returns a request (``Test``), or None when there is nothing to wait for."""
-
-    begin: Callable[[], Any]
-    done: asyncio.Future[None]
-
-
 class MpiProgress:
     """Made inside the event loop; ends with the process. ``idle``, once set, is called while nothing is under way."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.idle: Callable[[], object] = lambda: None
-        self._new: deque[MpiJob] = deque()
-        self._running: list[tuple[MpiJob, Any]] = []
+        self._new: deque[tuple[Callable[[], Any], asyncio.Future[None]]] = deque()
+        self._running: list[tuple[Any, asyncio.Future[None]]] = []  # requests
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._busy, self._awaiting_jobs = select.poll(), select.poll()
         for poll in (self._busy, self._awaiting_jobs):
@@ -47,9 +38,12 @@ class MpiProgress:
         threading.Thread(target=self._run, name="mpi", daemon=True).start()
 
     def start(self, begin: Callable[[], Any]) -> asyncio.Future[None]:
-        """Begin an operation after all earlier ones; the future is done when it is."""
+        """Begin an operation after all earlier ones; the future is done when it is.
+
+        ``begin`` is called in the thread. It returns a request (``Test``), or None when there is nothing to wait for.
+        """
         done: asyncio.Future[None] = self._loop.create_future()
-        self._new.append(MpiJob(begin, done))
+        self._new.append((begin, done))
         os.eventfd_write(self._wake, 1)
         return done
 
@@ -63,7 +57,7 @@ class MpiProgress:
         while True:
             self._sleep(pause_ms)
             while self._new:
-                self._begin(self._new.popleft())
+                self._begin(*self._new.popleft())
             self._look()
             pause_ms = BUSY_MS if self._running else min(IDLE_MS, 2 * pause_ms)
 
@@ -78,36 +72,36 @@ class MpiProgress:
         with suppress(BlockingIOError):
             os.eventfd_read(self._wake)
 
-    def _begin(self, job: MpiJob) -> None:
+    def _begin(self, begin: Callable[[], Any], done: asyncio.Future[None]) -> None:
         try:
-            request = job.begin()
+            request = begin()
         except Exception as error:
-            self._end(job, error)
+            self._end(done, error)
             return
         if request is None:
-            self._end(job)
+            self._end(done)
         else:
-            self._running.append((job, request))
+            self._running.append((request, done))
 
     def _look(self) -> None:
         if not self._running:
             with suppress(Exception):  # an operation gets the error, when there is one
                 self.idle()
-        self._running = [(job, request) for job, request in self._running if not self._ended(job, request)]
+        self._running = [(request, done) for request, done in self._running if not self._ended(request, done)]
 
-    def _ended(self, job: MpiJob, request: Any) -> bool:
+    def _ended(self, request: Any, done: asyncio.Future[None]) -> bool:
         try:
             if not request.Test():
                 return False
         except Exception as error:
-            self._end(job, error)
+            self._end(done, error)
         else:
-            self._end(job)
+            self._end(done)
         return True
 
-    def _end(self, job: MpiJob, error: Exception | None = None) -> None:
+    def _end(self, done: asyncio.Future[None], error: Exception | None = None) -> None:
         with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(_settle, job.done, error)
+            self._loop.call_soon_threadsafe(_settle, done, error)
 
 
 def _settle(done: asyncio.Future[None], error: Exception | None) -> None:

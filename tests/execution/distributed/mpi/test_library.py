@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from testbed.errors import CapabilityError, RunFailed, ScenarioError
+from testbed.execution.distributed.backends import require
 from testbed.execution.distributed.mpi.library import interface_of
-from testbed.execution.distributed.role import require
 from testbed.scenario.load import load
 from tests.engine.collectives.plans import serverless_plan
 

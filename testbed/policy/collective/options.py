@@ -1,0 +1,146 @@
+"""Options of paradigms that sum over workers: by this project's algorithms or, to compare with them, by a library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from testbed.axes import option
+from testbed.policy.collective import ALL_REDUCE, SELECTORS, SPARSE
+from testbed.policy.collective.shares import KINDS as SHARED_WORK
+
+BUCKETS, AFTERWARDS = "buckets", "after"
+_OVERLAP: dict[str, Any] = {
+    "help": "buckets: sum a bucket when the backward pass has made it, as PyTorch's DistributedDataParallel does; "
+    "after: after the whole backward pass",
+    "choices": (AFTERWARDS, BUCKETS),
+}
+_BUCKET: dict[str, Any] = {"help": "bytes of gradients that are summed together", "unit": "bytes"}
+_BUCKET_BYTES = 25_000_000
+
+SERVERS = "servers"  # of ``hips``: workers do not sum inside, their local server does
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """How the workers of a data centre sum among themselves.
+
+    ``library``: it has connections of its own. ``on_gpu``: it sums on the workers' GPUs, and by their own links.
+    """
+
+    library: bool = False
+    on_gpu: bool = False
+
+
+INSIDE = {"ring": Inside(), "gloo": Inside(library=True), "nccl": Inside(library=True, on_gpu=True)}
+"""Around a ring of this project's, or by a library."""
+
+
+def inside_of(options: Mapping[str, Any]) -> Inside | None:
+    """Return how workers sum inside, by the options of a paradigm; ``None`` if they do not."""
+    return INSIDE.get(options.get("inside", SERVERS))
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduceOptions:
+    """Data-parallel training without servers: gradients are summed over the workers, each applies the same step."""
+
+    algorithm: str = option("ring", "how gradients are summed", choices=(*ALL_REDUCE, *SPARSE))
+    bucket: int = option(_BUCKET_BYTES, **_BUCKET)
+    overlap: str = option(AFTERWARDS, **_OVERLAP)
+    segments: int = option(
+        0,
+        "pieces of each chunk, sent one after another so that hops overlap; 0: pieces of 16 KB across data centres, at "
+        "most 8",
+        max=64,
+    )
+    rank_order: str = option(
+        "network", "order of ranks: as listed, or the best ring on the network", choices=("plan", "network")
+    )
+    density: float = option(0.01, "share of elements that hitopk and flat_topk send", unit="share")
+    selector: str = option(
+        SELECTORS[0],
+        "which elements hitopk and flat_topk send. exact: the largest; published: about the largest, by MSTopK's "
+        "search for a threshold; random: any",
+        choices=SELECTORS,
+    )
+    coordinated: bool = option(False, "hitopk: choose the largest of the whole data centre, not of each shard")
+    inside: str = option(
+        "ring",
+        "hitopk: how the workers of a data centre sum before they choose, and gather. ring: by this project's own "
+        "collectives; gloo, nccl: by torch.distributed, on the CPU or on GPUs",
+        choices=tuple(INSIDE),
+    )
+    optimizer_work: str = option(
+        "replicated",
+        "replicated: each worker takes the whole optimizer step; norms: each takes LARS' norms of a share; "
+        "update: each also updates its share, and all gather the new values",
+        choices=SHARED_WORK,
+    )
+    shared_by: str = option("data_center", "who shares the optimizer's work", choices=("data_center", "all"))
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield options set to other than their default that the chosen algorithm does not look at."""
+        looked_at = {"algorithm", "bucket", "overlap", "optimizer_work"}
+        if self.optimizer_work != "replicated":
+            looked_at.add("shared_by")
+        if self.algorithm in ALL_REDUCE:
+            looked_at |= {"segments", "rank_order"}
+        else:
+            looked_at |= {"density"} if self.coordinated else {"density", "selector"}
+            if SPARSE[self.algorithm].hierarchical:
+                looked_at |= {"coordinated", "inside"}
+        for each in fields(AllReduceOptions):
+            if each.name not in looked_at and getattr(self, each.name) != each.default:
+                sparse = self.algorithm in SPARSE
+                causes = {"shared_by": "optimizer_work", "selector": "coordinated" if sparse else "algorithm"}
+                cause = causes.get(each.name, "algorithm")
+                value = str(getattr(self, cause)).lower() if cause == "coordinated" else getattr(self, cause)
+                yield each.name, f"has no effect with '{cause}: {value}'", "remove it"
+
+
+NCCL = "nccl"
+BACKENDS = ("gloo", NCCL)
+
+
+@dataclass(frozen=True, slots=True)
+class GlooOptions:
+    """Data-parallel training on torch.distributed: the same workers, hosts and links, its own sockets and all-reduce.
+
+    Everything but the sum of gradients is as with ``allreduce``. Its bytes are those that its own TCP connections have
+    carried (Gloo's headers included), as the kernel counts them.
+    """
+
+    backend: str = option("gloo", "gloo: on the CPU, over TCP. nccl: one GPU per worker", choices=BACKENDS)
+    bucket: int = option(_BUCKET_BYTES, **_BUCKET)
+    overlap: str = option(AFTERWARDS, **_OVERLAP)
+
+
+MPICH_ALGORITHMS = {
+    "auto": "auto",
+    "ring": "tsp_ring",
+    "recursive_doubling": "sched_recursive_doubling",
+    "reduce_scatter_allgather": "sched_reduce_scatter_allgather",
+    "recursive_exchange": "tsp_recexch_single_buffer",
+    "tree": "tsp_tree",
+}
+"""MPICH's algorithms, with the values of its variable ``MPIR_CVAR_IALLREDUCE_INTRA_ALGORITHM``."""
+
+
+@dataclass(frozen=True, slots=True)
+class MpiOptions:
+    """Data-parallel training over MPI: the same workers, hosts and links, with MPICH's sockets and all-reduce.
+
+    Everything except the sum of gradients is as with ``allreduce``. The bytes of a run are those that MPICH's TCP
+    connections carried, including MPICH's headers; the kernel counts them.
+    """
+
+    backend: ClassVar[str] = "mpi"
+    algorithm: str = option("auto", "of MPICH; auto: MPICH chooses one", choices=tuple(MPICH_ALGORITHMS))
+    bucket: int = option(_BUCKET_BYTES, **_BUCKET)
+    overlap: str = option(AFTERWARDS, **_OVERLAP)
+
+
+LIBRARIES: dict[str, type[GlooOptions | MpiOptions]] = {"gloo": GlooOptions, "mpi": MpiOptions}
+"""Paradigms whose sums are made by a library with sockets of its own."""

@@ -1,0 +1,241 @@
+"""Rules of paradigms: what has no effect without servers, which codecs go there, and sums inside a data centre."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from testbed.codec.options import CODECS
+from testbed.policy.collective import SPARSE
+from testbed.policy.collective.options import AFTERWARDS, INSIDE, SERVERS, inside_of
+from testbed.policy.events import Contribution
+from testbed.policy.gossip import ALGORITHMS
+from testbed.policy.overlay import OVERLAYS
+from testbed.policy.sync import SYNC
+from testbed.scenario.paradigms import PARADIGMS
+from testbed.scenario.reading.axes import PerTier
+from testbed.scenario.reading.violations import Violation
+from testbed.scenario.rules.facts import (
+    Found,
+    is_scripted,
+    kinds,
+    lan_rounds_option,
+    overlaps,
+    pulls_rows,
+    pushed,
+    tiers_of,
+    without_servers,
+)
+from testbed.scenario.schema import Scenario
+from testbed.scenario.topology.topology import generated
+from testbed.training.options import OPTIMIZERS
+
+_TO_SERVERS = {
+    "shard": "places keys on", "order": "orders the slices that are sent to", "overlay": "relays contributions to",
+}  # fmt: skip
+_SHOWN = 8  # of the data centres, in a message
+_REMOVE = f"remove it, or write 'paradigm: {PARADIGMS.default}'"
+
+
+def workers_exchange_in_rounds(scenario: Scenario) -> Found:
+    unfit = [tier.kind for _, tier in scenario.sync if not tier.declared.waits]
+    if without_servers(scenario) and unfit:
+        pairs = [kind for kind, each in ALGORITHMS.items() if each.pairwise]
+        yield Violation(
+            ("sync",),
+            "a server applies each push by itself, as it comes, and there is none: what workers exchange is of a round",
+            f"write 'sync: {SYNC.default}' (with 'paradigm: {{kind: gossip, algorithm: {pairs[0]}}}' no worker waits "
+            f"for all), or 'paradigm: {PARADIGMS.default}'",
+        )
+
+
+def changes_follow_the_last_step(scenario: Scenario) -> Found:
+    overlap = getattr(scenario.paradigm.options, "overlap", AFTERWARDS)
+    if without_servers(scenario) and overlap != AFTERWARDS and pushed(scenario) is not Contribution.GRADIENT:
+        yield Violation(
+            ("paradigm", "overlap"),
+            f"'{overlap}' sums gradients during a backward pass, and how far local steps move a model is known after "
+            "the last of them",
+            f"write '{AFTERWARDS}'",
+        )
+
+
+def libraries_sum_over_all(scenario: Scenario) -> Found:
+    if not scenario.paradigm.declared.library:
+        return
+    if option := lan_rounds_option(scenario.sync.tier2):
+        problem = "counts rounds inside a data centre, and a library's sums are over all workers"
+        yield Violation(("sync", "tier2", option), problem, f"write '{option}: 1'")
+    if scenario.run.on == "simulate":
+        yield Violation(
+            ("paradigm",),
+            "a library has sockets of its own, whose bytes virtual time does not see",
+            "run it 'on: emulate' or 'on: local', or simulate 'paradigm: {kind: allreduce, algorithm: ring}'",
+        )
+
+
+def pairs_wait_for_no_other_worker(scenario: Scenario) -> Found:
+    algorithm = ALGORITHMS.get(getattr(scenario.paradigm.options, "algorithm", ""))
+    if not scenario.paradigm.declared.models or algorithm is None or not algorithm.pairwise:
+        return
+    if scenario.sync.tier1.declared.assigns_steps:
+        others = [kind for kind, each in ALGORITHMS.items() if not each.pairwise]
+        yield Violation(
+            ("sync",),
+            f"'{scenario.sync.tier1.kind}' lets fast workers step until the slowest one's push arrives, and pairs wait "
+            "for no other worker",
+            f"write 'algorithm: {others[0]}', or sync: "
+            f"{kinds(SYNC, lambda sync: sync.waits and not sync.assigns_steps)}",
+        )
+    if scenario.codec.tier2.kind != CODECS.default:
+        problem = "a pair of workers moves by the difference of its models, which both must know exactly"
+        yield Violation(("codec",), problem, f"write 'codec: {CODECS.default}', or an algorithm that mixes in rounds")
+
+
+def codec_of_paradigm(scenario: Scenario) -> Found:
+    paradigm = scenario.paradigm
+    if not _any_chosen(scenario, "codec"):
+        return
+    if not paradigm.declared.codecs:
+        problem = "a library sums the values of workers as they are"
+        yield Violation(("codec",), problem, f"write 'codec: {CODECS.default}'")
+    if getattr(paradigm.options, "algorithm", "") in SPARSE:
+        problem = f"'algorithm: {paradigm.options.algorithm}' chooses by itself what is sent"
+        yield Violation(("codec",), problem, f"write 'codec: {CODECS.default}', or another algorithm")
+
+
+def codecs_of_models_add_up(scenario: Scenario) -> Found:
+    codec = scenario.codec.tier2
+    plain = codec.declared.to_add_up(codec.options)
+    if without_servers(scenario) and scenario.paradigm.declared.models and plain:
+        yield Violation(
+            ("codec",),
+            "changes of models are sent, and what this codec sends and keeps back must add up to them",
+            f"write '{', '.join(f'{name}: {value}' for name, value in plain.items())}'",
+        )
+
+
+def gossip_options_have_an_effect(scenario: Scenario) -> Found:
+    paradigm = scenario.paradigm
+    if not without_servers(scenario) or not paradigm.declared.models:
+        return
+    if paradigm.options.step and scenario.codec.tier2.declared.exact:
+        problem = "slows down the mixing of models that pass through a codec, and here they travel as they are"
+        yield Violation(("paradigm", "step"), problem, "write 'step: 0', or choose a codec")
+    default = type(paradigm.options)().gradients
+    if paradigm.options.gradients != default and pushed(scenario) is not Contribution.GRADIENT:
+        problem = f"says what a gradient counts for, and with '{scenario.sync.tier1.kind}' workers mix whole models"
+        yield Violation(("paradigm", "gradients"), problem, f"write '{default}'")
+
+
+def equal_ranks_are_in_all_data_centers(scenario: Scenario) -> Found:
+    """The names of a generator's data centres are made for this rule: it may have some without workers."""
+    name = getattr(scenario.paradigm.options, "algorithm", "")
+    if name not in SPARSE or not SPARSE[name].hierarchical:
+        return
+    sizes = _workers(scenario)
+    if len(set(sizes.values())) > 1:
+        shown = ", ".join(f"{site}: {count}" for site, count in [*sizes.items()][:_SHOWN])
+        flat = next(kind for kind, each in SPARSE.items() if not each.hierarchical)
+        problem = f"'{name}' sums over the workers of one number in all data centres, which differ in size ({shown})"
+        yield Violation(("paradigm", "algorithm"), problem, f"write as many workers in each, or 'algorithm: {flat}'")
+
+
+def shared_work_is_of_norms(scenario: Scenario) -> Found:
+    options = scenario.paradigm.options
+    if getattr(options, "optimizer_work", "replicated") == "replicated":
+        return
+    if not _stepped_with(scenario).whole_tensors:
+        if options.optimizer_work == "norms":
+            fitting = kinds(OPTIMIZERS, lambda each: each.whole_tensors)
+            problem = "'norms' are taken once for all workers, and the steps of this optimizer need none"
+            yield Violation(("paradigm", "optimizer_work"), problem, f"write 'update', or 'optimizer: {fitting}'")
+    elif options.shared_by == "data_center" and len(set(_workers(scenario).values())) > 1:
+        yield Violation(
+            ("paradigm", "shared_by"),
+            "data centres differ in size: each would cut tensors at other places, and norms differ in their last bits",
+            "write 'shared_by: all'",
+        )
+
+
+def _stepped_with(scenario: Scenario) -> type[Any]:
+    """Return the optimizer that every worker steps with after an exchange, as the engine chooses it."""
+    sync = scenario.sync.tier1
+    if sync.declared.contribution is Contribution.GRADIENT:
+        return scenario.optimizer.declared
+    outer = sync.declared.outer_optimizer(sync.options)
+    return OPTIMIZERS[outer[0] if outer else "sgd"]
+
+
+def _workers(scenario: Scenario) -> dict[str, int]:
+    """Return how many workers each data centre has, of those with some."""
+    return {site.name: site.workers for site in generated(scenario.topology).data_centers if site.workers}
+
+
+def ways_to_servers_need_servers(scenario: Scenario) -> Found:
+    if not without_servers(scenario):
+        return
+    for axis, does in _TO_SERVERS.items():
+        if _any_chosen(scenario, axis):
+            yield Violation((axis,), f"{does} servers, and without servers it has no effect", _REMOVE)
+    if overlaps(scenario) and not _any_chosen(scenario, "order"):
+        problem, cure = "'overlap: layers' sends layers to servers, and without servers it has no effect", ""
+        if hasattr(scenario.paradigm.options, "overlap"):
+            kind = scenario.paradigm.kind
+            cure = f", and 'paradigm: {{kind: {kind}, overlap: buckets}}' to sum during the backward pass"
+        yield Violation(("order",), problem, f"write 'overlap: none'{cure}")
+
+
+def _any_chosen(scenario: Scenario, axis: str) -> bool:
+    """Return whether ``axis`` has another kind than its default, on any tier."""
+    value, default = getattr(scenario, axis), type(scenario).model_fields[axis].default
+    techniques = [technique for _, technique in value] if isinstance(value, PerTier) else [value]
+    return any(technique.kind != default for technique in techniques)
+
+
+def sums_inside_are_of_whole_rounds(scenario: Scenario) -> Found:
+    inside = inside_of(asdict(scenario.paradigm.options))
+    if inside is None:
+        return
+    for place, problem, cure in _unfit_inside(scenario) if tiers_of(scenario) == 2 else ():
+        yield Violation(place, problem, f"write {cure}, or 'inside: {SERVERS}'")
+    own = next(name for name, each in INSIDE.items() if not each.library)
+    if inside.library and scenario.run.on == "simulate":
+        yield Violation(
+            ("paradigm", "inside"),
+            "a library has sockets of its own, whose bytes virtual time does not see",
+            f"write '{own}', which is simulated, or run it 'on: emulate' or 'on: local'",
+        )
+    if inside.library and scenario.transport.tls:
+        problem = f"covers our own connections, and 'inside: {scenario.paradigm.options.inside}' opens others"
+        yield Violation(("transport", "tls"), problem, f"write 'inside: {own}', or tls: false")
+
+
+def _unfit_inside(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    sync, inside = scenario.sync.tier1, scenario.paradigm.options.inside
+    streaming = sync.declared.streaming(sync.options)
+    if not sync.declared.waits or sync.declared.needs_reports:
+        problem = f"'inside: {inside}' sums what all workers of a data centre have pushed, and"
+        alone, asked = "here they do not wait for each other", f"'{sync.kind}' asks how long each of them took"
+        problem = f"{problem} {asked if sync.declared.waits else alone}"
+        fitting = kinds(SYNC, lambda each: each.waits and not each.needs_reports and 1 in each.tiers)
+        yield ("sync", "tier1"), problem, f"sync: {fitting}"
+    elif streaming is not None:
+        problem = f"'inside: {inside}' sums whole models, and fragments travel while steps go on"
+        yield ("sync",), problem, f"sync: {{kind: {sync.kind}}} without fragments and overlap_steps"
+    if scenario.codec.tier1.kind != CODECS.default:
+        problem = f"'inside: {inside}' sums values as they are"
+        yield ("codec", "tier1"), problem, f"'tier1: {CODECS.default}'"
+    if scenario.overlay.tier1.declared.relays:
+        problem = f"'inside: {inside}' lets one worker of a data centre push for all, and there is nothing to relay"
+        yield ("overlay", "tier1"), problem, f"'tier1: {OVERLAYS.default}'"
+    if overlaps(scenario):
+        problem = f"'inside: {inside}' sums after the whole backward pass"
+        yield ("order",), problem, "'overlap: none'"
+    if pulls_rows(scenario):
+        problem = f"'rows': each worker asks for rows of its own, and with 'inside: {inside}' one pulls for all"
+        yield ("paradigm", "pull"), problem, "'all'"
+    if is_scripted(scenario):
+        problem = f"a script pushes to its server when it likes, and 'inside: {inside}' sums in rounds"
+        yield ("workload",), problem, "a scenario with 'training'"
