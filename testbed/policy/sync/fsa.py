@@ -90,8 +90,12 @@ class Fsa(SyncPolicy):
         return [effect for each in complete for effect in self._complete(*each, member)]
 
     def _complete(self, key: int, round_: int, members: tuple[str, ...], by: str) -> list[Effect]:
-        there = tuple(member for member in members if member not in self._gone) if self._gone else members
+        there = self._present(members)
         return [self._combine(key, round_, members), Reply(key, (round_,) * len(there), there, self._steps(), by=by)]
+
+    def _present(self, members: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those of ``members`` that are not lost."""
+        return tuple(member for member in members if member not in self._gone) if self._gone else members
 
     def _combine(self, key: int, round_: int, members: tuple[str, ...]) -> Aggregate:
         return Aggregate(key, round_, members)
