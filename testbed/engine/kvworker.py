@@ -257,14 +257,18 @@ class KVWorker:
     def value(self, key: int, round_: int) -> Coroutine[Any, Any, Value]:
         """Wait for the reply to this child's push of (key, round)."""
         slices = self._slices[key]
-        return self._arrival(slices[0], round_) if len(slices) == 1 else self._joined(slices, round_)
+        return self._arrival(slices[0], round_) if len(slices) == 1 else self._joined(key, round_)
 
-    async def _joined(self, slices: Sequence[Slice], round_: int) -> Value:
-        pieces = [await self._arrival(piece, round_) for piece in slices]
-        tensors = [piece.tensor for piece in pieces]
+    async def pieces(self, key: int, round_: int) -> tuple[list[Tensor], ReplyControl]:
+        """Wait as ``value`` does. Return the value's pieces one after the other, as the servers have sent them."""
+        found = [await self._arrival(piece, round_) for piece in self._slices[key]]
+        return [piece.tensor for piece in found], merge_controls([piece.control for piece in found])
+
+    async def _joined(self, key: int, round_: int) -> Value:
+        tensors, control = await self.pieces(key, round_)
         size_bytes = sum(tensor.nbytes for tensor in tensors)
         tensor = await self._world.compute(Work("copy", size_bytes=size_bytes), lambda: buffers.joined(tensors))
-        return Value(tensor, merge_controls([piece.control for piece in pieces]))
+        return Value(tensor, control)
 
     def _expect(self, wire_key: int, round_: int) -> None:
         assert (wire_key, round_) not in self._pending, f"key {wire_key} of round {round_} was pushed or pulled twice"

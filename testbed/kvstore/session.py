@@ -131,9 +131,9 @@ class Alone:
         self._values[key] = tensor.clone()
         return self._values[key]
 
-    def _value(self, key: int, after: int | Posted) -> tuple[Tensor, Tensor]:
+    def _value(self, key: int, after: int | Posted) -> tuple[Sequence[Tensor], Tensor]:
         value: Tensor = after.answer if isinstance(after, Posted) else self._values[key]
-        return value, value.clone()
+        return [value], value.clone()
 
     def _exchange(self, tensors: Sequence[Tensor], steps: int, without: object = ()) -> tuple[list[Tensor], int]:
         for key, tensor in enumerate(tensors):

@@ -55,7 +55,7 @@ class Handle:
 
     def __init__(self, session: ScriptSession, key: int, push: Posted, shape: torch.Size) -> None:
         self._session, self._key, self._push, self._shape = session, key, push, shape
-        self._value: Tensor | None = None
+        self._value: Sequence[Tensor] | None = None  # in the pieces in which it has come
 
     def wait(self) -> Tensor:
         """Wait for, and return, the key's value after this push's round. May be called again.
@@ -66,7 +66,7 @@ class Handle:
         if self._value is None:
             self._value, copy = self._session.ask("value", self._key, self._push)
         else:
-            copy = buffers.clone(self._value)
+            copy = buffers.joined(self._value)
         return copy.view(self._shape)
 
 

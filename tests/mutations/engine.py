@@ -333,7 +333,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a handle returns its own value to be changed": Mutation(
         "testbed.kvstore.store:Handle.wait",
-        edit("buffers.clone(self._value)", "self._value"),
+        edit("buffers.joined(self._value)", "self._value[0]"),
         ("tests/kvstore/test_store.py",),
     ),
     "what a script posts is carried out after its next request": Mutation(
@@ -386,8 +386,8 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.engine.upstream:Bases.note", edit("had.get(worker, PULL_ROUND)", "self._of_server(key)"), BASES
     ),
     "a script goes on with the servers' sums instead of its parameters": Mutation(
-        "testbed.engine.script.worker:ScriptWorker._state",
-        edit("self._get_parameters() if self._get_parameters else self.values", "self.values"),
+        "testbed.engine.script.worker:ScriptWorker._current_values",
+        edit("if self._get_parameters:", "if False:"),
         ("tests/engine/checkpoint/test_scripts.py",),
     ),
     "a script's options are not looked at": Mutation("testbed.axes:refuse_values", always(None), SCRIPT),

@@ -6,7 +6,7 @@ device takes, counted from where the script began to compute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,7 @@ from testbed.world import Future, Work, World
 class ScriptWorker:
     """Carries out the requests of one script, each by the method of its name (``testbed.kvstore.session``).
 
-    values  the values that the script holds, by key
+    values  the values that the script holds in the end, by key
     rounds  the number of rounds done
     """
 
@@ -70,6 +70,7 @@ class ScriptWorker:
         self._round_keys: set[int] = set()  # the same, of the whole round before
         self._timed_steps = 0  # steps whose modelled time has passed
         self._barriers = self.rounds = 0
+        self._values: list[Sequence[Tensor]] = []  # by key, each in the pieces in which it has come
         self.values: list[Tensor] = []
         self._get_parameters: Callable[[], list[Tensor]] | None = None
 
@@ -89,7 +90,7 @@ class ScriptWorker:
                     if self._taken_keys:
                         self._end_round(self.rounds)
                     self._warn_of_no_checkpoint()
-                    self.values = self._get_parameters() if self._get_parameters else self.values
+                    self.values = self._current_values()
                     return
                 what, arguments = request
                 answer = await getattr(self, what)(*arguments)
@@ -118,7 +119,7 @@ class ScriptWorker:
             self._load_state(state)
             await self._checkpointer.resume()
         elif self._membership.joined_late:
-            self.values = await self._store.pull(range(len(values)))
+            self._values = [[value] for value in await self._store.pull(range(len(values)))]
             self._begin_at(self._store.first_control.begin)
             await self._membership.barrier(BEGUN, 1)
         else:
@@ -126,25 +127,26 @@ class ScriptWorker:
                 notes = {"optimizer": list(optimizer)} if optimizer else None
                 for key, value in enumerate(values):
                     await self._store.init(key, value, notes)
-            self.values = await self._store.pull(range(len(values)))
+            self._values = [[value] for value in await self._store.pull(range(len(values)))]
             await self._membership.barrier(TRAIN, self._job.workers)
         if self._job.rank == 0:
             before = trained_before(self._world.now(), self._checkpointer.checkpoint)
             self._world.record("train", rounds=self._job.rounds, workers=self._job.workers, **before)
         self._restart()
         self._round_began_s = self._world.now()
-        return await self._copies(self.values)
+        return await self._copies(self._values)
 
     def _begin_at(self, round_: int) -> None:
-        self._next_round = dict.fromkeys(range(len(self.values)), round_)
+        self._next_round = dict.fromkeys(range(len(self._values)), round_)
         self.rounds = self._timed_steps = round_
         self._next_step = sum(map(self._declared_steps, range(round_)))
 
     async def first_round(self) -> int:
         return self._store.first_control.begin if self._membership.joined_late else 0
 
-    async def _copies(self, values: list[Tensor]) -> list[Tensor]:
-        return await self._world.compute(copying(values), lambda: [buffers.clone(value) for value in values])
+    async def _copies(self, values: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        work = copying([piece for value in values for piece in value])
+        return await self._world.compute(work, lambda: [buffers.joined(value) for value in values])
 
     async def push(self, key: int, tensor: Tensor, priority: int | None) -> int:
         round_ = self._next_round.get(key, 0)
@@ -158,13 +160,13 @@ class ScriptWorker:
         await self._store.push(key, round_, tensor, None, priority)
         return round_
 
-    async def value(self, key: int, after: int | Posted) -> tuple[Tensor, Tensor]:
+    async def value(self, key: int, after: int | Posted) -> tuple[Sequence[Tensor], Tensor]:
         round_: int = after.answer if isinstance(after, Posted) else after
         if round_ >= 0:
-            self.values[key] = (await self._store.value(key, round_)).tensor
+            self._values[key], _ = await self._store.pieces(key, round_)
             self._on_key(key, round_)
         self._restart()
-        return self.values[key], (await self._copies([self.values[key]]))[0]
+        return self._values[key], (await self._copies([self._values[key]]))[0]
 
     async def exchange(
         self, tensors: list[Tensor], steps: int, without_gradient: Collection[int] = ()
@@ -175,11 +177,11 @@ class ScriptWorker:
         for key in keys:
             notes = {"no_gradient": True} if key in without else None
             await self._store.push(key, round_, tensors[key], notes)
-        replies = [await self._store.value(key, round_) for key in keys]
-        self.values = [reply.tensor for reply in replies]
-        control = merge_controls([reply.control for reply in replies])
+        replies = [await self._store.pieces(key, round_) for key in keys]
+        self._values = [pieces for pieces, _ in replies]
+        control = merge_controls([control for _, control in replies])
         self._end_round(round_, steps, control.waited_s)
-        return await self._copies(self.values), self._declared_steps(self.rounds)
+        return await self._copies(self._values), self._declared_steps(self.rounds)
 
     async def resume(self) -> tuple[int, int, Tensor | None] | None:
         state = self._checkpointer.state
@@ -250,14 +252,19 @@ class ScriptWorker:
             "round_keys": " ".join(map(str, sorted(self._round_keys))),
         }  # fmt: skip
         # servers may have sums of gradients; a resumed script begins with parameters all the same
-        values = self._get_parameters() if self._get_parameters else self.values
+        values = self._current_values()
         state |= under("value", {str(key): value for key, value in enumerate(values)})
         state |= under("next", {str(key): round_ for key, round_ in self._next_round.items()})
         return state | under("store", self._store.state())
 
+    def _current_values(self) -> list[Tensor]:
+        if self._get_parameters:
+            return self._get_parameters()
+        return [value[0] if len(value) == 1 else buffers.joined(value) for value in self._values]
+
     def _load_state(self, state: Mapping[str, Any]) -> None:
         values = below("value", state)
-        self.values = [values[str(key)] for key in range(len(values))]
+        self._values = [[values[str(key)]] for key in range(len(values))]
         self._next_round = {int(key): round_ for key, round_ in below("next", state).items()}
         self.rounds, self._kept_round = state["rounds"], state["rounds"] - 1
         self._timed_steps, self._barriers = state["timed_steps"], state["barriers"]
@@ -311,7 +318,7 @@ class ScriptWorker:
             self._end_round(self.rounds)
         if round_ == self.rounds:
             self._taken_keys.add(key)
-            if self._taken_keys >= (self._round_keys or set(range(len(self.values)))):
+            if self._taken_keys >= (self._round_keys or set(range(len(self._values)))):
                 self._end_round(round_)
 
     def _end_round(self, round_: int, steps: int = 1, waited_s: float = 0.0) -> None:
