@@ -1,9 +1,9 @@
 """States of workers as messages, and what a worker that joins takes from another.
 
-Where each worker runs the optimizer, the servers have sums of gradients. A worker that joins begins with a round r that
-it is told by them. It asks a worker that was there before for the state after round r - 1. That one has it from the end
-of its round r - 1 to the end of round r, which needs a contribution of the worker that joins: so it cannot have gone
-further, and none waits for another in a circle. If it is lost, the next one is asked.
+Where each worker runs the optimizer, the servers have sums of gradients. They tell a worker that joins the round r with
+which it begins. It asks an earlier worker for the state after round r - 1. That one has it from the end of its round
+r - 1 to the end of round r, which needs a contribution of the worker that joins: so it cannot have gone further, and
+there is no circular wait. If it is lost, the next one is asked.
 """
 
 from __future__ import annotations

@@ -153,6 +153,7 @@ class KVWorker:
             await self.begin(max(self._offers.values()))  # the others wait with that round, or one before it
 
     def _refuse_memory(self, kind: str) -> None:
+        """Refuse what the scenario's rules refuse, where a script has chosen it."""
         if self.retains_pushes and CODECS[kind].has_memory:
             raise ScenarioError(
                 f"set_compression({kind!r}): a replica repeats updates with codecs without memory only; choose "

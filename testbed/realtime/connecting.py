@@ -217,7 +217,7 @@ class RefusalLog:
         self._warn(f"refused a connection from {caller}: {reason}{more}")
 
     def close(self) -> None:
-        """Tell how many there were of which nothing was said."""
+        """Warn of how many connections were refused since the last message of their kind."""
         for kind, count in self._untold.items():
             self._warn(f"refused {count} more connections: {kind}")
         self._untold.clear()

@@ -492,7 +492,10 @@ def test_traces_of_a_resumed_run_go_on(machines: int, monkeypatch: pytest.Monkey
         network = emulate_machines.MachinesNetwork.__new__(emulate_machines.MachinesNetwork)
         agent = SimpleNamespace(clock_there_s=lambda time_s: time_s)
         network._agents, network._corrected_s = cast(Any, [agent]), -math.inf
-        send = lambda agent, asked: begun.append(asked["start_s"] - asked["trained_s"])  # noqa: E731
+
+        def send(agent: Any, asked: Any) -> None:
+            begun.append(asked["start_s"] - asked["trained_s"])
+
         network._connections = cast(Any, SimpleNamespace(send=send))
         monkeypatch.setattr(network, "_exchange_losses", lambda: None)
         network.following(lambda line: None)(line)

@@ -61,7 +61,7 @@ def test_an_answer_to_the_process_in_whose_place_it_is_does_not_count() -> None:
 
 
 def test_a_barrier_waits_for_no_script_that_has_ended_and_whose_node_is_lost() -> None:
-    """Nobody's script is at fault: who is lost after its end is waited for no more."""
+    """The barrier no longer waits for a node that is lost, so its ended script is no reason to end the run."""
     told: list[tuple[str, str]] = []
 
     class Continues:

@@ -10,11 +10,28 @@ import pytest
 import torch
 
 from testbed.messages import Message, MessageKind
-from testbed.plan.model import FaultPlan, RecoveryPlan
+from testbed.plan.model import FaultPlan, Plan, RecoveryPlan
 from testbed.simulation.run import simulate
 from testbed.world import World
 from tests.contract.tiny import REMOTE, WAN_DELAY_S, WORKER, tiny_plan
 from tests.simulation.test_best_effort import BLOCKS, block, with_outage
+
+
+async def _forget(world: World) -> None:
+    await world.sleep(1.0)
+    world.forget(WORKER, world.now())
+
+
+async def _receiver(world: World) -> None:
+    await world.sleep(2.0)
+
+
+def _losing_plan() -> Plan:
+    """A run that continues without the worker, which is killed at 0.5 s."""
+    return dataclasses.replace(
+        tiny_plan([REMOTE, WORKER]), back_end="simulate", recovery=RecoveryPlan(on_failure="continue"),
+        faults=(FaultPlan(kind="kill", targets=(WORKER,), at_s=0.5),),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("network", ["tcp", "emulated"])
@@ -26,27 +43,17 @@ def test_nothing_waits_for_a_lost_node(cut: bool, ends_s: float, network: str, t
         world.record("train")
         for number in range(BLOCKS):
             await world.send(WORKER, block(number))
-        world.spawn(forget(world), "forget")
+        world.spawn(_forget(world), "forget")
         for _ in range(4):
             await world.send(WORKER, Message(MessageKind.PUSH, parts=(torch.empty(20_000_000, device="meta"),)))
         await world.send(WORKER, block(0))
         await world.drain(WORKER)
         return world.now()
 
-    async def forget(world: World) -> None:
-        await world.sleep(1.0)
-        world.forget(WORKER, world.now())
-
-    async def receiver(world: World) -> None:
-        await world.sleep(2.0)
-
-    plan = dataclasses.replace(
-        tiny_plan([REMOTE, WORKER]), back_end="simulate", recovery=RecoveryPlan(on_failure="continue"),
-        faults=(FaultPlan(kind="kill", targets=(WORKER,), at_s=0.5),),
-    )  # fmt: skip
+    plan = _losing_plan()
     plan = dataclasses.replace(plan, simulation=dataclasses.replace(plan.simulation, network=network))
     plan = with_outage(plan, 0.4, 9.0) if cut else plan
-    programs = {REMOTE: sender, WORKER: receiver}
+    programs = {REMOTE: sender, WORKER: _receiver}
     exits = simulate(plan, lambda plan, node: programs[node.name], tmp_path, lambda event: None)
     assert exits[REMOTE].error is None
     assert exits[REMOTE].result == pytest.approx(ends_s, abs=1e-3)
@@ -57,24 +64,15 @@ def test_what_the_kernel_has_taken_does_not_wait_either(tmp_path: Path) -> None:
 
     async def sender(world: World) -> float:
         world.record("train")
-        world.spawn(forget(world), "forget")
+        world.spawn(_forget(world), "forget")
         for elements in (1_080_000, 20_000_000, 20_000_000, 20_000_000):
             await world.send(WORKER, Message(MessageKind.PUSH, parts=(torch.empty(elements, device="meta"),)))
         return world.now()
 
-    async def forget(world: World) -> None:
-        await world.sleep(1.0)
-        world.forget(WORKER, world.now())
-
-    async def receiver(world: World) -> None:
-        await world.sleep(2.0)
-
-    plan = dataclasses.replace(
-        tiny_plan([REMOTE, WORKER]), back_end="simulate", recovery=RecoveryPlan(on_failure="continue"),
-        faults=(FaultPlan(kind="kill", targets=(WORKER,), at_s=0.5),),
-    )  # fmt: skip
-    programs = {REMOTE: sender, WORKER: receiver}
-    exits = simulate(with_outage(plan, 0.4, 90.0), lambda plan, node: programs[node.name], tmp_path, lambda event: None)
+    programs = {REMOTE: sender, WORKER: _receiver}
+    exits = simulate(
+        with_outage(_losing_plan(), 0.4, 90.0), lambda plan, node: programs[node.name], tmp_path, lambda event: None
+    )
     assert exits[REMOTE].error is None
     assert exits[REMOTE].result == pytest.approx(1.0, abs=1e-3)
 

@@ -75,6 +75,7 @@ class ScriptWorker:
         self._get_parameters: Callable[[], list[Tensor]] | None = None
 
     async def run(self, thread: ScriptThread) -> None:
+        """Carry out requests until the script ends."""
         answer: Any = None
         self._thread = thread
         if self._world.call_from_thread is not None:

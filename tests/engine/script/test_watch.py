@@ -24,7 +24,7 @@ class _Script:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
-    """What ``faulthandler`` was told: the seconds after which it ends the process, or None for never."""
+    """The calls of ``faulthandler``: after how many seconds it is to end the process; None where that is cancelled."""
     told: list[float | None] = []
     monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda after_s, **_: told.append(after_s))
     monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", lambda: told.append(None))
