@@ -67,11 +67,13 @@ def _capabilities(plan: Plan) -> dict[str, Any]:
         raise CapabilityError(f"{error}\nuntil then: --on simulate (virtual time), or --on local (no WAN)") from error
 
 
-def in_processes(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
-    """Execute the Plan in a host process, which may start others."""
+def in_processes(
+    plan: Plan, directory: Path, on_progress: Progress, early: session.HostProcess | None = None
+) -> SessionResult:
+    """Execute the Plan in a host process, which may start others; in ``early``, if one has been started."""
     if plan.back_end == "simulate":  # which needs one core: nothing is delayed if another one is used meanwhile
         threading.Thread(target=_import, args=(_OF_FINISHING,), daemon=True).start()
-    return session.run(plan, directory, on_progress)
+    return session.run(plan, directory, on_progress, early)
 
 
 def _import(modules: Iterable[str]) -> None:

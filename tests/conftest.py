@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from testbed.execution import session as host_session
 from testbed.execution.compiler import leave_out_compiler
 from testbed.garbage import relaxed_garbage_collection
 
@@ -31,6 +32,7 @@ settings.register_profile("thorough", max_examples=100, deadline=None, suppress_
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    host_session.IMPORTED_EARLY.clear()  # most tests of `testbed run` need no host process
     if not config.getoption("--hypothesis-profile", default=None):
         settings.load_profile("thorough" if _is_thorough(config) else "ci")
 

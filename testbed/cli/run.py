@@ -10,17 +10,20 @@ import argparse
 import json
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.cli.interrupts import Interrupts, take_interrupts
-from testbed.cli.options import Outcome, add_cluster, add_log, add_scenario, check_data, read_plan
+from testbed.cli.options import Outcome, add_cluster, add_log, add_scenario, check_data, read_scenario
 from testbed.display import look
 from testbed.errors import Diverged, ScenarioError
 
 if TYPE_CHECKING:
     from analysis.load import StoredRun
+    from testbed.execution.session import HostProcess
+    from testbed.scenario import Scenario
 
 HELP = "run a scenario, and write a run directory"
 
@@ -43,18 +46,30 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 
 def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: float) -> Outcome:
-    from testbed import launch
-    from testbed.callbacks import LiveLog
-    from testbed.display.progress import choose
-    from testbed.execution.record import final_status
-    from testbed.results.rundir import AlreadyDone
-    from testbed.scenario.shipped import path_of
+    from testbed.execution import session
 
     if arguments.again and arguments.out is None:
         raise ScenarioError("--again: has no effect without --out; name the finished run with --out DIR")
     if arguments.cluster:
         arguments.overrides += [f"cluster.address={arguments.cluster}", "cluster.emulate=true"]
-    scenario, plan = read_plan(arguments)
+    scenario = read_scenario(arguments)
+    own = scenario.is_program or scenario.cluster.emulate  # torch is not imported, or elsewhere
+    with nullcontext() if own else session.early_host(scenario.run.on) as early:
+        return _run(arguments, scenario, interrupts, begin_s, early)
+
+
+def _run(
+    arguments: argparse.Namespace, scenario: Scenario, interrupts: Interrupts, begin_s: float, early: HostProcess | None
+) -> Outcome:
+    from testbed import launch
+    from testbed.callbacks import LiveLog
+    from testbed.display.progress import choose
+    from testbed.execution.record import final_status
+    from testbed.plan.build import build_plan
+    from testbed.results.rundir import AlreadyDone
+    from testbed.scenario.shipped import path_of
+
+    plan = build_plan(scenario)
     if arguments.cluster and not plan.is_spread:
         raise ScenarioError(
             f"--cluster: '{plan.back_end}' runs on this machine alone; add --on emulate or --on cluster"
@@ -73,7 +88,8 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
 
             take_over(arguments.resume, run.path)
         display = choose(plan, as_json=arguments.json, quiet=arguments.quiet)
-        outcome = launch.train(plan, run, display, followers=followers)
+        execute = partial(launch.in_processes, early=early)
+        outcome = launch.train(plan, run, display, execute=execute, followers=followers)
         interrupts.deferred = True
         outcome, stored = launch.finish(
             run, plan, outcome, **launch.since(begin_s), hurry=lambda: interrupts.count > 1, followers=followers

@@ -2,7 +2,8 @@
 
 ``python -m testbed.execution.host DIRECTORY`` runs the plan in DIRECTORY/plan.json. Progress goes to standard output as
 JSON lines, the last of which is the outcome. A line on standard input is a request to stop; end of file means that the
-launcher has ended, and ends the host too.
+launcher has ended, and ends the host too. ``… host - MODULE …`` imports these modules; the first line on standard
+input, JSON, is then the directory.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from testbed.environment import allow_descriptors
 from testbed.errors import Diverged, Interrupted, ScenarioError, TestbedError, WaitTimeout, of_os
 from testbed.execution.compiler import leave_out_compiler, may_compile
 from testbed.execution.resume import FOLDER
-from testbed.execution.session import INTERRUPTED, SessionResult
+from testbed.execution.session import INTERRUPTED, LOG, TOLD_LATER, SessionResult
 from testbed.plan.code import check_code
 from testbed.plan.model import IN_VIRTUAL_TIME, Plan, from_json
 from testbed.process_id import close_in_children
@@ -55,11 +56,12 @@ BACK_ENDS: dict[str, BackEnd] = {
 }  # fmt: skip
 
 
-def main(directory: Path) -> int:
-    """Run to the end; return the exit code."""
+def main(arguments: Sequence[str]) -> int:
+    """Run to the end; return the exit code. ``arguments``: those of the command."""
     allow_descriptors()
-    _listen_to_launcher()
     gc.disable()  # nothing is garbage yet
+    directory = Path(arguments[0]) if arguments[0] != TOLD_LATER else _told_directory(arguments[1:])
+    _listen_to_launcher()
     plan = from_json((directory / "plan.json").read_bytes())
     if plan.exact is None:  # there, all that is on the path is listed, which takes virtual time
         sys.path.append(str(Path.cwd()))  # last (see ``own_interpreter``): a technique may be in a module there
@@ -70,6 +72,22 @@ def main(directory: Path) -> int:
     outcome = attempt(plan, directory, report)
     report({"kind": "outcome", **asdict(outcome)})
     return outcome.exit_code
+
+
+def _told_directory(modules: Iterable[str]) -> Path:
+    """Import these modules, and return the directory of the run once the launcher tells it. Errors go to its log."""
+    for module in modules:
+        importlib.import_module(module)
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(0, 1)  # what follows the line is a request
+        if not byte:
+            os._exit(LAUNCHER_GONE)
+        line += byte
+    directory = Path(json.loads(line))
+    with open(directory / LOG, "ab", buffering=0) as log:
+        os.dup2(log.fileno(), 2)
+    return directory
 
 
 def attempt(plan: Plan, directory: Path, report: Progress) -> SessionResult:
@@ -179,7 +197,7 @@ def _on_launcher(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    code = main(Path(sys.argv[1]))
+    code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a script's threads and processes may still run; an orderly exit would wait for them

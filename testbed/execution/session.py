@@ -2,8 +2,8 @@
 
 The host (``testbed.execution.host``) is a process of its own for every back end: it may import torch, enter namespaces
 and fork, while the command stays light and keeps the terminal. They communicate over pipes: progress as JSON lines on
-the host's standard output, ``stop`` on its standard input. When the launcher ends, by whatever signal, the pipe closes
-and the kernel ends the host.
+the host's standard output; on its standard input the run's directory, and later ``stop``. When the launcher ends, by
+whatever signal, the pipe closes and the kernel ends the host.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from testbed.environment import host_environment, own_interpreter
 from testbed.errors import Interrupted
@@ -32,6 +33,10 @@ Event = Mapping[str, Any]
 
 STOP_GRACE_S = 10.0
 HOST = "testbed.execution.host"  # the module that is the host process
+TOLD_LATER = "-"  # in place of the run's directory
+LOG = "host.log"
+_OF_ROLES = ("torch", "testbed.engine.roles")  # take a second to import
+IMPORTED_EARLY = {"simulate": (*_OF_ROLES, "testbed.simulation.run"), "local": _OF_ROLES, "emulate": _OF_ROLES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +74,39 @@ class HostProcess:
     """A host process that has been started, in a session of its own; ``stop`` on its standard input ends the run.
 
     ``lines``: yields its lines of progress until it has ended; after an interruption, the next iteration goes on.
+    ``early_errors``: what it has written to standard error before it knew where the run's log is.
     ``told``: the outcome, once it has told that.
     """
 
     process: subprocess.Popen[str]
     lines: Iterable[str]
+    early_errors: IO[str] | None = None
     told: list[SessionResult] = field(default_factory=list)
 
 
-def run(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
-    """Run the plan in ``directory``/plan.json. Block until the run has ended and none of its processes is left."""
+@contextlib.contextmanager
+def early_host(back_end: str) -> Iterator[HostProcess | None]:
+    """Start a host process for ``run`` before there is a plan: torch is imported while that is made.
+
+    Only where the host runs on this machine and imports torch for every plan; else return ``None``. The host is ended
+    at the exit, also if it got no plan.
+    """
+    modules = IMPORTED_EARLY.get(back_end)
+    if modules is None:
+        yield None
+        return
+    host = _started(back_end == "emulate", modules)
+    try:
+        yield host
+    finally:
+        _end(host)
+
+
+def run(plan: Plan, directory: Path, on_progress: Progress, early: HostProcess | None = None) -> SessionResult:
+    """Run the plan in ``directory``/plan.json. Block until the run has ended and none of its processes is left.
+
+    ``early``: a host of ``early_host`` for the plan's back end; it takes this run and no other.
+    """
     from emulation.journal import Journal, clean
 
     def warn(message: str) -> None:
@@ -87,15 +115,16 @@ def run(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
     clean(warn)  # of runs that were killed
     journal = Journal()  # should the host outlive us in spite of everything, ``testbed clean`` finds it here
     try:
-        host = _start(plan, directory)
+        host = early or _start(plan, directory)
         result = SessionResult("failed", "", 1)
         try:
             journal.process(host.process.pid)
+            _tell(host, directory)
             result = _follow(host, plan, directory, on_progress)
         except KeyboardInterrupt:
             result = _stop(host, on_progress)
         finally:
-            _end(host.process)
+            _end(host)
             if plan.back_end == "exact":
                 exact.close(directory, result.status)
         return result
@@ -107,21 +136,34 @@ def _start(plan: Plan, directory: Path) -> HostProcess:
     if plan.back_end == "exact":
         kernel = exact.start(plan, directory)
         return HostProcess(kernel, exact.Lines(kernel, directory))
-    command = [*own_interpreter(), "-m", HOST, str(directory)]
-    if plan.back_end == "emulate" and not plan.is_spread:
+    return _started(plan.back_end == "emulate" and not plan.is_spread)
+
+
+def _started(in_sandbox: bool, modules: Sequence[str] = ()) -> HostProcess:
+    command = [*own_interpreter(), "-m", HOST, TOLD_LATER, *modules]
+    if in_sandbox:
         from emulation.sandbox import sandbox_command
 
         command = sandbox_command(command)
     else:
         command = ["setpriv", "--pdeathsig", "KILL", *command]
-    with open(directory / "host.log", "a", encoding="utf-8") as log:
-        # A session of its own: Ctrl-C on the terminal reaches the launcher only, which then asks the host to stop.
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
-            env=host_environment(),
-        )  # fmt: skip
+    errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+    # A session of its own: Ctrl-C on the terminal reaches the launcher only, which then asks the host to stop.
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
+        env=host_environment(),
+    )  # fmt: skip
     assert process.stdout is not None
-    return HostProcess(process, process.stdout)
+    return HostProcess(process, process.stdout, errors)
+
+
+def _tell(host: HostProcess, directory: Path) -> None:
+    """Tell a host that waits for it where the run is."""
+    if host.early_errors is not None:
+        assert host.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended already
+            host.process.stdin.write(json.dumps(str(directory)) + "\n")
+            host.process.stdin.flush()
 
 
 def _follow(host: HostProcess, plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
@@ -130,6 +172,10 @@ def _follow(host: HostProcess, plan: Plan, directory: Path, on_progress: Progres
     end = os.waitid(os.P_PID, host.process.pid, os.WEXITED | os.WNOWAIT)  # not reaped: its number still names its group
     assert end is not None
     code = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+    if host.early_errors is not None:
+        host.early_errors.seek(0)
+        with open(directory / LOG, "a", encoding="utf-8") as log:
+            log.write(host.early_errors.read())
     return host.told[-1] if host.told else SessionResult("failed", _reason(plan, directory, code, before), 4)
 
 
@@ -159,7 +205,7 @@ def _reason(plan: Plan, directory: Path, code: int, kills: OomKills) -> str:
         files.close()
         if node:
             return f"{node}: {cause}\n{files.note(node)}"
-    log = directory / "host.log"
+    log = directory / LOG
     text = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
     killer = kills.killer() if code == -signal.SIGKILL else ""
     reason = f"signal {-code}{f' ({killer})' if killer else ''}" if code < 0 else f"exit code {code}"
@@ -192,14 +238,16 @@ def _kill(host: subprocess.Popen[str]) -> None:
         os.killpg(host.pid, signal.SIGKILL)
 
 
-def _end(host: subprocess.Popen[str]) -> None:
+def _end(host: HostProcess) -> None:
     """End the host and all its children, those that users' scripts have started included, and wait for it.
 
     Guards of users' programs are in groups of their own: they notice the host's end, and end the programs.
     """
-    _kill(host)
-    host.wait()
-    for pipe in (host.stdin, host.stdout):
+    process = host.process
+    if process.returncode is None:  # else its number may be another group's
+        _kill(process)
+        process.wait()
+    for pipe in (process.stdin, process.stdout, host.early_errors):
         if pipe:
             with contextlib.suppress(BrokenPipeError):  # the host had ended before it was asked to stop
                 pipe.close()

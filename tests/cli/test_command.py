@@ -30,7 +30,7 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "run", _fake)
 
 
-def _fake(plan: Any, directory: Path, on_progress: Any) -> session.SessionResult:
+def _fake(plan: Any, directory: Path, on_progress: Any, *_: Any) -> session.SessionResult:
     from tests.results.fake_run import make_plan
 
     del plan
@@ -216,7 +216,7 @@ def test_the_same_again_is_already_done(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_failed_run_keeps_what_there_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(plan: Any, directory: Path, on_progress: Any) -> session.SessionResult:
+    def failing(plan: Any, directory: Path, on_progress: Any, *_: Any) -> session.SessionResult:
         del plan, directory, on_progress
         raise RunFailed("tokyo/worker0 failed in round 3: out of memory")
 
@@ -230,7 +230,7 @@ def test_a_failed_run_keeps_what_there_is(
 def test_an_interrupted_session_ends_with_130_and_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(plan: Any, directory: Path, on_progress: Any) -> session.SessionResult:
+    def interrupted(plan: Any, directory: Path, on_progress: Any, *_: Any) -> session.SessionResult:
         _fake(plan, directory, on_progress)
         raise KeyboardInterrupt
 

@@ -27,7 +27,7 @@ QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
 def linger(begun: Path) -> None:
     """Let the session write the events of a run, then wait."""
 
-    def lingering(plan: Any, directory: Path, on_progress: Any) -> None:
+    def lingering(plan: Any, directory: Path, on_progress: Any, *_: Any) -> None:
         fake_session(make_plan(back_end="local"), directory, on_progress)
         begun.touch()
         time.sleep(60)

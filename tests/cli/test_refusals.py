@@ -144,7 +144,7 @@ def pipe() -> Iterator[str]:
 
 
 def test_a_run_keeps_a_scenario_from_a_pipe(tmp_path: Path, pipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fake(plan: Any, directory: Path, on_progress: Any) -> session.SessionResult:
+    def fake(plan: Any, directory: Path, on_progress: Any, *_: Any) -> session.SessionResult:
         del plan
         return fake_session(make_plan(back_end="local"), directory, on_progress)
 

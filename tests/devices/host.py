@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 from testbed.execution import host
 from tests.devices import stand_in
 
 if __name__ == "__main__":
     with stand_in.standing_in():
-        code = host.main(Path(sys.argv[1]))
+        code = host.main(sys.argv[1:])
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -17,8 +17,14 @@ import pytest
 from testbed import environment
 from testbed.execution import session
 from testbed.execution.session import HostProcess
-from testbed.plan.model import Choice
+from testbed.plan.model import Choice, Plan
 from tests.results.fake_run import make_plan
+
+
+def trainable() -> Plan:
+    """Of a model that there is."""
+    plan = make_plan(back_end="local")
+    return replace(plan, training=replace(plan.training, model=Choice(kind="mlp")))
 
 
 @pytest.fixture
@@ -136,10 +142,45 @@ def test_a_run_that_had_told_its_end_was_not_interrupted(monkeypatch: pytest.Mon
 def test_what_lies_in_the_working_directory_hides_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit('a file of the user')")
     monkeypatch.chdir(tmp_path)
-    plan = make_plan(back_end="local")
-    plan = replace(plan, training=replace(plan.training, model=Choice(kind="mlp")))
-    ended = session.run(plan, tmp_path, lambda event: None)
+    ended = session.run(trainable(), tmp_path, lambda event: None)
     assert ended.status == "failed" and "No such file or directory" in ended.message and "plan.json" in ended.message
+
+
+@pytest.fixture
+def early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that every interpreter has stands for those that take a second to import."""
+    monkeypatch.setitem(session.IMPORTED_EARLY, "local", ("json",))
+
+
+@pytest.mark.usefixtures("early")
+def test_a_host_that_is_started_before_there_is_a_plan_takes_the_run(tmp_path: Path) -> None:
+    with session.early_host("local") as host:
+        assert host is not None
+        ended = session.run(trainable(), tmp_path, lambda event: None, host)
+    assert ended.status == "failed" and f"{tmp_path}/plan.json" in ended.message  # it was looked for there
+    assert "Traceback" in (tmp_path / "host.log").read_text()
+
+
+@pytest.mark.usefixtures("early")
+def test_a_host_that_gets_no_plan_is_ended() -> None:
+    with pytest.raises(RuntimeError), session.early_host("local") as host:
+        raise RuntimeError("no plan")
+    assert host is not None and host.process.returncode is not None
+
+
+def test_no_host_is_started_early_where_another_kernel_or_machine_runs_it() -> None:
+    for back_end in ("exact", "cluster"):
+        with session.early_host(back_end) as host:
+            assert host is None
+
+
+def test_an_error_before_the_host_knows_its_directory_is_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(session.IMPORTED_EARLY, "local", ("json", "a_module_that_is_not_there"))
+    with session.early_host("local") as host:
+        ended = session.run(trainable(), tmp_path, lambda event: None, host)
+    assert ended.status == "failed" and "No module named 'a_module_that_is_not_there'" in ended.message
 
 
 def test_a_clone_runs_its_own_code_and_not_the_installed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from testbed import api, launch
+from testbed import api
 from testbed.display import state
 from testbed.errors import CapabilityError, RunFailed, ScenarioError
-from testbed.execution import host
+from testbed.execution import host, session
 from testbed.execution.programs.supervisor import Supervisor
 from testbed.plan.build import build_plan
 from testbed.results.rounds import CompletedRound
@@ -50,7 +50,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "steps.py").write_text(STEPS)
     (tmp_path / "program.yaml").write_text(SCENARIO)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(launch, "in_processes", host.attempt)  # a process of its own takes a second to start
+    # a process of its own takes a second to start
+    monkeypatch.setattr(session, "run", lambda plan, directory, report, early: host.attempt(plan, directory, report))
     return tmp_path
 
 
