@@ -15,10 +15,10 @@ from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.order.base import Order
 from testbed.policy.order.dgt import Dgt
-from testbed.policy.order.fifo import AUTO, WHOLE, auto_bytes
+from testbed.policy.order.fifo import AUTO, WHOLE
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
-from testbed.policy.shard.slices import ELEMENT_BYTES, Slice
+from testbed.policy.shard.slices import Slice
 from testbed.policy.sync import SYNC
 from testbed.training.options import OPTIMIZERS
 
@@ -102,8 +102,6 @@ def _make_slicer(plan: Plan) -> Slicer:
 
     def slices(sizes: tuple[int, ...], servers: int, script_codec: str | None = None) -> tuple[Slice, ...]:
         kind, options = _order(plan, script_codec)
-        if getattr(options, "slice", WHOLE) == AUTO:
-            options = replace(options, slice=auto_bytes(sum(sizes) * ELEMENT_BYTES))
         found = kind(options).cut(shard.slices(sizes, servers))
         if whole_tensors and len(found) > len(sizes):
             raise ScenarioError(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from testbed.engine import slicing
 from testbed.engine.slicing import slicer_of
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
+from testbed.policy.order import fifo
 from testbed.scenario.load import load
 from tests.engine.runs import MODELLED, THREE_SITES
 from tests.engine.runs import run as simulated
@@ -62,15 +63,13 @@ def test_a_run_says_so(tmp_path: Path) -> None:
 def test_large_keys_are_cut_where_that_leaves_results_as_they_are(overrides: tuple[str, ...], cut: bool) -> None:
     sizes = (100, 3_000_000)
     slices = slicer_of(plan_of(*overrides))(sizes, 1, None)
-    assert [(piece.key, piece.start, piece.stop) for piece in slices] == (
-        [(0, 0, 100), *((1, at, min(at + (1 << 18), 3_000_000)) for at in range(0, 3_000_000, 1 << 18))]
-        if cut
-        else [(0, 0, 100), (1, 0, 3_000_000)]
-    )
+    ends = [round(3_000_000 * number / 11) for number in range(12)] if cut else [0, 3_000_000]  # 11.4 times 1 MiB
+    pieces = [(0, 0, 100), *((1, start, stop) for start, stop in pairwise(ends))]
+    assert [(piece.key, piece.start, piece.stop) for piece in slices] == pieces
 
 
 @pytest.mark.parametrize(
-    ("elements", "slices"), [(260_000, 1), (270_000, 2), (2_000_000, 8), (16_000_000, 32), (10**8, 96)]
+    ("elements", "slices"), [(390_000, 1), (396_000, 2), (2_000_000, 8), (16_000_000, 32), (10**8, 95)]
 )
 def test_slices_are_a_32nd_of_the_model_between_bounds(elements: int, slices: int) -> None:
     assert len(slicer_of(plan_of())((elements,), 1, None)) == slices
@@ -97,7 +96,7 @@ def test_push_and_pull_overlap_on_a_full_duplex_link(tmp_path: Path) -> None:
 
 def test_a_codec_that_a_script_chooses_decides_as_well() -> None:
     slices = slicer_of(plan_of())
-    assert len(slices((3_000_000,), 1, "twobit")) == 12
+    assert len(slices((3_000_000,), 1, "twobit")) == 11
     assert len(slices((3_000_000,), 1, "bisparse")) == 1
 
 
@@ -105,7 +104,7 @@ def test_a_codec_that_a_script_chooses_decides_as_well() -> None:
 def test_slices_end_with_the_bits_of_whole_keys_and_earlier(
     codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slicing, "auto_bytes", lambda model_bytes: 40_000)
+    monkeypatch.setattr(fifo, "auto_bytes", lambda model_bytes: 40_000)
     settings = (f"codec={codec}", "training.rounds=3", "topology.lan.rate=20 Mbit/s")
     whole = simulated(tmp_path / "whole", *settings, "order={kind: fifo, slice: whole}")
     cut = simulated(tmp_path / "cut", *settings)

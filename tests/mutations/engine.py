@@ -89,7 +89,7 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.codec.rows:TableCodec.load_state", always(None), RESUMED
     ),
     "keys of every codec are cut": Mutation("testbed.engine.slicing:may_be_cut", always(True), SLICES),
-    "slices do not depend on the model": Mutation("testbed.engine.slicing:auto_bytes", always(4 << 20), SLICES),
+    "slices do not depend on the model": Mutation("testbed.policy.order.fifo:auto_bytes", always(4 << 20), SLICES),
     "keys are never cut by default": Mutation("testbed.engine.slicing:may_be_cut", always(False), SLICES),
     "all codecs that scripts choose cut keys as the first one": Mutation(
         "testbed.engine.slicing:_order", edit("(_order, script_codec)", "(_order, None)"), SLICES

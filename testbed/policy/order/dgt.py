@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from testbed.axes import option
-from testbed.policy.order.fifo import Fifo
+from testbed.policy.order.fifo import WHOLE, Fifo
 from testbed.policy.shard.slices import ELEMENT_BYTES
 from testbed.state import State
 
@@ -79,7 +79,7 @@ class Dgt(Fifo):
                 yield "block", problem, "write 4096 bytes"
 
     def __init__(self, options: Options) -> None:
-        super().__init__(Fifo.Options())
+        super().__init__(Fifo.Options(slice=WHOLE))
 
     @classmethod
     def overlaps(cls, options: Options) -> bool:

@@ -12,10 +12,10 @@ from typing import Any
 
 from testbed.axes import option
 from testbed.policy.order.base import Order
-from testbed.policy.shard.slices import ELEMENT_BYTES, Slice, sliced
+from testbed.policy.shard.slices import ELEMENT_BYTES, Slice, alike, sliced
 
 WHOLE = 16 << 30  # bytes; no tensor is larger
-AUTO = 0  # ``auto_bytes`` where slices give the bits that whole tensors give, else WHOLE
+AUTO = 0  # about ``auto_bytes`` where slices give the bits that whole tensors give, else WHOLE
 _AUTO_SLICES = 32  # of a model: each hop of a round begins after one slice, so adds 3 % of the time to send the model
 LEAST_BYTES, MOST_BYTES = 1 << 20, 4 << 20  # a message costs a server some 60 us
 OVERLAP: dict[str, Any] = {
@@ -39,23 +39,27 @@ class Fifo(Order):
     @dataclass(frozen=True, slots=True)
     class Options:
         """``slice``: tensors are cut into pieces of at most so many bytes (as float32), so that one piece is sent while
-        the next is encoded, and the hops of a round overlap. ``whole``: not cut. ``auto``: a 32nd of the model, between
-        1 and 4 MiB, where workers wait for each other and codecs, the servers' optimizer and relays treat each element
-        alike, which leaves results the same bit by bit; else whole.
+        the next is encoded, and the hops of a round overlap. ``whole``: not cut. ``auto``: into equal pieces of about a
+        32nd of the model, or 1 MiB or 4 MiB, where workers wait for each other and codecs, the servers' optimizer and
+        relays treat each element alike, which leaves results the same bit by bit; else whole.
         """
 
         slice: int = option(AUTO, "largest piece of a tensor", unit="bytes", words={"auto": AUTO, "whole": WHOLE})
         overlap: str = option("none", **OVERLAP)
 
     def __init__(self, options: Any) -> None:
-        self._elements = max(1, (options.slice or WHOLE) // ELEMENT_BYTES)
+        self._slice_bytes = options.slice
 
     @classmethod
     def overlaps(cls, options: Any) -> bool:
         return bool(options.overlap == "layers")
 
     def cut(self, slices: Iterable[Slice]) -> tuple[Slice, ...]:
-        return sliced(slices, self._elements)
+        if self._slice_bytes != AUTO:
+            return sliced(slices, max(1, self._slice_bytes // ELEMENT_BYTES))
+        slices = tuple(slices)
+        model_bytes = ELEMENT_BYTES * sum(each.stop - each.start for each in slices)
+        return alike(slices, auto_bytes(model_bytes) // ELEMENT_BYTES)
 
     def priority(self, key: int) -> int:
         return 0

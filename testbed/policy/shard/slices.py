@@ -45,6 +45,16 @@ def sliced(slices: Iterable[Slice], elements: int) -> tuple[Slice, ...]:
     return numbered(pieces)
 
 
+def alike(slices: Iterable[Slice], elements: int) -> tuple[Slice, ...]:
+    """Return slices cut further into equal pieces, of the size that comes nearest to ``elements``; renumbered."""
+    pieces: list[tuple[int, int, int, int]] = []
+    for piece in slices:
+        size = piece.stop - piece.start
+        ends = accumulate(evenly(size, max(1, round(size / elements))), initial=piece.start)
+        pieces += [(piece.key, start, stop, piece.server) for start, stop in pairwise(ends) if stop > start]
+    return numbered(pieces)
+
+
 def by_rows(slices: Sequence[Slice], widths: Mapping[int, int]) -> tuple[Slice, ...]:
     """Return slices whose cuts are moved down to the beginning of a row, renumbered. ``widths``: of a row, by key."""
     pieces: list[tuple[int, int, int, int]] = []

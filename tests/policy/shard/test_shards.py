@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from testbed.policy.shard.hashed import Hashed
 from testbed.policy.shard.multigps import MultiGps, filling
-from testbed.policy.shard.slices import Slice, by_rows, sliced
+from testbed.policy.shard.slices import Slice, alike, by_rows, sliced
 
 DEMO_CNN = (400, 16, 12_800, 32, 131_072, 256, 32_768, 128, 1280, 10)  # GeoMX' demo network on 28x28 images
 
@@ -62,6 +62,21 @@ def test_filling_makes_level(levels: list[int], size: int) -> None:
     assert sum(parts) == size and min(parts) >= 0
     raised = [level for level, part in zip(after, parts, strict=True) if part]
     assert not raised or max(raised) - min(after) <= 1
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=6), st.integers(1, 20))
+def test_equal_pieces_cover_each_key(sizes: list[int], elements: int) -> None:
+    whole = Hashed(Hashed.Options()).slices(tuple(sizes), 1)
+    cut = alike(whole, elements)
+    assert [piece.wire_key for piece in cut] == list(range(len(cut)))
+    for key, size in enumerate(sizes):
+        pieces = [piece for piece in cut if piece.key == key]
+        parts = [piece.stop - piece.start for piece in pieces]
+        ends = [0, *(piece.stop for piece in pieces)]
+        assert [piece.start for piece in pieces] == ends[:-1] and ends[-1] == size
+        if size:
+            assert min(parts) > 0 and max(parts) - min(parts) <= 1
+            assert max(parts) <= 1 + 1.5 * elements and (len(parts) == 1 or min(parts) >= elements / 1.5 - 1)
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9)), min_size=1, max_size=6), st.integers(1, 3))
