@@ -75,14 +75,18 @@ class TestTokens:
         tokens = Tokens.make(4, holders=3)
         stopped, other = tokens.of(0, 4), tokens.of(1, 4)
         tokens.of(2).acquire(0.02)
-        taking = threading.Thread(target=stopped.acquire, args=(10.0,))
-        taking.start()
+        process = os.fork()
+        if process == 0:
+            stopped.acquire(10.0)
+            os._exit(0)
         while tokens.holding[0] < 3:
             time.sleep(0.001)
-        tokens.give_back(0)  # it is stopped
-        tokens.of(2).release()  # it goes on, and finds one
-        taking.join(10)
-        assert tokens.holding[:2] == bytes([4, 0])
+        os.kill(process, signal.SIGSTOP)
+        os.waitpid(process, os.WUNTRACED)
+        tokens.give_back(0)
+        tokens.of(2).release()
+        os.kill(process, signal.SIGCONT)  # it finds all four, but its turn is over
+        assert os.waitpid(process, 0) == (process, 0) and tokens.holding[:2] == bytes([4, 0])
         with pytest.raises(TimeoutError):
             other.acquire(0.02)
         stopped.release()
