@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 import time
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,16 +46,27 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 
 def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: float) -> Outcome:
-    from testbed.execution import session
-
     if arguments.again and arguments.out is None:
         raise ScenarioError("--again: has no effect without --out; name the finished run with --out DIR")
     if arguments.cluster:
         arguments.overrides += [f"cluster.address={arguments.cluster}", "cluster.emulate=true"]
-    scenario = read_scenario(arguments)
-    own = scenario.is_program or scenario.cluster.emulate  # torch is not imported, or elsewhere
-    with nullcontext() if own else session.early_host(scenario.run.on) as early:
+    with ExitStack() as hosts:
+        scenario, early = _read(arguments, hosts)
         return _run(arguments, scenario, interrupts, begin_s, early)
+
+
+def _read(arguments: argparse.Namespace, hosts: ExitStack) -> tuple[Scenario, HostProcess | None]:
+    """Read the scenario, and start its host process meanwhile: most scenarios, or ``--on``, take the same kind."""
+    from testbed.execution import session
+
+    back_end = arguments.on or "simulate"
+    early = hosts.enter_context(session.early_host(back_end))
+    scenario = read_scenario(arguments)
+    unusable = scenario.is_program or scenario.cluster.emulate  # torch is not imported, or elsewhere
+    if unusable or not session.same_host(back_end, scenario.run.on):
+        hosts.close()
+        early = None if unusable else hosts.enter_context(session.early_host(scenario.run.on))
+    return scenario, early
 
 
 def _run(

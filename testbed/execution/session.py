@@ -35,8 +35,8 @@ STOP_GRACE_S = 10.0
 HOST = "testbed.execution.host"  # the module that is the host process
 TOLD_LATER = "-"  # in place of the run's directory
 LOG = "host.log"
-_OF_ROLES = ("torch", "testbed.engine.roles")  # take a second to import
-IMPORTED_EARLY = {"simulate": (*_OF_ROLES, "testbed.simulation.run"), "local": _OF_ROLES, "emulate": _OF_ROLES}
+_IMPORTS = ("torch", "testbed.engine.roles", "testbed.simulation.run")  # take a second
+IMPORTED_EARLY = dict.fromkeys(("simulate", "local", "emulate"), _IMPORTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,11 @@ def early_host(back_end: str) -> Iterator[HostProcess | None]:
         yield host
     finally:
         _end(host)
+
+
+def same_host(one: str, other: str) -> bool:
+    """Return whether early hosts of two back ends are the same: that of an emulated run is in a sandbox."""
+    return all(back_end in IMPORTED_EARLY for back_end in (one, other)) and (one == "emulate") == (other == "emulate")
 
 
 def run(plan: Plan, directory: Path, on_progress: Progress, early: HostProcess | None = None) -> SessionResult:

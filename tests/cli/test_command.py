@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -404,3 +406,53 @@ def test_a_data_set_that_is_not_there_is_said_before_anything_is_made(
     said = capsys.readouterr().err
     assert "does not exist" in said and "train-images-idx3-ubyte" in said and "https://" in said
     assert not (tmp_path / "run").exists()
+
+
+class TestEarlyHost:
+    """The host process is started before the scenario is read, and ended if it is of another kind."""
+
+    @pytest.fixture
+    def hosts(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """Return what happens to them."""
+        happened: list[str] = []
+
+        @contextmanager
+        def early_host(back_end: str) -> Iterator[str]:
+            happened.append(f"{back_end} begins")
+            try:
+                yield f"host of {back_end}"
+            finally:
+                happened.append(f"{back_end} ends")
+
+        def run(plan: Any, directory: Path, on_progress: Any, host: Any) -> session.SessionResult:
+            happened.append(f"{plan.back_end} in {host}")
+            return _fake(plan, directory, on_progress)
+
+        monkeypatch.setattr(session, "early_host", early_host)
+        monkeypatch.setattr(session, "run", run)
+        for back_end in ("simulate", "local", "emulate"):
+            monkeypatch.setitem(session.IMPORTED_EARLY, back_end, ())
+        return happened
+
+    def run(self, tmp_path: Path, *more: str) -> int:
+        return command.main(["run", str(QUICKSTART), "--quiet", "--out", str(tmp_path / "run"), *more])
+
+    @pytest.mark.parametrize("back_end", ["local", "simulate"])
+    def test_takes_the_run(self, back_end: str, hosts: list[str], tmp_path: Path) -> None:
+        assert self.run(tmp_path, "--on", back_end) == 0
+        assert hosts == [f"{back_end} begins", f"{back_end} in host of {back_end}", f"{back_end} ends"]
+
+    def test_of_another_kind_is_ended_and_replaced(self, hosts: list[str], tmp_path: Path) -> None:
+        assert self.run(tmp_path) == 0  # emulated, as the scenario says
+        assert hosts == [
+            "simulate begins", "simulate ends", "emulate begins", "emulate in host of emulate", "emulate ends",
+        ]  # fmt: skip
+
+    def test_is_ended_if_the_scenario_is_wrong(self, hosts: list[str], tmp_path: Path) -> None:
+        assert self.run(tmp_path, "--set", "seed=one") == 2
+        assert hosts[-1] == "simulate ends"
+
+    def test_is_of_no_use_to_a_program(self, hosts: list[str], tmp_path: Path) -> None:
+        program = ROOT / "scenarios" / "programs" / "torchrun.yaml"
+        assert command.main(["run", str(program), "--on", "local", "--quiet", "--out", str(tmp_path / "run")]) == 0
+        assert hosts[1:] == ["local ends", "local in None"]
