@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from emulation.helpers import ROOT, own_packages
@@ -84,7 +85,7 @@ class Capabilities:
 def _gap_table(found: Capabilities) -> list[tuple[bool, Gap]]:
     delay_cure = f"{module_cure('sch_netem')}; or sudo apt-get install --no-install-recommends iproute2 iptables"
     rows = [
-        (found.namespaces, "namespaces", "every emulated node has one", _NAMESPACES_CURE, True),
+        (found.namespaces, "namespaces", "every emulated node has one", _namespaces_cure(), True),
         (bool(found.mininet), "Mininet", "the emulated hosts are Mininet's", APT_LINE, True),
         (found.mnexec, "mnexec", "Mininet starts its hosts with it", APT_LINE, True),
         (found.veth, "veth", "it makes the cables between nodes", module_cure("veth"), True),
@@ -97,7 +98,8 @@ def _gap_table(found: Capabilities) -> list[tuple[bool, Gap]]:
         (found.u32, "cls_u32", "it separates DGT's channels at bottlenecks", module_cure("cls_u32"), False),
         (found.vxlan, "vxlan", "it joins networks emulated on several machines", module_cure("vxlan"), False),
     ]
-    return [(present, Gap(name, why, cure, needed)) for present, name, why, cure, needed in rows]
+    known = rows if found.namespaces else rows[:3]  # the others are tried in namespaces
+    return [(present, Gap(name, why, cure, needed)) for present, name, why, cure, needed in known]
 
 
 def _realtime_cure() -> str:
@@ -111,10 +113,31 @@ def module_cure(name: str) -> str:
     return f"sudo modprobe {name}; in WSL2 or Docker Desktop a kernel that has it, or a virtual machine (Vagrantfile)"
 
 
-_NAMESPACES_CURE = (
-    "run as root (sudo), or allow user namespaces:"
-    " sudo sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0"
-)
+_FORBIDDING = {  # settings of kernels that keep users from making namespaces, with a value that lets them
+    "kernel.unprivileged_userns_clone": ("0", "1"),
+    "kernel.apparmor_restrict_unprivileged_userns": ("1", "0"),
+    "user.max_user_namespaces": ("0", "10000"),
+}
+_PROC_SYS = Path("/proc/sys")
+
+
+def _namespaces_cure() -> str:
+    """Return how to be allowed to make namespaces: what forbids it here, as far as that is known."""
+    if shutil.which("unshare") is None:
+        return "sudo apt-get install util-linux"
+    settings = [f"{name}={good}" for name, (bad, good) in _FORBIDDING.items() if _setting(name) == bad]
+    cures = ["run as root (sudo)"] if os.geteuid() != 0 else []
+    cures += [f"allow user namespaces: sudo sysctl {' '.join(settings)}"] if settings else []
+    return "; or ".join([*cures, "in a container: start it with --privileged (docs/how-to/platforms.md)"])
+
+
+def _setting(name: str) -> str:
+    try:
+        return _PROC_SYS.joinpath(*name.split(".")).read_text().strip()
+    except OSError:  # other kernels have others
+        return ""
+
+
 _NETEM_WHY = (
     "without it a helper process makes delays and losses by NFQUEUE,"
     " with a lower ceiling (about 0.25 Gbit/s in all on two cores)"

@@ -6,8 +6,8 @@ is recorded with its lateness; one that comes later than its own duration is a w
 plan.
 
 Jitter is made here too, as a delay that changes every ``JITTER_STEP_S``. netem's own jitter draws a delay per packet
-and so reorders packets, which makes TCP retransmit for no reason. A delay line keeps the order of packets in any case;
-netem still reorders packets under way when a delay falls by more than the time between them.
+and so reorders packets, which makes TCP retransmit for no reason. Where a delay falls, packets keep their order: in a
+delay line, and in netem by the rate that it has for this (``emulation.shaping.path``).
 """
 
 from __future__ import annotations

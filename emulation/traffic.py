@@ -1,8 +1,9 @@
 """Background traffic on the emulated WAN, from a process of its own: datagrams at a rate, in bursts, or TCP.
 
 Each data centre with background traffic has a host for it, ``<site>/background``, behind its gateway, so that its TCP
-shares the link's queue with training. Runs as ``python -m emulation.traffic``: it prepares, waits for the line with the
-start of training, and sends until SIGTERM. Bytes sent and received are recorded.
+shares the link's queue with training: where links serve channels by priority, it is marked as what is reliable there.
+Runs as ``python -m emulation.traffic``: it prepares, waits for the line with the start of training, and sends until
+SIGTERM. Bytes sent and received are recorded.
 """
 
 from __future__ import annotations
@@ -38,12 +39,21 @@ _BEHIND_S = 0.25  # of its rate, or two frames: what a late sender may send at o
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where a flow's sockets are. A namespace that is on another machine is empty."""
+    """Where a flow's sockets are. A namespace that is on another machine is empty.
+
+    ``type_of_service``: of its packets.
+    """
 
     source_namespace: str
     target_namespace: str
     target: str
     port: int
+    type_of_service: int = 0
+
+    def socket_in(self, namespace: str, kind: socket.SocketKind) -> socket.socket:
+        made = socket_in(namespace, kind)
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, self.type_of_service)
+        return made
 
 
 class DatagramTraffic:
@@ -57,10 +67,10 @@ class DatagramTraffic:
         self.sent_bytes = self.received_bytes = 0
         self._receiver = self._sender = None
         if ends.target_namespace:
-            self._receiver = socket_in(ends.target_namespace, socket.SOCK_DGRAM)
+            self._receiver = ends.socket_in(ends.target_namespace, socket.SOCK_DGRAM)
             self._receiver.bind((ends.target, ends.port))
         if ends.source_namespace:
-            self._sender = socket_in(ends.source_namespace, socket.SOCK_DGRAM)
+            self._sender = ends.socket_in(ends.source_namespace, socket.SOCK_DGRAM)
             self._sender.connect((ends.target, ends.port))
 
     def step(self, now_s: float) -> None:
@@ -107,7 +117,7 @@ class Streams:
         self.sent_bytes = self.received_bytes = 0
         self._listener = None
         if ends.target_namespace:
-            self._listener = socket_in(ends.target_namespace, socket.SOCK_STREAM)
+            self._listener = ends.socket_in(ends.target_namespace, socket.SOCK_STREAM)
             self._listener.bind((ends.target, ends.port))
             self._listener.listen(traffic.streams)
         self._senders: list[socket.socket] = []
@@ -122,7 +132,7 @@ class Streams:
             self._senders.clear()
         elif self._ends.source_namespace and now_s >= self._traffic.start_s:
             while len(self._senders) < self._traffic.streams:
-                self._senders.append(socket_in(self._ends.source_namespace, socket.SOCK_STREAM))
+                self._senders.append(self._ends.socket_in(self._ends.source_namespace, socket.SOCK_STREAM))
                 self._senders[-1].connect_ex((self._ends.target, self._ends.port))
         for link in list(self._senders):
             try:
@@ -167,12 +177,22 @@ def flow_settings(plan: Plan, whole: Layout, namespaces: Mapping[str, str]) -> l
         ends = {
             "source_namespace": namespaces.get(source, ""), "target_namespace": namespaces.get(target, ""),
             "target": whole.hosts[target].ip, "port": FIRST_PORT + number,
+            "type_of_service": _type_of_service(plan.transport.best_effort_channels),
         }  # fmt: skip
         values = {name: getattr(traffic, name) for name in traffic.__dataclass_fields__}
         if math.isinf(traffic.stop_s):
             del values["stop_s"]  # JSON has no infinity
         found.append({"traffic": values, "ends": ends, "number": number})
     return found
+
+
+def _type_of_service(channels: int) -> int:
+    """Return that of reliable traffic beside so many best-effort channels."""
+    if not channels:
+        return 0
+    from testbed.best_effort import type_of_service  # imports torch, for which the helper would wait
+
+    return type_of_service(0, channels)
 
 
 def main() -> None:

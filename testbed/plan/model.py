@@ -270,6 +270,8 @@ class TransportPlan:
 class BackgroundPlan:
     """Others' traffic from one data centre to another, from ``start_s`` to ``stop_s`` after the start of training.
 
+    Links serve it as they serve the run's reliable traffic, before best-effort channels.
+
     ``constant``: datagrams at ``rate_bps`` (Ethernet frames counted). ``on_off``: the same, for exponentially
     distributed times of mean ``on_s``, silent for such of mean ``off_s``, drawn from ``seed``. ``tcp``: ``streams``
     connections that send as fast as congestion control lets them.

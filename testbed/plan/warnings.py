@@ -83,17 +83,19 @@ def _topology(scenario: Scenario) -> Iterator[str]:
 
 def _links(scenario: Scenario, back_end: str, network: NetworkPlan) -> Iterator[str]:
     """Yield what a back end cannot do to a link, by its own settings or by faults."""
+    simulated, host = scenario.simulation.network, scenario.simulation.host
+    by_packet = back_end == "simulate" and (simulated == "emulated" or (simulated == "tcp" and host is not None))
     if back_end in EMULATED:
         for site in network.sites:
             if site.lan_rate_bps > EMULATED_LAN_CEILING_BPS:
                 yield f"{site.name}: its LAN is left unshaped, as it is faster than 2 Gbit/s"
+    if back_end in EMULATED or by_packet:
         for link in network.links:
             values = (link.rate_bps, *(link.rate_trace.values if link.rate_trace else ()))
             low = sum(0 < value < EMULATED_LOWEST_RATE_BPS for value in values)
             if low:
                 yield f"link {link.name}: {low} of its rates are below 64 kbit/s, and emulated as 64 kbit/s"
     if back_end == "simulate":
-        by_packet = scenario.simulation.network == "emulated"
         losses = "each packet is lost by itself" if by_packet else "losses are a mean"
         for name in ("duplication", "jitter_s", "reordering"):
             having = [link for link in network.links if getattr(link, name)]

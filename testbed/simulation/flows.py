@@ -243,6 +243,17 @@ class FlowNetwork:
         cap: float = flow_class.cap if flow_class.number == _NO_NUMBER else self._solver.F[flow_class.base + CAP]
         return cap
 
+    def set_weight(self, flow_class: FlowClass, weight: float) -> None:
+        """Set the weight of each flow of the class from now on."""
+        if flow_class.weight == weight:
+            return
+        flow_class.weight = weight
+        if flow_class.number != _NO_NUMBER:
+            F, base = self._solver.F, flow_class.base  # noqa: N806
+            F[base + WEIGHT], F[base + SOLVED_FLOWS] = weight, 0.0  # no number of flows: forces a solve
+            if flow_class.tags:
+                self._touch(flow_class)
+
     def set_capacity(self, link: int, capacity: float) -> None:
         """Set a link's capacity (bytes per second) from now on."""
         self._capacities[link] = float(capacity)

@@ -12,6 +12,7 @@ import msgspec
 from testbed.plan.model import BackgroundPlan, LinkPlan, Plan, Series
 from testbed.results.events import EventLog, microseconds
 from testbed.simulation.clock import Clock
+from testbed.simulation.datagrams import DatagramStream, asked_bps
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.packets.network import PacketNetwork
 from testbed.simulation.paths import PathTable, SitePath, WanLink, changes
@@ -56,6 +57,7 @@ class LinkMonitor:
         self._places: dict[Place, tuple[SitePath, TcpConnection]] = {}
         self._replaced: dict[TcpConnection, tuple[SitePath, Place]] = {}  # by another one; they still send
         self._carried = [0.0] * len(paths.links)  # by link: payload of its flows, as last counted
+        self._datagrams: list[DatagramStream] = []  # background traffic
 
     def add(self, connection: TcpConnection, path: SitePath, links: tuple[int, ...], place: Place) -> None:
         """Add a connection over these links. It replaces the one before of its ``place``."""
@@ -115,7 +117,8 @@ class LinkMonitor:
             else:
                 carried = self._packets.links[link.number]
                 sample.bytes = carried.sent_bytes + round(link.taken_bytes)
-                sample.dropped_packets, sample.backlog_bytes = carried.dropped_packets, carried.backlog_bytes
+                sample.dropped_packets = carried.dropped_packets + carried.lost_packets
+                sample.backlog_bytes = carried.backlog_bytes
             self._log.append(sample)
 
     def _count(self) -> None:
@@ -148,7 +151,7 @@ class LinkMonitor:
             "replay", self._clock.now, link=link.plan.name, planned_t=planned_s, late_s=0.0, what=what, value=value
         )
         passed = link.passes
-        link.take(what, value)
+        link.take(what, self._paths.made_bps(value) if what == "rate" else value)
         if what in ("state", "rate"):
             self._set_capacity(link)
         elif self._packets is not None:
@@ -170,30 +173,41 @@ class LinkMonitor:
                         connection.path_changed()
                     else:
                         connection.state_changed()
+        if self._datagrams:
+            self._share_datagrams()
         self.sample((link,))
 
     def start_background(self, plan: Plan, start_s: float) -> None:
         """Start all background traffic of the Plan; its time 0 is ``start_s``, the start of training.
 
-        Datagrams do not yield to TCP, so they take their rate from the links they cross. Background TCP is not
-        simulated; the scenario refuses it.
+        Datagrams do not yield to TCP, so they take their rate from the links they cross, as far as they get there.
+        Background TCP is not simulated; the scenario refuses it.
         """
         numbers = {link.plan.name: link.number for link in self._paths.links}
         for traffic in plan.background:
-            path = tuple(numbers[name] for name in plan.network.between(traffic.source, traffic.target))
-            self._clock.follow(_rate_changes(traffic), start_s, partial(self._take, path))
+            path = plan.network.between(traffic.source, traffic.target)
+            stream = DatagramStream(tuple(numbers[name] for name in path))
+            self._datagrams.append(stream)
+            self._clock.follow(_rates(traffic), start_s, partial(self._send_datagrams, stream))
 
-    def _take(self, links: tuple[int, ...], _at_s: float, rate_bps: float) -> None:
-        """Let background datagrams take ``rate_bps`` more of these links (less, if negative)."""
-        for number in links:
-            link = self._paths.links[number]
-            link.count_taken(self._clock.now)
-            link.taken_bps += rate_bps
-            self._set_capacity(link)
-            for path in self._paths.crossing(link):
-                path.refresh()
-            for connection in self._connections[number]:
-                connection.path_changed()
+    def _send_datagrams(self, stream: DatagramStream, _at_s: float, rate_bps: float) -> None:
+        stream.rate_bps = rate_bps
+        self._share_datagrams()
+
+    def _share_datagrams(self) -> None:
+        """Let background datagrams take from each link what gets there of them."""
+        for number, asked in asked_bps(self._datagrams, self._paths.links).items():
+            if asked != self._paths.links[number].taken_bps:
+                self._take(self._paths.links[number], asked)
+
+    def _take(self, link: WanLink, datagrams_bps: float) -> None:
+        link.count_taken(self._clock.now)
+        link.taken_bps = datagrams_bps
+        self._set_capacity(link)
+        for path in self._paths.crossing(link):
+            path.refresh()
+        for connection in self._connections[link.number]:
+            connection.path_changed()
 
     def _set_capacity(self, link: WanLink) -> None:
         left_bps = link.left_bps if link.up else 0.0
@@ -202,9 +216,9 @@ class LinkMonitor:
             self._packets.changed(link)
 
 
-def _rate_changes(traffic: BackgroundPlan) -> Iterator[tuple[float, float]]:
-    """Yield (time in s, change of the rate in bit/s)."""
+def _rates(traffic: BackgroundPlan) -> Iterator[tuple[float, float]]:
+    """Yield (time in s, rate in bit/s from then on)."""
     for begin_s, end_s in bursts(traffic):
         yield begin_s, traffic.rate_bps
         if end_s < math.inf:
-            yield end_s, -traffic.rate_bps
+            yield end_s, 0.0

@@ -11,18 +11,51 @@ unheard  only acknowledgements are lost: what the window allows arrives until RT
 both     what was lost follows on what arrived unheard. The acknowledgement of a retransmission is then one of segments
          that were sent once: the sender takes its timeout for spurious (F-RTO, RFC 5682) and waits for another probe,
          after twice an RTT that contains the outage. Only the answer to that tells of the loss
+
+What connects meanwhile tries again every second (``set_up``).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
+from testbed.simulation.clock import Clock
 from testbed.simulation.paths import SitePath
 
 _LONGEST_TIMEOUT_S = 120.0  # Linux: TCP_RTO_MAX
 _GAIN = 1 / 8  # of the smoothed RTT (RFC 6298, 2.3)
 _SEGMENTS_PER_SAMPLE = 2  # delayed acknowledgements
+# The first SYNs of an attempt to connect are a second apart (Linux from 6.5 on: tcp_syn_linear_timeouts). It ends after
+# 5 s, and another one follows (``testbed.realtime.connecting``).
+_SYNS, _SYN_S, _ATTEMPT_S = 5, 1.0, 5.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
+
+
+def connection_attempts(begin_s: float) -> Iterator[float]:
+    """Yield when SYNs are sent from ``begin_s`` on, as long as none is answered."""
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        yield from (begin_s + number * _SYN_S for number in range(_SYNS))
+        begin_s += _ATTEMPT_S + pause_s
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def set_up(
+    clock: Clock, path: SitePath, round_trips: float, given_up: Callable[[], bool], done: Callable[[Any], None]
+) -> None:
+    """Connect, which takes so many round trips. ``given_up()``: the process has ended, and sends no further SYN."""
+    attempts = connection_attempts(clock.now)
+
+    def attempt(_: Any) -> None:
+        if path.up and path.acknowledged:
+            clock.at(clock.now + round_trips * path.rtt_s, done)
+        elif not given_up():
+            clock.at(next(attempts), attempt)
+
+    attempt(next(attempts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from testbed.plan.effects import LinkState
 from testbed.plan.model import LinkPlan, Plan, Series, SitePlan
+from testbed.plan.shaping import shaped_bps
 from testbed.simulation.drop_tail import DropTailQueue
 
 _LEAST_SHARE = 0.01  # of a link's rate, left to TCP by datagrams that would fill it
@@ -22,7 +23,7 @@ _LEAST_SHARE = 0.01  # of a link's rate, left to TCP by datagrams that would fil
 class WanLink(LinkState):
     """A WAN link's present state. ``number``: of its link in the flow network.
 
-    taken_bps        asked for by background datagrams, which do not yield to TCP
+    taken_bps        asked for by background datagrams that get here, which do not yield to TCP
     taken_bytes      what they have got, as last counted at ``counted_s``
     """
 
@@ -47,6 +48,12 @@ class WanLink(LinkState):
     def left_bps(self) -> float:
         """What datagrams leave of the rate."""
         return max(self.rate_bps - self.taken_bps, _LEAST_SHARE * self.rate_bps)
+
+    def passing_share(self, datagrams_bps: float) -> float:
+        """Return the share of so many datagrams that gets to the other end."""
+        room_bps = (1 - _LEAST_SHARE) * self.rate_bps
+        share = room_bps / datagrams_bps if datagrams_bps > room_bps else 1.0
+        return share * (1 - self.loss) * (1 - self.corruption) if self.up else 0.0
 
     def count_taken(self, now_s: float) -> None:
         """Count what datagrams have got until now. To be called before anything of the link changes."""
@@ -106,9 +113,10 @@ class PathTable:
 
     def __init__(self, plan: Plan, goodput: float, node_bytes_per_s: float = math.inf) -> None:
         self.goodput = goodput
+        self._emulated = plan.simulation.predicts_emulation
         self.links = [
             WanLink(
-                number=number, plan=link, rate_bps=link.rate_bps, delay_s=link.delay_s, loss=link.loss,
+                number=number, plan=link, rate_bps=self.made_bps(link.rate_bps), delay_s=link.delay_s, loss=link.loss,
                 corruption=link.corruption,
             )
             for number, link in enumerate(plan.network.links)
@@ -119,7 +127,6 @@ class PathTable:
         self._place = {node.name: (i, self._sites[node.data_center]) for i, node in enumerate(plan.nodes)}
         self._between: dict[tuple[str, str], SitePath] = {}
         self._crossing: list[list[SitePath]] = [[] for _ in self.links]
-        self._emulated = plan.simulation.predicts_emulation
         self._node_bytes_per_s = node_bytes_per_s
         self.longest = 2 + max((len(route) for route in plan.network.routes.values()), default=0)
 
@@ -128,6 +135,10 @@ class PathTable:
         wan = [self.capacity(link.rate_bps) for link in self.links]
         ports = [self._port(site) for _, site in self._place.values() for _ in range(2)]
         return wan + ports
+
+    def made_bps(self, rate_bps: float) -> float:
+        """Return the rate that a link of this rate gets, as an emulated one is not slower than can be emulated."""
+        return shaped_bps(rate_bps) if self._emulated and rate_bps > 0 else rate_bps
 
     def capacity(self, rate_bps: float) -> float:
         """Return the capacity of a link of that rate, in payload bytes per second."""

@@ -9,6 +9,7 @@ import math
 from array import array
 from typing import Any
 
+from testbed.runtime_directory import compiled_by_numba
 from testbed.simulation import kernels as k
 
 
@@ -131,7 +132,7 @@ class SolverState:
 
     def compile(self) -> None:
         """Solve with numba from now on. Raise ``ImportError`` without it."""
-        self._flush, self._take_due, self._simulate = k.compiled()
+        self._flush, self._take_due, self._simulate = compiled_by_numba(k.compiled)
         self.compiled = True
         self._use(self._arrays)
 

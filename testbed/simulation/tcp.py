@@ -12,7 +12,8 @@ pacing          BBR paces, and until it has seen the path full sends at 2/ln 2 t
 bursts          a burst after idle of a loss-based algorithm comes at the rate A of the links before the narrowest one.
                 While the queue drains at C it takes Q / (1 - C/A) of it, and loses the rest (``drop_tail``)
 LAN             inside a data centre, up to an RTT of 1 ms, there is no window: it opens within some ms, once
-set-up          the first message waits 3 RTT: TCP's handshake, then hello, challenge, proof and verdict of ours
+set-up          the first message waits 3 RTT: TCP's handshake, then hello, challenge, proof and verdict of ours. While
+                the path is down, a SYN is sent every second (``outage``)
 priority        a message overtakes none of the U + min(W - C·RTT, Q) bytes before it (``send_queue``)
 stopped         of a process that is stopped or killed the kernel sends what it has taken (see priority), and no more
 outage          a sender into a path that is down finds it up again at its next probe or retransmission, with RTO =
@@ -46,7 +47,7 @@ from testbed.simulation.clock import Clock
 from testbed.simulation.congestion_window import BurstRepair, CongestionWindow, repair_of
 from testbed.simulation.drop_tail import BurstQueue
 from testbed.simulation.flows import FlowNetwork
-from testbed.simulation.outage import SenderOutage, Timers, smoothed_queueing_s
+from testbed.simulation.outage import SenderOutage, Timers, set_up, smoothed_queueing_s
 from testbed.simulation.pacing import Pacing, Pipe
 from testbed.simulation.paths import SitePath
 from testbed.simulation.send_queue import OnStart, SimulatedSendQueue
@@ -114,7 +115,7 @@ class TcpConnection:
         self._pacing = None if model.loss_based else Pacing(model.segment_bytes)
         # without a congestion window it is a flow and no more
         self.unlimited = not model.slow_start or (not path.links and 2 * path.delay_s <= _SHORT_RTT_S)
-        self._pipe = Pipe(0.0, 0.0, 0.0)  # set by ``path_changed``, as is ``rtt_s``
+        self.rtt_s, self._pipe = path.rtt_s, Pipe(0.0, 0.0, 0.0)  # set by ``path_changed``
         self._window = CongestionWindow(model, self._pacing, self._pipe)
         self._loss = path.loss  # share of packets lost at random
         self._waiting_share = 0.0  # of a burst, in the narrowest queue when its last byte comes: 1 - C / A
@@ -175,8 +176,8 @@ class TcpConnection:
 
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
         """Queue a message. ``on_start()`` is called when its first byte leaves."""
-        if self._stopped_until_s == math.inf:
-            return  # killed
+        if self._is_killed():
+            return
         if not self._used:
             self._set_up()
         if self._ready and not self._sending and not self.queue.length and not self._stopped and self._rest is None:
@@ -239,7 +240,9 @@ class TcpConnection:
         path, window = self._path, self._window
         if not path.up and self._pipe.capacity > 0:
             return
-        self.rtt_s = path.rtt_s
+        if path.rtt_s != self.rtt_s:
+            self.rtt_s = path.rtt_s
+            self._network.set_weight(self.flow, self._model.weight(self.rtt_s))
         capacity = min(map(self._network.capacity, self._links), default=math.inf)
         capacity = min(capacity, self._private_capacity)
         self._pipe = Pipe(capacity, self.rtt_s, path.queue_bytes * self._model.goodput)
@@ -324,11 +327,13 @@ class TcpConnection:
         self._used = True
         if self._pacing is not None:
             self._pacing.observe(self._model.initial_window_bytes, 0.0, max(self.rtt_s, LEAST_RTT_S))
-        setup_s = self._model.setup_round_trips * self.rtt_s
-        if setup_s <= 0:
+        if self._model.setup_round_trips * self.rtt_s <= 0:
             self._ready = True
         else:
-            self._clock.at(self._clock.now + setup_s, self._on_set_up)
+            set_up(self._clock, self._path, self._model.setup_round_trips, self._is_killed, self._on_set_up)
+
+    def _is_killed(self) -> bool:
+        return self._stopped_until_s == math.inf
 
     def _on_set_up(self, _: Any) -> None:
         self._ready = True

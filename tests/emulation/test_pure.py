@@ -20,7 +20,7 @@ from typing import Any, cast
 import pytest
 
 from analysis.benchmarks.sample_plans import plan, with_link
-from emulation import hosts, sandbox, traffic
+from emulation import hosts, probe, sandbox, traffic
 from emulation.commands import address_lines, delay_rules
 from emulation.flood import WAIT_S, Flood
 from emulation.helpers import Child
@@ -410,16 +410,20 @@ def test_a_link_that_is_too_slow_is_measured_as_it_is_emulated() -> None:
     assert (flood.rate_bps, _rate(flood, slow.network.links[0]).planned) == (64e3, 64e3)
 
 
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
 class _Loopback:
     """Background TCP between two sockets of this process. ``accepted``: at the receiver."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(traffic, "socket_in", self._socket)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         self.streams = traffic.Streams(
-            BackgroundPlan(kind="tcp", source="a", target="b"), traffic.Ends("a", "b", "127.0.0.1", port)
+            BackgroundPlan(kind="tcp", source="a", target="b"), traffic.Ends("a", "b", "127.0.0.1", _free_port())
         )
 
     @staticmethod
@@ -466,6 +470,31 @@ def test_background_datagrams_are_as_many_as_planned(kind: str, rate_bps: float)
         sending.step(step * 0.0021)
     due = sum(end_s - begin_s for begin_s, end_s in bursts(planned)) * rate_bps / 8
     assert due - 2 * FRAME_BYTES <= sending.sent_bytes <= due
+
+
+@pytest.mark.parametrize(("channels", "type_of_service"), [(0, 0), (3, 0x60)])
+def test_background_traffic_is_marked_as_what_is_reliable(
+    channels: int, type_of_service: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unmarked, it would wait for all that a run with best-effort channels sends; simulated, it does not."""
+    monkeypatch.setattr(traffic, "socket_in", _Loopback._socket)
+    kinds = tuple(BackgroundPlan(kind=kind, source="dc0", target="dc1", rate_bps=1e6) for kind in ("constant", "tcp"))
+    settings = plan({("dc0", "dc1"): {}}, transport=TransportPlan(best_effort_channels=channels))
+    settings = replace(settings, background=kinds)
+    hosts = {f"dc{number}/background": "there" for number in range(2)}
+    found = traffic.flow_settings(settings, lay_out(settings, wires=False), hosts)
+    datagrams, streams = (traffic.Ends(**each["ends"] | {"target": "127.0.0.1"}) for each in found)
+    flow = traffic.DatagramTraffic(kinds[0], replace(datagrams, port=_free_port()))
+    connections = traffic.Streams(kinds[1], replace(streams, port=_free_port()))
+    connections.step(1.0)
+    select.select(connections.readers(), [], [])
+    connections.read(connections.readers()[0])
+    sockets = [flow._sender, *flow.readers(), *connections._senders, *connections.readers()]
+    assert len(sockets) == 5
+    for each in sockets:
+        assert each is not None
+        assert each.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) == type_of_service
+        each.close()
 
 
 def test_background_traffic_reads_sockets_whatever_their_numbers() -> None:
@@ -712,6 +741,25 @@ def test_what_a_container_forbids_is_named_with_its_cure(missing: str, says: str
     Capabilities(**all_there).require_emulation()
     with pytest.raises(CapabilityError, match=says):
         Capabilities(**{**all_there, missing: False}).require_emulation()
+
+
+@pytest.mark.parametrize(
+    ("setting", "forbids", "cure"),
+    [
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
+        ("user/max_user_namespaces", "0", "user.max_user_namespaces=10000"),
+    ],
+)
+def test_the_setting_that_forbids_namespaces_is_named_and_nothing_that_could_not_be_tried(
+    setting: str, forbids: str, cure: str, monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath
+) -> None:
+    (tmp_path / setting).parent.mkdir()
+    (tmp_path / setting).write_text(f"{forbids}\n")
+    monkeypatch.setattr(probe, "_PROC_SYS", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    nothing: dict[str, Any] = {field.name: False for field in fields(Capabilities)}
+    (gap,) = Capabilities(**{**nothing, "mininet": "2.3.0", "mnexec": True}).gaps()
+    assert gap.name == "namespaces" and f"sudo sysctl {cure};" in gap.cure and "--privileged" in gap.cure
 
 
 def reading(sent_bytes: int, backlog_bytes: int, rate_bps: float = 20e6) -> dict[str, LinkCounters]:

@@ -11,6 +11,7 @@ import pytest
 from analysis.benchmarks.sample_plans import plan, with_link
 from testbed.plan.model import BackgroundPlan, Plan, Series
 from testbed.simulation.clock import Clock
+from testbed.simulation.datagrams import DatagramStream, asked_bps
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.link_monitor import LinkMonitor, LinkSample
 from testbed.simulation.paths import PathTable
@@ -112,6 +113,45 @@ def test_the_narrowest_link_of_a_path_is_the_one_that_datagrams_leave_least_of()
         network.clock.run(until=until_s)
         queues.append(connection._pipe.queue_bytes)
     assert queues == pytest.approx([40_000 * TcpModel().goodput, 4e6 * TcpModel().goodput, 40_000 * TcpModel().goodput])
+
+
+def test_datagrams_that_a_link_drops_do_not_get_to_the_next_one() -> None:
+    """Of 95 Mbit/s, 9.9 pass a link of 10; half of these while it loses half, and none while it is down."""
+    pairs = {("dc0", "dc2"): {"rate_bps": 10e6}, ("dc2", "dc1"): {"rate_bps": 100e6}}
+    routes = {"dc0>dc1": ("dc0>dc2", "dc2>dc1"), "dc1>dc0": ("dc1>dc2", "dc2>dc0")}
+    settings = plan(pairs, sites=3, routes=routes | {name: (name,) for name in ("dc2>dc1", "dc1>dc2")})
+    settings = with_link(
+        replace(settings, background=(traffic(rate_bps=95e6), traffic(source="dc2", rate_bps=1e6, stop_s=4.5))),
+        "dc0>dc2", loss_trace=Series(times_s=(0.0, 1.0, 2.0), values=(0.0, 0.5, 0.0)),
+        rate_trace=Series(times_s=(0.0, 3.0), values=(10e6, 20e6)),
+        state_trace=Series(times_s=(0.0, 2.0, 3.0), values=(1.0, 0.0, 1.0)),
+    )  # fmt: skip
+    network = Network(settings)
+    network.links.start_traces(0.0)
+    network.links.start_background(settings, 0.0)
+    first, second = (next(link for link in network.paths.links if link.plan.name == name)
+                     for name in ("dc0>dc2", "dc2>dc1"))  # fmt: skip
+    taken = []
+    for until_s in (0.5, 1.5, 2.5, 3.5, 5.0):
+        network.clock.run(until=until_s)
+        taken.append(second.taken_bps)
+        assert first.taken_bps == 95e6
+    assert taken == pytest.approx([10.9e6, 5.95e6, 1e6, 20.8e6, 19.8e6])
+
+
+def test_streams_of_datagrams_in_a_circle_share_its_links() -> None:
+    """Each link has one that begins there, and what the link before it lets pass of another one."""
+    names = [f"dc{number}" for number in range(3)]
+    pairs = {("dc0", "dc1"): {}, ("dc1", "dc2"): {}, ("dc0", "dc2"): {}}
+    settings = plan(pairs, sites=3)
+    paths = PathTable(settings, 1.0)
+    by_name = {link.plan.name: link.number for link in paths.links}
+    circle = [by_name[f"{names[i]}>{names[(i + 1) % 3]}"] for i in range(3)]
+    streams = [DatagramStream((circle[i], circle[(i + 1) % 3]), 20e6) for i in range(3)]
+    asked = asked_bps(streams, paths.links)
+    passes = asked[circle[0]] - 20e6
+    assert list(asked.values()) == pytest.approx([20e6 + passes] * 3)
+    assert passes == pytest.approx(20e6 * 0.99 * 20e6 / (20e6 + passes))
 
 
 def test_an_outage_is_a_pause() -> None:

@@ -188,6 +188,27 @@ def test_weights_follow_the_round_trip_time() -> None:
         assert (b.carried_bytes - before[1]) / 1e6 == pytest.approx(1 - share, rel=EXACT)
 
 
+@pytest.mark.parametrize("sends", ["on", "after idle time"])
+def test_weights_follow_a_delay_that_changes(sends: str) -> None:
+    """Reno: 40 ms become 10 ms, while it sends or not, and an even share four times the other's."""
+    wire, model = Wire([1e6]), TcpModel.of(TransportPlan(congestion_control="reno"))
+    moved, far = SitePath("wan", (), 0.02), SitePath("wan", (), 0.02)
+    moved.refresh(), far.refresh()
+    a, b = wire.connect(model, (0,), moved), wire.connect(model, (0,), far)
+    a.send(1e7 if sends == "on" else 1e5, 0, "a"), b.send(1e7, 0, "b")
+    wire.clock.run(until=2.0)
+    moved.lan_delay_s = 0.005
+    moved.refresh()
+    a.path_changed()
+    if sends != "on":
+        a.send(1e7, 0, "more")
+    wire.clock.run(until=4.0)
+    before = a.carried_bytes, b.carried_bytes
+    wire.clock.run(until=5.0)
+    assert (a.carried_bytes - before[0]) / 1e6 == pytest.approx(0.8, rel=EXACT)
+    assert (b.carried_bytes - before[1]) / 1e6 == pytest.approx(0.2, rel=EXACT)
+
+
 def test_loss_limits_reno_as_mathis_says_and_bbr_hardly() -> None:
     reno, bbr = (TcpModel.of(TransportPlan(congestion_control=c)) for c in ("reno", "bbr"))
     # measured on Linux at 100 Mbit/s: 43.4 Mbit/s at 10 ms and 1e-3, 2.89 at 50 ms and 1e-2
@@ -312,6 +333,27 @@ def test_who_begins_during_an_outage_is_silent_from_then_on() -> None:
     cut(wire, connection, 0.5, 1.0)
     wire.clock.at(1.0, lambda _: connection.send(1e5, 0, "m"))
     assert wire.times() == pytest.approx([1.0 + 0.08 + 0.24 + 0.48 + 0.12], rel=1e-6)
+
+
+@pytest.mark.parametrize("way", ["there", "back"])
+@pytest.mark.parametrize(("up_s", "syn_s"), [(0.4, 1.0), (4.3, 5.02), (9.5, 10.06), (60.0, 60.62)])
+def test_who_connects_during_an_outage_tries_again_every_second(up_s: float, syn_s: float, way: str) -> None:
+    """Not after intervals that double, as retransmissions: of attempts of 5 s each, with pauses of up to 0.5 s."""
+    wire = Wire([1e6], 0.02)
+    wire.path.reverse = SitePath("wan", (), 0.02, delay_s=0.02)
+    connection = wire.connect(TcpModel())
+    cut(wire, connection, 0.0, up_s, None if way == "there" else wire.path.reverse)
+    wire.clock.at(0.0, lambda _: connection.send(1000, 0, "m"))
+    assert wire.times() == pytest.approx([syn_s + 0.12 + 0.02 + 0.001], rel=1e-6)
+
+
+def test_who_is_killed_while_it_connects_tries_no_more() -> None:
+    wire = Wire([1e6], 0.02)
+    connection = wire.connect(TcpModel())
+    wire.path.up = False
+    connection.send(1000, 0, "m")
+    wire.clock.at(2.5, lambda _: connection.stop(math.inf))
+    assert not wire.times() and wire.clock.now == 3.0
 
 
 def test_what_changes_while_the_path_is_down_is_not_noticed() -> None:

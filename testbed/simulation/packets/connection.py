@@ -17,6 +17,7 @@ from typing import Any
 
 from testbed.messages import batch_bytes
 from testbed.simulation.clock import Clock
+from testbed.simulation.outage import set_up
 from testbed.simulation.packets.lan_sender import LanSender
 from testbed.simulation.packets.segment import SEGMENT_BYTES
 from testbed.simulation.packets.sender import TcpSender
@@ -74,15 +75,14 @@ class PacketConnection:
 
     def send(self, size_bytes: float, priority: float, item: Any, on_start: OnStart | None = None) -> None:
         """Queue a message. ``on_start()`` is called when it is the next to be written."""
-        if self._stopped_until_s == math.inf:
-            return  # killed
+        if self._is_killed():
+            return
         self.queue.push(size_bytes, priority, item, on_start)
         if self._stopped:
             self._clock.at(self._stopped_until_s, self._continue)
         if not self._used:
             self._used = True
-            setup_s = self._setup_round_trips * self._path.rtt_s
-            self._clock.at(self._clock.now + setup_s, self._on_set_up)
+            set_up(self._clock, self._path, self._setup_round_trips, self._is_killed, self._on_set_up)
         elif self._ready and not self._writing:
             self._writing = True
             self._clock.at(self._clock.now + _WRITE_S * self._random.random(), self._write)
@@ -98,6 +98,9 @@ class PacketConnection:
     @property
     def _stopped(self) -> bool:
         return self._clock.now < self._stopped_until_s
+
+    def _is_killed(self) -> bool:
+        return self._stopped_until_s == math.inf
 
     def _continue(self, _: Any) -> None:
         if self._ready and not self._stopped:

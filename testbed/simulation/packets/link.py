@@ -38,12 +38,13 @@ class PacketLink:
 
     sent_bytes       of frames that have left
     dropped_packets  by full queues
+    lost_packets     on the way, at random or because the link is down
     backlog_bytes    in all queues
     """
 
     __slots__ = (
         "_burst_s", "_channel_bytes", "_clock", "_delay_s", "_empty_s", "_last_arrival_s", "_loss", "_queue_bytes",
-        "_queues", "_random", "_seconds_per_byte", "_timer_s", "dropped_packets", "sent_bytes",
+        "_queues", "_random", "_seconds_per_byte", "_timer_s", "dropped_packets", "lost_packets", "sent_bytes",
     )  # fmt: skip
 
     def __init__(self, clock: Clock, queue_bytes: int, random: Random, channels: int = 0) -> None:
@@ -54,7 +55,7 @@ class PacketLink:
         self._empty_s = self._last_arrival_s = -math.inf
         self._seconds_per_byte = self._delay_s = self._loss = self._burst_s = 0.0
         self._timer_s = math.inf  # of the next look at the queues
-        self.sent_bytes = self.dropped_packets = 0
+        self.sent_bytes = self.dropped_packets = self.lost_packets = 0
 
     @property
     def backlog_bytes(self) -> int:
@@ -108,6 +109,7 @@ class PacketLink:
         self._empty_s = max(self._empty_s, now - self._burst_s) + packet.size_bytes * self._seconds_per_byte
         self.sent_bytes += packet.size_bytes
         if self._loss and self._random.random() < self._loss:
+            self.lost_packets += 1
             return
         self._last_arrival_s = max(self._last_arrival_s, now + self._delay_s)  # none overtakes another
         hops = packet.hops

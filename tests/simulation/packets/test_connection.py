@@ -27,6 +27,16 @@ def test_first_values_take_what_they_take_with_a_real_kernel() -> None:
         assert pair.arrivals[key] == pytest.approx(at_s, rel=0.003), key
 
 
+def test_who_connects_while_the_path_is_down_tries_again_every_second() -> None:
+    pair = Pair(1e9, 0.05, 10**7)
+    path = pair.connection._path
+    path.up = False
+    pair.send(0.0, ("all", 100))
+    pair.clock.at(60.0, lambda _: setattr(path, "up", True))
+    pair.clock.finish()
+    assert pair.arrivals["all"] == pytest.approx(60.62 + 0.3 + 0.05, abs=1e-4)
+
+
 def test_a_window_doubles_each_round_trip() -> None:
     pair = Pair(1e9, 0.05, 10**7)
     pair.send(0.0, ("all", 100 * SEGMENT_BYTES))

@@ -9,10 +9,13 @@ import pytest
 from testbed.plan.build import build_plan
 from testbed.scenario.load import loads
 from testbed.simulation.clock import Clock
+from testbed.simulation.flows import FlowNetwork
+from testbed.simulation.link_monitor import LinkMonitor
 from testbed.simulation.packets.link import Packet
 from testbed.simulation.packets.network import PacketNetwork
 from testbed.simulation.paths import PathTable
 from testbed.simulation.tcp_model import TcpModel
+from tests.simulation.test_background import NoLog
 
 SCENARIO = """
 version: 1
@@ -51,6 +54,38 @@ def test_a_link_that_is_down_loses_what_leaves_its_queue_and_what_is_delayed_arr
     clock.at(1.51, lambda _: send("after"))
     clock.finish()
     assert arrived == ["before", "after"]
+
+
+@pytest.mark.parametrize(("network", "rates_bps"), [("emulated", (64e3, 64e3)), ("tcp", (32e3, 10e3))])
+def test_a_predicted_link_is_as_fast_as_an_emulated_one(network: str, rates_bps: tuple[float, float]) -> None:
+    values = ("rate=32 kbit/s", "queue=16 KB", "rate_trace=[{at: 0 s, rate: 32 kbit/s}, {at: 1 s, rate: 10 kbit/s}]")
+    patience = "timeouts.dead_after=3 h"  # the queues of such links take long to drain
+    overrides = (f"simulation.network={network}", patience, *(f"topology.links[0].{value}" for value in values))
+    plan, clock, log = build_plan(loads(SCENARIO, overrides=overrides), "simulate"), Clock(), NoLog()
+    paths, model = PathTable(plan, 1.0), TcpModel()
+    packets = PacketNetwork(clock, plan, paths, model) if network == "emulated" else None
+    flows = FlowNetwork(clock, paths.capacities(), paths.longest)
+    LinkMonitor(clock, flows, paths, log, packets).start_traces(0.0)  # type: ignore[arg-type]
+    clock.run(until=2.0)
+    found = [sample.configured_bps for sample in log.samples if sample.link == "a>b"]
+    assert (found[0], found[-1]) == rates_bps
+    assert flows.capacity(0) == rates_bps[1] / 8
+
+
+def test_a_sample_counts_packets_that_are_lost_on_the_way() -> None:
+    plan, clock, log = build_plan(loads(SCENARIO), "simulate"), Clock(), NoLog()
+    paths = PathTable(plan, 1.0)
+    packets = PacketNetwork(clock, plan, paths, TcpModel())
+    flows = FlowNetwork(clock, paths.capacities(), paths.longest)
+    paths.links[0].take("loss", 1.0)
+    packets.changed(paths.links[0])
+    for _ in range(60):
+        packets.links[0].arrive(Packet(1514, [], lambda _: None, None))
+    dropped = packets.links[0].dropped_packets
+    assert 0 < dropped < 60, "by the queue, of 64 KB"
+    clock.finish()
+    LinkMonitor(clock, flows, paths, log, packets).sample()  # type: ignore[arg-type]
+    assert [sample.dropped_packets for sample in log.samples] == [60, 0]
 
 
 def transfer_s(there_ms: int, back_ms: int, control: str) -> float:
