@@ -13,7 +13,8 @@ class CodecContext:
     contributors  nodes whose contributions make up a value, where that is known; it bounds ``sparse-sum``
     seed          of everything that is drawn by chance
     sender        the node whose contributions it encodes, at both ends; empty where that is not known
-    changes       contributions are changes of models, which momentum correction would multiply: plain error feedback
+    changes       contributions are changes of models, which momentum correction would multiply, and clipping cut off:
+                  plain error feedback
     """
 
     tier: int = 2

@@ -142,7 +142,7 @@ class DgcOptions(BiSparseOptions):
     ratio: float = option(0.001, **_RATIO)
     warmup_stages: int = option(4, "stages of the warm-up; 0: none", min=0, max=20)
     stage_rounds: int = option(50, "rounds in one stage (the paper: an epoch)", min=1)
-    clip_norm: float = option(0.0, "largest norm of the sum over all contributors; 0: no clipping", min=0)
+    clip_norm: float = option(0.0, "largest norm of the sum of all contributors' gradients; 0: no clipping", min=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,7 +210,9 @@ def bisparse(options: BiSparseOptions, at: CodecContext) -> BySize:
 def dgc(options: DgcOptions, at: CodecContext) -> BySize:
     schedule = WarmUp(options.ratio, options.warmup_stages, options.stage_rounds)
     memory = Memories(SampleAndSweep(at.seed), _momentum(options, at))
-    max_norm = options.clip_norm / math.sqrt(at.contributors or 1) if options.clip_norm else math.inf
+    # of a change of a model, what is clipped would be lost for good: the next one begins at newer values
+    clips = options.clip_norm > 0 and not at.changes
+    max_norm = options.clip_norm / math.sqrt(at.contributors or 1) if clips else math.inf
     return _with_exact_small_keys(options, LargeKeys(options, at, memory, schedule, max_norm))
 
 

@@ -133,10 +133,10 @@ class Loader:
 
     async def _samples(self, numbers: Sequence[int], *, count: bool) -> list[Sample]:
         found = {number: sample for number in numbers if (sample := self._memory.get(number)) is not None}
-        if count:
-            self._hits["memory"] += sum(number in found for number in numbers)
         awaited = {number: self._pending[number] for number in numbers if number in self._pending}
         missing = [n for n in dict.fromkeys(numbers) if n not in found and n not in awaited]
+        if count:  # what is being loaded, or stands twice in a batch, is in memory when it is needed
+            self._hits["memory"] += len(numbers) - len(missing)
         for number in missing:
             self._pending[number] = self._world.future()
         for number, sample in zip(missing, await self._from_below(missing, count), strict=True):

@@ -328,6 +328,13 @@ def test_dgc_clips_to_the_share_of_each_contributor() -> None:
     assert torch.equal(push(codec, short, 1) + unsent(codec, 1), short)
 
 
+def test_dgc_clips_no_change_of_a_model() -> None:
+    """The next change begins at newer values: what is cut off would be lost."""
+    codec = dgc(DgcOptions(clip_norm=2.0, warmup_stages=0), CodecContext(contributors=4, changes=True))
+    tensor = numbers(1000)
+    assert torch.equal(push(codec, tensor) + unsent(codec, 0), tensor)
+
+
 # ---- what all of them must do -------------------------------------------------------------------------------------
 
 

@@ -89,6 +89,15 @@ def test_the_second_epoch_comes_from_memory(tmp_path: Path) -> None:
     assert [score["epoch"] for score in scores] == [score["round"] * BATCH // 479 for score in scores]
 
 
+def test_every_sample_of_a_batch_has_a_source(tmp_path: Path) -> None:
+    """Those too that stand twice in it, or that an earlier batch is waiting for: shares are smaller than batches."""
+    plan, runs = plan_of(rounds=3, rate=1e9, latency=0.001), worlds("virtual", tmp_path)
+    plan = replace(plan, training=replace(plan.training, batch_size=500))
+    hash_of(runs, plan)
+    counts = [sum(load[level] for level in LEVELS) for load in events(runs, plan, "load")]  # some of batches ahead
+    assert sum(counts) >= 9 * 500 and {count % 500 for count in counts} == {0}
+
+
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_loading_hides_behind_the_steps(prefetch: int, tmp_path: Path) -> None:
     """5 ms a batch and steps of 10 ms: ahead, only the first one is waited for; without, every one of the epoch."""

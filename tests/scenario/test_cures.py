@@ -73,6 +73,9 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     (*SCRIPT, "sync=esync"): [
         ("sync={kind: esync, fixed_steps: 4}",), *((f"sync={sync}",) for sync in ("fsa", "hfa", "diloco", "bsp")),
     ],
+    (*SCRIPT, "sync={kind: hfa, weights: sample}"): [
+        ("sync={kind: hfa, weights: worker}",), ("sync={kind: hfa, weights: party}",)
+    ],
     (*SCRIPT, "sync={kind: diloco, fragments: 2}"): [("+sync=diloco",)],
     (*SCRIPT, "sync={kind: diloco, overlap_steps: 1}"): [("+sync=diloco",)],
     (*SCRIPT, "order=dgt"): [("order={kind: dgt, adaptive: false}",), ("order=fifo",)],
@@ -104,6 +107,9 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("paradigm={kind: allreduce, optimizer_work: replicated}",)
     ],
     ("sync=hfa", "optimizer=dcasgd"): [("optimizer={kind: sgd, at: worker}",), ("optimizer={kind: adam, at: worker}",)],
+    ("sync=mixedsync", "optimizer=dcasgd", "codec={tier1: none, tier2: bisparse}"): [
+        ("codec={tier1: none, tier2: {kind: bisparse, pull: dense}}",)
+    ],
     ("paradigm={kind: gossip, step: 0.5}",): [("paradigm={kind: gossip, step: 0}",)],
     ("paradigm={kind: gossip, gradients: mean}", "sync=diloco"): [("paradigm={kind: gossip, gradients: sum}",)],
     ("paradigm={kind: gossip, algorithm: adpsgd}", "sync=esync"): [

@@ -147,11 +147,14 @@ def test_what_has_no_effect_is_said(on: str, override: str, warning: str) -> Non
         ("tcp", FAULT.format("kind: loss, loss: 100 %, for: 1 s"), "down is simulated as a pause"),
         ("emulated", FAULT.format("kind: down, for: 1 s"), ""),
         ("emulated", "links[0].loss_burst=3", "no effect on 'simulate', where each packet is lost by itself"),
+        ("emulated", "links[0].rate=32 kbit/s", "1 of its rates are below 64 kbit/s, and emulated as 64 kbit/s"),
+        ("tcp", "links[0].rate=32 kbit/s", ""),
         ("tcp", "links[0].loss_burst=3", "no effect on 'simulate', where losses are a mean"),
     ],
 )
 def test_what_is_said_depends_on_the_simulated_network(network: str, override: str, warning: str) -> None:
-    found = plan_of(override, f"simulation.network={network}", on="simulate").warnings
+    patience = "timeouts.dead_after=3 h"  # the queues of such links take minutes to drain
+    found = plan_of(override, patience, f"simulation.network={network}", on="simulate").warnings
     assert bool(found) == bool(warning)
     assert all(warning in line for line in found)
 

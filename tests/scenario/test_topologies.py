@@ -294,6 +294,8 @@ def test_long_traces_are_written_short_and_read_the_same(tmp_path: Path) -> None
         ),
         ("{model: walk, repeat_after: 3 s}", "rate_trace.repeat_after: has no effect beside 'model'"),
         ("{file: a.csv, formt: csv}", "links[0].rate_trace.formt: unknown key (did you mean 'format'?)"),
+        ("{files: a.csv}", "links[0].rate_trace.files: unknown key (did you mean 'file'?)"),
+        ("{modl: {kind: walk}}", "links[0].rate_trace.modl: unknown key (did you mean 'model'?)"),
         ("{file: a.csv, format: cvs}", "links[0].rate_trace.format: 'cvs' is not one of csv"),
         ("{points: step 0.1 values 5 x}", "expected a list of points"),
         ("{points: step 0.1 values 5_000}", "expected a list of points"),

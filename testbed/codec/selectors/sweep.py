@@ -12,7 +12,8 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ from testbed.codec.selectors.sources import (
     magnitude_bits,
 )
 from testbed.codec.selectors.sources import positions_of_largest as largest_of
+from testbed.runtime_directory import compiled_by_numba
 
 SMALL = 1 << 17  # up to here a partition of everything is faster
 COMPILED_FROM = 1 << 20  # elements: of smaller tensors some hundred sweeps take less than to import numba
@@ -97,12 +99,17 @@ def _sweep(source: ValueSource, bound: int, most: int) -> Indices | None:
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
-def _compiled_sweep(source: _Compiled, bound: int, most: int) -> Indices | None:
-    from testbed.codec.selectors.compiled import ROW, SWEEPS
+@lru_cache(maxsize=1)
+def _loops() -> Any:
+    """Return the module of compiled loops, which numba compiles when it is imported."""
+    return compiled_by_numba(partial(importlib.import_module, "testbed.codec.selectors.compiled"))
 
-    rows = source.size // ROW * ROW
-    found: Indices = buffers.empty((most + ROW,), torch.int64).numpy()
-    count = SWEEPS[type(source)](*source.operands(slice(rows)), np.int32(bound), found)
+
+def _compiled_sweep(source: _Compiled, bound: int, most: int) -> Indices | None:
+    loops = _loops()
+    rows = source.size // loops.ROW * loops.ROW
+    found: Indices = buffers.empty((most + loops.ROW,), torch.int64).numpy()
+    count = loops.SWEEPS[type(source)](*source.operands(slice(rows)), np.int32(bound), found)
     last = np.flatnonzero(magnitude_bits(source.update(slice(rows, source.size))) >= bound) + rows
     if count + last.size > most:
         return None

@@ -34,6 +34,7 @@ from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE, SPARSE
 from testbed.policy.collective.options import BUCKETS, AllReduceOptions
+from testbed.policy.collective.ring import ring
 from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.collective.shares import shares_of
 from testbed.policy.events import Contribution
@@ -109,12 +110,14 @@ class _SumMaker:
         declared = CODECS[self._choice.kind]
         if not declared.exact and (not declared.dense or declared.has_memory):
             return GatheredSum(world, self._group(ranks.names, name), self._codec_on_device, bucket)
-        if options.algorithm in ALL_REDUCE:
+        hierarchical = options.algorithm in SPARSE and SPARSE[options.algorithm].hierarchical
+        if options.algorithm in ALL_REDUCE or (hierarchical and self._tier == 1):  # which is dense inside a data centre
             codec = None if declared.exact else self._codec(world.node)  # exact: values travel as they are
             shape = ranks.shape(options.segments or self._segments(elements))
-            return DenseSum(world, self._group(ranks.names, name, codec, shape), ALL_REDUCE[options.algorithm])
+            algorithm = ALL_REDUCE.get(options.algorithm, ring)
+            return DenseSum(world, self._group(ranks.names, name, codec, shape), algorithm)
         own = OwnChoice(world, options.density, self._plan.seed, options.selector, bucket)
-        if not SPARSE[options.algorithm].hierarchical or self._tier == 1:
+        if not hierarchical:
             alone = OwnSiteSums(world, self._group((world.node,), f"{name} alone"))
             return TopKSum(world, alone, self._group(ranks.names, name), own, bucket, direct=True)
         inside = self._group(ranks.site_of(world.node), f"{name} inside")

@@ -38,8 +38,10 @@ from testbed.engine.local_work import LocalResult, LocalWork, copying, load_batc
 from testbed.engine.membership import MembershipChanged
 from testbed.engine.peers import FIRST_VALUES, NOTHING, Agreed, Peers
 from testbed.engine.session import Session
+from testbed.engine.slicing import optimizer_at_top
 from testbed.messages import MessageKind
 from testbed.plan.model import NodePlan, Plan
+from testbed.policy.events import Contribution
 from testbed.policy.shard.slices import buckets_of
 from testbed.policy.sync.streaming import fragments_of
 from testbed.state import State, Stateful, below, joined, take_over, under
@@ -174,8 +176,12 @@ class AllReduceWorker:
     ) -> None:  # fmt: skip
         self._world, self._plan, self._work, self._learner = world, plan, work, learner
         self._buckets, self._exchanges, self._lan_rounds = buckets, exchanges, sync_setup.lan_rounds(plan)
+        gradients = sync_setup.contribution_of(plan) is Contribution.GRADIENT
+        # with 'at: worker' steps are of the mean of all gradients, as they are with servers; otherwise of their sum
+        self._mean_of = len(plan.training_workers) if gradients and not optimizer_at_top(plan) else 1
         self._evaluation = Evaluation(world, plan, learner)
         self._counts = LocalStepCounts(plan, world.node, [worker.name for worker in plan.training_workers])
+        self._worked_s = 0.0  # the steps of the latest round, without an evaluation that is not ready yet
         self._begun: list[State] = []  # what the sums remembered when the round began
         self._stepped: Future[None] = world.future()  # set when the values of the last round are there
         self._ends = False  # that round said that the run ends: it does with the round whose steps are under way
@@ -246,10 +252,10 @@ class AllReduceWorker:
         if isinstance(self._learner, Guarded):
             self._learner.round = round_
         result, reached, tasks = await self._compute(round_)
-        worked_s, telling = self._world.now(), self._tell(round_)
+        telling = self._tell(round_)
         await self._exchanged(round_, result, reached, tasks)
         await self._hear(round_, telling)
-        self._counts.measured(round_, result, worked_s - started_s)
+        self._counts.measured(round_, result, self._worked_s)
         self._world.record(
             "round", t0=started_s, round=round_, loss=result.loss, samples=result.samples, steps=result.steps
         )
@@ -267,8 +273,9 @@ class AllReduceWorker:
 
         Return also whether this worker has reached the target.
         """
-        self._work.since = self._exchange(round_).step.values()
+        self._work.since, began_s = self._exchange(round_).step.values(), self._world.now()
         result = await self._work.run(self._world, round_, self._counts.of(round_))
+        self._worked_s = self._world.now() - began_s
         reached = await self._evaluation.before_push(round_)
         return result, reached, await self._begin_all(result, round_, reached)
 
@@ -334,6 +341,7 @@ class AllReduceWorker:
         for number, flat in sums.items():
             bucket = self._buckets[number]
             scaled = flat * factor if missing else flat
+            scaled = scaled / self._mean_of if self._mean_of > 1 else scaled
             totals.update(zip(bucket, split(scaled, bucket, self._learner.sizes), strict=True))
         values = await self._exchange(round_).step(self._world, round_, {key: totals[key] for key in sorted(totals)})
         await self._work.take(self._world, round_, {key: values[key] for key in sorted(totals)})

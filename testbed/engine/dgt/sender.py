@@ -39,6 +39,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.policy.order import dgt
 from testbed.policy.order.dgt import RELIABLE, SKIPPED, Dgt, Threshold
 from testbed.policy.sync import SYNC
+from testbed.results.events import BLOCKS_AHEAD
 from testbed.state import State, below, by_key, under
 from testbed.training.seeds import torch_stream
 from testbed.world import Future, Work, World
@@ -103,7 +104,7 @@ class BlockSender:
         site, mine = data_center_of(to), self._world.future()
         before, self._turns[site] = self._turns.get(site), mine
         if before is not None:
-            await self._world.wait(before, f"blocks for {site} to leave")
+            await self._world.wait(before, f"{BLOCKS_AHEAD} {site} to leave")
         try:
             await self._send_push(to, message)
         finally:

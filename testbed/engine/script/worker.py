@@ -325,7 +325,7 @@ class ScriptWorker:
     def _end_round(self, round_: int, steps: int = 1, waited_s: float = 0.0) -> None:
         self._round_keys, self._taken_keys = self._taken_keys or self._round_keys, set()
         self._world.record(
-            "round", t0=self._round_began_s, round=round_, loss=float("nan"), samples=0, steps=steps,
+            "round", t0=self._round_began_s, round=round_, loss=float("nan"), samples=None, steps=steps,
             waited_s=round(waited_s, 6),
         )  # fmt: skip
         self.rounds = round_ + 1

@@ -83,7 +83,7 @@ def butterfly(shape: GroupShape, rank: int) -> Schedule:
 
 
 def recursive_doubling(shape: GroupShape, rank: int) -> Schedule:
-    """⌈log2 p⌉ steps of n each: the fewest steps, for small tensors."""
+    """log2 p steps of n each: the fewest, for small tensors. If p is no power of 2, ⌊log2 p⌋ and two more of n."""
     steps = folded(rank, shape.size, 1, exchanging)
     return repeated(Schedule(even_cuts(1), (steps,)), shape.segments)
 

@@ -39,7 +39,7 @@ class GossipOptions:
     gradients: str = option(
         "sum",
         "sum: a worker's gradient counts as often as there are workers, so that the average of all models "
-        "moves as in the other paradigms; mean: once",
+        "moves as with an optimizer on servers; mean: once",
         choices=("sum", "mean"),
     )
     step: float = option(

@@ -2,7 +2,9 @@
 
 Li et al., ESync: Accelerating intra-domain federated learning in heterogeneous data centers, IEEE TSC 15(4), 2022.
 Worker r needs c_r for a local step and τ_r to move its model to and fro; the slowest, max over j of c_j + τ_j, does
-one step a round, and r does as many as end before that: k_r = max(1, ⌊(max_j (c_j + τ_j) + ε − τ_r) / c_r⌋).
+one step a round, and r does as many as end before that, or later by ``slack_s``, s, at most:
+k_r = max(1, ⌊(max_j (c_j + τ_j) + s − τ_r) / c_r⌋). The authors' code has an ε of the opposite effect: a worker pushes
+when a further step would end less than ε before the slowest one's.
 
 The paper's state server is the parameter server itself: workers' reports travel with their pushes, and the number of
 steps of the next round travels with the reply. So there are no further messages, both compute and transmission count,
@@ -44,7 +46,7 @@ class ESync(Fsa):
     class Options:
         """``fixed_steps``: the same for every worker instead of balanced ones, for runs that must repeat to the bit."""
 
-        slack_s: float = option(0.0, "how late a fast worker may be (ε)", unit="s")
+        slack_s: float = option(0.0, "how late a fast worker may be", unit="s")
         max_steps: int = option(1000, "most local steps a round", min=1, max=10**6)
         global_learning_rate: float = option(1.0, "step size along the mean change", above=0, max=100)
         fixed_steps: int = option(0, "this many steps for every worker; 0: balanced", min=0, max=10**6)

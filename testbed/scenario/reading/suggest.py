@@ -6,7 +6,13 @@ from collections.abc import Iterable
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """``did you mean 'density'?``, or nothing when no known word is near.
+    """``did you mean 'density'?``, or nothing when no known word is near."""
+    near = nearest(word, known)
+    return f"did you mean '{near}'?" if near else ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the known word that is near to this one; empty if none is.
 
     A swap of two neighbours counts as one slip; of two words equally near, the one made of the same letters wins
     (``fas`` is ``fsa``, not ``hfa``), then the first.
@@ -17,9 +23,8 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     )
     if not ranked:
         return ""
-    distance, _, _, nearest = ranked[0]
-    near = distance < len(nearest) and distance <= max(1, len(nearest) // 3)
-    return f"did you mean '{nearest}'?" if near else ""
+    distance, _, _, found = ranked[0]
+    return found if distance < len(found) and distance <= max(1, len(found) // 3) else ""
 
 
 def nearest_or_all(word: str, known: Iterable[str], most: int | None = None) -> str:

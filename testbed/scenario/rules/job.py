@@ -56,6 +56,9 @@ def scripts_have_steps_of_their_own(scenario: Scenario) -> Found:
             "write one number for all, 'fixed_steps: 4', or sync: "
             f"{kinds(SYNC, lambda each: each.waits and 1 in each.tiers and not each.assigns_steps)}",
         )
+    if sync.declared.weights(sync.options) == "sample":
+        problem = "'sample' counts the samples of each worker's share, and a script has data of its own"
+        yield Violation(("sync", "tier1", "weights"), problem, "write 'worker' or 'party'")
     if sync.declared.streaming(sync.options) is not None:
         problem = "fragments travel while steps go on, and a script exchanges its whole model and waits for it"
         yield Violation(("sync",), problem, f"write sync: {{kind: {sync.kind}}} without fragments and overlap_steps")

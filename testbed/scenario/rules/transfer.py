@@ -39,6 +39,18 @@ def difference_follows_parameters(scenario: Scenario) -> Found:
         )
 
 
+def backups_are_what_members_hold(scenario: Scenario) -> Found:
+    optimizer, waits = scenario.optimizer, all(tier.declared.waits for _, tier in scenario.sync)
+    compensates = optimizer.declared.needs_backups and not waits and tiers_of(scenario) > 0
+    for tier in tiers_of_differences(scenario) if compensates else ():
+        yield Violation(
+            ("codec", tier),
+            f"'{optimizer.kind}' compensates for what has changed since a gradient's values were sent, and with 'pull: "
+            "difference' a gradient is computed at older ones: most differences are sent later",
+            "write 'pull: dense'",
+        )
+
+
 def overlap_needs_finished_values(scenario: Scenario) -> Found:
     if overlaps(scenario) and (pushed(scenario) is not Contribution.GRADIENT or updates_on_workers(scenario)):
         yield Violation(

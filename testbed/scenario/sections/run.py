@@ -26,6 +26,8 @@ from testbed.scenario.reading.section import NULLABLE, Section
 from testbed.scenario.sections.tables import COSTS
 
 BACK_ENDS = ("emulate", "simulate", "local", "exact", "cluster")
+# with 256 MiB two nodes find no room for PyTorch, and no end; the default for a thousand nodes is 96 GiB
+_GUEST_MEMORY = quantity(units.parse_size, units.format_size, "512 MiB", "1024 GiB", "4 GiB")
 
 
 class RunSection(Section):
@@ -127,7 +129,7 @@ class SimulationSection(Section):
 class ExactSection(Section):
     """The kernel of an exact run; other back ends ignore it."""
 
-    memory: Annotated[int | None, SIZE] = None
+    memory: Annotated[int | None, _GUEST_MEMORY] = None
     """Memory of the guest, of which the machine gives what is used; by default 2 GiB, and 96 MiB a node."""
     system_call: Annotated[float, DELAY] = 200e-9
     """Virtual time that a system call takes."""

@@ -40,6 +40,7 @@ from testbed.scenario.reading.quantities import (
     refuse,
 )
 from testbed.scenario.reading.section import Made, ReadAs, Section
+from testbed.scenario.reading.suggest import nearest
 from testbed.scenario.reading.violations import Violation, series_violations
 from testbed.units import format_number, parse_float
 from topologies.library import LIBRARY, library_path
@@ -51,6 +52,7 @@ _FACTOR = number(1e-6, 1e6)
 _WRITTEN_AS_LIST = 20  # more points than these are written as one text
 _BOUNDS = {"rate": (1e3, 1e12), "delay": (0.0, 10.0), "loss": (0.0, 0.5)}
 _MAX_TIME_S = 2_592_000.0  # 720 h
+_WAYS = ("points", "model", "use", "file")  # to say what a trace is
 
 
 class Point(Section):
@@ -249,14 +251,18 @@ def _long_form(value: Any) -> Any:
         return {"use": value}
     if not isinstance(value, dict | LinkTrace):
         raise refuse("expected a mapping, a list of points or the name of a trace of the library")
-    given = [key for key in ("points", "model", "use", "file") if isinstance(value, dict) and key in value]
+    given = [key for key in _WAYS if isinstance(value, dict) and key in value]
     if len(given) > 1:
         raise refuse(f"a trace has either '{given[0]}' or '{given[1]}', not both")
     return value
 
 
 def _form(value: Any) -> str:
-    return "<file>" if isinstance(value, dict) and ("file" in value or "use" in value) else "<written>"
+    """Return the tag of the section that is written; a key that is none counts as the one that was meant."""
+    if not isinstance(value, dict):
+        return "<written>"
+    given = [key for key in _WAYS if key in value] or [nearest(str(key), _WAYS) for key in value]
+    return "<file>" if {"file", "use"} & {*given} else "<written>"
 
 
 def _source(name: str, read: Trace, named: TraceFile) -> str:

@@ -23,7 +23,10 @@ def _learning_rate(default: float) -> Any:
 
 
 def _at(*places: str) -> Any:
-    text = "where it runs: on the global servers, or on every worker, for local steps or with the mean of all gradients"
+    text = (
+        "global: on the global servers (without servers: on every worker), with the sum of all gradients; worker: on "
+        "every worker, for local steps or with the mean of all gradients"
+    )
     return option(places[0], text, choices=places)
 
 

@@ -55,6 +55,24 @@ def test_all_reduce_has_the_values_of_parameter_servers(steps: str, tmp_path: Pa
     assert Counter(event["steps"] for event in ranks.of_kind("round")).keys() == {2 if "k1: 2" in steps else 3}
 
 
+@pytest.mark.parametrize("at", ["worker", "global"])
+def test_an_optimizer_steps_with_what_it_steps_with_beside_servers(at: str, tmp_path: Path) -> None:
+    """The mean of all gradients where it says that it stands at workers, else their sum."""
+    optimizer = f"optimizer={{kind: sgd, learning_rate: 0.05, momentum: 0.9, at: {at}}}"
+    one, other = (run(tmp_path / kind, *SMALL[:3], optimizer, f"paradigm={kind}") for kind in ("ps", "allreduce"))
+    for worker in WORKERS:
+        assert torch.allclose(one.parameters(worker), other.parameters(worker), atol=1e-5)
+
+
+def test_hierarchical_top_k_is_dense_in_rounds_inside_a_data_centre(tmp_path: Path) -> None:
+    texts = (*SMALL, "sync={kind: hfa, k1: 2, k2: 3}", "data_centers[*].workers=2", "training.rounds=2",
+             "training.evaluate_every=1")  # fmt: skip
+    ring, top_k = (run(tmp_path / kind, *texts, f"paradigm={{kind: allreduce, algorithm: {kind}}}")
+                   for kind in ("ring", "hitopk"))  # fmt: skip
+    assert crossing(top_k, "collective") == set()
+    assert top_k.hashes() == ring.hashes() and len(ring.hashes()) == 3
+
+
 def test_rounds_inside_a_data_centre_stay_there(tmp_path: Path) -> None:
     hfa = "sync={kind: hfa, k1: 2, k2: 3}"
     summed = run(tmp_path / "sums", *SMALL, hfa, "paradigm=allreduce")
