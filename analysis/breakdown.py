@@ -17,7 +17,9 @@ same keys, from the worker to the server that makes the value:
            LAN               waiting  WAN              waiting       WAN              LAN
 
 Where an overlay relays, servers send ``merge`` instead of ``push``, and ``spread`` instead of ``value``: the way up and
-the way down then lead through other nodes. Of transfers that a restart repeats, those of the round's own attempt count.
+the way down then lead through other nodes. With DGT, a push is on its way while it waits for others of its sender to
+leave, as it would in a queue, and until the server takes it, with the ``block`` messages that have come by then. Of
+transfers that a restart repeats, those of the round's own attempt count.
 
 **Without servers** (all-reduce, gossip) the path is a chain of messages between workers; see ``analysis.peers``. Where
 workers of a data centre sum among themselves, and one of them pushes for all, such chains lead to that worker and back.
@@ -28,6 +30,7 @@ workers of a data centre sum among themselves, and one of them pushes for all, s
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
@@ -41,11 +44,13 @@ import pandas as pd
 from analysis.peers import WORKERS_WORK, Hop, PeerIndex, Segment, hops, index_peers, segments
 from testbed.costs import CODING
 from testbed.ids import data_center_of
+from testbed.results.events import BLOCKS_AHEAD
 from testbed.results.intervals import Intervals, union
 
 PARTS = ("compute", "codec", "lan", "wan", "waiting")
 UPWARDS, DOWNWARDS = ("push", "merge"), ("value", "spread")
 """Messages with contributions, and with values: directly to or from a server, or relayed by an overlay."""
+BLOCK = "block"  # of a push; an event of several ends when the server has taken the push, or the one after it
 
 # Of longer runs, ``per_node`` takes rounds by chance: the mean of so many is exact enough, and takes two seconds.
 MOST_ROWS, LEAST_ROUNDS = 10_000, 50
@@ -59,7 +64,8 @@ Span = tuple[float, float]
 class _Index:
     """Transfers of tensors by round and end point, and when each node computed (``serving``: not a training step).
 
-    ``coding``: when its codecs worked and it did not compute.
+    ``coding``: when its codecs worked and it did not compute. ``queueing``: otherwise, when its pushes waited for their
+    turn.
     """
 
     pushes: dict[tuple[str, int, int], list[Hop]]  # source, round, key; in order of arrival
@@ -67,6 +73,7 @@ class _Index:
     computing: dict[str, Intervals]
     serving: dict[str, Intervals]
     coding: dict[str, Intervals]
+    queueing: dict[str, Intervals]
     peers: PeerIndex
     pushers: dict[str, str]  # by data centre: the worker that pushes for all, where workers sum among themselves
 
@@ -77,7 +84,7 @@ def per_round(frames: Frames, chosen: Collection[int] | None = None) -> pd.DataF
     chosen  only these rounds
     """
     rounds, transfers = frames["rounds"], frames["transfers"]
-    tensors = transfers[transfers["message"].isin((*UPWARDS, *DOWNWARDS)) & (transfers["round"] >= 0)]
+    tensors = transfers[transfers["message"].isin((*UPWARDS, BLOCK, *DOWNWARDS)) & (transfers["round"] >= 0)]
     if chosen is not None:
         rounds, tensors = (each[each["round"].isin(chosen)] for each in (rounds, tensors))
     index = _index(frames, tensors)
@@ -131,20 +138,30 @@ def critical_path(index: _Index, worker: str, round_: int, span: Span) -> tuple[
         passed.add(node)
         down.insert(0, value)
         node = value.source
-    return _way_up(index, worker, round_, span, {hop.target: hop for hop in down}), down
+    taken_s = down[0].begin if down else math.inf
+    return _way_up(index, worker, round_, (span, taken_s), {hop.target: hop for hop in down}), down
 
 
-def _way_up(index: _Index, worker: str, round_: int, span: Span, values: Mapping[str, Hop]) -> list[Hop]:
-    """Return the pushes from the worker upwards. ``values``: the values on the way down, by their target."""
+def _way_up(
+    index: _Index, worker: str, round_: int, within: tuple[Span, float], values: Mapping[str, Hop]
+) -> list[Hop]:  # fmt: skip
+    """Return the pushes from the worker upwards, each before the last blocks of it.
+
+    within  span of the round, and when the value was sent that was made of them
+    values  on the way down, by their target
+    """
     up: list[Hop] = []
+    span, taken_s = within
     node, key, passed = worker, -1, set[str]()
     while node not in passed:
         passed.add(node)
         value = values.get(node)
         key = value.key if value is not None else key  # a relay that is not on the way down has the key of its sender
         pushed = _of_attempt(index.pushes.get((node, round_, key), []), span)
+        blocks = [hop for hop in pushed if hop.message == BLOCK and hop.end <= taken_s]
+        pushed = [hop for hop in pushed if hop.message != BLOCK]
         if pushed:
-            up.append(pushed[-1])
+            up += [pushed[-1], *blocks[-1:]]
             node = pushed[-1].target
         elif value is not None:
             node = value.source
@@ -182,7 +199,8 @@ def _split(index: _Index, worker: str, round_: int, begin: float, end: float) ->
         cursor = b
         done = {part: [(a, b)]}
         if part == "waiting":
-            done = {"compute": _during(index.serving.get(at), a, b), "codec": _during(index.coding.get(at), a, b)}
+            spent = {"compute": index.serving, "codec": index.coding, "wan": index.queueing}
+            done = {name: _during(when.get(at), a, b) for name, when in spent.items()}
         for name, pieces in done.items():
             seconds[name] += sum(y - x - _overlap(own, x, y) for x, y in pieces)
     busy = sum(seconds.values())
@@ -227,29 +245,33 @@ def _overlap(pieces: list[tuple[float, float]], begin: float, end: float) -> flo
 def _index(frames: Frames, tensors: pd.DataFrame) -> _Index:
     pushes, values = defaultdict(list), defaultdict(list)
     for round_, hop in hops(tensors):
-        if hop.message in UPWARDS:
+        if hop.message not in DOWNWARDS:
             pushes[hop.source, round_, hop.key].append(hop)
         else:
             values[hop.target, round_].append(hop)
     computing, coding = _computing_and_coding(frames["computes"])
     computes = frames["computes"]
-    serving = _computing(computes[~computes["work"].isin((*WORKERS_WORK, *CODING))])
+    serving = _spans(computes[~computes["work"].isin((*WORKERS_WORK, *CODING))])
     peers = index_peers(frames["transfers"], computes)
     sources = {node for node, _, _ in pushes} & set(frames["rounds"]["node"]) if peers else set()
     pushers = {data_center_of(node): node for node in sorted(sources)}
-    return _Index(dict(pushes), dict(values), computing, serving, coding, peers, pushers)
+    waits = frames["waits"]
+    ahead = _spans(waits[waits["waiting_for"].str.startswith(BLOCKS_AHEAD, na=False)])
+    queueing = {node: each.minus(computing.get(node, _NEVER)).minus(coding.get(node, _NEVER))
+                for node, each in ahead.items()}  # fmt: skip
+    return _Index(dict(pushes), dict(values), computing, serving, coding, queueing, peers, pushers)
 
 
 def _computing_and_coding(computes: pd.DataFrame) -> tuple[dict[str, Intervals], dict[str, Intervals]]:
     """Return when each node computed, and when its codecs worked while it did not compute."""
     by_codec = computes["work"].isin(CODING)
-    computing, coding = _computing(computes[~by_codec]), _computing(computes[by_codec])
+    computing, coding = _spans(computes[~by_codec]), _spans(computes[by_codec])
     return computing, {node: each.minus(computing.get(node, _NEVER)) for node, each in coding.items()}
 
 
-def _computing(computes: pd.DataFrame) -> dict[str, Intervals]:
-    edges = computes[["t0_s", "t_s"]].to_numpy()
-    return {str(node): union(edges[rows]) for node, rows in computes.groupby("node", observed=True).indices.items()}
+def _spans(table: pd.DataFrame) -> dict[str, Intervals]:
+    edges = table[["t0_s", "t_s"]].to_numpy()
+    return {str(node): union(edges[rows]) for node, rows in table.groupby("node", observed=True).indices.items()}
 
 
 def _servers(frames: Frames) -> pd.DataFrame:

@@ -79,8 +79,9 @@ def tabular(columns: str, head: Sequence[str], rows: Iterable[Sequence[str]], no
 def as_latex(rows: list[dict[str, Any]]) -> str:
     """Return the rows as a ``tabular``; what is not known is a dash."""
     cells = [[latex_text(str(row["label"])), *(_cell(row, *column) for column in _COLUMNS)] for row in rows]
-    note = f"* speed-up {STARRED}" if any(map(starred, rows)) else ""
-    return tabular("l" + "r" * len(_COLUMNS), ["", *(heading for heading, *_ in _COLUMNS)], cells, note)
+    notes = [f"* speed-up {STARRED}"] if any(map(starred, rows)) else []
+    notes += [f"{row['run']}: {row['status']}" for row in rows if row["status"] != "done"]
+    return tabular("l" + "r" * len(_COLUMNS), ["", *(heading for heading, *_ in _COLUMNS)], cells, "; ".join(notes))
 
 
 def _cell(row: dict[str, Any], _: str, name: str, factor: float, form: str) -> str:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+NOT_LOGGED = "where the time of a round went is not known: logs are brief (simulation.events)"
+
+
 class _Fidelity(TypedDict):
     """What is read of ``fidelity.json``."""
 
@@ -85,6 +88,11 @@ class StoredRun:
     def start_s(self) -> float:
         """When training started, on the run's clock: earlier where it goes on from a checkpoint of another run."""
         return summary.first_start_s(self.tables["training"])
+
+    @property
+    def logs_work(self) -> bool:
+        """Whether nodes logged what they did in a round: brief logs (``simulation.events``) have its times only."""
+        return not self.tables["computes"].empty
 
     @cached_property
     def time_split(self) -> pd.DataFrame:

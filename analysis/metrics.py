@@ -84,11 +84,16 @@ def relative_error(predicted: float, observed: float) -> float:
     return (predicted - observed) / observed
 
 
-def utilisation(links: pd.DataFrame) -> pd.DataFrame:
-    """``link, achieved_bps, configured_bps, utilisation``: means over time while the link was monitored."""
+def utilisation(links: pd.DataFrame, begin_s: float = -math.inf, end_s: float = math.inf) -> pd.DataFrame:
+    """``link, achieved_bps, configured_bps, utilisation``: means over time, from ``begin_s`` to ``end_s``.
+
+    A sample counts for the part of its interval that lies there.
+    """
     known = links.dropna(subset=["achieved_bps", "configured_bps", "interval_s"])
-    weighed = known[["achieved_bps", "configured_bps"]].mul(known["interval_s"], axis=0)
-    sums = weighed.groupby(known["link"]).sum().div(known.groupby("link")["interval_s"].sum(), axis=0)
+    within_s = known["t_s"].clip(upper=end_s) - (known["t_s"] - known["interval_s"]).clip(lower=begin_s)
+    known, within_s = known[within_s > 0], within_s[within_s > 0]
+    weighed = known[["achieved_bps", "configured_bps"]].mul(within_s, axis=0)
+    sums = weighed.groupby(known["link"]).sum().div(within_s.groupby(known["link"]).sum(), axis=0)
     return sums.assign(utilisation=sums["achieved_bps"] / sums["configured_bps"]).reset_index()
 
 
@@ -112,14 +117,17 @@ def simulation_errors(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
 def throughput(run: StoredRun) -> float | None:
     """Return training samples per second while all workers train: the sum of each one's own rate; evaluation left out.
 
+    ``None`` where no worker says how many samples there were, as in a user's script.
     Where workers do not wait for each other, the quick ones are done with their rounds long before the slow ones; what
     the slow ones then do alone must not count as the speed of all.
     """
+    if not run.tables["rounds"]["samples"].any():
+        return None
     copies, rates = stands_for(run), []
     for node, rounds in run.tables["rounds"].groupby("node"):
         covered_s = union(rounds[["t0_s", "t_s"]].to_numpy()).total()
         rates.append(copies.get(str(node), 1) * float(rounds["samples"].sum()) / covered_s if covered_s else 0.0)
-    return sum(rates) if rates else None
+    return sum(rates)
 
 
 def stands_for(run: StoredRun) -> dict[str, int]:
@@ -145,7 +153,7 @@ def wan_bytes(run: StoredRun) -> float:
 
 def waiting(run: StoredRun) -> float | None:
     """Return the share of the workers' round time in which they wait for others."""
-    if not len(run.tables["rounds"]):
+    if not len(run.tables["rounds"]) or not run.logs_work:
         return None
     workers = run.time_split.query("role == 'worker'")
     shares = workers["waiting_s"] / workers.filter(regex="_s$").sum(axis=1)

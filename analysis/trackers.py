@@ -133,6 +133,8 @@ _MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb", "mlflow"
 
 def check(kinds: Iterable[str]) -> None:
     """Raise ``ScenarioError`` for an unknown tracker, and ``CapabilityError`` without its package."""
+    if isinstance(kinds, str):
+        raise ScenarioError(f"log: expected a list of trackers, got {kinds!r}; write [{kinds!r}]")
     for kind in kinds:
         if kind not in TRACKERS:
             raise ScenarioError(f"--log {kind}: not a tracker; write one or more of {','.join(TRACKERS)}")

@@ -5,7 +5,8 @@
 nothing.
 
 **Without servers**, workers wait for each other. All-reduce: from the end of a worker's own step to that of the last
-one of the round. Synchronous gossip: to when the last neighbour's model came. AD-PSGD waits for no other worker's step.
+one of the round; where the sums of a round stay inside data centres (HFA), of the last one there. Synchronous gossip:
+to when the last neighbour's model came. AD-PSGD waits for no other worker's step.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.peers import MODELS
+from analysis.peers import MODELS, PEER_MESSAGES
 from testbed.ids import data_center_of
 from testbed.policy.gossip import ALGORITHMS
 from testbed.results.summary import stands_for
@@ -82,10 +83,14 @@ def _rounds_of(frames: Frames, copies: Mapping[str, int]) -> dict[str, float]:
 
 
 def _for_the_last(frames: Frames) -> pd.DataFrame:
-    """In each round all wait for the worker whose step ends last."""
-    ends = _step_ends(frames)
-    last = ends.loc[ends.groupby("round")["t_s"].idxmax()].rename(columns={"waiter": "awaited", "t_s": "last_s"})
-    waits = ends.merge(last, on="round")
+    """In each round all wait for the worker whose step ends last: of all, if anything crosses the WAN in it."""
+    moved, ends = frames["transfers"], _step_ends(frames)
+    sums = moved[moved["message"].isin(PEER_MESSAGES) & (moved["payload_bytes"] > 0) & (moved["tier"] == "wan")]
+    inside = ~ends["round"].isin(sums["round"])
+    ends["group"] = ends["waiter"].map(data_center_of).where(inside, "")
+    place = ["round", "group"]
+    last = ends.loc[ends.groupby(place)["t_s"].idxmax()].rename(columns={"waiter": "awaited", "t_s": "last_s"})
+    waits = ends.merge(last, on=place)
     return waits[waits["waiter"] != waits["awaited"]].assign(waited_s=lambda rows: rows["last_s"] - rows["t_s"])
 
 

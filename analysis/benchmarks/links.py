@@ -95,9 +95,10 @@ def loss_row(found: Capabilities, loss: float, packets: int) -> Row:
     lost, dropped = after.lost_packets - before.lost_packets, after.dropped_packets - before.dropped_packets
     share = 1 - received / packets
     account = f"{packets} sent = {received} received + {lost} lost + {dropped} dropped in the queue"
-    if received + lost + dropped != packets:
-        account = "NOT ACCOUNTED FOR: " + account
-    return row("loss", f"{loss:.2%} of {packets}", loss, share, share / loss - 1, LOSS_ERROR, account)
+    whole = received + lost + dropped == packets
+    account = account if whole else f"NOT ACCOUNTED FOR: {account}"
+    judged = row("loss", f"{loss:.2%} of {packets}", loss, share, share / loss - 1, LOSS_ERROR, account)
+    return judged | {"ok": judged["ok"] and whole}
 
 
 def count_datagrams(network: Emulation, source: str, target: str, packets: int) -> int:

@@ -64,7 +64,11 @@ def _programs(runs: list[StoredRun], columns: int) -> Figure:
 
 def _time(axes: Axes, runs: list[StoredRun], looks: list[Identity], columns: int) -> None:
     axes.set_title("Where a round's time goes")
-    panels.stacked_time(axes, [look.label for look in looks], round_split(runs))
+    known = [(run, look.label) for run, look in zip(runs, looks, strict=True) if run.logs_work]
+    if not known:
+        panels.without_split(axes)
+        return
+    panels.stacked_time(axes, [label for _, label in known], round_split([run for run, _ in known]))
     axes.set_xlabel(axes.get_xlabel() + ", workers")
     below = (-0.4, -0.36) if columns == 1 else (-0.02, -0.2)
     axes.legend(loc="upper left", bbox_to_anchor=below, ncols=4, handlelength=1, columnspacing=1.1)

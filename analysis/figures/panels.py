@@ -18,7 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from analysis import numbers
 from analysis.identity import PARTS, Identity
-from analysis.load import StoredRun
+from analysis.load import NOT_LOGGED, StoredRun
 from analysis.metrics import accuracy_curve
 
 if TYPE_CHECKING:
@@ -177,6 +177,12 @@ def rates_of_links(figure: Figure | SubFigure, grid: Sequence[Axes], run: Stored
     figure.supxlabel(f"training time ({time_unit(end_s)[0]})", fontsize=8.5, color="#333333")
     figure.supylabel(f"rate ({unit})", fontsize=8.5, color="#333333")
     return [Line2D([], [], color=CONFIGURED, label="configured"), Patch(color=ACHIEVED, label="achieved")]
+
+
+def without_split(axes: Axes) -> None:
+    """Instead of ``stacked_time``, where logs do not have what it takes."""
+    axes.set_axis_off()
+    say(axes, NOT_LOGGED.replace(": ", ":\n"))
 
 
 def say(axes: Axes, text: str) -> None:

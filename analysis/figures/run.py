@@ -27,7 +27,7 @@ def draw(run: StoredRun) -> Figure:
     with panels.style():
         links = _busiest(run)
         rows = max(1, math.ceil(len(links) / _columns(len(links))))
-        split = run.time_split if run.program is None else None
+        split = run.time_split if run.program is None and run.logs_work else None
         top = _TOP_IN if split is None else max(_TOP_IN, 0.9 + 0.2 * min(len(split), NODES_SHOWN))
         heights = [_HEADER_IN, top, 0.6 + rows * _ROW_IN]
         figure = panels.PaperFigure(figsize=(_WIDTH_IN, sum(heights)), layout="constrained")
@@ -36,7 +36,7 @@ def draw(run: StoredRun) -> Figure:
         _header(header, run)
         accuracy, time = upper.subplots(1, 2, width_ratios=(1, 1))
         _accuracy(accuracy, run)
-        if split is None:
+        if run.program is not None:
             _loss(time, run)
         else:
             _time(time, split)
@@ -94,9 +94,12 @@ def _mark(axes: Axes, time_s: float, accuracy: float) -> None:
                   ha="right" if left else "left", fontsize=8, color=panels.MUTED)  # fmt: skip
 
 
-def _time(axes: Axes, split: pd.DataFrame) -> None:
-    shown = split.head(NODES_SHOWN)
+def _time(axes: Axes, split: pd.DataFrame | None) -> None:
     axes.set_title("Time of a round")
+    if split is None:
+        panels.without_split(axes)
+        return
+    shown = split.head(NODES_SHOWN)
     panels.stacked_time(axes, shown["node"].tolist(), shown)
     axes.set_xlabel(axes.get_xlabel() + _some("nodes", len(shown), len(split)))
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, handlelength=1, columnspacing=1.1,

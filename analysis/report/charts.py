@@ -20,6 +20,7 @@ from analysis.identity import Identity
 from analysis.load import StoredRun
 from analysis.metrics import utilisation
 from analysis.peers import PEER_MESSAGES
+from testbed.results.summary import training_start_s
 
 NARROW_IN, WIDE_IN = 4.6, 9.4  # widths at which 8.5 pt reads well on a phone, and across a desktop page
 ROUNDS_SHOWN = 3
@@ -127,12 +128,14 @@ def matrix(figure: Figure, table: pd.DataFrame, per: float, unit: str) -> None:
 
 
 def topology(figure: Figure, run: StoredRun) -> None:
-    """Data centres and links; an arrow's width and colour say how much of its rate it used on average."""
+    """Data centres and links; an arrow's width and colour say how much of its rate training used on average."""
     import networkx as nx
 
     axes = figure.subplots()
     axes.set_axis_off()
-    network, loads = run.plan["network"], utilisation(run.tables["links"]).set_index("link")["utilisation"].to_dict()
+    begin_s, end_s = training_start_s(run.tables["training"]), run.start_s + panels.end_of_training_s(run)
+    used = utilisation(run.tables["links"], begin_s, end_s).set_index("link")["utilisation"]
+    network, loads = run.plan["network"], used.to_dict()
     workers = {site["name"]: 0 for site in network["sites"]}
     for node in run.plan["nodes"]:
         workers[node["data_center"]] += node["role"] == "worker"

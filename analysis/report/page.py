@@ -13,7 +13,7 @@ from analysis.compare import STARRED, comparison, starred
 from analysis.figures import panels
 from analysis.figures.compare import round_split
 from analysis.identity import Identity
-from analysis.load import StoredRun
+from analysis.load import NOT_LOGGED, StoredRun
 from analysis.metrics import throughput
 from analysis.numbers import MISSING, per_worker, seconds, share, short, size
 from analysis.report import charts
@@ -56,7 +56,8 @@ def _top(runs: Sequence[StoredRun], looks: list[Identity], title: str) -> Iterat
         yield card("Accuracy", "", "<p class='muted'>No evaluation in these runs.</p>")
     yield "</div>"
     if len(runs) > 1 and not any(run.program for run in runs):
-        yield _splits(runs, looks)
+        known = [(run, look) for run, look in zip(runs, looks, strict=True) if run.logs_work]
+        yield _splits(known) if known else ""
 
 
 def _about(runs: Sequence[StoredRun]) -> str:
@@ -77,6 +78,7 @@ def _headline(run: StoredRun) -> str:
     assert result is not None
     target = run.plan["training"]["target_accuracy"]
     moved = sum(each["up"] for each in result["wan_payload_bytes"].values())
+    rate = throughput(run)
     rows = [
         (badge(result["status"]), "run"),
         (badge(result["fidelity"]["status"]), "fidelity"),
@@ -88,7 +90,7 @@ def _headline(run: StoredRun) -> str:
         *([(seconds(result["training_s"]), "run time")] if run.program else []),
         (seconds(result["time_to_target_s"]), f"to {share(target)}" if target else "no target accuracy"),
         (size(moved), "over the WAN"),
-        (f"{short(throughput(run) or 0.0)}/s", "training samples"),
+        (MISSING if rate is None else f"{short(rate)}/s", "training samples"),
     ]
     cause = f"<p class='note'>{escape(result['message'])}</p>" if result["message"] else ""
     resumed = result.get("resumed_round")
@@ -121,10 +123,10 @@ def _states(row: Mapping[str, Any]) -> str:
     return wrong + badge(row["fidelity"])
 
 
-def _splits(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
-    split = round_split(list(runs))
-    draw = partial(charts.time_split, split=split, names=[look.label for look in looks])
-    picture = charts.svg(draw, charts.NARROW_IN, 0.95 + 0.3 * len(runs), "Time of a round, all runs")
+def _splits(shown: Sequence[tuple[StoredRun, Identity]]) -> str:
+    split = round_split([run for run, _ in shown])
+    draw = partial(charts.time_split, split=split, names=[look.label for _, look in shown])
+    picture = charts.svg(draw, charts.NARROW_IN, 0.95 + 0.3 * len(shown), "Time of a round, all runs")
     note = "Mean over the workers: every instant of a round counts once."
     return f"<h2>Time</h2><div class='grid'>{card('Where a round’s time goes', note, picture)}</div>"
 
@@ -141,6 +143,9 @@ def _of_run(run: StoredRun, several: bool) -> Iterator[str]:
 
 
 def _time_of_rounds(run: StoredRun, label: str) -> Iterator[str]:
+    if not run.logs_work:
+        yield card("Time of a round", "", f"<p class='muted'>{NOT_LOGGED.capitalize()}.</p>")
+        return
     yield from _waited(run, label)
     every = run.time_split
     nodes = every.head(charts.NODES_SHOWN)
@@ -171,7 +176,7 @@ def _topology(run: StoredRun, label: str) -> Iterator[str]:
         told = f"<p class='muted'>{vertices} data centres and routers are too many for a picture.</p>"
         yield card("Topology and link load", "", told)
         return
-    note = "Blue: the central data centre. Numbers: workers; and each link’s mean use of its rate."
+    note = "Blue: the central data centre. Numbers: workers; and how much of each link’s rate training used on average."
     yield card("Topology and link load", note, charts.svg(
         partial(charts.topology, run=run), charts.NARROW_IN, 3.7, f"{label}Topology"))  # fmt: skip
 

@@ -15,6 +15,8 @@ from analysis.metrics import mean_of
 
 PASS, FAIL, UNRESOLVED = "pass", "fail", "not resolved"
 INFINITY = float("inf")
+A_DIFFERENCE = 1e-9
+"""Of two runs, at least: where a setting has no effect, all seeds are equal, which is neither more nor less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ def unresolved(claim: str, why: str, measured: str = "–") -> Claim:
 
 def ordered(claim: str, groups: Mapping[str, Sequence[float]], slack: float = 0.0) -> Claim:
     """Whether means over seeds fall in the order given; ``slack``: share by which a value may exceed the one before.
+    Without any, equal ones do not fall.
 
     Neighbours whose intervals overlap are not resolved, nor is anything of one seed, which has no interval. Neither is
     anything where a value is missing (NaN), or a series has fewer than another: a mean over those seeds that reached a
@@ -93,16 +96,19 @@ def ordered(claim: str, groups: Mapping[str, Sequence[float]], slack: float = 0.
     for above, below in pairwise(means.values()):
         gap = above.value * (1 + slack) - below.value
         reach = (above.half_width**2 + below.half_width**2) ** 0.5
-        if gap < -reach:
+        if gap <= -reach:
             return Claim(claim, measured, FAIL, "the order is another")
         overlap |= abs(gap) <= reach and reach > 0
     return unresolved(claim, "intervals overlap: more seeds", measured) if overlap else Claim(claim, measured, PASS)
 
 
 def in_order(claim: str, values: Mapping[str, float], slack: float = 0.0) -> Claim:
-    """Decide whether values that are the same for every seed fall in the order given, up to the share ``slack``."""
+    """Decide whether values that are the same for every seed fall in the order given, up to the share ``slack``.
+
+    Without any, equal ones do not fall.
+    """
     measured = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
-    falls = all(below <= above * (1 + slack) for above, below in pairwise(values.values()))
+    falls = all(below < above * (1 + slack) for above, below in pairwise(values.values()))
     return decided(claim, measured, falls, "the order is another")
 
 

@@ -216,19 +216,24 @@ class Results:
 
         Pairs are of the same back end. Name in ``where`` what else varies: ``ValueError`` if a seed has several rows.
         """
+        return [pair for pair in self._of_both(column, first, second, by, **where) if pd.notna([*pair]).all()]
+
+    def ratios(self, column: str, first: Any, second: Any, by: str = "variant", **where: Any) -> list[float]:
+        """Return ``first`` divided by ``second``, seed by seed; NaN for a seed of which a run has no value."""
+        both = self._of_both(column, first, second, by, **where)
+        return [a / b if pd.notna([a, b]).all() else math.nan for a, b in both]
+
+    def differences(self, column: str, first: Any, second: Any, by: str = "variant", **where: Any) -> list[float]:
+        """Return ``first`` minus ``second``, seed by seed; NaN for a seed of which a run has no value."""
+        both = self._of_both(column, first, second, by, **where)
+        return [a - b if pd.notna([a, b]).all() else math.nan for a, b in both]
+
+    def _of_both(self, column: str, first: Any, second: Any, by: str, **where: Any) -> list[tuple[Any, Any]]:
         own = [each for each in ("back_end", "seed") if each in self.runs and each != by]
-        one, other = (self.rows(**{by: each}, **where).set_index(own)[column].dropna() for each in (first, second))
+        one, other = (self.rows(**{by: each}, **where).set_index(own)[column] for each in (first, second))
         if not (one.index.is_unique and other.index.is_unique):
             raise ValueError(f"{column} of {first} and {second}: several rows of one seed; say what else varies")
         return [(one[seed], other[seed]) for seed in one.index if seed in other.index]
-
-    def ratios(self, column: str, first: Any, second: Any, **where: Any) -> list[float]:
-        """Return ``first`` divided by ``second``, seed by seed."""
-        return [a / b for a, b in self.pairs(column, first, second, **where)]
-
-    def differences(self, column: str, first: Any, second: Any, **where: Any) -> list[float]:
-        """Return ``first`` minus ``second``, seed by seed."""
-        return [a - b for a, b in self.pairs(column, first, second, **where)]
 
 
 def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:

@@ -55,7 +55,7 @@ TABLES: dict[str, Table] = {
     "rounds": Table(("round",), (
         *_SPAN, _ROUND,
         Column("loss", "loss", FLOAT, "", "mean training loss of the worker's steps"),
-        Column("samples", "samples", INTEGER, "", "in these steps"),
+        Column("samples", "samples", INTEGER, "", "in these steps; null: the program does not say"),
         Column("steps", "steps", INTEGER, "", "training steps done; null: one"),
         Column("waited_s", "waited_s", FLOAT, "s", "time that servers and relays held its push, waiting for others"),
     )),
@@ -139,7 +139,7 @@ TABLES: dict[str, Table] = {
         Column("achieved_bps", "", FLOAT, "bit/s", "mean rate since the sample before"),
         Column("interval_s", "", FLOAT, "s", "time since the sample before"),
         Column("bytes", "bytes", INTEGER, "B", "sent so far"),
-        Column("dropped_packets", "dropped_packets", INTEGER, "", "dropped so far"),
+        Column("dropped_packets", "dropped_packets", INTEGER, "", "dropped by its queue or lost on the way so far"),
         Column("backlog_bytes", "backlog_bytes", INTEGER, "B", "queued at the sample"),
         Column("busy_s", "busy_s", FLOAT, "s", "time so far with packets surely queued (emulated links only)"),
         Column("busy_bytes", "busy_bytes", INTEGER, "B", "sent in that time"),

@@ -11,8 +11,9 @@ plan_sha256                        of ``plan.json``
 resumed_round          rounds      of the checkpoint of another run that this one goes on from; absent if it began anew.
                                    Rounds, steps, samples, round_time_s and bytes count from there
 rounds                 rounds      completed by every worker that trains and was neither lost nor had left at the end
-steps_per_worker       steps       [least, most]: training steps computed by a worker that trains
-samples_per_worker     samples     [least, most]: in these steps
+steps_per_worker       steps       [least, most]: training steps computed by a worker that trains; absent of a user's
+                                   program
+samples_per_worker     samples     [least, most]: in these steps; absent where it is unknown, as of a user's script
 accuracy               1           on the test set, last evaluation; null if there was none
 parameters_sha256                  of the final values, if they are identical on all these workers; else null
 parameters_agree                   whether they are; null if no worker has any
@@ -41,7 +42,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
@@ -193,7 +194,7 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **_resumed(frames["training"]),
         "rounds": _completed_rounds(frames, plan),
-        **_work(rounds),
+        **_work(rounds, ("steps", "samples") if plan.get("program") is None else ("samples",)),
         "accuracy": float(accuracy["accuracy"].iloc[-1]) if len(accuracy) else None,
         "parameters_sha256": digests[0] if len(digests) == 1 else None,
         "parameters_agree": len(digests) == 1 if digests else None,
@@ -220,11 +221,15 @@ def numerics(plan: Mapping[str, Any]) -> dict[str, Any]:
     return {"numerics": {"devices": sorted(kinds), **{name: training.get(name) for name in names}}}
 
 
-def _work(rounds: pd.DataFrame) -> dict[str, list[int]]:
-    """Return the least and the most training steps and samples of a worker; a round without a number is one step."""
-    done = rounds.fillna({"steps": 1, "samples": 0}).groupby("node")[["steps", "samples"]].sum()
-    ends = ("min", "max") if len(done) else ()
-    return {f"{name}_per_worker": [int(done[name].agg(end)) for end in ends] or [0, 0] for name in done}
+def _work(rounds: pd.DataFrame, names: Sequence[str]) -> dict[str, list[int]]:
+    """Return the least and the most training steps, and samples, of a worker; a round without a number is one step.
+
+    What no worker tells is left out.
+    """
+    done = rounds.fillna({"steps": 1}).groupby("node")[[*names]].sum(min_count=1)
+    if done.empty:
+        return {f"{name}_per_worker": [0, 0] for name in names}
+    return {f"{name}_per_worker": [int(each.min()), int(each.max())] for name, each in done.items() if each.any()}
 
 
 def _digests(finals: pd.DataFrame, plan: Mapping[str, Any], gone: Iterable[str]) -> list[str]:

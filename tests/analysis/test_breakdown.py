@@ -8,7 +8,7 @@ import pytest
 from analysis import breakdown
 from analysis.breakdown import PARTS
 from testbed.results import tables
-from testbed.results.events import EventLog
+from testbed.results.events import BLOCKS_AHEAD, EventLog
 from testbed.results.intervals import union
 from tests.results.fake_run import make_plan, write_events
 
@@ -204,6 +204,40 @@ def test_relays_of_an_overlay_are_followed_up_and_down(tmp_path: Path) -> None:
     )
     # compute 10 + sum 1 + update 2; waits from 42 to 45 for what d relays
     assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == pytest.approx([13, 0, 2, 47, 3])
+
+
+def test_a_push_in_blocks_is_on_its_way_until_the_server_takes_it(tmp_path: Path) -> None:
+    """Its reliable part comes at 4, blocks until 12; those that came later are recorded in the next round."""
+    write(
+        tmp_path / "events",
+        ("a/worker0", "compute", 0, 2, {"work": "step"}),
+        hop("a/worker0", "a/server0", "push", 2, 3),
+        hop("a/server0", "b/global0", "push", 3, 4),
+        hop("a/server0", "b/global0", "block", 3, 12),
+        hop("a/server0", "b/global0", "block", 11, 40),
+        hop("b/global0", "a/server0", "value", 14, 20),
+        hop("a/server0", "a/worker0", "value", 20, 21),
+        ("a/worker0", "round", 0, 21, {"loss": 1.0}),
+    )
+    # compute 2; LAN 1 + 1; WAN 9 + 6; waiting 2 at the global server
+    assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == [2, 0, 2, 15, 2]
+
+
+def test_a_push_in_blocks_waits_for_its_turn_as_in_a_queue(tmp_path: Path) -> None:
+    """The local server has key 1 at 5, when worker1 has sent it, too, and encodes and sends it when key 0 has left."""
+    write(
+        tmp_path / "events",
+        ("a/worker0", "compute", 0, 2, {"work": "step"}),
+        hop("a/worker0", "a/server0", "push", 2, 3, key=1),
+        ("a/server0", "wait", 5, 11, {"waiting_for": f"{BLOCKS_AHEAD} b to leave"}),
+        ("a/server0", "compute", 6, 7, {"work": "encode"}),
+        hop("a/server0", "b/global0", "push", 12, 14, key=1),
+        hop("b/global0", "a/server0", "value", 14, 20, key=1),
+        hop("a/server0", "a/worker0", "value", 20, 21, key=1),
+        ("a/worker0", "round", 0, 21, {"loss": 1.0}),
+    )
+    # compute 2; codec 1; LAN 1 + 1; WAN 5 for its turn, 2 + 6; waiting 2 for worker1, and 1
+    assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == [2, 1, 2, 13, 3]
 
 
 def test_a_round_that_a_restart_repeats_has_its_own_transfers(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ def test_throughput_is_the_sum_of_the_workers_rates(runs: list[StoredRun]) -> No
     sums = runs[0].tables["rounds"].groupby("node")[["samples", "duration_s"]].sum()
     assert len(sums) == 6
     assert throughput(runs[0]) == pytest.approx((sums["samples"] / sums["duration_s"]).sum())
+    silent = runs[0].tables["rounds"].assign(samples=pd.array([None] * len(runs[0].tables["rounds"]), dtype="Int64"))
+    assert throughput(with_table(runs[0], "rounds", silent)) is None, "a user's script does not say"
 
 
 def test_wan_rate_counts_until_the_first_worker_is_done(runs: list[StoredRun]) -> None:

@@ -6,6 +6,7 @@ import math
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from analysis import compare, identity, metrics
@@ -71,6 +72,18 @@ def test_utilisation_and_waiting(runs: list[StoredRun]) -> None:
     assert 0.5 < used.loc["virginia>tokyo", "utilisation"] < 0.7  # 96 % of the rate in two samples out of three
 
 
+def test_a_link_is_used_while_training_goes_on() -> None:
+    """An emulated link is monitored while nodes start, and until they have ended: then it carries nothing."""
+    samples = pd.DataFrame({"link": "a>b", "t_s": [0.5, 4.5, 5.0, 6.0, 9.0], "configured_bps": 10e6,
+                            "achieved_bps": [math.nan, 0.0, 4e6, 8e6, 0.0],
+                            "interval_s": [math.nan, 4.0, 0.5, 1.0, 3.0]})  # fmt: skip
+    (whole,) = metrics.utilisation(samples)["utilisation"]
+    (training,) = metrics.utilisation(samples, 4.75, 6.0)["utilisation"]
+    assert whole == pytest.approx((0.5 * 0.4 + 0.8) / 8.5)
+    assert training == pytest.approx((0.25 * 0.4 + 0.8) / 1.25)
+    assert metrics.utilisation(samples, 20.0, 30.0).empty
+
+
 def test_simulated_and_emulated_of_one_scenario_find_each_other(runs: list[StoredRun]) -> None:
     (error,) = metrics.simulation_errors(runs)
     assert error["error"] == 0.0
@@ -104,6 +117,12 @@ def test_latex_escapes_what_means_something_there(runs: list[StoredRun]) -> None
     assert r"a\_b $+$ 5 \% \& c" in compare.as_latex([row])
     assert compare.latex_text(r"~/x^{2}\y>1") == r"\textasciitilde{}/x\textasciicircum{}\{2\}\textbackslash{}y$>$1"
     assert " & -- & " in compare.as_latex([row])
+
+
+def test_a_latex_table_says_which_runs_were_not_done(runs: list[StoredRun]) -> None:
+    done = compare.comparison(runs[:1])[0]
+    text = compare.as_latex([done, done | {"run": "other", "status": "interrupted"}])
+    assert "% other: interrupted\n" in text and f"{done['run']}: " not in text
 
 
 def test_unfinished_runs_cannot_be_compared(folder: Path, tmp_path: Path) -> None:

@@ -62,6 +62,23 @@ def test_a_chain_of_messages_begins_with_the_slowest_step(tmp_path: Path) -> Non
     assert found == pytest.approx({("a/worker0", "b/worker0"): 8, ("a/worker1", "b/worker0"): 7})
 
 
+def test_who_sums_inside_data_centres_waits_for_none_of_another(tmp_path: Path) -> None:
+    """HFA: in round 0 a and b sum alone, and b falls behind; in round 1 all wait for it."""
+    later = [(*each[:4], {**each[4], "round": 1}) for each in (
+        step("a/worker0", 3, 4), step("a/worker1", 3, 5), step("b/worker0", 9, 18),
+        message("b/worker0", "a/worker1", 18, 20),
+    )]  # fmt: skip
+    write(
+        tmp_path / "events",
+        step("a/worker0", 0, 1), step("a/worker1", 0, 2), step("b/worker0", 0, 9),
+        message("a/worker1", "a/worker0", 2, 3), *later, round_of("a/worker0", 0, 3),
+    )  # fmt: skip
+    rows = waits.pairs(tables.read(tmp_path), plan_of("allreduce", algorithm="ring")).sort_values(["round", "waiter"])
+    found = rows[["round", "waiter", "awaited", "waited_s"]].to_numpy().tolist()
+    assert found == [[0, "a/worker0", "a/worker1", 1.0], [1, "a/worker0", "b/worker0", 14.0],
+                     [1, "a/worker1", "b/worker0", 13.0]]  # fmt: skip
+
+
 def test_messages_of_the_next_round_are_no_part_of_this_one(tmp_path: Path) -> None:
     early = message("b/worker0", "a/worker0", 4, 5, "gossip")
     write(

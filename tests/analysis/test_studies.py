@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise, product
+from itertools import islice, pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +18,10 @@ from matplotlib.figure import Figure
 from analysis import identity
 from analysis.load import StoredRun, load_run
 from analysis.studies import EXPERIMENTS, PAPERS, STUDIES, VERDICTS, drawing, engine, worlds
-from analysis.studies.claims import FAIL, PASS, UNRESOLVED, between, exactly, in_order, ordered
+from analysis.studies.claims import A_DIFFERENCE, FAIL, PASS, UNRESOLVED, between, exactly, in_order, ordered
 from analysis.studies.columns import compute_ratio, final_loss
-from analysis.studies.experiments import headline, tls_cost
-from analysis.studies.papers import six_way, sparsity, stale
+from analysis.studies.experiments import extrapolation, headline, tls_cost
+from analysis.studies.papers import esync, six_way, sparsity, stale
 from analysis.studies.study import Panel, Request, Results, Study, StudyRun, StudySweep, against, find, published
 from testbed.check.figure import CheckedFigure, smallest, the_declaration_is_complete
 from testbed.cli import main as command
@@ -112,6 +112,36 @@ def test_both_orders_leave_the_same_slack() -> None:
         assert in_order("", {"a": 1.0, "b": below}, slack=0.1).verdict == verdict
 
 
+def test_runs_that_are_equal_support_no_difference() -> None:
+    """As those of a setting without effect: neither is before, above or worse than the other."""
+    assert ordered("", {"a": [1.0, 1.0], "b": [1.0, 1.0]}).verdict == FAIL
+    assert in_order("", {"a": 1.0, "b": 1.0}).verdict == FAIL
+    assert between("", [0.0, 0.0], A_DIFFERENCE).verdict == FAIL
+    names = ("Bi-Sparse 0.01", "random-k 0.01", "no momentum correction 0.01", "dense", "FP16")
+    runs = pd.DataFrame([{"sweep": "accuracy", "variant": name, "seed": seed, "back_end": "simulate", "accuracy": 0.9}
+                         for name in names for seed in (1, 2)])  # fmt: skip
+    verdicts = {found.claim: found.verdict for found in islice(sparsity.claims(Results(runs, runs)), 4)}
+    assert [verdict for claim, verdict in verdicts.items() if "worse" in claim] == [FAIL, FAIL]
+    assert [verdict for claim, verdict in verdicts.items() if "within" in claim] == [PASS, PASS]
+    rows = [{"split": "by_class", "training.split": "by_class", "variant": name, "seed": seed, "at_s": at,
+             "at_accuracy": 0.5} for name in ("ASGD", "ESync") for seed in (1, 2) for at in (10.0, 20.0)]  # fmt: skip
+    assert esync._crossover(Results(runs, pd.DataFrame(rows))).verdict != PASS, "neither is evaluated before 10 s"
+
+
+def test_a_seed_that_diverged_is_not_passed_over() -> None:
+    """Before any evaluation, so that it has no accuracy."""
+    rows = [{"variant": name, "seed": seed, "accuracy": None if (name, seed) == ("DGT", 3) else 0.9}
+            for name in ("DGT", "TCP") for seed in (1, 2, 3)]  # fmt: skip
+    frame = pd.DataFrame(rows)
+    differences = Results(frame, frame).differences("accuracy", "DGT", "TCP")
+    assert differences[:2] == [0.0, 0.0] and math.isnan(differences[2])
+    assert between("", differences, -0.005, 1).verdict == UNRESOLVED
+    name = extrapolation.BEYOND[0].name
+    runs = pd.DataFrame({"variant": name, "updates": [100.0, math.nan], "fitted": 100.0, "residual": 0.1})
+    told = {found.claim: found.verdict for found in extrapolation.claims(Results(runs, runs))}
+    assert next(verdict for claim, verdict in told.items() if name in claim) == UNRESOLVED
+
+
 def test_a_worker_that_serves_computes_for_itself_alone(tmp_path: Path) -> None:
     """Of 10 s, a step of 2 s; what its server and its codecs do while it waits is not its own."""
     write(
@@ -130,7 +160,8 @@ def test_bits_are_those_of_one_seed_and_back_end() -> None:
     curves = pd.DataFrame({"variant": ["cache, cold", "all in memory"], "round": 1, "duration_s": 1.0})
     runs = pd.DataFrame({"back_end": "simulate", "seed": [1, 1, 2, 2], "parameters_sha256": ["a", "a", "b", "b"]})
     assert study.claims
-    for frame, verdict in ((runs, PASS), (runs.assign(parameters_sha256=["a", "a", "b", "c"]), FAIL)):
+    unknown = runs.assign(parameters_sha256=None)  # the workers of a run differ
+    for frame, verdict in ((runs, PASS), (unknown, FAIL), (runs.assign(parameters_sha256=["a", "a", "b", "c"]), FAIL)):
         found = next(iter(study.claims(Results(frame, curves))))
         assert found.verdict == verdict
     assert found.measured == "at most 2 digests among the 2 runs of a seed"
@@ -191,6 +222,22 @@ def test_pictures_of_a_study_that_was_only_emulated() -> None:
     assert all(len(line.get_xdata()) for line in axes.lines)  # pictures without any data cannot be drawn
     six_way._sooner(six_way.ALIKE, others, found)
     assert [text.get_text() for text in others.texts] == ["1.00"] * len(six_way.VARIANTS)
+
+
+def test_pictures_with_room_for_one_back_end_mix_no_two() -> None:
+    place = {"sweep": headline.SMALL, "rate_mbps": headline.LADDER_MBPS, "variant": headline.BEST, "seed": 1}
+    rows = [{**place, "back_end": name, "gain": gain} for name, gain in (("exact", 10.0), ("simulate", 20.0))]
+    axes = Figure().subplots()
+    headline._ladder(axes, Results(pd.DataFrame(rows), pd.DataFrame()))
+    assert [bar.get_width() for bar in axes.patches] == [20.0]
+
+
+def test_workers_that_differ_have_no_equal_bits() -> None:
+    found = six_runs({(world, "FSA", seed): 1.0 for world in ("emulate", "simulate") for seed in (1, 2)})
+    assert worlds.same_bits(found, "FSA").verdict == PASS
+    torn = found.runs["parameters_sha256"].where((found.runs["back_end"] == "simulate") | (found.runs["seed"] == 1))
+    decided = worlds.same_bits(replace(found, runs=found.runs.assign(parameters_sha256=torn)), "FSA")
+    assert (decided.verdict, decided.measured) == (FAIL, "1 of 2 seeds")
 
 
 def test_rankings_that_differ_fail() -> None:

@@ -82,6 +82,17 @@ def test_a_worker_that_fell_behind_counts(tmp_path: Path) -> None:
     assert result["rounds"] == 0
 
 
+def test_what_nobody_tells_of_the_work_is_not_there(run: Path) -> None:
+    """A user's script tells its steps and a program that it is there; of samples, many say nothing."""
+    rounds = tables.read(run)["rounds"]
+    known = {"steps_per_worker": [8, 8], "samples_per_worker": [256, 256]}
+    silent = rounds.assign(samples=pd.array([None] * len(rounds), dtype="Int64"))
+    assert summary._work(rounds, ("steps", "samples")) == known
+    assert summary._work(silent, ("steps", "samples")) == {"steps_per_worker": [8, 8]}
+    assert summary._work(silent, ("samples",)) == {}
+    assert summary._work(rounds[:0], ("steps", "samples")) == {name: [0, 0] for name in known}
+
+
 def test_a_restart_makes_no_second_worker(tmp_path: Path) -> None:
     """One that began twice does not stand for another without a log, and has the parameters of its last end."""
     plan = make_plan()

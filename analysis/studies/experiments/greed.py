@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.identity import look_of
+from analysis.studies import worlds
 from analysis.studies.drawing import horizontal
 from analysis.studies.study import Panel, Results, Study, StudyRun, StudySweep
 
@@ -48,7 +49,7 @@ def derive(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _beside(axes: Axes, found: Results) -> None:
     for name in ("star", "tree"):
-        horizontal(axes, found.mean("round_s", variant=name), name)
+        horizontal(axes, worlds.shown(found).mean("round_s", variant=name), name)
 
 
 STUDY = Study(

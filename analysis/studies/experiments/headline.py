@@ -20,9 +20,10 @@ from matplotlib.axes import Axes
 
 from analysis.identity import BACK_ENDS, Identity
 from analysis.metrics import mean_of, time_to_accuracy
-from analysis.studies.claims import Claim, Claims, between, decided, unresolved
+from analysis.studies import worlds
+from analysis.studies.claims import A_DIFFERENCE, Claim, Claims, between, decided, unresolved
 from analysis.studies.columns import mbps, setting
-from analysis.studies.study import Panel, Results, Settings, Study, StudySweep, select
+from analysis.studies.study import Panel, Results, Settings, Study, StudySweep
 from analysis.studies.verdicts.comparison import RATE as LEARNING_RATE
 from analysis.studies.verdicts.comparison import SEEDS, factors, round_s, well_chosen
 
@@ -115,7 +116,7 @@ def claims(found: Results) -> Claims:
         for (model, rate), rows in known.groupby(["sweep", "rate_mbps"], sort=False):
             for part in (each for each in PARTS if each in CHOSEN[str(model)]):
                 text = f"{model}, {rate:g} Mbit/s: {BEST} is ahead of {part}{told}"
-                yield factors(rows, "to_target_s", part, BEST).decide(text, 1.0)
+                yield factors(rows, "to_target_s", part, BEST).decide(text, 1 + A_DIFFERENCE)
 
 
 def _times_sooner(best: pd.DataFrame, told: str) -> Claims:
@@ -156,7 +157,7 @@ def table(found: Results) -> pd.DataFrame:
 
 def _ladder(axes: Axes, found: Results) -> None:
     """What each part brings where the ratio is GeoMX's."""
-    rows = select(found.runs, {"sweep": SMALL, "rate_mbps": LADDER_MBPS})
+    rows = worlds.shown(found).rows(sweep=SMALL, rate_mbps=LADDER_MBPS)
     for place, stack in enumerate(STACKS):
         gains = rows.loc[rows["variant"] == stack, "gain"].dropna()
         if len(gains):

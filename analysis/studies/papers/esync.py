@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 
 from analysis.identity import look_of
 from analysis.metrics import wan_rate
-from analysis.studies.claims import FAIL, PASS, UNRESOLVED, Claim, Claims, between, ordered
+from analysis.studies import worlds
+from analysis.studies.claims import A_DIFFERENCE, FAIL, PASS, UNRESOLVED, Claim, Claims, between, ordered
 from analysis.studies.columns import accuracy, compute_ratio, ratio_spread, setting
 from analysis.studies.study import Panel, Results, Study, StudySweep, select
 from analysis.studies.verdicts.comparison import factors
@@ -58,7 +59,7 @@ def _crossover(found: Results) -> Claim:
     end_s = min(rows[rows["variant"] == name].groupby("seed")["at_s"].max().min() for name in ("ASGD", "ESync"))
     late = [a - b for a, b in zip(_at(rows, "ESync", end_s), _at(rows, "ASGD", end_s), strict=True)]
     early = [a - b for a, b in zip(_at(rows, "ASGD", end_s / 5), _at(rows, "ESync", end_s / 5), strict=True)]
-    first, last = between("", early, 0, 1), between("", late, 0, 1)
+    first, last = (between("", values, A_DIFFERENCE) for values in (early, late))
     measured = f"ASGD - ESync early: {first.measured}; ESync - ASGD late: {last.measured}"
     verdicts = {first.verdict, last.verdict}
     verdict = FAIL if FAIL in verdicts else PASS if verdicts == {PASS} else UNRESOLVED
@@ -74,6 +75,7 @@ def _at(rows: pd.DataFrame, variant: str, time_s: float) -> list[float]:
 
 def _ratios(axes: Axes, found: Results) -> None:
     """For each worker, a bar per algorithm; means over seeds."""
+    found = worlds.shown(found)
     columns = [name for name in found.runs if name.startswith("ratio of ")]
     for place, (name, look) in enumerate(LOOKS.items()):
         for number, column in enumerate(columns):

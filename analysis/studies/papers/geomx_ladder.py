@@ -10,7 +10,7 @@ from itertools import pairwise
 import pandas as pd
 
 from analysis.identity import Identity, look_of
-from analysis.studies.claims import Claims, decided, exactly
+from analysis.studies.claims import Claims, decided, exactly, in_order
 from analysis.studies.columns import accuracy, mbps, samples, setting
 from analysis.studies.study import Panel, Results, Study, StudyRun, StudySweep, against
 
@@ -91,9 +91,8 @@ def claims(found: Results) -> Claims:
     text = ", ".join(f"{name} up to {rate:g} Mbit/s" for name, rate in reached.items()) or "by no rung at any rate here"
     yield decided("the rate up to which 20 times is reached is stated", text, True)
     order = ("+ FP16", "HiPS", FLAT)
-    speeds = [found.mean("throughput", sweep="time", variant=name, rate_mbps=low) for name in order]
-    text = ", ".join(f"{name} {value:.4g} samples/s" for name, value in zip(order, speeds, strict=True))
-    yield decided(f"at {low:g} Mbit/s: {' > '.join(order)}", text, speeds == sorted(speeds, reverse=True))
+    speeds = {name: found.mean("throughput", sweep="time", variant=name, rate_mbps=low) for name in order}
+    yield in_order(f"at {low:g} Mbit/s, in samples/s: {' > '.join(order)}", speeds)
 
 
 STUDY = Study(

@@ -18,7 +18,7 @@ from analysis.studies import worlds
 from analysis.studies.claims import Claims, between
 from analysis.studies.columns import accuracy, computing_share, samples, setting
 from analysis.studies.drawing import INK, log_axis
-from analysis.studies.study import Panel, Results, Study, StudySweep
+from analysis.studies.study import Panel, Results, Study, StudySweep, select
 from analysis.studies.verdicts.comparison import RATE, SEEDS, factors, well_chosen
 
 RATES = ("0.001", "0.003", "0.01", "0.03")
@@ -99,21 +99,16 @@ def claims(found: Results) -> Claims:
                 claim = f"{network}, {variant}: the simulated round is within 10 % of the emulated one"
                 yield between(claim, worlds.errors(here, variant), -0.10, 0.10)
             yield worlds.ranking(here, VARIANTS, "s_per_1000_samples", f"{network}: time per sample")
-            yield from (worlds.same_bits(here, variant) for variant in SAME_BITS)
+            for bits in (worlds.same_bits(here, variant) for variant in SAME_BITS):
+                yield replace(bits, claim=f"{network}, {bits.claim}")
     for network in NETWORKS:
         for chosen in well_chosen(found.rows(sweep=network + SEARCH), CHOSEN[network]):
             yield replace(chosen, claim=f"{network}, {chosen.claim}")
 
 
-def _shown(found: Results) -> str:
-    """Return the back end of all pictures: the virtual world, or the first that ran."""
-    ran = list(found.runs["back_end"].unique())
-    return worlds.VIRTUAL if worlds.VIRTUAL in ran else ran[0]
-
-
 def _accuracy(network: str, axes: Axes, found: Results) -> None:
     """Of every algorithm, the mean over seeds after every round; a seed that has ended keeps its last accuracy."""
-    curves = found.curves[(found.curves["sweep"] == network) & (found.curves["back_end"] == _shown(found))]
+    curves = select(worlds.shown(found).curves, {"sweep": network})
     for variant, look in LOOKS.items():
         mine = curves[curves["variant"] == variant]
         scores = mine.pivot_table(index="at_round", columns="seed", values="at_accuracy").ffill().mean(axis=1)
@@ -129,7 +124,7 @@ def _accuracy(network: str, axes: Axes, found: Results) -> None:
 
 def _sooner(network: str, axes: Axes, found: Results) -> None:
     """Times sooner than FSA, with its interval over seeds."""
-    shown = found.rows(sweep=network, back_end=_shown(found))
+    shown = worlds.shown(found).rows(sweep=network)
     for place, (variant, look) in enumerate(LOOKS.items()):
         values, lost, *_ = factors(shown, "to_target_s", "FSA", variant)
         if lost:
@@ -153,7 +148,7 @@ _PARTS = (("compute", "computing_s", "computing"), ("waiting", "other_s", "commu
 
 def _why(network: str, axes: Axes, found: Results) -> None:
     """Seconds for 1000 samples: computing, and all else."""
-    shown = found.rows(sweep=network, back_end=_shown(found))
+    shown = worlds.shown(found).rows(sweep=network)
     for place, variant in enumerate(LOOKS):
         runs, left = shown[shown["variant"] == variant], 0.0
         for part, column, label in _PARTS:

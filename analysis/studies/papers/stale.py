@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from analysis.identity import Identity, look_of, series
 from analysis.metrics import mean_of, staleness
+from analysis.studies import worlds
 from analysis.studies.claims import Claim, Claims, between, decided, exactly, unresolved
 from analysis.studies.columns import setting
 from analysis.studies.drawing import horizontal
@@ -109,7 +110,7 @@ def _interior(found: Results) -> Claim:
 
 def _mixed(axes: Axes, found: Results) -> None:
     """Draw MixedSync, which has no bound, as a horizontal line."""
-    times = found.of("time_to_target_s", sweep="bounded", series="MixedSync")
+    times = worlds.shown(found).of("time_to_target_s", sweep="bounded", series="MixedSync")
     if times:
         horizontal(axes, mean_of(times).value, "MixedSync")
 
