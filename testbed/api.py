@@ -86,7 +86,7 @@ def load(
                 (sections of ``testbed.scenario.schema`` may be among its values), or a scenario
     set         values that replace those of the file; files of code (``./mine.py:Mine``) are relative to the working
                 directory
-    on          back end instead of the scenario's own: ``emulate``, ``simulate`` or ``local``
+    on          back end instead of the scenario's own: ``emulate``, ``simulate``, ``local``, ``exact`` or ``cluster``
     allow_code  whether a file outside the working directory may name code, which is then imported
     """
     changes = texts_of({path: _from_here(_without_sections(value)) for path, value in (set or {}).items()})
@@ -379,6 +379,8 @@ def compare(runs: Iterable[stored.StoredRun | str | Path], target: float | None 
     runs = list(runs)
     if not runs:
         raise ScenarioError("compare: expected a list of runs or run directories, got an empty one")
+    if target is not None and not 0 < target <= 1:
+        raise ScenarioError(f"compare: target: {target:g} is no accuracy between 0 and 1")
     return Comparison([each if isinstance(each, stored.StoredRun) else open_run(each) for each in runs], target)
 
 

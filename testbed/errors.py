@@ -28,6 +28,7 @@ EXHAUSTED = {
     errno.ENFILE: "raise the limit of the machine (fs.file-max), or use fewer nodes",
     errno.EAGAIN: "no further process can be started: raise the limit of the user (`ulimit -u`), or use fewer nodes",
     errno.ENOMEM: "use fewer nodes, or a machine with more memory",
+    errno.EFBIG: "raise the limit of the size of files (`ulimit -f`)",
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 HELP = "print the events of a run, finished or in progress"
 _POLL_EVERY_S = 0.5
+_NAMED = 40  # there are fewer kinds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,17 +31,37 @@ def execute(arguments: argparse.Namespace) -> int:
 
     run = open_run(arguments.run)
     tail = EventTail(run.events, arguments.kind, lag_s=2 * _POLL_EVERY_S)
+    printed = 0
     while arguments.follow and run.status().state in ("pending", "running"):
-        _print(tail.poll(), arguments.node)
+        printed += _print(tail.poll(), arguments.node)
         time.sleep(_POLL_EVERY_S)
-    _print(tail.rest(), arguments.node)
+    printed += _print(tail.rest(), arguments.node)
+    if not printed:
+        _say_what_there_is(run.events, arguments)
     return 0
 
 
-def _print(events: Iterable[dict[str, Any]], nodes: tuple[str, ...]) -> None:
+def _print(events: Iterable[dict[str, Any]], nodes: tuple[str, ...]) -> int:
+    """Print the events of these nodes; return how many there are."""
     import msgspec
 
-    for event in events:
-        if not nodes or event["node"] in nodes:
-            sys.stdout.write(msgspec.json.encode(event).decode() + "\n")
+    shown = [event for event in events if not nodes or event["node"] in nodes]
+    sys.stdout.writelines(msgspec.json.encode(event).decode() + "\n" for event in shown)
     sys.stdout.flush()
+    return len(shown)
+
+
+def _say_what_there_is(events: Path, arguments: argparse.Namespace) -> None:
+    """Name the kinds and nodes that were asked for and of which the run has no event."""
+    from testbed.results.events import read
+    from testbed.scenario.reading.suggest import nearest_or_all
+
+    known: dict[str, set[str]] = {"kind": set(), "node": set()}
+    for event in read(events):
+        for name, found in known.items():
+            found.add(str(event.get(name)))
+    for name, found in known.items():
+        for asked in getattr(arguments, name):
+            if asked not in found:
+                cure = nearest_or_all(asked, sorted(found), _NAMED)
+                print(f"--{name} {asked}: this run has no such event ({cure})", file=sys.stderr)

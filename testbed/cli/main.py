@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -41,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         with suppress(OSError):
             sys.stdout.reconfigure(errors="replace")  # tables have characters that latin-1, say, does not have
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # a daemon may pass that on: no child could be waited for
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     given = sys.argv[1:] if argv is None else list(argv)
     at = given.index("--") if given[:1] == ["shell"] and "--" in given else len(given)
     arguments = build_parser().parse_args(given[:at])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,8 @@ def _draw(run: StoredRun) -> None:
 def _as_json(run: StoredRun) -> dict[str, Any]:
     from analysis.breakdown import per_node
 
-    split = per_node(run.tables).to_dict("records") if len(run.tables["rounds"]) else []
+    known = len(run.tables["rounds"]) and run.logs_work
+    split = per_node(run.tables).to_dict("records") if known else []
     return {"kind": "run", "run": str(run.path), "status": run.status.state, "result": run.result,
             "fidelity": run.fidelity, "manifest": run.manifest, "time_per_round": split}  # fmt: skip
 
@@ -61,7 +63,7 @@ def _provenance(run: StoredRun) -> list[Any]:
     rows = [
         *run.provenance.items(),
         ("seed", str(about["seed"])),
-        ("command", " ".join(about["argv"])),
+        ("command", shlex.join(about["argv"])),
         ("back end", ", ".join(f"{key}: {value}" for key, value in about["capabilities"].items()) or MISSING),
     ]
     return [look.table("ran on", "", "", rows=rows)]

@@ -7,6 +7,7 @@ command is killed. Ray is imported here and nowhere else before: a command witho
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Mapping
 from contextlib import chdir
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ DEFAULT_PORT = 6379
 _REACHABLE_S = 5.0
 _ROOT = Path(__file__).parents[2]
 _PACKAGES = ("testbed", "emulation", "topologies", "analysis", "scenarios")
-_INSTALL = "pip install 'testbed[cluster]'"
+_INSTALL = f"{sys.executable} -m pip install 'ray[default]'"  # what the extra [cluster] adds
 _JOIN = "ray start --address={address} --num-cpus=0"
 
 

@@ -268,7 +268,8 @@ def one_line(known: state.RunState) -> str:
     if not known.total and known.loss is None:
         return f"running {numbers.seconds(known.t - known.train_t)}  {moved}"
     steps, samples = known.work()
-    work = f"{numbers.span(*steps)} steps, {numbers.span(*samples)} samples per worker"
+    drawn = f", {numbers.span(*samples)} samples" if any(samples) else ""  # a user's script does not say
+    work = f"{numbers.span(*steps)} steps{drawn} per worker"
     parts = [
         f"{known.completed}/{known.total} rounds" if known.total else f"step {max(0, known.completed - 1)}",
         *([work] if known.total else []), f"loss {look.number(known.loss)}",

@@ -27,11 +27,13 @@ def summary_of(run: StoredRun) -> list[RenderableType]:
     """Return the answer, the traffic, the faults, the time per round, and the fidelity."""
     from rich.text import Text
 
+    from analysis.load import NOT_LOGGED
+
     if run.result is None:
         return [Text(f"{run.name}: {run.status.state}; no result yet. {run.status.message}".strip())]
     shown: list[RenderableType] = [answer(run), traffic(run), *faults(run)]
     if run.result["rounds"] and run.program is None:
-        shown.append(time_split(run))
+        shown.append(time_split(run) if run.logs_work else Text(NOT_LOGGED))
     return [*shown, *(Text(line) for line in trust(run))]
 
 
@@ -194,7 +196,7 @@ def comparison_table(rows: list[dict[str, Any]]) -> Table:
     shown = look.table("", "run", ">accuracy", ">round time", f">to {target}", ">speed-up", ">WAN bytes", ">waiting")
     for row in rows:
         doubt = "" if row["fidelity"] == "ok" else f"\nfidelity {row['fidelity']}"
-        doubt += "\ndiverged" if row["status"] == "diverged" else ""
+        doubt += "" if row["status"] == "done" else f"\n{row['status']}"
         resumed = row.get("resumed_round")
         doubt += "" if resumed is None else f"\nresumed after {resumed + 1} rounds"
         factor = look.number(row["speed_up"], ".2f") + ("*" if starred(row) else "")

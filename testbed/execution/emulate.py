@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from testbed.execution import early_imports
+from testbed.execution.compiler import leave_out_compiler, may_compile
 from testbed.execution.local import run_nodes
 from testbed.execution.programs.launch import Hosts
 from testbed.execution.programs.supervisor import run_programs
@@ -27,7 +29,6 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
     Raise the first cause if a node fails, ``NetworkMismatch`` if a link is far from the plan.
     """
     from testbed.execution.prediction import is_predictable, record_predicted
-    from testbed.execution.roles import fitted
 
     if plan.is_spread:
         from testbed.execution import emulate_machines
@@ -36,9 +37,8 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
     epoch_ns = time.monotonic_ns()
     report = timed(report, epoch_ns)
     resumed = (directory / FOLDER).is_dir()  # an earlier run has done the first rounds
-    plan = fitted(plan)
-    preparation = threading.Thread(target=prepare, args=[plan])  # takes 3 s, while the network comes up
-    preparation.start()
+    preparation = ThreadPoolExecutor(1)
+    prepared = preparation.submit(prepare, plan)  # takes a second or two, while the network comes up
     from emulation.network import Emulation
     from emulation.probe import probe
 
@@ -57,26 +57,34 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
         with Emulation(plan, capabilities, record, directory / "events") as network:
             report({"kind": "stage", "name": "measuring the links"})
             network.measure()
-            preparation.join()
+            plan = prepared.result()
+            preparation.shutdown()  # no thread is left when nodes are forked
             report({"kind": "stage", "name": "starting nodes" if plan.program is None else "starting the program"})
             _train(plan, directory, network, report, epoch_ns)
         if is_predictable(plan) and not resumed:
             report({"kind": "stage", "name": "simulating the first rounds"})
             record_predicted(plan, record)
     finally:
-        preparation.join()
+        preparation.shutdown()
         log.close()
 
 
-def prepare(plan: Plan) -> None:
-    """Import and read what all nodes need, before the first fork."""
+def prepare(plan: Plan) -> Plan:
+    """Import and read what all nodes need, before the first fork; return the plan with GPUs given to its nodes."""
+    early_imports.finish()
+    from testbed.execution.roles import fitted
+
+    plan = fitted(plan)
     if plan.program is not None:
-        return
+        return plan
+    if not may_compile(plan):
+        leave_out_compiler()
     import testbed.engine.roles
     import testbed.realtime.fleet  # noqa: F401
     from testbed.engine.learner import warm_up
 
     warm_up(plan)
+    return plan
 
 
 def _train(plan: Plan, directory: Path, network: Any, report: Progress, epoch_ns: int) -> None:

@@ -2,8 +2,8 @@
 
 ``python -m testbed.execution.host DIRECTORY`` runs the plan in DIRECTORY/plan.json. Progress goes to standard output as
 JSON lines, the last of which is the outcome. A line on standard input is a request to stop; end of file means that the
-launcher has ended, and ends the host too. ``… host - MODULE …`` imports these modules; the first line on standard
-input, JSON, is then the directory.
+launcher has ended, and ends the host too. ``… host - MODULE …`` begins to import these modules; the first line on
+standard input, JSON, is then the directory.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from typing import Any
 
 from testbed.environment import allow_descriptors
 from testbed.errors import Diverged, Interrupted, ScenarioError, TestbedError, WaitTimeout, of_os
+from testbed.execution import early_imports
 from testbed.execution.compiler import leave_out_compiler, may_compile
 from testbed.execution.resume import FOLDER
 from testbed.execution.session import INTERRUPTED, LOG, TOLD_LATER, SessionResult
 from testbed.plan.code import check_code
 from testbed.plan.model import IN_VIRTUAL_TIME, Plan, from_json
-from testbed.process_id import close_in_children
+from testbed.process_id import close_in_children, die_with_parent
 from testbed.results.events import HAS_LEFT
 from testbed.results.progress import Progress
 
@@ -60,14 +61,20 @@ def main(arguments: Sequence[str]) -> int:
     """Run to the end; return the exit code. ``arguments``: those of the command."""
     allow_descriptors()
     gc.disable()  # nothing is garbage yet
-    directory = Path(arguments[0]) if arguments[0] != TOLD_LATER else _told_directory(arguments[1:])
+    if arguments[0] == TOLD_LATER:
+        die_with_parent()  # one that has ended before is noticed at the end of standard input
+        directory = _told_directory(arguments[1:])
+    else:
+        directory = Path(arguments[0])
     _listen_to_launcher()
     plan = from_json((directory / "plan.json").read_bytes())
     if plan.exact is None:  # there, all that is on the path is listed, which takes virtual time
         sys.path.append(str(Path.cwd()))  # last (see ``own_interpreter``): a technique may be in a module there
     report = _reporter(waits=plan.back_end in IN_VIRTUAL_TIME)
-    if not may_compile(plan):
-        leave_out_compiler()
+    if plan.back_end != "emulate":  # which brings its network up meanwhile
+        early_imports.finish()
+        if not may_compile(plan):
+            leave_out_compiler()
     gc.enable()
     outcome = attempt(plan, directory, report)
     report({"kind": "outcome", **asdict(outcome)})
@@ -75,9 +82,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _told_directory(modules: Iterable[str]) -> Path:
-    """Import these modules, and return the directory of the run once the launcher tells it. Errors go to its log."""
-    for module in modules:
-        importlib.import_module(module)
+    """Begin to import modules; return the directory of the run once the launcher tells it. Errors go to its log."""
+    early_imports.begin(modules)
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(0, 1)  # what follows the line is a request

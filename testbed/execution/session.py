@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -88,18 +87,19 @@ class HostProcess:
 def early_host(back_end: str) -> Iterator[HostProcess | None]:
     """Start a host process for ``run`` before there is a plan: torch is imported while that is made.
 
-    Only where the host runs on this machine and imports torch for every plan; else return ``None``. The host is ended
-    at the exit, also if it got no plan.
+    Only where the host runs on this machine and imports torch for every plan; else return ``None``. Likewise where it
+    cannot be started: then ``run`` says why, if the scenario can be run at all. The host is ended at the exit, also if
+    it got no plan.
     """
-    modules = IMPORTED_EARLY.get(back_end)
-    if modules is None:
-        yield None
-        return
-    host = _started(back_end == "emulate", modules)
+    host = None
+    if (modules := IMPORTED_EARLY.get(back_end)) is not None:
+        with contextlib.suppress(OSError):
+            host = _started(back_end == "emulate", modules)
     try:
         yield host
     finally:
-        _end(host)
+        if host is not None:
+            _end(host)
 
 
 def same_host(one: str, other: str) -> bool:
@@ -150,9 +150,7 @@ def _started(in_sandbox: bool, modules: Sequence[str] = ()) -> HostProcess:
         from emulation.sandbox import sandbox_command
 
         command = sandbox_command(command)
-    else:
-        command = ["setpriv", "--pdeathsig", "KILL", *command]
-    errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+    errors = open(os.memfd_create("errors of the host"), "w+", encoding="utf-8", errors="replace")
     # A session of its own: Ctrl-C on the terminal reaches the launcher only, which then asks the host to stop.
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,

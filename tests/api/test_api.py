@@ -259,6 +259,15 @@ def test_what_is_compared_is_a_list_of_runs() -> None:
     for given, says in (("ra", r"got 'ra'; write \['ra'\]"), ([], "got an empty one")):
         with pytest.raises(ScenarioError, match=says):
             api.compare(given)
+    with pytest.raises(ScenarioError, match="target: 95 is no accuracy between 0 and 1"):
+        api.compare(["ra"], target=95)
+
+
+def test_trackers_are_a_list(tmp_path: Path) -> None:
+    calls: tuple[Any, ...] = (api.run, lambda *given, **how: api.sweep(*given, grid={"codec": ["none"]}, **how))
+    for call in calls:
+        with pytest.raises(ScenarioError, match=r"log: expected a list of trackers, got 'mlflow'; write \['mlflow'\]"):
+            call(SMALL, out=tmp_path / "out", log="mlflow")
 
 
 def test_an_interrupted_sweep_ends_before_the_interrupt_is_raised(

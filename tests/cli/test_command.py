@@ -258,11 +258,19 @@ def test_a_machine_that_cannot_emulate_says_so_before_anything_is_made(
 # ---- looking at runs --------------------------------------------------------------------------------------------
 
 
-def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["testbed", "run", "a b.yaml"])
     path = make_run(tmp_path / "run")
     assert command.main(["show", str(path), "--figure"]) == 0
     said = capsys.readouterr().out
-    for words in ("quickstart on emulate: done", "WAN traffic", "time per round", "fidelity: ok", "ran on"):
+    for words in (
+        "quickstart on emulate: done",
+        "WAN traffic",
+        "time per round",
+        "fidelity: ok",
+        "ran on",
+        "'a b.yaml'",
+    ):
         assert words in said
     assert (path / "figure.png").is_file()
     assert command.main(["show", str(path), "--json"]) == 0

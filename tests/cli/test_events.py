@@ -33,6 +33,22 @@ def test_events_come_in_the_order_of_time_and_can_be_selected(
     assert {event["kind"] for event in some} == {"round", "evaluate"}
 
 
+@pytest.mark.parametrize(
+    ("option", "asked", "known"), [("--kind", "evaluation", "evaluate"), ("--node", "worker1", "tokyo/worker1")]
+)
+def test_a_kind_or_node_that_the_run_lacks_is_named_with_those_that_it_has(
+    option: str, asked: str, known: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(make_run(tmp_path / "run"))
+    assert main(["events", run, option, asked]) == 0
+    ended = capsys.readouterr()
+    assert (
+        ended.out == "" and ended.err.startswith(f"{option} {asked}: this run has no such event") and known in ended.err
+    )
+    assert main(["events", run, "--kind", "evaluate", "--node", "tokyo/worker1"]) == 0
+    assert capsys.readouterr().err == ""  # both are there, but not together
+
+
 def test_a_directory_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["events", str(tmp_path)]) == 2
     assert "not a run directory" in capsys.readouterr().err

@@ -17,8 +17,9 @@ import pytest
 
 import emulation.probe
 import emulation.sandbox
+import testbed.cli.schema
 from testbed.execution import session
-from tests.cli.forked import Forked
+from tests.cli.forked import Forked, command
 from tests.results.fake_run import fake_session, make_plan
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
@@ -132,6 +133,20 @@ def test_below_nohup_a_run_outlives_its_terminal(tmp_path: Path) -> None:
     assert run.poll() is None
     os.kill(run.pid, signal.SIGINT)
     assert run.wait(timeout=60).returncode == 130
+
+
+def test_below_a_daemon_that_ignores_the_ends_of_its_children_the_command_waits_for_its_own() -> None:
+    def waits_for_a_child(_: Any) -> int:
+        child = os.fork()
+        if child == 0:
+            os._exit(9)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def below_a_daemon() -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        testbed.cli.schema.execute = waits_for_a_child  # type: ignore[assignment]
+
+    assert command(["schema"], prepare=below_a_daemon).returncode == 9
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -58,10 +58,10 @@ def use(monkeypatch: pytest.MonkeyPatch, ray: Any) -> Any:
 
 def test_without_ray_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, None)
-    with pytest.raises(CapabilityError, match=r"needs Ray.*pip install 'testbed\[cluster\]'"):
+    with pytest.raises(CapabilityError, match=r"needs Ray.*pip install 'ray\[default\]'"):
         connection.connect("10.0.0.1:6379")
     ended = command(["sweep", "quickstart", "--on", "simulate", "--set", "codec=none", "--cluster", "auto"])
-    assert ended.returncode == 3 and "pip install 'testbed[cluster]'" in ended.stderr
+    assert ended.returncode == 3 and f"{sys.executable} -m pip install 'ray[default]'" in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -316,12 +316,23 @@ def test_a_quick_simulation_is_told_in_plain_digits() -> None:
     assert "12346 times real time" in progress.one_line(known)
 
 
-def test_a_comparison_says_of_which_runs_the_bytes_count_from_a_checkpoint() -> None:
+def compared(*differences: dict[str, Any]) -> str:
+    """Return a comparison of runs that differ from the first, which is done, as text."""
     row = {"label": "FSA", "run": "a", "fidelity": "ok", "status": "done", "accuracy": 0.9, "round_time_s": 0.5,
            "time_to_target_s": None, "target": None, "speed_up": 1.0, "wan_bytes": 2_000_000, "waiting_share": 0.1,
            "resumed_round": None}  # fmt: skip
     out = io.StringIO()
-    rows = [row, row | {"run": "b", "resumed_round": 9}]
-    Console(file=out, width=120).print(summary.comparison_table(rows))
-    assert out.getvalue().count("resumed after 10 rounds") == 1
-    assert out.getvalue().count("2 MB since") == 1 and out.getvalue().count("2 MB") == 2
+    Console(file=out, width=120).print(summary.comparison_table([row, *(row | each for each in differences)]))
+    return out.getvalue()
+
+
+def test_a_comparison_says_of_which_runs_the_bytes_count_from_a_checkpoint() -> None:
+    text = compared({"run": "b", "resumed_round": 9})
+    assert text.count("resumed after 10 rounds") == 1
+    assert text.count("2 MB since") == 1 and text.count("2 MB") == 2
+
+
+def test_a_comparison_says_which_runs_were_not_done() -> None:
+    states = ("interrupted", "failed", "diverged", "degraded")
+    text = compared(*({"run": "b", "status": state} for state in states))
+    assert all(text.count(state) == 1 for state in states) and "done" not in text

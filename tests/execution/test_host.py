@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from testbed.execution import host
+from testbed.execution import early_imports, host
 from testbed.results.progress import Progress
 
 
@@ -36,6 +39,29 @@ def test_a_request_to_stop_goes_where_ctrl_c_goes(monkeypatch: pytest.MonkeyPatc
             assert taken == [signal.SIGINT]
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("name", ["run", "a run\nwith an umläut"])
+def test_what_follows_the_directory_is_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    run = tmp_path / name
+    run.mkdir()
+    given = io.BytesIO(json.dumps(str(run)).encode() + b"\nstop\n")
+    monkeypatch.setattr(os, "read", lambda descriptor, count: given.read(count))
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    assert host._told_directory([]) == run
+    assert given.read() == b"stop\n"
+
+
+def test_early_imports_are_complete_and_their_thread_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes are forked from this process."""
+    (tmp_path / "imported_early.py").write_text("import time\ntime.sleep(0.05)\ndone = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = threading.active_count()
+    early_imports.begin(["json", "imported_early"])
+    assert threading.active_count() == before + 1
+    early_imports.finish()
+    assert sys.modules.pop("imported_early").done and threading.active_count() == before
+    early_imports.finish()  # once more has no effect
 
 
 @contextlib.contextmanager

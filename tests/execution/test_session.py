@@ -168,6 +168,20 @@ def test_a_host_that_gets_no_plan_is_ended() -> None:
     assert host is not None and host.process.returncode is not None
 
 
+@pytest.mark.usefixtures("early")
+def test_a_host_is_not_started_early_if_a_program_is_missing_which_only_a_sandbox_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(session.IMPORTED_EARLY, "emulate", ("json",))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with session.early_host("emulate") as host:
+        assert host is None  # the run says what is missing
+    with session.early_host("local") as host:
+        assert host is not None
+        ended = session.run(trainable(), tmp_path, lambda event: None, host)
+    assert f"{tmp_path}/plan.json" in ended.message
+
+
 def test_no_host_is_started_early_where_another_kernel_or_machine_runs_it() -> None:
     for back_end in ("exact", "cluster"):
         with session.early_host(back_end) as host:
@@ -179,8 +193,8 @@ def test_an_error_before_the_host_knows_its_directory_is_in_the_log(
 ) -> None:
     monkeypatch.setitem(session.IMPORTED_EARLY, "local", ("json", "a_module_that_is_not_there"))
     with session.early_host("local") as host:
-        ended = session.run(trainable(), tmp_path, lambda event: None, host)
-    assert ended.status == "failed" and "No module named 'a_module_that_is_not_there'" in ended.message
+        session.run(trainable(), tmp_path, lambda event: None, host)
+    assert "No module named 'a_module_that_is_not_there'" in (tmp_path / "host.log").read_text()
 
 
 def test_a_clone_runs_its_own_code_and_not_the_installed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,16 @@ COLLECTION = ("tests/engine/test_collection.py",)
 SLICES = ("tests/engine/test_slices.py",)
 ROWS = ("tests/engine/test_rows.py",)
 MUTATIONS: dict[str, Mutation] = {
+    "an optimizer of workers without servers steps with the sum": Mutation(
+        "testbed.engine.collectives.worker:AllReduceWorker._take_step",
+        edit("scaled / self._mean_of", "scaled"),
+        LOCAL_STEPS,
+    ),
+    "hierarchical top-k leaves elements out of rounds inside a data centre": Mutation(
+        "testbed.engine.collectives.roles:_SumMaker.sum_of",
+        edit("or (hierarchical and self._tier == 1)", ""),
+        LOCAL_STEPS,
+    ),
     "a slow evaluation makes steps longer": Mutation(
         "testbed.engine.worker:Worker._round",
         edit("result, worked_s,", "result, pushed_s - started_s,"),

@@ -289,6 +289,33 @@ MUTATIONS: dict[str, Mutation] = {
     "a request to stop is an exception in the fleet": Mutation(
         "testbed.execution.host:_on_launcher", edit("callable(handler)", "False"), ("tests/execution/test_host.py",)
     ),
+    "what follows the run directory is lost": Mutation(
+        "testbed.execution.host:_told_directory",
+        edit("os.read(0, 1)", "os.read(0, 4096)"),
+        ("tests/execution/test_host.py",),
+    ),
+    "nodes are forked beside a thread that imports": Mutation(
+        "testbed.execution.early_imports:finish", always(None), ("tests/execution/test_host.py",)
+    ),
+    "a host of the wrong kind takes a run": Mutation(
+        "testbed.execution.session:same_host", always(True), ("tests/cli/test_command.py",)
+    ),
+    "a host without a run is left": Mutation(
+        "testbed.execution.session:_end", edit("_kill(process)", "return"), ("tests/execution/test_session.py",)
+    ),
+    "a daemon's way with children stays": Mutation(
+        "testbed.cli.main:main", edit("== signal.SIG_IGN", "is None"), ("tests/cli/test_interrupts.py",)
+    ),
+    "a comparison does not name runs that were interrupted": Mutation(
+        "testbed.display.summary:comparison_table",
+        edit('row["status"] == "done"', 'row["status"] != "diverged"'),
+        ("tests/display/test_display.py",),
+    ),
+    "numba needs a place of its own": Mutation(
+        "testbed.runtime_directory:compiled_by_numba",
+        edit("except RuntimeError", "except ZeroDivisionError"),
+        ("tests/units/test_runtime_directory.py",),
+    ),
     "the end of the terminal is no interrupt": Mutation(
         "testbed.cli.interrupts:_numbers",
         edit("== signal.SIG_IGN", "!= signal.SIG_IGN"),
@@ -418,7 +445,31 @@ MUTATIONS: dict[str, Mutation] = {
         "analysis.metrics:wan_of_training", edit('(transfers["tier"] == "wan") & ', ""), METRICS
     ),
     "relays of an overlay are no network": Mutation(
-        "analysis.breakdown:per_round", edit("(*UPWARDS, *DOWNWARDS)", '("push", "value")'), BREAKDOWN
+        "analysis.breakdown:per_round", edit("(*UPWARDS, BLOCK, *DOWNWARDS)", '("push", "value")'), BREAKDOWN
+    ),
+    "blocks that a server did not take delayed it": Mutation(
+        "analysis.breakdown:_way_up", edit(" and hop.end <= taken_s", ""), BREAKDOWN
+    ),
+    "a push in blocks that waits for its turn waits for others": Mutation(
+        "analysis.breakdown:_split", edit('"wan": index.queueing', '"waiting": index.queueing'), BREAKDOWN
+    ),
+    "where logs are brief all is waiting": Mutation(
+        "analysis.load:StoredRun.logs_work",
+        instead(property(lambda self: True)),
+        ("tests/analysis/test_report.py::test_brief_logs_are_not_taken_for_waiting",),
+    ),
+    "a link is used before training as well": Mutation(
+        "analysis.metrics:utilisation", edit(".clip(lower=begin_s)", ""), METRICS
+    ),
+    "equal runs are in order": Mutation(
+        "analysis.studies.claims:ordered",
+        edit("if gap <= -reach", "if gap < -reach"),
+        ("tests/analysis/test_studies.py::test_runs_that_are_equal_support_no_difference",),
+    ),
+    "seeds that have diverged are left out of differences": Mutation(
+        "analysis.studies.study:Results.differences",
+        edit("self._of_both(", "self.pairs("),
+        ("tests/analysis/test_studies.py::test_a_seed_that_diverged_is_not_passed_over",),
     ),
     "a repeated round takes the transfers of all attempts": Mutation(
         "analysis.breakdown:_of_attempt", instead(lambda found, span: found), BREAKDOWN
@@ -433,6 +484,9 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "waits of several workers are added up": Mutation(
         "analysis.waits:_members", always({}), ("tests/analysis/test_measures.py",)
+    ),
+    "who sums inside a data centre waits for the others": Mutation(
+        "analysis.waits:_for_the_last", edit(".where(inside, ", ".where(False, "), ("tests/analysis/test_peers.py",)
     ),
     "waits are divided by the rounds of the result": Mutation(
         "analysis.waits:matrix", edit("rounds.get(at, 1.0)", "8"), ("tests/analysis/test_measures.py",)
@@ -527,6 +581,9 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a link comes up when its delay changes": Mutation(
         "emulation.shaping.table:path_in", edit("if cells[DelayField.DOWN]", "if False"), LINE
+    ),
+    "background traffic waits for a run's best-effort channels": Mutation(
+        "emulation.traffic:_type_of_service", edit("if not channels:", "if True:"), LINE
     ),
     "the last datagrams of a burst are never sent": Mutation(
         "emulation.traffic:DatagramTraffic.step", edit("due = self._send(now_s, self._burst[1])", "due = 0.0"), LINE

@@ -72,6 +72,22 @@ MUTATIONS: dict[str, Mutation] = {
     "beside datagrams the narrowest link stays the same": Mutation(
         "testbed.simulation.link_monitor:LinkMonitor._take", edit("path.refresh()", "pass"), BACKGROUND
     ),
+    "datagrams that a link drops get to the next one": Mutation(
+        "testbed.simulation.paths:WanLink.passing_share", always(1.0), BACKGROUND
+    ),
+    "a connection's weight is that of its first round trip": Mutation(
+        "testbed.simulation.flows:FlowNetwork.set_weight", always(None), TCP
+    ),
+    "packets lost on the way are not counted": Mutation(
+        "testbed.simulation.link_monitor:LinkMonitor.sample",
+        edit(" + carried.lost_packets", ""),
+        ("tests/simulation/packets/test_network.py",),
+    ),
+    "a predicted link is slower than an emulated one can be": Mutation(
+        "testbed.simulation.paths:PathTable.made_bps",
+        edit("self._emulated and rate_bps > 0", "False"),
+        ("tests/simulation/packets/test_network.py",),
+    ),
     "links of a run that goes on are sampled from 0 on": Mutation(
         "testbed.simulation.link_monitor:LinkMonitor.start_sampling",
         edit("if from_s > self._clock.now:", "if False:"),
@@ -87,6 +103,9 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "connections are set up at once": Mutation(
         "testbed.simulation.tcp:TcpConnection._set_up", edit("self._model.setup_round_trips * self.rtt_s", "0.0"), TCP
+    ),
+    "connections are set up over paths that are down": Mutation(
+        "testbed.simulation.outage:set_up", edit("if path.up and path.acknowledged:", "if True:"), TCP
     ),
     "what is urgent overtakes what the kernel has taken": Mutation(
         "testbed.simulation.send_queue:SimulatedSendQueue.take", always(None), TCP
@@ -201,8 +220,8 @@ MUTATIONS: dict[str, Mutation] = {
     "a rate of 0 leaves a simulated link up": Mutation(
         "testbed.simulation.link_monitor:LinkMonitor._apply",
         edit(
-            "link.take(what, value)",
-            'link.take(what, value or link.rate_bps) if what == "rate" else link.take(what, value)',
+            "self._paths.made_bps(value) if",
+            "self._paths.made_bps(value or link.rate_bps) if",
         ),
         ("tests/simulation/test_background.py",),
     ),

@@ -16,6 +16,7 @@ from testbed.errors import CapabilityError, ScenarioError, of_os
     [
         (errno.EMFILE, "too many open files: raise .*`ulimit -n`.*fewer nodes"),
         (errno.ENFILE, "too many open files in system: raise .*fs.file-max.*fewer nodes"),
+        (errno.EFBIG, "file too large: raise .*ulimit -f"),
         (errno.EAGAIN, "resource temporarily unavailable: no further process .*`ulimit -u`.*fewer nodes"),
         (errno.ENOMEM, "cannot allocate memory: use fewer nodes"),
     ],

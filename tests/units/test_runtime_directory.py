@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import CapabilityError
-from testbed.runtime_directory import private_directory, runtime_directory
+from testbed.runtime_directory import compiled_by_numba, private_directory, runtime_directory
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
@@ -176,3 +176,16 @@ def test_a_loop_of_links_is_refused(tmp_path: Path) -> None:
 def test_what_cannot_be_made_is_told(tmp_path: Path) -> None:
     with pytest.raises(CapabilityError, match=r"No such file or directory; .* cure"):
         private_directory(tmp_path / "none" / "testbed")
+
+
+def test_compiled_loops_are_kept_here_if_neither_sources_nor_home_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that is started as another user."""
+    caching, numba = pytest.importorskip("numba.core.caching"), pytest.importorskip("numba")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    named = [place for place in caching.CacheImpl._locator_classes if "UserProvided" in place.__name__]
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", named)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    loop = compiled_by_numba(lambda: numba.njit(cache=True)(private_directory))
+    assert Path(loop.stats.cache_path).is_relative_to(tmp_path / "testbed" / "numba")

@@ -1,0 +1,26 @@
+"""Imports that begin in a thread of their own, before the process knows its plan, and end before it forks."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Iterable
+
+_threads: list[threading.Thread] = []
+
+
+def begin(modules: Iterable[str]) -> None:
+    """Begin to import modules. What fails is written to standard error, and fails again where it is needed."""
+    _threads.append(threading.Thread(target=_import, args=[tuple(modules)]))
+    _threads[-1].start()
+
+
+def finish() -> None:
+    """Return when all has been imported, and the thread has ended."""
+    while _threads:
+        _threads.pop().join()
+
+
+def _import(modules: Iterable[str]) -> None:
+    for module in modules:
+        importlib.import_module(module)
