@@ -1,5 +1,4 @@
-"""The directory for what testbed keeps while it runs (journals, keys, compiled loops): only its owner can read and
-change it.
+"""The directory for what testbed keeps while it runs (journals, keys): one that only its owner can read and change.
 
 A directory is used only after its checks: it is a real directory, it belongs to the effective user, no other user has
 access, and no other user can replace it, because the same holds for every directory above it. Shared ones such as
@@ -11,14 +10,11 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
 from testbed.errors import CapabilityError
 
-T = TypeVar("T")
 RUN = Path("/run")
 # Only the machine's administrator can make these. Their owner is not compared: in a user namespace it appears unmapped.
 _SYSTEM = frozenset(map(Path, ("/", "/dev", "/dev/shm", "/run", "/run/user", "/tmp", "/var", "/var/tmp")))
@@ -46,21 +42,6 @@ def runtime_directory() -> Path:
     except FileNotFoundError as error:
         raise CapabilityError(f"no directory for temporary files can be written to; {_CURE}") from error
     return private_directory(temporary / f"testbed-{os.geteuid()}")
-
-
-def compiled_by_numba(make: Callable[[], T]) -> T:
-    """Return what ``make`` returns, which lets numba compile functions and keep their code.
-
-    It is kept beside the sources, or in the user's cache; where neither can be written to, as in a container that is
-    started as another user, here.
-    """
-    try:
-        return make()
-    except RuntimeError:  # numba has no place to keep it
-        import numba
-
-        numba.config.CACHE_DIR = str(private_directory(runtime_directory() / "numba"))
-        return make()
 
 
 def private_directory(path: Path) -> Path:

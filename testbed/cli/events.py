@@ -45,10 +45,13 @@ def _print(events: Iterable[dict[str, Any]], nodes: tuple[str, ...]) -> int:
     """Print the events of these nodes; return how many there are."""
     import msgspec
 
-    shown = [event for event in events if not nodes or event["node"] in nodes]
-    sys.stdout.writelines(msgspec.json.encode(event).decode() + "\n" for event in shown)
+    printed = 0
+    for event in events:  # one by one: a long run has millions
+        if not nodes or event["node"] in nodes:
+            sys.stdout.write(msgspec.json.encode(event).decode() + "\n")
+            printed += 1
     sys.stdout.flush()
-    return len(shown)
+    return printed
 
 
 def _say_what_there_is(events: Path, arguments: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ import math
 from array import array
 from typing import Any
 
-from testbed.runtime_directory import compiled_by_numba
+from testbed.numba_cache import compiled_by_numba
 from testbed.simulation import kernels as k
 
 

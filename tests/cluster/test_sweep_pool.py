@@ -641,7 +641,7 @@ def test_a_sweep_leaves_torch_to_who_trains_in_its_process(points: list[SweepPoi
 def test_a_sweep_leaves_other_children_to_their_parent(
     points: list[SweepPoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sweep may run in a process of the user, who waits for children of their own."""
+    """A sweep may run in the process of a user who also waits for other children."""
     monkeypatch.setattr(sweep_pool, "warm_up", lambda plans: None)
     monkeypatch.setattr(sweep_pool.Pool, "_child", lambda self, point, parent: 0)
     own = subprocess.Popen(["sh", "-c", "exit 3"])

@@ -312,7 +312,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("tests/display/test_display.py",),
     ),
     "numba needs a place of its own": Mutation(
-        "testbed.runtime_directory:compiled_by_numba",
+        "testbed.numba_cache:compiled_by_numba",
         edit("except RuntimeError", "except ZeroDivisionError"),
         ("tests/units/test_runtime_directory.py",),
     ),

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import CapabilityError
-from testbed.runtime_directory import compiled_by_numba, private_directory, runtime_directory
+from testbed.numba_cache import compiled_by_numba
+from testbed.runtime_directory import private_directory, runtime_directory
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")

@@ -34,7 +34,7 @@ from testbed.codec.selectors.sources import (
     magnitude_bits,
 )
 from testbed.codec.selectors.sources import positions_of_largest as largest_of
-from testbed.runtime_directory import compiled_by_numba
+from testbed.numba_cache import compiled_by_numba
 
 SMALL = 1 << 17  # up to here a partition of everything is faster
 COMPILED_FROM = 1 << 20  # elements: of smaller tensors some hundred sweeps take less than to import numba
