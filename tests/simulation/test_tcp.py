@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 
 from testbed.plan.model import LinkPlan, TransportPlan
+from testbed.realtime import connecting
+from testbed.simulation import outage
 from testbed.simulation.clock import Clock
 from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.outage import smoothed_queueing_s
@@ -548,3 +550,8 @@ def test_a_connection_is_set_up_however_short_the_pause_of_its_process_is(until_
     connection.send(1000, 0, "first")
     connection.stop(until_s)
     assert wire.times() == pytest.approx([0.3 + 0.05 + 1000 / 1e6], rel=1e-3)
+
+
+def test_simulated_nodes_connect_as_often_as_real_ones() -> None:
+    real = (connecting._CONNECT_LIMIT_S, connecting._FIRST_PAUSE_S, connecting._LONGEST_PAUSE_S)
+    assert real == (outage._ATTEMPT_S, outage._FIRST_PAUSE_S, outage._LONGEST_PAUSE_S)
