@@ -161,7 +161,7 @@ class Emulation:
 
     def _configure(self, vertex: str) -> None:
         """Everything inside one namespace; the caller is in it."""
-        options = apply_settings(self.plan.transport, self.plan.network.links, router=vertex not in self.layout.hosts)
+        options = apply_settings(self.plan.transport, self.plan.network, router=vertex not in self.layout.hosts)
         if self.mtu_bytes != FULL_MTU_BYTES:  # on all routes, so that no connection begins with packets that are lost
             options = f"{options} mtu {self.mtu_bytes}".strip()
         batch("ip", address_lines(self.layout, vertex, options))

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from testbed.errors import CapabilityError
-from testbed.plan.model import LinkPlan, Series, TransportPlan
+from testbed.plan.model import NetworkPlan, Series, TransportPlan
 
 MIN_BUFFER_BYTES = 8 << 20
 MAX_BUFFER_BYTES = 512 << 20
 _BRIDGE_FILTERS = ("arptables", "ip6tables", "iptables")
 
 
-def buffer_bytes(links: Sequence[LinkPlan]) -> int:
+def buffer_bytes(network: NetworkPlan) -> int:
     """A TCP buffer limit that caps no flow: 4 (largest rate x longest round-trip time + largest queue), in bytes.
 
-    Linux counts a packet's bookkeeping as well, about as much again as its data; the other factor of two is slack. The
-    longest path is taken to have at most three of the slowest links.
+    Linux counts a packet's bookkeeping as well, about as much again as its data; the other factor of two is slack.
     """
-    if not links:
+    if not network.links:
         return MIN_BUFFER_BYTES
-    longest_s = 2 * sum(sorted((_most(link.delay_s, link.delay_trace) for link in links), reverse=True)[:3])
-    fastest_bps = max(_most(link.rate_bps, link.rate_trace) for link in links)
-    product = fastest_bps / 8 * longest_s + max(link.queue_bytes for link in links)
+    delays_s = {link.name: _most(link.delay_s, link.delay_trace) for link in network.links}
+    longest_s = 2 * max(sum(delays_s[name] for name in route) for route in network.routes.values())
+    fastest_bps = max(_most(link.rate_bps, link.rate_trace) for link in network.links)
+    product = fastest_bps / 8 * longest_s + max(link.queue_bytes for link in network.links)
     return int(min(max(4 * product, MIN_BUFFER_BYTES), MAX_BUFFER_BYTES))
 
 
@@ -34,9 +33,9 @@ def _most(usual: float, trace: Series | None) -> float:
     return max((usual, *(trace.values if trace else ())))
 
 
-def settings(transport: TransportPlan, links: Sequence[LinkPlan], *, router: bool) -> dict[str, str]:
+def settings(transport: TransportPlan, network: NetworkPlan, *, router: bool) -> dict[str, str]:
     """Return the values of all sysctls by name; they are equal in all namespaces, except for forwarding."""
-    largest = buffer_bytes(links)
+    largest = buffer_bytes(network)
     receive = int((transport.receive_buffer_bytes or 0) / window_share(os.uname().release)) or largest
     send = transport.send_buffer_bytes or largest  # data count once; one large packet may exceed it
     return {
@@ -62,14 +61,14 @@ def window_share(kernel: str) -> float:
     return (1448 * 256 // 2304) / 256 if (major, minor) >= (6, 6) else 0.5
 
 
-def apply_settings(transport: TransportPlan, links: Sequence[LinkPlan], *, router: bool) -> str:
+def apply_settings(transport: TransportPlan, network: NetworkPlan, *, router: bool) -> str:
     """Set all sysctls in the caller's namespace.
 
     Returns the options that routes must have instead: the initial window, and the congestion control if the kernel
     refuses it as a namespace's default, as it does unless it is the kernel's default or in
     ``tcp_allowed_congestion_control``. Raise ``CapabilityError`` if the kernel does not have it.
     """
-    for name, value in settings(transport, links, router=router).items():
+    for name, value in settings(transport, network, router=router).items():
         with suppress(FileNotFoundError):  # a kernel without IPv6
             _sysctl(name).write_text(value)
     for table in _BRIDGE_FILTERS:

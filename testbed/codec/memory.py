@@ -110,7 +110,11 @@ def _adding(select: Select, size: int, device: torch.device) -> on_device.Add:
 
 
 def take_finite(memory: ResidualMemory, key: int, gradient: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return what ``take`` does. Raise ``NonFiniteNumbers``: of finite gradients, the sum may overflow."""
+    """Return what ``take`` does. Raise ``NonFiniteNumbers`` if the gradient, or its sum with the unsent, is not finite.
+
+    The memory has the bad elements then, so every later call raises, too: to look at the gradient before it is added
+    would be a second sweep, half as long as the sum.
+    """
     try:
         with np.errstate(over="ignore"):  # an overflow is found, and counted, by the selector
             return memory.take(gradient, k)

@@ -14,7 +14,7 @@ from testbed import buffers
 from testbed.codec import pairs
 from testbed.codec.base import NOTHING, part
 from testbed.codec.context import CodecContext
-from testbed.codec.errors import NonFiniteNumbers, check_finite
+from testbed.codec.errors import NonFiniteNumbers
 from testbed.codec.memory import Select, numbers_of
 from testbed.codec.options import CodecDeclarations, SparseOptions
 from testbed.codec.pairs import entries, words
@@ -169,7 +169,6 @@ class DifferencePull(DensePull):
             parts = pairs.shapes(count, room)
             self._sent[wire_key] = _Sent(parts[0])
             return parts
-        check_finite(wire_key, value, "value")
         mirror = self._mirrors[wire_key]
         try:
             indices = self._chosen(value, mirror, count)

@@ -22,7 +22,6 @@ from torch import Tensor
 from testbed.codec import pairs
 from testbed.codec.base import Codec
 from testbed.codec.context import CodecContext
-from testbed.codec.errors import check_finite
 from testbed.codec.fp16 import Fp16Codec
 from testbed.codec.memory import Memories, ResidualMemory, take_finite
 from testbed.codec.none import NoneCodec
@@ -78,13 +77,14 @@ class LargeKeys(Codec):
         self._rounds: Counter[int] = Counter()
 
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
-        """Raises ``NonFiniteNumbers`` before anything of a bad gradient is remembered."""
+        """Raises ``NonFiniteNumbers``, and from then on for every gradient of this key: a NaN is found in the one sweep
+        that adds the gradient, and stays in what is unsent.
+        """
         size = tensor.numel()
         count = entries(size, self._schedule.ratio(self._rounds[wire_key]))
         if tensor.is_meta:
             self._rounds[wire_key] += 1
             return pairs.shapes(count, self._words(size))
-        check_finite(wire_key, tensor)
         if wire_key not in self.memories:
             self.memories[wire_key] = self._make_memory(size, tensor.device, wire_key)
             if resumed := self._resumed.pop(wire_key, None):
@@ -141,7 +141,7 @@ def _clipped(gradient: Tensor, max_norm: float) -> Tensor:
     if max_norm == math.inf:
         return gradient
     norm = float(gradient.double().norm())
-    return gradient if norm <= max_norm else gradient * (max_norm / norm)
+    return gradient * (max_norm / norm) if norm > max_norm else gradient  # as it is if the norm is NaN
 
 
 class BySize(Codec):

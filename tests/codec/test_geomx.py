@@ -6,6 +6,8 @@ payloads hold ⌊ρn⌋ pairs, and are shorter by 12 bytes up and 28 down for th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -31,6 +33,10 @@ GRADIENTS = {"pull": "sparse-sum", "padded": True}  # the demo: optimizer on the
 
 def push(codec: Codec, tensor: Tensor, key: int = 0) -> Tensor:
     return codec.decode(key, codec.encode(key, tensor), tensor.numel())
+
+
+def plain_topk() -> Codec:
+    return topk(TopKOptions(ratio=0.001), CodecContext())
 
 
 def unsent(codec: Codec, key: int) -> Tensor:
@@ -360,6 +366,16 @@ def test_a_residual_that_overflows_is_refused_by_name() -> None:
         codec.encode(5, huge)
 
 
+@pytest.mark.parametrize("make", [bisparse, lambda: dgc(DgcOptions(clip_norm=2.0), CodecContext()), plain_topk])
+def test_after_a_bad_gradient_its_key_is_refused_and_no_other(make: Callable[[], Codec]) -> None:
+    codec, bad = make(), numbers(2000)
+    bad[[3, 4]] = torch.tensor([float("nan"), float("inf")])
+    for gradient in (bad, numbers(2000)):
+        with pytest.raises(NonFiniteNumbers, match="2 of 2000 elements of the accumulated gradient of key 5"):
+            codec.encode(5, gradient)
+    assert codec.encode(6, numbers(2000))
+
+
 def test_a_finite_gradient_whose_sum_overflows_is_accepted() -> None:
     assert push(bisparse(), torch.full((2000,), 3e38)).count_nonzero() == 20
 
@@ -369,6 +385,6 @@ def test_a_bad_value_is_refused_before_the_mirror_moves() -> None:
     codec.begin(4, value)
     bad = value.clone()
     bad[0] = float("nan")
-    with pytest.raises(NonFiniteNumbers, match="1 of 2000 elements of the value of key 4"):
+    with pytest.raises(NonFiniteNumbers, match="1 of 2000 elements of the change of the value of key 4"):
         codec.encode_value(4, bad)
     assert bytes_of(codec.encode_value(4, value)) == 0

@@ -330,13 +330,20 @@ def test_routes_by_source_have_tables_that_the_kernel_does_not_use_itself() -> N
 
 
 def test_buffers_hold_the_longest_path() -> None:
-    links = plan({("dc0", "dc1"): {"rate_bps": 1e9, "delay_s": 0.15, "queue_bytes": 100_000}}).network.links
-    largest = int(settings(TransportPlan(), links, router=False)["net.ipv4.tcp_rmem"].split()[2])
+    slow = {"rate_bps": 1e9, "delay_s": 0.15, "queue_bytes": 100_000}
+
+    def limit(links: dict[tuple[str, str], Any]) -> int:
+        names = tuple(f"{a}>{b}" for a, b in links)
+        network = plan(links, routes={"first>last": names, "first>second": names[:1]}).network
+        return int(settings(TransportPlan(), network, router=False)["net.ipv4.tcp_rmem"].split()[2])
+
+    largest = limit({("dc0", "dc1"): slow})
     assert largest > 4 * 1e9 / 8 * 0.3
     traces = {"queue_bytes": 100_000, "rate_trace": Series(times_s=(0.0, 1.0), values=(1e6, 1e9)), "delay_s": 0.01,
               "delay_trace": Series(times_s=(0.0, 1.0), values=(0.01, 0.15))}  # fmt: skip
-    links = plan({("dc0", "dc1"): {"rate_bps": 1e6, **traces}}).network.links
-    assert int(settings(TransportPlan(), links, router=False)["net.ipv4.tcp_rmem"].split()[2]) == largest
+    assert limit({("dc0", "dc1"): {"rate_bps": 1e6, **traces}}) == largest
+    short = slow | {"delay_s": 0.03}
+    assert limit({(f"dc{number}", f"dc{number + 1}"): short for number in range(5)}) == largest, "five links in a row"
 
 
 def test_bursts_scale_with_the_rate() -> None:
@@ -726,7 +733,7 @@ def test_a_replay_waits_by_the_clock_as_it_is_known_last() -> None:
 
 def test_socket_buffers_and_the_initial_window() -> None:
     transport = TransportPlan(receive_buffer_bytes=65_536, send_buffer_bytes=1_000_000)
-    found = settings(transport, plan({("dc0", "dc1"): {}}).network.links, router=False)
+    found = settings(transport, plan({("dc0", "dc1"): {}}).network, router=False)
     share = window_share(os.uname().release)
     assert found["net.ipv4.tcp_rmem"].split()[2] == str(int(65_536 / share))
     assert found["net.ipv4.tcp_wmem"] == "4096 65536 1000000"

@@ -93,6 +93,12 @@ MUTATIONS: dict[str, Mutation] = {
         edit("self._unsent[chosen] = 0", "pass"),
         (*GEOMX, "tests/codec/test_contract.py"),
     ),
+    "a NaN that is clipped spoils all elements": Mutation(
+        "testbed.codec.sparse:_clipped", edit("if norm > max_norm", "if not norm <= max_norm"), GEOMX
+    ),
+    "bad numbers that are found are left in place": Mutation(
+        "testbed.codec.selectors.sources:check_finite", edit("raise NonFinite(int(", "print(int("), GEOMX
+    ),
     "DGC does not clip": Mutation("testbed.codec.sparse:_clipped", edit("if max_norm == math.inf:", "if True:"), GEOMX),
     "DGC does not warm up": Mutation(
         "testbed.codec.sparse:WarmUp.ratio",
