@@ -41,6 +41,7 @@ def warnings_for(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan
         *_momentum(scenario),
         *_backups(scenario),
         *_precision(scenario, nodes),
+        *_checkpoints(scenario),
     )
 
 
@@ -213,6 +214,13 @@ def _precision(scenario: Scenario, nodes: tuple[NodePlan, ...]) -> Iterator[str]
     """Yield what has no effect without a GPU."""
     if scenario.training.precision == "tf32" and all(node.device.kind == "cpu" for node in nodes):
         yield "training.precision: 'tf32' has no effect on a processor; matrices are multiplied in float32"
+
+
+def _checkpoints(scenario: Scenario) -> Iterator[str]:
+    """Yield that a run ends before its first checkpoint. A script decides itself how many rounds it trains."""
+    every, rounds = scenario.checkpoint.every, scenario.training.rounds
+    if every > rounds and scenario.workload is None:
+        yield f"checkpoint.every: {every}, and training.rounds is {rounds}: no checkpoint is written"
 
 
 def _detours(network: NetworkPlan) -> Iterator[str]:

@@ -285,6 +285,12 @@ def test_files_of_techniques_from_outside_are_in_the_plan_and_must_not_change(tm
     assert build_plan(loads(text)).code != plan.code
 
 
+def test_a_run_that_ends_before_its_first_checkpoint_is_warned_of() -> None:
+    told = "checkpoint.every: 7, and training.rounds is 6: no checkpoint is written"
+    assert told in plan_of("training.rounds=6", "checkpoint.every=7").warnings
+    assert not any("checkpoint" in line for line in plan_of("training.rounds=7", "checkpoint.every=7").warnings)
+
+
 def test_compensation_for_delays_is_warned_of_where_there_are_none() -> None:
     delayed = "optimizer={kind: dcasgd, learning_rate: 0.02}"
     for others in ((), ("paradigm=allreduce",), ("paradigm=ps", "sync=bsp")):

@@ -202,7 +202,10 @@ def test_files_lie_beside_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "inside").mkdir()
     (tmp_path / "net.yaml").write_text(network("hmc4").topology.to_yaml())
     assert "lies outside the scenario's folder" in refusal("use: ../net.yaml", tmp_path / "inside")
-    assert refusal("use: gone.gml", tmp_path) == "s.yaml:6:17: topology.use: gone.gml: no such file"
+    assert (
+        refusal("use: gone.gml", tmp_path)
+        == "s.yaml:6:17: topology.use: gone.gml: no such file (the path is relative to the scenario's folder)"
+    )
 
 
 @pytest.mark.parametrize("name", ["hmc4", "netstorm9", "simblock6", "fat_tree", "waxman"])

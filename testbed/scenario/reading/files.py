@@ -20,7 +20,7 @@ def allows_code(info: ValidationInfo) -> bool:
 def beside(file: str, info: ValidationInfo) -> Path:
     """Return the path of a file in or below the scenario's folder, so that a stranger's scenario reads nothing else.
 
-    Raise a refusal when the file lies outside, or the scenario was not read from a file.
+    Raise a refusal when the file lies outside, there is none, or the scenario was not read from a file.
     """
     folder: Path | None = (info.context or {}).get("folder")
     if folder is None:
@@ -34,6 +34,8 @@ def beside(file: str, info: ValidationInfo) -> Path:
         raise refuse(f"file '{file}' is a loop of symbolic links", "let it lead to a file")
     if not path.is_relative_to(folder.resolve()):
         raise refuse(f"file '{file}' lies outside the scenario's folder")
+    if not path.exists():
+        raise refuse(f"{file}: no such file", "the path is relative to the scenario's folder")
     return path
 
 

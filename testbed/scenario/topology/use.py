@@ -60,7 +60,7 @@ def _read_use(value: Any, info: ValidationInfo) -> Used:
         raise refuse(f"'{ending}' is no ending of a topology file", known)
     path = beside(name, info)
     if not path.is_file():
-        raise refuse(f"{name}: no such file")
+        raise refuse(f"{name}: not a file")
     return Used(name, path, is_graph)
 
 
