@@ -76,7 +76,7 @@ def timeline(figure: Figure, run: StoredRun) -> None:
 def _tracks(run: StoredRun, node: str) -> list[tuple[pd.DataFrame, tuple[float, float], str]]:
     transfers, waits, rounds = (run.tables[name] for name in ("transfers", "waits", "rounds"))
     tensors = transfers[transfers["message"].isin((*UPWARDS, *DOWNWARDS, *PEER_MESSAGES))]
-    spans = rounds if (rounds["node"] == node).any() else waits[waits["round"].notna()]
+    spans = rounds if (rounds["node"] == node).any() else waits
     return [
         (spans[spans["node"] == node], (0.12, 0.76), _SLICES["waiting"]),
         (tensors[tensors["target"] == node], (0.50, 0.38), _SLICES["receiving"]),

@@ -45,8 +45,6 @@ class EventRecorder(NodeProgress):
 
     def write(self, kind: str, t: float, fields: dict[str, Any]) -> None:
         """One event at ``t`` seconds of the run."""
-        if kind == "wait":
-            fields.setdefault("round", self.last_round)  # the last one that was completed
         self._log.write(kind, t, **fields)
         self.activity += kind in ("transfer", "compute", "round")
         self.pass_on(kind, t, fields)

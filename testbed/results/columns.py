@@ -93,7 +93,7 @@ TABLES: dict[str, Table] = {
         Column("remote", "remote", INTEGER, "samples", "fetched from the source"),
     )),
     "waits": Table(("wait",), (
-        *_SPAN, _ROUND,
+        *_SPAN,
         Column("waiting_for", "waiting_for", TEXT, "", "the wait's name"),
     )),
     "updates": Table(("update",), (

@@ -189,6 +189,17 @@ def test_the_verb_writes_it_into_the_run(run: StoredRun, capsys: pytest.CaptureF
     assert (run.path / "report.html").read_text().startswith("<!doctype html>")
 
 
+def test_a_timeline_shows_for_what_a_server_waits(run: StoredRun) -> None:
+    wait = {"node": ["tokyo/server0"], "t0_s": [1.1], "t_s": [1.2], "duration_s": [0.1], "waiting_for": ["pushes"]}
+
+    def bars(waits: dict[str, Any]) -> int:
+        figure = Figure()
+        charts.timeline(figure, replace(run, tables=Tables(run.path, {**run.tables, "waits": pd.DataFrame(waits)})))
+        return sum(len(bar.get_paths()) for bar in figure.axes[0].collections)
+
+    assert bars(wait) == bars({name: [] for name in wait}) + 1
+
+
 def test_many_data_centres_leave_room_for_what_matters() -> None:
     """A matrix of a hundred names is as tall as a house: those with most to wait are shown."""
     names = [f"dc{number}" for number in range(100)]
