@@ -191,7 +191,7 @@ def test_the_verb_writes_it_into_the_run(run: StoredRun, capsys: pytest.CaptureF
 
 def test_a_timeline_shows_for_what_a_server_waits(run: StoredRun) -> None:
     waits = pd.DataFrame(
-        {"node": ["tokyo/server0"], "t0_s": [1.1], "t_s": [1.2], "duration_s": [0.1], "waiting_for": ["pushes"]}
+        {"node": ["tokyo/server0"], "t0_s": [0.0], "t_s": [9.0], "duration_s": [9.0], "waiting_for": ["pushes"]}
     )
 
     def bars(waits: pd.DataFrame) -> int:
