@@ -32,6 +32,18 @@ STEAL_WARNING = 0.1
 CEILING_BPS_PER_CORE = {"nfqueue": 125e6, "netem": 500e6}
 
 
+def core_shares() -> tuple[float, float]:
+    """Return the shares of time since the last call that the cores were busy, and that other tenants had them.
+
+    Of the cores that this process may use: a container or ``taskset`` may leave it a few of many.
+    """
+    cores = psutil.cpu_times_percent(percpu=True)
+    own = [cores[number] for number in os.sched_getaffinity(0) if number < len(cores)] or cores
+    steal = sum(core.steal for core in own) / len(own) / 100
+    idle = sum(core.idle + core.iowait for core in own) / len(own) / 100
+    return max(0.0, 1 - idle - steal), steal
+
+
 class BusyTime:
     """How long each link surely had packets queued, and what it sent then: its bursts are shorter than a sample."""
 
@@ -79,7 +91,7 @@ class Monitor:
         self._highest_bps = {name: link.configured_bps for name, link in self._base.items()}  # since the last sample
         self._total = (time.monotonic() - epoch_s, 8 * sum(each.sent_bytes for each in self._base.values()))
         self._busy, self._warned = 0, set[str]()
-        psutil.cpu_times_percent()  # later calls return the shares since the one before
+        core_shares()
         rows = {spec.name: spec.row for spec in shaper.specs.values()}
         rows |= {name: row for row, name in enumerate(lans, len(rows))}
         self._lines = {name: table.row(row) for name, row in rows.items()}
@@ -118,9 +130,7 @@ class Monitor:
 
     def machine(self) -> None:
         """One ``machine`` event."""
-        cpu, now = psutil.cpu_times_percent(), time.monotonic() - self._epoch_s
-        steal = cpu.steal / 100  # of other tenants
-        busy = max(0.0, 1 - (cpu.idle + cpu.iowait) / 100 - steal)
+        (busy, steal), now = core_shares(), time.monotonic() - self._epoch_s
         self._log.write("machine", now, busy_share=round(busy, 4), steal_share=round(steal, 4))
         self._busy = self._busy + 1 if busy > BUSY_WARNING else 0
         if self._busy >= BUSY_SAMPLES:

@@ -187,7 +187,7 @@ TABLES: dict[str, Table] = {
     )),
     "machine": Table(("machine",), (
         _NODE, _T,
-        Column("busy_share", "busy_share", FLOAT, "1", "share of all cores' time that was busy"),
+        Column("busy_share", "busy_share", FLOAT, "1", "share of the time of the run's cores that was busy"),
         Column("steal_share", "steal_share", FLOAT, "1", "share that the hypervisor took (steal time)"),
     )),
     "warnings": Table(("warning", "error"), (

@@ -26,7 +26,7 @@ from emulation.flood import WAIT_S, Flood
 from emulation.helpers import Child
 from emulation.layout import Route, lay_out
 from emulation.measurement import FLOOD_CEILING_BPS, FLOOD_S, BuiltNetwork, _floods, _link_rtts_s, _rate, least_s
-from emulation.monitor import CEILING_BPS_PER_CORE, BusyTime, Monitor
+from emulation.monitor import CEILING_BPS_PER_CORE, BusyTime, Monitor, core_shares
 from emulation.probe import Capabilities
 from emulation.replay import Replay, StartClock, Timeline, timelines_of
 from emulation.settings import settings, window_share
@@ -543,6 +543,18 @@ def test_traces_of_a_resumed_run_go_on(machines: int, monkeypatch: pytest.Monkey
         monkeypatch.setattr(emulate, "run_nodes", lambda plan, directory, on_progress, *_: on_progress(line))
         emulate._train(settings, tmp_path, SimpleNamespace(helpers=helpers), lambda line: None, 10**9)
     assert begun == [-115.0]
+
+
+def test_load_is_that_of_the_cores_that_a_run_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    def core(idle: float, iowait: float, steal: float) -> SimpleNamespace:
+        return SimpleNamespace(idle=idle, iowait=iowait, steal=steal)
+
+    cores = [core(100.0, 0.0, 0.0), core(0.0, 0.0, 20.0), core(10.0, 10.0, 0.0), core(100.0, 0.0, 0.0)]
+    monkeypatch.setattr("psutil.cpu_times_percent", lambda percpu: cores)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 2})
+    assert core_shares() == pytest.approx((0.8, 0.1))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {70, 71})  # the container numbers its own
+    assert core_shares() == pytest.approx((0.4, 0.05))
 
 
 def test_late_packets_are_a_share_of_those_since_the_monitor_began() -> None:

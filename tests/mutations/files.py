@@ -582,6 +582,9 @@ MUTATIONS: dict[str, Mutation] = {
     "a link comes up when its delay changes": Mutation(
         "emulation.shaping.table:path_in", edit("if cells[DelayField.DOWN]", "if False"), LINE
     ),
+    "the load is that of all cores": Mutation(
+        "emulation.monitor:core_shares", edit(" or cores", " and cores"), ("tests/emulation/test_pure.py",)
+    ),
     "background traffic waits for a run's best-effort channels": Mutation(
         "emulation.traffic:_type_of_service", edit("if not channels:", "if True:"), LINE
     ),
