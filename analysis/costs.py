@@ -4,7 +4,8 @@ A codec's or optimizer's row has three numbers. ``call_s`` is measured on small 
 ratios of codecs that send a share of the elements, and ``element_s`` is the rest, on a large tensor. One core; the
 median of some calls, each after other work, as in a run: a small tensor takes several times as long then as when the
 same call is made again at once. Codecs are given eight small tensors one after the other, about as many as a model has:
-the first of them takes longer than the others. Codecs whose keys are cut by default are measured on a slice. Sums and
+the first of them takes longer than the others. Codecs whose keys are cut by default are measured on a slice, with the
+work on a slice between two calls, as one slice follows another in a run: their code stays in the caches. Sums and
 copies have a time for each byte that they read. In the kernel of exact runs the rows are what programs need there.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from statistics import median
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from analysis.benchmarks.codecs import gradients as heavy_tailed_gradients
 from testbed import buffers
 from testbed.codec import fourbit
 from testbed.codec.base import Codec
@@ -39,7 +41,7 @@ SMALL, SMALL_KEYS = 2_000, 8
 SLICE, LARGE = MOST_BYTES // ELEMENT_BYTES, 1 << 24
 _RATIOS = (0.01, 0.1)
 _MEMBERS = 4
-_OTHER_ELEMENTS = 1 << 23  # of the work between two calls: more than caches hold
+_OTHER = 1 << 23  # elements of the work between two calls: more than caches hold
 Seconds = dict[str, tuple[float, int]]  # by row: of one call, and its payload's bytes
 Calls = dict[str, list[tuple[float, int]]]
 
@@ -50,8 +52,7 @@ def measure(large: int = LARGE, repeats: int = 3, device: torch.device = CPU) ->
         return _on_gpu(large, repeats, device)
     rows: dict[str, Row] = {}
     for kind, variant in _variants():
-        # what may be cut is cut
-        size = min(large, SLICE) if CODECS[kind].dense or CODECS[kind].elementwise else large
+        size = min(large, SLICE) if _is_cut(kind) else large
         small = _codec(kind, variant, SMALL, repeats * 3, SMALL_KEYS)
         big = _codec(kind, variant, size, repeats, large // size)
         more: Seconds = {}
@@ -85,6 +86,10 @@ def _variants() -> Iterator[tuple[str, dict[str, Any]]]:
             yield kind, {"pull": "dense", "ratio": _RATIOS[0], "selector": "published"}
 
 
+def _is_cut(kind: str) -> bool:
+    return CODECS[kind].dense or CODECS[kind].elementwise
+
+
 def _option_names(kind: str) -> set[str]:
     return {field.name for field in fields(CODECS[kind])}  # type: ignore[arg-type]
 
@@ -96,22 +101,21 @@ def _codec(
     accelerator = accelerator_of(device)
     made = [make_codec(kind, dict(options), 2, 2) for _ in range(2)]
     child, server = (OnDevice(each, accelerator) if accelerator else each for each in made)
-    generator = torch.Generator().manual_seed(0)
-    gradients = [torch.split(torch.randn(size * keys, generator=generator) * 1e-2, size) for _ in range(2)]
-    values: Sequence[Tensor] = torch.split(torch.randn(size * keys, generator=generator), size)
+    gradients: list[tuple[Tensor, ...]] = [torch.split(each, size) for each in _gradients(size * keys)]
+    values: Sequence[Tensor] = torch.split(torch.randn(size * keys, generator=torch.Generator().manual_seed(0)), size)
     if accelerator:
         gradients = [accelerator.to_device(each) for each in gradients]
         values = accelerator.to_device(tuple(values))
     for end in (child, server):
         for key, value in enumerate(values):
             end.begin(key, value)
-    found: Calls = {}
+    clock = _Clock({}, SLICE if _is_cut(kind) else _OTHER)
     for number in range(repeats + 1):
         if number == 1:
-            found.clear()  # the first calls took new memory
+            clock.found.clear()  # the first calls took new memory
         pushed = list(enumerate(gradients[number % 2]))
-        payloads = _timed(found, child, ENCODE, size, pushed)
-        contributions = _timed(found, server, DECODE, size, payloads)
+        payloads = clock.timed(child, ENCODE, size, pushed)
+        contributions = clock.timed(server, DECODE, size, payloads)
         # a value is a model, which members of a sparse codec change in a few elements, or the sum of contributions
         if CODECS[kind].sparse:
             changes = [sum(torch.roll(each, member) for member in range(_MEMBERS)) for _, each in contributions]
@@ -120,37 +124,43 @@ def _codec(
         values = [value + change for value, change in zip(values, changes, strict=True)]
         if accelerator:
             accelerator.timed(lambda: None)
-        payloads = _timed(
-            found,
-            server,
-            ENCODE_VALUE,
-            size,
-            contributions if options.get("pull") == "sparse-sum" else list(enumerate(values)),
-        )
-        _timed(found, child, DECODE_VALUE, size, payloads)
-    return {row: (median(seconds for seconds, _ in calls), calls[-1][1]) for row, calls in found.items()}
+        sent = contributions if options.get("pull") == "sparse-sum" else list(enumerate(values))
+        payloads = clock.timed(server, ENCODE_VALUE, size, sent)
+        clock.timed(child, DECODE_VALUE, size, payloads)
+    return {row: (median(seconds for seconds, _ in calls), calls[-1][1]) for row, calls in clock.found.items()}
 
 
-def _timed(
-    found: Calls, codec: Codec, operation: str, size: int, contents: list[tuple[int, Any]]
-) -> list[tuple[int, Any]]:
-    """Return what ``operation`` makes of the tensors, or of the payloads, of keys."""
-    decodes = operation in (DECODE, DECODE_VALUE)
-    method = getattr(codec, operation)
-    # of a GPU the wall-clock time until all is done counts, of a core its own time
-    clock = time.perf_counter if isinstance(codec, OnDevice) else processor_clock()
-    results: list[tuple[int, Any]] = []
-    spent_s = 0.0
-    for key, content in contents:
-        _other_work()
-        begin_s = clock()
-        results.append((key, method(key, content, size) if decodes else method(key, content)))
-        spent_s += (clock() - begin_s) / len(contents)
-    cost = codec.cost(operation, size)
-    if cost is not None:
-        payload = sum(part.nbytes for part in (contents if decodes else results)[0][1])
-        found.setdefault(cost.row, []).append((spent_s, payload))
-    return results
+@cache
+def _gradients(size: int) -> list[Tensor]:
+    """Return two, heavy-tailed as a network's: some selectors need less time for these than for normal numbers."""
+    return heavy_tailed_gradients(size, seed=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """What calls take; ``other``: elements of the work between two of them."""
+
+    found: Calls
+    other: int
+
+    def timed(self, codec: Codec, operation: str, size: int, contents: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+        """Return what ``operation`` makes of the tensors, or of the payloads, of keys."""
+        decodes = operation in (DECODE, DECODE_VALUE)
+        method = getattr(codec, operation)
+        # of a GPU the wall-clock time until all is done counts, of a core its own time
+        clock = time.perf_counter if isinstance(codec, OnDevice) else processor_clock()
+        results: list[tuple[int, Any]] = []
+        spent_s = 0.0
+        for key, content in contents:
+            _other_work(self.other)
+            begin_s = clock()
+            results.append((key, method(key, content, size) if decodes else method(key, content)))
+            spent_s += (clock() - begin_s) / len(contents)
+        cost = codec.cost(operation, size)
+        if cost is not None:
+            payload = sum(part.nbytes for part in (contents if decodes else results)[0][1])
+            self.found.setdefault(cost.row, []).append((spent_s, payload))
+        return results
 
 
 def _row(small: tuple[float, int], large: tuple[float, int], more: tuple[float, int] | None, size: int) -> Row:
@@ -215,11 +225,11 @@ def _seconds(repeats: int, function: Callable[[], object]) -> float:
 
 @cache
 def _other_numbers() -> Tensor:
-    return torch.zeros(_OTHER_ELEMENTS)
+    return torch.zeros(_OTHER)
 
 
-def _other_work() -> None:
-    _other_numbers().add_(1.0)
+def _other_work(elements: int = _OTHER) -> None:
+    _other_numbers()[:elements].add_(1.0)
 
 
 def _memory(large: int, repeats: int) -> dict[str, Row]:

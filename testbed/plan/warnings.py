@@ -61,7 +61,8 @@ def _back_end(scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tu
             where = "with 'simulation: {network: ideal}'" if key in _OF_WINDOWS else "on 'simulate'"
             yield f"transport.{key}: has no effect {where}, where there are no sockets"
         if scenario.transport.tls:
-            yield f"transport.tls: has no effect on 'simulate'; it would add {_TLS_RECORD}, and processor time"
+            added = f"a round trip to each connection's start, {_TLS_RECORD}, and processor time"
+            yield f"transport.tls: has no effect on 'simulate'; it would add {added}"
         if any(node.role == "worker" and node.device.pace == "measured" for node in nodes):
             yield "device.pace: 'measured' cannot be simulated; a step takes device.step_time"
     else:
