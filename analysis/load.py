@@ -6,7 +6,7 @@ The tables, their columns and units are those of ``testbed.results.columns``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -32,19 +32,30 @@ class _Fidelity(TypedDict):
     status: Literal["ok", "degraded"]
 
 
-class Tables(dict[str, "pd.DataFrame"]):
-    """The tables of one run, each read when it is first asked for."""
+class Tables(Mapping[str, "pd.DataFrame"]):
+    """The tables of one run by name, each read when it is first asked for. ``known``: those that need not be read."""
 
     def __init__(self, run: Path, known: Mapping[str, pd.DataFrame]) -> None:
-        super().__init__(known)
-        self._run = run
+        self._run, self._known = run, dict(known)
 
-    def __missing__(self, name: str) -> pd.DataFrame:
-        stored = (self._run / "tables" / f"{name}.parquet").is_file()
-        # without Parquet all tables come from one pass over the events
-        found = tables.read(self._run, (name,) if stored else tuple(TABLES))
-        self.update(found)
-        return found[name]
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        if name not in self._known and name in TABLES:
+            stored = (self._run / "tables" / f"{name}.parquet").is_file()
+            # without Parquet all tables come from one pass over the events
+            self._known |= tables.read(self._run, (name,) if stored else tuple(TABLES))
+        return self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in TABLES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(TABLES)
+
+    def __len__(self) -> int:
+        return len(TABLES)
+
+    def __repr__(self) -> str:
+        return f"<tables {', '.join(TABLES)}>"
 
 
 @dataclass(frozen=True)
@@ -57,7 +68,7 @@ class StoredRun:
     result: dict[str, Any] | None
     fidelity: dict[str, Any] | None
     status: rundir.RunStatus
-    tables: Tables = field(repr=False)
+    tables: Tables = field(repr=False, compare=False)
 
     @property
     def name(self) -> str:

@@ -17,6 +17,7 @@ import secrets
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,8 +78,9 @@ class Journal:
         self._append(owner)
 
     def process(self, pid: int) -> None:
-        """Note a process that must not outlive the run."""
-        self._append(_Entry(ProcessId.of(pid)))
+        """Note a process that must not outlive the run; nothing if it has ended already."""
+        with suppress(ProcessLookupError):
+            self._append(_Entry(ProcessId.of(pid)))
 
     def close(self) -> None:
         os.close(self._file)

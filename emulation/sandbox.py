@@ -11,12 +11,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.errors import CapabilityError
+
 MARKER = Path("/run/testbed/sandbox")
 _INIT = Path(__file__).with_name("sandbox_init.py")
+_OWN = ("/run", "/dev/shm")  # folders of which a sandbox has its own (``sandbox_init.mount_own``)
 _NEEDED_CAPABILITIES = 1 << 21 | 1 << 12  # CAP_SYS_ADMIN, CAP_NET_ADMIN (linux/capability.h)
 
 
@@ -26,6 +29,14 @@ def is_inside() -> bool:
         return MARKER.exists()
     except PermissionError:  # outside, that directory is root's own
         return False
+
+
+def require_seen(paths: Iterable[Path]) -> None:
+    """Raise ``CapabilityError`` for what a sandbox, which has some folders of its own, does not see."""
+    for path in paths:
+        for own in _OWN:
+            if path.resolve().is_relative_to(own):
+                raise CapabilityError(f"{path}: an emulated run has a {own} of its own, without it; use another folder")
 
 
 def needs_user_namespace() -> bool:

@@ -15,6 +15,7 @@ The command line is made of the same parts. Errors are the exceptions of ``testb
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -43,6 +44,7 @@ from testbed.scenario import loads as read_text
 from testbed.scenario.load import moved
 from testbed.scenario.overrides import python_value, texts_of
 from testbed.scenario.reading.section import Section, as_yaml
+from testbed.scenario.rules import violations_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,13 +106,16 @@ def _without_sections(value: Any) -> Any:
     return [_without_sections(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
+_CODE = re.compile(r"(?![a-z0-9_]+: )[^{}\[\]]+\.py:[A-Za-z_][A-Za-z0-9_]*")  # a file and class, alone
+
+
 def _from_here(value: Any) -> Any:
     """Return a value of ``set`` with absolute paths of code."""
-    if isinstance(value, str) and value.startswith("./") and ".py:" in value:
+    if isinstance(value, str) and _CODE.fullmatch(value):
         return str(Path.cwd() / value)
     if isinstance(value, Mapping):
         return {key: _from_here(entry) for key, entry in value.items()}
-    return value
+    return [_from_here(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 class Run(stored.StoredRun):
@@ -166,7 +171,10 @@ def run(
     if not isinstance(scenario, Scenario):
         scenario = load(scenario, on=on)
     scenario = moved(scenario, on)
+    if found := violations_of(scenario):  # made by a call of the class, which looks at its sections one by one
+        raise ScenarioError([*map(str, found)])
     plan = build_plan(scenario)
+    launch.check_data(plan)
     called = Callbacks(callbacks, open_run)
     followers = (*([called] if callbacks else []), *([LiveLog(log)] if log else []))
     try:
@@ -221,11 +229,13 @@ class Sweep:
 
 
 def sweep(  # noqa: PLR0913 - what the command has
-    scenario: Scenario | str | Path | Settings, grid: Mapping[str, Sequence[Any]], *, seeds: int | None = None,
-    on: str | None = None, out: str | Path | None = None, jobs: int | None = None,
-    log: Sequence[str] = (), cluster: str = "",
+    scenario: Scenario | str | Path | Settings, grid: Mapping[str, Sequence[Any]] | None = None, *,
+    seeds: int | None = None, on: str | None = None, out: str | Path | None = None, jobs: int | None = None,
+    log: Sequence[str] = (), cluster: str = "", retry_failed: bool = False,
 ) -> Sweep:  # fmt: skip
     """Run all combinations of the values in ``grid``, each with ``seeds`` seeds. Finished runs are not repeated.
+
+    A section ``sweep`` of a scenario's file counts as for the command: ``grid`` and ``seeds`` replace its values.
 
     grid   values by path: ``{"codec": ["none", "fp16"], "links[*].rate": ["5 Mbit/s", "20 Mbit/s"]}``
     on     back end instead of the scenario's own
@@ -233,28 +243,37 @@ def sweep(  # noqa: PLR0913 - what the command has
     jobs   runs at the same time; by default the number of cores for simulations, else 1
     log    experiment trackers to write to while runs run, each in its run's directory
     cluster  ``HOST:PORT`` of a Ray cluster whose machines run them; ``auto``: that of this machine
+    retry_failed  run failed points again; those that were interrupted are in any case
 
     Raise ``ScenarioError`` for the first combination that is refused, before anything runs, and ``CapabilityError`` if
     the cluster cannot be joined or lacks what a run needs. A run that fails is a row with that status.
     """
     from testbed.execution import sweep as sweeps
     from testbed.execution.sweep_points import points_of
-    from testbed.scenario.sweep import from_options
+    from testbed.scenario.sweep import from_options, joined, read_sweep
 
-    scenario = scenario if isinstance(scenario, Scenario) else load(scenario, on=on)
-    directory = Path(out) if out else Path("sweeps") / scenario.name
-    file, text = directory / "scenario.yaml", scenario.to_yaml()
-    options = [f"{path}={','.join(texts)}" for path, texts in _texts(grid).items()]
+    if jobs is not None and jobs < 1:
+        raise ScenarioError(f"jobs: {jobs}: at least 1")
+    options = [f"{path}={','.join(texts)}" for path, texts in _texts(grid or {}).items()]
     wanted = from_options(options, [], seeds)
-    directory.mkdir(parents=True, exist_ok=True)
-    unchecked = directory / "refused.yaml"  # what is refused must not replace the scenario of an earlier sweep
-    unchecked.write_text(text, encoding="utf-8")
-    points = points_of(unchecked, wanted, on, allow_code=True)
-    unchecked.replace(file)
-    job = sweeps.SweepJob(directory, file, wanted, points, jobs, followers=live_logs(log), cluster=cluster)
+    if isinstance(scenario, str | Path):
+        source = Path(scenario)
+        file, section = read_sweep(source)
+        wanted = joined(section, wanted)
+        points = points_of(file, wanted, on)
+        directory = Path(out or Path("sweeps") / points[0].plan.name)
+    else:
+        scenario = scenario if isinstance(scenario, Scenario) else load(scenario, on=on)
+        directory = Path(out or Path("sweeps") / scenario.name)
+        directory.mkdir(parents=True, exist_ok=True)
+        unchecked = directory / "refused.yaml"  # what is refused must not replace the scenario of an earlier sweep
+        unchecked.write_text(scenario.to_yaml(), encoding="utf-8")
+        points = points_of(unchecked, wanted, on, allow_code=True)
+        source = file = unchecked.replace(directory / "scenario.yaml")
+    job = sweeps.SweepJob(directory, file, wanted, points, jobs, retry_failed, live_logs(log), cluster)
     # a process with threads, as in Jupyter, must not be forked; Ray has threads
     if threading.active_count() > 1 or cluster:
-        _as_command(job, options, seeds, on, log)
+        _as_command(job, source, options, seeds, on, log)
         rows = sweeps.table(job)
     else:
         rows = sweeps.execute(job, lambda point, state: None)
@@ -291,14 +310,17 @@ _COMMAND = (
 )
 
 
-def _as_command(job: SweepJob, options: Iterable[str], seeds: int | None, on: str | None, log: Sequence[str]) -> None:
+def _as_command(
+    job: SweepJob, source: Path, options: Iterable[str], seeds: int | None, on: str | None, log: Sequence[str]
+) -> None:
     words = [word for option in options for word in ("--set", option)]
     words += ["--seeds", str(seeds)] if seeds else []
     words += ["--on", on] if on else []
     words += ["--log", ",".join(log)] if log else []
     words += ["--jobs", str(job.jobs)] if job.jobs else []
     words += ["--cluster", job.cluster] if job.cluster else []
-    command = [sys.executable, "-c", _COMMAND, "sweep", str(job.scenario), "--out", str(job.directory), "--json",
+    words += ["--retry-failed"] if job.retry_failed else []
+    command = [sys.executable, "-c", _COMMAND, "sweep", str(source), "--out", str(job.directory), "--json",
                "--allow-code", *words]  # fmt: skip
     code, said = _run_to_its_end(command)
     if code < 0:

@@ -17,6 +17,7 @@ import dataclasses
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import numbers
 import sys
 import traceback
@@ -30,6 +31,9 @@ from typing import Any, Generic, TypeVar, get_type_hints
 from testbed.errors import ScenarioError
 
 T = TypeVar("T")
+LIMITS = frozenset(("min", "max", "above"))
+_OPTION_TYPES = (bool, int, float, str)
+_OPTION_UNITS = ("bytes", "s", "bit/s", "share")
 
 
 class AxisError(ScenarioError, KeyError):
@@ -63,6 +67,7 @@ class Axis(Mapping[str, type[T]], Generic[T]):
     def __init__(self, name: str, shipped: Mapping[str, type[T]], base: type[Any] | str = "") -> None:
         self.name, self.shipped, self._base = name, dict(shipped), base
         self._loaded: dict[str, type[T]] = {}
+        self._imported: dict[str, str] = {}  # by kind from outside, the SHA-256 of its file then
 
     def __getitem__(self, kind: str) -> type[T]:
         found = self.shipped.get(kind) or self._loaded.get(kind)
@@ -115,12 +120,18 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         return f"{path}:{class_name}"
 
     def code_of(self, kind: str) -> CodeFile | None:
-        """Return the file behind ``kind``, ``None`` for a shipped kind. Imports the code."""
+        """Return the file behind ``kind``, ``None`` for a shipped kind. Imports the code.
+
+        Raise ``AxisError`` if the file has changed since: what runs in this process would be the code of before.
+        """
         if kind in self.shipped:
             return None
-        entry, place = self[kind], kind.rpartition(":")[0]
-        path = Path(place if place.endswith(".py") else str(sys.modules[entry.__module__].__file__))
-        return CodeFile(axis=self.name, kind=kind, path=str(path), sha256=sha256_of(path))
+        path = _file_of(kind, self[kind])
+        sha256 = sha256_of(path)
+        if sha256 != self._imported[kind]:
+            cure = "load the scenario again" if kind.startswith(str(path)) else "start a new process"
+            raise AxisError(f"{path}: has changed since it was imported", cure)
+        return CodeFile(axis=self.name, kind=kind, path=str(path), sha256=sha256)
 
     def options(self, kind: str, values: Mapping[str, Any]) -> Any:
         return options_of(self[kind])(**values)
@@ -148,6 +159,10 @@ class Axis(Mapping[str, type[T]], Generic[T]):
             raise AxisError(f"'{kind}' does not define {', '.join(missing)}", cure)
         if not dataclasses.is_dataclass(options_of(found)):
             raise AxisError(f"'{kind}' has no dataclass 'Options'", f"add one, empty if need be; {cure}")
+        if options_of(found) is not options_of(base) and (problem := _unreadable(options_of(found))):
+            raise AxisError(f"'{kind}': option {problem}", cure)
+        _outside.add(found.__module__)
+        self._imported[kind] = sha256_of(_file_of(kind, found))
         return found
 
 
@@ -158,6 +173,18 @@ def option(default: Any, help: str, **limits: Any) -> Any:  # noqa: A002 - as in
     ``words``: values of a quantity that have a name.
     """
     return dataclasses.field(default=default, metadata={"help": help, **limits})
+
+
+def _unreadable(options: type[Any]) -> str:
+    """Return which option of a technique from outside no scenario could give, and why; empty: it can give all."""
+    hints = get_type_hints(options)
+    for field in dataclasses.fields(options):
+        if hints[field.name] not in _OPTION_TYPES:
+            names = ", ".join(each.__name__ for each in _OPTION_TYPES)
+            return f"'{field.name}' is {inspect.formatannotation(hints[field.name])}; a scenario gives {names}"
+        if (unit := field.metadata.get("unit", "s")) not in _OPTION_UNITS:
+            return f"'{field.name}' has the unit {unit!r}; a scenario knows {', '.join(_OPTION_UNITS)}"
+    return ""
 
 
 def limits_of(hint: Any, metadata: Mapping[str, Any]) -> tuple[Any, Any, bool]:
@@ -246,12 +273,31 @@ def _module_of_file(path: Path) -> ModuleType:
     return module
 
 
+def _file_of(kind: str, entry: type[Any]) -> Path:
+    """Return the file of a technique from outside. Raise ``AxisError`` where its module has none."""
+    place = kind.rpartition(":")[0]
+    file = place if place.endswith(".py") else getattr(sys.modules[entry.__module__], "__file__", None)
+    if file is None:
+        raise AxisError(f"'{kind}' is in no file", "write it into one, which every process can import")
+    return Path(file)
+
+
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file's content. Raise ``AxisError`` when it cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise AxisError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+
+
+_outside: set[str] = set()  # modules of techniques from outside that have been looked up
+
+
+def place_in_code(error: BaseException) -> str:
+    """Return ``FILE:LINE``, the innermost place in a technique from outside that an exception met; empty if none."""
+    met = [f"{frame.f_code.co_filename}:{line}" for frame, line in traceback.walk_tb(error.__traceback__)
+           if frame.f_globals.get("__name__") in _outside]  # fmt: skip
+    return met[-1] if met else ""
 
 
 def _where(error: BaseException, place: str) -> str:

@@ -58,17 +58,35 @@ def frozen_garbage() -> Iterator[None]:
         gc.unfreeze()
 
 
+class _Relaxed:
+    """Uses of ``relaxed_garbage_collection`` under way, and the thresholds from before the first."""
+
+    lock = threading.Lock()
+    uses = 0
+    before: tuple[int, int, int]
+
+
 @contextmanager
 def relaxed_garbage_collection() -> Iterator[None]:
-    """Let the collector pass over the objects that exist now, and run seldom. Nested uses have no effect."""
-    thresholds = gc.get_threshold()
-    with frozen_garbage():
-        gc.set_threshold(_RELAXED_THRESHOLD, *thresholds[1:])
-        try:
-            yield
-        finally:
-            gc.freeze()  # else the next allocation would look at all that the block has left
-            gc.set_threshold(*thresholds)
+    """Let the collector pass over the objects that exist now, and run seldom.
+
+    Nested uses have no effect. Of those in several threads, the last to end restores what the first has found.
+    """
+    with _Relaxed.lock:
+        if not _Relaxed.uses:
+            _freeze()
+            _Relaxed.before = gc.get_threshold()
+            gc.set_threshold(_RELAXED_THRESHOLD, *_Relaxed.before[1:])
+        _Relaxed.uses += 1
+    try:
+        yield
+    finally:
+        gc.freeze()  # else the next allocation would look at all that the block has left
+        with _Relaxed.lock:
+            _Relaxed.uses -= 1
+            if not _Relaxed.uses:
+                gc.set_threshold(*_Relaxed.before)
+                gc.unfreeze()
 
 
 def collect_after_fork() -> None:

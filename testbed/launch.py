@@ -7,6 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,19 @@ if TYPE_CHECKING:
 _OF_FINISHING = ("testbed.results.tables", "pandas", "analysis.figures.run", "matplotlib.backends.backend_agg",
                  "testbed.display.summary", "rich.table")  # modules that take a second to import  # fmt: skip
 Execute = Callable[[Plan, Path, Progress], SessionResult]
+
+
+def check_data(plan: Plan) -> None:
+    """Raise ``ScenarioError`` if files of the data set do not exist; its loader names them."""
+    from testbed.axes import options_of
+    from testbed.training.options import DATASETS
+
+    data = plan.training.data
+    paths = [field.name for field in fields(options_of(DATASETS[data.kind])) if "path" in field.metadata]
+    if any(not Path(data.options[name]).expanduser().exists() for name in paths):
+        from testbed.training.datasets import load_dataset
+
+        load_dataset(data.kind, data.options, plan.seed)
 
 
 def prepare(
@@ -83,16 +97,9 @@ def _import(modules: Iterable[str]) -> None:
 
 def in_this_process(plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
     """Execute a simulated Plan without a host process; its imports may be there already."""
-    import torch
-
     from testbed.execution import host
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in every process of a run: sums must not depend on the number of threads
-    try:
-        return host.attempt(plan, directory, on_progress)
-    finally:
-        torch.set_num_threads(threads)
+    return host.attempt(plan, directory, on_progress)
 
 
 def train(

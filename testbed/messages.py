@@ -109,8 +109,9 @@ class MessageKind(StrEnum):
     # worker → worker: it has joined a run without servers, in ``epoch``; member → member of an overlay, likewise. No
     # answer.
     HELLO = "hello"
-    # worker → worker: its state is needed; the key is the number of the request. Answer: STATE with the same key, the
-    # ``layout`` of the tensors in its parts, and the ``rest`` of the state.
+    # worker → worker: its state is needed; the key is the number of the request. ``epoch``: that of a worker which has
+    # joined, and asks for the state after a certain round. Answer: STATE with the same key, the ``layout`` of the
+    # tensors in its parts, and the ``rest`` of the state.
     STATE = "state"
     # member of an overlay → its root: it can send chunk ``key`` (``up``: contributions; else values); ``source`` and
     # ``speed``: the transfer that made it ready, in bytes per second. Answer: TELL, when the schedule says so.

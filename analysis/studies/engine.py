@@ -247,13 +247,14 @@ def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
     swept, back_ends = swept_by(study, request), request.on or study.on
     with tempfile.TemporaryDirectory() as folder:
         for sweep in study.sweeps(request.quick):
-            for scenario in _scenarios(sweep.scenario or study.scenario, Path(folder)):
+            given = sweep.scenario or study.scenario
+            for scenario in _scenarios(given, Path(folder)):
                 for on in (each for each in back_ends if not sweep.on or each in sweep.on):
                     asked = _asked(sweep, request, scenario, swept)
-                    labelled = list(_points(asked, scenario, on, request))
+                    labelled = list(_points(asked, scenario, on, Path.cwd() if "\n" in given else scenario.parent))
                     if not labelled:
                         continue
-                    name = sweep.name + (f"-{scenario.stem}" if "*" in (sweep.scenario or study.scenario) else "")
+                    name = sweep.name + (f"-{scenario.stem}" if "*" in given else "")
                     points = [point for _, point in labelled]
                     yield StudyJob(asked, labelled, sweeps.SweepJob(
                         directory=request.out / (f"{name}-{on}" if len(back_ends) > 1 else name), scenario=scenario,
@@ -312,11 +313,13 @@ def _asked(sweep: StudySweep, request: Request, scenario: Path, swept: Sequence[
     return replace(sweep, variants=variants, grid=grid, seeds=request.seeds or sweep.seeds)
 
 
-def _points(sweep: StudySweep, scenario: Path, on: str, request: Request) -> Iterator[tuple[str, SweepPoint]]:
+def _points(sweep: StudySweep, scenario: Path, on: str, folder: Path) -> Iterator[tuple[str, SweepPoint]]:
+    """``folder``: of the files that scenario and settings name, code among them, as the study is code itself."""
     for label, settings in sweep.variants.items():
         fixed = [SweepAxis((path,), ((value,),)) for path, value in settings.items() if path not in sweep.grid]
         grid = [SweepAxis((path,), tuple((value,) for value in values)) for path, values in sweep.grid.items()]
-        for point in points_of(scenario, SweepSettings((*fixed, *grid), sweep.seeds), on):
+        swept = SweepSettings((*fixed, *grid), sweep.seeds)
+        for point in points_of(scenario, swept, on, allow_code=True, folder=folder):
             yield label, point
 
 

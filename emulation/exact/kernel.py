@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import urllib.request
 from collections.abc import Callable
@@ -66,7 +67,7 @@ def find() -> Kernel | None:
     """Return the kernel that this user has built from today's source, patches and configuration; ``None`` if none."""
     try:
         return msgspec.json.decode((_place() / "kernel.json").read_bytes(), type=Kernel)
-    except (FileNotFoundError, msgspec.ValidationError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError):  # the first also where HOME is no folder, or another user's
         return None
 
 
@@ -196,13 +197,23 @@ def _build_in(work: Path, place: Path, package: Path, jobs: int, say: Callable[[
 
 def _run(command: tuple[str, ...], where: Path, log: Path) -> None:
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
-    with log.open("ab") as output:
-        done = subprocess.run(command, cwd=where, stdout=output, stderr=output, env=environment, check=False)
-    if done.returncode:
+    with (
+        log.open("ab") as output,
+        subprocess.Popen(
+            command, cwd=where, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment,
+            process_group=0,
+        ) as process,
+    ):  # fmt: skip
+        try:
+            code = process.wait()
+        except BaseException:  # an interrupt: what make has started ends with it, as its folder is removed
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if code:
         lines = log.read_text(errors="replace").splitlines()
         wrong = [line for line in lines if "error" in line.lower()] or lines
         raise CapabilityError(
-            f"`{' '.join(command[:3])} …` failed with {done.returncode}: {wrong[-1] if wrong else ''} (see {log})"
+            f"`{' '.join(command[:3])} …` failed with {code}: {wrong[-1] if wrong else ''} (see {log})"
         )
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from testbed.check.subject import Subject
 from testbed.check.verdict import CheckFailed, require
 from testbed.training.optimizers import KeyOptimizer
+from testbed.training.options.optimizers import DcAsgd
 
 SIZE = 50
 _STEPS = 4
@@ -103,6 +104,16 @@ def slices_step_like_the_whole(subject: Subject) -> None:
         torch.allclose(together, whole.value, rtol=1e-5, atol=1e-7), "slices that end where the whole tensor does",
         f"off by up to {float((together - whole.value).abs().max()):.3g} after {_STEPS} steps",
         "work element by element, or declare whole_tensors = True",
+    )  # fmt: skip
+
+
+def backups_are_declared_as_they_are_used(subject: Subject) -> None:
+    """The value that a member has pulled last is kept, and gradients are compensated, by the options of ``dcasgd``."""
+    compensated, declared = isinstance(subject.options, DcAsgd), subject.entry.needs_backups
+    require(
+        declared == compensated, f"needs_backups = {compensated}, as Options derives from "
+        f"{'' if compensated else 'no '}DcAsgd", f"needs_backups = {declared}",
+        "derive Options from testbed.training.options.optimizers.DcAsgd, and declare needs_backups = True; or neither",
     )  # fmt: skip
 
 

@@ -129,6 +129,12 @@ def best_effort_is_declared_with_its_channels(subject: Subject) -> None:
         repr(options),
         "write class Options(Dgt.Options), which say how blocks are sent",
     )  # fmt: skip
+    for name in ("channels", "needs_loss", "repairs_losses") if entry.best_effort else ():
+        told, sent = getattr(entry, name)(options), getattr(Dgt, name)(options)
+        require(
+            told == sent, f"{name} of {sent!r}, as its options say how blocks are sent", repr(told),
+            f"derive from Dgt, or return Dgt.{name}(options)",
+        )  # fmt: skip
     facts = (entry.overlaps(options), entry.needs_loss(options), entry.repairs_losses(options))
     require(
         all(isinstance(fact, bool) for fact in facts),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,13 +61,15 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         from testbed.cli.sweep_progress import progress
 
         if not arguments.json:
-            print(f"{job.directory.name}: {len(job.points)} runs, {job.at_once}")
+            with suppress(OSError):  # as to a pipe without a reader, which must not end the runs
+                print(f"{job.directory.name}: {len(job.points)} runs, {job.at_once}", flush=True)
         return progress(job, quiet=arguments.json)
 
     verdict = make(name, study, request, watch)
     if arguments.json:
         return {"kind": "figure", "directory": str(request.out), **verdict}
-    _print(verdict, request.out)
+    with suppress(OSError, SystemExit):  # rich makes an exit of a closed pipe
+        _print(verdict, request.out)
     return 0
 
 

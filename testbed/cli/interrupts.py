@@ -1,10 +1,11 @@
-"""Ctrl-C, SIGTERM and the end of the terminal, for verbs that leave their files in order whatever ends them."""
+"""Ctrl-C, SIGTERM and the end of the terminal: every verb leaves its files in order, whatever ends it."""
 
 from __future__ import annotations
 
 import os
 import signal
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,8 +40,14 @@ def _leave_terminal() -> None:
 
 @contextmanager
 def take_interrupts() -> Iterator[Interrupts]:
-    """Raise ``KeyboardInterrupt`` with the signal's name for each of them, unless the caller defers them."""
+    """Raise ``KeyboardInterrupt`` with the signal's name for each of them, unless the caller defers them.
+
+    Only the main thread gets signals; elsewhere this changes nothing.
+    """
     taken = Interrupts()
+    if threading.current_thread() is not threading.main_thread():
+        yield taken
+        return
     before = {number: signal.signal(number, taken.take) for number in _numbers()}
     try:
         yield taken

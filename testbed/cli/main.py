@@ -12,7 +12,8 @@ from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 
-from testbed.errors import TestbedError, of_os
+from testbed.cli.interrupts import take_interrupts
+from testbed.errors import ScenarioError, TestbedError, of_os
 from testbed.garbage import relaxed_garbage_collection
 from testbed.version import VERSION
 
@@ -39,6 +40,7 @@ exit codes:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; entry point of the console script. Return the exit code."""
+    _open_closed_streams()
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         with suppress(OSError):
             sys.stdout.reconfigure(errors="replace")  # tables have characters that latin-1, say, does not have
@@ -50,7 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.command = given[at + 1 :]  # of `testbed shell … --in NODE -- COMMAND`
     code = 0
     try:
-        with relaxed_garbage_collection():  # otherwise the collector takes a fifth of the time of a large run
+        # by SIGTERM, too, a verb removes its temporary files and ends what it has started; and without the second,
+        # the collector takes a fifth of the time of a large run
+        with take_interrupts(), relaxed_garbage_collection():
             outcome = arguments.execute(arguments)
         if isinstance(outcome, int):
             code = outcome
@@ -94,11 +98,18 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def unforeseen(error: Exception) -> tuple[str, int]:
-    """Return message and exit code of an error that no verb expects: an unusable path, or a defect of the testbed."""
+    """Return message and exit code of an error that no verb expects: an unusable path, or a defect.
+
+    It is of a technique from outside, or of the testbed.
+    """
     if isinstance(error, OSError):
         error.filename = error.filename or "output"
         if (ours := of_os(error)) is not None:
             return str(ours), ours.exit_code
+    from testbed.axes import place_in_code
+
+    if place := place_in_code(error):
+        return f"{place}: {type(error).__name__}: {error} (--debug shows the traceback)", ScenarioError.exit_code
     return f"{type(error).__name__}: {error} (an error of testbed itself; --debug shows where)", 1
 
 
@@ -115,9 +126,18 @@ def _report(arguments: argparse.Namespace, message: str, code: int, error: BaseE
     return code
 
 
+def _open_closed_streams() -> None:
+    """Let standard streams that are closed (`>&-`) lead nowhere: else what is opened next would take their place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the least that is free
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, open(descriptor, mode, closefd=False))
+
+
 def _leave_closed_pipes() -> None:
     """Write to nowhere what is left for a pipe without a reader: at its exit, Python makes an error of it."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # below `>&-` there is none
+    for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BrokenPipeError:

@@ -117,21 +117,6 @@ def read_plan(arguments: argparse.Namespace) -> tuple[Scenario, Plan]:
     return scenario, build_plan(scenario)
 
 
-def check_data(plan: Plan) -> None:
-    """Raise ``ScenarioError`` if files of the data set do not exist; its loader names them."""
-    from dataclasses import fields
-
-    from testbed.axes import options_of
-    from testbed.training.options import DATASETS
-
-    data = plan.training.data
-    paths = [field.name for field in fields(options_of(DATASETS[data.kind])) if "path" in field.metadata]
-    if any(not Path(data.options[name]).expanduser().exists() for name in paths):
-        from testbed.training.datasets import load_dataset
-
-        load_dataset(data.kind, data.options, plan.seed)
-
-
 def check_jobs(jobs: int | None) -> None:
     """Raise ``ScenarioError`` unless ``--jobs`` is at least 1."""
     if jobs is not None and jobs < 1:

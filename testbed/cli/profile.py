@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import seconds
-from testbed.cli.options import Outcome, add_scenario, check_data, make_folder, read_plan, whole
+from testbed.cli.options import Outcome, add_scenario, make_folder, read_plan, whole
 from testbed.display import look
 from testbed.environment import GPU_NUMBERS
 from testbed.errors import ScenarioError
@@ -33,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
+    from testbed.launch import check_data
+
     _, plan = read_plan(arguments)
     if plan.program is not None or plan.training.compute != "real" or not plan.with_role("worker"):
         raise ScenarioError("profile: needs a model that is computed; write training.compute: real")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.cli.interrupts import Interrupts, take_interrupts
-from testbed.cli.options import Outcome, add_cluster, add_log, add_scenario, check_data, read_scenario
+from testbed.cli.options import Outcome, add_cluster, add_log, add_scenario, read_scenario
 from testbed.display import look
 from testbed.errors import Diverged, ScenarioError
 
@@ -85,7 +85,7 @@ def _run(
         raise ScenarioError(
             f"--cluster: '{plan.back_end}' runs on this machine alone; add --on emulate or --on cluster"
         )
-    check_data(plan)
+    launch.check_data(plan)
     _check_resume(arguments)
     followers = [LiveLog(arguments.log)] if arguments.log else []
     try:
@@ -106,12 +106,12 @@ def _run(
             run, plan, outcome, **launch.since(begin_s), hurry=lambda: interrupts.count > 1, followers=followers
         )
     if outcome.status not in ("done", "degraded"):
-        with suppress(BrokenPipeError):
+        with suppress(OSError):  # no one reads it
             print(f"testbed: {outcome.message}", file=sys.stderr)
     code = 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code
     if arguments.json:
         return code, _result(run.path, code)
-    with suppress(BrokenPipeError, SystemExit):  # rich makes an exit of it; the run keeps its code
+    with suppress(OSError, SystemExit):  # rich makes an exit of a closed pipe; the run keeps its code
         _print_summary(stored)
     return code
 

@@ -104,12 +104,14 @@ def _by_hand(plan: Plan, command: list[str]) -> Plan:
 
 
 def _recorded(scenario: Scenario, plan: Plan, out: Path, command: list[str], interrupts: Interrupts) -> int:
+    from emulation.sandbox import require_seen
     from testbed import launch
     from testbed.execution.record import final_status
     from testbed.execution.session import INTERRUPTED, SessionResult
     from testbed.results.rundir import AlreadyDone
 
     begin_s = time.monotonic()
+    require_seen([out])
     try:
         run = launch.prepare(scenario, plan, out=out if out != Path() else None)
     except AlreadyDone as done:

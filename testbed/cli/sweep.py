@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,10 +98,16 @@ def _plan_only(job: SweepJob, as_json: bool) -> Outcome:
 
 def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: bool) -> Outcome:
     failed = [row for row in rows if row["status"] not in COMPLETED]
-    shown = failed + [row for row in rows if row["status"] == "diverged"]
+    code = 4 if failed else 0
     if as_json:
-        told = {"kind": "sweep", "directory": str(job.directory), "runs": rows, "failed": len(failed)}
-        return 4 if failed else 0, told
+        return code, {"kind": "sweep", "directory": str(job.directory), "runs": rows, "failed": len(failed)}
+    with suppress(OSError, SystemExit):  # rich makes an exit of a closed pipe; the sweep keeps its code
+        _print(job, rows, failed, took_s)
+    return code
+
+
+def _print(job: SweepJob, rows: list[dict[str, Any]], failed: list[dict[str, Any]], took_s: float) -> None:
+    shown = failed + [row for row in rows if row["status"] == "diverged"]
     console = look.console()
     console.print(sweep_table(rows, job.sweep.varied()))
     for row in shown[:FAILURES_SHOWN]:
@@ -111,4 +118,3 @@ def _report(job: SweepJob, rows: list[dict[str, Any]], took_s: float, as_json: b
     done = sum(row["status"] in COMPLETED for row in rows)
     cure = "; --retry-failed runs the failed ones again" if any(row["status"] == "failed" for row in failed) else ""
     console.print(f"{done} of {len(rows)} runs done in {took_s:.1f} s: {job.directory / 'sweep.csv'}{cure}")
-    return 4 if failed else 0

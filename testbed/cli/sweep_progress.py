@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import seconds
@@ -20,7 +20,10 @@ LINE_EVERY_S = 10.0
 
 
 class SweepProgress:
-    """Counts points by state, estimates the remaining time, and shows nothing; the base of the displays."""
+    """Counts points by state, estimates the remaining time, and shows nothing; the base of the displays.
+
+    What cannot be written, as to a pipe without a reader, is left out: it must not end the runs under way.
+    """
 
     def __init__(self, total: int) -> None:
         self.total, self.states = total, dict[str, str]()
@@ -36,7 +39,8 @@ class SweepProgress:
 
     def warn(self, text: str) -> None:
         """Tell the user of a machine of a cluster, or of a run that is tried again."""
-        print(f"warning: {text}", file=sys.stderr, flush=True)
+        with suppress(OSError):
+            print(f"warning: {text}", file=sys.stderr, flush=True)
 
     def left(self) -> str:
         """Return the estimate as text; empty before the first run has ended."""
@@ -62,7 +66,8 @@ class _Lines(SweepProgress):
         if state == "failed" or (state in FINISHED and due):
             self._last_s, self._tenth = now, ended * 10 // self.total
             text = f"{ended}/{self.total} runs, {self.count('failed')} failed, {self.left()}"
-            print(f"[wall {now - self._begin_s:8.2f} s] {text}", flush=True)
+            with suppress(OSError):
+                print(f"[wall {now - self._begin_s:8.2f} s] {text}", flush=True)
 
 
 class _Bar(SweepProgress):
@@ -73,7 +78,8 @@ class _Bar(SweepProgress):
         self._bar, self._task = bar, bar.add_task("runs", total=total, left="")
 
     def warn(self, text: str) -> None:
-        self._bar.console.print(f"warning: {text}")
+        with suppress(OSError):
+            self._bar.console.print(f"warning: {text}")
 
     def take(self, point: SweepPoint, state: str) -> None:
         super().take(point, state)
@@ -91,5 +97,11 @@ def progress(job: SweepJob, *, quiet: bool) -> Iterator[SweepProgress]:
         return
     from testbed.display.look import progress_bar
 
-    with progress_bar("") as bar:
+    bar = progress_bar("")
+    try:
+        with suppress(OSError):
+            bar.start()
         yield _Bar(total, bar)
+    finally:
+        with suppress(OSError):
+            bar.stop()

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from analysis.numbers import seconds
-from testbed.cli.options import Outcome, add_scenario, check_data, read_plan
+from testbed.cli.options import Outcome, add_scenario, read_plan
 from testbed.errors import ScenarioError
 
 HELP = "check a scenario, and report every problem"
@@ -14,6 +14,8 @@ add_arguments = add_scenario
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
+    from testbed.launch import check_data
+
     scenario, plan = read_plan(arguments)
     warnings = list(plan.warnings)
     try:

@@ -1,25 +1,29 @@
 """Transfer of files to the driver: an agent sends what its nodes write, and the driver stores it in the run directory.
 
-Files of events are sent while they grow. Checkpoints and the files of failures are sent once they are complete. Every
-machine has a part of a checkpoint; it is valid when the manifest and all files that it names have arrived.
+Files of events are sent while they grow, and emptied when the driver has the whole. Checkpoints and the files of
+failures are sent once they are complete. Every machine has a part of a checkpoint; it is valid when the manifest and
+all files that it names have arrived.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 
 from testbed.cluster.control import PIECE_BYTES, Content
 from testbed.engine.checkpoint import complete
+from testbed.results.events import parts, writer_of
 from testbed.results.failures import FOLDER as FAILURES
 
 EVENTS, CHECKPOINTS = "events", "checkpoints"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_PART = re.compile(r"(?P<writer>.+)\.\d{4}\.jsonl\.gz")
+_PART = re.compile(r"(?P<writer>.+)\.\d{4,}\.jsonl\.gz")
 _MANIFEST = "manifest.json"
 
 
@@ -29,6 +33,7 @@ class SentFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._sent_bytes: dict[Path, int] = {}
+        self._ended: set[Path] = set()  # parts of files of events to which nothing more is written
         self._whole: dict[Path, tuple[int, int]] = {}
 
     def leave_out(self) -> None:
@@ -37,8 +42,13 @@ class SentFiles:
 
     def send_new(self, send: Callable[[Content], None]) -> None:
         """Send what has been written since the last call."""
-        for path in sorted((self._directory / EVENTS).glob("*.jsonl.gz")):
-            self._sent_bytes[path] = self._send_from(path, self._sent_bytes.get(path, 0), send)
+        found = parts(self._directory / EVENTS)
+        for path, following in zip_longest(found, found[1:]):
+            if path not in self._ended:
+                self._sent_bytes[path] = self._send_from(path, self._sent_bytes.get(path, 0), send)
+                if following is not None and writer_of(following) == writer_of(path):
+                    self._ended.add(path)
+                    os.truncate(path, 0)  # its name stays: a node's next process numbers its parts by those there
         for path in self._complete():
             try:
                 if self._whole.get(path) != (version := _version(path)):
@@ -124,7 +134,7 @@ class ReceivedFiles:
             raise ValueError(f"{name!r} is no file of events")
         folder = self._directory / EVENTS
         folder.mkdir(parents=True, exist_ok=True)
-        number = len(list(folder.glob(f"{match['writer']}.[0-9][0-9][0-9][0-9].jsonl.gz")))
+        number = sum(writer_of(each) == writer_of(Path(name)) for each in parts(folder))
         path = folder / f"{match['writer']}.{number:04}.jsonl.gz"
         path.touch(exist_ok=False)
         self.events.append(path)

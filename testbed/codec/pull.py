@@ -144,30 +144,34 @@ class DifferencePull(DensePull):
         self._ratio, self._select, self._padded = ratio, select, padded
         self._mirrors: dict[int, Tensor] = {}
         self._sent: dict[int, Hashable] = {}  # by key: equal at ends that were sent the same, and so have equal mirrors
+        self._counts: dict[int, int] = {}  # by key: values sent; the mirror of who joined may become equal by itself
 
     def begin(self, wire_key: int, value: Tensor) -> None:
         self._mirrors[wire_key] = value.detach().clone()
         self._sent[wire_key] = _Sent(value)
+        self._counts[wire_key] = 0
 
     def value_state(self, wire_key: int) -> Hashable:
         if wire_key not in self._sent and wire_key in self._mirrors:  # of a checkpoint
-            self._sent[wire_key] = _digest(self._mirrors[wire_key])
+            self._sent[wire_key] = (self._counts.get(wire_key, 0), _digest(self._mirrors[wire_key]))
         sent = self._sent.get(wire_key)
         return sent if sent is None else (self._ratio, self._padded, sent)
 
     def state(self) -> dict[str, Any]:
-        return {f"mirror/{key}": mirror.clone() for key, mirror in self._mirrors.items()}
+        mirrors = {f"mirror/{key}": mirror.clone() for key, mirror in self._mirrors.items()}
+        return mirrors | {f"count/{key}": count for key, count in self._counts.items()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._mirrors = {int(key): mirror.clone() for key, mirror in below("mirror", state).items()}
         self._sent = {}
+        self._counts = {int(key): count for key, count in below("count", state).items()}
 
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
         size = value.numel()
         count, room = entries(size, self._ratio), self._words(size)
         if value.is_meta:
             parts = pairs.shapes(count, room)
-            self._sent[wire_key] = _Sent(parts[0])
+            self._note(wire_key, parts)
             return parts
         mirror = self._mirrors[wire_key]
         try:
@@ -177,7 +181,7 @@ class DifferencePull(DensePull):
         values = value[indices]
         mirror[indices] = values
         parts = pairs.pack(indices, values, room)
-        self._sent[wire_key] = _Sent(parts[0])
+        self._note(wire_key, parts)
         return parts
 
     def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
@@ -185,7 +189,11 @@ class DifferencePull(DensePull):
         indices, values = pairs.unpack(parts, size, entries(size, self._ratio), self._words(size))
         if not value.is_meta:
             self._mirrors[wire_key].index_copy_(0, indices.long(), values)
+        self._note(wire_key, parts)
+
+    def _note(self, wire_key: int, parts: tuple[Tensor, ...]) -> None:
         self._sent[wire_key] = _Sent(parts[0])
+        self._counts[wire_key] = self._counts.get(wire_key, 0) + 1
 
     def _chosen(self, value: Tensor, mirror: Tensor, count: int) -> Tensor:
         if value.is_cpu:

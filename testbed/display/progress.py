@@ -205,7 +205,8 @@ class Logged(Display):
     """Passes events to another display, and writes all but the frequent ones to ``log`` in the run directory.
 
     Evaluations are written in the format of GeoMX' demos; their time is that of the evaluated values. If the other
-    display goes to a pipe whose reader has ended, the run goes on without it: Ctrl-C ends ``tee``, too.
+    display cannot be written to any more, the run goes on without it: Ctrl-C ends the reader of a pipe (``tee``), too,
+    the terminal of a run in the background may be closed, and the disk of a file become full.
     """
 
     def __init__(self, inner: Display, path: Path, plan: Plan) -> None:
@@ -213,12 +214,12 @@ class Logged(Display):
         self._file = open(path, "a", encoding="utf-8", buffering=1)
 
     def __enter__(self) -> Self:
-        with suppress(BrokenPipeError):
+        with suppress(OSError):
             self._inner.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        with suppress(BrokenPipeError):
+        with suppress(OSError):
             self._inner.__exit__(*error)
         with suppress(OSError):  # of a full disk, which ``show`` has raised
             self._file.close()
@@ -233,7 +234,7 @@ class Logged(Display):
                 raise
         try:
             self._inner.show(event)
-        except BrokenPipeError:
+        except OSError:
             self._inner = Display()
 
 

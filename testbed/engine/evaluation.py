@@ -89,11 +89,11 @@ class Evaluation:
         if self._due(round_):
             self._take(round_)
 
-    async def finish(self, round_: int) -> None:
-        """Score the final values of a run whose last round was ``round_``."""
+    async def finish(self, round_: int, *, changed: bool = False) -> None:
+        """Score the final values of a run whose last round was ``round_``; ``changed``: since the end of that round."""
         if not self.active:
             return
-        if self._snapshot is None or self._snapshot.round != round_:
+        if changed or self._snapshot is None or self._snapshot.round != round_:
             await self._collect()
             self._take(round_)
         await self._collect()

@@ -41,10 +41,14 @@ class StateMail:
         self.provide: Callable[[], Awaitable[State]] | None = None
         inbox.on(MessageKind.STATE, self._on_state)
 
-    async def ask(self, source: str, round_: int = -1) -> State:
-        """Return another worker's state after ``round_``. Raise ``MembershipChanged`` after ``give_up``."""
+    async def ask(self, source: str, round_: int = -1, epoch: int = 0) -> State:
+        """Return another worker's state after ``round_``. Raise ``MembershipChanged`` after ``give_up``.
+
+        ``epoch``: in which this worker has joined, where it is to be told from the process in whose place it is.
+        """
         self._asked, self._answer = self._asked + 1, self._world.future()
-        await self._world.send(source, Message(MessageKind.STATE, self._asked, round_))
+        meta = {"epoch": epoch} if epoch else {}
+        await self._world.send(source, Message(MessageKind.STATE, self._asked, round_, meta))
         when = f" after round {round_}" if round_ >= 0 else ""
         message = await self._world.wait(self._answer, f"the state of {source}{when}")
         return unpacked(message.meta, message.parts)
@@ -97,15 +101,17 @@ class Handover(StateMail):
                 continue
             self._source = name
             try:
-                return await self.ask(name, round_)
+                return await self.ask(name, round_, self._membership.epoch)
             except MembershipChanged:
                 continue
         raise RunFailed(f"{self._world.node} has joined, and no other training worker is left that has the model")
 
     def _on_members_lost(self, nodes: Collection[str], epoch: int) -> None:
-        """Ask lost workers no more, and do not answer them."""
+        """Ask lost workers no more, and do not answer them; the next process of one may have asked by now."""
         self._gone.update(nodes)
-        self._waiting = [each for each in self._waiting if each.sender not in nodes]
+        self._waiting = [
+            each for each in self._waiting if each.sender not in nodes or each.meta.get("epoch", 0) > epoch
+        ]
         for name in nodes:
             self._world.forget(name, self._membership.changed_at_s)
         if self._source in nodes:

@@ -68,6 +68,8 @@ def codec_maker(plan: Plan, server: str, child: str = "") -> CodecMaker:
 
 Send = Callable[[str, Message], Awaitable[None]]
 
+_BEFORE_ALL = (1 << 63) - 1  # a priority: scripts give their pushes any other
+
 
 @dataclass(frozen=True, slots=True)
 class PushRoute:
@@ -106,6 +108,7 @@ class KVWorker:
         self._pending: dict[tuple[int, int], Future[Value]] = {}
         self._unanswered: dict[tuple[int, int], Message] = {}
         self._decoding: set[tuple[int, int]] = set()  # values that have arrived
+        self._dropped: set[tuple[int, int]] = set()  # pushes whose values are not to be kept when they arrive
         self._introduced: Future[None] | None = None  # set when a server's successor knows the keys
         self._offers: dict[str, int] = {}  # by server: the first round that it offers this child, which has joined
         self._all_offered: Future[None] = world.future()
@@ -260,6 +263,15 @@ class KVWorker:
         slices = self._slices[key]
         return self._arrival(slices[0], round_) if len(slices) == 1 else self._joined(key, round_)
 
+    def drop(self, key: int, round_: int) -> None:
+        """Keep no reply to this child's push of (key, round): it is not waited for."""
+        for piece in self._slices[key]:
+            where = (piece.wire_key, round_)
+            if self._pending[where].done():
+                del self._pending[where]
+            else:
+                self._dropped.add(where)
+
     async def pieces(self, key: int, round_: int) -> tuple[list[Tensor], ReplyControl]:
         """Wait as ``value`` does. Return the value's pieces one after the other, as the servers have sent them."""
         found = [await self._arrival(piece, round_) for piece in self._slices[key]]
@@ -312,7 +324,11 @@ class KVWorker:
         self._on_tensor(message, tensor)
 
     def _on_tensor(self, message: Message, tensor: Tensor) -> None:
-        self._pending[message.key, message.round].set_result(Value(tensor, ReplyControl(**message.meta)))
+        where = (message.key, message.round)
+        self._pending[where].set_result(Value(tensor, ReplyControl(**message.meta)))
+        if where in self._dropped:
+            self._dropped.remove(where)
+            del self._pending[where]
 
     async def leave(self) -> None:
         """Tell the servers that this child pushes no more, once every push is answered."""
@@ -323,7 +339,7 @@ class KVWorker:
 
     @property
     def idle(self) -> bool:
-        """Whether every push is answered, and every answer taken."""
+        """Whether every push is answered, and every answer taken or dropped."""
         return not self._pending
 
     # ---- failover and checkpoints -------------------------------------------------------------------------------
@@ -349,8 +365,9 @@ class KVWorker:
         waits_for_first_values = any(message.kind is MessageKind.PULL for message in again)
         since = {} if waits_for_first_values else {"since": self.first_control.begin}
         if pieces:
-            meta = since | self._declared_meta()
-            await self._world.send(successor, Message(MessageKind.DECLARE, meta=meta, parts=self._declaration(pieces)))
+            meta, parts = since | self._declared_meta(), self._declaration(pieces)
+            declaration = Message(MessageKind.DECLARE, meta=meta, parts=parts, priority=_BEFORE_ALL)
+            await self._world.send(successor, declaration)
         introduced.set_result(None)
         for message in again:
             await self._world.send(successor, message)

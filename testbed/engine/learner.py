@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from testbed.devices.accelerator import CPU
@@ -89,7 +91,8 @@ def _shape_only(plan: Plan) -> SegmentedLearner:
 
 def shape_of(plan: Plan, learner: SegmentedLearner) -> ModelShape:
     """Return the segments of the job's model. Its operations are counted once per process (of many workers)."""
-    job = repr((plan.training.model, plan.training.data, plan.training.compute))
+    model, data = plan.training.model, plan.training.data
+    job = MODELS[model.kind], DATASETS[data.kind], repr((model, data, plan.training.compute))
     if job not in _shapes:
         _shapes.clear()
         _shapes[job] = learner.shape
@@ -113,7 +116,7 @@ def step_shares(node: NodePlan, shape: ModelShape) -> tuple[tuple[float, float],
     return tuple((forward / total, backward / total) for forward, backward in layers)
 
 
-_shapes: dict[str, ModelShape] = {}  # of the last job
+_shapes: dict[tuple[type[Any], type[Any], str], ModelShape] = {}  # of the last job
 
 
 def warm_up(plan: Plan) -> None:

@@ -86,8 +86,9 @@ class LocalWork(ABC):
         """Receive what is on its way, so that nothing is at a checkpoint, and take it when it would have been taken."""
         await self.take_pending()
 
-    async def finish(self, world: World) -> None:  # noqa: B027 - optional
-        """End training: what is still on its way is taken."""
+    async def finish(self, world: World) -> bool:
+        """End training: take what is still on its way. Return whether the model has changed since its last round."""
+        return False
 
     def state(self) -> State:
         """Return all that the next round depends on but the learner's own state."""

@@ -40,7 +40,7 @@ class ReplicatedRootStore(RootStore):
         self, world: World, inbox: Inbox, make_state: Callable[[Tensor], ParameterState], replica: str,
         device: torch.device = CPU,
     ) -> None:  # fmt: skip
-        super().__init__(world, make_state, device)
+        super().__init__(world, make_state, device, waits=True)
         self._replica = replica
         self._replica_lost = False
         self._joined_members = 0

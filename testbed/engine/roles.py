@@ -184,7 +184,7 @@ def _replica(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
 
     async def run(world: World) -> None:
         session = Session(plan, node, world)
-        top = RootStore(world, parameter_state_maker(plan), place_of(plan, node))
+        top = RootStore(world, parameter_state_maker(plan), place_of(plan, node), waits=True)
         make_codec = codec_maker(plan, followed.name)
         mail, policy = ReplicaMail(world, session.inbox, top, make_codec), sync_setup.sync_policy(plan, followed)
         server = Server(world, mail, policy, make_codec, top, aggregation_weights(plan, followed), world.send)
@@ -210,7 +210,7 @@ def _upstream(plan: Plan, node: NodePlan, session: Session, overlays: NodeOverla
     make_state, replicas = parameter_state_maker(plan), plan.with_role("replica")
     if replicas:
         return ReplicatedRootStore(world, session.inbox, make_state, replicas[0].name, place_of(plan, node))
-    return RootStore(world, make_state, place_of(plan, node))
+    return RootStore(world, make_state, place_of(plan, node), waits=sync_setup.all_wait(plan))
 
 
 def _store(plan: Plan, node: NodePlan, session: Session, overlays: NodeOverlays) -> KVWorker:

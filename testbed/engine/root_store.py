@@ -74,14 +74,18 @@ class RootStore(Upstream):
     The ``update`` event gives its staleness: updates of the key since its sender was last sent the value. Where workers
     below a member do not wait for each other, each push says at which of the member's values it was computed (``base``,
     ``upstream.Bases``), and these values are kept apart until the member says that no worker has them any more.
+
+    ``waits``: all members wait for each other, so that each contribution is of the newest values. A replica needs to
+    be told so: it does not know what members are sent.
     """
 
     is_top = True
 
     def __init__(
-        self, world: World, make_state: Callable[[Tensor], ParameterState], device: torch.device = CPU
-    ) -> None:
-        self._world, self._make_state, self._device = world, make_state, device
+        self, world: World, make_state: Callable[[Tensor], ParameterState], device: torch.device = CPU,
+        *, waits: bool = False,
+    ) -> None:  # fmt: skip
+        self._world, self._make_state, self._device, self._waits = world, make_state, device, waits
         self._keys: dict[int, ParameterState] = {}
         self._chosen: dict[int, Any] = {}  # by key: kind and options of the optimizer that a script names
         self._initialised: dict[int, Future[None]] = {}
@@ -117,7 +121,7 @@ class RootStore(Upstream):
         bases = total.notes.get("bases") or [[PULL_ROUND]] * len(total.members)
         self._with_bases.update(total.members if "bases" in total.notes else ())
         holders = [_holder(each, base) for each, (base, *_) in zip(total.members, bases, strict=True)]
-        sender = holders[0] if len(holders) == 1 else None
+        sender = holders[0] if len(holders) == 1 and not self._waits else None
         work, no_gradient = optimizer_work([state], total.round), bool(total.notes.get("no_gradient"))
 
         def step() -> Tensor:
@@ -127,7 +131,8 @@ class RootStore(Upstream):
             return state.value if isinstance(state, OverwriteUpdate) else buffers.clone(state.value)
 
         value = await self._world.compute(work, step)
-        staleness = max(self._versions[key] - self._sent_versions.get((key, each), 0) for each in holders)
+        newest = self._versions[key]
+        staleness = 0 if self._waits else max(newest - self._sent_versions.get((key, each), 0) for each in holders)
         self._versions[key] += 1
         self._world.record(
             "update", key=key, round=total.round, version=self._versions[key],

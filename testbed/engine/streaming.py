@@ -86,10 +86,11 @@ class StreamedSteps(LocalSteps):
 
         await world.compute(copying(list(values.values())), mix)
 
-    async def finish(self, world: World) -> None:
+    async def finish(self, world: World) -> bool:
         """End with the fragments as they were after their last outer steps: the same at all workers."""
         await self._take_all(world)
         await self.begin(world, self._outer)
+        return True
 
     def state(self) -> State:
         outer = under("outer", {str(key): value for key, value in enumerate(self._outer)})

@@ -159,9 +159,11 @@ class Worker:
         values = await self._store.pull(range(len(self._learner.sizes)))
         await self._work.begin(self._world, values)
         before = self._store.first_control.begin - 1
-        self._work.begin_at(sum(map(self._declared_steps, range(before + 1))))
         if self._handover is not None and before >= 0:
             self._work.load_state(await self._handover.take(before))
+        # afterwards: who has given its state may have made the step of its next round, and counts that
+        self._work.begin_at(sum(map(self._declared_steps, range(before + 1))))
+        if self._handover is not None:
             self._handover.done(before)
 
     async def _provide(self) -> State:
@@ -212,14 +214,13 @@ class Worker:
             if self._checkpointer.due(round_):
                 await self._work.receive_pending()
                 await self._checkpointer.save(round_, self._state)
-        await self._work.finish(self._world)
-        await self._score_final(round_)
+        await self._score_final(round_, changed=await self._work.finish(self._world))
         return round_ + 1
 
-    async def _score_final(self, round_: int) -> None:
+    async def _score_final(self, round_: int, *, changed: bool = False) -> None:
         if not self._widths:  # else only who evaluated before its last push has asked for the whole model
             self._evaluation.without(self._membership.lost)
-        await self._evaluation.finish(round_)
+        await self._evaluation.finish(round_, changed=changed)
 
     async def _round(self, round_: int, steps: int) -> ReplyControl:
         started_s = self._world.now()

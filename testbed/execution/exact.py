@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -102,7 +103,11 @@ def run_command(command: Sequence[str], directory: Path, memory_bytes: int) -> s
     No watchdog looks whether virtual time goes on: the command may compute for minutes.
     """
     with _start_kernel(Guest(1, SYSTEM_CALL_NS, memory_bytes), directory, command) as kernel_process:
-        kernel_process.wait()
+        try:
+            kernel_process.wait()
+        except BaseException:  # an interrupt: the guest is in a session of its own, and still writes to ``directory``
+            os.killpg(kernel_process.pid, signal.SIGKILL)
+            raise
     return (directory / PROGRESS).read_text() + (directory / "host.log").read_text()
 
 

@@ -22,8 +22,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from testbed.axes import place_in_code
 from testbed.environment import allow_descriptors
-from testbed.errors import Diverged, Interrupted, ScenarioError, TestbedError, WaitTimeout, of_os
+from testbed.errors import Diverged, Interrupted, RunFailed, ScenarioError, TestbedError, WaitTimeout, of_os
 from testbed.execution import early_imports
 from testbed.execution.compiler import leave_out_compiler, may_compile
 from testbed.execution.resume import FOLDER
@@ -125,17 +126,23 @@ def attempt(plan: Plan, directory: Path, report: Progress) -> SessionResult:
         if isinstance(error, OSError) and (ours := of_os(error, directory)) is not None:
             return SessionResult("failed", str(ours), ours.exit_code)
         traceback.print_exc()
-        return SessionResult("failed", _unforeseen(error, resumed), 1)
+        return _unforeseen(error, resumed, plan)
     if lost:
         return SessionResult("degraded", f"continued without {', '.join(lost)}", 0)
     return SessionResult("done", "", 0)
 
 
-def _unforeseen(error: Exception, resumed: Path | None) -> str:
-    about = f"{type(error).__name__}: {error}"
-    if resumed is None:
-        return f"{about} (an error in testbed itself; see host.log)"
-    return f"{resumed}: no run goes on from there ({about}): it was changed, or testbed itself is wrong; see host.log"
+def _unforeseen(error: Exception, resumed: Path | None, plan: Plan) -> SessionResult:
+    about, outside = f"{type(error).__name__}: {error}", dict.fromkeys(file.kind for file in plan.code)
+    if place := place_in_code(error):
+        return SessionResult("failed", f"{place}: {about}", RunFailed.exit_code)
+    told = f"{about} (an error in testbed itself; see host.log)"
+    if outside:
+        told = f"{about} (an error in {', '.join(outside)}, or in testbed itself; see host.log, and `testbed check`)"
+    if resumed is not None:
+        why = "it was changed, or testbed itself is wrong; see host.log"
+        told = f"{resumed}: no run goes on from there ({about}): {why}"
+    return SessionResult("failed", told, 1)
 
 
 def _reporter(waits: bool) -> Progress:

@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from emulation.sandbox import MARKER, is_inside
 from testbed.errors import Interrupted
 from testbed.execution.devices import uses_gpus
 from testbed.execution.scripts import is_scripted
@@ -38,7 +39,8 @@ def record_predicted(plan: Plan, record: Record) -> None:
     ``record(kind, **fields)``: writes an event.
     """
     rounds = _Rounds(plan)
-    with TemporaryDirectory(prefix="testbed-") as directory:
+    # in memory that ends with the run's sandbox, whatever ends that meanwhile
+    with TemporaryDirectory(prefix="testbed-", dir=MARKER.parent if is_inside() else None) as directory:
         completed = _simulate(plan, Path(directory), rounds)
     if completed and not rounds.doubt:
         for event in rounds.common():

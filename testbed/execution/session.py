@@ -114,6 +114,12 @@ def run(plan: Plan, directory: Path, on_progress: Progress, early: HostProcess |
     """
     from emulation.journal import Journal, clean
 
+    if plan.back_end == "emulate" and not plan.is_spread:
+        from emulation.sandbox import require_seen
+        from testbed.execution.sweep_files import named_files
+
+        require_seen([directory, *(each.sent for each in named_files(plan))])
+
     def warn(message: str) -> None:
         on_progress({"kind": "warning", "t": 0.0, "node": "journal", "message": message})
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.errors import TestbedError
+from testbed.axes import place_in_code
+from testbed.errors import RunFailed, TestbedError
 from testbed.execution.recovery import Attempts
 from testbed.plan.model import Plan
 from testbed.results.progress import Progress
@@ -18,12 +20,16 @@ if TYPE_CHECKING:
 def run(plan: Plan, directory: Path, report: Progress) -> None:
     """Run all roles to their end in this process. Raise the error of the first node that failed."""
     report({"kind": "stage", "name": "starting nodes"})
-    import torch
+    from testbed.execution.torch_settings import settings_of_a_run
 
+    with settings_of_a_run():
+        _run(plan, directory, report)
+
+
+def _run(plan: Plan, directory: Path, report: Progress) -> None:
     from testbed.execution.devices import placed
     from testbed.execution.scripts import SIMULATION, failure_files, point_to_traceback, watch_of
 
-    torch.set_num_threads(1)
     plan = placed(plan)
     failures = failure_files(plan, directory)
     watch = watch_of(failures, SIMULATION, own=False)
@@ -53,6 +59,10 @@ def _attempt(
     exits = simulate(plan, partial(make_role, files=files, watch=watch), directory, report, options)
     for end in exits.values():
         attempts.now_s = max(attempts.now_s, end.at_s)
-    for end in exits.values():
-        if end.error is not None:
-            raise end.error
+    for node, end in exits.items():
+        if end.error is None:
+            continue
+        if not isinstance(end.error, TestbedError) and (place := place_in_code(end.error)):
+            traceback.print_exception(end.error)
+            raise RunFailed(f"{node}: {place}: {type(end.error).__name__}: {end.error}") from end.error
+        raise end.error

@@ -37,12 +37,15 @@ class SweepPoint:
         return self.scenario.to_yaml()
 
 
-def points_of(scenario: Path, sweep: SweepSettings, on: str | None, allow_code: bool = False) -> list[SweepPoint]:
+def points_of(
+    scenario: Path, sweep: SweepSettings, on: str | None, allow_code: bool = False, folder: Path | None = None
+) -> list[SweepPoint]:
     """Return all points, seeds changing fastest. Points that come to the same Plan are one run, given more than once.
 
-    Raise ``ScenarioError`` for the first setting that the scenario refuses, before anything runs.
+    ``allow_code``, ``folder``: as for ``load``. Raise ``ScenarioError`` for the first setting that the scenario
+    refuses, before anything runs.
     """
-    read = partial(load, scenario, on=on, sweeping=True, allow_code=allow_code)
+    read = partial(load, scenario, on=on, sweeping=True, allow_code=allow_code, folder=folder)
     dependencies = _dependencies()
     seeds = sweep.seeds_from(read().seed)
     return [_point(read, settings, seed, dependencies) for settings in sweep.settings() for seed in seeds]

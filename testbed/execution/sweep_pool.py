@@ -16,6 +16,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -112,8 +113,9 @@ class Pool:
         return open_points(points, self.directory, self.on_state, self.warn, self.retry_failed)
 
     def _start(self, point: SweepPoint) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):  # else the child would have what is buffered, too
+            with suppress(OSError):  # such as a pipe without a reader
+                stream.flush()
         parent = os.getpid()
         self._children[os.pidfd_open(fork(partial(self._child, point, parent)))] = point
         self.on_state(point, "running")

@@ -26,6 +26,7 @@ from testbed.results.oom_kills import OomKills
 from testbed.results.rundir import RunDirectory, read_json
 
 UNEXPECTED = 70  # exit code: an error in testbed itself
+_INTERRUPTS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})  # which a command takes by handlers
 
 Followers = Callable[[], Sequence[Follower]]
 
@@ -139,7 +140,6 @@ def warm_up(plans: Iterable[Plan]) -> None:
     """Import what every child needs, read the data sets and ask git for the commit, before the first fork."""
     import pandas  # noqa: F401
     import pyarrow.dataset  # noqa: F401
-    import torch
 
     import testbed.engine.roles
     import testbed.execution.devices
@@ -149,17 +149,14 @@ def warm_up(plans: Iterable[Plan]) -> None:
     import testbed.results.tables
     import testbed.simulation.run  # noqa: F401
     from testbed.engine.learner import warm_up as read_data
+    from testbed.execution.torch_settings import settings_of_a_run
 
     git_state()
     plans = list(plans)
     (bring_compiler if any(map(may_compile, plans)) else leave_out_compiler)()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in every process of a run; this one may be a user's
-    try:
+    with settings_of_a_run():
         for plan in {repr(plan.training.data): plan for plan in plans}.values():
             read_data(plan)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def fork(child: Callable[[], int]) -> int:
@@ -168,19 +165,26 @@ def fork(child: Callable[[], int]) -> int:
     What is raised in it ends it as well. It never unwinds the stack of this process, whose ``finally`` blocks kill
     other children and remove files.
     """
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C waits until the child is in its ``try``
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)  # they wait until the child is in its ``try``
     try:
         pid = os.fork()
         if pid == 0:
             code = UNEXPECTED
             try:
                 signal.pthread_sigmask(signal.SIG_SETMASK, held)
+                _write_directly()
                 code = child()
             finally:
                 os._exit(code)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
     return pid
+
+
+def _write_directly() -> None:
+    """Let a process, just forked, write past a display of its parent: who drew it may have held its locks."""
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        setattr(sys, name, open(descriptor, "w", buffering=1, errors="replace", closefd=False))
 
 
 def die_with(parent: int) -> None:

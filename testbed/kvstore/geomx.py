@@ -68,7 +68,7 @@ class GeoMXStore:
         self._optimizer: NamedOptions | None = None
         self._states: dict[Hashable, KeyOptimizer] = {}
         self._keys: dict[Hashable, torch.Size] = {}
-        self._pushed: dict[Hashable, list[Handle]] = {}
+        self._pushed: dict[Hashable, list[Handle]] = {}  # whose sums the optimizer here has yet to apply
 
     # ---- places -------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,9 @@ class GeoMXStore:
         for each, tensor in _pairs("push", key, value, several=True):
             if self._optimizer is not None and self.store.job.continues:
                 self._state(each)  # a script that joins takes it over from another before it contributes
-            self._pushed.setdefault(each, []).append(self.store.push(each, tensor, priority))
+            handle = self.store.push(each, tensor, priority)
+            if self._optimizer is not None:
+                self._pushed.setdefault(each, []).append(handle)
 
     def pull(self, key: Keys, out: Tensors | None = None, priority: int = 0) -> Tensor | list[Tensor]:
         """Return the values after this worker's last pushes, copied to ``out`` too. ``priority`` has no effect here.
@@ -182,7 +184,6 @@ class GeoMXStore:
 
     def _value(self, key: Hashable) -> Tensor:
         if self._optimizer is None:
-            self._pushed.pop(key, None)
             return self.store.pull(key)
         state = self._state(key)
         for handle in self._pushed.pop(key, ()):

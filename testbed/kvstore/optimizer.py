@@ -11,7 +11,7 @@ from torch import Tensor
 
 from testbed.errors import ScenarioError
 from testbed.kvstore.checkpoint import load_objects, saved_objects
-from testbed.kvstore.store import KVStore, connect
+from testbed.kvstore.store import KVStore, connect, dense
 from testbed.training.options import OPTIMIZERS
 
 _ELSEWHERE = "use a synchronisation that waits for all (fsa, bsp, hfa, diloco, esync)"
@@ -40,6 +40,7 @@ class GeoOptimizer(torch.optim.Optimizer):
 
     Where gradients are exchanged, a parameter whose gradients add up to zero has none in that step, at any worker. An
     optimizer on the servers leaves a parameter alone that has no gradient (``None``) at all workers that it sums up.
+    Sparse gradients (of ``nn.Embedding``) are dense from then on.
     """
 
     # ``GradScaler.step`` then always calls ``step``, and sets ``found_inf`` and ``grad_scale``
@@ -144,7 +145,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         gradients = [each.grad if finite and id(each) in optimized else None for each in self._parameters]
         self._check_groups()
         pushed = [
-            _flat(torch.zeros_like(parameter) if gradient is None else gradient)
+            _flat(torch.zeros_like(parameter) if gradient is None else dense(gradient))
             for parameter, gradient in zip(self._parameters, gradients, strict=True)
         ]
         without = [number for number, each in enumerate(gradients) if each is None] if self._at_server else []

@@ -3,7 +3,9 @@
 The requests that a session answers, by name (``engine.script.worker`` carries them out):
 
 begin(values, optimizer, compression)  all keys are known: agree on first values. Answer: the master's, by key
-push(key, tensor, priority)            a contribution to the key's next round. Answer: that round's number
+push(key, tensor, priority, untaken)   a contribution to the key's next round. Answer: that round's number.
+                                       ``untaken``: earlier pushes, with their keys, whose values the script cannot
+                                       take any more
 value(key, round)                      the value after (key, round), which is not to be changed, and a copy for the
                                        script. Round -1: the value as it is now. A push that was posted stands for its
                                        round
@@ -123,7 +125,7 @@ class Alone:
             self._optimizers = [KeyOptimizer(*optimizer, value) for value in self._values]
         return [value.clone() for value in self._values]
 
-    def _push(self, key: int, tensor: Tensor, priority: object = None) -> Tensor:
+    def _push(self, key: int, tensor: Tensor, priority: object = None, untaken: object = ()) -> Tensor:
         """Return the value after this push, where a node returns the round: only ``_value`` looks at it."""
         if self._optimizers:
             self._optimizers[key].step(tensor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -41,6 +42,11 @@ def _refuse_complex(call: str, tensor: Tensor) -> None:
         raise ScenarioError(f"{call}: complex numbers, and values are float32; use torch.view_as_real")
 
 
+def dense(tensor: Tensor) -> Tensor:
+    """Return a tensor with all its elements: the gradient of an embedding may be sparse, and hold some rows alone."""
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+
+
 def connect() -> KVStore:
     """Return this script's store: the one of its worker in a run, or that of a single worker outside one."""
     session = here()
@@ -53,9 +59,16 @@ def connect() -> KVStore:
 class Handle:
     """A push in progress."""
 
-    def __init__(self, session: ScriptSession, key: int, push: Posted, shape: torch.Size) -> None:
-        self._session, self._key, self._push, self._shape = session, key, push, shape
+    def __init__(
+        self, session: ScriptSession, key: int, push: Posted, shape: torch.Size, untaken: deque[tuple[int, Posted]]
+    ) -> None:
+        """``untaken``: takes key and push of a handle that ends before its value was taken."""
+        self._session, self._key, self._push, self._shape, self._untaken = session, key, push, shape, untaken
         self._value: Sequence[Tensor] | None = None  # in the pieces in which it has come
+
+    def __del__(self) -> None:
+        if self._value is None:
+            self._untaken.append((self._key, self._push))
 
     def wait(self) -> Tensor:
         """Wait for, and return, the key's value after this push's round. May be called again.
@@ -82,6 +95,7 @@ class KVStore:
         self._first: list[Tensor] = []
         self._shapes: list[torch.Size] = []
         self._last: dict[int, Handle] = {}
+        self._untaken: deque[tuple[int, Posted]] = deque()  # key and push, of values that can no longer be taken
         self._pushes: dict[int, int] = {}  # by key
         self._steps = 0  # that pushes have ended
         self._optimizer: NamedOptions | None = None
@@ -163,16 +177,17 @@ class KVStore:
         """Send a contribution without waiting. Larger priorities overtake smaller ones; default: by the order axis."""
         number = self._number(key)
         _refuse_complex(f"push({key!r})", tensor)
-        flat = buffers.empty((tensor.numel(),), torch.float32).copy_(tensor.detach().reshape(-1))
+        flat = buffers.empty((tensor.numel(),), torch.float32).copy_(dense(tensor).detach().reshape(-1))
         if flat.numel() != self._first[number].numel():
             raise ScenarioError(f"push({key!r}): {flat.numel()} elements, declared with {self._first[number].numel()}")
         count = self._pushes[number] = self._pushes.get(number, 0) + 1
+        untaken = [self._untaken.popleft() for _ in range(len(self._untaken))]
         if count > self._steps:  # the first push after a local step, whose time passes before the script continues
             self._steps = count
-            pushed = Posted(self._session.ask("push", number, flat, priority))
+            pushed = Posted(self._session.ask("push", number, flat, priority, untaken))
         else:
-            pushed = self._session.post("push", number, flat, priority)
-        self._last[number] = handle = Handle(self._session, number, pushed, self._shapes[number])
+            pushed = self._session.post("push", number, flat, priority, untaken)
+        self._last[number] = handle = Handle(self._session, number, pushed, self._shapes[number], self._untaken)
         return handle
 
     def pull(self, key: Hashable) -> Tensor:

@@ -144,6 +144,15 @@ class NodeEffects:
         (stopped.add if due.begins else stopped.discard)(due.number)
         return "stop" if due.begins else "" if stopped else "continue"
 
+    def left(self, nodes: Iterable[str]) -> None:
+        """Note who has left the run. After a round that the Plan names, nodes do so by themselves.
+
+        A server that goes with the last of its workers comes back with one that joins.
+        """
+        for node in nodes:
+            if self._plan.node(node).role == "worker":
+                self._absent[node]["leave"] = False
+
     def _is_away(self, node: str) -> bool:
         """Return whether a node has no process: it is absent, or its server. Who leaves ends its round before."""
         return any(reason != "leave" for name in (node, *self._servers(node)) for reason in self._absent[name])

@@ -51,6 +51,7 @@ class HandshakeResult(IntEnum):
     WRONG_PROTOCOL = 2
     DUPLICATE = 3
     UNKNOWN_NODE = 4
+    TOO_LATE = 5
 
 
 _TEXTS = {
@@ -58,6 +59,7 @@ _TEXTS = {
     HandshakeResult.WRONG_PROTOCOL: "version skew",
     HandshakeResult.DUPLICATE: "duplicate registration: a node of that name is connected already",
     HandshakeResult.UNKNOWN_NODE: "no such node, or not the node that was to be reached",
+    HandshakeResult.TOO_LATE: "the run has ended without this node",
 }
 
 

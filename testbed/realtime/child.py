@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from testbed.axes import place_in_code
 from testbed.errors import Interrupted, TestbedError, WaitTimeout, of_os
 from testbed.garbage import collect_after_fork
 from testbed.plan.fault_clock import FaultClock
@@ -192,6 +193,8 @@ def _exit_line(node: str, error: BaseException) -> dict[str, Any]:
         error = of_os(error) or error
     code = error.exit_code if isinstance(error, TestbedError) else _UNEXPECTED
     cause, message = type(error).__name__, str(error)
+    if not isinstance(error, TestbedError) and (place := place_in_code(error)):
+        cause = f"{place}: {cause}"
     line: dict[str, Any] = {"kind": "exit", "node": node, "code": code, "cause": cause, "message": message}
     if isinstance(error, PeerLost):
         line["peer"] = error.peer

@@ -11,6 +11,7 @@ from typing import Any
 from testbed.plan.effects import NodeEffects
 from testbed.plan.fault_clock import Due, FaultClock
 from testbed.plan.model import Plan
+from testbed.results.events import HAS_LEFT
 
 OnFault = Callable[[Due, float], None]
 Send = Callable[[str, signal.Signals], bool]
@@ -43,13 +44,15 @@ class FaultInjector:
         return self._due.training_since_s
 
     def take(self, line: dict[str, Any]) -> None:
-        """Follow the run's rounds by the nodes' lines of progress."""
+        """Follow the run's rounds, and who leaves it, by the nodes' lines of progress."""
         if line["kind"] == "train" and self._due.training_since_s is None:
             self._due.started(line["t"])
             for due in self._due.past:  # of a run that goes on: its nodes are as they were then
                 self.effects.apply(due)
         elif line["kind"] == "round":
             self._due.finished(line["round"], line["t"])
+        elif line["kind"] == "epoch" and line["message"] == HAS_LEFT:
+            self.effects.left(line["targets"].split(", "))
 
     def left_s(self) -> float:
         """Seconds until ``fire`` is to be called."""

@@ -32,7 +32,7 @@ class NodeExit:
     Attributes:
         code: Exit status, or minus the signal that killed it; 0 is good.
         stopped: Whether it was told to end, or the run continues without it.
-        cause: Class of its error.
+        cause: Class of its error, after its place in a technique from outside.
         message: Text of its error.
         traceback: Of an unexpected error.
         explained: Why its script has ended its process, or let it hang: ``FILE:LINE: TYPE: TEXT``.

@@ -159,6 +159,8 @@ class Network:
             return HandshakeResult.UNKNOWN_NODE
         if self._processes.get(peer, hello.process) != hello.process and peer in self._expendable:
             self._lose(peer, "has started again")  # the end of its old connections may have been lost on the way
+        if self._is_monitor and self._role_has_ended and peer in self._left:
+            return HandshakeResult.TOO_LATE  # no one would let it in, and this node ends after all that are here
         present = self._incoming.get((peer, hello.purpose))
         if present is not None and not present.closed.done():
             return HandshakeResult.DUPLICATE
@@ -240,6 +242,10 @@ class Network:
         connections = [each for each in self._connections() if each.peer == peer and not each.closed.done()]
         if all(each.began_at_s < before_s for each in connections):  # else it is back
             self._continue_without(peer, "is lost")
+
+    def turn_away(self, peer: str) -> None:
+        """End the connections of a node that waits to be let in, after this one's part."""
+        self._lose(peer, "has started again")
 
     def pause_reading(self, pause: bool) -> None:
         """Stop reading messages as the inbox is full, or read again. It holds for connections to come, too."""

@@ -262,11 +262,17 @@ class RealWorld:
     async def leave(self, deadline_s: float) -> None:
         """After the role: let the network end in good order. This wait is not recorded, as training is over."""
         task = self._loop.create_task(self.network.finish())
+        self.spawn(self.serve(self._on_missed), "messages after the end")
         try:
             await self._named_wait(task, "the end of the run", deadline_s, deadline_s, recorded=False)
             task.result()
         finally:
             task.cancel()
+
+    def _on_missed(self, message: Message) -> bool:
+        if message.kind is MessageKind.REGISTER:  # by a node that has started again as the run ends
+            self.network.turn_away(message.sender)
+        return True
 
     def waits(self) -> list[tuple[str, float]]:
         """Current waits, the longest first: what for, and since when in seconds of the run."""

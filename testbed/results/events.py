@@ -265,13 +265,20 @@ class _EventFile:
 
 
 class PartReader:
-    """Reads one part of a file of events, again and again while it grows. ``damaged``: its end could not be read."""
+    """Reads one part of a file of events, again and again while it grows. ``damaged``: its end could not be read.
+
+    ``ended``: no more lines will come.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path, self._place = path, 0
         self._inflate = zlib.decompressobj(_GZIP)
         self._rest = b""
         self.damaged = False
+
+    @property
+    def ended(self) -> bool:
+        return self.damaged or self._inflate.eof
 
     def lines(self) -> bytes:
         """Return the whole lines that have been written since the last call."""

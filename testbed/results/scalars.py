@@ -54,7 +54,7 @@ class Scalars:
     ======================  ==========  ===============================================================================
     training/loss                       mean training loss of the workers in a round
     test/accuracy, loss     1           of an evaluation, at the time of the evaluated values
-    staleness               updates     mean of the updates of a round, if any was stale (``update`` events)
+    staleness               updates     mean of the updates of a round (``update`` events)
     link_mbit_per_s/LINK    Mbit/s      carried by a link since the last scalar of it, headers included
     wan_mbit_per_s/SITE     Mbit/s      payload that a data centre sent over the WAN, where there are no links (local)
     ======================  ==========  ===============================================================================
@@ -129,7 +129,7 @@ class EventTail:
     events: Path
     kinds: tuple[str, ...]
     lag_s: float
-    _files: dict[Path, PartReader] = field(default_factory=dict)
+    _files: dict[Path, PartReader | None] = field(default_factory=dict)  # None: all of it has been read
     _held: list[dict[str, Any]] = field(default_factory=list)
 
     def poll(self) -> list[dict[str, Any]]:
@@ -149,7 +149,11 @@ class EventTail:
     def _take(self) -> None:
         wanted = tuple(f'"kind":"{kind}"'.encode() for kind in self.kinds)
         for path in parts(self.events):
-            lines = self._files.setdefault(path, PartReader(path)).lines().splitlines()
+            reader = self._files[path] if path in self._files else PartReader(path)
+            if reader is None:  # a long run has thousands
+                continue
+            lines = reader.lines().splitlines()
+            self._files[path] = None if reader.ended else reader
             due = (line for line in lines if not wanted or any(kind in line for kind in wanted))
             self._held += (event for event in decoded(due) if isinstance(event.get("t"), float | int)
                            and (not self.kinds or event.get("kind") in self.kinds))  # fmt: skip

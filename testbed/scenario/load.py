@@ -33,6 +33,7 @@ def load(
     on: str | None = None,
     sweeping: bool = False,
     allow_code: bool = False,
+    folder: Path | None = None,
 ) -> Scenario:
     """Read a scenario file, or a shipped scenario by name. Raise ``ScenarioError`` with every problem.
 
@@ -40,10 +41,11 @@ def load(
     on          back end instead of the scenario's own; the rules are those of this back end
     sweeping    ignore a ``sweep`` section (``testbed.scenario.sweep`` reads it), which is otherwise refused
     allow_code  whether a file outside the working directory may name code, which validation then imports
+    folder      where files that it names are, by default its own
     """
     path = shipped.path_of(path)
     root, allow_code = read_document(path), allow_code or may_name_code(path)
-    return _read(root, overrides, on, folder=path.parent, allow_code=allow_code, sweeping=sweeping)
+    return _read(root, overrides, on, folder=folder or path.parent, allow_code=allow_code, sweeping=sweeping)
 
 
 def may_name_code(path: Path) -> bool:

@@ -12,6 +12,7 @@ from testbed.plan.effects import NodeEffects
 from testbed.plan.fault_clock import DONE_TO_NODES, Due, FaultClock
 from testbed.plan.model import Plan
 from testbed.plan.silence import Span, cut_off, merged, silences
+from testbed.results.events import HAS_LEFT
 from testbed.simulation.clock import Clock
 
 OnFault = Callable[[Due, float], None]
@@ -64,12 +65,14 @@ class SimulatedFaults:
             self._nodes.pause(node, until_s)
 
     def take(self, kind: str, fields: dict[str, Any]) -> None:
-        """Take note of a milestone that a node has recorded: the start of training, or a round."""
+        """Take note of a milestone that a node has recorded: the start of training, a round, or who takes part."""
         if kind == "train" and self._due.training_since_s is None:
             self._due.started(self._clock.now)
             self._schedule_silences()
         elif kind == "round" and self._counts_rounds:
             self._due.finished(fields["round"], self._clock.now)
+        elif kind == "epoch" and fields["message"] == HAS_LEFT:
+            self._effects.left(fields["targets"].split(", "))
         self._arm()
 
     def _schedule_silences(self) -> None:

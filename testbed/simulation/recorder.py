@@ -13,7 +13,7 @@ from testbed.results.events import EventLog, Transfer, microseconds
 from testbed.results.progress import PASSED_ON, NodeProgress, Progress
 from testbed.world import Work
 
-Milestone = Callable[[str, dict[str, Any]], None]  # ``train`` and ``round``, with their fields
+Milestone = Callable[[str, dict[str, Any]], None]  # ``train``, ``round`` and ``epoch``, with their fields
 
 BRIEF = frozenset({"compute", "wait", "held", "transfer"})  # kinds that a brief log leaves out
 
@@ -58,7 +58,7 @@ class WaitEvent(msgspec.Struct, gc=False):
 class VirtualRecorder(NodeProgress):
     """Writes events to ``log``, unless their kind is in ``left_out``; ``transfer`` there means those inside a LAN.
 
-    ``on_milestone`` is called with the start of training, and with every round.
+    ``on_milestone`` is called with the start of training, every round, and every change of who takes part.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class VirtualRecorder(NodeProgress):
             return
         self._log.append({"t": microseconds(t), "kind": kind, "node": self.node, **fields})
         if kind in PASSED_ON:
-            if kind in ("train", "round"):
+            if kind in ("train", "round", "epoch"):
                 self._on_milestone(kind, fields)
             self.pass_on(kind, t, fields)
 

@@ -10,6 +10,7 @@ import pytest
 from analysis.load import load_run
 from testbed.errors import TestbedError
 from testbed.results import tables
+from testbed.results.columns import TABLES
 from tests.results.fake_run import make_run
 
 
@@ -22,6 +23,15 @@ def test_tables_are_found_from_another_working_directory(
     assert len(opened.tables["rounds"]) == len(whole.tables["rounds"]) > 0
     with pytest.raises(TestbedError, match="gone: has neither tables nor events"):
         tables.read(tmp_path / "gone")
+
+
+def test_the_tables_of_a_run_are_known_before_they_are_read(run: Path) -> None:
+    """As in a notebook, where one looks at what there is."""
+    found = load_run(run).tables
+    assert [*found] == [*TABLES] and len(found) == len(TABLES) and "rounds" in repr(found) and "rounds" in found
+    rounds = found.get("rounds")
+    assert rounds is not None and len(rounds) and found.get("round") is None
+    assert {name for name, _ in found.items()} == {*TABLES}
 
 
 @pytest.fixture(scope="module")

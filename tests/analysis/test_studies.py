@@ -63,6 +63,19 @@ def made():
 """
 
 
+def test_a_study_may_compare_techniques_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside it in the working directory: its scenario is a text."""
+    code = Path(__file__).parents[1] / "check/examples/sign_sgd.py"
+    (tmp_path / "mine.py").write_text(code.read_text())
+    monkeypatch.chdir(tmp_path)
+    text = OWN.split("'''")[1]
+    sweep = StudySweep("codecs", {"none": {}, "mine": {"codec": "./mine.py:SignSgd"}})
+    study = Study(title="Own", source="nowhere", scenario=text, sweeps=lambda quick: (sweep,))
+    (job,) = engine.jobs(study, Request(tmp_path / "out"))
+    kinds = [point.plan.technique.codec_tier2.kind for _, point in job.labelled]
+    assert kinds == ["none", f"{tmp_path / 'mine.py'}:SignSgd"]
+
+
 @pytest.mark.parametrize(
     ("values", "verdict"),
     [

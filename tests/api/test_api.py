@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ import torch
 from testbed import api
 from testbed.display.progress import Display
 from testbed.errors import CapabilityError, RunFailed, ScenarioError, TestbedError
+from testbed.execution.sweep import SweepJob
 from testbed.scenario.schema import Training
 from testbed.scenario.sweep import from_options
 from tests.cli.forked import command, simulate_here
@@ -91,6 +93,13 @@ def test_sections_are_typed_objects() -> None:
         api.Scenario(**{**SMALL, "topology": nowhere})
 
 
+def test_a_scenario_that_python_has_made_keeps_the_rules(tmp_path: Path) -> None:
+    made = api.Scenario(**{**SMALL, "order": "dgt", "overlay": "tsengine"})
+    with pytest.raises(ScenarioError, match=r"overlay\.tier2: blocks go straight to the global servers"):
+        api.run(made, out=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_mapping_may_hold_what_libraries_compute() -> None:
     assert api.load({**SMALL, "seed": np.int64(1), "name": np.str_("small")}) == api.load(SMALL)
     with pytest.raises(ScenarioError, match=r"^seed: a value of type object \(write"):
@@ -123,6 +132,21 @@ def test_python_values_are_settings(set_: dict[str, Any], seen: Any) -> None:
     assert seen(api.load(SMALL, set=set_))
 
 
+def test_code_is_looked_up_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its path begins with, also where a shipped scenario lies elsewhere."""
+    (tmp_path / "notebooks").mkdir()
+    text = (Path(__file__).parents[1] / "check/examples/sign_sgd.py").read_text()
+    for file in ("mine.py", "notebooks/mine.py"):
+        (tmp_path / file).write_text(text)
+    monkeypatch.chdir(tmp_path / "notebooks")
+    here = "notebooks/mine.py"
+    for place, file in (("../mine.py", "mine.py"), ("mine.py", here), ("./mine.py", here)):
+        for value in (f"{place}:SignSgd", {"tier1": "none", "tier2": {"kind": f"{place}:SignSgd"}}):
+            codec = api.load("quickstart", set={"codec": value}).codec.tier2
+            assert codec.kind == f"{tmp_path / file}:SignSgd"
+    assert api._from_here("kind: ./mine.py:SignSgd") == "kind: ./mine.py:SignSgd"
+
+
 def test_errors_have_the_texts_of_the_command(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as raised:
         api.load("quickstart", set={"training.rounds": -1, "codec": "fp61"})
@@ -143,6 +167,28 @@ def test_a_run_has_result_tables_and_figure(finished: api.Run) -> None:
     assert "small on simulate" in html and "data:image/png;base64," in html
 
 
+def test_a_simulation_depends_on_nothing_that_its_process_has_set_of_torch(finished: api.Run, tmp_path: Path) -> None:
+    """Nor does it change that: a notebook may have numbers of its own."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    torch.use_deterministic_algorithms(True)
+    try:
+        with torch.inference_mode():
+            run = api.run(SMALL, out=tmp_path / "run", progress=False)
+            assert torch.is_inference_mode_enabled()
+        assert torch.get_num_threads() == threads + 1 and torch.are_deterministic_algorithms_enabled()
+        assert torch.get_default_dtype() is torch.float64 and torch.get_default_device().type == "meta"
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_default_device(None)
+        torch.set_default_dtype(torch.float32)
+        torch.set_num_threads(threads)
+    assert finished.result is not None and run.result is not None
+    assert run.result["parameters_sha256"] == finished.result["parameters_sha256"] is not None
+
+
 def test_a_finished_run_is_not_repeated(finished: api.Run) -> None:
     stamp = (finished.path / "result.json").stat().st_mtime_ns
     again = api.run(SMALL, out=finished.path, progress=False)
@@ -158,6 +204,19 @@ def test_a_failed_run_raises_and_keeps_its_results(tmp_path: Path) -> None:
         api.run(broken, out=tmp_path / "run", progress=False)
     assert api.open_run(tmp_path / "run").status.state == "failed"
     assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("on", ["simulate", pytest.param("local", marks=pytest.mark.slow)])  # 4 s
+def test_an_exception_of_a_technique_from_outside_has_node_and_place(on: str, tmp_path: Path) -> None:
+    """It is not called an error of the testbed."""
+    own = (Path(__file__).parents[1] / "check/examples/sign_sgd.py").read_text()
+    before, line, after = own.partition("        bits, scale = parts[0]")
+    (tmp_path / "mine.py").write_text(f"{before}        1 / 0\n{line}{after}")
+    scenario = api.load(SMALL, set={"codec": f"{tmp_path / 'mine.py'}:SignSgd"})
+    says = rf"^[ab]/\w+: {tmp_path}/mine.py:{before.count(chr(10)) + 1}: ZeroDivisionError: division by zero"
+    with pytest.raises(RunFailed, match=says) as raised:
+        api.run(scenario, on=on, out=tmp_path / "run", progress=False)
+    assert "testbed itself" not in str(raised.value)
 
 
 def test_a_training_that_diverges_is_called_so(tmp_path: Path) -> None:
@@ -250,6 +309,50 @@ def test_a_grid_that_is_refused_leaves_an_earlier_sweep_as_it_is(grid: Any, says
     assert {path.name for path in tmp_path.iterdir()} <= {"scenario.yaml", "refused.yaml"}
 
 
+def test_a_section_of_the_scenarios_file_counts_as_for_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = "{seeds: [3, 5], grid: {codec: [none, fp16]}, zip: {training.batch: [8, 16], training.rounds: [2, 3]}}"
+    file = tmp_path / "small.yaml"
+    file.write_text(f"{api.load(SMALL).to_yaml()}sweep: {section}\n")
+    jobs: list[SweepJob] = []
+    commands: list[Sequence[str]] = []
+
+    def execute(job: SweepJob, on_state: Any) -> list[Any]:
+        jobs.append(job)
+        return []
+
+    def to_its_end(command: Sequence[str]) -> tuple[int, str]:
+        commands.append(command)
+        return 0, ""
+
+    monkeypatch.setattr("testbed.execution.sweep.execute", execute)
+    monkeypatch.setattr(api, "_run_to_its_end", to_its_end)
+    monkeypatch.setattr("testbed.api.threading.active_count", lambda: 1)
+    swept = api.sweep(file, {"codec": ["twobit"]}, out=tmp_path / "out")
+    assert swept.varied == ("training.batch", "training.rounds")
+    assert [(*point.settings.values(), point.seed) for point in jobs[0].points] == [
+        ("8", "2", "twobit", 3), ("8", "2", "twobit", 5), ("16", "3", "twobit", 3), ("16", "3", "twobit", 5),
+    ]  # fmt: skip
+    monkeypatch.setattr("testbed.api.threading.active_count", lambda: 2)
+    assert [row["run"] for row in api.sweep(file, out=tmp_path / "out", seeds=1, retry_failed=True).rows]
+    assert commands[0][3:5] == ["sweep", str(file)] and "--retry-failed" in commands[0]
+
+
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_a_sweep_has_at_least_one_run_at_a_time(jobs: int, tmp_path: Path) -> None:
+    """None would wait for ever."""
+    with pytest.raises(ScenarioError, match=f"jobs: {jobs}: at least 1"):
+        api.sweep(SMALL, {"codec": ["none"]}, jobs=jobs, out=tmp_path / "sweep")
+
+
+def test_a_run_without_its_data_leaves_nothing(tmp_path: Path) -> None:
+    data = {"training.data": {"kind": "mnist", "folder": str(tmp_path / "none")}}
+    with pytest.raises(ScenarioError, match="does not exist"):
+        api.run(api.load(SMALL, set=data), out=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
 def test_values_of_a_grid_may_come_in_anything_that_is_iterated_over() -> None:
     grid: Any = {"training.batch": range(2, 4), "name": ("a, b",)}
     assert api._texts(grid) == {"training.batch": ["2", "3"], "name": ['"a, b"']}
@@ -264,7 +367,7 @@ def test_what_is_compared_is_a_list_of_runs() -> None:
 
 
 def test_trackers_are_a_list(tmp_path: Path) -> None:
-    calls: tuple[Any, ...] = (api.run, lambda *given, **how: api.sweep(*given, grid={"codec": ["none"]}, **how))
+    calls: tuple[Any, ...] = (api.run, lambda given, **how: api.sweep(given, grid={"codec": ["none"]}, **how))
     for call in calls:
         with pytest.raises(ScenarioError, match=r"log: expected a list of trackers, got 'mlflow'; write \['mlflow'\]"):
             call(SMALL, out=tmp_path / "out", log="mlflow")
@@ -297,9 +400,9 @@ def test_an_interrupted_sweep_ends_before_the_interrupt_is_raised(
 
 def test_a_sweep_whose_process_is_killed_is_no_sweep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(api, "_run_to_its_end", lambda command: (-9, ""))
-    job: Any = SimpleNamespace(directory=tmp_path, scenario=tmp_path / "scenario.yaml", jobs=None, cluster="")
+    job: Any = SimpleNamespace(directory=tmp_path, jobs=None, cluster="", retry_failed=False)
     with pytest.raises(RunFailed, match="ended by SIGKILL; finished runs are in"):
-        api._as_command(job, [], None, None, ())
+        api._as_command(job, Path("s.yaml"), [], None, None, ())
 
 
 @pytest.mark.parametrize("kind", [TestbedError, ScenarioError, CapabilityError])
@@ -307,9 +410,9 @@ def test_the_process_of_a_sweep_raises_what_the_sweep_would(
     kind: type[TestbedError], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(api, "_run_to_its_end", lambda command: (kind.exit_code, "testbed: plan.json: damaged\n"))
-    job: Any = SimpleNamespace(directory=tmp_path, scenario=tmp_path / "scenario.yaml", jobs=None, cluster="")
+    job: Any = SimpleNamespace(directory=tmp_path, jobs=None, cluster="", retry_failed=False)
     with pytest.raises(TestbedError, match=r"^plan\.json: damaged$") as raised:
-        api._as_command(job, [], None, None, ())
+        api._as_command(job, Path("s.yaml"), [], None, None, ())
     assert raised.type is kind
 
 

@@ -121,6 +121,21 @@ def test_an_error_of_ours_is_code_1_without_a_traceback(
     assert json.loads(said.out)["exit_code"] == 1
 
 
+def test_an_error_of_a_technique_from_outside_has_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = (Path(__file__).parents[1] / "check/examples/warm_hfa.py").read_text()
+    broken = f"{own}\n    @classmethod\n    def lan_rounds(cls, options):\n        return options.none\n"
+    Path("mine.py").write_text(broken)
+    Path("mine.yaml").write_text(QUICKSTART.read_text())
+    settings = ("training.evaluate_every=1", "optimizer={kind: sgd, at: worker}", "sync=./mine.py:WarmHfa")
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert command.main(["plan", "mine.yaml", "--set", "links[*].rate_trace=null", *words]) == 2
+    line = broken.count("\n")
+    assert f"{tmp_path / 'mine.py'}:{line}: AttributeError: 'Options' object has no" in capsys.readouterr().err
+
+
 def test_validate_plan_and_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["validate", str(QUICKSTART), "--on", "simulate", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import signal
+import sys
 import tempfile
 import termios
 import time
@@ -18,7 +19,7 @@ import pytest
 import emulation.probe
 import emulation.sandbox
 import testbed.cli.schema
-from testbed.execution import session
+from testbed.execution import session, sweep
 from tests.cli.forked import Forked, command
 from tests.results.fake_run import fake_session, make_plan
 
@@ -121,6 +122,62 @@ def test_a_run_keeps_results_and_exit_code_where_ctrl_c_ends_the_reader_of_its_o
     assert ended.stderr == ("" if 2 in closed else "testbed: interrupted; the results so far are kept\n")
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "interrupted"
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "interrupted"
+
+
+@pytest.mark.parametrize("closed", [(1,), (1, 2)])
+def test_a_sweep_outlives_the_reader_of_its_output_and_keeps_its_exit_code(
+    tmp_path: Path, closed: tuple[int, ...]
+) -> None:
+    """As below ``| head -1``."""
+
+    def fails(job: sweep.SweepJob, on_state: Any, warn: Any) -> list[dict[str, Any]]:
+        on_state(job.points[0], "failed")
+        warn("its machine is gone")
+        (tmp_path / "done").touch()
+        return sweep.table(job)
+
+    def into_a_closed_pipe() -> None:
+        sweep.execute = fails  # type: ignore[assignment]
+        end, output = os.pipe()
+        os.close(end)
+        for descriptor in closed:
+            os.dup2(output, descriptor)
+
+    ended = command(["sweep", str(QUICKSTART), "--out", str(tmp_path / "sweep")], prepare=into_a_closed_pipe)
+    assert (tmp_path / "done").exists() and ended.returncode == 4
+    assert ended.stderr == ("" if 2 in closed else "warning: its machine is gone\n")
+
+
+def test_below_closed_streams_a_command_works(tmp_path: Path) -> None:
+    """As a daemon may start it, or ``>&-``."""
+
+    def below_closed_streams() -> None:
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            os.close(number)
+            setattr(sys, name, None)  # as Python does then
+
+    run = start(tmp_path / "run", below_closed_streams, how="--set=seed=2")
+    os.kill(run.pid, signal.SIGINT)
+    assert run.wait(timeout=60).returncode == 130
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "interrupted"
+
+
+def test_by_sigterm_every_verb_removes_its_temporary_files(tmp_path: Path) -> None:
+    def waits(_: Any) -> int:
+        with tempfile.TemporaryDirectory(dir=tmp_path):
+            begun.touch()
+            time.sleep(60)
+        return 0
+
+    def waiting() -> None:
+        testbed.cli.schema.execute = waits  # type: ignore[assignment]
+
+    begun = tmp_path / "begun"
+    run = under_way(["schema"], begun, waiting)
+    os.kill(run.pid, signal.SIGTERM)
+    ended = run.wait(timeout=60)
+    assert (ended.returncode, ended.stderr) == (143, "testbed: interrupted\n")
+    assert list(tmp_path.iterdir()) == [begun]
 
 
 def test_below_nohup_a_run_outlives_its_terminal(tmp_path: Path) -> None:

@@ -32,6 +32,17 @@ def test_events_come_home_as_they_grow_and_parts_of_a_second_agent_follow(tmp_pa
     assert home_again.events == [tmp_path / "run/events/a.worker0.0001.jsonl.gz"]
 
 
+def test_parts_that_are_home_take_no_room_on_their_machine_however_many_there_are(tmp_path: Path) -> None:
+    sent, home = SentFiles(tmp_path / "agent"), ReceivedFiles(tmp_path / "run")
+    parts = [tmp_path / f"agent/events/a.worker0.{number}.jsonl.gz" for number in (9999, 10_000, 10_001)]
+    for part in parts:
+        write(part, part.name.encode())
+        sent.send_new(home.take)
+    sent.send_new(home.take)
+    assert [part.read_bytes() for part in parts] == [b"", b"", parts[-1].name.encode()]
+    assert [path.read_bytes().decode() for path in home.events] == [part.name for part in parts]
+
+
 def test_a_checkpoint_counts_when_all_its_parts_are_home(tmp_path: Path) -> None:
     about = {"round": 4, "files": {"a.pt": "1", "b.pt": "2"}, "nodes": {"a.pt": "east/a", "b.pt": "west/b"}}
     east, west = tmp_path / "east", tmp_path / "west"

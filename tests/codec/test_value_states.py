@@ -61,6 +61,19 @@ def test_after_a_checkpoint_ends_that_hold_the_same_are_in_one_state_again() -> 
     assert None not in states
 
 
+def test_after_a_checkpoint_who_joined_later_is_still_in_a_state_of_its_own() -> None:
+    """By then it holds the same: were it sent the same payload, the server would encode less than without a restart."""
+    value = torch.zeros(SIZE)
+    value[7] = 1.0
+    (one,), (joined,) = ends(1, torch.zeros(SIZE)), ends(1, value)
+    one.encode_value(KEY, value)
+    loaded = ends(2, torch.zeros(SIZE))
+    for end, kept in zip(loaded, (one, joined), strict=True):
+        end.load_state(kept.state())
+    for first, second in ((one, joined), loaded):
+        assert first.value_state(KEY, SIZE) != second.value_state(KEY, SIZE)
+
+
 def test_dense_values_depend_on_nothing_else_and_small_keys_have_their_own_codec() -> None:
     (dense,) = ends(1, torch.zeros(SIZE), pull="dense")
     (small,) = ends(1, torch.zeros(10), bound=1000)

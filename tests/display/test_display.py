@@ -1,8 +1,10 @@
 """What is shown while a run goes on, from the same progress events on a terminal, in a pipe and for machines."""
 
+import errno
 import html
 import io
 import json
+import os
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -95,18 +97,22 @@ def test_a_node_that_is_gone_holds_nobody_up() -> None:
 
 
 class Closed(progress.Display):
-    """A display whose output is a pipe without a reader."""
+    """A display whose output is a pipe without a reader, the file of a full disk, or a terminal that is gone."""
+
+    def __init__(self, number: int) -> None:
+        self._error = OSError(number, os.strerror(number))
 
     def __exit__(self, *error: object) -> None:
-        raise BrokenPipeError
+        raise self._error
 
     def show(self, event: progress.Event) -> None:
-        raise BrokenPipeError
+        raise self._error
 
 
+@pytest.mark.parametrize("problem", [errno.EPIPE, errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("events", [0, 2])
-def test_a_run_goes_on_without_a_display_that_nobody_reads(tmp_path: Path, events: int) -> None:
-    with progress.Logged(Closed(), tmp_path / "log", make_plan()) as shown:
+def test_a_run_goes_on_without_a_display_that_nobody_reads(tmp_path: Path, events: int, problem: int) -> None:
+    with progress.Logged(Closed(problem), tmp_path / "log", make_plan()) as shown:
         for number in range(events):
             shown.show({"kind": "stage", "name": f"stage {number}"})
     assert [line[-1] for line in (tmp_path / "log").read_text().splitlines()] == ["0", "1"][:events]

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from testbed.engine.handover import Handover
 from testbed.engine.membership import Membership
 from testbed.engine.scheduler import Scheduler
 from testbed.errors import NodeLost
@@ -85,6 +86,22 @@ def test_a_barrier_waits_for_no_script_that_has_ended_and_whose_node_is_lost() -
 
     asyncio.run(met())
     assert told[-1] == ("a/worker0", MessageKind.RELEASE)
+
+
+def test_the_next_process_of_a_lost_worker_may_ask_before_the_news_of_the_loss() -> None:
+    """They come over two connections; what the lost one has asked is answered to nobody."""
+    read: dict[MessageKind, Callable[[Message], None]] = {}
+    sent: list[str] = []
+    session = Mock()
+    session.inbox.on, session.membership.on_members_lost = read.__setitem__, []
+    session.world.spawn = lambda coroutine, name: sent.append(name) or coroutine.close()
+    handover = Handover(session, build_plan(loads(SCENARIO), "simulate"))
+    for round_, epoch in ((4, 1), (5, 3)):
+        read[MessageKind.STATE](Message(MessageKind.STATE, 1, round_, {"epoch": epoch}, sender="b/worker0"))
+    for call in session.membership.on_members_lost:
+        call(["b/worker0"], 2)
+    handover.done(5)
+    assert sent == ["the state after round 5 for b/worker0"]
 
 
 def test_a_node_that_is_lost_before_all_have_registered_is_named() -> None:

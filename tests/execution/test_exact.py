@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -114,6 +115,21 @@ def test_a_guest_of_which_a_process_is_dead_is_noticed(tmp_path: Path, monkeypat
     monkeypatch.setattr(exact, "_CHECK_S", 0.1)
     with started("import time; time.sleep(30)", tmp_path) as process, pytest.raises(NoProgress, match="killed or"):
         list(exact.Lines(process, tmp_path))
+
+
+def test_an_interrupt_ends_the_guest_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in a session of its own, which Ctrl-C does not reach, and writes to a folder that is about to go."""
+
+    def interrupted() -> int:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with started("import time; time.sleep(60)", tmp_path) as process:
+        monkeypatch.setattr(process, "wait", interrupted)
+        monkeypatch.setattr(exact, "_start_kernel", lambda *_: process)
+        with pytest.raises(KeyboardInterrupt):
+            exact.run_command(["true"], tmp_path, 1)
+        assert process.wait(10) == -signal.SIGKILL
 
 
 def test_processor_time_is_that_of_the_session_alone(tmp_path: Path) -> None:

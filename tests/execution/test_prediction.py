@@ -41,6 +41,16 @@ def test_they_are_those_of_a_simulation_packet_by_packet(tmp_path: Path) -> None
         assert (event["t0"], event["end"]) == pytest.approx(rounds[event["worker"], event["round"]])
 
 
+def test_what_it_writes_ends_with_the_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run may be killed meanwhile, as by a second Ctrl-C."""
+    folders: list[Path] = []
+    monkeypatch.setattr(prediction, "is_inside", lambda: True)
+    monkeypatch.setattr(prediction, "MARKER", tmp_path / "sandbox")
+    monkeypatch.setattr(prediction, "_simulate", lambda plan, directory, rounds: folders.append(directory))
+    predicted(emulated())
+    assert [folder.parent for folder in folders] == [tmp_path]
+
+
 def test_only_rounds_that_all_workers_have_done_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asynchronous workers go on at their own speed; when the slowest has done enough, all end."""
     monkeypatch.setattr(prediction, "ROUNDS", 2)

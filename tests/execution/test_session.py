@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from testbed import environment
+from testbed.errors import CapabilityError
 from testbed.execution import session
 from testbed.execution.session import HostProcess
 from testbed.plan.model import Choice, Plan
@@ -38,6 +39,15 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[HostProcess]:
         process.kill()
 
 
+@pytest.mark.parametrize("what", ["run", "data"])
+def test_an_emulated_run_is_refused_what_its_sandbox_does_not_see(tmp_path: Path, what: str) -> None:
+    hidden, plan = Path("/dev/shm/mine"), trainable()
+    data = Choice(kind="text", options={"file": str(hidden)}) if what == "data" else plan.training.data
+    plan = replace(plan, back_end="emulate", training=replace(plan.training, data=data))
+    with pytest.raises(CapabilityError, match="/dev/shm/mine: an emulated run has a /dev/shm of its own"):
+        session.run(plan, hidden if what == "run" else tmp_path, lambda event: None)
+
+
 def test_a_host_that_cannot_be_recorded_is_ended(
     host: HostProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,6 +58,14 @@ def test_a_host_that_cannot_be_recorded_is_ended(
     with pytest.raises(OSError, match="the disk is full"):
         session.run(make_plan(back_end="local"), tmp_path, lambda event: None)
     assert host.process.returncode == -signal.SIGKILL
+
+
+def test_how_a_host_ended_is_told_even_if_it_has_before_the_run_begins(host: HostProcess, tmp_path: Path) -> None:
+    """Such as one that the kernel kills for want of memory, while it imports torch."""
+    host.process.kill()
+    os.waitid(os.P_PID, host.process.pid, os.WEXITED | os.WNOWAIT)
+    ended = session.run(trainable(), tmp_path, lambda event: None)
+    assert (ended.status, ended.exit_code) == ("failed", 4) and "the host process ended with signal 9" in ended.message
 
 
 @pytest.mark.parametrize("in_thread", [False, True])

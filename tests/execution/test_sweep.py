@@ -1,14 +1,19 @@
 """A sweep survives what happens to long jobs: kill -9, a second process, failures; and the table is always the same."""
 
+import io
 import json
+import os
 import random
+import select
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from testbed.execution.sweep_run import PointRun, execute_point
+from testbed.execution.sweep_run import PointRun, execute_point, fork
 from tests.cli.forked import Ended, Forked, command, simulate_here
 
 SMALL = (
@@ -126,6 +131,25 @@ def test_a_child_that_fails_in_any_way_leaves_the_others_alone(scenario: Path, t
     done = command(words, prepare=_one_fails_and_cannot_say_why)
     assert done.returncode == 4, done.stdout + done.stderr
     assert "1 of 2 runs done" in done.stdout
+
+
+def test_a_child_prints_though_its_parents_display_is_being_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread draws it, and holds a lock meanwhile; in the child there is no such thread, and the lock stays held."""
+
+    class Drawn(io.StringIO):
+        def write(self, text: str) -> int:
+            with drawing:
+                return len(text)
+
+    drawing = threading.Lock()
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, Drawn())
+    with drawing:
+        child = fork(lambda: sum(stream.write("a line\n") for stream in (sys.stdout, sys.stderr)))
+        ended, _, _ = select.select([os.pidfd_open(child)], [], [], 10)
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == len("a line\na line\n")
 
 
 @pytest.mark.slow  # 8 s

@@ -78,7 +78,21 @@ def test_it_is_as_good_as_the_server_all_the_time(calm: dict[tuple[str, ...], En
     ended = run(tmp_path / "calm2", FOLLOWED)
     assert ended.error is None and ended.hashes() == undisturbed(calm, tmp_path).hashes()
     assert [event["role"] for event in ended.events("final", node="hub/replica0")] == ["replica"]
+    assert {update["staleness"] for update in ended.events("update")} == {0}
     steps_made(ended)
+
+
+def test_it_knows_no_delay_to_compensate_for(tmp_path: Path) -> None:
+    """With one member left, a gradient is of one sender, and of the newest values all the same."""
+    left = [f"kind: kill, data_center: {site}, at: 300 ms" for site in ("east", "west")]
+    ends = [()], [("kind: kill, node: hub/global0, at: 900 ms",)]
+    hashes = []
+    for number, (more,) in enumerate(ends):
+        ended = run(tmp_path / f"{number}", *TECHNIQUES["dcasgd"], FOLLOWED, faults(*left, *more))
+        assert ended.error is None and len(ended.hashes()) == 1
+        assert {update["staleness"] for update in ended.events("update")} == {0}
+        hashes.append(ended.hashes())
+    assert hashes[0] == hashes[1]
 
 
 def test_the_server_goes_on_without_its_replica(calm: dict[tuple[str, ...], Ended], tmp_path: Path) -> None:

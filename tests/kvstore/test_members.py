@@ -114,6 +114,25 @@ def test_a_replica_takes_over_with_the_codec_that_the_script_has_chosen(
     assert hashes(ended(tmp_path / "hit", COMPRESSED, *texts, kill)) == hashes(calm)
 
 
+URGENT = """
+import torch
+from testbed.kvstore import connect
+store = connect()
+store.init(0, torch.ones(300))
+store.set_optimizer("adam", learning_rate=0.1)
+for step in range(12):
+    store.push(0, torch.randn(300), priority=9).wait()
+"""
+
+
+@pytest.mark.parametrize("paradigm", ["hips", "ps"])
+def test_a_replica_is_told_the_keys_before_the_most_urgent_push(paradigm: str, tmp_path: Path) -> None:
+    texts = (f"paradigm={paradigm}", "recovery.replicas=1")
+    calm = ended(tmp_path / "calm", URGENT, *texts)
+    kill = faults("kind: kill, node: hub/global0, round: 3")
+    assert hashes(ended(tmp_path / "hit", URGENT, *texts, kill)) == hashes(calm)
+
+
 @pytest.mark.parametrize("paradigm", ["hips", "ps"])
 def test_a_codec_with_memory_is_refused_where_there_is_a_replica(paradigm: str, tmp_path: Path) -> None:
     script = COMPRESSED.replace('"fp16"', '"topk"')

@@ -363,6 +363,26 @@ def test_double_precision_stays(make: Make) -> None:
     assert all(parameter.dtype == torch.float64 for parameter in net.parameters())
 
 
+@pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
+def test_sparse_gradients_count_as_dense_ones(job: ScriptJob) -> None:
+    tables = [torch.nn.Embedding(6, 2, sparse=sparse) for sparse in (False, True)]
+    tables[1].load_state_dict(tables[0].state_dict())
+    plain, other = (torch.optim.SGD(table.parameters(), lr=0.1) for table in tables)
+    for table, optimizer in zip(tables, (plain, wrap(other, job)), strict=True):
+        for rows in ((1, 4, 4), (0, 4)):
+            optimizer.zero_grad()
+            table(torch.tensor(rows)).sum().backward()
+            optimizer.step()
+    assert torch.allclose(tables[0].weight, tables[1].weight)
+
+
+def test_a_sparse_tensor_is_pushed_whole() -> None:
+    store = KVStore(Alone())
+    store.init("table", torch.zeros(3, 2))
+    rows = torch.sparse_coo_tensor(torch.tensor([[2, 2]]), torch.ones(2, 2), (3, 2))
+    assert store.pushpull("table", rows).tolist() == [[0, 0], [0, 0], [2, 2]]
+
+
 def test_lbfgs_is_refused_unless_steps_are_local() -> None:
     with pytest.raises(ScenarioError, match="LBFGS needs several gradients"):
         wrap(torch.optim.LBFGS(Net().parameters()))

@@ -118,6 +118,11 @@ MUTATIONS = {
         edit("checkpoint_files(plan, directory, report, with_states=False)", "None"),
         (f"{PROCESSES}test_a_deployment_resumes_the_newest_checkpoint_that_is_intact",),
     ),
+    "events that are home stay on their machine, too": Mutation(
+        "testbed.cluster.files:SentFiles.send_new",
+        edit("os.truncate(path, 0)", "pass"),
+        ("tests/cluster/test_files.py",),
+    ),
     "what came of a checkpoint that was given up stays": Mutation(
         "testbed.cluster.files:remove_incomplete",
         always(None),

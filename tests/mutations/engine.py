@@ -282,6 +282,9 @@ MUTATIONS: dict[str, Mutation] = {
         edit("total, self._workers", "total, 1"),
         GOLDEN,
     ),
+    "values that a script can no longer take are kept": Mutation(
+        "testbed.engine.kvworker:KVWorker.drop", always(None), WORLDS_OF_SCRIPTS
+    ),
     "scripts exchange in every step": Mutation(
         "testbed.kvstore.optimizer:GeoOptimizer._step_locally", edit("self._done < self._steps", "False"), SCRIPT
     ),
@@ -416,6 +419,16 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.engine.root_store:RootStore.apply", edit("if not no_gradient or", "if True or"), SCRIPT
     ),
     "values that no worker has are kept": Mutation("testbed.engine.root_store:RootStore._forget", always(None), BASES),
+    "a replica compensates for a delay that is not": Mutation(
+        "testbed.engine.root_store:RootStore.apply",
+        edit("len(holders) == 1 and not self._waits", "len(holders) == 1"),
+        ("tests/faults/test_replica.py",),
+    ),
+    "streaming's last score is of one worker's model": Mutation(
+        "testbed.engine.streaming:StreamedSteps.finish",
+        edit("return True", "return False"),
+        ("tests/engine/localsteps/test_streaming.py",),
+    ),
     "checkpoints of any job are taken": Mutation("testbed.engine.checkpoint:job_sha256", always("0"), CHECKPOINT),
     "sparse codecs forget their residuals at a checkpoint": Mutation(
         "testbed.codec.sparse:LargeKeys.state", edit('state |= under(f"memory/{key}", content)', "pass"), RESUMED

@@ -479,6 +479,31 @@ MUTATIONS: dict[str, Mutation] = {
         lambda before: Membership.finish,
         (f"{FAULTS}_leave.py::test_the_server_goes_with_the_last_of_its_workers",),
     ),
+    "who has left after a round comes back with its server": Mutation(
+        "testbed.plan.effects:NodeEffects.left",
+        always(None),
+        (f"{FAULTS}_leave.py::test_who_has_left_does_not_come_back_with_its_server",),
+    ),
+    "who joins counts the step that another makes": Mutation(
+        "testbed.engine.worker:Worker._agree_on_first_values",
+        edit("self._work.begin_at(sum(map(self._declared_steps, range(before + 1))))", "pass"),
+        (f"{FAULTS}_join.py::test_it_goes_on_with_the_samples_of_its_first_round",),
+    ),
+    "urgent pushes overtake the keys on their way to a replica": Mutation(
+        "testbed.engine.kvworker:KVWorker._introduce",
+        edit("priority=_BEFORE_ALL", "priority=0"),
+        ("tests/kvstore/test_members.py::test_a_replica_is_told_the_keys_before_the_most_urgent_push",),
+    ),
+    "who starts again as the run ends is waited for": Mutation(
+        "testbed.realtime.network:Network.authorize",
+        edit("if self._is_monitor and self._role_has_ended and peer in self._left:", "if False:"),
+        (f"{REALTIME}_network.py::test_a_node_that_starts_again_as_the_run_ends_is_turned_away",),
+    ),
+    "who registers as a real run ends waits": Mutation(
+        "testbed.realtime.world:RealWorld._on_missed",
+        edit("self.network.turn_away(message.sender)", "pass"),
+        (f"{REALTIME}_network.py::test_a_node_that_registers_as_the_run_ends_is_turned_away",),
+    ),
     "processes cannot be asked to leave": Mutation(
         "testbed.realtime.child:_handle_leave", always(None), (f"{FAULTS}_leave.py::test_a_process_leaves_at_a_time",)
     ),

@@ -303,6 +303,24 @@ MUTATIONS: dict[str, Mutation] = {
     "a host without a run is left": Mutation(
         "testbed.execution.session:_end", edit("_kill(process)", "return"), ("tests/execution/test_session.py",)
     ),
+    "SIGTERM leaves a verb's temporary files": Mutation(
+        "testbed.cli.main:main", edit("take_interrupts(), ", ""), ("tests/cli/test_interrupts.py",)
+    ),
+    "a sweep ends with the reader of its output": Mutation(
+        "testbed.cli.sweep_progress:SweepProgress.warn",
+        edit("suppress(OSError)", "suppress(ZeroDivisionError)"),
+        ("tests/cli/test_interrupts.py",),
+    ),
+    "a host that ends early ends the command": Mutation(
+        "emulation.journal:Journal.process",
+        edit("suppress(ProcessLookupError)", "suppress(ZeroDivisionError)"),
+        SESSION,
+    ),
+    "a child of a sweep waits for its parent's display": Mutation(
+        "testbed.execution.sweep_run:_write_directly",
+        always(None),
+        ("tests/execution/test_sweep.py::test_a_child_prints_though_its_parents_display_is_being_drawn",),
+    ),
     "a daemon's way with children stays": Mutation(
         "testbed.cli.main:main", edit("== signal.SIG_IGN", "is None"), ("tests/cli/test_interrupts.py",)
     ),

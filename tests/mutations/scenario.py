@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import networkx as nx
@@ -11,6 +12,7 @@ from tests.mutations.mutation import Mutation, always, edit, instead
 BAD, BUILD = ("tests/scenario/test_bad.py",), ("tests/plan/test_build.py",)
 OVERRIDES, LINKS = ("tests/scenario/test_overrides.py",), ("tests/scenario/test_links_and_background.py",)
 SWEEPS, SCRIPTS = ("tests/execution/test_sweep_settings.py",), ("tests/engine/script/test_script.py",)
+CODE = ("tests/scenario/test_code.py",)
 TIMEOUTS, PACE = ("tests/plan/test_timeouts.py",), ("tests/plan/test_pace.py",)
 
 
@@ -77,6 +79,25 @@ MUTATIONS: dict[str, Mutation] = {
         "testbed.scenario.sweep:_without",
         lambda before: lambda axis, places: axis if before(axis, places) == axis else None,
         SWEEPS,
+    ),
+    "code that has changed since its import has the hash of the new": Mutation(
+        "testbed.axes:Axis.code_of", edit("sha256 != self._imported[kind]", "False"), CODE
+    ),
+    "an option that no scenario could give is found when it is read": Mutation(
+        "testbed.axes:_unreadable", always(""), CODE
+    ),
+    "exceptions of techniques from outside have no place": Mutation(
+        "testbed.axes:place_in_code", always(""), ("tests/api/test_api.py",)
+    ),
+    "simulations take what a notebook has set of torch": Mutation(
+        "testbed.execution.torch_settings:settings_of_a_run",
+        instead(nullcontext),
+        ("tests/api/test_api.py::test_a_simulation_depends_on_nothing_that_its_process_has_set_of_torch",),
+    ),
+    "limits of quantities are not kept to": Mutation(
+        "testbed.scenario.reading.quantities:within",
+        lambda before: lambda quantity, *limits: quantity,
+        ("tests/scenario/test_axes.py",),
     ),
     "a comma makes two values of one of Python": Mutation(
         "testbed.api:_with_commas_quoted", instead(lambda text: text), ("tests/api/test_api.py",)

@@ -41,6 +41,12 @@ MUTATIONS: dict[str, Mutation] = {
     "by_class is iid": Mutation("testbed.training.splits:RULES", in_place_of("by_class", "iid"), SPLITS),
     "dirichlet is iid": Mutation("testbed.training.splits:RULES", in_place_of("dirichlet", "iid"), SPLITS),
     "by_count is iid": Mutation("testbed.training.splits:RULES", in_place_of("by_count", "iid"), SPLITS),
+    "a data set whose files have changed stays as it was": Mutation(
+        "testbed.training.datasets:_state_of_files", always(()), ("tests/training/test_datasets.py",)
+    ),
+    "a split that has been edited deals as before": Mutation(
+        "testbed.training.splits:shares_of", edit("SPLITS[kind].__module__", "''"), ("tests/training/test_datasets.py",)
+    ),
     "the sample store is infinitely fast": Mutation(
         "testbed.engine.loading:SampleStore.fetch",
         edit("/ self._rate_bps", "* 0"),

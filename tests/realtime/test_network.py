@@ -176,6 +176,44 @@ def test_a_node_that_starts_again_takes_the_place_of_a_process_whose_end_was_los
     assert found == (HandshakeResult.DUPLICATE, accepted, MessageKind.LOST, WORKER, 0)
 
 
+def test_a_node_that_starts_again_as_the_run_ends_is_turned_away() -> None:
+    """It would wait to be let in, and the scheduler, which leaves after all others, for its end."""
+    is_over = asyncio.Event()
+
+    async def old(world: RealWorld) -> None:
+        world.network._lose = lambda *_: None  # type: ignore[method-assign]  # it has been killed
+        await world.send("a/scheduler", Message(MessageKind.REGISTER))
+        await is_over.wait()
+
+    async def scheduler(world: RealWorld) -> list[HandshakeResult]:
+        await world.receive("the registration of the old one")
+        network, answers = world.network, []
+        network._role_has_ended = True
+        for process in (network._processes[WORKER], b"new"):
+            answers.append(network.authorize(Hello("", WORKER, world.node, DATA, b"", process)))
+        is_over.set()
+        return answers
+
+    plan = tiny_plan(["a/scheduler", WORKER])
+    plan = dataclasses.replace(plan, recovery=dataclasses.replace(plan.recovery, on_failure="continue"))
+    found = InProcess()({"a/scheduler": scheduler, WORKER: old}, plan)["a/scheduler"]
+    assert found == [HandshakeResult.DUPLICATE, HandshakeResult.TOO_LATE]
+
+
+def test_a_node_that_registers_as_the_run_ends_is_turned_away() -> None:
+    async def scheduler(world: RealWorld) -> None:
+        await world.receive("a message")
+
+    async def late(world: RealWorld) -> None:
+        await world.send("a/scheduler", Message(MessageKind.PUSH))
+        await world.sleep(0.1)
+        await world.send("a/scheduler", Message(MessageKind.REGISTER))
+        await world.receive("the scheduler's answer", deadline_s=3.0)
+
+    with pytest.raises(PeerLost):
+        InProcess()({"a/scheduler": scheduler, WORKER: late})
+
+
 def test_a_peer_that_was_lost_and_is_back_while_it_is_called_gets_what_follows() -> None:
     """By one connection: another one would be refused, and its queue never be sent."""
     worlds = InProcess()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed.plan.model import to_json
-from testbed.results.events import EventLog
+from testbed.results.events import EventLog, PartReader
 from testbed.results.rounds import RoundCounter
 from testbed.results.scalars import EventTail, Scalars
 from tests.results.fake_run import make_plan
@@ -117,6 +118,23 @@ def test_a_tail_reads_whole_lines_in_the_order_of_their_times(tmp_path: Path) ->
         file.write(deflate.compress(lines[20:]) + deflate.flush(zlib.Z_SYNC_FLUSH))
     assert [(each["node"], each["t"]) for each in tail.poll()] == [("b/worker0", 2.5), ("a/worker0", 3.0)]
     assert [each["t"] for each in tail.rest()] == [4.0]
+
+
+def test_a_part_that_has_been_read_to_its_end_is_not_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of days has thousands, and a tail looks twice a second."""
+    log, tail = EventLog(tmp_path, "a/worker0"), EventTail(tmp_path, (), 0.0)
+    opened, lines = Counter[str](), PartReader.lines
+    monkeypatch.setattr(PartReader, "lines", lambda self: (opened.update([self._path.name]), lines(self))[1])
+    for number in range(4):
+        log.write("round", float(number))
+        log.close()
+        log.write("wait", number + 0.5)
+        log.flush()
+        assert [each["t"] for each in tail.poll()] == [number, number + 0.5]
+        log.close()
+    assert tail.rest() == [] and max(opened.values()) == 2, opened
 
 
 def test_a_worker_that_stands_for_others_is_one_writer() -> None:

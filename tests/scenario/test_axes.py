@@ -30,6 +30,9 @@ class Owner:
         wait: float = field(default=1.5, metadata={"help": "longest wait", "unit": "s"})
         mode: str = field(default="a", metadata={"help": "which way", "choices": ("a", "b")})
         loud: bool = field(default=False, metadata={"help": "say so"})
+        every: int = field(default=4, metadata={"help": "rounds", "above": 1})
+        piece: int = field(default=4000, metadata={"help": "size", "unit": "bytes", "min": 1000})
+        bits: int = field(default=2, metadata={"help": "of a number", "choices": (1, 2, 4)})
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,9 @@ def mistakes(text: str) -> list[str]:
 
 
 def test_options_in_si_units_with_defaults() -> None:
-    example = read("one: {kind: owner, rounds: 3, wait: 20 ms}")
-    expected: dict[str, Any] = {"rate": 0.01, "rounds": 3, "wait": 0.02, "mode": "a", "loud": False}
+    example = read("one: {kind: owner, rounds: 3, wait: 20 ms, every: 2, piece: 1 KB, bits: 4}")
+    expected: dict[str, Any] = {"rate": 0.01, "rounds": 3, "wait": 0.02, "mode": "a", "loud": False, "every": 2}
+    expected |= {"piece": 1000, "bits": 4}
     assert (example.one.kind, asdict(example.one.options)) == ("owner", expected)
 
 
@@ -79,6 +83,9 @@ def test_one_value_for_both_tiers() -> None:
         ("rounds: 3, rate: 0.6", "e.yaml:1:37: one.rate: 0.6 is outside (0, 0.5]"),
         ("rounds: 3, wait: 2", "e.yaml:1:37: one.wait: 2 has no unit (write a unit, e.g. '50 ms')"),
         ("rounds: 3, mode: c", "e.yaml:1:37: one.mode: 'c' is not one of a, b"),
+        ("rounds: 3, every: 1", "e.yaml:1:38: one.every: 1 is outside [2, 1000000000000]"),
+        ("rounds: 3, piece: 999 bytes", "e.yaml:1:38: one.piece: 999 bytes is not at least 1 KB"),
+        ("rounds: 3, bits: 3", "e.yaml:1:37: one.bits: '3' is not one of 1, 2, 4"),
         ("rounds: 3, loud: no", "e.yaml:1:37: one.loud: expected true or false, got 'no'"),
         ("mode: a", "e.yaml:1:1: one.rounds: required key is missing"),
         ("rounds: 3, raet: 1", "e.yaml:1:31: one.raet: unknown key (did you mean 'rate'?)"),

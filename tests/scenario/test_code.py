@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -56,6 +59,48 @@ def test_a_file_that_has_been_edited_is_read_anew(scenario: Path) -> None:
     (scenario.parent / "warm.py").write_text(WARM.replace("warm: int", "hot: int"), encoding="utf-8")
     sync = load(scenario, ["sync={kind: './warm.py:WarmHfa', k1: 4, hot: 3}"]).sync.tier1
     assert sync.options.hot == 3 and sync.declared is SYNC[sync.kind]
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("float | None = field(default=None, metadata={'help': '…'})", "'warm' is float | None; a scenario gives bool"),
+        ("float = field(default=1.0, metadata={'help': '…', 'unit': 'ms'})", "'warm' has the unit 'ms'; a scenario kn"),
+    ],
+)
+def test_an_option_that_no_scenario_could_give_is_named(scenario: Path, option: str, told: str) -> None:
+    before, _, after = WARM.partition("warm: int = field")
+    (scenario.parent / "warm.py").write_text(f"{before}warm: {option}{after.partition(')')[2]}", encoding="utf-8")
+    with pytest.raises(ScenarioError, match=re.escape(f"option {told}")):
+        load(scenario)
+
+
+def test_workers_share_no_norms_for_an_optimizer_that_takes_its_own() -> None:
+    """Each would step with a share of a tensor, as if it were the whole."""
+    whole = Path(__file__).parents[1] / "check/examples/optimizer_normalises.py"
+    scenario = GOOD + f"optimizer: {whole}:NormalisesWholes\n"
+    loads(scenario, overrides=["paradigm=allreduce"])
+    for work in ("norms", "update"):
+        with pytest.raises(ScenarioError, match=r"optimizer_work: .* takes what it needs of a tensor by itself"):
+            loads(scenario, overrides=[f"paradigm={{kind: allreduce, optimizer_work: {work}}}"])
+
+
+def test_code_that_changes_after_it_was_imported_is_not_taken_for_what_runs(scenario: Path) -> None:
+    """A simulation in this process would run the class of before, under the hash of the new file."""
+    read = load(scenario)
+    (scenario.parent / "warm.py").write_text(f"{WARM}\n# changed\n", encoding="utf-8")
+    with pytest.raises(ScenarioError, match=r"warm\.py: has changed since it was imported \(load the scenario again\)"):
+        build_plan(read)
+    assert build_plan(load(scenario)).code[0].sha256 == axes.sha256_of(scenario.parent / "warm.py")
+
+
+def test_a_class_without_a_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that a notebook's cell defines."""
+    module = ModuleType("of_a_cell")
+    monkeypatch.setitem(sys.modules, "of_a_cell", module)
+    exec(WARM, module.__dict__)
+    with pytest.raises(ScenarioError, match=r"'of_a_cell:WarmHfa' is in no file .write it into one"):
+        loads(GOOD + "sync: of_a_cell:WarmHfa\noptimizer: {kind: adam, at: worker}\n")
 
 
 def test_a_dotted_path() -> None:

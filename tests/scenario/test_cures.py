@@ -119,6 +119,9 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     ("order={kind: p3, overlap: layers}", "training.accumulate=2"): [
         ("order={kind: p3, overlap: none}",), ("training.accumulate=1",)
     ],
+    ("paradigm={kind: allreduce, overlap: buckets}", "training.accumulate=2"): [
+        ("paradigm={kind: allreduce, overlap: after}",), ("training.accumulate=1",)
+    ],
     ("paradigm=allreduce", "codec={tier1: fp16, tier2: none}"): [("codec=none",)],
     ("paradigm={kind: allreduce, algorithm: hitopk}", "data_centers[west].workers=3"): [
         ("paradigm={kind: allreduce, algorithm: flat_topk}",)

@@ -53,6 +53,7 @@ EXAMPLES = [
     (*TABLES, "device.kind=cuda"),
     ("device.kind=cuda", "run.on=exact"),
     ("order={kind: p3, overlap: layers}", "training.accumulate=2"),
+    ("paradigm={kind: allreduce, overlap: buckets}", "training.accumulate=2"),
     (*TABLES, "codec={tier1: none, tier2: twobit}"),
     (*TABLES, "overlay={tier1: star, tier2: tree}"),
     (*TABLES, "order=dgt"),
@@ -148,6 +149,7 @@ EXAMPLES = [
 
 
 HUGE = "topology={generator: {kind: star, data_centers: 101, workers: 1000, rate: 1 Gbit/s, delay: 1 ms}}"
+NORMALISES = f"{Path(__file__).parents[1] / 'check/examples/optimizer_normalises.py'}:NormalisesWholes"
 LEAVES = "faults=[{kind: leave, node: west/worker0, round: 5}]"
 FURTHER = [  # refusals whose rules have others with examples above, and with cures in ``test_cures``
     ("run.on=simulate", HUGE),
@@ -161,6 +163,7 @@ FURTHER = [  # refusals whose rules have others with examples above, and with cu
     ("optimizer={kind: adam, at: worker}", "sync={tier1: {kind: hfa, k1: 2}, tier2: {kind: hfa, k1: 3}}"),
     ("optimizer={kind: adam, at: worker}", "sync={tier1: diloco, tier2: tap}"),
     ("optimizer={kind: adam, at: worker}", "sync=mixedsync"),
+    (f"optimizer={NORMALISES}", "paradigm={kind: allreduce, optimizer_work: update}"),
 ]
 
 

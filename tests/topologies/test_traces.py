@@ -154,6 +154,19 @@ def test_changes() -> None:
         shifted(looped(SQUARE, False), 7.0)
 
 
+def test_an_offset_that_is_a_steps_time_or_whole_laps_leaves_no_step_without_length() -> None:
+    """Numbers are rounded: 25.2 s are not quite two laps of 8.4 s + 4.2 s, and a row at 104 ms comes after 0.104 s."""
+    thirds = parse_trace("time_s,rate_mbit_s\n0,1\n4.2,2\n8.4,3\n", "t.csv")
+    lap = looped(thirds, True)
+    for laps_s in (12.6, 25.2, 37.8, 63.0):
+        assert shifted(lap, laps_s).times_s == thirds.times_s and shifted(lap, laps_s).values == thirds.values
+    with pytest.raises(ScenarioError, match="beyond"):
+        shifted(thirds, 12.6)
+    in_ms = parse_trace("time_ms,rate_mbit_s\n0,1\n104,2\n200,3\n", "t.csv")
+    assert shifted(in_ms, 0.104).times_s == (0.0, 0.096)
+    assert shifted(looped(in_ms, True), 0.104).values == (2e6, 3e6, 1e6)
+
+
 def test_resampling_is_a_mean_over_time() -> None:
     assert resampled(SQUARE, 3.0).values == pytest.approx((6e6, 4e6))
     assert resampled(SQUARE, 4.0).values == pytest.approx((22e6 / 4, 4e6)), "the last step is shorter"

@@ -103,6 +103,7 @@ def test_a_run_in_bfloat16_by_parts_trains(tmp_path: Path) -> None:
     [
         (("training.accumulate=17",), "17 parts of a batch of 16 samples"),
         (("training.accumulate=2", "order={kind: p3, overlap: layers}"), "before the batch's other parts"),
+        (("training.accumulate=2", "paradigm={kind: allreduce, overlap: buckets}"), "before the batch's other parts"),
         (("device.kind=cuda", "run.on=exact"), "the kernel of an exact run has none"),
         (("training.precision=half",), "not one of float32, tf32, bf16"),
         (("device.index=many",), "device.index"),

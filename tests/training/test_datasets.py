@@ -14,6 +14,8 @@ import torch
 from testbed.errors import ScenarioError
 from testbed.training.datasets import as_model_input, load_dataset
 from testbed.training.datasets.images import CIFAR10_RECORD_BYTES, CIFAR10_TEST_FILE, CIFAR10_TRAIN_FILES, IDX_FILES
+from testbed.training.options import DATASETS, SPLITS
+from testbed.training.splits import shares_of
 
 
 def idx(array: np.ndarray[Any, Any]) -> bytes:
@@ -138,6 +140,28 @@ def test_malformed_cifar10(tmp_path: Path, content: bytes, message: str) -> None
     write_cifar(tmp_path)
     (tmp_path / CIFAR10_TRAIN_FILES[2]).write_bytes(content)
     assert message in refusal("cifar10", folder=str(tmp_path))
+
+
+def test_a_data_set_is_loaded_again_when_its_files_or_its_code_have_changed(tmp_path: Path) -> None:
+    """A process may live long, as a notebook's kernel."""
+    write_mnist(tmp_path)
+    options = {"folder": str(tmp_path)}
+    first = load_dataset("mnist", options, 1)
+    assert load_dataset("mnist", options, 1) is first
+    (tmp_path / IDX_FILES[1]).write_bytes(idx(np.array([2, 7, 1, 8])))
+    assert load_dataset("mnist", options, 1).train_labels.tolist() == [2, 7, 1, 8]
+
+    examples = Path(__file__).parents[1] / "check/examples"
+    own, split = (tmp_path / name for name in ("stripes.py", "dealt_cards.py"))
+    shares, sides = [], []
+    for side, start in ((8, "rank"), (4, "1 - rank")):
+        own.write_text((examples / own.name).read_text().replace("SIDE = 8", f"SIDE = {side}"))
+        split.write_text((examples / split.name).read_text().replace("deck[rank::", f"deck[{start}::"))
+        kind, cut = DATASETS.resolve(f"{own}:Stripes", None), SPLITS.resolve(f"{split}:DealtCards", None)
+        sides.append(load_dataset(kind, {}, 1).input_shape)
+        shares.append(shares_of(first.train_labels, cut, {}, 1, 2))
+    assert sides == [(1, 8, 8), (1, 4, 4)]
+    assert not all(torch.equal(one, other) for one, other in zip(*shares, strict=True))
 
 
 def test_text(tmp_path: Path) -> None:

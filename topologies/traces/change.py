@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -20,7 +20,7 @@ def looped(trace: Trace, loop: bool) -> Trace:
 
 
 def shifted(trace: Trace, offset_s: float) -> Trace:
-    """Begin at ``offset_s``. A looped trace is rotated, another loses its beginning.
+    """Begin at ``offset_s``. A looped trace is rotated, another loses its beginning. Times are whole microseconds then.
 
     Raise ``ScenarioError`` for an offset beyond the end.
     """
@@ -28,18 +28,23 @@ def shifted(trace: Trace, offset_s: float) -> Trace:
         return trace
     loops = math.isfinite(trace.period_s)
     start = offset_s % trace.period_s if loops else offset_s
-    if start >= trace.length_s:
-        raise ScenarioError(
-            f"offset {offset_s:g} s is beyond the trace's {trace.length_s:g} s (loop it, or start earlier)"
-        )
-    first = bisect_right(trace.times_s, start) - 1
-    steps = [(max(0.0, time - start), trace.values[i]) for i, time in enumerate(trace.times_s) if i >= first]
+    if round(trace.length_s - start, 6) <= 0:
+        if not loops:
+            raise ScenarioError(
+                f"offset {offset_s:g} s is beyond the trace's {trace.length_s:g} s (loop it, or start earlier)"
+            )
+        start = 0.0  # whole laps, of which the remainder was rounded
+    begins = [round(time - start, 6) for time in trace.times_s]
+    first = bisect_right(begins, 0.0) - 1
+    steps = [(max(0.0, begin), value) for begin, value in zip(begins[first:], trace.values[first:], strict=True)]
     if loops:
-        rest = trace.period_s - start
-        steps += [(rest + time, trace.values[i]) for i, time in enumerate(trace.times_s) if time < start]
+        passed = bisect_left(begins, 0.0)
+        again = (round(time - start + trace.period_s, 6) for time in trace.times_s[:passed])
+        steps += zip(again, trace.values, strict=False)
     length = trace.length_s if loops else trace.length_s - start
-    times = tuple(round(time, 6) for time, _ in steps)
-    return replace(trace, times_s=times, values=tuple(value for _, value in steps), length_s=length)
+    return replace(
+        trace, times_s=tuple(time for time, _ in steps), values=tuple(value for _, value in steps), length_s=length
+    )
 
 
 def scaled(trace: Trace, factor: float) -> Trace:

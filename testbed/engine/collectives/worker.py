@@ -222,8 +222,7 @@ class AllReduceWorker:
             if not self._last:
                 await self._save(checkpointer, round_)
             round_ += 1
-        await self._work.finish(self._world)
-        await self._evaluation.finish(round_ - 1)
+        await self._evaluation.finish(round_ - 1, changed=await self._work.finish(self._world))
         return round_
 
     @property

@@ -149,7 +149,9 @@ class ScriptWorker:
         work = copying([piece for value in values for piece in value])
         return await self._world.compute(work, lambda: [buffers.joined(value) for value in values])
 
-    async def push(self, key: int, tensor: Tensor, priority: int | None) -> int:
+    async def push(self, key: int, tensor: Tensor, priority: int | None, untaken: Sequence[tuple[int, Posted]]) -> int:
+        for other, before in untaken:
+            self._store.drop(other, before.answer)
         round_ = self._next_round.get(key, 0)
         if round_ > self.rounds and key in self._taken_keys:
             self._end_round(self.rounds)  # the script takes no more of it
@@ -215,7 +217,7 @@ class ScriptWorker:
             self._handover.done(self.rounds - 1)
 
     async def _provide(self) -> State:
-        """Return what a script that joins needs; as work, which no turn of the script comes between."""
+        """Return what a script that joins needs; as work of the script's own, for which its turn has to end."""
 
         def state() -> State:
             with self._thread.in_place():
@@ -225,7 +227,7 @@ class ScriptWorker:
                 parameters = {str(number): each for number, each in enumerate(self._get_parameters())}
                 return objects | {"optimizer": self._get_optimizer()} | under("parameter", parameters)
 
-        return await self._world.compute(Work("copy"), state)
+        return await self._world.compute(Work(USER_CODE, self.rounds), state)
 
     async def keep(self, step: int, get: Callable[[], Tensor]) -> None:
         self._get_objects, round_ = get, self.rounds - 1

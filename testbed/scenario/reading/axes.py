@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticUndefined, SchemaValidator, core_schema
 
-from testbed.axes import Axis, AxisError, limits_of, names_code, options_of
+from testbed.axes import LIMITS, Axis, AxisError, limits_of, names_code, options_of
 from testbed.scenario.reading import quantities
 from testbed.scenario.reading.document import Scalar
 from testbed.scenario.reading.files import allows_code
@@ -191,6 +191,8 @@ def _model(axis_name: str, kind: str, entry: type[Any]) -> type[Technique]:
 def leaf(hint: Any, metadata: Mapping[str, Any]) -> quantities.FieldType:
     if "unit" in metadata:
         unit = _UNITS[metadata["unit"]]
+        if not LIMITS.isdisjoint(metadata):
+            unit = quantities.within(unit, *limits_of(hint, metadata))
         return quantities.or_word(unit, metadata["words"]) if "words" in metadata else unit
     if "choices" in metadata:
         return quantities.one_of(*metadata["choices"])
@@ -198,10 +200,10 @@ def leaf(hint: Any, metadata: Mapping[str, Any]) -> quantities.FieldType:
         return quantities.BOOLEAN
     low, high, above = limits_of(hint, metadata)
     if hint is int:
-        return quantities.integer(low, high)
+        return quantities.integer(low + above, high)
     if hint is float:
         return quantities.number(low, high, above)
-    assert hint is str, f"an option of type {hint} needs a leaf here"
+    assert hint is str, f"an option of type {hint} needs a leaf here"  # of techniques from outside: Axis._load
     return quantities.TEXT
 
 

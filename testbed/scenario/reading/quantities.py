@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Any, get_args
 
@@ -112,12 +112,15 @@ def exactly(wanted: int, hint: str) -> FieldType:
     return FieldType(read, {"const": wanted}, sample=wanted)
 
 
-def one_of(*choices: str) -> FieldType:
-    def read(value: Any) -> str:
+def one_of(*choices: Any) -> FieldType:
+    """One of these words, or of these numbers as Python writes them."""
+    by_text = {str(choice): choice for choice in choices}
+
+    def read(value: Any) -> Any:
         text = text_of(value)
-        if text not in choices:
-            raise refuse(f"{shown(value)} is not one of {', '.join(choices)}", suggestion(text, choices))
-        return text
+        if text not in by_text:
+            raise refuse(f"{shown(value)} is not one of {', '.join(by_text)}", suggestion(text, by_text))
+        return by_text[text]
 
     return FieldType(read, {"enum": list(choices)})
 
@@ -166,6 +169,21 @@ def quantity(
         return result
 
     return FieldType(read, {"type": ["string", "number"], "examples": [example]}, write, sample=parse(example))
+
+
+def within(quantity_: FieldType, low: float, high: float, above: bool) -> FieldType:
+    """A quantity that is in ``[low, high]``, in SI units, too; with ``above``, greater than ``low``."""
+    write = quantity_.write or str
+
+    def read(value: Any) -> Any:
+        result = quantity_.read(value)
+        if result < low or (above and result == low):
+            raise refuse(f"{text_of(value)} is not {'above' if above else 'at least'} {write(low)}")
+        if result > high:
+            raise refuse(f"{text_of(value)} is more than {write(high)}")
+        return result
+
+    return replace(quantity_, read=read)
 
 
 def or_word(number_: FieldType, words: Mapping[str, Any]) -> FieldType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from testbed.policy.collective.options import AFTERWARDS, BUCKETS
 from testbed.policy.order import ORDERS
 from testbed.policy.sync import SYNC
 from testbed.scenario.paradigms import PARADIGMS
@@ -115,9 +116,14 @@ def gpus_are_where_they_can_be_used(scenario: Scenario) -> Found:
 
 
 def layers_are_computed_whole(scenario: Scenario) -> Found:
-    if overlaps(scenario) and scenario.training.accumulate > 1:
+    if scenario.training.accumulate == 1:
+        return
+    if overlaps(scenario):
         problem = "'overlap: layers' sends a layer's gradient before the batch's other parts have theirs"
         yield Violation(("training", "accumulate"), problem, "write 1, or 'overlap: none'")
+    if getattr(scenario.paradigm.options, "overlap", AFTERWARDS) != AFTERWARDS:
+        problem = f"'overlap: {BUCKETS}' sums a layer's gradient before the batch's other parts have theirs"
+        yield Violation(("training", "accumulate"), problem, f"write 1, or 'overlap: {AFTERWARDS}'")
 
 
 def _given(scenario: Scenario, *keys: str) -> set[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
 
 from testbed.codec.options import CODECS
 from testbed.policy.collective import SPARSE
@@ -146,11 +145,15 @@ def shared_work_is_of_norms(scenario: Scenario) -> Found:
     options = scenario.paradigm.options
     if getattr(options, "optimizer_work", "replicated") == "replicated":
         return
-    if not _stepped_with(scenario).whole_tensors:
+    kind = _stepped_with(scenario)
+    if not OPTIMIZERS[kind].whole_tensors:
         if options.optimizer_work == "norms":
             fitting = kinds(OPTIMIZERS, lambda each: each.whole_tensors)
             problem = "'norms' are taken once for all workers, and the steps of this optimizer need none"
             yield Violation(("paradigm", "optimizer_work"), problem, f"write 'update', or 'optimizer: {fitting}'")
+    elif kind not in OPTIMIZERS.shipped:
+        problem = f"workers share norms of whole tensors, and '{kind}' takes what it needs of a tensor by itself"
+        yield Violation(("paradigm", "optimizer_work"), problem, "write 'replicated'")
     elif options.shared_by == "data_center" and len(set(_workers(scenario).values())) > 1:
         yield Violation(
             ("paradigm", "shared_by"),
@@ -159,13 +162,13 @@ def shared_work_is_of_norms(scenario: Scenario) -> Found:
         )
 
 
-def _stepped_with(scenario: Scenario) -> type[Any]:
-    """Return the optimizer that every worker steps with after an exchange, as the engine chooses it."""
+def _stepped_with(scenario: Scenario) -> str:
+    """Return the kind of optimizer that every worker steps with after an exchange, as the engine chooses it."""
     sync = scenario.sync.tier1
     if sync.declared.contribution is Contribution.GRADIENT:
-        return scenario.optimizer.declared
+        return scenario.optimizer.kind
     outer = sync.declared.outer_optimizer(sync.options)
-    return OPTIMIZERS[outer[0] if outer else "sgd"]
+    return outer[0] if outer else "sgd"
 
 
 def _workers(scenario: Scenario) -> dict[str, int]:

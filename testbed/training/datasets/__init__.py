@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import fields
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from testbed.axes import options_of
 from testbed.errors import ScenarioError
 from testbed.training.datasets.base import Dataset, as_model_input, digest_of
 from testbed.training.datasets.images import load_cifar10, load_digits, load_mnist
@@ -36,12 +40,31 @@ _LOADERS: dict[str, Callable[[Any, int], Dataset]] = {
 
 
 def load_dataset(kind: str, options: dict[str, Any], seed: int) -> Dataset:
-    """Return a data set by name. Raise ``ScenarioError`` if its files are missing or malformed."""
-    return _load_cached(kind, tuple(sorted(options.items())), seed)
+    """Return a data set by name, as it was loaded before unless its code or its files have changed since.
+
+    Raise ``ScenarioError`` if its files are missing or malformed.
+    """
+    entry = DATASETS[kind]
+    return _load_cached(kind, tuple(sorted(options.items())), seed, entry.__module__, _state_of_files(entry, options))
+
+
+def _state_of_files(entry: type[Any], options: dict[str, Any]) -> tuple[tuple[str, int, int], ...]:
+    """Return the place, size and time of change of each file that options name, or that is in a folder of theirs."""
+    found = []
+    for option in (each for each in fields(options_of(entry)) if "path" in each.metadata):
+        if named := options.get(option.name, option.default):
+            path, inside = Path(named).expanduser().absolute(), list[Path]()
+            with suppress(OSError):  # here and below: the loader tells
+                inside = sorted(path.iterdir()) if path.is_dir() else []
+            for file in (path, *inside):
+                with suppress(OSError):
+                    about = file.stat()
+                    found.append((str(file), about.st_size, about.st_mtime_ns))
+    return tuple(found)
 
 
 @lru_cache(maxsize=4)
-def _load_cached(kind: str, options: tuple[tuple[str, Any], ...], seed: int) -> Dataset:
+def _load_cached(kind: str, options: tuple[tuple[str, Any], ...], seed: int, *_state: Any) -> Dataset:
     return load_anew(kind, dict(options), seed)
 
 

@@ -32,13 +32,14 @@ def share_of(labels: Tensor, kind: str, options: dict[str, Any], seed: int, rank
 
 def shares_of(labels: Tensor, kind: str, options: dict[str, Any], seed: int, workers: int) -> tuple[Tensor, ...]:
     """Return the shares of all workers, by rank; cached, since a process may have many workers."""
-    return _cut(labels, kind, tuple(sorted(options.items())), seed, workers)
+    return _cut(labels, kind, tuple(sorted(options.items())), seed, workers, SPLITS[kind].__module__)
 
 
 @lru_cache(maxsize=4)
 def _cut(
-    labels: Tensor, kind: str, options: tuple[tuple[str, Any], ...], seed: int, workers: int
+    labels: Tensor, kind: str, options: tuple[tuple[str, Any], ...], seed: int, workers: int, _module: str
 ) -> tuple[Tensor, ...]:
+    """``_module``: of the kind; another one where its file has been edited."""
     if len(labels) < workers:
         raise ScenarioError(f"training.split: {len(labels)} samples are too few for {workers} workers")
     cut = RULES.get(kind) or SPLITS[kind].cut  # a split from outside

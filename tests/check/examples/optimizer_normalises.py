@@ -33,3 +33,9 @@ class Normalises(KeyStep):
     @staticmethod
     def make(options: Any, value: Tensor) -> torch.optim.Optimizer:
         return Normalised(value)
+
+
+class NormalisesWholes(Normalises):
+    """The same, and declared."""
+
+    whole_tensors = True

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +19,7 @@ from emulation.exact.command import Guest
 from emulation.exact.guest_init import OWN
 from testbed.cli.main import main
 from testbed.errors import CapabilityError
+from testbed.process_id import start_ticks
 
 
 @pytest.fixture
@@ -34,6 +38,14 @@ def installed(text: bytes = b"a kernel") -> Path:
     built = kernel.Kernel(str(binary), kernel.VERSION, kernel.PACKAGE_SHA256, *kernel._identity(), digest)
     (place / "kernel.json").write_bytes(msgspec.json.encode(built))
     return binary
+
+
+def test_where_home_is_no_folder_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of users for services."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", os.devnull)
+    with pytest.raises(CapabilityError, match="testbed exact build"):
+        kernel.require()
 
 
 def test_a_run_without_a_kernel_is_refused_with_the_cure(
@@ -114,6 +126,25 @@ def test_a_failed_command_tells_its_error_and_its_log(cache: Path, tmp_path: Pat
     script = "echo beginning; echo 'x.c:3: error: no such thing'; echo make: stopped; exit 2"
     with pytest.raises(CapabilityError, match=r"failed with 2: x.c:3: error: no such thing \(see .*log\)"):
         kernel._run(("sh", "-c", script), tmp_path, log)
+
+
+def test_what_an_interrupted_build_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make's own children would go on for minutes, in a folder that is being removed."""
+    begun = tmp_path / "begun"
+
+    def interrupted(process: subprocess.Popen[bytes]) -> int:
+        while not begun.exists() or not begun.read_text().endswith("\n"):
+            time.sleep(0.005)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        kernel._run(("sh", "-c", f"sleep 60 & echo $! > {begun}; wait"), tmp_path, tmp_path / "log")
+    child, end_s = int(begun.read_text()), time.monotonic() + 10
+    while start_ticks(child) is not None:
+        assert time.monotonic() < end_s, "it still runs"
+        time.sleep(0.005)
 
 
 def test_what_a_guest_is_follows_from_its_seed() -> None:

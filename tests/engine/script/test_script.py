@@ -8,15 +8,18 @@ import random
 import re
 import sys
 import threading
+import time
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from testbed import api
+from testbed.costs import USER_CODE
 from testbed.engine.roles import make_role
 from testbed.engine.script.modules import ScriptModules
 from testbed.engine.script.worker import ScriptWorker
@@ -27,9 +30,12 @@ from testbed.kvstore.optimizer import server_options
 from testbed.kvstore.session import Alone
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
+from testbed.realtime.world import RealWorld
 from testbed.scenario.load import load, loads
 from testbed.simulation.run import simulate
 from testbed.training.learner import values_sha256
+from testbed.world import Work
+from tests.contract.tiny import WORKER
 from tests.engine.runs import run
 from tests.kvstore import scripts
 from tests.realtime.in_process import InProcess
@@ -557,7 +563,7 @@ def test_what_has_no_effect_beside_a_script_is_refused(tmp_path: Path) -> None:
     path = scenario(tmp_path, LOOP)
     with pytest.raises(ScenarioError, match="has no effect beside 'workload'"):
         load(path, ["training.batch=3"])
-    with pytest.raises(ScenarioError, match=r"no file other\.py"):
+    with pytest.raises(ScenarioError, match=r"other\.py: no such file"):
         load(path, ["workload.script=other.py"])
     with pytest.raises(ScenarioError, match="lies outside"):
         load(path, ["workload.script=../mine.py"])
@@ -622,6 +628,28 @@ def test_what_is_untimed_begins_no_step_in_the_future(waits: bool) -> None:
 
     asyncio.run(block())
     assert worker._began_s == (4.0 if waits else 3.0)
+
+
+def test_a_node_reads_messages_while_a_script_that_joins_waits_for_the_end_of_a_turn() -> None:
+    turn = threading.Lock()  # that a script has while it computes
+
+    def compute() -> None:
+        with turn:
+            time.sleep(0.6)
+
+    async def program(world: RealWorld) -> float:
+        worker = ScriptWorker.__new__(ScriptWorker)
+        worker._world, worker.rounds, worker._thread = world, 0, Mock(in_place=lambda: turn)
+        worker._get_objects = worker._get_optimizer = worker._get_parameters = None
+        world.spawn(world.compute(Work(USER_CODE), compute), "a turn")
+        await world.sleep(0.1)
+        asked_s, asked = world.now(), world.spawn(worker._provide(), "a state")
+        await world.sleep(0.01)
+        slept_s = world.now() - asked_s
+        assert await world.wait(asked, "the state") == {}
+        return slept_s
+
+    assert InProcess()({WORKER: program})[WORKER] < 0.3
 
 
 def test_a_resolved_scenario_names_its_script_wherever_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ PUSHING = """
 from testbed.kvstore.session import here
 session = here()
 for number in range(3):
-    session.post("push", number, None, None)
+    session.post("push", number, None, None, ())
 session.ask("barrier")
 """
 
