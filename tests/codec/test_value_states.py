@@ -53,6 +53,7 @@ def test_after_a_checkpoint_ends_that_hold_the_same_are_in_one_state_again() -> 
     value = torch.randn(SIZE)
     parts = one.encode_value(KEY, value)
     other.follow_value(KEY, value, parts)
+    third.encode_value(KEY, -value)
     loaded = ends(3, torch.zeros(SIZE))
     for end, kept in zip(loaded, (one, other, third), strict=True):
         end.load_state(kept.state())
