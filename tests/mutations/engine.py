@@ -409,7 +409,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a script's round ends with its last key alone": Mutation(
         "testbed.engine.script.worker:ScriptWorker._on_key",
-        edit("if self._taken_keys >= (", "if key == len(self.values) - 1 or self._taken_keys >= ("),
+        edit("if self._taken_keys >= (", "if key == len(self._values) - 1 or self._taken_keys >= ("),
         SCRIPT,
     ),
     "a script that leaves out a key makes no rounds": Mutation(
