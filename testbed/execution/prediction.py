@@ -34,7 +34,7 @@ WALL_S = 10.0  # the simulation takes no longer, and whole rounds until then are
 
 
 def record_predicted(plan: Plan, record: Record) -> None:
-    """Simulate the first rounds of a predictable Plan and record each worker's, where the simulation has no doubts.
+    """Simulate the first rounds of a predictable Plan and record each worker's.
 
     ``record(kind, **fields)``: writes an event.
     """
@@ -42,7 +42,7 @@ def record_predicted(plan: Plan, record: Record) -> None:
     # in memory that ends with the run's sandbox, whatever ends that meanwhile
     with TemporaryDirectory(prefix="testbed-", dir=MARKER.parent if is_inside() else None) as directory:
         completed = _simulate(plan, Path(directory), rounds)
-    if completed and not rounds.doubt:
+    if completed:
         for event in rounds.common():
             record("predicted", **event)
 
@@ -75,12 +75,10 @@ class _Rounds:
         self._faulty_s = min((fault.at_s for fault in plan.faults if fault.at_s is not None), default=math.inf)
         self._done = Counter({node.name: 0 for node in plan.training_workers})
         self._ends_s = time.monotonic() + WALL_S
-        self._ended = self.doubt = False
+        self._ended = False
 
     def __call__(self, event: dict[str, Any]) -> None:
-        if event["kind"] == "warning":
-            self.doubt = True
-        elif event["kind"] == "round":
+        if event["kind"] == "round":
             self._events.append(event)
             self._done[event["node"]] += 1
         if not self._ended and (min(self._done.values()) >= ROUNDS or time.monotonic() > self._ends_s):

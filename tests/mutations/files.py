@@ -221,9 +221,6 @@ MUTATIONS: dict[str, Mutation] = {
     "rounds in which a fault comes are predicted": Mutation(
         "testbed.execution.prediction:_Rounds.common", edit(", *faulty)", ")"), PREDICTION
     ),
-    "what the simulation doubts is predicted": Mutation(
-        "testbed.execution.prediction:record_predicted", edit("completed and not rounds.doubt", "completed"), PREDICTION
-    ),
     "a damaged line ends the reading of a log": Mutation(
         "testbed.results.tables:_read", edit("return _read_by_line(lines, schema)", "raise"), TABLES
     ),
