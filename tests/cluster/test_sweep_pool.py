@@ -508,7 +508,7 @@ def test_the_process_ends_with_the_point_when_the_other_end_closes(
     child, begin_s = _child_of(process.pid), time.monotonic()
     process.close()
     assert not Path(f"/proc/{child}").exists() and time.monotonic() - begin_s < 60
-    assert not list((tmp_path / "machine").glob("testbed-sweep-*"))
+    assert not list((tmp_path / "machine").glob(f"testbed-sweep-{process.pid}-*"))
     processes.processes["0"] = ForkedProcess()  # for the fixture to close
 
 
