@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from analysis.benchmarks.codecs import gradients as heavy_tailed_gradients
 from testbed import buffers
 from testbed.codec import fourbit
 from testbed.codec.base import Codec
@@ -101,8 +100,9 @@ def _codec(
     accelerator = accelerator_of(device)
     made = [make_codec(kind, dict(options), 2, 2) for _ in range(2)]
     child, server = (OnDevice(each, accelerator) if accelerator else each for each in made)
-    gradients: list[tuple[Tensor, ...]] = [torch.split(each, size) for each in _gradients(size * keys)]
-    values: Sequence[Tensor] = torch.split(torch.randn(size * keys, generator=torch.Generator().manual_seed(0)), size)
+    generator = torch.Generator().manual_seed(0)
+    gradients = [torch.split(torch.randn(size * keys, generator=generator) * 1e-2, size) for _ in range(2)]
+    values: Sequence[Tensor] = torch.split(torch.randn(size * keys, generator=generator), size)
     if accelerator:
         gradients = [accelerator.to_device(each) for each in gradients]
         values = accelerator.to_device(tuple(values))
@@ -128,12 +128,6 @@ def _codec(
         payloads = clock.timed(server, ENCODE_VALUE, size, sent)
         clock.timed(child, DECODE_VALUE, size, payloads)
     return {row: (median(seconds for seconds, _ in calls), calls[-1][1]) for row, calls in clock.found.items()}
-
-
-@cache
-def _gradients(size: int) -> list[Tensor]:
-    """Return two, heavy-tailed as a network's: some selectors need less time for these than for normal numbers."""
-    return heavy_tailed_gradients(size, seed=0)
 
 
 @dataclass(frozen=True, slots=True)
