@@ -51,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "program.yaml").write_text(SCENARIO)
     monkeypatch.chdir(tmp_path)
     # a process of its own takes a second to start
-    monkeypatch.setattr(session, "run", lambda plan, directory, report, early: host.attempt(plan, directory, report))
+    monkeypatch.setattr(session, "run", lambda plan, directory, report, *_: host.attempt(plan, directory, report))
     return tmp_path
 
 
