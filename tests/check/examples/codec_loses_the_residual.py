@@ -1,4 +1,4 @@
-"""Broken on purpose: of what a scaled sign leaves out, half is forgotten in every round."""
+"""Broken on purpose: of what a scaled sign leaves out, half is forgotten in every round; others keep NaN in it."""
 
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ class LosesTheResidual(NoneCodec):
 
     has_memory = True
     size_only = True
+    _kept = 0.5
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -28,8 +29,23 @@ class LosesTheResidual(NoneCodec):
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
         if tensor.is_meta:
             return (tensor,)
-        check_finite(wire_key, tensor)
+        self._check(wire_key, tensor)
         wanted = tensor + self._residuals.get(wire_key, torch.zeros(1))
         sent = wanted.sign() * wanted.abs().mean()
-        self._residuals[wire_key] = 0.5 * (wanted - sent)
+        self._residuals[wire_key] = self._kept * (wanted - sent)
         return (sent,)
+
+    def _check(self, wire_key: int, tensor: Tensor) -> None:
+        check_finite(wire_key, tensor)
+
+
+class RemembersNaN(LosesTheResidual):
+    _kept = 1.0
+
+    def _check(self, wire_key: int, tensor: Tensor) -> None:
+        """Look at nothing."""
+
+
+class RefusesTheNext(RemembersNaN):
+    def _check(self, wire_key: int, tensor: Tensor) -> None:
+        check_finite(wire_key, self._residuals.get(wire_key, torch.zeros(1)))
