@@ -26,7 +26,7 @@ def test_tables_are_found_from_another_working_directory(
 
 
 def test_the_tables_of_a_run_are_known_before_they_are_read(run: Path) -> None:
-    """As in a notebook, where one looks at what there is."""
+    """As a user lists them in a notebook."""
     found = load_run(run).tables
     assert [*found] == [*TABLES] and len(found) == len(TABLES) and "rounds" in repr(found) and "rounds" in found
     rounds = found.get("rounds")

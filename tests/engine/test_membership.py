@@ -89,7 +89,7 @@ def test_a_barrier_waits_for_no_script_that_has_ended_and_whose_node_is_lost() -
 
 
 def test_the_next_process_of_a_lost_worker_may_ask_before_the_news_of_the_loss() -> None:
-    """They come over two connections; what the lost one has asked is answered to nobody."""
+    """They come over two connections; a request of the lost process gets no answer."""
     read: dict[MessageKind, Callable[[Message], None]] = {}
     sent: list[str] = []
     session = Mock()

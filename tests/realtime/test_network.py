@@ -10,6 +10,7 @@ import os
 import random
 import socket
 import time
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -144,14 +145,20 @@ def test_a_second_node_of_the_same_name_is_refused() -> None:
     assert "duplicate registration" in worlds({WORKER: twice, REMOTE: receiving(2)})[WORKER]
 
 
+def killed_after_registering(is_over: asyncio.Event) -> Callable[[RealWorld], Coroutine[Any, Any, None]]:
+    """Return a role that registers. As of a killed process, its end is not noticed before ``is_over``."""
+
+    async def role(world: RealWorld) -> None:
+        world.network._lose = lambda *_: None  # type: ignore[method-assign]
+        await world.send("a/scheduler", Message(MessageKind.REGISTER))
+        await is_over.wait()
+
+    return role
+
+
 def test_a_node_that_starts_again_takes_the_place_of_a_process_whose_end_was_lost_on_the_way() -> None:
     """Over a link that is down; and its further connections, or a second node of its name, lose nothing more."""
     is_over = asyncio.Event()
-
-    async def old(world: RealWorld) -> None:
-        world.network._lose = lambda *_: None  # type: ignore[method-assign]  # it has been killed
-        await world.send("a/scheduler", Message(MessageKind.REGISTER))
-        await is_over.wait()
 
     async def scheduler(world: RealWorld) -> tuple[Any, ...]:
         def hello(purpose: str, process: bytes) -> Hello:
@@ -172,18 +179,13 @@ def test_a_node_that_starts_again_takes_the_place_of_a_process_whose_end_was_los
     plan = tiny_plan(["a/scheduler", WORKER])
     plan = dataclasses.replace(plan, recovery=dataclasses.replace(plan.recovery, on_failure="continue"))
     accepted = [HandshakeResult.ACCEPTED] * 2
-    found = InProcess()({"a/scheduler": scheduler, WORKER: old}, plan)["a/scheduler"]
+    found = InProcess()({"a/scheduler": scheduler, WORKER: killed_after_registering(is_over)}, plan)["a/scheduler"]
     assert found == (HandshakeResult.DUPLICATE, accepted, MessageKind.LOST, WORKER, 0)
 
 
 def test_a_node_that_starts_again_as_the_run_ends_is_turned_away() -> None:
     """It would wait to be let in, and the scheduler, which leaves after all others, for its end."""
     is_over = asyncio.Event()
-
-    async def old(world: RealWorld) -> None:
-        world.network._lose = lambda *_: None  # type: ignore[method-assign]  # it has been killed
-        await world.send("a/scheduler", Message(MessageKind.REGISTER))
-        await is_over.wait()
 
     async def scheduler(world: RealWorld) -> list[HandshakeResult]:
         await world.receive("the registration of the old one")
@@ -196,7 +198,7 @@ def test_a_node_that_starts_again_as_the_run_ends_is_turned_away() -> None:
 
     plan = tiny_plan(["a/scheduler", WORKER])
     plan = dataclasses.replace(plan, recovery=dataclasses.replace(plan.recovery, on_failure="continue"))
-    found = InProcess()({"a/scheduler": scheduler, WORKER: old}, plan)["a/scheduler"]
+    found = InProcess()({"a/scheduler": scheduler, WORKER: killed_after_registering(is_over)}, plan)["a/scheduler"]
     assert found == [HandshakeResult.DUPLICATE, HandshakeResult.TOO_LATE]
 
 
