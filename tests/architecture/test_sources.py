@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.architecture.ratchet import ROOT, product_files
+from tests.architecture.sources import ROOT, product_files
 
 
 def test_every_module_says_what_it_is_for() -> None:
