@@ -70,7 +70,7 @@ def wan_of_training(transfers: pd.DataFrame) -> pd.DataFrame:
 
 
 def time_to_accuracy(run: StoredRun, target: float) -> float | None:
-    """Return the seconds to the first evaluated snapshot that reached ``target``; ``None`` if none did."""
+    """Return the seconds to the first of two snapshots in a row at or above ``target``; ``None`` if there are none."""
     return summary.time_to_target_s(run.tables["accuracy"], target, run.start_s)
 
 

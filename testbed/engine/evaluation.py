@@ -1,7 +1,8 @@
 """Accuracy beside the training, not inside its time: values are copied, and scored outside the timed path.
 
 The score of round r decides at round r + ``every`` whether training stops, so that the round at which a run stops
-depends on the mathematics and not on how fast a score was computed.
+depends on the mathematics and not on how fast a score was computed. The target is reached when two scores in a row are
+at or above it, as one alone may be luck; ``testbed.results.summary.at_target`` reads the same from a run's table.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Evaluation:
         self.active = not self._before
         self._snapshot: _Snapshot | None = None
         self._snapshot_age_s = 0.0  # when the checkpoint was made that has it
+        self._above = False  # whether the latest score is at or above the target
         self._reached = False
 
     def members(self, names: Sequence[str]) -> None:
@@ -101,11 +103,12 @@ class Evaluation:
     async def state(self) -> State:
         """Return what a checkpoint keeps: who comes before this worker; at the one that evaluates, what it knows.
 
-        That is whether the target has been reached, and a score that is not due yet.
+        That is whether the target has been reached, whether the latest score was at or above it, and a score that is
+        not due yet.
         """
         if not self.active:
             return {"before": json.dumps(sorted(self._before))}
-        state: State = {"reached": int(self._reached)}
+        state: State = {"above": int(self._above), "reached": int(self._reached)}
         if self._snapshot is not None:
             score = await self._world.wait(self._snapshot.score, EVALUATING)
             taken_s = self._snapshot.time_s
@@ -121,6 +124,7 @@ class Evaluation:
         if "reached" not in state:
             return
         self._comes_after(())
+        self._above = bool(state.get("above", False))  # earlier releases: one score reached the target
         self._reached = bool(state["reached"])
         if "round" in state:
             score: Future[Score | None] = self._world.future()
@@ -150,7 +154,9 @@ class Evaluation:
             "evaluate", round=snapshot.round, epoch=snapshot.epoch, accuracy=score.accuracy, loss=score.loss,
             chance=score.chance, snapshot_t=snapshot.time_s,
         )  # fmt: skip
-        self._reached = self._reached or (self._target is not None and score.accuracy >= self._target)
+        above = self._target is not None and score.accuracy >= self._target
+        self._reached = self._reached or (self._above and above)
+        self._above = above
 
 
 def _who_come_before(plan: Plan, node: str) -> Collection[str]:

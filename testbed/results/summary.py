@@ -24,7 +24,9 @@ round_time_s           s           mean over the workers of (time covered by rou
 training_s             s           start of training to the last round's end, on the run's clock; of a user's program,
                                    to the end of its last process. In a run that goes on from a checkpoint of another
                                    one, seconds of training before the checkpoint count; likewise:
-time_to_target_s       s           start of training to the first snapshot that reached the target; null: never
+time_to_target_s       s           start of training to the snapshot that reached the target: the first of two in a row
+                                   at or above it; null: never
+accuracy_at_target     1           of that snapshot; absent of earlier releases
 wan_payload_bytes      B           {data centre: {up, down}}: payload of all training rounds over the WAN; of a user's
                                    program, all bytes that its links carried, by their counters
 wan_header_bytes       B           likewise, headers
@@ -95,6 +97,7 @@ class RunResult(TypedDict):
     round_time_s: float | None
     training_s: float | None
     time_to_target_s: float | None
+    accuracy_at_target: NotRequired[float | None]
     wan_payload_bytes: dict[str, Moved]
     wan_header_bytes: dict[str, Moved]
     wan_setup_bytes: dict[str, Moved]
@@ -191,6 +194,7 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
     finals = frames["finals"]
     ends = rounds if plan.get("program") is None else finals
     digests = _digests(finals, plan, _gone(frames["faults"]))
+    reached = at_target(accuracy, plan["training"]["target_accuracy"])
     return {
         **_resumed(frames["training"]),
         "rounds": _completed_rounds(frames, plan),
@@ -202,6 +206,7 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
         "round_time_s": _rounded(covered_round_time_s(rounds, stands_for(frames["nodes"]))),
         "training_s": _rounded(float(ends["t_s"].max()) - start_s) if len(ends) else None,
         "time_to_target_s": time_to_target_s(accuracy, plan["training"]["target_accuracy"], start_s),
+        "accuracy_at_target": None if reached is None else reached.accuracy,
     }
 
 
@@ -263,12 +268,32 @@ def _completed_rounds(frames: Frames, plan: Mapping[str, Any]) -> int:
     return min((int(completed.get(worker, 0)) for worker in logged["node"]), default=0)
 
 
-def time_to_target_s(accuracy: pd.DataFrame, target: float | None, start_s: float) -> float | None:
-    """Return the seconds from ``start_s`` to the first evaluated snapshot that reached ``target``; ``None``: never."""
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The evaluation that reached the target: when its values were taken (on the run's clock, in s), and its score."""
+
+    snapshot_s: float
+    accuracy: float
+
+
+def at_target(accuracy: pd.DataFrame, target: float | None) -> Reached | None:
+    """Return the first of two evaluations in a row that are at or above ``target``; ``None`` if there are none.
+
+    What a restart has trained again counts as it came out then: one round cannot be two evaluations in a row.
+    """
     if target is None:
         return None
-    reached = accuracy.loc[accuracy["accuracy"] >= target, "snapshot_t_s"]
-    return _rounded(float(reached.min()) - start_s) if len(reached) else None
+    scores = accuracy.dropna(subset="accuracy").sort_values("snapshot_t_s", kind="stable")
+    scores = scores.drop_duplicates("round", keep="last")
+    above = scores["accuracy"] >= target
+    first = scores[above & above.shift(-1, fill_value=False)].head(1)
+    return None if first.empty else Reached(float(first["snapshot_t_s"].iloc[0]), float(first["accuracy"].iloc[0]))
+
+
+def time_to_target_s(accuracy: pd.DataFrame, target: float | None, start_s: float) -> float | None:
+    """Return the seconds from ``start_s`` to the snapshot that reached ``target``; ``None``: it never was."""
+    reached = at_target(accuracy, target)
+    return None if reached is None else _rounded(reached.snapshot_s - start_s)
 
 
 def sent_by_link(links: pd.DataFrame) -> dict[str, int]:

@@ -44,8 +44,8 @@ def test_accuracy_over_time(figure: Figure, run: StoredRun) -> None:
     scores = accuracy_curve(run)
     assert np.allclose(lines["test accuracy"].get_ydata(), scores["accuracy"])
     assert np.allclose(lines["test accuracy"].get_xdata(), scores["time_s"])
-    assert "target 90%" in lines
-    assert [text.get_text() for text in axes.texts] == ["3.22 s"]
+    assert "target 80%" in lines
+    assert [text.get_text() for text in axes.texts] == ["2.34 s"]
 
 
 def test_time_split_has_every_node_and_part(figure: Figure) -> None:

@@ -37,7 +37,7 @@ def make_plan(*, back_end: str = "emulate", rounds: int = 8, sync: str = "fsa", 
         transport=model.TransportPlan(),
         training=model.TrainingPlan(
             model=Choice(kind="geomx-cnn"), data=Choice(kind="digits"), split=Choice(kind="iid"), batch_size=32,
-            rounds=rounds, evaluate_every=2, target_accuracy=0.9),
+            rounds=rounds, evaluate_every=2, target_accuracy=0.8),
         technique=model.TechniquePlan(
             paradigm=Choice(kind="hips"), sync_tier1=Choice(kind="fsa"), sync_tier2=Choice(kind=sync),
             optimizer=Choice(kind="adam"), codec_tier1=Choice(kind="none"), codec_tier2=Choice(kind="none"),

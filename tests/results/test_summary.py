@@ -43,8 +43,19 @@ def test_iteration_time_leaves_evaluation_out(run: Path) -> None:
 
 
 def test_time_to_target_counts_from_the_start_of_training(run: Path) -> None:
-    # 0.9 is first reached after round 7: eight rounds of 290 ms and three evaluation gaps of 300 ms
-    assert result_of(run)["time_to_target_s"] == pytest.approx(8 * 0.290 + 3 * 0.3, abs=1e-5)
+    # 0.8 is reached after round 5: six rounds of 290 ms and two evaluation gaps of 300 ms
+    assert result_of(run)["time_to_target_s"] == pytest.approx(6 * 0.290 + 2 * 0.3, abs=1e-5)
+    assert result_of(run)["accuracy_at_target"] == pytest.approx(0.8647)
+
+
+def test_a_target_is_reached_by_two_evaluations_in_a_row() -> None:
+    def reached(*scores: tuple[int, float]) -> summary.Reached | None:
+        rows = [(10.0 * place, round_, accuracy) for place, (round_, accuracy) in enumerate(scores)]
+        return summary.at_target(pd.DataFrame(rows, columns=["snapshot_t_s", "round", "accuracy"]), 0.9)
+
+    assert reached((9, 0.8), (19, 0.9), (29, 0.85), (39, 0.91), (49, 0.95)) == summary.Reached(30.0, 0.91)
+    assert reached((9, 0.8), (19, 0.97)) is None  # one alone, at the end of the run
+    assert reached((9, 0.8), (19, 0.97), (19, 0.97), (29, 0.8)) is None  # a restart scored round 19 again
 
 
 def test_wan_bytes_are_one_model_up_and_down_per_round_and_party(run: Path) -> None:
