@@ -14,7 +14,7 @@ truth = torch.linspace(-1, 1, 20)
 inputs = torch.randn(200, 20)  # each worker draws its own: its generator is seeded by the run and its rank
 targets = inputs @ truth + 0.5
 
-store.set_optimizer("sgd", learning_rate=RATE / store.num_workers)  # FSA sums gradients over all workers
+store.set_optimizer("sgd", learning_rate=RATE)  # along the mean gradient of the workers that push together
 store.init("weight", torch.zeros(20))
 store.init("bias", torch.zeros(1))
 weight, bias = store.pull("weight"), store.pull("bias")

@@ -64,6 +64,12 @@ def aggregation_weights(plan: Plan, server: NodePlan) -> dict[str, float]:
     return {child: contribution_weight(plan, plan.node(child)) for child in children}
 
 
+def summed_workers(plan: Plan, server: NodePlan) -> dict[str, float]:
+    """Return how many workers' gradients one push of each contributing child of ``server`` sums."""
+    weights = aggregation_weights(plan, server)
+    return {each.name: weights[each.name] / each.pushes_per_round for each in sync_setup.tier_of(plan, server).members}
+
+
 def _mean_weights(plan: Plan) -> dict[str, float]:
     """Return what every training worker counts for in the mean over all, by the option ``weights``; not normalised."""
     algorithm, options = sync_setup.worker_sync(plan)

@@ -15,6 +15,7 @@ So whatever a child was told, the replica knows; no update is lost and none is a
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -38,9 +39,9 @@ class ReplicatedRootStore(RootStore):
 
     def __init__(
         self, world: World, inbox: Inbox, make_state: Callable[[Tensor], ParameterState], replica: str,
-        device: torch.device = CPU,
+        device: torch.device = CPU, workers: Mapping[str, float] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        super().__init__(world, make_state, device, waits=True)
+        super().__init__(world, make_state, device, waits=True, workers=workers)
         self._replica = replica
         self._replica_lost = False
         self._joined_members = 0

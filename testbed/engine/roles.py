@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from torch import Tensor
 
 from testbed.engine import sync_setup
-from testbed.engine.aggregation_weights import aggregation_weights, contribution_weight
+from testbed.engine.aggregation_weights import aggregation_weights, contribution_weight, summed_workers
 from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
 from testbed.engine.collectives.inside import MakeLibrary, inside_store, neighbours_of
 from testbed.engine.collectives.operation import CollectiveMail
@@ -184,7 +184,8 @@ def _replica(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
 
     async def run(world: World) -> None:
         session = Session(plan, node, world)
-        top = RootStore(world, parameter_state_maker(plan), place_of(plan, node), waits=True)
+        workers = summed_workers(plan, followed)
+        top = RootStore(world, parameter_state_maker(plan), place_of(plan, node), waits=True, workers=workers)
         make_codec = codec_maker(plan, followed.name)
         mail, policy = ReplicaMail(world, session.inbox, top, make_codec), sync_setup.sync_policy(plan, followed)
         server = Server(world, mail, policy, make_codec, top, aggregation_weights(plan, followed), world.send)
@@ -208,9 +209,10 @@ def _upstream(plan: Plan, node: NodePlan, session: Session, overlays: NodeOverla
         pushes_per_round = max(1, plan.training_workers_by_parent[node.name]) if counts_rounds else 0
         return ParentServers(world, store, contribution_weight(plan, node), pushes_per_round, may_join_late)
     make_state, replicas = parameter_state_maker(plan), plan.with_role("replica")
+    place, workers = place_of(plan, node), summed_workers(plan, node)
     if replicas:
-        return ReplicatedRootStore(world, session.inbox, make_state, replicas[0].name, place_of(plan, node))
-    return RootStore(world, make_state, place_of(plan, node), waits=sync_setup.all_wait(plan))
+        return ReplicatedRootStore(world, session.inbox, make_state, replicas[0].name, place, workers)
+    return RootStore(world, make_state, place, waits=sync_setup.all_wait(plan), workers=workers)
 
 
 def _store(plan: Plan, node: NodePlan, session: Session, overlays: NodeOverlays) -> KVWorker:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine, Mapping
+import math
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import astuple
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,6 +20,7 @@ from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.local_work import optimizer_work
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value
 from testbed.engine.upstream import Upstream
+from testbed.kvstore.session import ScriptOptimizer
 from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
 from testbed.state import below, under
@@ -77,17 +81,21 @@ class RootStore(Upstream):
 
     ``waits``: all members wait for each other, so that each contribution is of the newest values. A replica needs to
     be told so: it does not know what members are sent.
+
+    ``workers``: by member, how many workers' gradients one push of it sums. An optimizer that a script has chosen steps
+    along the mean gradient of those workers, or along their sum (``ScriptOptimizer``).
     """
 
     is_top = True
 
     def __init__(
         self, world: World, make_state: Callable[[Tensor], ParameterState], device: torch.device = CPU,
-        *, waits: bool = False,
+        *, waits: bool = False, workers: Mapping[str, float] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self._world, self._make_state, self._device, self._waits = world, make_state, device, waits
+        self._workers = workers
         self._keys: dict[int, ParameterState] = {}
-        self._chosen: dict[int, Any] = {}  # by key: kind and options of the optimizer that a script names
+        self._chosen: dict[int, ScriptOptimizer] = {}  # by key
         self._initialised: dict[int, Future[None]] = {}
         self._versions: dict[int, int] = {}
         self._sent_versions: dict[tuple[int, str], int] = {}  # by key, and member or ``_holder``
@@ -96,7 +104,7 @@ class RootStore(Upstream):
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
         assert key not in self._keys, f"key {key} was initialised twice"
         if "optimizer" in notes:
-            self._chosen[key] = notes["optimizer"]
+            self._chosen[key] = ScriptOptimizer(*notes["optimizer"])
         work = Work("copy", size_bytes=tensor.nbytes)
         self._keys[key] = await self._world.compute(work, lambda: self._made(key, tensor))
         self._versions[key] = 0
@@ -108,8 +116,7 @@ class RootStore(Upstream):
             value = value.to(self._device)
         if key not in self._chosen:
             return self._make_state(value)
-        kind, options = self._chosen[key]
-        return KeyOptimizer(kind, options, value)
+        return KeyOptimizer(self._chosen[key].kind, self._chosen[key].options, value)
 
     async def pull(self, key: int) -> Tensor:
         await self._world.wait(self._first_value(key), f"first value of key {key} from the master worker")
@@ -123,10 +130,11 @@ class RootStore(Upstream):
         holders = [_holder(each, base) for each, (base, *_) in zip(total.members, bases, strict=True)]
         sender = holders[0] if len(holders) == 1 and not self._waits else None
         work, no_gradient = optimizer_work([state], total.round), bool(total.notes.get("no_gradient"))
+        summed = self._summed(total.members) if key in self._chosen and self._chosen[key].of_mean else 1.0
 
         def step() -> Tensor:
             if not no_gradient or total.tensor.any():  # a codec may send now what it kept back of earlier gradients
-                state.step(total.tensor, sender)
+                state.step(total.tensor if summed == 1.0 else total.tensor / summed, sender)
             # an optimizer changes its value in place; an overwriting update leaves the one before as it is
             return state.value if isinstance(state, OverwriteUpdate) else buffers.clone(state.value)
 
@@ -142,6 +150,10 @@ class RootStore(Upstream):
             for round_ in forgotten:
                 self._forget(key, _holder(member, round_))
         return Value(value, ReplyControl(last=bool(total.notes.get("last"))))
+
+    def _summed(self, members: Sequence[str]) -> float:
+        """Return how many workers an aggregate stands for; where all wait, that of some stands for all."""
+        return math.fsum(self._workers.values() if self._waits else (self._workers[each] for each in members))
 
     def on_value_sent(self, key: int, value: Tensor, member: str, round_: int) -> None:
         holder = _holder(member, round_) if member in self._with_bases else member
@@ -164,7 +176,7 @@ class RootStore(Upstream):
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = {f"version/{key}": version for key, version in self._versions.items()}
         state |= {f"seen/{key}/{member}": version for (key, member), version in self._sent_versions.items()}
-        state |= under("chosen", {str(key): json.dumps(choice) for key, choice in self._chosen.items()})
+        state |= under("chosen", {str(key): json.dumps(astuple(choice)) for key, choice in self._chosen.items()})
         for key, content in self._keys.items():
             state |= under(f"key/{key}", content.state())
         return state
@@ -174,7 +186,7 @@ class RootStore(Upstream):
         for name, version in below("seen", state).items():
             key, member = name.split("/", 1)
             self._sent_versions[int(key), member] = int(version)
-        self._chosen = {int(key): json.loads(text) for key, text in below("chosen", state).items()}
+        self._chosen = {int(key): ScriptOptimizer(*json.loads(text)) for key, text in below("chosen", state).items()}
         for number in self._versions:
             content = below(f"key/{number}", state)
             self._keys[number] = self._made(number, content["value"])

@@ -116,7 +116,7 @@ class GeoMXStore:
             )
         kind, chosen = (optimizer, options) if isinstance(optimizer, str) else server_options(optimizer)
         if self.store.job.at_server:
-            self.store.set_optimizer(kind, **chosen)
+            self.store.set_optimizer(kind, of_mean=False, **chosen)
             return
         check_options("set_optimizer", OPTIMIZERS, kind, chosen)
         self._optimizer = (kind, chosen)

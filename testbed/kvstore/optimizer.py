@@ -70,7 +70,6 @@ class GeoOptimizer(torch.optim.Optimizer):
         self._at_server = server_options(optimizer) if self._job.at_server else None
         if self._at_server:
             kind, options = self._at_server
-            # the servers' gradients are sums over what is pushed together: one worker's, or one data centre's
             self.store.set_optimizer(kind, **options)
         for number, tensor in enumerate((*self._parameters, *self._buffers)):
             self.store.init(number, tensor)

@@ -41,6 +41,19 @@ NamedOptions = tuple[str, dict[str, Any]]  # the kind of an optimizer or a codec
 
 
 @dataclass(frozen=True, slots=True)
+class ScriptOptimizer:
+    """An optimizer that a script chooses for the servers.
+
+    ``of_mean``: it steps along the mean gradient of the workers that push together, so that a learning rate means the
+    same whoever they are; otherwise along their sum.
+    """
+
+    kind: str
+    options: dict[str, Any]
+    of_mean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ScriptJob:
     """The scenario's settings for a script.
 
@@ -119,10 +132,10 @@ class Alone:
     def post(self, request: str, *arguments: Any) -> Posted:
         return Posted(self.ask(request, *arguments))
 
-    def _begin(self, values: list[Tensor], optimizer: NamedOptions | None, compression: object) -> list[Tensor]:
+    def _begin(self, values: list[Tensor], optimizer: ScriptOptimizer | None, compression: object) -> list[Tensor]:
         self._values = [value.clone() for value in values]
         if optimizer is not None:
-            self._optimizers = [KeyOptimizer(*optimizer, value) for value in self._values]
+            self._optimizers = [KeyOptimizer(optimizer.kind, optimizer.options, value) for value in self._values]
         return [value.clone() for value in self._values]
 
     def _push(self, key: int, tensor: Tensor, priority: object = None, untaken: object = ()) -> Tensor:

@@ -15,7 +15,7 @@ from testbed.axes import Axis, refuse_values
 from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
 from testbed.kvstore.checkpoint import generator_states, load_objects, saved_objects
-from testbed.kvstore.session import NamedOptions, Posted, ScriptJob, ScriptSession, here
+from testbed.kvstore.session import NamedOptions, Posted, ScriptJob, ScriptOptimizer, ScriptSession, here
 from testbed.training.options import OPTIMIZERS
 
 
@@ -98,7 +98,7 @@ class KVStore:
         self._untaken: deque[tuple[int, Posted]] = deque()  # key and push, of values that can no longer be taken
         self._pushes: dict[int, int] = {}  # by key
         self._steps = 0  # that pushes have ended
-        self._optimizer: NamedOptions | None = None
+        self._optimizer: ScriptOptimizer | None = None
         self._compression: NamedOptions | None = None
         self._begun: list[Tensor] | None = None
         self._begun_by = ""  # the first call that needed all keys
@@ -148,12 +148,15 @@ class KVStore:
         self._first.append(tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True))
         self._shapes.append(tensor.shape)
 
-    def set_optimizer(self, kind: str, **options: Any) -> None:
-        """Apply pushed tensors as gradients at the servers, with an optimizer of the scenario's table."""
+    def set_optimizer(self, kind: str, *, of_mean: bool = True, **options: Any) -> None:
+        """Apply pushed tensors as gradients at the servers, with an optimizer of the scenario's table.
+
+        It steps along the mean gradient of the workers that push together; ``of_mean=False``: along their sum.
+        """
         if self._begun is not None:
             raise ScenarioError(f"set_optimizer comes after {self._begun_by}; call it before")
         check_options("set_optimizer", OPTIMIZERS, kind, options)
-        self._optimizer = (kind, options)
+        self._optimizer = ScriptOptimizer(kind, options, of_mean)
 
     def set_compression(self, kind: str, **options: Any) -> None:
         """Compress messages over the WAN with a codec of the scenario's table; every worker makes the same call.

@@ -7,6 +7,7 @@ device takes, counted from where the script began to compute.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import astuple
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ from testbed.engine.membership import BEGUN, SCRIPTS, TRAIN, Membership
 from testbed.engine.reply import merge_controls
 from testbed.engine.script.thread import ScriptThread
 from testbed.errors import RunFailed
-from testbed.kvstore.session import NamedOptions, Posted, ScriptJob
+from testbed.kvstore.session import NamedOptions, Posted, ScriptJob, ScriptOptimizer
 from testbed.kvstore.store import pull_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
@@ -109,7 +110,7 @@ class ScriptWorker:
         self._carrying_out = None
 
     async def begin(
-        self, values: list[Tensor], optimizer: NamedOptions | None, compression: NamedOptions | None
+        self, values: list[Tensor], optimizer: ScriptOptimizer | None, compression: NamedOptions | None
     ) -> list[Tensor]:
         state = self._checkpointer.state
         self._store.load_state(below("store", state))
@@ -125,7 +126,7 @@ class ScriptWorker:
             await self._membership.barrier(BEGUN, 1)
         else:
             if self._job.rank == 0:
-                notes = {"optimizer": list(optimizer)} if optimizer else None
+                notes = {"optimizer": list(astuple(optimizer))} if optimizer else None
                 for key, value in enumerate(values):
                     await self._store.init(key, value, notes)
             self._values = [[value] for value in await self._store.pull(range(len(values)))]

@@ -30,6 +30,7 @@ from testbed.kvstore.optimizer import server_options
 from testbed.kvstore.session import Alone
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
+from testbed.policy.sync import SYNC
 from testbed.realtime.world import RealWorld
 from testbed.scenario.load import load, loads
 from testbed.simulation.run import simulate
@@ -121,6 +122,48 @@ def test_synchronous_steps_are_those_of_one_process_with_the_mean_of_the_gradien
         optimizer.step()
     expected = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
     assert torch.allclose(torch.cat(values), expected, atol=1e-6)
+
+
+# Of the workers 0, 1 and 2, of which the last two share a data centre, only worker 2 has a gradient: a step of all
+# three is along a third of it, and a step of its data centre along a half.
+SHARES = {
+    "fsa": ("", 1 / 3), "bsp": ("", 1 / 3),
+    "mixedsync": ("", 1 / 2), "tap": ("", 1), "ssp": (", staleness: 1", 1),
+    "hfa": (", k1: 1, k2: 1, weights: worker", 1 / 3),
+    "esync": (", fixed_steps: 1, weights: worker", 1 / 3),
+    "diloco": (", h: 1, weights: worker, outer_learning_rate: 1, outer_momentum: 0", 1 / 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("optimizes", "kind"),
+    [*(("GeoOptimizer", kind) for kind in SYNC), ("set_optimizer", "fsa"), ("set_optimizer", "mixedsync")],
+)
+def test_a_step_is_along_the_mean_gradient_of_those_who_push_together(
+    optimizes: str, kind: str, tmp_path: Path
+) -> None:
+    options, share = SHARES[kind]
+    script = """
+import torch
+from testbed.kvstore import GeoOptimizer, connect
+store = connect()
+gradient = torch.full((2,), -6.0 if store.rank == 2 else 0.0)
+"""
+    geo = """
+parameter = torch.nn.Parameter(torch.zeros(2))
+optimizer = GeoOptimizer(torch.optim.SGD([parameter], lr=1.0), store)
+parameter.grad = gradient
+optimizer.step()
+"""
+    by_hand = """
+store.set_optimizer("sgd", learning_rate=1.0)
+store.init("w", torch.zeros(2))
+store.pushpull("w", gradient)
+"""
+    path = scenario(tmp_path / "a", script + (geo if optimizes == "GeoOptimizer" else by_hand))
+    chosen = (f"sync={{kind: {kind}{options}}}", "training.rounds=1", "training.evaluate_every=1")
+    results = run(tmp_path / "run", *chosen, scenario=path).results
+    assert results["east/worker1"][0].tolist() == pytest.approx([6.0 * share] * 2)
 
 
 @pytest.mark.parametrize("sync", ["mixedsync", "tap", "{kind: ssp, staleness: 1}"])
