@@ -174,7 +174,7 @@ def _lan_rounds(scenario: Scenario, nodes: tuple[NodePlan, ...]) -> Iterator[str
 
 
 def _momentum(scenario: Scenario) -> Iterator[str]:
-    """Yield codecs that send an element every some rounds to an optimizer whose mean of past gradients fades at once.
+    """Yield codecs and algorithms that send an element once in a while to an optimizer with a mean of past gradients.
 
     What such a mean makes of one element: ``docs/measurements/techniques.md``.
     """
@@ -185,18 +185,24 @@ def _momentum(scenario: Scenario) -> Iterator[str]:
     elif scenario.sync.tier1.declared.contribution is not Contribution.GRADIENT or scenario.workload is not None:
         return  # a script brings its own optimizer
     option = next((name for name in ("momentum", "beta1") if getattr(options, name, 0.0) > 0), "")
-    codecs = dict(scenario.codec)
-    if codecs["tier1"] == codecs["tier2"] and scenario.paradigm.declared.tiers < 2:  # one value, which stands once
+    for sender, corrects in _sparse_senders(scenario) if option else ():
+        also = " and in the codec" if corrects and outer is None else ""  # changes of models are never corrected
+        yield (
+            f"{sender} sends an element once in a while, and the {option} of '{kind}' repeats it in the rounds after; "
+            f"such runs have missed their target or diverged: write 0 for the momentum in '{place}'{also}"
+        )
+
+
+def _sparse_senders(scenario: Scenario) -> Iterator[tuple[str, bool]]:
+    """Yield place and name of what sends some elements of a sum, and whether it has a momentum of its own."""
+    paradigm, codecs = scenario.paradigm, dict(scenario.codec)
+    if codecs["tier1"] == codecs["tier2"] and paradigm.declared.tiers < 2:  # one value, which stands once
         del codecs["tier1"]
     for tier, codec in codecs.items():
-        if option and codec.declared.sparse:
-            corrects = outer is None and getattr(codec.options, "momentum", 0.0) > 0  # changes of models: never
-            also = " and in the codec" if corrects else ""
-            yield (
-                f"codec.{tier}: '{codec.kind}' sends an element once in a while, and the {option} of '{kind}' repeats "
-                "it in the rounds after; such runs have missed their target or diverged: write 0 for the momentum in "
-                f"'{place}'{also}"
-            )
+        if codec.declared.sparse:
+            yield f"codec.{tier}: '{codec.kind}'", getattr(codec.options, "momentum", 0.0) > 0
+    if paradigm.declared.sparse(paradigm.options):
+        yield f"paradigm.algorithm: '{paradigm.options.algorithm}'", False
 
 
 def _backups(scenario: Scenario) -> Iterator[str]:

@@ -21,6 +21,7 @@ class Paradigm:
     models      workers send each other models, not gradients
     global_sum  every worker's contribution enters every update, so that all hold the same model
     survives    whether the others can go on with these options when a worker is lost: they have all that it had
+    sparse      whether with these options of most tensors some elements are sent, and the others later
     messages    kinds of the messages in which workers send each other tensors, as the event log names them
     """
 
@@ -34,6 +35,10 @@ class Paradigm:
     @classmethod
     def survives(cls, options: Any) -> bool:
         return not cls.library
+
+    @classmethod
+    def sparse(cls, options: Any) -> bool:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,10 @@ class AllReduce(AllReduceOptions, Paradigm):
     def survives(cls, options: AllReduceOptions) -> bool:
         equal_sites = options.algorithm in SPARSE and SPARSE[options.algorithm].hierarchical
         return options.optimizer_work == "replicated" and not equal_sites
+
+    @classmethod
+    def sparse(cls, options: AllReduceOptions) -> bool:
+        return options.algorithm in SPARSE
 
 
 @dataclass(frozen=True, slots=True)

@@ -317,6 +317,14 @@ def test_momentum_that_repeats_sparse_sums_is_warned_of(overrides: tuple[str, ..
     assert warning.startswith("codec.tier2: 'bisparse'") and warning.endswith(cure)
 
 
+@pytest.mark.parametrize("algorithm", ["hitopk", "flat_topk"])
+def test_momentum_that_repeats_sums_of_a_sparse_algorithm_is_warned_of(algorithm: str) -> None:
+    paradigm = f"paradigm={{kind: allreduce, algorithm: {algorithm}}}"
+    (warning,) = plan_of(paradigm, "optimizer={kind: sgd, momentum: 0.9}").warnings
+    assert warning.startswith(f"paradigm.algorithm: '{algorithm}' sends an element once in a while")
+    assert not plan_of(paradigm, "optimizer=sgd").warnings
+
+
 @pytest.mark.parametrize(
     "overrides",
     [("optimizer={kind: adam, beta1: 0}",), ("optimizer=sgd",), ("optimizer=adam", "codec.tier2=fp16")],
