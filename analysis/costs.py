@@ -82,7 +82,7 @@ def _variants() -> Iterator[tuple[str, dict[str, Any]]]:
         for pull in ("dense", "difference", "sparse-sum"):
             yield kind, {"pull": pull, "ratio": _RATIOS[0], "pull_ratio": _RATIOS[0]}
         if "selector" in names:
-            yield kind, {"pull": "dense", "ratio": _RATIOS[0], "selector": "published"}
+            yield kind, {"pull": "dense", "ratio": _RATIOS[0], "selector": "exact"}
 
 
 def _is_cut(kind: str) -> bool:

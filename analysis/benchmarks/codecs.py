@@ -1,6 +1,6 @@
 """What each codec costs on a CPU: encode and decode of one tensor, beside a clone of it and a bare ``residual += g``.
 
-    testbed bench codecs --elements 1e7,1e8 --codecs twobit,topk:ratio=0.001,mstopk:selector=published,torch.topk
+    testbed bench codecs --elements 1e7,1e8 --codecs twobit,topk:ratio=0.001,mstopk,torch.topk
 
 A codec is written ``KIND[:OPTION=VALUE]…``; options that are not given have their defaults. ``torch.topk`` stands for
 top-k with error feedback by that function alone, without the check for numbers that are not finite; its share of the

@@ -166,12 +166,13 @@ class RandomKOptions(SparseOptions):
 
 @dataclass(frozen=True, slots=True)
 class MsTopKOptions(SparseOptions):
-    """Top-k with error feedback, by MSTopK (Shi et al., 2021), as published or exact."""
+    """Top-k with error feedback, by MSTopK's bisection for a threshold (Shi et al., 2021)."""
 
     selector: str = option(
-        "repaired",
-        "published: threshold between mean and maximum, random where it fails",
-        choices=("repaired", "published"),
+        "published",
+        "published: bisection for a threshold between the mean and the largest magnitude, and a random run of what "
+        "lies between the last two thresholds; exact: the largest, as topk",
+        choices=("published", "exact"),
     )
     samplings: int = option(30, "counts that the published search makes", min=1, max=100)
 

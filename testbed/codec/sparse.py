@@ -7,7 +7,7 @@ dgc       Lin, Han, Mao, Wang, Dally, Deep Gradient Compression, ICLR 2018: Bi-S
           N contributors, each with its norm held to clip_norm/√N, sum up to about clip_norm; key by key, as in the
           authors' code
 topk      the largest elements (sparsified SGD with memory, Stich et al., 2018); randomk: random ones
-mstopk    the threshold search of Shi et al. (MLSys 2021), as published; or repaired: the exact top-k, as ``topk``
+mstopk    the bisection for a threshold of Shi et al. (MLSys 2021); with ``selector: exact`` the choice of ``topk``
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def randomk(options: RandomKOptions, at: CodecContext) -> BySize:
 
 
 def mstopk(options: MsTopKOptions, at: CodecContext) -> BySize:
-    if options.selector != "published":
+    if options.selector == "exact":
         return _with_exact_small_keys(options, LargeKeys(options, at, Memories(SampleAndSweep(at.seed))))
     large = LargeKeys(options, at, Memories(PublishedMsTopk(at.seed, at.sender, options.samplings)))
     large.cost_name = "mstopk published"  # another search, which takes another time

@@ -45,7 +45,7 @@ MORE_SLOWLY: dict[str, list[tuple[str, dict[str, Any]]]] = {  # 0.7 to 2 s each;
         ("twobit", {"threshold": 0.25}),
         ("bisparse", {**SPARSE, "padded": True}),
         ("bisparse", {**SPARSE, "pull": "sparse-sum"}),
-        ("mstopk", {**SPARSE, "selector": "published"}),
+        ("mstopk", {**SPARSE, "selector": "exact"}),
     ],
     "model": [("resnet", {"blocks": 3})],
 }

@@ -27,7 +27,7 @@ CASES: dict[str, Make] = {
         for kind, options in [
             ("bisparse", {}), ("bisparse", {"padded": True}), ("bisparse", {"pull": "sparse-sum"}),
             ("bisparse", {"pull": "dense"}), ("dgc", {"stage_rounds": 2, "warmup_stages": 2, "clip_norm": 1.0}),
-            ("topk", {}), ("randomk", {}), ("mstopk", {}), ("mstopk", {"selector": "published"}),
+            ("topk", {}), ("randomk", {}), ("mstopk", {}), ("mstopk", {"selector": "exact"}),
         ]
     },
     "bisparse by default": lambda: make_codec("bisparse", {}),

@@ -10,6 +10,7 @@ import torch
 
 from testbed.codec.blocks import blocks
 from testbed.codec.memory import Select
+from testbed.codec.options import MsTopKOptions
 from testbed.codec.selectors import sweep
 from testbed.codec.selectors.chance import RandomK
 from testbed.codec.selectors.mstopk import PublishedMsTopk
@@ -24,6 +25,8 @@ from testbed.codec.selectors.sources import (
     check_k,
 )
 from testbed.codec.selectors.sweep import SMALL, SampleAndSweep, largest_by_bisection
+from testbed.codec.table import make_codec
+from testbed.policy.collective.options import AllReduceOptions
 from tests.codec import inputs
 from tests.codec.reference import FullSort, Numbers, TorchTopk
 
@@ -264,6 +267,20 @@ def test_published_mstopk_sends_a_random_run_where_the_kth_lies_below_the_mean(n
 @pytest.mark.parametrize("name", ["constant", "zeros"])
 def test_published_mstopk_returns_everything_of_a_constant_tensor(name: str) -> None:
     assert PublishedMsTopk(0)(Numbers(inputs.make(name, 100_000)), 1000).size == 100_000
+
+
+def test_mstopk_bisects_unless_the_exact_choice_is_asked_for() -> None:
+    """Of a tensor with one outlier, the bisection finds little of what the exact choice finds."""
+    gradient = torch.from_numpy(inputs.make("outlier 1e30", 10_000))
+    largest = set(gradient.abs().topk(100).indices.tolist())
+    found = {}
+    for name, options in (("default", {}), ("exact", {"selector": "exact"})):
+        codec = make_codec("mstopk", {"ratio": 0.01, "bound": 1, **options})
+        sent = codec.decode(0, codec.encode(0, gradient), gradient.numel())
+        found[name] = len(largest & set(sent.nonzero().view(-1).tolist()))
+    assert found["exact"] == 100
+    assert found["default"] < 65
+    assert AllReduceOptions(algorithm="hitopk").selector == MsTopKOptions().selector
 
 
 # ---- speed ----------------------------------------------------------------------------------------------------------

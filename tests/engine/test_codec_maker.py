@@ -33,7 +33,7 @@ def test_a_local_servers_values_are_sums_over_all_data_centres(padded: str) -> N
     assert torch.equal(codec_maker(plan, "east/server0", "east/worker0")().decode_value(0, parts, SIZE), total)
 
 
-@pytest.mark.parametrize("codec", ["randomk, ratio: 0.01", "mstopk, ratio: 0.01, selector: published"])
+@pytest.mark.parametrize("codec", ["randomk, ratio: 0.01", "mstopk, ratio: 0.01"])
 def test_workers_and_keys_draw_positions_of_their_own(codec: str) -> None:
     plan = plan_of(f"codec={{kind: {codec}, pull: sparse-sum}}")
     # the published search draws a run among equal elements

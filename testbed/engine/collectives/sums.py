@@ -46,14 +46,15 @@ def _memories(selector: str, seed: int, sender: str) -> Memories:
 
 
 class OwnChoice:
-    """A share ``density`` of what this worker holds: the largest elements, or what another ``selector`` chooses.
+    """A share ``density`` of what this worker holds, which ``selector`` chooses.
 
     A selector that draws does so by worker and ``bucket``: with equal positions at all workers, each round would send
     the same few elements of the sum.
     """
 
-    def __init__(self, world: World, density: float, seed: int, selector: str = SELECTORS[0], bucket: int = 0) -> None:
+    def __init__(self, world: World, density: float, seed: int, selector: str, bucket: int = 0) -> None:
         self._world, self._density, self._bucket = world, density, bucket
+        self._sweeps = SELECTORS[selector]
         self._make = _memories(selector, seed, world.node)
         self._memory: ResidualMemory | None = None
         self._resumed: Mapping[str, Tensor] = {}
@@ -69,8 +70,7 @@ class OwnChoice:
 
     async def __call__(self, tensor: Tensor, round_: int) -> Choice:
         count = top_count(tensor.numel(), self._density)
-        # the gradient and the residual are read, and the residual is written
-        work = Work("select", round_, size_bytes=3 * tensor.nbytes)
+        work = Work("select", round_, size_bytes=self._sweeps * tensor.nbytes)
         return await self._world.compute(work, lambda: self._take(tensor, count))
 
     def _take(self, tensor: Tensor, count: int) -> Choice:

@@ -60,10 +60,10 @@ class AllReduceOptions:
     )
     density: float = option(0.01, "share of elements that hitopk and flat_topk send", unit="share")
     selector: str = option(
-        SELECTORS[0],
-        "which elements hitopk and flat_topk send. exact: the largest; published: about the largest, by MSTopK's "
-        "search for a threshold; random: any",
-        choices=SELECTORS,
+        "published",
+        "which elements hitopk and flat_topk send. published: about the largest, by MSTopK's bisection for a "
+        "threshold; exact: the largest; random: any",
+        choices=tuple(SELECTORS),
     )
     coordinated: bool = option(False, "hitopk: choose the largest of the whole data centre, not of each shard")
     inside: str = option(
