@@ -104,6 +104,19 @@ def test_dcasgd_keeps_one_backup_per_party() -> None:
     assert key.value.item() == -2.0
 
 
+def test_dcasgd_of_geomx_keeps_one_previous_value_whoever_sent_the_update() -> None:
+    options = {"learning_rate": 1.0, "compensation": 1.0, "previous": "any"}
+    key = KeyOptimizer("dcasgd", options, tensor(1.0))
+    key.pulled("slow", key.value.clone())
+    key.step(tensor(1.0), "fast")  # no earlier update: the drift is 0
+    assert key.value.item() == 0.0
+    key.pulled("fast", key.value.clone())
+    key.step(tensor(2.0), "fast")  # from 1 to 0, though it has pulled 0: 2 + 4 · (−1)
+    assert key.value.item() == 2.0
+    key.step(tensor(1.0), "slow")  # from 0 to 2, though it has pulled 1: 1 + 2
+    assert key.value.item() == -1.0
+
+
 def test_a_pulled_value_does_not_change_afterwards() -> None:
     key = KeyOptimizer("dcasgd", {}, tensor(1.0))
     pulled = key.value.clone()

@@ -25,6 +25,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("lars", {}),
     ("dcasgd", {"compensation": 0.5, "momentum": 0.9}),
     ("dcasgd", {"compensation": 0.5, "adaptive": True}),
+    ("dcasgd", {"compensation": 0.5, "previous": "any"}),
     ("nesterov", {}),
 ]
 

@@ -97,9 +97,9 @@ def blocks_may_be_lost(scenario: Scenario) -> Found:
         dense = CODECS.where(lambda codec: codec.dense)
         yield Violation(
             ("order",),
-            f"'{order.kind}' loses blocks that have contributed little so far. The payloads of this codec on tier 2 "
-            "hold what it has chosen anew in each round: a block of them has no past, and what it loses is lost for "
-            "good, as the codec's residual has given it up",
+            f"'{order.kind}' cuts payloads into blocks and ranks these by the magnitudes of their elements. The "
+            "payloads of this codec on tier 2 are not the tensor element by element, but codes or chosen entries: a "
+            "block of them has no magnitude, and none in earlier rounds",
             f"write 'codec: {{tier1: …, tier2: {dense[0]}}}'" + "".join(f" or 'tier2: {kind}'" for kind in dense[1:]),
         )
     if pushed(scenario) is Contribution.MODEL and not order.declared.repairs_losses(order.options):

@@ -3,6 +3,9 @@
 Zheng et al., Asynchronous Stochastic Gradient Descent with Delay Compensation, ICML 2017, equation 10: the gradient at
 w is approximately g + λ·g⊙g⊙(w − w_backup), where w_backup are the values that the sender last pulled. The adaptive
 variant divides λ by the root of the gradients' mean square.
+
+GeoMX's DCASGD (``previous: any``) has one w_backup for all senders: the values before the latest update. That is what
+one update has changed, however many there were since the sender pulled.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from torch import Tensor
 
 from testbed.state import below, under
 from testbed.training.learner import State
-from testbed.training.options.optimizers import DcAsgd
+from testbed.training.options.optimizers import ANY, DcAsgd
 
 EPSILON = 1e-7  # the paper's, under the root of the adaptive variant
 
@@ -27,25 +30,32 @@ class Compensation:
 
     def __init__(self, options: DcAsgd, value: Tensor) -> None:
         self._options = options
-        self._first = value.clone()  # the backup of a member that has not pulled yet: the first value
+        # the backup of a member that has not pulled yet: the first value; with ``any``, that before the latest update
+        self._first = value.clone()
         self._backups: dict[str, Tensor] = {}
         self._mean_square = torch.zeros_like(value) if options.adaptive else None
 
     def pulled(self, member: str, value: Tensor) -> None:
         """Record that ``member`` has ``value``, which is immutable."""
-        self._backups[member] = value
+        if self._options.previous != ANY:
+            self._backups[member] = value
 
     def forget(self, member: str) -> None:
         """Drop the backup of ``member``, which computes nothing more at it."""
         self._backups.pop(member, None)
 
     def __call__(self, gradient: Tensor, value: Tensor, member: str | None) -> Tensor:
-        """Return the compensated gradient; without a member, or with λ = 0, the gradient itself, bit for bit."""
+        """Return the compensated gradient; without a member, or with λ = 0, the gradient itself, bit for bit.
+
+        Called once an update, before it changes ``value``.
+        """
         factor = self._factor(gradient)
+        earlier = self._first if member is None else self._backups.get(member, self._first)
+        if self._options.previous == ANY:
+            self._first = value.clone()
         if member is None or self._options.compensation == 0:
             return gradient
-        drift = value - self._backups.get(member, self._first)
-        return gradient + factor * gradient * gradient * drift
+        return gradient + factor * gradient * gradient * (value - earlier)
 
     def _factor(self, gradient: Tensor) -> Tensor | float:
         if self._mean_square is None:

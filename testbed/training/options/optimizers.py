@@ -14,6 +14,7 @@ from testbed.axes import Axis, option
 from testbed.training.options.declarations import OptimizerDeclarations
 
 SCHEDULES = ("constant", "step", "cosine", "inverse_sqrt")
+SENDER, ANY = "sender", "any"
 _MOMENTUM: dict[str, Any] = {"help": "heavy-ball momentum", "min": 0, "max": 1}
 _WEIGHT_DECAY: dict[str, Any] = {"help": "factor of the value that is added to the gradient", "min": 0, "max": 1}
 
@@ -105,12 +106,21 @@ class LarsOptions(OptimizerOptions):
 
 @dataclass(frozen=True, slots=True)
 class DcAsgd(OptimizerOptions):
-    """Delay-compensated SGD (Zheng et al., 2017), with one backup of the values per party or asynchronous worker."""
+    """Delay-compensated SGD (Zheng et al., 2017), with one backup of the values per party or asynchronous worker.
+
+    GeoMX's DCASGD keeps one previous value for all instead (``previous: any``).
+    """
 
     needs_backups: ClassVar[bool] = True
     momentum: float = option(0.0, **_MOMENTUM)
     weight_decay: float = option(0.0, **_WEIGHT_DECAY)
     compensation: float = option(0.04, "lambda; 0 is SGD", min=0, max=1000)
+    previous: str = option(
+        SENDER,
+        "which earlier values the drift is measured from. sender: those that the gradient's sender last pulled; any: "
+        "those before the latest update, whoever sent it, as in GeoMX",
+        choices=(SENDER, ANY),
+    )
     adaptive: bool = option(False, "divide lambda by the root of the mean square gradient")
     mean_square_decay: float = option(0.95, "adaptive: memory of the mean square", min=0, max=0.999999)
     at: str = _at("global")

@@ -145,7 +145,7 @@ def test_shapes_alone_will_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
-        ("codec.tier2=twobit", "residual has given it up"),
+        ("codec.tier2=twobit", "a block of them has no magnitude"),
         ("sync=hfa", "set parameters to zero"),
         ("order.k_min=90 %", "k_min"),
         ("order.block=4098 bytes", "whole float32 elements"),
