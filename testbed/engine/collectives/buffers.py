@@ -129,7 +129,10 @@ def _sized(elements: int, dtype: torch.dtype) -> Tensor:
 
 
 class Parcels:
-    """One parcel per chunk: any number of tensors of any shape. Only the sender needs to know their size."""
+    """One parcel per chunk: any number of tensors of any shape. Only the sender needs to know their size.
+
+    Parcels that travel in one message have the same number of tensors.
+    """
 
     def __init__(self, parcels: dict[int, Parts]) -> None:
         self.parcels = parcels
@@ -138,11 +141,12 @@ class Parcels:
         return False
 
     async def read(self, transfer: RankTransfer) -> Parts:
-        assert transfer.stop == transfer.start + 1, "parcels travel one by one"
-        return self.parcels[transfer.start]
+        return tuple(tensor for chunk in range(transfer.start, transfer.stop) for tensor in self.parcels[chunk])
 
     async def write(self, transfer: RankTransfer, parts: Parts) -> None:
-        self.parcels[transfer.start] = parts
+        each = len(parts) // (transfer.stop - transfer.start)
+        for number, chunk in enumerate(range(transfer.start, transfer.stop)):
+            self.parcels[chunk] = parts[number * each : (number + 1) * each]
 
 
 Buffer = Flat | Parcels  # one rank's memory in one operation

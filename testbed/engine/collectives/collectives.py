@@ -22,7 +22,9 @@ from testbed.codec.base import Codec
 from testbed.engine.collectives.buffers import Flat, Parcels, Parts
 from testbed.engine.collectives.operation import CollectiveMail, Operation, Tag
 from testbed.policy.collective import Algorithm
+from testbed.policy.collective.gather import gather
 from testbed.policy.collective.ring import all_gather, all_gather_direct, reduce_scatter, ring
+from testbed.policy.collective.scatter import scatter
 from testbed.policy.collective.schedule import GroupShape, Schedule
 from testbed.policy.collective.tree import broadcast, chain_broadcast, chain_reduce
 from testbed.world import World
@@ -99,6 +101,26 @@ class Collectives:
             return buffer.parcels[0]
 
         return parcel()
+
+    def gather(self, tensor: Tensor) -> Call[list[Tensor]]:
+        """Every rank's tensor at the first rank, by rank; elsewhere nothing. They may differ in size and type."""
+        operation, buffer = self._next(), Parcels({self.rank: (tensor,)})
+
+        async def tensors() -> list[Tensor]:
+            await operation.run(gather(self.rank, self.size), buffer)
+            return [] if self.rank else [buffer.parcels[rank][0] for rank in range(self.size)]
+
+        return tensors()
+
+    def scatter(self, tensors: Sequence[Tensor] = ()) -> Call[Tensor]:
+        """This rank's tensor of those that the first rank gives, one for each; the others give nothing."""
+        operation, buffer = self._next(), Parcels({rank: (tensor,) for rank, tensor in enumerate(tensors)})
+
+        async def mine() -> Tensor:
+            await operation.run(scatter(self.rank, self.size), buffer)
+            return buffer.parcels[self.rank][0]
+
+        return mine()
 
     def all_gather(self, tensor: Tensor) -> Call[list[Tensor]]:
         """Every rank's tensor, by rank; they may differ in size and type."""

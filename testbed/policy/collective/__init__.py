@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from testbed.policy.collective.butterfly import binary_blocks, butterfly, recursive_doubling
 from testbed.policy.collective.hierarchical import blueconnect, three_phase_ring, torus2d
+from testbed.policy.collective.mesh import mesh2d
 from testbed.policy.collective.ring import bidirectional_ring, direct, ring
+from testbed.policy.collective.scatter import gather_scatter
 from testbed.policy.collective.schedule import GroupShape, Schedule
 from testbed.policy.collective.tree import binomial_tree, double_binary_tree, tree
 
@@ -26,6 +28,8 @@ ALL_REDUCE: dict[str, Algorithm] = {
     "blueconnect": blueconnect,
     "three_phase_ring": three_phase_ring,
     "torus2d": torus2d,
+    "mesh2d": mesh2d,
+    "gather_scatter": gather_scatter,
 }
 """Every dense algorithm: all ranks end with the sum, bit for bit the same."""
 

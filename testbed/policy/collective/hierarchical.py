@@ -8,7 +8,7 @@ grid of ranks. Order of a sum: inside a group in ring order, then across the gro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import isqrt, lcm
 
@@ -27,16 +27,17 @@ from testbed.policy.collective.schedule import (
 )
 
 Groups = tuple[tuple[int, ...], ...]
+Operation = Callable[[int, int], Steps]  # of a rank among so many, with a chunk of its own each
 
 
 def blueconnect(shape: GroupShape, rank: int) -> Schedule:
     """Groups may differ in size: the parts of the buffer are then cut where any group's shares begin."""
-    return segmented(_blueconnect(shape.sites(), rank), shape.segments)
+    return segmented(two_level(shape.sites(), rank), shape.segments)
 
 
 def torus2d(shape: GroupShape, rank: int) -> Schedule:
     """``blueconnect`` on the rows of a grid: the groups where they are equal, else rows as long as columns."""
-    return segmented(_blueconnect(grid(shape), rank), shape.segments)
+    return segmented(two_level(grid(shape), rank), shape.segments)
 
 
 def three_phase_ring(shape: GroupShape, rank: int) -> Schedule:
@@ -63,7 +64,10 @@ def grid(shape: GroupShape) -> Groups:
     return tuple(tuple(range(row * columns, (row + 1) * columns)) for row in range(rows))
 
 
-def _blueconnect(groups: Groups, rank: int) -> Schedule:
+def two_level(
+    groups: Groups, rank: int, reduce_scatter: Operation = ring_reduce_scatter, all_gather: Operation = ring_all_gather
+) -> Schedule:
+    """Reduce-scatter inside the groups, all-reduce across them of each part, all-gather inside, by these operations."""
     scale = lcm(*(len(group) for group in groups))
     parts = sorted({i * scale // len(group) for group in groups for i in range(len(group) + 1)})
     rings = len(groups)
@@ -72,17 +76,17 @@ def _blueconnect(groups: Groups, rank: int) -> Schedule:
     begins = [parts.index(i * scale // len(group)) * rings for i in range(len(group) + 1)]
     shares = list(pairwise(begins))
     mine = range(shares[local][0] // rings, shares[local][1] // rings)
-    across = merged(_across(groups, rank, part, parts[part], scale) for part in mine)
-    inside_in = placed(ring_reduce_scatter(local, len(group)), group, shares)
-    inside_out = placed(ring_all_gather(local, len(group)), group, shares)
+
+    def sum_across(part: int) -> Steps:
+        owners = [group[parts[part] * len(group) // scale] for group in groups]  # one of each group
+        position, first = owners.index(rank), part * rings
+        steps = reduce_scatter(position, rings) + all_gather(position, rings)
+        return placed(steps, owners, [(first + i, first + i + 1) for i in range(rings)])
+
+    across = merged(map(sum_across, mine))
+    inside_in = placed(reduce_scatter(local, len(group)), group, shares)
+    inside_out = placed(all_gather(local, len(group)), group, shares)
     return Schedule(_cuts(parts, rings), (inside_in + across + inside_out,))
-
-
-def _across(groups: Groups, rank: int, part: int, start: int, scale: int) -> Steps:
-    """The ring between those who hold ``part``, one of each group, in as many chunks as there are groups."""
-    owners = [group[start * len(group) // scale] for group in groups]
-    first = part * len(groups)
-    return _ring(owners.index(rank), owners, [(first + i, first + i + 1) for i in range(len(groups))])
 
 
 def _ring(position: int, members: Sequence[int], ranges: Sequence[tuple[int, int]]) -> Steps:

@@ -125,6 +125,8 @@ def test_primitives(ranks: int, runs: Runs) -> None:
         return {
             "broadcast": await collectives.broadcast(equal),
             "all_gather": await collectives.all_gather(mine),
+            "gather": await collectives.gather(mine),
+            "scatter": await collectives.scatter([tensor_of(0, 10 + to) for to in range(ranks)] if rank == 0 else ()),
             "direct": [parts[0] for parts in (await collectives.all_gather_parts((mine,), direct=True))[0]],
             "reduce_scatter": (await collectives.reduce_scatter(equal))[0],
             "part": collectives.parts_of(101)[collectives.rank],
@@ -140,6 +142,9 @@ def test_primitives(ranks: int, runs: Runs) -> None:
         start, stop = result["part"]
         assert torch.allclose(result["reduce_scatter"], total[start:stop], atol=1e-5)
     assert sum(result["reduce_scatter"].numel() for result in results) == 101
+    assert all(torch.equal(a, b) for a, b in zip(results[0]["gather"], uneven, strict=True))
+    assert not any(result["gather"] for result in results[1:])
+    assert all(torch.equal(result["scatter"], tensor_of(0, 10 + rank)) for rank, result in enumerate(results))
 
 
 def test_operations_overlap_and_do_not_mix(runs: Runs) -> None:

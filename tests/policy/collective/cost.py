@@ -82,6 +82,23 @@ def torus2d_s(columns: int, rows: int, size_bytes: float, along_rows: LinkCost, 
     return ring_s(columns, size_bytes, along_rows) + ring_s(rows, size_bytes / columns, along_columns)
 
 
+def line_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
+    """As the ring, and ⌊(k − 1)/2⌋ n/k γ: ranks inside the line add what comes from both sides one after the other."""
+    both_sides_s = (ranks - 1) // 2 * size_bytes / ranks * link.gamma_s
+    return ring_s(ranks, size_bytes, link) + both_sides_s
+
+
+def mesh2d_s(columns: int, rows: int, size_bytes: float, along_rows: LinkCost, along_columns: LinkCost) -> float:
+    """2 (X − 1)(α + n/X β) along rows, 2 (Y − 1)(α + n/(X Y) β) along columns, by neighbours alone."""
+    return line_s(columns, size_bytes, along_rows) + line_s(rows, size_bytes / columns, along_columns)
+
+
+def gather_scatter_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
+    """The ring, and 2 (log2 p α + (p − 1)/p n β) to the root and back; p a power of two."""
+    rooted_s = log2(ranks) * link.alpha_s + (ranks - 1) / ranks * size_bytes * link.beta_s
+    return ring_s(ranks, size_bytes, link) + 2 * rooted_s
+
+
 def direct_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
     """2 α + 2 n/p β + (p − 1)/p n γ: every pair of ranks has a link of its own, and all are used at once."""
     if ranks == 1:

@@ -15,6 +15,8 @@ from tests.policy.collective.cost import (
     butterfly_s,
     crossover_bytes,
     double_binary_tree_s,
+    gather_scatter_s,
+    mesh2d_s,
     recursive_doubling_s,
     ring_s,
     torus2d_s,
@@ -76,6 +78,32 @@ def test_pipelining_a_tree_makes_it_faster() -> None:
 def test_torus() -> None:
     groups = tuple(tuple(range(4 * g, 4 * g + 4)) for g in range(3))
     assert walked_s("torus2d", GroupShape(12, groups), 1e7) == pytest.approx(torus2d_s(4, 3, 1e7, WAN, WAN))
+    assert walked_s("mesh2d", GroupShape(12, groups), 1e7) == pytest.approx(mesh2d_s(4, 3, 1e7, WAN, WAN))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8, 16])
+def test_rooted_gather_and_scatter(ranks: int) -> None:
+    walked = walked_s("gather_scatter", GroupShape(ranks), 1e7)
+    assert walked == pytest.approx(gather_scatter_s(ranks, 1e7, WAN))
+
+
+@pytest.mark.parametrize(("ranks", "columns", "rows"), [(2, 2, 1), (7, 7, 1), (13, 13, 1), (6, 3, 2), (16, 4, 4)])
+def test_a_mesh_of_any_number_of_ranks(ranks: int, columns: int, rows: int) -> None:
+    walked = walked_s("mesh2d", GroupShape(ranks), 1e7)
+    assert walked == pytest.approx(mesh2d_s(columns, rows, 1e7, WAN, WAN))
+
+
+def test_on_a_chain_a_mesh_is_faster_than_a_torus() -> None:
+    """Between ranks that are not neighbours, a message takes the delays and shares the rates of the links between."""
+
+    def chain(source: int, target: int) -> LinkCost:
+        return LinkCost(WAN.alpha_s * abs(source - target), WAN.beta_s, WAN.gamma_s)
+
+    times = {}
+    for name in ("mesh2d", "torus2d"):
+        schedules = [ALL_REDUCE[name](GroupShape(5), rank) for rank in range(5)]
+        times[name] = max(finish_times_s(schedules, 1e5, chain))
+    assert times["torus2d"] > 1.4 * times["mesh2d"]
 
 
 def test_crossovers_of_recursive_doubling_and_ring() -> None:

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.policy.collective import ALL_REDUCE
+from testbed.policy.collective.gather import gather
 from testbed.policy.collective.ring import all_gather, all_gather_direct, reduce_scatter
+from testbed.policy.collective.scatter import scatter
 from testbed.policy.collective.schedule import GroupShape, Schedule, ScheduleStep
 from testbed.policy.collective.tree import broadcast
 from tests.policy.collective.verify import BadSchedule, carry_out, check_all_reduce
@@ -64,6 +66,7 @@ def test_chunks_cover_a_buffer_of_any_size(schedule: str, shape: GroupShape, ele
         ("tree", "(((1+3)+0)+2)"),
         ("blueconnect", "((0+1)+(2+3))"),
         ("direct", "(((0+3)+2)+1)"),
+        ("mesh2d", "((0+1)+(2+3))"),
     ],
 )
 def test_the_documented_order_of_sums(name: str, expected: str) -> None:
@@ -112,6 +115,28 @@ def test_only_representatives_of_a_three_phase_ring_send_to_other_groups() -> No
             schedule = ALL_REDUCE["three_phase_ring"](GroupShape(9, groups), rank)
             outside = {send.peer for pipe in schedule.pipes for step in pipe for send in step.sends} - set(group)
             assert bool(outside) == (rank == group[0])
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 13])
+def test_on_a_line_the_mesh_sends_a_tensor_each_way_over_each_link_and_over_no_other(size: int) -> None:
+    schedules = [ALL_REDUCE["mesh2d"](GroupShape(size, (tuple(range(size)),)), rank) for rank in range(size)]
+    sent: Counter[tuple[int, int]] = Counter()
+    for rank, schedule in enumerate(schedules):
+        for step in schedule.pipes[0]:
+            for send in step.sends:
+                sent[rank, send.peer] += schedule.cuts[send.stop] - schedule.cuts[send.start]
+    neighbours = [(rank, rank + 1) for rank in range(size - 1)]
+    assert sent == {link: schedules[0].cuts[-1] for pair in neighbours for link in (pair, pair[::-1])}
+
+
+@pytest.mark.parametrize("size", RANKS)
+def test_rooted_operations(size: int) -> None:
+    """Gather takes every chunk to rank 0 in as many steps as a binomial tree is deep; scatter brings them back."""
+    gathered = carry_out([gather(rank, size) for rank in range(size)])
+    assert [value.leaves for value in gathered[0]] == [(rank,) for rank in range(size)]
+    assert len(gather(0, size).pipes[0]) == (size - 1).bit_length()
+    scattered = carry_out([scatter(rank, size) for rank in range(size)])
+    assert all(chunks[rank].leaves == (0,) for rank, chunks in enumerate(scattered))
 
 
 @pytest.mark.parametrize("size", RANKS)

@@ -1,0 +1,37 @@
+"""Scatter from the first rank over a binomial tree, and an all-reduce by the rooted operations.
+
+Scatter is gather backwards: the first rank sends each subtree its chunks, the largest first.
+
+``gather_scatter`` sums at one rank and hands out from there, as MPI does for large messages: Reduce is a reduce-scatter
+and a Gather to the root (Rabenseifner, 2004), Broadcast a Scatter and an all-gather (van de Geijn, 1994). All bytes of
+the sum pass the root's link twice, which the symmetric algorithms avoid. Order of a sum: around the ring.
+"""
+
+from __future__ import annotations
+
+from testbed.policy.collective.gather import gather_to_first, subtree
+from testbed.policy.collective.ring import ring_all_gather, ring_reduce_scatter
+from testbed.policy.collective.schedule import GroupShape, Schedule, Steps, even_cuts, receiving, segmented, sending
+from testbed.policy.collective.tree import binomial
+
+
+def scatter_from_first(rank: int, size: int) -> Steps:
+    """``size`` chunks; rank 0 begins with all, rank r ends with chunk r."""
+    place = binomial(rank, size)
+    steps = [sending(child, *subtree(child, size), reduce=False) for child in reversed(place.children)]
+    if place.parent is not None:
+        steps.insert(0, receiving(place.parent, *subtree(rank, size), reduce=False))
+    return tuple(steps)
+
+
+def scatter(rank: int, size: int) -> Schedule:
+    """The first rank's chunks, one to each rank."""
+    return Schedule(even_cuts(size), (scatter_from_first(rank, size),))
+
+
+def gather_scatter(shape: GroupShape, rank: int) -> Schedule:
+    """All-reduce in 2 (p − 1) steps of n / p around the ring, and 2 ⌈log2 p⌉ to and from the first rank."""
+    size = shape.size
+    summed = ring_reduce_scatter(rank, size) + gather_to_first(rank, size)
+    handed_out = scatter_from_first(rank, size) + ring_all_gather(rank, size)
+    return segmented(Schedule(even_cuts(size), (summed + handed_out,)), shape.segments)
