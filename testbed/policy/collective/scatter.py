@@ -33,5 +33,5 @@ def gather_scatter(shape: GroupShape, rank: int) -> Schedule:
     """All-reduce in 2 (p − 1) steps of n / p around the ring, and 2 ⌈log2 p⌉ to and from the first rank."""
     size = shape.size
     summed = ring_reduce_scatter(rank, size) + gather_to_first(rank, size)
-    handed_out = scatter_from_first(rank, size) + ring_all_gather(rank, size)
-    return segmented(Schedule(even_cuts(size), (summed + handed_out,)), shape.segments)
+    spread = scatter_from_first(rank, size) + ring_all_gather(rank, size)
+    return segmented(Schedule(even_cuts(size), (summed + spread,)), shape.segments)

@@ -118,7 +118,7 @@ class DcAsgd(OptimizerOptions):
     previous: str = option(
         SENDER,
         "which earlier values the drift is measured from. sender: those that the gradient's sender last pulled; any: "
-        "those before the latest update, whoever sent it, as in GeoMX",
+        "those before the latest update of any sender, as in GeoMX",
         choices=(SENDER, ANY),
     )
     adaptive: bool = option(False, "divide lambda by the root of the mean square gradient")
