@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from testbed.plan.model import LinkPlan, Plan, Series
+from testbed.plan.model import LinkPlan, NetworkPlan, Plan, Series
 
 Span = tuple[float, float]
 
@@ -23,13 +23,31 @@ def silences(plan: Plan) -> Iterator[tuple[float, str]]:
 def cut_off(plan: Plan) -> dict[str, list[Span]]:
     """Return when which data centres are cut off from the scheduler's, one way or the other, in s of training."""
     schedulers = plan.with_role("scheduler")
-    home = (schedulers or plan.nodes)[0].data_center
-    down = {link.name: spans for link in plan.network.links if (spans := [*outages(link)])}
+    return cut_off_from((schedulers or plan.nodes)[0].data_center, plan.network)
+
+
+def cut_off_from(home: str, network: NetworkPlan) -> dict[str, list[Span]]:
+    """Return when which data centres are cut off from ``home``, one way or the other, in s of training."""
+    down = {link.name: spans for link in network.links if (spans := [*outages(link)])}
     found = {}
-    for site in plan.network.sites if down else ():
-        ways = [plan.network.routes.get(name, ()) for name in (f"{site.name}>{home}", f"{home}>{site.name}")]
+    for site in network.sites if down else ():
+        ways = [network.routes.get(name, ()) for name in (f"{site.name}>{home}", f"{home}>{site.name}")]
         found[site.name] = merged([span for way in ways for link in way for span in down.get(link, ())])
     return found
+
+
+def longest_outage(link: LinkPlan) -> Span:
+    """Return when the link's longest outage begins and ends; (0, 0) if there is none. One for good never ends."""
+    return max(merged([*outages(link)]), key=lambda span: span[1] - span[0], default=(0.0, 0.0))
+
+
+def longest_wait_s(home: str, network: NetworkPlan) -> float:
+    """Return the longest outage, in s, of a link or between a data centre and ``home``, after which there is another
+    try. One for good is waited for in vain.
+    """
+    spans = [span for found in cut_off_from(home, network).values() for span in found]
+    spans += [longest_outage(link) for link in network.links]
+    return max((end_s - begin_s for begin_s, end_s in spans if math.isfinite(end_s)), default=0.0)
 
 
 def outages(link: LinkPlan) -> Iterator[Span]:

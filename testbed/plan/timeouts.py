@@ -9,11 +9,16 @@ apart            the rounds between two exchanges of the data centres (HFA): so 
 step_deadline    max(tcp_user_timeout, 4 transfers + 20 steps or 2 aparts): a model up and down both tiers
 run_deadline     at least 10 step deadlines, or 5 times the rounds' expected time: a round and 4 transfers each
 
+A link's own outages (``down``, and rates of 0 in its trace) are known beforehand, and waited for: ``outage`` is twice
+the longest of them, as TCP doubles the time between its retransmissions. ``dead_after`` is then at least outage + 3
+heartbeats, and ``step_deadline`` has 4 outages more. Rates are those of the time when a link is up.
+
 Where many nodes push across one link, their models take turns there: ``step_deadline`` is at least twice, and
 ``run_deadline`` five times as long as that takes, up and down, but not for that above what is allowed.
 
-Derived deadlines above ``CEILINGS_S`` are a problem. One of hours usually comes from a value that was not meant (a
-queue of 100 MB before a slow link, a device of a thousandth of its speed), so the problem names that value.
+Derived deadlines above ``CEILINGS_S``, outages not counted, are a problem. One of hours usually comes from a value that
+was not meant (a queue of 100 MB before a slow link, a device of a thousandth of its speed), so the problem names that
+value.
 ``timeouts: {dead_after: 20 min}`` raises the limit of one deadline, and of those that may not be shorter.
 """
 
@@ -31,6 +36,7 @@ from testbed.plan.effects import slowed, with_faults
 from testbed.plan.model import Choice, FaultPlan, LinkPlan, NetworkPlan, NodePlan, Series, Timeouts, TrainingPlan
 from testbed.plan.network import MIN_QUEUE_BYTES, default_queue_bytes, longest_delay_s
 from testbed.plan.pace import longest_step_s
+from testbed.plan.silence import longest_outage, longest_wait_s
 from testbed.scenario import Scenario
 from testbed.training.options import DATASETS, MODELS
 from testbed.units import format_duration, format_rate, format_size
@@ -83,6 +89,7 @@ class Pace:
     worst: LinkPlan | None
     start_s: float  # until nodes can meet: contexts, and compiled models
     taking_turns_s: float  # of all models that cross one link, one way, without a margin
+    outage_s: float  # until what is sent during the longest outage has arrived
 
 
 def derive(
@@ -95,12 +102,14 @@ def derive(
     Who is dead is found out as soon as without them.
     """
     size_bytes = model_bytes(training.model, training.data)
+    _refuse_dead_links(scenario, network)
     pace = _pace(scenario, network, nodes, size_bytes)
     changes = {f"{key}_s": value for key, value in scenario.timeouts if value is not None}
     rounds = scenario.training.rounds
     derived = _derive(pace, rounds, changes)
     if faults:
         slowest = _pace(scenario, with_faults(network, faults), slowed(nodes, faults), size_bytes)
+        slowest = replace(slowest, outage_s=pace.outage_s)
         hit = _derive(slowest, rounds, changes)
         for key, name in (("step_deadline_s", "step_deadline"), ("run_deadline_s", "run_deadline")):
             longer_s = max(getattr(derived, key), min(getattr(hit, key), CEILINGS_S[name]))
@@ -108,7 +117,9 @@ def derive(
     timeouts = Timeouts(**{**asdict(derived), **changes})
     if scenario.is_program:  # which has a deadline of its own, ``workload.timeout``
         return timeouts
-    problems = [*too_long(scenario, timeouts, _reasons(pace, rounds)), *_out_of_order(scenario, timeouts)]
+    without_outages = derived if not pace.outage_s else _derive(replace(pace, outage_s=0.0), rounds, changes)
+    judged = Timeouts(**{**asdict(without_outages), **changes})
+    problems = [*too_long(scenario, judged, _reasons(pace, rounds)), *_out_of_order(scenario, timeouts)]
     if problems:
         raise ScenarioError(problems)
     return timeouts
@@ -126,8 +137,45 @@ def model_bytes(model: Choice, data: Choice) -> int:
 
 
 def slowest_bps(link: LinkPlan) -> float:
-    """Return the lowest mean rate over ``PATIENCE_S``: an outage of a second does not make a link slow."""
-    return max(MIN_RATE_BPS, slowest_mean(link.rate_trace, PATIENCE_S)) if link.rate_trace else link.rate_bps
+    """Return the lowest mean rate over ``PATIENCE_S`` of the time when the link is up, and over a period that repeats.
+
+    So a second at a low rate does not make a link slow, and one that is down for most of each period is slow.
+    """
+    series = link.rate_trace
+    if series is None:
+        return link.rate_bps
+    lowest = slowest_mean(_without_outages(series), PATIENCE_S)
+    if series.repeats and 0 in series.values:
+        lowest = min(lowest, slowest_mean(series, max(PATIENCE_S, series.period_s)))
+    return max(MIN_RATE_BPS, lowest)
+
+
+def _without_outages(series: Series) -> Series:
+    """Return the series of the time in which its value is above 0; one that is always 0 as it is."""
+    if 0 not in series.values or not any(series.values):
+        return series
+    end_s = series.repeats_from_s + series.period_s if series.repeats else math.inf
+    times, values, gone_s, gone_before_s = list[float](), list[float](), 0.0, 0.0
+    for (begin_s, after_s), value in zip(pairwise([*series.times_s, end_s]), series.values, strict=True):
+        if value > 0:
+            times.append(begin_s - gone_s)
+            values.append(value)
+        elif math.isfinite(after_s):
+            gone_s += after_s - begin_s
+            gone_before_s += max(0.0, min(after_s, series.repeats_from_s) - begin_s)
+    period_s, from_s = series.period_s - (gone_s - gone_before_s), series.repeats_from_s - gone_before_s
+    return replace(series, times_s=tuple(times), values=tuple(values), period_s=period_s, repeats_from_s=from_s)
+
+
+def _refuse_dead_links(scenario: Scenario, network: NetworkPlan) -> None:
+    """Raise ``ScenarioError`` for links that are never up."""
+    dead = [link for link in network.links if longest_outage(link) == (0.0, math.inf)]
+    if dead:
+        whose = f" ({dead[0].rate_trace.source})" if dead[0].rate_trace and dead[0].rate_trace.source else ""
+        raise ScenarioError(
+            f"{scenario.place_of('topology', 'links')}: topology.links: {dead[0].name} is down all the time{whose}; "
+            "remove the link, or give it a rate above 1 kbit/s at some time"
+        )
 
 
 def slowest_mean(series: Series, window_s: float) -> float:
@@ -162,8 +210,9 @@ def _pace(scenario: Scenario, network: NetworkPlan, nodes: tuple[NodePlan, ...],
     step = max((longest_step_s(node.device) for node in nodes if node.role == "worker"), default=0.0)
     start = _GPU_START_S * any(node.device.kind != "cpu" for node in nodes)
     start += _COMPILATION_S * scenario.training.compile
+    home = next((node for node in nodes if node.role == "scheduler"), nodes[0]).data_center
     return Pace(rtt, slowest, transfer, step, *_work(scenario, step), size_bytes, worst, start,
-                _taking_turns_s(network, nodes, size_bytes))  # fmt: skip
+                _taking_turns_s(network, nodes, size_bytes), 2 * longest_wait_s(home, network))  # fmt: skip
 
 
 def _taking_turns_s(network: NetworkPlan, nodes: tuple[NodePlan, ...], size_bytes: int) -> float:
@@ -198,14 +247,15 @@ def _seconds(link: LinkPlan) -> float:
 def _derive(pace: Pace, rounds: int, changes: Mapping[str, float]) -> Timeouts:
     """Return the derived deadlines. ``changes``: those of the user, which later ones are not below."""
     heartbeat = max(1.0, 4 * pace.rtt_s)
-    dead_after = changes.get("dead_after_s", max(10.0, 10 * heartbeat))
+    silent = pace.outage_s + _LEAST_HEARTBEATS * heartbeat if pace.outage_s else 0.0
+    dead_after = changes.get("dead_after_s", max(10.0, 10 * heartbeat, silent))
     user_timeout = max(
         60.0, dead_after, MARGIN * PACKET_BITS / pace.slowest_bps, changes.get("tcp_user_timeout_s", 0.0)
     )
     transfer = MARGIN * pace.transfer_s + 10 * pace.rtt_s
     step_deadline = max(user_timeout, 4 * transfer + max(MARGIN * pace.step_s, 2 * pace.apart_s))
     step_deadline = max(step_deadline, min(4 * pace.taking_turns_s, CEILINGS_S["step_deadline"]))
-    step_deadline = max(step_deadline, changes.get("step_deadline_s", 0.0))
+    step_deadline = max(step_deadline + 4 * pace.outage_s, changes.get("step_deadline_s", 0.0))
     expected = pace.round_s + 4 * (pace.transfer_s + pace.rtt_s)
     in_turns = min(
         RUN_MARGIN * rounds * (pace.round_s + 2 * pace.taking_turns_s + 4 * pace.rtt_s), CEILINGS_S["run_deadline"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from testbed.codec.options import CODECS
@@ -16,7 +17,7 @@ from testbed.plan.model import (
     NetworkPlan,
     NodePlan,
 )
-from testbed.plan.silence import outages
+from testbed.plan.silence import longest_outage
 from testbed.policy.events import Contribution
 from testbed.scenario import Scenario
 from testbed.scenario.reading.suggest import nearest_or_all, suggestion
@@ -104,9 +105,25 @@ def _links(scenario: Scenario, back_end: str, network: NetworkPlan) -> Iterator[
             yield from _of_links(having, f"{name.removesuffix('_s')} has no effect on 'simulate'")
         bursty = [link for link in network.links if link.loss_burst_packets > 1 or link.burst_trace]
         yield from _of_links(bursty, f"loss_burst has no effect on 'simulate', where {losses}")
-        told = "a pause until TCP's next retransmission finds it up again; nothing on its way is lost"
-        down = [] if by_packet else [link for link in network.links if any(outages(link))]
-        yield from _of_links(down, f"down is simulated as {told}")
+    yield from _outages(back_end, by_packet, network)
+
+
+def _outages(back_end: str, by_packet: bool, network: NetworkPlan) -> Iterator[str]:
+    """Yield one warning for all outages: when the longest is, and what it does."""
+    spans = {link.name: longest_outage(link) for link in network.links}
+    lengths_s = {name: end_s - begin_s for name, (begin_s, end_s) in spans.items()}
+    down = sorted((link for link in network.links if lengths_s[link.name]), key=lambda link: -lengths_s[link.name])
+    if not down or back_end in UNSHAPED:
+        return
+    begin_s, end_s = spans[down[0].name]
+    until = f"until {end_s:g} s" if math.isfinite(end_s) else "for good"
+    if back_end == "simulate" and not by_packet:
+        told = "simulated as a pause until TCP's next retransmission finds it up again; nothing on its way is lost"
+    elif down[0].rate_trace is not None and 0 in down[0].rate_trace.values:
+        told = f"an outage of its trace {down[0].rate_trace.source}".rstrip()
+    else:  # the scenario says so itself
+        return
+    yield from _of_links(down, f"down from {begin_s:g} s {until}, {told}")
 
 
 def _of_links(links: Sequence[LinkPlan], told: str) -> Iterator[str]:

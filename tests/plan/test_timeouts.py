@@ -49,6 +49,31 @@ def test_the_lowest_rate_of_a_trace_counts() -> None:
     )
 
 
+@pytest.mark.parametrize("outage_s", [20, 3600, 86400])
+@pytest.mark.parametrize(
+    "down",
+    [
+        "rate_trace=[{{at: 0 s, rate: 0 bit/s}}, {{at: {0} s, rate: 2 Mbit/s}}]",
+        "rate_trace={{points: [{{at: 0 s, rate: 2 Mbit/s}}, {{at: 10 s, rate: 0 bit/s}},"
+        " {{at: {1} s, rate: 2 Mbit/s}}], repeat_after: {1}0 s}}",
+        "down=[{{at: 5 s, until: {0} s}}, {{at: 1{0} s, until: {1}5 s}}]",
+    ],
+)
+def test_outages_of_a_link_are_waited_for(down: str, outage_s: int) -> None:
+    """Whatever their length, and whatever the queue: TCP tries again at the latest when they have lasted twice."""
+    t = timeouts("links[0].rate=20 Mbit/s", "links[0]." + down.format(outage_s, outage_s + 10))
+    assert t.dead_after_s > 2 * outage_s - 20 and t.step_deadline_s > t.dead_after_s + 7 * (outage_s - 10)
+    assert t.dead_after_s < 30 * outage_s
+
+
+def test_a_link_that_is_never_up_is_refused_and_one_that_goes_down_for_good_is_told() -> None:
+    with pytest.raises(ScenarioError, match=r"topology\.links: east>west is down all the time; remove the link"):
+        timeouts("links[0].rate_trace=[{at: 0 s, rate: 0 bit/s}]")
+    gone = "links[0].rate_trace=[{at: 0 s, rate: 1 Mbit/s}, {at: 70 s, rate: 0 bit/s}]"
+    told = build_plan(loads(GOOD, "s.yaml", [gone])).warnings
+    assert "link east>west (and 1 more): down from 70 s for good, an outage of its trace" in told
+
+
 def test_the_longest_delay_of_a_trace_counts() -> None:
     trace = "links[0].delay_trace=[{at: 0 s, delay: 40 ms}, {at: 5 s, delay: 2 s}]"
     assert timeouts(trace).dead_after_s >= timeouts("links[0].delay=2 s", "links[0].queue=128 KiB").dead_after_s > 80

@@ -72,7 +72,7 @@ def test_the_base_of_the_mistakes_is_good() -> None:
 
 
 def test_not_utf8() -> None:
-    assert refusal(b"name: caf\xe9") == "s.yaml: not valid UTF-8 at byte 9"
+    assert refusal(b"name: caf\xe9") == "s.yaml: not valid UTF-8 at byte 9 (save it as UTF-8)"
 
 
 def test_nul_byte() -> None:

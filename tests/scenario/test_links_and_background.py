@@ -144,7 +144,7 @@ def test_what_has_no_effect_is_said(on: str, override: str, warning: str) -> Non
     [
         ("ideal", "transport.unsent_limit=16 KiB", "transport.unsent_limit: has no effect with 'simulation: {network"),
         ("tcp", "transport.unsent_limit=16 KiB", ""),
-        ("tcp", FAULT.format("kind: loss, loss: 100 %, for: 1 s"), "down is simulated as a pause"),
+        ("tcp", FAULT.format("kind: loss, loss: 100 %, for: 1 s"), "down from 1 s until 2 s, simulated as a pause"),
         ("emulated", FAULT.format("kind: down, for: 1 s"), ""),
         ("emulated", "links[0].loss_burst=3", "no effect on 'simulate', where each packet is lost by itself"),
         ("emulated", "links[0].rate=32 kbit/s", "1 of its rates are below 64 kbit/s, and emulated as 64 kbit/s"),

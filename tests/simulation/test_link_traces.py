@@ -47,3 +47,13 @@ def test_what_a_trace_says_happens(trace: str, what: str, value: float, tmp_path
     assert none == [] and traced_s > 1.2 * plain_s
     assert {(change["link"], change["what"]) for change in changes} == {("east>west", what), ("west>east", what)}
     assert {change["value"] for change in changes if change["planned_t"] == 0.2} == {value}
+
+
+def test_training_waits_for_the_end_of_an_outage(tmp_path: Path) -> None:
+    """A trace that begins with a minute without a rate: the link is down, and no one counts as lost meanwhile."""
+    text = TEXT.replace("timeouts: {dead_after: 10 min}\n", "")
+    outage = ", rate_trace: [{at: 0 s, rate: 0 bit/s}, {at: 60 s, rate: 2 Mbit/s}]"
+    plan = build_plan(loads(text.replace("TRACE", outage)))
+    simulate.run(plan, tmp_path, lambda event: None)
+    finals = [event["t"] for event in read(tmp_path / "events") if event["kind"] == "final"]
+    assert len(finals) == len(plan.nodes) and 60 < max(finals) < 200

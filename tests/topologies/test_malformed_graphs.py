@@ -43,7 +43,7 @@ MALFORMED: list[tuple[str, str, str, dict[str, Any], str, str]] = [
      f":{EDGE + 1}: the link from 'london' to 'paris' (and 1 others) has no rate", "'rate: 1 Gbit/s'"),
     ("no coordinates", "t.graphml", graphml(vertex("0", place=(None, None)), vertex("1"), edge("0", "1",
      raw="1e9")), {},
-     f":{EDGE}: the link from 'london' to 'paris' has no delay, as an end has no coordinates", "'delay: 5 ms'"),
+     f":{EDGE}: the link from 'london' to 'paris' has no latency, and an end has no coordinates", "'delay: 5 ms'"),
     ("rate 0", "t.graphml", graphml(*TWO, edge("0", "1", raw="0.0")), {}, f":{EDGE}: LinkSpeedRaw '0.0' is no rate",
      "remove it"),
     ("rate below 0", "t.graphml", graphml(*TWO, edge("0", "1", raw="-1")), {},

@@ -172,7 +172,7 @@ def test_the_table_is_large_enough() -> None:
 
 def test_files(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_bytes(b"time_s,rate_mbit_s\n0,\xff\n")
-    with pytest.raises(ScenarioError, match=r"bad\.csv: not valid UTF-8 at byte 21"):
+    with pytest.raises(ScenarioError, match=r"bad\.csv:2: not valid UTF-8 at byte 21 \(save it as UTF-8"):
         read_trace(tmp_path / "bad.csv")
     with pytest.raises(ScenarioError, match=r"gone\.csv: No such file"):
         read_trace(tmp_path / "gone.csv")

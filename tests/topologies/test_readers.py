@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from testbed.errors import ScenarioError
 from tests.topologies.zoo import GML, SNDLIB, TRIANGLE, edge, graphml, vertex
 from topologies.graph import Graph, data_centers, great_circle_km, routers
 from topologies.readers import GraphReading, parse_graph, read_graph
@@ -73,6 +74,72 @@ def test_sndlib_in_pixels_has_no_delays() -> None:
 def test_rates_come_from_where_they_can(said: dict[str, str], rate: float) -> None:
     graph = read(graphml(vertex("0"), vertex("1"), edge("0", "1", **said)), rate_bps=7e6)
     assert graph.edges["london", "paris"]["rate_bps"] == pytest.approx(rate)
+
+
+SHADOW = """
+graph [
+  directed {directed}
+  node [ id 0 host_bandwidth_up "100 Mbit" host_bandwidth_down "1 Gbit" ]
+  node [ id 1 host_bandwidth_up "20 Mibit" host_bandwidth_down "50 Mbit" ]
+  edge [ source 0 target 0 latency "1 ms" packet_loss 0.0 ]
+  edge [ source 0 target 1 {edge} ]
+]
+"""
+
+
+@pytest.mark.parametrize(
+    ("edge", "delay_s", "loss", "rates_bps"),
+    [
+        ('latency "50 ms" packet_loss 0.01', 0.05, 0.01, (50e6, 20 * 2**20)),
+        ("latency 50.0 packetloss 0.01", 0.05, 0.01, (50e6, 20 * 2**20)),
+        ('latency "250 us" bandwidth "2 MB/s"', 250e-6, 0.0, (16e6, 16e6)),
+        ('delay "1.5 seconds" loss "2 %" capacity "3 Gbps"', 1.5, 0.02, (3e9, 3e9)),
+        ("packet_loss 0.25 LinkSpeedRaw 1e9", 0.005, 0.25, (1e9, 1e9)),
+    ],
+)
+@pytest.mark.parametrize("default_bps", [None, 7e6])
+def test_what_a_file_says_of_its_links_wins(
+    edge: str, delay_s: float, loss: float, rates_bps: tuple[float, float], default_bps: float | None
+) -> None:
+    """As Shadow's files do: latency, loss and bandwidth. Defaults are for what a file does not say."""
+    graph = read(SHADOW.format(directed=0, edge=edge), "t.gml", rate_bps=default_bps, delay_s=0.005)
+    there, back = graph.edges["n0", "n1"], graph.edges["n1", "n0"]
+    assert (there["rate_bps"], back["rate_bps"]) == pytest.approx(rates_bps)
+    assert there["delay_s"] == back["delay_s"] == pytest.approx(delay_s) and there["loss"] == back["loss"] == loss
+    assert "great circle" not in notes(graph)
+
+
+def test_directed_edges_have_their_own_latencies() -> None:
+    text = SHADOW.format(directed=1, edge='latency "50 ms" ]\n  edge [ source 1 target 0 latency "20 ms"')
+    graph = read(text, "t.gml")
+    assert (graph.edges["n0", "n1"]["delay_s"], graph.edges["n1", "n0"]["delay_s"]) == (0.05, 0.02)
+
+
+def test_latencies_of_graphml() -> None:
+    text = graphml(*TRIANGLE).replace("LinkLabel", "latency").replace(">10 Gbps<", ">7 ms<")
+    graph = read(text)
+    assert graph.edges["london", "paris"]["delay_s"] == 0.007 and "great circle" in notes(graph)
+
+
+@pytest.mark.parametrize(
+    ("edge", "problem"),
+    [
+        ('latency "50 parsecs"', "t.gml:7: latency '50 parsecs' is no time (write latency \"50 ms\")"),
+        ("latency 50000.0", "t.gml:7: a delay of 50 s is outside [0, 10]"),
+        ("bandwidth 100", "t.gml:7: bandwidth '100' has no unit (write bandwidth \"100 Mbit\")"),
+        ('latency "1 ms" packet_loss 1.0', "t.gml:7: a loss of 1 as a share is outside [0, 0.5]"),
+    ],
+)
+def test_what_is_no_latency_is_refused_with_its_line(edge: str, problem: str) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        read(SHADOW.format(directed=0, edge=edge), "t.gml")
+    assert str(refused.value).startswith(problem)
+
+
+def test_latin_1_is_refused_with_the_cure(tmp_path: Path) -> None:
+    (tmp_path / "n.gml").write_bytes(GML.replace("Paris", "Besançon").encode("latin-1"))
+    with pytest.raises(ScenarioError, match=r"n\.gml:13: not valid UTF-8 at byte [0-9]+ \(save it as UTF-8: iconv"):
+        read_graph(tmp_path / "n.gml")
 
 
 def test_missing_rates_and_delays_are_the_users_and_counted() -> None:

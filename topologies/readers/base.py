@@ -40,7 +40,8 @@ class GraphReader(ABC):
     """Reads one format into vertices and edges with texts by key; rates and delays are derived from those texts.
 
     The keys are those of the Internet Topology Zoo: ``label``, ``Latitude``, ``Longitude`` (degrees) and ``Internal``
-    of a vertex; ``LinkSpeedRaw`` (in ``RawGraph.default_unit``) or ``LinkSpeed``/``LinkSpeedUnits`` of an edge.
+    of a vertex; ``LinkSpeedRaw`` (in ``RawGraph.default_unit``) or ``LinkSpeed``/``LinkSpeedUnits`` of an edge. Those
+    of Shadow: ``host_bandwidth_up``, ``host_bandwidth_down`` of a vertex; ``latency``, ``packet_loss`` of an edge.
 
     endings  of files that are read by it without being named, in lower case with the dot
     sample   the text of a small file, which ``testbed check`` reads

@@ -1,9 +1,10 @@
 """Turn the content of a graph file into an annotated graph, and handle the known defects of the Internet Topology Zoo.
 
 Source of the files: Knight et al., "The Internet Topology Zoo", IEEE JSAC 29(9), 2011. Rates come from LinkSpeedRaw,
-else from LinkSpeed and its units, else from LinkLabel. Delays come from distance. Refused, with line and cure: rates in
-another unit, invalid coordinates, links without rate or delay. Repaired, with a note: repeated labels, parallel links,
-self-loops, vertices of other networks, vertices without a link, separate parts.
+else from LinkSpeed and its units, else from LinkLabel, else from what Shadow's files state: ``bandwidth`` of the link,
+or of the hosts at its ends. Delays are those that the file states (``latency``), or come from distance. Refused, with
+line and cure: rates in another unit, invalid coordinates, links without rate or delay. Repaired, with a note: repeated
+labels, parallel links, self-loops, vertices of other networks, vertices without a link, separate parts.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from topologies.graph import Graph, fibre_delay_s, great_circle_km, new_graph, s
 from topologies.readers.base import RATE_UNITS, GraphReading
 from topologies.readers.raw import RawGraph, RawVertex
 from topologies.readers.speeds import rate_of
+from topologies.readers.stated import bandwidth_of, delay_of, host_bandwidth_of, loss_of
 from topologies.traces.model import TextFile
 
 MAX_VERTICES = 10_000
@@ -102,11 +104,11 @@ def _number(file: TextFile, line: int, name: str, text: str) -> float | None:
 
 def _add_edges(file: TextFile, graph: Graph[str], raw: RawGraph, names: dict[str, str], reading: GraphReading) -> None:
     """Add all links between vertices that stay; ``graph.graph["repairs"]`` lists what was repaired."""
-    keys = {vertex.key for vertex in raw.vertices}
-    loops = parallel = 0
+    vertices = {vertex.key: vertex for vertex in raw.vertices}
+    loops = parallel = by_hosts = 0
     for edge in raw.edges:
         for end in (edge.source, edge.target):
-            if end not in keys:
+            if end not in vertices:
                 file.refuse(edge.line, f"no node has the id '{end}'", "add the node, or correct the edge")
         if edge.source not in names or edge.target not in names:
             continue
@@ -114,23 +116,40 @@ def _add_edges(file: TextFile, graph: Graph[str], raw: RawGraph, names: dict[str
             loops += 1
             continue
         a, b = names[edge.source], names[edge.target]
-        rate_bps = rate_of(file, edge, raw.default_unit, reading.rate_unit)
+        own_bps = rate_of(file, edge, raw.default_unit, reading.rate_unit) or bandwidth_of(file, edge)
+        delay_s, loss = delay_of(file, edge), loss_of(file, edge) or 0.0
         parallel += graph.has_edge(a, b)
-        for source, target in ((a, b),) if raw.directed else ((a, b), (b, a)):
-            _add_direction(graph, source, target, rate_bps, edge.line)
+        ways = (
+            ((edge.source, edge.target),) if raw.directed else ((edge.source, edge.target), (edge.target, edge.source))
+        )
+        for source, target in ways:
+            rate_bps = own_bps or _rate_of_hosts(file, vertices[source], vertices[target])
+            by_hosts += own_bps is None and rate_bps is not None
+            values = {"rate_bps": rate_bps, "delay_s": delay_s, "loss": loss, "line": edge.line}
+            _add_direction(graph, names[source], names[target], values)
     graph.graph["repairs"] = [f"{loops} links from a vertex to itself were left out"] if loops else []
+    if by_hosts:
+        graph.graph["repairs"].append(
+            f"{by_hosts} directions have the rate of the hosts at their ends (host_bandwidth)"
+        )
     if parallel:
         graph.graph["repairs"].append(
             f"{parallel} parallel links were joined into the first between their ends, rates added"
         )
 
 
-def _add_direction(graph: Graph[str], a: str, b: str, rate_bps: float | None, line: int) -> None:
+def _rate_of_hosts(file: TextFile, source: RawVertex, target: RawVertex) -> float | None:
+    """Return what hosts at the one vertex can send to those at the other, if the file states it."""
+    rates = (host_bandwidth_of(file, source, "up"), host_bandwidth_of(file, target, "down"))
+    return min((rate for rate in rates if rate), default=None)
+
+
+def _add_direction(graph: Graph[str], a: str, b: str, values: dict[str, Any]) -> None:
     """Add a link; a parallel one adds its rate to the first."""
     if not graph.has_edge(a, b):
-        graph.add_edge(a, b, rate_bps=rate_bps, delay_s=None, loss=0.0, queue=None, line=line)
-    elif rate_bps is not None:
-        graph.edges[a, b]["rate_bps"] = (graph.edges[a, b]["rate_bps"] or 0.0) + rate_bps
+        graph.add_edge(a, b, queue=None, **values)
+    elif values["rate_bps"] is not None:
+        graph.edges[a, b]["rate_bps"] = (graph.edges[a, b]["rate_bps"] or 0.0) + values["rate_bps"]
 
 
 def _mirror(graph: Graph[str], notes: list[str]) -> None:
@@ -156,22 +175,28 @@ def _keep_largest_part(file: TextFile, graph: Graph[str], notes: list[str]) -> N
 
 
 def _complete(file: TextFile, graph: Graph[str], reading: GraphReading, notes: list[str]) -> None:
-    """Set delays by distance, and the user's defaults where the file has no value."""
+    """Where the file has no value, set delays by distance, and the user's defaults."""
     unknown: dict[str, list[tuple[str, str, int]]] = {"rate_bps": [], "delay_s": []}
     filled = {"rate_bps": 0, "delay_s": 0}
+    by_distance = False
     for a, b, data in graph.edges(data=True):
-        data["delay_s"] = _distance_delay(graph, a, b, reading.stretch)
+        if data["delay_s"] is None:
+            data["delay_s"] = _distance_delay(graph, a, b, reading.stretch)
+            by_distance |= data["delay_s"] is not None
         for key, default in (("rate_bps", reading.rate_bps), ("delay_s", reading.delay_s)):
             if data[key] is None and default is None:
                 unknown[key].append((a, b, data["line"]))
             elif data[key] is None:
                 data[key], filled[key] = default, filled[key] + 1
     _refuse_unknown(file, unknown["rate_bps"], "no rate", "give a default: 'rate: 1 Gbit/s'")
-    _refuse_unknown(file, unknown["delay_s"], "no delay, as an end has no coordinates", "give a default: 'delay: 5 ms'")
+    _refuse_unknown(
+        file, unknown["delay_s"], "no latency, and an end has no coordinates", "give a default: 'delay: 5 ms'"
+    )
     for key, what in (("rate_bps", "rate"), ("delay_s", "delay")):
         if filled[key]:
             notes.append(f"{filled[key]} of {graph.number_of_edges()} directions have the default {what}")
-    notes.append(f"delay: great circle x {reading.stretch:g} at 2/3 of the speed of light")
+    if by_distance:
+        notes.append(f"delay: great circle x {reading.stretch:g} at 2/3 of the speed of light")
 
 
 def _refuse_unknown(file: TextFile, unknown: list[tuple[str, str, int]], what: str, cure: str) -> None:

@@ -103,7 +103,10 @@ class TextFile:
         try:
             return cls.of(path.name, read_regular(path, limit_bytes).decode("utf-8-sig"))
         except UnicodeDecodeError as error:
-            raise ScenarioError(f"{path.name}: not valid UTF-8 at byte {error.start} (is it a text file?)") from error
+            line = error.object.count(b"\n", 0, error.start) + 1
+            cure = f"save it as UTF-8: iconv -f latin1 -t utf-8 {path.name} > NEW; or is it no text file?"
+            problem = f"{path.name}:{line}: not valid UTF-8 at byte {error.start} ({cure})"
+            raise ScenarioError(problem) from error
         except OSError as error:
             raise ScenarioError(f"{path.name}: {error.strerror}") from error
 
@@ -177,6 +180,8 @@ def finish(
     for line, value in zip(lines, values, strict=True):
         if not low <= value <= high:
             cure = "correct it, or state its unit: in a csv by the column's name, elsewhere by 'unit'"
+            if reading.what == "loss" and high < value <= 1:
+                cure = "where everything is lost, the link is down: give it a rate of 0 there"
             file.refuse(line, f"{value:g} {unit} is outside [{low:g}, {high:g}]", cure)
     return Trace(tuple(times_s), tuple(values), reading.what, math.inf, length_s, notes=notes)
 

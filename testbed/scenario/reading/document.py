@@ -92,7 +92,7 @@ def parse(text: str | bytes, source: str) -> Node:
     try:
         return copied(_document(text, source))
     except UnicodeDecodeError as error:
-        raise ScenarioError(f"{source}: not valid UTF-8 at byte {error.start}") from error
+        raise ScenarioError(f"{source}: not valid UTF-8 at byte {error.start} (save it as UTF-8)") from error
     except MarkedYAMLError as error:
         raise ScenarioError(_syntax_problem(error, source)) from error
     except (YAMLError, ValueError, RecursionError) as error:

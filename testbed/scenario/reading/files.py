@@ -33,7 +33,8 @@ def beside(file: str, info: ValidationInfo) -> Path:
     if is_loop:
         raise refuse(f"file '{file}' is a loop of symbolic links", "let it lead to a file")
     if not path.is_relative_to(folder.resolve()):
-        raise refuse(f"file '{file}' lies outside the scenario's folder")
+        cure = "copy it into that folder, or move the scenario into one that holds both"
+        raise refuse(f"file '{file}' lies outside the scenario's folder", cure)
     if not path.exists():
         raise refuse(f"{file}: no such file", "the path is relative to the scenario's folder")
     return path

@@ -150,11 +150,12 @@ def _text(value: Any) -> str:
 
 
 def quantity(
-    parse: Callable[[str], Any], write: Callable[[Any], str], low: str, high: str, example: str, or_zero: bool = False
-) -> FieldType:
+    parse: Callable[[str], Any], write: Callable[[Any], str], low: str, high: str, example: str, or_zero: bool = False,
+    beyond: str = "",
+) -> FieldType:  # fmt: skip
     """A value with a unit, between two others written the same way; shown with its unit when written to YAML.
 
-    ``or_zero``: 0 is a value too, though below ``low``.
+    ``or_zero``: 0 is a value too, though below ``low``. ``beyond``: the cure for what is above ``high``.
     """
     least, most = parse(low), parse(high)
 
@@ -164,8 +165,9 @@ def quantity(
         text = text_of(value)
         result = _understood(parse, text)
         if not least <= result <= most and not (or_zero and result == 0):
-            percent = f"write '{text} %'" if parse is units.parse_share and "%" not in text and result > most else ""
-            raise refuse(f"{text} is outside [{low}, {high}]", percent)
+            is_percent = parse is units.parse_share and "%" not in text and result > 1
+            cure = f"write '{text} %'" if is_percent else beyond if result > most else ""
+            raise refuse(f"{text} is outside [{low}, {high}]", cure)
         return result
 
     return FieldType(read, {"type": ["string", "number"], "examples": [example]}, write, sample=parse(example))
@@ -226,7 +228,8 @@ DELAY = quantity(units.parse_duration, units.format_duration, "0 s", "10 s", "40
 DURATION = quantity(units.parse_duration, units.format_duration, "1 us", "720 h", "50 ms")
 INSTANT = quantity(units.parse_duration, units.format_duration, "0 s", "720 h", "10 s")
 SIZE = quantity(units.parse_size, units.format_size, "1 bytes", "16 GiB", "256 KiB")
-LOSS = quantity(units.parse_share, units.format_share, "0 %", "50 %", "0.1 %")
+_CUT = "a link that loses everything is down: 'down: [{at: 10 s, until: 15 s}]'"
+LOSS = quantity(units.parse_share, units.format_share, "0 %", "50 %", "0.1 %", beyond=_CUT)
 PART = quantity(units.parse_share, units.format_share, "1 %", "100 %", "50 %")
 SHARE = quantity(units.parse_share, units.format_share, "0 %", "100 %", "95 %")
 ACCURACY = quantity(units.parse_share, units.format_share, "0.1 %", "100 %", "95 %")
