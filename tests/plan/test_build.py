@@ -337,6 +337,9 @@ def test_nothing_is_said_of_an_optimizer_that_a_script_does_not_have(tmp_path: P
     assert not build_plan(load(scenario(tmp_path, ""), [SPARSE])).warnings
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("scenarios/geomx/*.yaml")), ids=lambda path: path.stem)
-def test_geomx_scenarios_have_no_such_warning(path: Path) -> None:
+SPARSE_SHIPPED = [*ROOT.glob("scenarios/geomx/*.yaml"), ROOT / "scenarios/paradigms/hitopk.yaml"]
+
+
+@pytest.mark.parametrize("path", sorted(SPARSE_SHIPPED), ids=lambda path: path.stem)
+def test_shipped_scenarios_have_no_such_warning(path: Path) -> None:
     assert not [warning for warning in build_plan(load(path)).warnings if "repeats it" in warning]
