@@ -51,7 +51,7 @@ def make_learner(
     parts = (model, dataset, batches, device, computing)
     loads = LOADINGS[training.loading.kind].loads
     trainer = LoadingTrainer(*parts, plan, node) if loads else Trainer(*parts)
-    if is_own and (device.type != CPU.type or training.compile):
+    if is_own and (plan.back_end != "simulate" or device.type != CPU.type or training.compile):
         trainer.warm_up(by_segments=overlaps(plan))  # before the clock starts
     return trainer
 

@@ -229,6 +229,7 @@ class Agent:
             epoch_ns=asked["epoch_ns"], failures=failures, endpoints=self._endpoints,
             credentials=credentials(self._ticket, asked["attempt"], self._tls),
             enter=None if self._part is None else self._part.enter,
+            realtime=self._part is not None and self._part.realtime,
         )  # fmt: skip
         wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._attempt.callback(os.close, wake)

@@ -105,7 +105,8 @@ def _train(plan: Plan, directory: Path, network: Any, report: Progress, epoch_ns
         if plan.program is not None:
             run_programs(plan, directory, on_progress, epoch_ns, _hosts(plan, network))
         else:
-            run_nodes(plan, directory, on_progress, epoch_ns, lambda node: network.enter(node.name))
+            realtime = network.capabilities.realtime and plan.exact is None  # in virtual time no node waits for a core
+            run_nodes(plan, directory, on_progress, epoch_ns, lambda node: network.enter(node.name), realtime)
     finally:
         network.helpers.finish()
 

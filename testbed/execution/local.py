@@ -37,18 +37,21 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
 
 
 def run_nodes(
-    plan: Plan, directory: Path, report: Progress, epoch_ns: int, enter: Callable[[NodePlan], None] | None = None
-) -> None:
+    plan: Plan, directory: Path, report: Progress, epoch_ns: int, enter: Callable[[NodePlan], None] | None = None,
+    realtime: bool = False,
+) -> None:  # fmt: skip
     """Run all nodes to their end, and again where the plan says so. Raise the first cause if that does not help.
 
     report    gets the nodes' lines of progress
     epoch_ns  the run's start on CLOCK_MONOTONIC
     enter     enters a node's network namespace, in the node's own process; without it, nodes meet on loopback
+    realtime  see ``Launch``
     """
     from testbed.execution.resume import checkpoint_files
     from testbed.execution.roles import role_maker
     from testbed.realtime.cores import exact_loop
     from testbed.realtime.fleet import Fleet, Launch
+    from testbed.realtime.node_loop import node_loop
 
     failures = failure_files(plan, directory)
 
@@ -60,7 +63,7 @@ def run_nodes(
         launch = Launch(
             make_role=role_maker(plan, files, failures), event_directory=directory / "events", enter=enter,
             epoch_ns=epoch_ns, due=attempts.clock, absent=attempts.clock.absent, on_fault=attempts.on_fault,
-            failures=failures, new_loop=exact_loop if plan.exact is not None else None,
+            failures=failures, new_loop=exact_loop if plan.exact is not None else node_loop, realtime=realtime,
         )  # fmt: skip
         return Fleet(plan, launch)
 

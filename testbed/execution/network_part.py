@@ -54,6 +54,11 @@ class NetworkPart:
         assert self._network is not None, "the network is not up"
         return self._network
 
+    @property
+    def realtime(self) -> bool:
+        """Whether this machine lets event loops of nodes run before other programs."""
+        return self.network.capabilities.realtime
+
     def enter(self, node: NodePlan) -> None:
         """Enter a node's network namespace, in the node's own process."""
         self.network.enter(node.name)

@@ -26,6 +26,7 @@ from testbed.realtime.auth import Credentials
 from testbed.realtime.faults import LEAVE_SIGNAL, OnFault
 from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.node import AnyRole, run_node
+from testbed.realtime.node_loop import node_loop, run_before_other_programs
 from testbed.realtime.setup import ConnectionLimits, NodeSetup
 from testbed.realtime.sockets import Endpoints
 from testbed.realtime.world import RealWorld
@@ -54,7 +55,8 @@ class Launch:
         absent: The nodes that do not run when the run begins; None means those that join later.
         on_fault: Called for each fault when it happens.
         failures: What failed scripts leave behind; None in a run without scripts.
-        new_loop: Makes the event loop of a node; None means asyncio's own.
+        new_loop: Makes the event loop of a node.
+        realtime: Whether event loops run before all other programs of the machine, as the helpers of an emulation do.
         endpoints: Where nodes listen and reach each other; default: as ``enter`` says.
         credentials: Of the run; default: new ones, which only these nodes have.
     """
@@ -69,7 +71,8 @@ class Launch:
     absent: frozenset[str] | None = None
     on_fault: OnFault = lambda due, now_s: None
     failures: FailureFiles | None = None
-    new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = node_loop
+    realtime: bool = False
     endpoints: Endpoints | None = None
     credentials: Credentials | None = field(default=None, repr=False)
 
@@ -93,6 +96,8 @@ def run_child(
         if launch.enter is not None:
             launch.enter(node)
         _die_with(parent)  # again, as entering a namespace may have cleared it
+        if launch.realtime:
+            run_before_other_programs(node.role)
         with asyncio.Runner(loop_factory=launch.new_loop) as runner:
             runner.run(_main(node, launch, make_setup, progress, lifeline))
         code = 0
