@@ -12,16 +12,17 @@ from matplotlib.figure import Figure
 from analysis import identity
 from analysis.figures.compare import draw
 from analysis.load import StoredRun
-from analysis.metrics import speed_up, time_to_accuracy, waiting
+from analysis.metrics import speed_up, stands_for, time_to_accuracy, waiting
+from testbed import numbers
 from testbed.errors import ScenarioError
-from testbed.results import atomic
+from testbed.results import atomic, summary
 
 
 def comparison(runs: list[StoredRun], target: float | None = None) -> list[dict[str, Any]]:
     """Return one row per run, in the order given. ``speed_up``: in time to the target against the first run.
 
-    Where either run never reached the target (or there is none), it is the speed-up in round time, and of programs that
-    report no rounds in run time; ``speed_up_of`` says so. Raises ``ScenarioError`` for a run without a result.
+    A run that never reached the target has none. Without a target it is the speed-up in the time of a training step,
+    and of programs in run time; ``speed_up_of`` says so. Raises ``ScenarioError`` for a run without a result.
     """
     problems = [
         f"{run.path}: has no result ({run.status.state}); finish the run first" for run in runs if not run.result
@@ -45,21 +46,14 @@ def target_of(runs: Sequence[StoredRun], target: float | None) -> float | None:
     return found
 
 
-_COLUMNS = (  # of the LaTeX table: heading, field, factor, form
-    ("accuracy (\\%)", "accuracy", 100.0, ".2f"), ("round (ms)", "round_time_s", 1e3, ".4g"),
-    ("to target (s)", "time_to_target_s", 1.0, ".4g"), ("speed-up", "speed_up", 1.0, ".2f"),
-    ("WAN (MB)", "wan_bytes", 1e-6, ".4g"), ("waiting (\\%)", "waiting_share", 100.0, ".1f"),
+_COLUMNS = (  # of the LaTeX table: heading, field, factor
+    ("accuracy (\\%)", "accuracy", 100.0), ("at target (\\%)", "accuracy_at_target", 100.0),
+    ("round (ms)", "round_time_s", 1e3), ("step (ms)", "step_time_s", 1e3), ("samples/s", "samples_per_s", 1.0),
+    ("to target (s)", "time_to_target_s", 1.0), ("speed-up", "speed_up", 1.0), ("WAN (MB)", "wan_bytes", 1e-6),
+    ("waiting (\\%)", "waiting_share", 100.0),
 )  # fmt: skip
 _LATEX = str.maketrans({**{each: f"\\{each}" for each in "_%&#${}"}, **{each: f"${each}$" for each in "+<>|"},
                         "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"})  # fmt: skip
-
-
-STARRED = "of the time of a round, as one of the two runs never reached the target"
-
-
-def starred(row: dict[str, Any]) -> bool:
-    """Return whether the speed-up is not the one in time to the target, although there is a target."""
-    return row["target"] is not None and row["speed_up_of"] == "round_time_s"
 
 
 def latex_text(text: str) -> str:
@@ -79,15 +73,12 @@ def tabular(columns: str, head: Sequence[str], rows: Iterable[Sequence[str]], no
 def as_latex(rows: list[dict[str, Any]]) -> str:
     """Return the rows as a ``tabular``; what is not known is a dash."""
     cells = [[latex_text(str(row["label"])), *(_cell(row, *column) for column in _COLUMNS)] for row in rows]
-    notes = [f"* speed-up {STARRED}"] if any(map(starred, rows)) else []
-    notes += [f"{row['run']}: {row['status']}" for row in rows if row["status"] != "done"]
+    notes = [f"{row['run']}: {row['status']}" for row in rows if row["status"] != "done"]
     return tabular("l" + "r" * len(_COLUMNS), ["", *(heading for heading, *_ in _COLUMNS)], cells, "; ".join(notes))
 
 
-def _cell(row: dict[str, Any], _: str, name: str, factor: float, form: str) -> str:
-    if row[name] is None:
-        return "--"
-    return format(row[name] * factor, form) + (r"$^*$" if name == "speed_up" and starred(row) else "")
+def _cell(row: dict[str, Any], _: str, name: str, factor: float) -> str:
+    return "--" if row[name] is None else numbers.short(row[name] * factor)
 
 
 def write(runs: list[StoredRun], rows: list[dict[str, Any]], folder: Path, columns: int = 2) -> list[Path]:
@@ -113,12 +104,15 @@ def _save(figure: Figure, path: Path) -> Path:
 def _row(run: StoredRun, label: str, target: float | None) -> dict[str, Any]:
     result = run.result
     assert result is not None
+    reached = None if target is None else summary.at_target(run.tables["accuracy"], target)
     known = ("back_end", "seed", "status", "rounds", "accuracy", "round_time_s")
     return {
         "run": run.name,
         "label": label,
         "technique": identity.technique_of(run.plan),
         **{name: result[name] for name in known},
+        "accuracy_at_target": None if reached is None else reached.accuracy,
+        **_pace(run),
         "resumed_round": result.get("resumed_round"),
         "target": target,
         "time_to_target_s": time_to_accuracy(run, target) if target is not None else None,
@@ -129,8 +123,16 @@ def _row(run: StoredRun, label: str, target: float | None) -> dict[str, Any]:
     }
 
 
+def _pace(run: StoredRun) -> dict[str, float | None]:
+    """Return what runs compare by whose rounds have different numbers of steps."""
+    rounds, copies = run.tables["rounds"], stands_for(run)
+    step_s = summary.step_time_s(rounds, copies) if run.program is None else None
+    return {"step_time_s": step_s, "samples_per_s": summary.samples_per_s(rounds, copies)}
+
+
 def _speed_up(base: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    for measure in ("time_to_target_s", "round_time_s", "run_time_s"):
+    measures = ("step_time_s", "run_time_s") if row["target"] is None else ("time_to_target_s",)
+    for measure in measures:
         factor = speed_up(base.get(measure), row.get(measure))
         if factor is not None:
             return {"speed_up": factor, "speed_up_of": measure}

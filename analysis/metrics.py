@@ -15,7 +15,6 @@ import numpy as np
 
 from analysis.load import StoredRun
 from testbed.results import summary
-from testbed.results.intervals import union
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +40,40 @@ def mean_of(values: Sequence[float]) -> Mean:
 
     half = t.ppf(0.975, len(array) - 1) * array.std(ddof=1) / math.sqrt(len(array))
     return Mean(float(array.mean()), float(half), len(array))
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Geometric mean of ``count`` ratios, with its 95 % confidence interval; without one (0 to ∞) for one pair."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+
+
+BOOTSTRAP_FROM = 8  # pairs: with fewer, Student's interval of the logarithms
+_RESAMPLES = 4000
+
+
+def ratio_of(base: Sequence[float], other: Sequence[float]) -> Ratio:
+    """Return other / base of positive values in pairs, e.g. of the same seeds. Raise ``ValueError`` if there are none.
+
+    The interval is that of the mean of logarithms: no end of it is below 0, and the inverse ratio has the inverse one.
+    """
+    if not base:
+        raise ValueError("no pairs")
+    logs = np.log(np.asarray(other, dtype=float) / np.asarray(base, dtype=float))
+    value, count = float(np.exp(logs.mean())), len(logs)
+    if count == 1:
+        return Ratio(value, 0.0, math.inf, 1)
+    if count >= BOOTSTRAP_FROM:
+        drawn = np.random.default_rng(1).choice(logs, (_RESAMPLES, count)).mean(axis=1)
+        low, high = np.quantile(drawn, (0.025, 0.975))
+    else:
+        half = mean_of(logs.tolist()).half_width
+        low, high = logs.mean() - half, logs.mean() + half
+    return Ratio(value, float(np.exp(low)), float(np.exp(high)), count)
 
 
 def accuracy_curve(run: StoredRun) -> pd.DataFrame:
@@ -115,19 +148,8 @@ def simulation_errors(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
 
 
 def throughput(run: StoredRun) -> float | None:
-    """Return training samples per second while all workers train: the sum of each one's own rate; evaluation left out.
-
-    ``None`` where no worker says how many samples there were, as in a user's script.
-    Where workers do not wait for each other, the quick ones are done with their rounds long before the slow ones; what
-    the slow ones then do alone must not count as the speed of all.
-    """
-    if not run.tables["rounds"]["samples"].any():
-        return None
-    copies, rates = stands_for(run), []
-    for node, rounds in run.tables["rounds"].groupby("node"):
-        covered_s = union(rounds[["t0_s", "t_s"]].to_numpy()).total()
-        rates.append(copies.get(str(node), 1) * float(rounds["samples"].sum()) / covered_s if covered_s else 0.0)
-    return sum(rates)
+    """Return training samples per second while all workers train (``summary.samples_per_s``)."""
+    return summary.samples_per_s(run.tables["rounds"], stands_for(run))
 
 
 def stands_for(run: StoredRun) -> dict[str, int]:

@@ -139,25 +139,29 @@ def train(
 
 
 def finish(
-    run: RunDirectory, plan: Plan, outcome: SessionResult, *, started: str, duration_s: float,
+    run: RunDirectory, plan: Plan, outcome: SessionResult, *, started: str, duration_s: Callable[[], float],
     hurry: Callable[[], bool] = lambda: False, followers: Sequence[Follower] = (),
 ) -> tuple[SessionResult, StoredRun]:  # fmt: skip
     """Write everything that follows from the events, each file whole, and the final status last.
 
-    ``started``: UTC in ISO 8601. If ``hurry()``, leave the figure out: ``testbed show RUN --figure`` draws it. Return
+    ``started``: UTC in ISO 8601. ``duration_s``: of the command until it is called, which is done again when all is
+    drawn. If ``hurry()``, leave the figure out: ``testbed show RUN --figure`` draws it. Return
     the outcome, which is ``diverged`` if the training has, and the run, whose status is still that of one in progress.
     Raise ``TestbedError`` if a file cannot be written; the run has a final status then, too.
     """
     with record.final_status(run, outcome.message):
-        concluded = record.conclude(run, plan, outcome, started, duration_s)
+        concluded = record.conclude(run, plan, outcome, started, duration_s())
         outcome, result = concluded.outcome, concluded.result
         from analysis.load import stored_run
         from testbed.display.summary import as_text, summary_of
 
         stored = stored_run(run.path, concluded.plan, result, concluded.tables)
-        atomic.write_text(run.file("summary.txt"), as_text(summary_of(stored)))
         if (result["rounds"] or (plan.program is not None and outcome.status in COMPLETED)) and not hurry():
             draw(run, stored)
+        if plan.back_end != "exact":  # whose files are those of its guest
+            result["duration_s"] = round(duration_s(), 3)
+            atomic.write_json(run.file("result.json"), result)
+        atomic.write_text(run.file("summary.txt"), as_text(summary_of(stored)))
         run.set_status(outcome.status, result["plan_sha256"], outcome.message)
         for follower in followers:
             follower.end(run.path)
@@ -166,9 +170,8 @@ def finish(
 
 def since(begin_s: float) -> dict[str, Any]:
     """Return ``started`` and ``duration_s`` of a command that began at ``begin_s`` by ``time.monotonic``."""
-    duration_s = time.monotonic() - begin_s
-    started = datetime.fromtimestamp(time.time() - duration_s, UTC).isoformat(timespec="seconds")
-    return {"started": started, "duration_s": duration_s}
+    started = datetime.fromtimestamp(time.time() - (time.monotonic() - begin_s), UTC).isoformat(timespec="seconds")
+    return {"started": started, "duration_s": lambda: time.monotonic() - begin_s}
 
 
 def draw(run: RunDirectory, stored: StoredRun) -> Path:

@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import signal
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -138,6 +139,12 @@ def _users(pid: int) -> set[int]:
     except (FileNotFoundError, PermissionError, ProcessLookupError):
         return set()
     return {int(word) for line in lines if line.startswith(b"Uid:") for word in line.split()[1:]}
+
+
+def age_s() -> float:
+    """Return how long ago this process began, its interpreter's start included; 0 where there is no ``/proc``."""
+    ticks = start_ticks(os.getpid())
+    return 0.0 if ticks is None else time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def boot_id() -> str:

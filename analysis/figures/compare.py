@@ -12,6 +12,7 @@ from analysis.figures import panels
 from analysis.identity import Identity
 from analysis.load import StoredRun
 from analysis.metrics import stands_for
+from testbed import numbers
 
 _WIDTH_IN, _HEIGHT_IN = 11.0, 3.3
 
@@ -54,7 +55,7 @@ def _programs(runs: list[StoredRun], columns: int) -> Figure:
         grid = figure.subplots(1, 2, sharey=True)
         for axes, title, values in zip(grid, ("run time (s)", "WAN bytes (MB)"), (seconds, megabytes), strict=True):
             bars = axes.barh(range(len(runs)), values, color=[look.color for look in looks])
-            axes.bar_label(bars, fmt="%.4g", padding=3, fontsize=8)
+            axes.bar_label(bars, fmt=numbers.short, padding=3, fontsize=8)
             axes.set_xlabel(title)
             axes.margins(x=0.15)
         grid[0].set_yticks(range(len(runs)), [look.label for look in looks])

@@ -16,10 +16,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
-from analysis import numbers
 from analysis.identity import PARTS, Identity
 from analysis.load import NOT_LOGGED, StoredRun
 from analysis.metrics import accuracy_curve
+from testbed import numbers
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,10 +9,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from analysis import identity, numbers
+from analysis import identity
 from analysis.figures import panels
 from analysis.load import StoredRun
 from analysis.metrics import accuracy_curve
+from testbed import numbers
+from testbed.results.summary import at_target
 
 LINKS_SHOWN = 12
 NODES_SHOWN = 24
@@ -51,16 +53,17 @@ def _header(figure: SubFigure, run: StoredRun) -> None:
     sites = len(plan["network"]["sites"])
     workers = sum(node["role"] == "worker" for node in plan["nodes"])
     figure.text(0.012, 0.84, plan["name"], fontsize=15, fontweight="bold", va="top")
-    about = f"{technique}, {where}: {sites} data centres, {workers} workers, seed {plan['seed']}"
+    size = f"{numbers.counted(sites, 'data centre')}, {numbers.counted(workers, 'worker')}"
+    about = f"{technique}, {where}: {size}, seed {plan['seed']}"
     figure.text(0.012, 0.36, about, fontsize=9, color=panels.MUTED, va="top")
     if result is None:
         return
     fidelity = result["fidelity"]["status"]
-    count = len(result["fidelity"]["warnings"])
-    told = f"run {result['status']}, fidelity {fidelity}" + (f" ({count} warning{'s' * (count > 1)})" if count else "")
+    count = len(result["fidelity"]["reasons"])
+    told = f"run {result['status']}, fidelity {fidelity}" + (f" ({numbers.counted(count, 'reason')})" if count else "")
     figure.text(0.988, 0.80, told, fontsize=9.5, fontweight="bold", ha="right", va="top", color=_VERDICT[fidelity])
     commit = (run.manifest.get("testbed", {}).get("git_commit") or "")[:10]
-    rounds = f"{result['rounds']} rounds of {numbers.seconds(result['round_time_s'])}"
+    rounds = f"{numbers.counted(result['rounds'], 'round')} of {numbers.seconds(result['round_time_s'])}"
     if run.program is not None:
         rounds = f"ran {numbers.seconds(result['training_s'])}"
     about = f"{rounds}, commit {commit}" if commit else rounds
@@ -78,9 +81,8 @@ def _accuracy(axes: Axes, run: StoredRun) -> None:
     panels.curve(
         axes, scores["time_s"], scores["accuracy"], identity.technique(identity.technique_of(run.plan)), "test accuracy"
     )
-    reached = scores[scores["accuracy"] >= target] if target is not None else scores[:0]
-    if len(reached):
-        _mark(axes, float(reached["time_s"].iloc[0]), float(reached["accuracy"].iloc[0]))
+    if reached := at_target(run.tables["accuracy"], target):
+        _mark(axes, reached.snapshot_s - run.start_s, reached.accuracy)
     axes.legend(loc="lower right", frameon=True, facecolor="white", edgecolor="none", framealpha=1.0)
 
 

@@ -25,6 +25,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from analysis.figures import panels
+from testbed import numbers
 from testbed.units import format_duration, format_rate
 
 Place = tuple[float, float]
@@ -257,7 +258,7 @@ def _vertices(axes: Axes, graph: nx.DiGraph[str], places: dict[str, Place]) -> N
 
 def _legend(axes: Axes, graph: nx.DiGraph[str]) -> None:
     workers = {data["workers"] for _, data in graph.nodes(data=True) if data.get("workers") is not None}
-    each = f", {workers.pop()} workers each" if len(workers) == 1 else ""
+    each = f", {numbers.counted(workers.pop(), 'worker')} each" if len(workers) == 1 else ""
     marks = [("o", _CENTRAL, 7.0, "central data centre"), ("o", _SITE, 7.0, f"data centre{each}")]
     if any(data.get("workers") is None for _, data in graph.nodes(data=True)):
         marks.append(("s", _ROUTER, 4.5, "router"))

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from analysis import identity
-from analysis.compare import STARRED, comparison, starred
+from analysis.compare import comparison
 from analysis.figures import panels
 from analysis.figures.compare import round_split
 from analysis.identity import Identity
 from analysis.load import NOT_LOGGED, StoredRun
 from analysis.metrics import throughput
-from analysis.numbers import MISSING, per_worker, seconds, share, short, size
 from analysis.report import charts
 from analysis.waits import matrix
 from testbed.errors import ScenarioError
+from testbed.numbers import MISSING, factor, per_worker, seconds, share, short, size
 
 STYLE = Path(__file__).parent / "style.css"
 WARNINGS_SHOWN = 12
@@ -102,14 +102,14 @@ def _comparison(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
     compared = comparison(list(runs))
     rows = []
     for row, look in zip(compared, looks, strict=True):
-        factor = "–" if row["speed_up"] is None else f"{row['speed_up']:.2f}×{'*' if starred(row) else ''}"
+        faster = factor(row["speed_up"])
         name = f"<span class='swatch' style='background:{look.color}'></span>{escape(row['label'])}"
         resumed = row["resumed_round"]
         name += f"<br><code>{escape(row['run'])}</code>" + ("" if resumed is None else "<br>" + _since(resumed))
         rows.append((name, share(row["accuracy"]),
-                     seconds(row["round_time_s"]), seconds(row["time_to_target_s"]), factor, size(row["wan_bytes"]),
+                     seconds(row["round_time_s"]), seconds(row["time_to_target_s"]), faster, size(row["wan_bytes"]),
                      share(row["waiting_share"]), _states(row)))  # fmt: skip
-    note = "Speed-up against the first run." + (f" * {STARRED}." if any(map(starred, compared)) else "")
+    note = "Speed-up against the first run."
     return f"<section class='card'>{table(head, rows)}<p class='note'>{note}</p></section>"
 
 
@@ -206,8 +206,9 @@ def _trust(run: StoredRun, label: str) -> str:
     result = run.result
     assert result is not None
     verdict = result["fidelity"]
-    lines = "".join(f"<li>{escape(text)}</li>" for text in verdict["warnings"][:WARNINGS_SHOWN])
-    left = len(verdict["warnings"]) - WARNINGS_SHOWN
+    texts = [*verdict["reasons"], *verdict["notes"]]
+    lines = "".join(f"<li>{escape(text)}</li>" for text in texts[:WARNINGS_SHOWN])
+    left = len(texts) - WARNINGS_SHOWN
     more = f"<p class='note'>and {left} more in fidelity.json</p>" if left > 0 else ""
     told = f"<ul class='warnings'>{lines}</ul>{more}" if lines else "<p class='muted'>No warnings.</p>"
     if run.plan["back_end"] == "simulate":

@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import NullFormatter
 
-from analysis import numbers
 from analysis.figures import panels
 from analysis.identity import Identity, series
 from analysis.metrics import mean_of
 from analysis.studies.study import Panel, Published, Results, Study, select
+from testbed import numbers
 
 Looks = Mapping[str, Identity]
 INK, PUBLISHED = "#20242C", "#B22222"

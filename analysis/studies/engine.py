@@ -27,6 +27,7 @@ from analysis.metrics import throughput, time_to_accuracy, wan_bytes
 from analysis.studies.claims import UNRESOLVED, Claim, unresolved
 from analysis.studies.drawing import draw, values_of
 from analysis.studies.study import Request, Results, Study, StudyRun, StudySweep, published, select
+from testbed import numbers
 from testbed.errors import RunFailed, ScenarioError
 from testbed.execution import sweep as sweeps
 from testbed.execution.sweep_points import SweepPoint, points_of
@@ -145,10 +146,11 @@ def means(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     for panel in shown:
         part = select(rows, panel.where)
         by = [part[name] for name in places] or (lambda index: "all")
+        # a place that a run has not, as the variant of another sweep, is a place, too
         parts[" ".join(filter(None, (panel.title, panel.y_label)))] = (
-            values_of(part, panel.y).groupby(by, sort=False).mean()
+            values_of(part, panel.y).groupby(by, sort=False, dropna=False).mean()
         )
-    return pd.DataFrame(parts).reset_index().rename(columns={"index": ""})
+    return pd.DataFrame(parts).rename_axis(places or [""]).reset_index()
 
 
 def _check(study: Study, request: Request) -> None:
@@ -412,5 +414,5 @@ def as_latex(table: pd.DataFrame) -> str:
 
 def _latex_cell(value: Any) -> str:
     if isinstance(value, float):
-        return "--" if math.isnan(value) else f"{value:.4g}"
+        return "--" if math.isnan(value) else numbers.short(value)
     return "--" if value is None else latex_text(str(value))

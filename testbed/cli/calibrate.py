@@ -14,10 +14,10 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from analysis.numbers import seconds, share
 from testbed.cli.options import Outcome, make_folder
 from testbed.display import look
 from testbed.errors import RunFailed, ScenarioError
+from testbed.numbers import seconds, share
 
 _GUEST_BYTES = 6 << 30
 HELP = "measure the simulator's constants of this machine"

@@ -42,15 +42,13 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 
 def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list[Path]) -> None:
-    from analysis.compare import STARRED, starred
+    from testbed import numbers
     from testbed.display import look
     from testbed.display.summary import comparison_table
 
     console = look.console()
     console.print(comparison_table(rows))
-    if any(map(starred, rows)):
-        console.print(f"* {STARRED}")
     for error in errors:
-        console.print(f"{error['name']}: simulated {error['simulated_s']:.4g} s, emulated {error['emulated_s']:.4g} s "
-                      f"per round: {error['error']:+.1%}")  # fmt: skip
+        console.print(f"{error['name']}: simulated {numbers.seconds(error['simulated_s'])}, emulated "
+                      f"{numbers.seconds(error['emulated_s'])} per round: {error['error']:+.1%}")  # fmt: skip
     console.print("written: " + ", ".join(str(path) for path in files))

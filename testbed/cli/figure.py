@@ -96,14 +96,12 @@ def _needs_sandbox(study: Study, request: Request) -> bool:
 
 
 def _print(verdict: dict[str, Any], out: Path) -> None:
+    from testbed import numbers
     from testbed.display import look
 
     console = look.console()
     if verdict["means"]:
-        rows = [
-            [f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()]
-            for row in verdict["means"]
-        ]
+        rows = [[numbers.cell(value) for value in row.values()] for row in verdict["means"]]
         console.print(look.table("", *verdict["means"][0], rows=rows))
     if verdict["assertions"]:
         rows = [
@@ -113,5 +111,5 @@ def _print(verdict: dict[str, Any], out: Path) -> None:
         console.print(
             look.table(f"{verdict['title']} ({verdict['source']})", "verdict", "claim", "measured", rows=rows)
         )
-    told = ", ".join(f"{count} {state}" for state, count in verdict["summary"].items())
-    console.print(f"{told}; written to {out}", soft_wrap=True)
+    told = [f"{count} {state}" for state, count in verdict["summary"].items()] if verdict["assertions"] else []
+    console.print(f"{', '.join(told) or 'no claims'}; written to {out}", soft_wrap=True)

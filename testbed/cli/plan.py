@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from analysis.numbers import MISSING
 from testbed.cli.options import Outcome, add_scenario, read_plan
 from testbed.display import look
 from testbed.errors import ScenarioError
+from testbed.numbers import MISSING
 
 if TYPE_CHECKING:
     from testbed.plan.model import Plan

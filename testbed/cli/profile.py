@@ -12,11 +12,11 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.numbers import seconds
 from testbed.cli.options import Outcome, add_scenario, make_folder, read_plan, whole
 from testbed.display import look
 from testbed.environment import GPU_NUMBERS
 from testbed.errors import ScenarioError
+from testbed.numbers import seconds
 
 if TYPE_CHECKING:
     from testbed.plan.model import NodePlan, Plan

@@ -41,8 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
+    from testbed.process_id import age_s
+
     with take_interrupts() as interrupts:
-        return _execute(arguments, interrupts, time.monotonic())
+        return _execute(arguments, interrupts, time.monotonic() - age_s())
 
 
 def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: float) -> Outcome:
@@ -107,12 +109,12 @@ def _run(
         )
     if outcome.status not in ("done", "degraded"):
         with suppress(OSError):  # no one reads it
-            print(f"testbed: {outcome.message}", file=sys.stderr)
+            print("testbed: " + outcome.message.replace("\n", "\n         "), file=sys.stderr)
     code = 143 if outcome.exit_code == 130 and interrupts.terminated else outcome.exit_code
     if arguments.json:
         return code, _result(run.path, code)
     with suppress(OSError, SystemExit):  # rich makes an exit of a closed pipe; the run keeps its code
-        _print_summary(stored)
+        _print_summary(stored, told=outcome.status not in ("done", "degraded"))
     return code
 
 
@@ -127,10 +129,10 @@ def _check_resume(arguments: argparse.Namespace) -> None:
         raise ScenarioError(f"--out {arguments.out}: is the run to be resumed; give another directory")
 
 
-def _print_summary(run: StoredRun) -> None:
+def _print_summary(run: StoredRun, *, told: bool = False) -> None:
     from testbed.display.summary import summary_of
 
-    look.console().print(*summary_of(run), sep="\n")
+    look.console().print(*summary_of(run, told=told), sep="\n")
     made = [name for name in ("figure.png", "result.json", "fidelity.json") if (run.path / name).is_file()]
     print(f"run directory: {run.path} ({', '.join(made)})")
 

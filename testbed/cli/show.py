@@ -7,10 +7,10 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.numbers import MISSING, seconds
 from testbed.cli.options import Outcome
 from testbed.display import look
 from testbed.errors import ScenarioError
+from testbed.numbers import MISSING, seconds
 
 if TYPE_CHECKING:
     from analysis.load import StoredRun

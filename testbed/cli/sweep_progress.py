@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from analysis.numbers import seconds
 from testbed.display.remaining import Remaining
+from testbed.numbers import seconds
 from testbed.results import FINISHED
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.numbers import MISSING
 from testbed.cli.options import Outcome, add_allow_code, save, write
 from testbed.display import look
+from testbed.numbers import MISSING
 
 if TYPE_CHECKING:
     from testbed.plan.model import LinkPlan, NetworkPlan

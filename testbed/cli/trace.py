@@ -10,10 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.numbers import seconds, share
 from testbed.cli.options import Outcome, decimal, measured, save, write
 from testbed.display import look
 from testbed.errors import ScenarioError
+from testbed.numbers import seconds, share
 from testbed.units import parse_duration
 
 if TYPE_CHECKING:

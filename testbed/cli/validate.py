@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from analysis.numbers import seconds
 from testbed.cli.options import Outcome, add_scenario, read_plan
 from testbed.errors import ScenarioError
+from testbed.numbers import seconds
 
 HELP = "check a scenario, and report every problem"
 add_arguments = add_scenario

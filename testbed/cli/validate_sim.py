@@ -20,11 +20,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.numbers import seconds
 from testbed.cli.options import Outcome, add_cluster, check_jobs, scenario_file, whole
 from testbed.cli.sweep_progress import progress
 from testbed.display import look
 from testbed.errors import ScenarioError
+from testbed.numbers import seconds
 from testbed.results import COMPLETED
 
 if TYPE_CHECKING:
@@ -218,10 +218,9 @@ def _point(place: _GridPoint, measured: Sequence[Result | None], simulated: Sequ
     rate_bps, delay_s = parse_rate(place.rate), parse_duration(place.delay)
     real, virtual = ([result for result in repeats if result] for repeats in (measured, simulated))
     real_s, virtual_s = (tuple(result["round_time_s"] for result in each) for each in (real, virtual))
-    causes = [warning for result in real if result["fidelity"]["status"] != "ok"
-            for warning in result["fidelity"]["warnings"]]  # fmt: skip
-    shared = real[0]["fidelity"]["warnings"]  # the Plan's, which are about both worlds
-    doubts = [warning for result in virtual for warning in result["fidelity"]["warnings"] if warning not in shared]
+    causes, doubts = (
+        [reason for result in each for reason in result["fidelity"]["reasons"]] for each in (real, virtual)
+    )
     return ValidationPoint(
         place.technique, rate_bps, delay_s, statistics.mean(real_s), statistics.mean(virtual_s),
         fill=fill_of(real[0], rate_bps / 8 * 2 * delay_s, virtual[0]["queue_bytes"]),

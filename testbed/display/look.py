@@ -1,4 +1,4 @@
-"""Tables and bars on the terminal, shared by all verbs; ``analysis.numbers`` writes their numbers."""
+"""Tables and bars on the terminal, shared by all verbs; ``testbed.numbers`` writes their numbers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
-
-from analysis.numbers import MISSING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +60,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _finite(each) for key, each in value.items()}
     return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-def number(value: float | None, form: str = ".4f") -> str:
-    return MISSING if value is None else format(value, form)

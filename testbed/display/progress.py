@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from analysis import numbers
+from testbed import numbers
 from testbed.display import look, state
 from testbed.display.notebook import html_of, is_notebook
 from testbed.display.remaining import Remaining
@@ -23,7 +23,7 @@ Clock = Callable[[], float]
 LINE_EVERY_S = 10.0
 _NOTEBOOK_S = 0.25
 ROWS_SHOWN = 16  # what a terminal has room for, with the bar below
-_ALWAYS = ("stage", "train", "warning", "error")
+_ALWAYS = ("stage", "train", "warning")
 
 
 class Display:
@@ -69,7 +69,8 @@ class _Estimating(Display):
     """Keeps the state of the run, and the estimate of its remaining time; the base of those that show both."""
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
-        self._state, self._clock = state.initial(plan), clock
+        self._plan, self._clock = plan, clock
+        self._state = state.initial(plan)
         self._remaining = Remaining(self._state.total)
 
     def _take(self, event: Event) -> float:
@@ -105,7 +106,7 @@ class PlainLines(_Estimating):
         now = self._take(event)
         if event["kind"] == "train":
             self._last_s = now
-        if event["kind"] in _ALWAYS:
+        if event["kind"] in _ALWAYS or is_recovered(self._plan, event):
             self._print(describe(event))
         elif self._is_due() and now - self._last_s >= LINE_EVERY_S:
             self._print_state(now)
@@ -147,7 +148,7 @@ class LiveTable(_Estimating):
         now = self._take(event)
         self._progress.update(self._task, completed=self._state.completed, description=self._state.stage,
                               left=self._left(now))  # fmt: skip
-        if event["kind"] in ("warning", "error"):
+        if event["kind"] == "warning" or is_recovered(self._plan, event):
             self._live.console.print(describe(event), style="yellow")
 
     def _render(self) -> Any:
@@ -160,7 +161,8 @@ class NotebookTable(Display):
     """One row per data centre, replaced in place at most four times a second; removed at the end."""
 
     def __init__(self, plan: Plan) -> None:
-        self._state, self._title = state.initial(plan), f"{plan.name} on {plan.back_end}"
+        self._plan, self._state = plan, state.initial(plan)
+        self._title = f"{plan.name} on {plan.back_end}"
         self._shown_s = 0.0
         self._warnings: list[str] = []
 
@@ -179,7 +181,7 @@ class NotebookTable(Display):
         from IPython.display import HTML
 
         self._state.take(event)
-        if event["kind"] in ("warning", "error"):
+        if event["kind"] == "warning" or is_recovered(self._plan, event):
             self._warnings.append(describe(event))
         if time.monotonic() - self._shown_s >= _NOTEBOOK_S:
             self._handle.update(HTML(self._html()))
@@ -238,6 +240,11 @@ class Logged(Display):
             self._inner = Display()
 
 
+def is_recovered(plan: Plan, event: Event) -> bool:
+    """Return whether the event is an error after which the run goes on: one that ends the run is told at its end."""
+    return event["kind"] == "error" and plan.recovery.on_failure != "abort"
+
+
 def describe(event: Event) -> str:
     """Return one event as a line of text, without its time."""
     rest = {key: value for key, value in event.items() if key not in ("kind", "name", "t") and value is not None}
@@ -245,9 +252,11 @@ def describe(event: Event) -> str:
         case "stage":
             return " ".join([str(event["name"]), *(f"{key}={value}" for key, value in rest.items())])
         case "train":
-            workers, rounds = event.get("workers"), event.get("rounds")
+            workers, rounds = int(event.get("workers") or 0), event.get("rounds")
             return (
-                f"training: {workers} workers, at most {rounds} rounds" if rounds else f"running: {workers} processes"
+                f"training: {numbers.counted(workers, 'worker')}, at most {numbers.counted(rounds, 'round')}"
+                if rounds
+                else f"running: {numbers.counted(workers, 'process', 'processes')}"
             )
         case "warning" | "error":
             return f"{event['kind']}: {event.get('message', '')}"
@@ -262,8 +271,7 @@ def describe(event: Event) -> str:
 
 def one_line(known: state.RunState) -> str:
     """Return the state of the whole run as a line of text."""
-    up, down = map(numbers.size, known.wan_bytes())
-    moved = f"WAN {up} up, {down} down"
+    moved = f"{numbers.size(known.wan_bytes())} over the WAN"
     if not known.total and not known.train_t:
         return known.stage
     if not known.total and known.loss is None:
@@ -273,8 +281,8 @@ def one_line(known: state.RunState) -> str:
     work = f"{numbers.span(*steps)} steps{drawn} per worker"
     parts = [
         f"{known.completed}/{known.total} rounds" if known.total else f"step {max(0, known.completed - 1)}",
-        *([work] if known.total else []), f"loss {look.number(known.loss)}",
-        f"accuracy {look.number(known.accuracy)}", moved,
+        *([work] if known.total else []), f"loss {numbers.short(known.loss)}",
+        f"accuracy {numbers.share(known.accuracy)}", moved,
     ]  # fmt: skip
     if known.simulated_rate:
         parts.append(f"{numbers.short(known.simulated_rate)} times real time")
@@ -293,7 +301,7 @@ def site_table(known: state.RunState, title: str) -> Table:
     for name, row in rows:
         shown.add_row(
             name, f"{row.completed}", *(numbers.span(*ends) for ends in row.ends()),
-            look.number(row.loss), look.number(known.accuracy),
+            numbers.short(row.loss), numbers.share(known.accuracy),
             numbers.size(sum(row.of("wan_up_bytes"))), numbers.size(sum(row.of("wan_down_bytes"))), row.waits,
         )  # fmt: skip
     return shown

@@ -78,10 +78,9 @@ class RunState:
         losses = [row.loss for row in self.rows.values() if row.loss is not None]
         return fmean(losses) if losses else None
 
-    def wan_bytes(self) -> tuple[int, int]:
-        """Return the bytes sent and received over the WAN by all data centres."""
-        up, down = (sum(sum(row.of(f"wan_{way}_bytes")) for row in self.rows.values()) for way in ("up", "down"))
-        return up, down
+    def wan_bytes(self) -> int:
+        """Return the bytes that all data centres have sent over the WAN: each counts once."""
+        return sum(sum(row.of("wan_up_bytes")) for row in self.rows.values())
 
     def work(self) -> Ends:
         """Return the least and the most training steps of a worker so far, and likewise its samples."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from analysis import numbers
+from testbed import numbers
 from testbed.display import look
 from testbed.results import COMPLETED
 
@@ -16,25 +17,34 @@ if TYPE_CHECKING:
 
     from analysis.load import StoredRun
 
-WARNINGS_SHOWN = 8
+LINES_SHOWN = 8  # of reasons, and of notes
 FAULTS_SHOWN = 12
 ROWS_SHOWN = 40  # of data centres, and of nodes
 
-_AGREEMENT = {True: "identical on all workers", False: "workers differ", None: ""}
+_AGREEMENT = {True: "identical on all workers", False: "not the same on all workers", None: ""}
+_UNKNOWN = "not "  # begins the remark of a row that stays although it has no value
 
 
-def summary_of(run: StoredRun) -> list[RenderableType]:
-    """Return the answer, the traffic, the faults, the time per round, and the fidelity."""
+def summary_of(run: StoredRun, *, told: bool = False) -> list[RenderableType]:
+    """Return the answer, the traffic, the faults, the time per round, and the fidelity, as far as there are any.
+
+    ``told``: the message of a run that has failed has been shown already.
+    """
     from rich.text import Text
 
     from analysis.load import NOT_LOGGED
 
-    if run.result is None:
+    result = run.result
+    if result is None:
         return [Text(f"{run.name}: {run.status.state}; no result yet. {run.status.message}".strip())]
-    shown: list[RenderableType] = [answer(run), traffic(run), *faults(run)]
-    if run.result["rounds"] and run.program is None:
+    message = [] if told or not result["message"] else [Text(result["message"])]
+    if not result["rounds"] and run.program is None:
+        head = f"{result['name']} on {result['back_end']}: {result['status']} before the first round was complete"
+        return [Text(f"{head}, after {numbers.seconds(result['duration_s'])}"), *faults(run), *message]
+    shown: list[RenderableType] = [answer(run), *traffic(run), *faults(run)]
+    if run.program is None:
         shown.append(time_split(run) if run.logs_work else Text(NOT_LOGGED))
-    return [*shown, *(Text(line) for line in trust(run))]
+    return [*shown, *message, *(Text(line) for line in trust(run))]
 
 
 def answer(run: StoredRun) -> Table:
@@ -44,23 +54,42 @@ def answer(run: StoredRun) -> Table:
     title = f"{result['name']} on {result['back_end']}: {result['status']}"
     if run.program is not None:
         return look.table(title, "", ">value", "", rows=_of_program(run, result))
-    target = run.plan["training"]["target_accuracy"]
-    to_target = f"time to {numbers.share(target)}" if target else "time to target"
     rows = (
         ("rounds", str(result["rounds"]), f"of at most {run.plan['training']['rounds']}"),
         *_resumed(result),
         ("steps", numbers.per_worker(result, "steps"), "per worker"),
-        ("samples", numbers.per_worker(result, "samples"), "per worker"),
-        ("accuracy", look.number(result["accuracy"]), "test set"),
+        ("samples", numbers.per_worker(result, "samples"), _samples_per_s(result)),
+        *_accuracy(run.plan["training"]["target_accuracy"], result),
         ("round time", numbers.seconds(result["round_time_s"]), "mean, without evaluation beside training"),
+        ("step time", numbers.seconds(result.get("step_time_s")), "the same, per training step"),
         *_first_rounds(run.fidelity),
-        (to_target, numbers.seconds(result["time_to_target_s"]), "" if target else "no target accuracy"),
         ("training", numbers.seconds(result["training_s"]), "run's clock"),
         ("whole command", numbers.seconds(result["duration_s"]), _clock_of(result)),
         ("parameters", (result["parameters_sha256"] or numbers.MISSING)[:16], _AGREEMENT[result["parameters_agree"]]),
         *_frames(run.plan),
     )  # fmt: skip
-    return look.table(title, "", ">value", "", rows=rows)
+    known = [row for row in rows if row[1] != numbers.MISSING or row[2].startswith(_UNKNOWN)]
+    return look.table(title, "", ">value", "", rows=known)
+
+
+def _samples_per_s(result: Mapping[str, Any]) -> str:
+    rate = result.get("samples_per_s")
+    return "per worker" if rate is None else f"per worker; {numbers.short(rate)} per second by all of them"
+
+
+def _accuracy(target: float | None, result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the accuracy at the end of a run, and when the target was reached, with the accuracy of that moment."""
+    final = ("accuracy", numbers.share(result["accuracy"]), "test set, at the end")
+    if target is None:
+        return [final]
+    name, time_s = f"time to {numbers.target(target)}", result["time_to_target_s"]
+    if time_s is None:
+        return [final, (name, numbers.MISSING, f"{_UNKNOWN}reached by two evaluations in a row")]
+    at_target = result.get("accuracy_at_target")
+    about = (
+        "" if at_target is None else f"accuracy {numbers.share(at_target)} then; the next evaluation kept to the target"
+    )
+    return [final, (name, numbers.seconds(time_s), about)]
 
 
 def _resumed(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -97,28 +126,43 @@ def _of_program(run: StoredRun, result: Mapping[str, Any]) -> list[tuple[str, st
         rows.append(("reports", str(result["rounds"]), "of steps, by each process that reports any"))
         rows.append(("time per report", numbers.seconds(result["round_time_s"]), "mean"))
     if result["accuracy"] is not None:
-        rows.append(("accuracy", look.number(result["accuracy"]), "last reported"))
+        rows.append(("accuracy", numbers.share(result["accuracy"]), "last reported"))
     return [*rows, ("whole command", numbers.seconds(result["duration_s"]), _clock_of(result))]
 
 
-def traffic(run: StoredRun) -> Table:
-    """Return WAN bytes per data centre."""
+def traffic(run: StoredRun) -> list[RenderableType]:
+    """Return the bytes over the WAN, each counted once: by the other end where all went to or from one data centre."""
+    from rich.text import Text
+
+    result = run.result
+    assert result is not None
+    moved: Mapping[str, Mapping[str, int]] = result["wan_payload_bytes"]
+    total = sum(each["up"] for each in moved.values())
+    if not total:
+        return []
+    about = _about_bytes(run, total)
+    rows = [(site, each["up"], each["down"]) for site, each in moved.items()]
+    hub = next((site for site, up, down in rows if up + down == total), None)
+    head = (">sent", ">received")
+    if hub is not None:
+        about += f": {numbers.size(moved[hub]['down'])} to, {numbers.size(moved[hub]['up'])} from {hub}"
+        head = (f">to {hub}", f">from {hub}")
+        rows = [row for row in rows if row[0] != hub]
+    shown = look.table("", "data centre", *head)
+    for site, up, down in rows[:ROWS_SHOWN]:
+        shown.add_row(site, numbers.size(up), numbers.size(down))
+    if left := rows[ROWS_SHOWN:]:
+        sent, received = sum(up for _, up, _ in left), sum(down for _, _, down in left)
+        shown.add_row(f"and {len(left)} more, together", numbers.size(sent), numbers.size(received))
+    return [Text(about, style="bold"), shown]
+
+
+def _about_bytes(run: StoredRun, total: int) -> str:
     assert run.result is not None
     if run.program is not None:
-        moved = run.result["wan_payload_bytes"].items()
-        both = ((site, numbers.size(each["up"]), numbers.size(each["down"])) for site, each in moved)
-        return look.table("WAN links, all bytes", "data centre", ">up", ">down", rows=both)
-    payload, headers = run.result["wan_payload_bytes"], run.result["wan_header_bytes"]
-    rows = [
-        (site, moved["up"], moved["down"], headers[site]["up"], headers[site]["down"])
-        for site, moved in payload.items()
-    ]
-    lines = ((site, *map(numbers.size, counts)) for site, *counts in rows[:ROWS_SHOWN])
-    shown = look.table("WAN traffic", "data centre", ">up", ">down", ">headers up", ">headers down", rows=lines)
-    if left := rows[ROWS_SHOWN:]:
-        sums = (sum(row[column] for row in left) for column in range(1, 5))
-        shown.add_row(f"and {len(left)} more, together", *map(numbers.size, sums))
-    return shown
+        return f"{numbers.size(total)} over the WAN's links, headers included"
+    headers = sum(each["up"] for each in run.result["wan_header_bytes"].values())
+    return f"{numbers.size(total)} over the WAN, and {numbers.size(headers)} of headers"
 
 
 def faults(run: StoredRun) -> list[Table]:
@@ -163,13 +207,17 @@ def time_split(run: StoredRun) -> Table:
 
 
 def trust(run: StoredRun) -> list[str]:
+    """Return how far to trust the run, with the reasons, and what else is worth knowing."""
     assert run.result is not None
     verdict = run.result["fidelity"]
-    shown, left = verdict["warnings"][:WARNINGS_SHOWN], len(verdict["warnings"]) - WARNINGS_SHOWN
-    lines = [f"fidelity: {verdict['status']}", *(f"  - {warning}" for warning in shown)]
-    if left > 0:
-        lines.append(f"  - and {left} more in fidelity.json")
-    return lines if not run.result["message"] else [run.result["message"], *lines]
+    lines = [f"fidelity: {verdict['status']}", *_listed(verdict["reasons"])]
+    notes = verdict["notes"]
+    return [*lines, *(["notes:", *_listed(notes)] if notes else [])]
+
+
+def _listed(texts: Sequence[str]) -> list[str]:
+    left = len(texts) - LINES_SHOWN
+    return [*(f"  - {text}" for text in texts[:LINES_SHOWN]), *([f"  - and {left} more in fidelity.json"] * (left > 0))]
 
 
 def _clock_of(result: Mapping[str, Any]) -> str:
@@ -190,51 +238,91 @@ def as_text(parts: Iterable[RenderableType]) -> str:
 
 
 def comparison_table(rows: list[dict[str, Any]]) -> Table:
-    from analysis.compare import starred
-
-    target = numbers.target(rows[0]["target"]) if rows[0]["target"] else "target"
-    shown = look.table("", "run", ">accuracy", ">round time", f">to {target}", ">speed-up", ">WAN bytes", ">waiting")
+    target = rows[0]["target"]
+    to_target = f">to {numbers.target(target)}" if target else ">to target"
+    shown = look.table("", "run", ">accuracy", ">round time", ">step time", ">samples/s", to_target, ">speed-up",
+                       ">WAN bytes", ">waiting")  # fmt: skip
     for row in rows:
         doubt = "" if row["fidelity"] == "ok" else f"\nfidelity {row['fidelity']}"
         doubt += "" if row["status"] == "done" else f"\n{row['status']}"
         resumed = row.get("resumed_round")
-        doubt += "" if resumed is None else f"\nresumed after {resumed + 1} rounds"
-        factor = look.number(row["speed_up"], ".2f") + ("*" if starred(row) else "")
+        doubt += "" if resumed is None else f"\nresumed after {numbers.counted(resumed + 1, 'round')}"
         shown.add_row(
-            f"{row['label']}\n{row['run']}{doubt}", look.number(row["accuracy"]), numbers.seconds(row["round_time_s"]),
-            numbers.seconds(row["time_to_target_s"]), factor,
-            numbers.size(row["wan_bytes"]) + ("" if resumed is None else " since"), numbers.share(row["waiting_share"]),
+            f"{row['label']}\n{row['run']}{doubt}", _accuracies(row["accuracy"], row["accuracy_at_target"]),
+            numbers.seconds(row["round_time_s"]), numbers.seconds(row["step_time_s"]),
+            numbers.short(row["samples_per_s"]), numbers.seconds(row["time_to_target_s"]),
+            numbers.factor(row["speed_up"]), numbers.size(row["wan_bytes"]) + ("" if resumed is None else " since"),
+            numbers.share(row["waiting_share"]),
         )  # fmt: skip
     return shown
 
 
+def _accuracies(final: float | None, at_target: float | None) -> str:
+    return numbers.share(final) + ("" if at_target is None else f"\n{numbers.share(at_target)} at target")
+
+
 def sweep_table(rows: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> Table:
-    """Return one row per point: mean over seeds ± half width of the 95 % confidence interval."""
+    """Return one row per point: medians over seeds with their range, and ratios to the first point's.
+
+    Ratios are paired by seed, as runs of one seed have the same data and the same first values.
+    """
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault(tuple(row[path] for path in varied), []).append(row)
     timed = "round_time_s" if any(row["round_time_s"] is not None for row in rows) else "training_s"
-    time = ">round time" if timed == "round_time_s" else ">run time"
-    shown = look.table("mean over seeds ± 95 % confidence", *(path.rpartition(".")[2] for path in varied),
-                       ">runs", ">accuracy", time, ">time to target", ">WAN bytes")  # fmt: skip
+    title = "median over seeds (least to most)"
+    if len(groups) > 1:
+        title += "; × the first point's of the same seed (95 % interval)"
+    shown = look.table(title, *(path.rpartition(".")[2] for path in varied), ">runs", ">accuracy",
+                       ">round time" if timed == "round_time_s" else ">run time", ">step time", ">samples/s",
+                       ">time to target", ">WAN bytes")  # fmt: skip
+    base = next(iter(groups.values()), [])
     for values, group in groups.items():
-        done = [row for row in group if row["status"] in COMPLETED]
+        done = _completed(group)
         share = f"{len(done)}/{len(group)}" if len(done) < len(group) else str(len(group))
         if wild := sum(row["status"] == "diverged" for row in group):
             share += f", {wild} diverged"
         reached = sum(row["time_to_target_s"] is not None for row in done)
-        to_target = _mean(done, "time_to_target_s", numbers.seconds)
-        partly = f" ({reached}/{len(done)})" if 0 < reached < len(done) else ""
-        accuracy, round_time = _mean(done, "accuracy", look.number), _mean(done, timed, numbers.seconds)
-        shown.add_row(*values, share, accuracy, round_time, to_target + partly, _mean(done, "wan_bytes", numbers.size))
+        partly = f"\nin {reached} of {len(done)} runs" if 0 < reached < len(done) else ""
+        to_target = _median(done, "time_to_target_s", numbers.seconds) + partly
+        compared = None if group is base else base
+        shown.add_row(
+            *values, share, _median(done, "accuracy", numbers.share),
+            _median(done, timed, numbers.seconds) + _ratio(compared, done, timed),
+            _median(done, "step_time_s", numbers.seconds, spread=False),
+            _median(done, "samples_per_s", numbers.short, spread=False),
+            to_target + ("" if partly else _ratio(compared, done, "time_to_target_s")),
+            _median(done, "wan_bytes", numbers.size) + _ratio(compared, done, "wan_bytes"),
+        )  # fmt: skip
     return shown
 
 
-def _mean(rows: list[Mapping[str, Any]], name: str, form: Any) -> str:
-    from analysis.metrics import mean_of
+def _completed(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [row for row in rows if row["status"] in COMPLETED]
 
-    values = [float(row[name]) for row in rows if row[name] is not None]
+
+def _median(rows: list[Mapping[str, Any]], name: str, form: Callable[[float], str], *, spread: bool = True) -> str:
+    """Return the median with the least and the most, unless these look the same."""
+    values = sorted(float(row[name]) for row in rows if row.get(name) is not None)
     if not values:
-        return str(numbers.MISSING)
-    mean = mean_of(values)
-    return f"{form(mean.value)} ± {form(mean.half_width)}" if mean.count > 1 else str(form(mean.value))
+        return numbers.MISSING
+    ends = (form(values[0]), form(values[-1]))
+    return form(median(values)) + (f"\n({ends[0]} to {ends[1]})" if spread and ends[0] != ends[1] else "")
+
+
+def _ratio(base: Sequence[Mapping[str, Any]] | None, rows: Sequence[Mapping[str, Any]], name: str) -> str:
+    """Return the ratio to the base over seeds that both have; empty where a run of a seed has no value in one of them.
+
+    What reached the target with some seeds only has no ratio: that of the other seeds would be too good.
+    """
+    from analysis.metrics import ratio_of
+
+    if base is None:
+        return ""
+    before = {row["seed"]: row.get(name) for row in _completed(base)}
+    pairs = [(before[row["seed"]], row.get(name)) for row in rows if row["seed"] in before]
+    if not pairs or not all(a and b for a, b in pairs):
+        return ""
+    ratio = ratio_of([float(a) for a, _ in pairs if a], [float(b) for _, b in pairs if b])
+    interval = "" if ratio.count == 1 else f" ({numbers.short(ratio.low)} to {numbers.short(ratio.high)})"
+    return f"\n{numbers.factor(ratio.value)}{interval}"

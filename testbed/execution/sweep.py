@@ -31,7 +31,10 @@ from testbed.results.rundir import RunDirectory
 from testbed.results.summary import read_result
 from testbed.scenario.sweep import SweepSettings
 
-MEASURES = ("rounds", "accuracy", "round_time_s", "time_to_target_s", "training_s")
+MEASURES = (
+    "rounds", "accuracy", "accuracy_at_target", "round_time_s", "step_time_s", "samples_per_s", "time_to_target_s",
+    "training_s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

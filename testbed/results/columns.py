@@ -194,6 +194,6 @@ TABLES: dict[str, Table] = {
         _NODE, _T,
         Column("kind", "kind", TEXT, "", "warning or error"),
         Column("message", "message", TEXT, "", "what, where and how to cure it"),
-        Column("cause", "cause", TEXT, "", "of an error"),
+        Column("cause", "cause", TEXT, "", "of an error; doubt, of what a simulation says against its prediction"),
     )),
 }  # fmt: skip

@@ -4,8 +4,9 @@
 planned rate or round trip before training, links off their configured rate during it, training steps slower than their
 device model, late trace changes, a saturated processor, clocks of a deployment's machines that are not known precisely
 enough, and a run that has failed or was interrupted. The network of a deployment is reported as it was measured.
-Warnings of the Plan and of the nodes, and of rounds that an evaluation held up, are listed, but are not reasons. In the
-virtual world nothing is measured: times are predictions, exact for their model.
+In the virtual world nothing is measured: times are predictions, and a reason is what the simulation itself says
+against its model. Notes are what is only worth knowing: warnings of the Plan and of nodes, and rounds that an
+evaluation held up.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from testbed.results import COMPLETED
-from testbed.results.events import EVALUATING
+from testbed.results.events import DOUBT, EVALUATING
 from testbed.results.summary import counts, covered_round_time_s
 
 if TYPE_CHECKING:
@@ -59,14 +60,15 @@ def assess(
         *(_reasons(compute, replay, machine) if real else ()),
         *_round_reasons(rounds),
         *_clock_reasons(capabilities),
+        *_doubts(frames["warnings"]),
     ]
     held_up = _held_up(frames["waits"], frames["rounds"])
-    warnings = [*reasons, *held_up, *plan["warnings"], *_node_warnings(frames["warnings"], measured)]
+    notes = [*held_up, *plan["warnings"], *_node_warnings(frames["warnings"], measured)]
     return {
         "schema_version": SCHEMA_VERSION,
         "status": "degraded" if reasons else "ok",
-        "reasons": reasons,
-        "warnings": list(dict.fromkeys(warnings)),
+        "reasons": list(dict.fromkeys(reasons)),
+        "notes": [note for note in dict.fromkeys(notes) if note not in reasons],
         "measured_before_training": measured,
         "links_while_running": links,
         "compute": compute,
@@ -273,9 +275,15 @@ def _held_up(waits: pd.DataFrame, rounds: pd.DataFrame) -> list[str]:
     return [f"{told}: raise training.evaluate_every"]
 
 
+def _doubts(warnings: pd.DataFrame) -> list[str]:
+    """Return what a simulation has said against its own prediction."""
+    told: list[str] = warnings.loc[warnings["cause"] == DOUBT, "message"].tolist()
+    return told
+
+
 def _node_warnings(warnings: pd.DataFrame, measured: list[dict[str, Any]]) -> list[str]:
-    """Return the warnings of nodes, without those that the measurements repeat."""
-    selected = warnings[warnings["kind"] == "warning"]
+    """Return the warnings of nodes, without those that the measurements repeat, and without doubts."""
+    selected = warnings[(warnings["kind"] == "warning") & (warnings["cause"] != DOUBT)]
     off = tuple(f"{row['link'] or row['path']}: " for row in measured if row["problem"])
     return [
         f"{node}: {message}"

@@ -21,6 +21,9 @@ numerics                           what bits depend on: {devices, precision, det
                                    on processors, where they are the same everywhere
 round_time_s           s           mean over the workers of (time covered by rounds / rounds); an evaluation
                               is part of it only where training has to wait for its score
+step_time_s            s           likewise for a training step: rounds of several steps compare by this
+samples_per_s          1/s         training samples of all workers, each at its own rate; null where they are unknown.
+                                   Both are absent of earlier releases
 training_s             s           start of training to the last round's end, on the run's clock; of a user's program,
                                    to the end of its last process. In a run that goes on from a checkpoint of another
                                    one, seconds of training before the checkpoint count; likewise:
@@ -33,7 +36,7 @@ wan_header_bytes       B           likewise, headers
 wan_setup_bytes        B           likewise, payload and headers outside training rounds
 faults                             {happened: […], restarts, lost: [nodes that had failed at the end], left: [nodes that
                                    ended on purpose]}
-fidelity                           {status: ok | degraded, warnings: […]}; more in ``fidelity.json``
+fidelity                           {status: ok | degraded, reasons: […], notes: […]}; more in ``fidelity.json``
 duration_s             s           of the whole command, on the wall clock; of an exact run, in virtual time
 volatile                           values that differ between equal runs; outside the hash
 content_sha256                     of all but ``volatile``, ``duration_s`` and itself
@@ -74,7 +77,9 @@ class Moved(TypedDict):
 
 class FidelitySummary(TypedDict):
     status: Literal["ok", "degraded"]
-    warnings: list[str]
+    reasons: NotRequired[list[str]]
+    notes: NotRequired[list[str]]
+    warnings: NotRequired[list[str]]  # both, in earlier releases
 
 
 class RunResult(TypedDict):
@@ -95,6 +100,8 @@ class RunResult(TypedDict):
     parameters_sha256: str | None
     parameters_agree: bool | None
     round_time_s: float | None
+    step_time_s: NotRequired[float | None]
+    samples_per_s: NotRequired[float | None]
     training_s: float | None
     time_to_target_s: float | None
     accuracy_at_target: NotRequired[float | None]
@@ -133,7 +140,7 @@ def summarise(frames: Frames, plan: Mapping[str, Any], fidelity: Mapping[str, An
         **_training(frames, plan),
         **wan(frames, [site["name"] for site in plan["network"]["sites"]]),
         "faults": _faults(frames["faults"]),
-        "fidelity": {"status": fidelity["status"], "warnings": list(fidelity["warnings"])},
+        "fidelity": {name: fidelity[name] for name in ("status", "reasons", "notes")},
         "duration_s": round(ending.duration_s, 3),
         "volatile": {"started": ending.started, "ended": ending.ended},
     }
@@ -155,7 +162,14 @@ def read_result(path: Path) -> dict[str, Any]:
         raise TestbedError(f"{path}: was changed after the run wrote it (content_sha256 differs); run it again")
     if result["wan_payload_bytes"].keys() != result["wan_header_bytes"].keys():
         raise TestbedError(f"{path}: wan_payload_bytes and wan_header_bytes have other data centres; run it again")
-    return result
+    return {**result, "fidelity": _reasons_and_notes(result["fidelity"])}
+
+
+def _reasons_and_notes(fidelity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fidelity with reasons and notes apart; earlier releases had one list of both."""
+    told, status = fidelity.get("warnings", []), fidelity["status"]
+    split = {"reasons": [], "notes": told} if status == "ok" else {"reasons": told, "notes": []}
+    return {"status": status, **{name: fidelity.get(name, split[name]) for name in split}}
 
 
 def training_start_s(training: pd.DataFrame) -> float:
@@ -188,12 +202,41 @@ def covered_round_time_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None 
     return total_s / workers if workers else None
 
 
+def step_time_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None = None) -> float | None:
+    """Return the mean over workers of (time covered by its rounds / its training steps); ``None`` without steps."""
+    workers, total_s = 0, 0.0
+    for node, own in rounds.groupby("node"):
+        steps = float(own["steps"].fillna(1).sum())
+        if steps:
+            count = (copies or {}).get(str(node), 1)
+            total_s += count * union(own[["t0_s", "t_s"]].to_numpy()).total() / steps
+            workers += count
+    return total_s / workers if workers else None
+
+
+def samples_per_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None = None) -> float | None:
+    """Return training samples per second while all workers train: the sum of each one's own rate; evaluation left out.
+
+    ``None`` where no worker says how many samples there were, as in a user's script.
+    Where workers do not wait for each other, the quick ones are done with their rounds long before the slow ones; what
+    the slow ones then do alone must not count as the speed of all.
+    """
+    if not rounds["samples"].any():
+        return None
+    rates = []
+    for node, own in rounds.groupby("node"):
+        covered_s = union(own[["t0_s", "t_s"]].to_numpy()).total()
+        rates.append((copies or {}).get(str(node), 1) * float(own["samples"].sum()) / covered_s if covered_s else 0.0)
+    return sum(rates)
+
+
 def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
     rounds, accuracy = frames["rounds"], frames["accuracy"].dropna(subset="accuracy")
     start_s = first_start_s(frames["training"])
     finals = frames["finals"]
     ends = rounds if plan.get("program") is None else finals
     digests = _digests(finals, plan, _gone(frames["faults"]))
+    copies = stands_for(frames["nodes"])
     reached = at_target(accuracy, plan["training"]["target_accuracy"])
     return {
         **_resumed(frames["training"]),
@@ -203,7 +246,9 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
         "parameters_sha256": digests[0] if len(digests) == 1 else None,
         "parameters_agree": len(digests) == 1 if digests else None,
         **numerics(plan),
-        "round_time_s": _rounded(covered_round_time_s(rounds, stands_for(frames["nodes"]))),
+        "round_time_s": _rounded(covered_round_time_s(rounds, copies)),
+        "step_time_s": _rounded(step_time_s(rounds, copies)) if plan.get("program") is None else None,
+        "samples_per_s": _rounded(samples_per_s(rounds, copies)),
         "training_s": _rounded(float(ends["t_s"].max()) - start_s) if len(ends) else None,
         "time_to_target_s": time_to_target_s(accuracy, plan["training"]["target_accuracy"], start_s),
         "accuracy_at_target": None if reached is None else reached.accuracy,

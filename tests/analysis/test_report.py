@@ -122,7 +122,7 @@ def test_it_says_what_the_run_says(text: str, run: StoredRun) -> None:
     for title in ("Topology and link load", "Waiting, by data centre", "Timeline", "Links over time",
                   "Accuracy over WAN traffic", "Time of a round, by node", "What ran on what"):  # fmt: skip
         assert title in words
-    for warning in run.result["fidelity"]["warnings"]:
+    for warning in run.result["fidelity"]["notes"]:
         assert warning in words
 
 

@@ -427,7 +427,7 @@ def test_runs_are_compared(finished: api.Run, tmp_path: Path) -> None:
 def test_a_comparison_shows_the_target_of_the_first_runs_scenario(finished: api.Run) -> None:
     training = {**finished.plan["training"], "target_accuracy": 0.6}
     first = replace(finished, plan={**finished.plan, "training": training})
-    for target, told in ((None, "target 60%"), (0.7, "target 70%")):
+    for target, told in ((None, "target 60 %"), (0.7, "target 70 %")):
         over_time = api.compare([first, finished], target).figure().axes[0]
         assert told in over_time.get_legend_handles_labels()[1]
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from analysis import numbers
 from analysis.load import load_run
+from testbed import numbers
 from testbed.cli.sweep_progress import SweepProgress
 from testbed.display import look, progress, state, summary
 from testbed.display.notebook import html_of
@@ -47,7 +47,7 @@ def test_rows_add_up_a_data_centre() -> None:
     row = known.rows["tokyo"]
     assert (row.completed, row.loss) == (4, 0.6)
     assert row.waits == "value of key 2", "the slowest worker's wait comes first"
-    assert known.wan_bytes() == (1000, 10)
+    assert known.wan_bytes() == 1000
     assert known.completed == 4
 
 
@@ -87,7 +87,7 @@ def test_a_node_that_is_gone_holds_nobody_up() -> None:
     late = status("tokyo/worker1", round=1, loss=9.0, wan_up_bytes=9, waiting_for="round 2")
     known.take(late)
     assert (known.completed, known.loss, known.rows["tokyo"].waits) == (5, 0.5, "")
-    assert known.wan_bytes()[0] == 9, "what it has sent was sent"
+    assert known.wan_bytes() == 9, "what it has sent was sent"
     known.take(gone | {"number": 2, "begins": True})
     known.take(late | {"round": 5})
     assert (known.completed, known.rows["tokyo"].waits) == (5, "round 2")
@@ -132,7 +132,7 @@ def test_a_pipe_gets_a_line_per_tenth_at_most_one_in_ten_seconds_and_warnings_at
                 shown.show({"kind": "warning", "message": "late"})
     lines = out.getvalue().splitlines()
     assert [line[:17] for line in lines[1:6]] == [f"[wall {at:8.2f} s]" for at in (51, 101, 151, 201, 251)]
-    assert "10/100 rounds  10 steps, 320 samples per worker  loss 0.5000" in lines[1]
+    assert "10/100 rounds  10 steps, 320 samples per worker  loss 0.5  " in lines[1]
     assert lines[1].endswith("at most 450 s left")
     rest = [line for line in lines[6:] if "rounds" in line]
     assert [float(line[6:14]) for line in rest] == [261, 271, 276], "and one at the end"
@@ -236,7 +236,7 @@ def test_the_table_has_a_row_per_data_centre() -> None:
     lines = out.getvalue().splitlines()
     assert "virtual time 42 s" in lines[0]
     (tokyo,) = [line for line in lines if "tokyo" in line]
-    assert tokyo.split()[:8] == ["tokyo", "5", "1", "0", "0.5123", "0.8750", "1.5", "MB"]
+    assert tokyo.split()[:8] == ["tokyo", "5", "1", "0", "0.512", "87.5", "%", "1.5"]
     assert tokyo.rstrip().endswith("round 5 from virginia/global0")
     assert len([line for line in lines if line.strip().startswith(("virginia", "frankfurt"))]) == 2
 
@@ -299,12 +299,60 @@ def test_a_summary_of_many_data_centres_has_an_end(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(summary, "ROWS_SHOWN", 1)
     run = load_run(make_run(tmp_path / "run"))
     text = summary.as_text(summary.summary_of(run))
-    assert "and 2 more, together" in text and "and 9 more nodes" in text
-    assert text.count("virginia") == 2 and "tokyo" not in text
-    traffic = next(line for line in text.splitlines() if "together" in line)
+    assert "and 1 more, together" in text and "and 9 more nodes" in text
+    assert "frankfurt" not in text
+
+
+def test_a_summary_counts_each_byte_over_the_wan_once(tmp_path: Path) -> None:
+    text = summary.as_text(summary.summary_of(load_run(make_run(tmp_path / "run"))))
+    assert "3.33 MB over the WAN, and 5.76 kB of headers: 1.66 MB to, 1.66 MB from virginia" in text
+    rows = [line.split() for line in text.splitlines() if line.strip().startswith(("tokyo ", "frankfurt "))]
+    assert rows == [[site, "832", "kB", "832", "kB"] for site in ("tokyo", "frankfurt")]
+    assert "fidelity: ok\nnotes:\n  - network.jitter" in text
+
+
+def test_a_run_that_failed_before_its_first_round_has_no_empty_tables(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path / "run"))
     assert run.result is not None
-    up = sum(moved["up"] for site, moved in run.result["wan_payload_bytes"].items() if site != "virginia")
-    assert numbers.size(up) in traffic
+    failed = replace(run, result={**run.result, "status": "failed", "rounds": 0, "message": "no luck"})
+    head = "quickstart on emulate: failed before the first round was complete, after 12.5 s\n"
+    assert summary.as_text(summary.summary_of(failed)) == f"{head}no luck\n"
+    assert summary.as_text(summary.summary_of(failed, told=True)) == head
+
+
+def test_an_error_that_ends_the_run_is_told_at_its_end_only() -> None:
+    error = {"kind": "error", "message": "tokyo/worker0 died", "t": 2.0}
+    for on_failure, told in (("abort", 0), ("continue", 1)):
+        out, plan = io.StringIO(), make_plan()
+        plan = replace(plan, recovery=replace(plan.recovery, on_failure=on_failure))
+        with progress.PlainLines(plan, out, Clock()) as shown:
+            shown.show(error)
+        assert out.getvalue().count("died") == told
+
+
+def swept(kind: str, seed: int, time_s: float | None, **more: Any) -> dict[str, Any]:
+    same = {"status": "done", "accuracy": 0.9, "round_time_s": 0.5, "step_time_s": 0.5, "training_s": 50.0}
+    return {"sync": kind, "seed": seed, "time_to_target_s": time_s, "wan_bytes": 2e6, **same, **more}
+
+
+def cells(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the cells for time to target, one a point."""
+    table = summary.sweep_table(rows, ["sync"])
+    return list(next(column for column in table.columns if column.header == "time to target").cells)
+
+
+def test_a_sweep_compares_runs_of_one_seed_with_each_other() -> None:
+    """Seeds differ by ten times, and the ratio hardly: an interval of means would reach below 0."""
+    base = {1: 3.0, 2: 12.0, 3: 33.0}
+    rows = [swept("fsa", seed, time_s) for seed, time_s in base.items()]
+    factors = {1: 1.33, 2: 1.332, 3: 1.332}
+    rows += [swept("hfa", seed, time_s * factors[seed]) for seed, time_s in base.items()]
+    assert cells(rows) == ["12 s\n(3 s to 33 s)", "16 s\n(3.99 s to 44 s)\n1.33× (1.33 to 1.33)"]
+
+
+def test_a_sweep_has_no_ratio_where_a_seed_missed_the_target() -> None:
+    rows = [swept("fsa", 1, 10.0), swept("fsa", 2, 10.0), swept("hfa", 1, 5.0), swept("hfa", 2, None)]
+    assert cells(rows) == ["10 s", "5 s\nin 1 of 2 runs"]
 
 
 def test_the_summary_tells_how_long_first_rounds_were_beside_simulated_ones(tmp_path: Path) -> None:
@@ -325,6 +373,8 @@ def test_a_quick_simulation_is_told_in_plain_digits() -> None:
 def compared(*differences: dict[str, Any]) -> str:
     """Return a comparison of runs that differ from the first, which is done, as text."""
     row = {"label": "FSA", "run": "a", "fidelity": "ok", "status": "done", "accuracy": 0.9, "round_time_s": 0.5,
+           "accuracy_at_target": None,
+           "step_time_s": 0.5, "samples_per_s": 100.0,
            "time_to_target_s": None, "target": None, "speed_up": 1.0, "wan_bytes": 2_000_000, "waiting_share": 0.1,
            "resumed_round": None}  # fmt: skip
     out = io.StringIO()

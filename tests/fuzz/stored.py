@@ -53,7 +53,7 @@ def stored_run() -> tuple[Plan, Path]:
     display = choose(plan, as_json=False, quiet=True)
     outcome = launch.train(plan, run, display, execute=launch.in_this_process)
     assert outcome.status == "done", outcome
-    launch.finish(run, plan, outcome, started="", duration_s=1.0)
+    launch.finish(run, plan, outcome, started="", duration_s=lambda: 1.0)
     return plan, folder / "run"
 
 

@@ -101,7 +101,7 @@ def make_run(path: Path, *, drawn: bool = False, **options: Any) -> Path:
     run = prepare(path, plan, scenario=b"name: quickstart\n", resolved="name: quickstart\n", capabilities={})
     write_events(plan, run.events)
     outcome, started = SessionResult("done", "", 0), "2025-03-01T14:05:02+00:00"
-    finish(run, plan, outcome, started=started, duration_s=12.5, hurry=lambda: not drawn)
+    finish(run, plan, outcome, started=started, duration_s=lambda: 12.5, hurry=lambda: not drawn)
     return path
 
 

@@ -17,6 +17,7 @@ from testbed.results.summary import sent_by_link
 from testbed.scenario import BACK_ENDS
 from tests.results.fake_run import HEADER, PAYLOAD, make_plan, make_run, result_of, write_events
 
+FINE = {"status": "ok", "reasons": [], "notes": []}
 MODEL_BYTES = sum(PAYLOAD.values())
 
 
@@ -76,7 +77,7 @@ def test_start_up_traffic_is_counted_apart(tmp_path: Path) -> None:
     log.close()
     frames = tables.read(tmp_path)
     ending = summary.Ending("done", "", "", "", 1.0)
-    result = summary.summarise(frames, as_dict(plan), {"status": "ok", "warnings": []}, ending)
+    result = summary.summarise(frames, as_dict(plan), FINE, ending)
     assert result["wan_payload_bytes"]["tokyo"]["down"] == 8 * MODEL_BYTES
     assert result["wan_setup_bytes"]["tokyo"] == {"up": 0, "down": 4170}
     assert result["wan_header_bytes"]["tokyo"]["down"] == 8 * 2 * HEADER
@@ -87,9 +88,7 @@ def test_a_worker_that_fell_behind_counts(tmp_path: Path) -> None:
     write_events(plan, tmp_path / "events")
     (tmp_path / "events" / "tokyo.worker1.0000.jsonl.gz").unlink()
     frames = tables.read(tmp_path)
-    result = summary.summarise(
-        frames, as_dict(plan), {"status": "ok", "warnings": []}, summary.Ending("failed", "", "", "", 1)
-    )
+    result = summary.summarise(frames, as_dict(plan), FINE, summary.Ending("failed", "", "", "", 1))
     assert result["rounds"] == 0
 
 
@@ -112,16 +111,16 @@ def test_a_restart_makes_no_second_worker(tmp_path: Path) -> None:
     log.write("final", 0.05, role="worker", rounds=8, parameters_sha256="cd" * 32)
     log.write("start", 0.2, role="worker", data_center="tokyo", pid=1)
     log.close()
-    ending, fine = summary.Ending("done", "", "", "", 1), {"status": "ok", "warnings": []}
-    result = summary.summarise(tables.read(tmp_path), as_dict(plan), fine, ending)
+    ending = summary.Ending("done", "", "", "", 1)
+    result = summary.summarise(tables.read(tmp_path), as_dict(plan), FINE, ending)
     assert (result["rounds"], result["parameters_sha256"]) == (8, "ab" * 32)
     (tmp_path / "events" / "tokyo.worker1.0000.jsonl.gz").unlink()
     assert rounds_of(plan, tmp_path) == 0
 
 
 def rounds_of(plan: Plan, directory: Path) -> int:
-    ending, fine = summary.Ending("done", "", "", "", 1), {"status": "ok", "warnings": []}
-    return int(summary.summarise(tables.read(directory), as_dict(plan), fine, ending)["rounds"])
+    ending = summary.Ending("done", "", "", "", 1)
+    return int(summary.summarise(tables.read(directory), as_dict(plan), FINE, ending)["rounds"])
 
 
 @pytest.mark.parametrize("why", ["frankfurt/worker1 is lost", HAS_LEFT])
@@ -162,9 +161,7 @@ def test_holders_that_differ_have_no_common_digest(tmp_path: Path) -> None:
     log.write("final", 9.0, role="worker", rounds=8, parameters_sha256="cd" * 32)
     log.close()
     frames = tables.read(tmp_path)
-    result = summary.summarise(
-        frames, as_dict(plan), {"status": "ok", "warnings": []}, summary.Ending("done", "", "", "", 1)
-    )
+    result = summary.summarise(frames, as_dict(plan), FINE, summary.Ending("done", "", "", "", 1))
     assert (result["parameters_sha256"], result["parameters_agree"]) == (None, False)
 
 
@@ -178,8 +175,7 @@ def test_servers_that_hold_a_part_of_the_keys_are_not_compared(tmp_path: Path) -
         log = EventLog(tmp_path / "events", name)
         log.write("final", 9.0, role="global_server", parameters_sha256=digest)
         log.close()
-    fine = {"status": "ok", "warnings": []}
-    result = summary.summarise(tables.read(tmp_path), as_dict(plan), fine, summary.Ending("done", "", "", "", 1))
+    result = summary.summarise(tables.read(tmp_path), as_dict(plan), FINE, summary.Ending("done", "", "", "", 1))
     assert result["parameters_agree"] is True and result["parameters_sha256"] is not None
 
 
@@ -192,10 +188,10 @@ def test_who_only_gave_the_first_values_is_not_compared(tmp_path: Path) -> None:
         log = EventLog(tmp_path / "events", node.name)
         log.write("final", 9.0, role=node.role, parameters_sha256="cd" * 32)
         log.close()
-    fine, ending = {"status": "ok", "warnings": []}, summary.Ending("done", "", "", "", 1)
+    ending = summary.Ending("done", "", "", "", 1)
     frames = tables.read(tmp_path)
-    assert summary.summarise(frames, as_dict(plan), fine, ending)["parameters_agree"] is False
-    result = summary.summarise(frames, as_dict(replace(plan, nodes=idle)), fine, ending)
+    assert summary.summarise(frames, as_dict(plan), FINE, ending)["parameters_agree"] is False
+    result = summary.summarise(frames, as_dict(replace(plan, nodes=idle)), FINE, ending)
     assert result["parameters_agree"] is True and result["parameters_sha256"] == "ab" * 32
 
 
@@ -225,7 +221,7 @@ def test_the_hash_covers_the_answer_and_not_the_clock(run: Path, tmp_path: Path)
 @pytest.mark.parametrize("back_end", BACK_ENDS)
 def test_the_result_of_every_back_end_is_read_again(run: Path, tmp_path: Path, back_end: str) -> None:
     plan, ending = as_dict(make_plan(back_end=back_end)), summary.Ending("done", "", "", "", 1.0)
-    result = summary.summarise(tables.read(run), plan, {"status": "ok", "warnings": []}, ending)
+    result = summary.summarise(tables.read(run), plan, FINE, ending)
     (tmp_path / "result.json").write_text(json.dumps(result))
     assert summary.read_result(tmp_path / "result.json")["back_end"] == back_end
 
@@ -261,10 +257,10 @@ def assess(tmp_path: Path, back_end: str = "emulate", **events: Any) -> dict[str
     return fidelity.assess(tables.read(tmp_path), as_dict(make_plan(back_end=back_end)), {"delay_method": "netem"})
 
 
-def test_a_good_run_is_ok_and_its_warnings_are_listed(run: Path) -> None:
+def test_a_good_run_is_ok_and_its_notes_are_listed(run: Path) -> None:
     report = json.loads((run / "fidelity.json").read_text())
     assert (report["status"], report["reasons"]) == ("ok", [])
-    assert report["warnings"] == ["network.jitter has no effect here"]
+    assert report["notes"] == ["network.jitter has no effect here"]
     assert len(report["links_while_running"]) == 4
     assert report["links_while_running"][0]["achieved_share_when_busy"] == pytest.approx(0.96, abs=0.01)
 
@@ -274,7 +270,7 @@ def test_a_link_off_its_plan_degrades(tmp_path: Path) -> None:
     told = {"message": "a>b: rate planned 20.00 Mbit/s, measured 15.00 Mbit/s"}
     report = assess(tmp_path, measured=[row, {**row, "measured": None}], warning=[told])
     assert report["status"] == "degraded"
-    assert len(report["warnings"]) == 3, "the same news once, and the Plan's warning"
+    assert (len(report["reasons"]), len(report["notes"])) == (2, 1), "the same news once, and the Plan's warning"
     assert report["reasons"] == [
         "a>b: rate planned 20 ± 0.4 Mbit/s, measured 15 Mbit/s",
         "a>b: rate planned 20 ± 0.4 Mbit/s, nothing arrived",
@@ -413,7 +409,7 @@ def test_without_predicted_rounds_none_are_compared(tmp_path: Path) -> None:
 
 def test_node_warnings_are_listed_once_with_their_node(tmp_path: Path) -> None:
     report = assess(tmp_path, warning=[{"message": "late"}, {"message": "late"}])
-    assert report["warnings"] == ["network.jitter has no effect here", "monitor: late"]
+    assert report["notes"] == ["network.jitter has no effect here", "monitor: late"]
     assert report["status"] == "ok"
 
 
@@ -431,7 +427,7 @@ def test_rounds_that_an_evaluation_held_up_are_told(began_s: float, told: bool, 
     log.write("wait", begin_s + 0.1, t0=begin_s, waiting_for=EVALUATING, node="virginia/worker0")
     log.close()
     report = fidelity.assess(tables.read(tmp_path), as_dict(plan), {})
-    said = [text.partition(", which")[0] for text in report["warnings"] if "raise training.evaluate_every" in text]
+    said = [text.partition(", which")[0] for text in report["notes"] if "raise training.evaluate_every" in text]
     assert said == (["evaluation held up 1 round, for 0.1 s in all"] if told else [])
     assert report["status"] == "ok"
 

@@ -1,0 +1,95 @@
+"""Numbers as words: at most three significant digits below a thousand, the unit that reads best, never a power of ten.
+
+Tables, summaries, figures and reports all write their numbers with these. ``testbed.units`` writes quantities of a
+scenario, which lose no digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite, isnan
+from typing import Any
+
+MISSING = "–"
+LEAST = 1e-3  # smaller numbers are told to be smaller
+_TIMES = (  # below, unit in seconds, its name
+    (0.9995e-3, 1e-6, "µs"), (0.9995, 1e-3, "ms"), (999.5, 1.0, "s"), (59_970.0, 60.0, "min"),
+)  # fmt: skip
+_SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def short(value: float | None) -> str:
+    """Return a number with three significant digits, and all digits before the point; ``None`` and NaN are missing."""
+    if value is None or isnan(value):
+        return MISSING
+    if abs(value) >= 99.95 or not isfinite(value):
+        return f"{value:.0f}"
+    if 0 < abs(value) < LEAST:
+        return f"<{LEAST:g}" if value > 0 else f">-{LEAST:g}"
+    return f"{value:.3g}"
+
+
+def seconds(value_s: float | None) -> str:
+    """Return a duration in µs, ms, s, min or h."""
+    if value_s is None or isnan(value_s):
+        return MISSING
+    if value_s == 0:
+        return "0 s"
+    if abs(value_s) < 0.5e-6:  # event logs keep microseconds
+        return "<1 µs"
+    for below, unit_s, name in _TIMES:
+        if abs(value_s) < below:
+            return f"{short(value_s / unit_s)} {name}"
+    return f"{short(value_s / 3600)} h"
+
+
+def size(value_bytes: float | None) -> str:
+    """Return a number of bytes with a decimal prefix."""
+    if value_bytes is None:
+        return MISSING
+    for factor, name in _SIZES:
+        if abs(value_bytes) >= 0.9995 * factor:
+            return f"{short(value_bytes / factor)} {name}"
+    return f"{value_bytes:.0f} B"
+
+
+def share(value: float | None) -> str:
+    """Return a share, such as an accuracy, in per cent."""
+    return MISSING if value is None or isnan(value) else f"{short(value * 100)} %"
+
+
+def factor(value: float | None) -> str:
+    """Return how many times: ``1.33×``."""
+    return MISSING if value is None or isnan(value) else f"{short(value)}×"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return ``1 worker``, ``2 workers``."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def span(least: int, most: int) -> str:
+    """Return one number, or two where the workers' differ."""
+    return str(least) if least == most else f"{least}–{most}"
+
+
+def per_worker(result: Mapping[str, Any], what: str) -> str:
+    """Return ``steps`` or ``samples`` of a worker in a ``result.json``; those of earlier releases do not state them."""
+    ends = result.get(f"{what}_per_worker")
+    return span(*ends) if ends else MISSING
+
+
+def target(share_wanted: float) -> str:
+    """Return a target accuracy as it was written: ``97.5 %`` is not 98 %."""
+    return f"{100 * share_wanted:g} %"
+
+
+def cell(value: object) -> str:
+    """Return any value of a table's cell as text; a sequence becomes a list in words."""
+    if value is None:
+        return MISSING
+    if isinstance(value, float):  # numpy's are
+        return short(value)
+    if isinstance(value, tuple | list):
+        return ", ".join(cell(each) for each in value)
+    return str(value)
