@@ -142,15 +142,19 @@ def means(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     places = [
         name for name in dict.fromkeys([*PLACE[:-1], *texts, *measured]) if name in rows and rows[name].nunique() > 1
     ]
-    parts = {}
+    found: dict[tuple[Any, ...], dict[str, float]] = {}
     for panel in shown:
         part = select(rows, panel.where)
-        by = [part[name] for name in places] or (lambda index: "all")
+        heading = " ".join(filter(None, (panel.title, panel.y_label)))
         # a place that a run has not, as the variant of another sweep, is a place, too
-        parts[" ".join(filter(None, (panel.title, panel.y_label)))] = (
-            values_of(part, panel.y).groupby(by, sort=False, dropna=False).mean()
-        )
-    return pd.DataFrame(parts).rename_axis(places or [""]).reset_index()
+        places_of = part[places].astype(object).where(part[places].notna(), None).itertuples(index=False, name=None)
+        for place, values in values_of(part, panel.y).groupby(pd.Series(list(places_of), part.index), sort=False):
+            found.setdefault(place, {})[heading] = float(values.mean())
+    columns = dict.fromkeys(heading for means_of in found.values() for heading in means_of)
+    table = [
+        (*(place or ("all",)), *(means_of.get(heading) for heading in columns)) for place, means_of in found.items()
+    ]
+    return pd.DataFrame(table, columns=[*(places or [""]), *columns])
 
 
 def _check(study: Study, request: Request) -> None:

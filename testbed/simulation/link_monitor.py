@@ -18,7 +18,7 @@ from testbed.simulation.packets.network import PacketNetwork
 from testbed.simulation.paths import PathTable, SitePath, WanLink, changes
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
-from testbed.simulation.validity import validity_warnings
+from testbed.simulation.validity import doubts
 from testbed.traffic import bursts
 
 _DOWN_BYTES_PER_S = 1e-6  # capacity of a link that is down; not 0, so that every flow has an end
@@ -81,9 +81,9 @@ class LinkMonitor:
                 for number in connection.flow.path:
                     self._connections.get(number, {}).pop(connection, None)
 
-    def validity_warnings(self, model: TcpModel) -> list[str]:
-        """Return where the TCP model claims nothing for these connections; see ``validity``."""
-        return validity_warnings(self._paths.links, self._connections, model)
+    def doubts(self, model: TcpModel) -> list[str]:
+        """Return where the TCP model may be off for these connections; see ``validity``."""
+        return doubts(self._paths.links, self._connections, model)
 
     def start_sampling(self, from_s: float = -math.inf) -> None:
         """Sample at every interval, from now or ``from_s`` on, until the run stalls. Called again, go on after a stall.

@@ -23,7 +23,7 @@ from testbed.plan.fault_clock import FaultClock, expendable
 from testbed.plan.instant import ConnectionState, Instant
 from testbed.plan.model import NodePlan, Plan, monitor_of
 from testbed.plan.pace import Pacer
-from testbed.results.events import EventLog, flushed
+from testbed.results.events import DOUBT, EventLog, flushed
 from testbed.results.progress import Progress
 from testbed.simulation.clock import Clock
 from testbed.simulation.connections import SimulatedNetwork
@@ -173,8 +173,8 @@ class Simulation:
 
     def close(self) -> None:
         """Write the last samples and warnings, and all that is buffered."""
-        for warning in self._links.validity_warnings(self._tcp):
-            self._warning(warning)
+        for doubt in self._links.doubts(self._tcp):
+            self._warning(doubt, cause=DOUBT)
         self._links.sample()
         self.events.close()
 
@@ -372,14 +372,9 @@ class Simulation:
             self._on_failure(name, error)
 
     def _warn(self) -> None:
-        if self._left_out and self._plan.simulation.events == "auto":
-            self._warning(
-                f"{len(self._plan.nodes)} nodes: event logs leave out computations, waits and LAN transfers "
-                "('simulation.events: full' writes everything)"
-            )
         if not self._tcp.known:
             self._warning(f"congestion control {self._tcp.congestion_control!r} is simulated as CUBIC")
 
-    def _warning(self, message: str) -> None:
-        self._log.write("warning", self.clock.now, message=message)
+    def _warning(self, message: str, **about: str) -> None:
+        self._log.write("warning", self.clock.now, message=message, **about)
         self._progress({"kind": "warning", "t": self.clock.now, "node": "simulation", "message": message})

@@ -159,11 +159,28 @@ class TcpConnection:
         return self._path.worst_loss if self._used else 0.0
 
     @property
+    def mean_burst_bytes(self) -> float:
+        """Mean size of its bursts."""
+        return self.carried_bytes / self._copies / max(1, self._earlier_bursts + self._bursts)
+
+    @property
     def mean_burst_bdps(self) -> float:
         """Mean size of its bursts, in bandwidth-delay products."""
         bdp_bytes = self._pipe.bdp_bytes
-        bursts = max(1, self._earlier_bursts + self._bursts)
-        return self.carried_bytes / self._copies / bursts / bdp_bytes if bdp_bytes > 0 else math.inf
+        return self.mean_burst_bytes / bdp_bytes if bdp_bytes > 0 else math.inf
+
+    @property
+    def queue_bytes(self) -> float:
+        """What the queue before the narrowest link of its path holds."""
+        return self._pipe.queue_bytes
+
+    def share_at_once(self, bucket_bytes: int) -> float:
+        """Return the share of the time of a burst that a shaper saves whose bucket lets so much pass at once."""
+        capacity = self._pipe.capacity
+        if not 0 < capacity < math.inf:
+            return 0.0
+        burst_s = self.rtt_s / 2 + self.mean_burst_bytes / capacity
+        return min(self.mean_burst_bytes, bucket_bytes) / capacity / burst_s if burst_s > 0 else 0.0
 
     def take_over(self, before: TcpConnection) -> None:
         """Count what ``before`` has carried, whose place it takes."""

@@ -265,7 +265,17 @@ def test_any_table_as_latex() -> None:
     text = engine.as_latex(pd.DataFrame({"a_b": ["x%", "y"], "value": [1.23456, math.nan]}))
     assert r"\begin{tabular}{lr}" in text
     assert r"a\_b & value \\" in text
-    assert r"x\% & 1.235 \\" in text and r"y & -- \\" in text
+    assert r"x\% & 1.23 \\" in text and r"y & -- \\" in text
+
+
+def test_a_table_of_two_sweeps_has_a_row_for_each_place_and_no_tuple() -> None:
+    """The rates of one sweep and the variants of another: what a run has not is missing, and not left out."""
+    rows = pd.DataFrame({"sweep": ["rates", "rates", "sizes"], "variant": [None, None, "big"], "seed": [1, 2, 1],
+                         "back_end": "simulate", "rate": [8596.6, 8596.6, None], "time": [1.0, 3.0, 5.0]})  # fmt: skip
+    panels = tuple(Panel(name, "time", "rate", where={"sweep": name}) for name in ("rates", "sizes"))
+    found = engine.means(Study("", "", "", panels=panels, measure=lambda *_: []), rows).astype(object)
+    records = found.where(found.notna(), None).to_dict("records")
+    assert records == [{"sweep": "rates", "rates": 2.0, "sizes": None}, {"sweep": "sizes", "rates": None, "sizes": 5.0}]
 
 
 def test_pairs_are_of_one_seed() -> None:

@@ -63,7 +63,7 @@ def test_the_connections_of_links_are_as_many_as_without_checkpoints_and_restart
         counts.append([len(connections) for connections in monitor._connections.values()])
         return []
 
-    monkeypatch.setattr(LinkMonitor, "validity_warnings", count)
+    monkeypatch.setattr(LinkMonitor, "doubts", count)
     simulated(tmp_path / "calm")
     simulated(tmp_path / "other", *texts)
     assert counts[0] == counts[1]
@@ -74,7 +74,7 @@ def test_the_connections_of_links_are_as_many_as_without_checkpoints_and_restart
 def test_checkpoints_leave_no_flow_classes_behind(order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
     monkeypatch.setattr(
-        LinkMonitor, "validity_warnings", lambda monitor, model: counts.append(len(monitor._network._classes)) or []
+        LinkMonitor, "doubts", lambda monitor, model: counts.append(len(monitor._network._classes)) or []
     )
     simulated(tmp_path / "calm", f"order={order}")
     simulated(tmp_path / "saved", f"order={order}", "checkpoint.every=2")
