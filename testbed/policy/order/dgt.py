@@ -44,7 +44,8 @@ class Dgt(Fifo):
         """What a data centre sends up to the global servers, and what becomes of blocks that do not come in time.
 
         A round of a key is complete when all its blocks are there, or when all have left their sender and none has
-        come for ``deadline``. ``late``:
+        come for ``deadline``. Blocks that stand in a bottleneck's queue let reliable parts of later keys go first, so a
+        deadline shorter than these take makes blocks late where none is lost. ``late``:
 
         next-round      missing blocks count as zero; those that come during the key's next round are added to it (DGT)
         zero            missing blocks count as zero; what comes later is dropped
