@@ -110,8 +110,7 @@ def _script(plan: Plan, node: NodePlan, files: CheckpointFiles | None, watch: Sc
         store.membership_epoch = membership.epoch
         overlays.join()
         checkpointer = Checkpointer(world, membership, plan, files)
-        steps = sync_setup.local_steps(plan)
-        worker = ScriptWorker(world, membership, store, job, steps, checkpointer, handover)
+        worker = ScriptWorker(world, plan, membership, store, job, checkpointer, handover)
         await worker.run(start_script(plan, node, job, watch))
         await store.leave()
         await session.finish()

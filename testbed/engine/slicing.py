@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -15,7 +15,7 @@ from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.order.base import Order
 from testbed.policy.order.dgt import Dgt
-from testbed.policy.order.fifo import AUTO, WHOLE
+from testbed.policy.order.fifo import AUTO, WHOLE, together
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.shard.slices import Slice
@@ -93,6 +93,17 @@ def slicer_of(plan: Plan) -> Slicer:
         plan.memory[slicer_of] = cache(_make_slicer(plan))
     slicer: Slicer = plan.memory[slicer_of]
     return slicer
+
+
+def keys_together(plan: Plan, sizes: Sequence[int], script_codec: str | None = None) -> list[list[int]] | None:
+    """Return the keys that travel together, where slices are chosen for the model and no key is more urgent.
+
+    ``None``: each travels alone.
+    """
+    order, options = _order(plan, script_codec)
+    if getattr(options, "slice", WHOLE) != AUTO or len(set(map(order(options).priority, range(len(sizes))))) > 1:
+        return None
+    return together(sizes)
 
 
 def _make_slicer(plan: Plan) -> Slicer:

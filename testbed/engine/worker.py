@@ -14,6 +14,7 @@ from torch import Tensor
 
 from testbed.codec.options import ROWS
 from testbed.engine import sync_setup
+from testbed.engine.buckets import buckets_of
 from testbed.engine.checkpoint import Checkpointer, in_main_memory
 from testbed.engine.collectives.inside import InsideStore
 from testbed.engine.evaluation import Evaluation
@@ -115,6 +116,7 @@ class Worker:
             self._handover.provide = self._provide
         self._evaluation = Evaluation(world, plan, parts.learner)
         self._widths = table_widths(plan, parts.learner)
+        self._buckets = buckets_of(plan, parts.learner.sizes, self._widths)
         self._needs_reports, self._needs_loss = sync_setup.needs_reports(plan), needs_loss(plan)
         self._declared_steps = sync_setup.local_steps(plan)
         self._assigned_steps = 0  # of every round, once a reply has named this worker
@@ -152,12 +154,13 @@ class Worker:
 
         A worker that joins a run in progress takes the values that the servers have.
         """
-        await self._store.declare(self._learner.sizes, widths=self._widths)
+        await self._store.declare(self._buckets.sizes, widths=self._widths)
         if self._is_master and not joining:
-            for key, value in enumerate(self._learner.values()):
-                await self._store.init(key, value)
-        values = await self._store.pull(range(len(self._learner.sizes)))
-        await self._work.begin(self._world, values)
+            first = await self._buckets.joined(self._world, dict(enumerate(self._learner.values())))
+            for number, value in first.items():
+                await self._store.init(number, value)
+        values = self._buckets.split(dict(enumerate(await self._store.pull(range(len(self._buckets.sizes))))))
+        await self._work.begin(self._world, list(values.values()))
         before = self._store.first_control.begin - 1
         if self._handover is not None and before >= 0:
             self._work.load_state(await self._handover.take(before))
@@ -174,7 +177,7 @@ class Worker:
     async def _resume(self) -> None:
         state = self._checkpointer.state
         self._store.load_state(below("store", state))
-        await self._store.declare(self._learner.sizes, widths=self._widths)
+        await self._store.declare(self._buckets.sizes, widths=self._widths)
         if not self._node.trains:
             return
         self._learner.load_state(below("learner", state))
@@ -244,15 +247,16 @@ class Worker:
         return control
 
     async def _synchronise(self, round_: int, result: LocalResult) -> list[ReplyControl]:
-        """Push every key, then take every new value. The worker's notes travel with the first key.
+        """Push every bucket, then take every new value. The worker's notes travel with the first one.
 
         Return what the servers have said with the values that have come.
         """
         if self._needs_loss:
             self._notes["loss"] = result.loss
-        late, keys = self._work.is_late, list(result.contributions)
+        late, contributions = self._work.is_late, await self._buckets.joined(self._world, result.contributions)
+        keys = list(contributions)
         wanted = await self._wanted(round_)
-        for key, tensor in result.contributions.items():
+        for key, tensor in contributions.items():
             notes = dict(self._notes) if key == keys[0] else None
             pushing = self._store.push(key, round_, tensor, notes, wanted=wanted.get(key))
             if late:
@@ -267,7 +271,8 @@ class Worker:
 
     async def _receive(self, round_: int, keys: Sequence[int]) -> list[ReplyControl]:
         values = [await self._store.value(key, round_) for key in keys]
-        await self._work.take(self._world, round_, {key: value.tensor for key, value in zip(keys, values, strict=True)})
+        tensors = {key: value.tensor for key, value in zip(keys, values, strict=True)}
+        await self._work.take(self._world, round_, self._buckets.split(tensors))
         return [value.control for value in values]
 
     async def _take_late(self, round_: int, keys: Sequence[int]) -> None:

@@ -73,6 +73,7 @@ class GeoOptimizer(torch.optim.Optimizer):
             self.store.set_optimizer(kind, **options)
         for number, tensor in enumerate((*self._parameters, *self._buffers)):
             self.store.init(number, tensor)
+        self.store.together = len(self.store.keys)
         self._declared = False
         super().__init__(cast(Any, optimizer.param_groups), optimizer.defaults)
         self._share()

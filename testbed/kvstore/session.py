@@ -2,7 +2,9 @@
 
 The requests that a session answers, by name (``engine.script.worker`` carries them out):
 
-begin(values, optimizer, compression)  all keys are known: agree on first values. Answer: the master's, by key
+begin(values, optimizer, compression, together)
+                                       all keys are known: agree on first values. Answer: the master's, by key.
+                                       ``together``: so many keys, from the first on, are only exchanged, all of them
 push(key, tensor, priority, untaken)   a contribution to the key's next round. Answer: that round's number.
                                        ``untaken``: earlier pushes, with their keys, whose values the script cannot
                                        take any more
@@ -132,7 +134,7 @@ class Alone:
     def post(self, request: str, *arguments: Any) -> Posted:
         return Posted(self.ask(request, *arguments))
 
-    def _begin(self, values: list[Tensor], optimizer: ScriptOptimizer | None, compression: object) -> list[Tensor]:
+    def _begin(self, values: list[Tensor], optimizer: ScriptOptimizer | None, *others: object) -> list[Tensor]:
         self._values = [value.clone() for value in values]
         if optimizer is not None:
             self._optimizers = [KeyOptimizer(optimizer.kind, optimizer.options, value) for value in self._values]

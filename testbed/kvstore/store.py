@@ -100,6 +100,7 @@ class KVStore:
         self._steps = 0  # that pushes have ended
         self._optimizer: ScriptOptimizer | None = None
         self._compression: NamedOptions | None = None
+        self.together = 0  # so many keys, from the first on, are only exchanged, all of them (``GeoOptimizer``)
         self._begun: list[Tensor] | None = None
         self._begun_by = ""  # the first call that needed all keys
         self.kept: dict[str, Any] = {}  # what checkpoints hold beside the objects that ``steps`` is given
@@ -179,6 +180,8 @@ class KVStore:
     def push(self, key: Hashable, tensor: Tensor, priority: int | None = None) -> Handle:
         """Send a contribution without waiting. Larger priorities overtake smaller ones; default: by the order axis."""
         number = self._number(key)
+        if self.together:
+            raise ScenarioError(f"push({key!r}): keys of a GeoOptimizer are pushed by its step")
         _refuse_complex(f"push({key!r})", tensor)
         flat = buffers.empty((tensor.numel(),), torch.float32).copy_(dense(tensor).detach().reshape(-1))
         if flat.numel() != self._first[number].numel():
@@ -290,7 +293,9 @@ class KVStore:
         if self._begun is None:
             self._begun_by = call
             self._refuse_differences_of_sums()
-            self._begun = self._session.ask("begin", self._first, self._optimizer, self._compression)
+            self._begun = self._session.ask(
+                "begin", self._first, self._optimizer, self._compression, self.together
+            )
         return self._begun
 
     def _refuse_differences_of_sums(self) -> None:

@@ -18,13 +18,14 @@ from testbed.codec.options import CODECS
 from testbed.costs import USER_CODE
 from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
+from testbed.engine.buckets import Buckets, script_buckets_of
 from testbed.engine.checkpoint import Checkpointer
 from testbed.engine.evaluation import trained_before
 from testbed.engine.handover import Handover
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import copying
 from testbed.engine.membership import BEGUN, SCRIPTS, TRAIN, Membership
-from testbed.engine.reply import merge_controls
+from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.script.thread import ScriptThread
 from testbed.errors import RunFailed
 from testbed.kvstore.session import NamedOptions, Posted, ScriptJob, ScriptOptimizer
@@ -47,13 +48,10 @@ class ScriptWorker:
     _thread: ScriptThread
 
     def __init__(
-        self, world: World, membership: Membership, store: KVWorker, job: ScriptJob,
-        declared_steps: Callable[[int], int], checkpointer: Checkpointer, handover: Handover | None = None,
+        self, world: World, plan: Plan, membership: Membership, store: KVWorker, job: ScriptJob,
+        checkpointer: Checkpointer, handover: Handover | None = None,
     ) -> None:  # fmt: skip
-        """``declared_steps``: the local steps of a round; no algorithm assigns scripts others.
-
-        ``handover``: where others that join may need this script's objects, as it does theirs.
-        """
+        """``handover``: where others that join may need this script's objects, as it does theirs."""
         self._world, self._membership, self._store, self._job = world, membership, store, job
         self._checkpointer, self._kept_round = checkpointer, -1
         self._handover, self._next_step = handover, 0
@@ -63,7 +61,8 @@ class ScriptWorker:
         self._get_objects: Callable[[], Tensor] | None = None
         self._get_optimizer: Callable[[], Tensor] | None = None
         self._taken: State | None = None  # from another worker
-        self._declared_steps = declared_steps
+        self._declared_steps = sync_setup.local_steps(plan)  # no algorithm assigns scripts others
+        self._plan, self._buckets = plan, Buckets(())
         self._began_s, self._untimed_s, self._untimed = world.now(), 0.0, 0
         self._round_began_s = world.now()
         self._next_round: dict[int, int] = {}  # by key
@@ -110,26 +109,29 @@ class ScriptWorker:
         self._carrying_out = None
 
     async def begin(
-        self, values: list[Tensor], optimizer: ScriptOptimizer | None, compression: NamedOptions | None
+        self, values: list[Tensor], optimizer: ScriptOptimizer | None, compression: NamedOptions | None, together: int
     ) -> list[Tensor]:
         state = self._checkpointer.state
         self._store.load_state(below("store", state))
-        await self._store.declare([value.numel() for value in values], compression)
+        codec = compression[0] if compression else None
+        self._buckets = script_buckets_of(self._plan, [value.numel() for value in values], together, codec)
+        await self._store.declare(self._buckets.sizes, compression)
         if optimizer is not None:
             self._handover = None  # values at the servers are all that there is
         if self._checkpointer.resumed:
             self._load_state(state)
             await self._checkpointer.resume()
         elif self._membership.joined_late:
-            self._values = [[value] for value in await self._store.pull(range(len(values)))]
+            await self._pull()
             self._begin_at(self._store.first_control.begin)
             await self._membership.barrier(BEGUN, 1)
         else:
             if self._job.rank == 0:
                 notes = {"optimizer": list(astuple(optimizer))} if optimizer else None
-                for key, value in enumerate(values):
-                    await self._store.init(key, value, notes)
-            self._values = [[value] for value in await self._store.pull(range(len(values)))]
+                first = await self._buckets.joined(self._world, dict(enumerate(values)))
+                for number, value in first.items():
+                    await self._store.init(number, value, notes)
+            await self._pull()
             await self._membership.barrier(TRAIN, self._job.workers)
         if self._job.rank == 0:
             before = trained_before(self._world.now(), self._checkpointer.checkpoint)
@@ -137,6 +139,10 @@ class ScriptWorker:
         self._restart()
         self._round_began_s = self._world.now()
         return await self._copies(self._values)
+
+    async def _pull(self) -> None:
+        pulled = await self._store.pull(range(len(self._buckets.sizes)))
+        self._values = [[value] for value in self._buckets.split(dict(enumerate(pulled))).values()]
 
     def _begin_at(self, round_: int) -> None:
         self._next_round = dict.fromkeys(range(len(self._values)), round_)
@@ -176,16 +182,27 @@ class ScriptWorker:
         self, tensors: list[Tensor], steps: int, without_gradient: Collection[int] = ()
     ) -> tuple[list[Tensor], int]:
         self._note_done()
-        round_, keys, without = self.rounds, range(len(tensors)), set(without_gradient)
+        round_, without = self.rounds, set(without_gradient)
         await self._step(round_)
-        for key in keys:
-            notes = {"no_gradient": True} if key in without else None
-            await self._store.push(key, round_, tensors[key], notes)
-        replies = [await self._store.pieces(key, round_) for key in keys]
-        self._values = [pieces for pieces, _ in replies]
-        control = merge_controls([control for _, control in replies])
+        contributions = await self._buckets.joined(self._world, dict(enumerate(tensors)))
+        for number, tensor in contributions.items():
+            notes = {"no_gradient": True} if without.issuperset(self._buckets.keys[number]) else None
+            await self._store.push(number, round_, tensor, notes)
+        control = merge_controls([await self._receive(number, round_) for number in contributions])
         self._end_round(round_, steps, control.waited_s)
         return await self._copies(self._values), self._declared_steps(self.rounds)
+
+    async def _receive(self, number: int, round_: int) -> ReplyControl:
+        """Take the values of a bucket."""
+        pieces, control = await self._store.pieces(number, round_)
+        keys = self._buckets.keys[number]
+        if len(keys) == 1:
+            self._values[keys[0]] = pieces
+        else:
+            (value,) = pieces if len(pieces) == 1 else await self._copies([pieces])
+            for key, part in self._buckets.split({number: value}).items():
+                self._values[key] = [part]
+        return control
 
     async def resume(self) -> tuple[int, int, Tensor | None] | None:
         state = self._checkpointer.state

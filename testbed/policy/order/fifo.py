@@ -6,18 +6,19 @@ overlapping gain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from testbed.axes import option
 from testbed.policy.order.base import Order
-from testbed.policy.shard.slices import ELEMENT_BYTES, Slice, alike, sliced
+from testbed.policy.shard.slices import ELEMENT_BYTES, Slice, alike, grouped, sliced
 
 WHOLE = 16 << 30  # bytes; no tensor is larger
 AUTO = 0  # about ``auto_bytes`` where slices give the bits that whole tensors give, else WHOLE
 _AUTO_SLICES = 32  # of a model: each hop of a round begins after one slice, so adds 3 % of the time to send the model
 LEAST_BYTES, MOST_BYTES = 1 << 20, 4 << 20  # a message costs a server some 60 us
+FEW_TENSORS = 64  # a message of its own for each of so many costs little
 OVERLAP: dict[str, Any] = {
     "help": "layers: send a layer when its backward pass is done, begin the next forward pass with the first layer "
     "that is back; none: work, then send, then wait for all",
@@ -33,6 +34,16 @@ def auto_bytes(model_bytes: int) -> int:
     return min(MOST_BYTES, max(LEAST_BYTES, model_bytes // _AUTO_SLICES))
 
 
+def together(sizes: Sequence[int]) -> list[list[int]] | None:
+    """Return the keys of each bucket, of a model whose tensors have ``sizes`` elements: about a slice together.
+
+    ``None``: each key travels alone.
+    """
+    if len(sizes) <= FEW_TENSORS:
+        return None
+    return grouped(range(len(sizes)), sizes, auto_bytes(ELEMENT_BYTES * sum(sizes)))
+
+
 class Fifo(Order):
     """All keys are equal."""
 
@@ -41,7 +52,8 @@ class Fifo(Order):
         """``slice``: tensors are cut into pieces of at most so many bytes (as float32), so that one piece is sent while
         the next is encoded, and the hops of a round overlap. ``whole``: not cut. ``auto``: into equal pieces of about a
         32nd of the model, or 1 MiB or 4 MiB, where workers wait for each other and codecs, the servers' optimizer and
-        relays treat each element alike, which leaves results the same bit by bit; else whole.
+        relays treat each element alike, which leaves results the same bit by bit; else whole. Where tensors may be cut,
+        those of a model with more than 64 are also joined, to about that size, and travel together.
         """
 
         slice: int = option(AUTO, "largest piece of a tensor", unit="bytes", words={"auto": AUTO, "whole": WHOLE})

@@ -14,7 +14,10 @@ from testbed.engine.script import thread as script_thread
 from testbed.engine.script.thread import ScriptThread
 from testbed.engine.script.worker import ScriptWorker
 from testbed.kvstore.session import ScriptJob
+from testbed.plan.build import build_plan
+from testbed.scenario.load import load
 from testbed.world import Work
+from tests.engine.runs import THREE_SITES
 
 
 def test_a_call_that_comes_after_the_end_returns_and_frees_its_turn(tmp_path: Path) -> None:
@@ -125,7 +128,8 @@ def test_a_request_is_carried_out_after_all_that_the_script_has_posted(tmp_path:
 
     async def run() -> list[str]:
         node: Any = _Node()
-        worker = ScriptWorker(node, node, node, ScriptJob(), lambda round_: 1, node)
+        plan = build_plan(load(THREE_SITES), "simulate")
+        worker = ScriptWorker(node, plan, node, node, ScriptJob(), node)
         await worker.run(ScriptThread(tmp_path / "mine.py", "a/worker0", ScriptJob(), 1, 60.0))
         return list(node.calls)
 

@@ -1,0 +1,76 @@
+"""Small tensors that travel together: a bucket is one key to servers, whatever the number of its tensors.
+
+It is the mirror image of slices (``slicing``). A message costs each node that it passes the same time whatever its
+size, so a model of hundreds of small tensors would spend its rounds on headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from testbed import buffers
+from testbed.engine import sync_setup
+from testbed.engine.local_work import copying
+from testbed.engine.slicing import keys_together, overlaps
+from testbed.plan.model import Plan
+from testbed.world import World
+
+T = TypeVar("T")
+
+
+class Buckets:
+    """The keys of a model in buckets, in their order. Without ``buckets`` each key is one of its own.
+
+    sizes  elements of each bucket
+    """
+
+    def __init__(self, sizes: Sequence[int], buckets: Sequence[Sequence[int]] | None = None) -> None:
+        self._sizes = tuple(sizes)
+        self.keys = tuple(map(tuple, buckets)) if buckets else tuple((key,) for key in range(len(sizes)))
+        self.sizes = tuple(sum(self._sizes[key] for key in bucket) for bucket in self.keys)
+
+    async def joined(self, world: World, tensors: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Return the tensor of each bucket whose keys are among ``tensors``: all of them, or none."""
+        found: dict[int, Tensor] = {}
+        for number, bucket in enumerate(self.keys):
+            if bucket[0] in tensors:
+                parts = [tensors[key] for key in bucket]
+                found[number] = parts[0] if len(parts) == 1 else await self._joined(world, parts)
+        return found
+
+    @staticmethod
+    async def _joined(world: World, parts: list[Tensor]) -> Tensor:
+        return await world.compute(copying(parts), lambda: buffers.joined(parts))
+
+    def split(self, tensors: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Return the tensors of keys, given those of buckets, whose memory they share."""
+        found: dict[int, Tensor] = {}
+        for number, tensor in tensors.items():
+            bucket = self.keys[number]
+            parts = (tensor,) if len(bucket) == 1 else torch.split(tensor, [self._sizes[key] for key in bucket])
+            found.update(zip(bucket, parts, strict=True))
+        return found
+
+
+def buckets_of(plan: Plan, sizes: Sequence[int], widths: Mapping[int, int]) -> Buckets:
+    """Return which keys of a model travel together, where nothing tells them from each other.
+
+    They stay apart where layers are sent one by one, fragments take turns, or tables travel by rows (``widths``), and
+    wherever ``slicing`` keeps tensors whole.
+    """
+    if overlaps(plan) or sync_setup.streaming(plan) is not None or widths:
+        return Buckets(sizes)
+    return Buckets(sizes, keys_together(plan, sizes))
+
+
+def script_buckets_of(plan: Plan, sizes: Sequence[int], together: int, codec: str | None) -> Buckets:
+    """Return the same for a script that pushes the first ``together`` keys in every round, the others in some.
+
+    ``codec``: the kind that the script has chosen.
+    """
+    some = keys_together(plan, sizes[:together], codec)
+    return Buckets(sizes, [*some, *([key] for key in range(together, len(sizes)))] if some else None)
