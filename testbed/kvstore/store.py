@@ -293,9 +293,7 @@ class KVStore:
         if self._begun is None:
             self._begun_by = call
             self._refuse_differences_of_sums()
-            self._begun = self._session.ask(
-                "begin", self._first, self._optimizer, self._compression, self.together
-            )
+            self._begun = self._session.ask("begin", self._first, self._optimizer, self._compression, self.together)
         return self._begun
 
     def _refuse_differences_of_sums(self) -> None:
