@@ -33,8 +33,10 @@ def shapes(subject: Subject) -> Iterator[tuple[int, ...]]:
         else:
             yield shape
     if len(refused) == len(_SHAPES[takes]):
+        problem, _, cure = refused[0].rpartition("; ")
+        expected = f"a model for samples of one of the shapes {_SHAPES[takes]}"
         raise CheckFailed(
-            f"a model for samples of one of the shapes {_SHAPES[takes]}", refused[0], "see docs/axes/model.md"
+            expected, problem or cure, f"{cure} (docs/axes/model.md)" if problem else "see docs/axes/model.md"
         )
 
 

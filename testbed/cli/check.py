@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +42,9 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     torch.set_num_threads(1)  # as in every run: sums do not depend on a number of threads
     subject, results = _subject(arguments), []
     for result in verdict.run(subject, checks_of(subject.axis_name, with_training=not arguments.quick)):
-        results.append(result)
         if not arguments.json:
-            _show(result)
+            _show(result, results)
+        results.append(result)
     failed, count = sum(not result.passed for result in results), len(results)
     if arguments.json:
         about = {"kind": "check", "axis": subject.axis_name, "technique": subject.kind, "passed": not failed}
@@ -89,7 +90,13 @@ def _option(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _show(result: Result) -> None:
+def _show(result: Result, before: Sequence[Result]) -> None:
+    """Print a result; what an earlier one of ``before`` has said about the same fault is not said again."""
     print(f"{'ok  ' if result.passed else 'FAIL'}  {result.check}", flush=True)
-    for label in ("expected", "happened", "cure") if not result.passed else ():
+    if result.passed:
+        return
+    if same := [each.check for each in before if replace(each, check=result.check) == result]:
+        print(f"        as '{same[0]}'")
+        return
+    for label in ("expected", "happened", "cure"):
         print(f"        {label}: {getattr(result, label)}")

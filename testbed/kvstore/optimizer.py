@@ -11,7 +11,8 @@ from torch import Tensor
 
 from testbed.errors import ScenarioError
 from testbed.kvstore.checkpoint import load_objects, saved_objects
-from testbed.kvstore.store import KVStore, connect, dense
+from testbed.kvstore.store import KVStore, connect
+from testbed.kvstore.travelling import dense
 from testbed.training.options import OPTIMIZERS
 
 _ELSEWHERE = "use a synchronisation that waits for all (fsa, bsp, hfa, diloco, esync)"

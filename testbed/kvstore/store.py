@@ -16,7 +16,10 @@ from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
 from testbed.kvstore.checkpoint import generator_states, load_objects, saved_objects
 from testbed.kvstore.session import NamedOptions, Posted, ScriptJob, ScriptOptimizer, ScriptSession, here
+from testbed.kvstore.travelling import dense, refuse_unless_float32_holds
 from testbed.training.options import OPTIMIZERS
+
+_ROUND = "write tensor.float() if they may be rounded; torch.view_as_real makes two numbers of a complex one"
 
 
 def pull_of(kind: str, options: Mapping[str, Any]) -> str:
@@ -35,16 +38,6 @@ def check_options(call: str, axis: Axis[Any], kind: str, options: Mapping[str, A
         raise ScenarioError(f"{call}({kind!r}): {error}") from None
     for name, problem, cure in chosen.problems() if hasattr(chosen, "problems") else ():
         raise ScenarioError(f"{call}({kind!r}): {name}: {problem}; {cure}")
-
-
-def _refuse_complex(call: str, tensor: Tensor) -> None:
-    if tensor.is_complex():
-        raise ScenarioError(f"{call}: complex numbers, and values are float32; use torch.view_as_real")
-
-
-def dense(tensor: Tensor) -> Tensor:
-    """Return a tensor with all its elements: the gradient of an embedding may be sparse, and hold some rows alone."""
-    return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
 def connect() -> KVStore:
@@ -142,9 +135,9 @@ class KVStore:
             raise ScenarioError(f"init({key!r}) comes after {self._begun_by}; declare all keys before")
         if key in self._keys:
             raise ScenarioError(f"init({key!r}) was called twice")
+        refuse_unless_float32_holds(f"init({key!r}): the tensor", tensor, _ROUND)
         if not tensor.numel():
             raise ScenarioError(f"init({key!r}): a tensor without elements; leave it out")
-        _refuse_complex(f"init({key!r})", tensor)
         self._keys[key] = len(self._first)
         self._first.append(tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True))
         self._shapes.append(tensor.shape)
@@ -182,7 +175,7 @@ class KVStore:
         number = self._number(key)
         if self.together:
             raise ScenarioError(f"push({key!r}): keys of a GeoOptimizer are pushed by its step")
-        _refuse_complex(f"push({key!r})", tensor)
+        refuse_unless_float32_holds(f"push({key!r}): the tensor", tensor, _ROUND)
         flat = buffers.empty((tensor.numel(),), torch.float32).copy_(dense(tensor).detach().reshape(-1))
         if flat.numel() != self._first[number].numel():
             raise ScenarioError(f"push({key!r}): {flat.numel()} elements, declared with {self._first[number].numel()}")

@@ -102,6 +102,13 @@ BROKEN_FIGURES = [
 ]
 
 
+def test_one_fault_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(EXAMPLES / "model_with_buffers.py:WithBuffers"), "--quick"]) == 1
+    output = capsys.readouterr().out
+    assert output.count("has buffers") == output.count("cure: write nn.GroupNorm") == 1
+    assert output.count("        as 'scores have the shape of the labels'") == output.count("FAIL") - 1 > 1
+
+
 def failures(kind: str) -> dict[str, verdict.Result]:
     """Return the failed checks of the contract by name, without trainings."""
     subject = find(str(EXAMPLES / kind))

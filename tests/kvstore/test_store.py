@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from testbed.errors import ScenarioError
-from testbed.kvstore import GeoOptimizer, KVStore
+from testbed.kvstore import KVStore
 from testbed.kvstore.session import Alone
 
 
@@ -38,13 +38,36 @@ def test_what_a_push_returns_is_the_callers_to_change() -> None:
     assert handle.wait().tolist() == store.pull("a").tolist() == [4, 4, 4]
 
 
-def test_complex_numbers_are_refused() -> None:
-    """Their imaginary parts would be lost without a word."""
-    store, weight = KVStore(Alone()), torch.nn.Parameter(torch.ones(2, dtype=torch.complex64))
-    with pytest.raises(ScenarioError, match=r"init\('a'\): complex numbers"):
-        store.init("a", weight)
-    with pytest.raises(ScenarioError, match=r"init\(0\): complex numbers"):
-        GeoOptimizer(torch.optim.SGD([weight], lr=0.1), KVStore(Alone()))
+class DTensor(torch.Tensor):
+    """A tensor that looks like one of torch.distributed, which needs processes."""
+
+    def full_tensor(self) -> torch.Tensor:
+        return torch.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "why"),
+    [
+        (torch.tensor([1.0, 1e39], dtype=torch.float64), r"is float64, .* float32.*tensor\.float\(\)"),
+        (torch.ones(2, dtype=torch.complex64), r"is complex64, .*torch\.view_as_real"),
+        (torch.tensor([3, 123456789]), "holds the integer 123456789"),
+        (torch.tensor([-(2**63), 0]), "holds the integer -9223372036854775808"),
+        (torch.ones(2, device="meta"), "has no data.*to_empty"),
+        (torch.nn.parameter.UninitializedParameter(), "is not initialised yet.*forward pass"),
+        (torch.ones(2).as_subclass(DTensor), "is a DTensor"),
+    ],
+)
+def test_what_float32_does_not_hold_is_refused_by_its_key(tensor: torch.Tensor, why: str) -> None:
+    store = KVStore(Alone())
+    with pytest.raises(ScenarioError, match=rf"init\('a'\): the tensor {why}"):
+        store.init("a", tensor)
     store.init("b", torch.ones(2))
-    with pytest.raises(ScenarioError, match=r"push\('b'\): complex numbers"):
-        store.push("b", weight)
+    with pytest.raises(ScenarioError, match=rf"push\('b'\): the tensor {why}"):
+        store.push("b", tensor)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bfloat16, torch.float8_e4m3fn])
+def test_what_float32_holds_travels(dtype: torch.dtype) -> None:
+    store, tensor = KVStore(Alone()), torch.tensor([2.0, 16]).to(dtype)
+    store.init("a", tensor)
+    assert store.pull("a").tolist() == store.pushpull("a", tensor).tolist() == [2, 16]

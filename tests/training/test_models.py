@@ -204,6 +204,10 @@ def test_blocks_that_break_the_contract_are_named(block: nn.Module, by_segments:
     [
         (nn.Sequential(nn.Linear(4, 4), nn.PReLU().requires_grad_(False)), r"without gradients \(1.weight\)"),
         (nn.Flatten(), "has no parameters; there is nothing to train"),
+        (nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), r"'1\.weight' is not initialised yet.*torch\.zeros\(1, 1,"),
+        (nn.Linear(4, 4).double(), r"'weight' is torch\.float64.*model\.float\(\)"),
+        (nn.Linear(4, 4, device="meta"), "weight' has no data"),
+        (nn.BatchNorm1d(4), "running_mean.* write nn.GroupNorm"),
     ],
 )
 def test_models_that_cannot_be_trained_are_refused(

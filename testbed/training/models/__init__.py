@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from testbed.errors import ScenarioError
@@ -128,6 +129,11 @@ def build_model(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed_for(seed, "layers"))  # torch initialises layers on the host
         model = assemble(kind, options, input_shape, classes)
+        for name, parameter in model.named_parameters():
+            if parameter.is_meta:
+                raise ScenarioError(
+                    f"training.model: '{kind}': the parameter '{name}' has no data; leave out device='meta'"
+                )
         initialise(model)
     return model
 
@@ -141,10 +147,22 @@ def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], c
     if len(input_shape) != _DIMENSIONS[entry.takes]:
         raise ScenarioError(f"training.model: '{kind}' is for {entry.takes}, and the data's samples are {input_shape}")
     model = build(chosen, input_shape, classes)
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise ScenarioError(
+                f"training.model: '{kind}': the parameter '{name}' is not initialised yet; let 'build' call the model "
+                f"once, with torch.zeros{(1, *input_shape)}, or write a layer with sizes"
+            )
+        if parameter.dtype != torch.float32:
+            raise ScenarioError(
+                f"training.model: '{kind}': the parameter '{name}' is {parameter.dtype}, and what is trained is "
+                "float32; write model.float() ('training.precision: bf16' computes with less)"
+            )
     if buffers := [name for name, _ in model.named_buffers()]:
         raise ScenarioError(
             f"training.model: '{kind}' has buffers ({', '.join(buffers)}), which are not synchronised; "
-            "use group instead of batch normalisation"
+            "write nn.GroupNorm instead of batch normalisation, or train it with a script (workload.script), where each "
+            "worker keeps buffers of its own"
         )
     parameters = dict(model.named_parameters())
     if not parameters:
