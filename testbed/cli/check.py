@@ -40,7 +40,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.check.catalogue import checks_of
 
     torch.set_num_threads(1)  # as in every run: sums do not depend on a number of threads
-    subject, results = _subject(arguments), []
+    subject = _subject(arguments)
+    results: list[Result] = []
     for result in verdict.run(subject, checks_of(subject.axis_name, with_training=not arguments.quick)):
         if not arguments.json:
             _show(result, results)

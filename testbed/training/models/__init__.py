@@ -161,7 +161,7 @@ def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], c
     if buffers := [name for name, _ in model.named_buffers()]:
         raise ScenarioError(
             f"training.model: '{kind}' has buffers ({', '.join(buffers)}), which are not synchronised; "
-            "write nn.GroupNorm instead of batch normalisation, or train it with a script (workload.script), where each "
+            "write nn.GroupNorm instead of batch normalisation, or train with a script (workload.script), where each "
             "worker keeps buffers of its own"
         )
     parameters = dict(model.named_parameters())
