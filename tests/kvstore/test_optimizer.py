@@ -354,13 +354,13 @@ def test_hooks_are_called(make: Make) -> None:
     assert calls == ["before", "after", "saved", "loaded"]
 
 
-def test_double_precision_stays(make: Make) -> None:
-    net = Net().double()
+def test_half_precision_stays(make: Make) -> None:
+    net = Net().bfloat16()
     optimizer = wrap(make(net.groups()))
     optimizer.zero_grad()
-    net(batch(0)[0].double()).sum().backward()
+    net(batch(0)[0].bfloat16()).sum().backward()
     optimizer.step()
-    assert all(parameter.dtype == torch.float64 for parameter in net.parameters())
+    assert all(parameter.dtype == torch.bfloat16 for parameter in net.parameters())
 
 
 @pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
