@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
-import torch
 from torch import Tensor
 
 from testbed.errors import Diverged
+from testbed.finite import count_not_finite
 
 
 class NonFiniteNumbers(Diverged):
@@ -33,10 +31,6 @@ class OutsideHalfPrecision(Diverged):
 
 
 def check_finite(key: int, tensor: Tensor, what: str = "gradient") -> None:
-    """Raise ``NonFiniteNumbers`` if any element is NaN or infinite. One reading pass; shapes alone pass."""
-    # A sum with a NaN or an infinity in it is never finite. The sum of finite numbers may overflow: hence the count.
-    if tensor.is_meta or math.isfinite(float(tensor.sum())):
-        return
-    count = tensor.numel() - int(torch.isfinite(tensor).sum())
-    if count:
+    """Raise ``NonFiniteNumbers`` if any element is NaN or infinite. Shapes alone pass."""
+    if count := count_not_finite(tensor):
         raise NonFiniteNumbers(key, count, tensor.numel(), what)

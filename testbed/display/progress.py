@@ -281,9 +281,11 @@ def one_line(known: state.RunState) -> str:
     work = f"{numbers.span(*steps)} steps{drawn} per worker"
     parts = [
         f"{known.completed}/{known.total} rounds" if known.total else f"step {max(0, known.completed - 1)}",
-        *([work] if known.total else []), f"loss {numbers.short(known.loss)}",
-        f"accuracy {numbers.share(known.accuracy)}", moved,
-    ]  # fmt: skip
+        *([work] if known.total else []),
+        *([] if known.loss is None else [f"loss {numbers.short(known.loss)}"]),  # a script need not tell any
+        *([] if known.accuracy is None else [f"accuracy {numbers.share(known.accuracy)}"]),
+        moved,
+    ]
     if known.simulated_rate:
         parts.append(f"{numbers.short(known.simulated_rate)} times real time")
     return "  ".join(parts)

@@ -63,6 +63,7 @@ class RunState:
     t: float = 0.0
     train_t: float = 0.0  # when training began
     simulated_rate: float | None = None  # virtual seconds per second
+    computes: bool = True  # else losses are not numbers of a training
     before: int | None = None  # rounds that were completed before this run; known when it has completed one
     _reached: Counter[int] = field(default_factory=Counter)  # data centres, by the rounds that they have completed
     _gone: set[str] = field(default_factory=set)  # nodes that were lost or have left
@@ -121,6 +122,8 @@ class RunState:
         known = {name: value for name, value in event.items() if value is not None}
         if event["kind"] == "status" and not event.get("round"):
             known.pop("round", None)  # a status has round 0 before the first round, too
+        if not self.computes:
+            known.pop("loss", None)
         if node in self._gone:  # what it has reported may come later than its loss
             known = {name: value for name, value in known.items() if name not in _OF_PRESENT}
         row = self.rows.get(data_center_of(node))
@@ -153,4 +156,5 @@ def _ends(work: Iterable[list[int]]) -> Ends:
 def initial(plan: Plan) -> RunState:
     """Return the state before the first event."""
     rounds = plan.training.rounds if plan.program is None else 0
-    return RunState(rounds, {site.name: NodeRow() for site in plan.network.sites})
+    rows = {site.name: NodeRow() for site in plan.network.sites}
+    return RunState(rounds, rows, computes=plan.training.compute != "modelled")

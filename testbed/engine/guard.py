@@ -1,7 +1,7 @@
 """Checks every gradient for numbers that are not finite: one of them would spoil every residual and moment it meets.
 
-The sum of a tensor is finite if all its elements are, unless it overflows; only then the elements are looked at one by
-one, so the test costs one pass. Faults of kind ``nan`` are injected here, before the check, as a real one would come.
+Faults of kind ``nan`` are injected here, before the check, as a real one would come. Gradients of scripts are checked
+by their store (``testbed.kvstore``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from testbed.errors import Diverged
+from testbed.finite import end_or_leave_out, first_not_finite
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.learner import SegmentedLearner, SegmentedStep, StepResult
 
@@ -59,20 +59,11 @@ class Guarded:
             self._poisoned.discard(round_)
             gradients[0].view(-1)[0] = math.nan
             self.record("fault", fault="nan", targets=self._node, begins=True)
-        if self._on_nan == "ignore" or (gradients and not gradients[0].is_cpu and _all_finite(gradients)):
+        if self._on_nan == "ignore" or (found := first_not_finite(gradients)) is None:
             return gradients
-        for number, gradient in enumerate(gradients):
-            if not _finite(gradient):
-                return self._left_out(step, number, gradients)
-        return gradients
-
-    def _left_out(self, step: int, number: int, gradients: list[Tensor]) -> list[Tensor]:
-        count = int((~torch.isfinite(gradients[number])).sum())
+        number, count = found
         what = f"non-finite gradient: {self._node}, step {step}, tensor {number}, {count} elements"
-        if self._on_nan != "skip":
-            cure = "lower the learning rate, or set optimizer.clip; recovery.on_nan: skip leaves single gradients out"
-            raise Diverged(f"{what}; the training has diverged: {cure}")
-        self.record("warning", message=f"{what}: left out of the round")
+        end_or_leave_out(what, self._on_nan, self.record)
         return [torch.zeros_like(gradient) for gradient in gradients]
 
 
@@ -87,12 +78,3 @@ class _GuardedStep:
 
     def backward_segment(self, index: int) -> list[Tensor]:
         return self._guard.checked(self._step, self._inner.backward_segment(index))
-
-
-def _all_finite(gradients: list[Tensor]) -> bool:
-    """Return whether all norms are finite, with one wait for the GPU. Of large finite numbers they may be infinite."""
-    return math.isfinite(float(torch.stack(torch._foreach_norm(gradients)).sum()))
-
-
-def _finite(tensor: Tensor) -> bool:
-    return math.isfinite(float(tensor.sum())) or bool(torch.isfinite(tensor).all())

@@ -55,6 +55,7 @@ class Server:
         self._codecs: dict[str, Codec] = {}  # one per child, as a codec may have memory
         self._tables: dict[tuple[str, int], TableCodec] = {}  # of keys that travel by rows
         self._sizes: dict[int, int] = {}
+        self._knows_keys = False  # a script may have none
         self._first_key = -1  # the one that records speak of: keys travel together
         self._values: dict[int, Value] = {}
         self._contributions = Contributions()
@@ -165,7 +166,8 @@ class Server:
             self._world.spawn(self._world.send(member, offer), f"offer {member} a round")
         if not epoch:
             self._codecs[member].load_state(below(member, self._resumed_codecs))
-        if not self._sizes:
+        if not self._knows_keys:
+            self._knows_keys = True
             self._sizes, self._first_key = sizes, min(sizes, default=-1)
             self._world.spawn(self._upstream.declare(sizes, choice, widths), "declare keys")
         assert self._sizes == sizes, f"{member} declares other keys than the children before it"

@@ -13,6 +13,7 @@ from testbed.engine.guard import Guarded
 from testbed.engine.inbox import Inbox
 from testbed.engine.loading import LoadingTrainer, loading_of
 from testbed.engine.membership import Membership
+from testbed.finite import count_not_finite
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.learner import Learner, values_sha256
 from testbed.world import Future, World
@@ -55,7 +56,8 @@ class Session:
         await self._reading
 
     async def record_final(self, values: list[Tensor], **fields: Any) -> list[Tensor]:
-        """Record the hash of the values that this node ends with, and return them."""
-        sha256 = await self.world.aside(lambda: values_sha256(values))
-        self.world.record("final", role=self._role, **fields, parameters_sha256=sha256)
+        """Record the hash of the values that this node ends with, and how many are not finite. Return the values."""
+        sha256, count = await self.world.aside(lambda: (values_sha256(values), sum(map(count_not_finite, values))))
+        spoilt = {"not_finite": count} if count else {}
+        self.world.record("final", role=self._role, **fields, parameters_sha256=sha256, **spoilt)
         return values

@@ -106,7 +106,7 @@ def conclude(run: RunDirectory, plan: Plan, outcome: SessionResult, started: str
     The caller sets the final status when it has written what it adds.
     """
     from testbed.results import fidelity, tables
-    from testbed.results.divergence import divergence, of_tellers
+    from testbed.results.divergence import divergence, of_tellers, spoilt_values
 
     built = tables.build(run.events)
     tables.write(run.tables, built)
@@ -116,7 +116,8 @@ def conclude(run: RunDirectory, plan: Plan, outcome: SessionResult, started: str
     report = fidelity.assess(frames, content, capabilities, outcome.status)
     ended_well = outcome.status in ("done", "degraded")
     told = frames["rounds"] if plan.program is None else of_tellers(frames["rounds"])
-    if ended_well and (reason := divergence(told, frames["accuracy"], plan.training.rounds)):
+    reason = spoilt_values(frames["finals"]) or divergence(told, frames["accuracy"], plan.training.rounds)
+    if ended_well and reason:
         outcome = SessionResult("diverged", f"the training diverged: {reason}", Diverged.exit_code)
     ended = datetime.now(UTC)
     if plan.back_end == "exact":  # by the guest's clock, so that equal runs leave equal files

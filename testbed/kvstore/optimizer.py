@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -150,7 +151,11 @@ class GeoOptimizer(torch.optim.Optimizer):
             for parameter, gradient in zip(self._parameters, gradients, strict=True)
         ]
         without = [number for number, each in enumerate(gradients) if each is None] if self._at_server else []
-        values, _ = self.store.exchange([*pushed, *map(_flat, self._buffers)], 1, without)
+        if not self._loss_is_finite(loss) or not self.store.finite(pushed, "gradient"):
+            pushed = [torch.zeros_like(each) for each in pushed]
+        buffers = [_flat(each) for each in self._buffers]
+        self.store.finite(buffers, "buffer", can_be_left_out=False)
+        values, _ = self.store.exchange([*pushed, *buffers], 1, without)
         if self._at_server:
             self._load(values)
             return loss
@@ -178,7 +183,9 @@ class GeoOptimizer(torch.optim.Optimizer):
             self._before = self._flat()
         loss = None
         if self._unscale():
-            loss = self.optimizer.step(closure) if closure else self.optimizer.step()
+            if closure is None:
+                self._leave_out_if_not_finite()
+            loss = self.optimizer.step(None if closure is None else partial(self._checked, closure))
         self._done += 1
         if self._done < self._steps:
             self.store.step()
@@ -188,10 +195,36 @@ class GeoOptimizer(torch.optim.Optimizer):
             pushed = [(old - new) * weight for old, new in zip(self._before, now, strict=True)]
         else:
             pushed = [value * weight for value in now]
+        if not self.store.finite(pushed, self._job.contribution, can_be_left_out=self._job.contribution == "delta"):
+            pushed = [torch.zeros_like(each) for each in pushed]
         values, self._steps = self.store.exchange(pushed, self._steps)
         self._load(values)
         self._done = 0
         return loss
+
+    def _checked(self, closure: Callable[[], float]) -> float:
+        """Call the closure of a local step; its gradients are zeros if they, or the loss, are to be left out."""
+        loss = closure()
+        if self._loss_is_finite(loss):
+            self._leave_out_if_not_finite()
+        else:
+            self._leave_out()
+        return loss
+
+    def _loss_is_finite(self, loss: float | None) -> bool:
+        if loss is None:
+            return True
+        return self.store.finite([torch.as_tensor(loss).detach()], "loss", where="the closure's value")
+
+    def _leave_out_if_not_finite(self) -> None:
+        gradients = [each.grad for each in self._parameters if each.grad is not None]
+        if not self.store.finite([dense(each) for each in gradients], "gradient"):
+            self._leave_out()
+
+    def _leave_out(self) -> None:
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                parameter.grad = torch.zeros_like(parameter.grad)
 
     def _unscale(self) -> bool:
         """Divide gradients by the scale that a ``GradScaler`` has set. Return whether all of them are finite."""

@@ -17,6 +17,8 @@ step()                                 a local training step has ended here: it 
 barrier()                              wait for all workers
 untimed(on)                            while ``on``, the script's work is not part of a training step
 score(accuracy, loss)                  as measured by the script on its test set
+not_finite(what, where, count, can_be_left_out)  ``count`` numbers of a gradient, say, are not finite. Answered where
+                                       the scenario lets the script leave them out, which then does; else the run ends
 resume()                               the step with which the script begins, the local steps of its round, and what
                                        ``keep`` was given, here or by a script that this one joins (None: nothing);
                                        None where the run begins, and the script with it
@@ -31,12 +33,14 @@ take_over()                            what another worker's ``get`` and ``get_o
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor
 
+from testbed.finite import end_or_leave_out
 from testbed.training.optimizers import KeyOptimizer
 
 NamedOptions = tuple[str, dict[str, Any]]  # the kind of an optimizer or a codec, and its options
@@ -71,6 +75,7 @@ class ScriptJob:
     sync          the scenario's synchronisation, for messages
     checkpoints   whether the run makes any
     continues     whether workers may be lost, and scripts join a run in progress
+    on_nan        what happens where a number is not finite: ``abort``, ``skip`` or ``ignore``
     """
 
     rank: int = 0
@@ -88,6 +93,7 @@ class ScriptJob:
     sync: str = ""
     checkpoints: bool = False
     continues: bool = False
+    on_nan: str = "abort"
 
 
 class Posted:
@@ -124,10 +130,12 @@ class Alone:
         self.job = ScriptJob()
         self._values: list[Tensor] = []
         self._optimizers: list[KeyOptimizer] = []
+        self._steps = 0
 
     def ask(self, request: str, *arguments: Any) -> Any:
         answers: dict[str, Callable[..., Any]] = {
             "begin": self._begin, "push": self._push, "value": self._value, "exchange": self._exchange,
+            "step": self._step, "not_finite": self._not_finite,
         }  # fmt: skip
         return answers[request](*arguments) if request in answers else None
 
@@ -153,9 +161,21 @@ class Alone:
         return [value], value.clone()
 
     def _exchange(self, tensors: Sequence[Tensor], steps: int, without: object = ()) -> tuple[list[Tensor], int]:
+        self._step()
         for key, tensor in enumerate(tensors):
             self._push(key, tensor)
         return [value.clone() for value in self._values], steps
+
+    def _step(self) -> None:
+        self._steps += 1
+
+    def _not_finite(self, what: str, where: str, count: int, can_be_left_out: bool) -> None:
+        found = f"non-finite {what}: step {self._steps}, {where}, {count} elements"
+        end_or_leave_out(found, self.job.on_nan, _warn, can_be_left_out=can_be_left_out)
+
+
+def _warn(kind: str, message: str) -> None:
+    warnings.warn(message, stacklevel=5)
 
 
 _here = threading.local()

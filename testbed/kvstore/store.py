@@ -14,6 +14,7 @@ from testbed import buffers
 from testbed.axes import Axis, refuse_values
 from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
+from testbed.finite import first_not_finite
 from testbed.kvstore.checkpoint import generator_states, load_objects, saved_objects
 from testbed.kvstore.session import NamedOptions, Posted, ScriptJob, ScriptOptimizer, ScriptSession, here
 from testbed.kvstore.travelling import dense, refuse_unless_float32_holds
@@ -179,6 +180,8 @@ class KVStore:
         flat = buffers.empty((tensor.numel(),), torch.float32).copy_(dense(tensor).detach().reshape(-1))
         if flat.numel() != self._first[number].numel():
             raise ScenarioError(f"push({key!r}): {flat.numel()} elements, declared with {self._first[number].numel()}")
+        if not self.finite([flat], "push", where=f"key {key!r}", can_be_left_out=self.job.contribution != "model"):
+            flat.zero_()
         count = self._pushes[number] = self._pushes.get(number, 0) + 1
         untaken = [self._untaken.popleft() for _ in range(len(self._untaken))]
         if count > self._steps:  # the first push after a local step, whose time passes before the script continues
@@ -208,9 +211,16 @@ class KVStore:
         self._session.ask("barrier")
 
     def report(self, accuracy: float | None = None, loss: float | None = None) -> None:
-        """Record accuracy and loss of the run; only worker 0's are recorded."""
+        """Record accuracy and loss of the run; only worker 0's are recorded.
+
+        A number that is not finite ends the run, or is left out, as ``recovery.on_nan`` says.
+        """
         self._begin("report")
-        self._session.ask("score", accuracy, loss)
+        told = {"accuracy": accuracy, "loss": loss}
+        for name, number in told.items():
+            if number is not None and not self.finite([torch.tensor(float(number))], "report", where=name):
+                told[name] = None
+        self._session.ask("score", told["accuracy"], told["loss"])
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
@@ -232,6 +242,18 @@ class KVStore:
         self._begin()
         answer: tuple[list[Tensor], int] = self._session.ask("exchange", list(tensors), steps, without_gradient)
         return answer
+
+    def finite(self, tensors: Sequence[Tensor], what: str, *, where: str = "", can_be_left_out: bool = True) -> bool:
+        """Return whether all numbers are finite, or nobody is to look (``recovery.on_nan: ignore``).
+
+        If not, the run ends, or the caller leaves ``what`` out: its share of the round is zeros. ``where``: by default
+        the number of the first tensor with such numbers. Used by ``GeoOptimizer``.
+        """
+        if self.job.on_nan == "ignore" or (found := first_not_finite(tensors)) is None:
+            return True
+        number, count = found
+        self._session.ask("not_finite", what, where or f"tensor {number}", count, can_be_left_out)
+        return False
 
     def step(self) -> None:
         """Report the end of a local step without an exchange."""

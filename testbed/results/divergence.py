@@ -1,4 +1,4 @@
-"""Detection of diverged trainings, from losses and accuracies alone, for any algorithm, model and data set."""
+"""Detection of diverged trainings, from losses, accuracies and final values, for any algorithm, model and data set."""
 
 from __future__ import annotations
 
@@ -20,6 +20,15 @@ def of_tellers(rounds: pd.DataFrame) -> pd.DataFrame:
     """Return the rounds of nodes that have told a loss: of a user's program, often the first process alone does."""
     tellers = rounds.loc[rounds["loss"].notna(), "node"].unique()
     return rounds[rounds["node"].isin(tellers)]
+
+
+def spoilt_values(finals: pd.DataFrame) -> str:
+    """Return which worker ends with values that are not finite; an empty string if none does."""
+    found = finals[(finals["role"] == "worker") & finals["not_finite"].notna()]
+    if found.empty:
+        return ""
+    first = found.iloc[0]
+    return f"{first['node']} ends with {first['not_finite']:.0f} parameters that are NaN or infinite"
 
 
 def divergence(rounds: pd.DataFrame, accuracy: pd.DataFrame, planned_rounds: int) -> str:

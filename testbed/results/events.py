@@ -28,7 +28,8 @@ held        a server, when it sends a reply that it held; for the first key of a
 evaluate    the node that evaluates
 gossip      a gossiping worker, at every evaluation: 256 numbers of a random projection (round, sketch)
 consensus   a gossiping worker, at the end: RMS distance from the mean of all models (round, distance)
-final       every node, when its role ends; ``parameters_sha256`` only if it holds parameters
+final       every node, when its role ends; ``parameters_sha256`` only if it holds parameters;
+            ``not_finite``: how many of these are NaN or infinite, if any
 process     every node in the real world, twice a second
 interface   an emulated node of a user's program, twice a second and at its end; counters are cumulative
 link        the back end's monitor, per WAN link and sample; counters are cumulative

@@ -79,7 +79,6 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     (*SCRIPT, "sync={kind: diloco, fragments: 2}"): [("+sync=diloco",)],
     (*SCRIPT, "sync={kind: diloco, overlap_steps: 1}"): [("+sync=diloco",)],
     (*SCRIPT, "order=dgt"): [("order={kind: dgt, adaptive: false}",), ("order=fifo",)],
-    (*SCRIPT, "recovery={on_nan: skip}"): [("recovery={on_nan: abort}",)],
     (RING, "recovery={on_failure: continue}"): [("recovery={on_failure: restart}",), AT_SERVERS],
     (GLOO, "run.on=simulate"): [("run.on=local",), ("run.on=emulate",), (RING,)],
     (GLOO, "transport.tls=true"): [(RING,), ("transport.tls=false",)],

@@ -28,6 +28,7 @@ from testbed.engine.membership import BEGUN, SCRIPTS, TRAIN, Membership
 from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.script.thread import ScriptThread
 from testbed.errors import RunFailed
+from testbed.finite import end_or_leave_out
 from testbed.kvstore.session import NamedOptions, Posted, ScriptJob, ScriptOptimizer
 from testbed.kvstore.store import pull_of
 from testbed.plan.model import NodePlan, Plan
@@ -69,6 +70,7 @@ class ScriptWorker:
         self._taken_keys: set[int] = set()  # whose new values the script has, in this round
         self._round_keys: set[int] = set()  # the same, of the whole round before
         self._timed_steps = 0  # steps whose modelled time has passed
+        self._local_steps = 0  # of this round, so far
         self._barriers = self.rounds = 0
         self._values: list[Sequence[Tensor]] = []  # by key, each in the pieces in which it has come
         self.values: list[Tensor] = []
@@ -299,8 +301,14 @@ class ScriptWorker:
     async def holds(self, get: Callable[[], list[Tensor]], get_optimizer: Callable[[], Tensor]) -> None:
         self._get_parameters, self._get_optimizer = get, get_optimizer
 
+    async def not_finite(self, what: str, where: str, count: int, can_be_left_out: bool) -> None:
+        step = sum(map(self._declared_steps, range(self.rounds))) + self._local_steps
+        found = f"non-finite {what}: {self._world.node}, step {step}, {where}, {count} elements"
+        end_or_leave_out(found, self._job.on_nan, self._world.record, can_be_left_out=can_be_left_out)
+
     async def step(self) -> None:
         await self._step(self.rounds)
+        self._local_steps += 1
 
     async def barrier(self) -> None:
         self._barriers += 1
@@ -345,10 +353,10 @@ class ScriptWorker:
     def _end_round(self, round_: int, steps: int = 1, waited_s: float = 0.0) -> None:
         self._round_keys, self._taken_keys = self._taken_keys or self._round_keys, set()
         self._world.record(
-            "round", t0=self._round_began_s, round=round_, loss=float("nan"), samples=None, steps=steps,
+            "round", t0=self._round_began_s, round=round_, loss=None, samples=None, steps=steps,
             waited_s=round(waited_s, 6),
         )  # fmt: skip
-        self.rounds = round_ + 1
+        self.rounds, self._local_steps = round_ + 1, 0
         self._restart()
         self._round_began_s = self._world.now()
 
@@ -372,6 +380,7 @@ def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
         memory=any(CODECS[each.kind].has_memory for each in codecs),
         checkpoints=plan.checkpoint_every > 0,
         continues=plan.recovery.on_failure == "continue",
+        on_nan=plan.recovery.on_nan,
         sync=" and ".join(dict.fromkeys((technique.sync_tier1.kind, technique.sync_tier2.kind))),
     )
 

@@ -69,9 +69,6 @@ def scripts_have_steps_of_their_own(scenario: Scenario) -> Found:
     if any(fault.kind == "nan" for fault in scenario.faults):
         problem = "of kind 'nan' spoil a gradient of the testbed's own step, and a script computes its own"
         yield Violation(("faults",), problem, "remove them; the script may push a NaN")
-    if scenario.recovery.on_nan == "skip":
-        problem = "leaves out gradients of the testbed's own steps, and a script pushes what it likes"
-        yield Violation(("recovery", "on_nan"), problem, "write 'abort', and let the script push zeros instead")
 
 
 def modelled_compute_has_no_values(scenario: Scenario) -> Found:

@@ -105,6 +105,12 @@ def replica_repeats_updates(scenario: Scenario) -> Found:
         )
 
 
+def nan_needs_numbers(scenario: Scenario) -> Found:
+    if scenario.recovery.on_nan != "abort" and scenario.training.compute == "modelled":
+        problem = "has no effect: with training.compute 'modelled' there are no numbers"
+        yield Violation(("recovery", "on_nan"), problem, "remove it")
+
+
 def nan_skips_whole_gradients(scenario: Scenario) -> Found:
     if scenario.recovery.on_nan == "skip" and (without_servers(scenario) or overlaps(scenario)):
         problem = "leaves a whole gradient out, and here it is sent in parts, or to no server"
