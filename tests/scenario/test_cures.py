@@ -152,6 +152,7 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("recovery={on_failure: restart}",), ("recovery={on_failure: abort}",)
     ],
     ("recovery={on_nan: skip}", "paradigm=allreduce"): [("recovery={on_nan: abort}",)],
+    ("recovery={on_nan: ignore}", "training.compute=modelled", "run.on=simulate"): [("recovery={on_nan: abort}",)],
     ("faults=[{kind: down, link: '*', at: 5 s, for: 1 s}]", "run.on=local"): [
         ("run.on=emulate",),
         ("run.on=simulate",),

@@ -108,7 +108,7 @@ def replica_repeats_updates(scenario: Scenario) -> Found:
 def nan_needs_numbers(scenario: Scenario) -> Found:
     if scenario.recovery.on_nan != "abort" and scenario.training.compute == "modelled":
         problem = "has no effect: with training.compute 'modelled' there are no numbers"
-        yield Violation(("recovery", "on_nan"), problem, "remove it")
+        yield Violation(("recovery", "on_nan"), problem, "write 'abort'")
 
 
 def nan_skips_whole_gradients(scenario: Scenario) -> Found:
