@@ -40,7 +40,9 @@ def summary_of(run: StoredRun, *, told: bool = False) -> list[RenderableType]:
     message = [] if told or not result["message"] else [Text(result["message"])]
     if not result["rounds"] and run.program is None:
         head = f"{result['name']} on {result['back_end']}: {result['status']} before the first round was complete"
-        return [Text(f"{head}, after {numbers.seconds(result['duration_s'])}"), *faults(run), *message]
+        trusted = trust(run) if result["status"] in COMPLETED else []  # why a run that has not failed did nothing
+        head = f"{head}, after {numbers.seconds(result['duration_s'])}"
+        return [Text(head), *faults(run), *message, *map(Text, trusted)]
     shown: list[RenderableType] = [answer(run), *traffic(run), *faults(run)]
     if run.program is None:
         shown.append(time_split(run) if run.logs_work else Text(NOT_LOGGED))

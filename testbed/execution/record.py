@@ -90,6 +90,18 @@ def add_capabilities(run: RunDirectory, event: Mapping[str, Any]) -> None:
         atomic.write_json(run.file("manifest.json"), about)
 
 
+def _equal_every(plan: Plan) -> int:
+    """Return the number of rounds after which all workers have equal parameters; 0 if they never need to."""
+    from testbed.engine import sync_setup
+    from testbed.scenario.paradigms import PARADIGMS
+
+    if plan.program is not None or not PARADIGMS[plan.technique.paradigm.kind].global_sum:
+        return 0
+    if not sync_setup.all_wait(plan) or sync_setup.streaming(plan) is not None:  # fragments take turns
+        return 0
+    return sync_setup.lan_rounds(plan)
+
+
 @dataclass(frozen=True, slots=True)
 class Concluded:
     """What follows from a run's events. ``outcome`` is ``diverged`` if the training has; ``plan`` is as in its file."""
@@ -113,7 +125,7 @@ def conclude(run: RunDirectory, plan: Plan, outcome: SessionResult, started: str
     frames = {name: tables.frame(table) for name, table in built.items()}
     content = msgspec.json.decode(to_json(plan))
     capabilities = json.loads(run.file("manifest.json").read_text())["capabilities"]
-    report = fidelity.assess(frames, content, capabilities, outcome.status)
+    report = fidelity.assess(frames, content, capabilities, outcome.status, equal_every=_equal_every(plan))
     ended_well = outcome.status in ("done", "degraded")
     told = frames["rounds"] if plan.program is None else of_tellers(frames["rounds"])
     reason = spoilt_values(frames["finals"]) or divergence(told, frames["accuracy"], plan.training.rounds)

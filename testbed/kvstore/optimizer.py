@@ -81,12 +81,15 @@ class GeoOptimizer(torch.optim.Optimizer):
         self._share()
         self._load(self.store.first_values())
         self._declared = True
-        self.store.holds(self._flat, lambda: saved_objects({"optimizer": self.optimizer}, {}))
+        self.store.holds(self._flat, lambda: saved_objects({"optimizer": self.optimizer}, {}), self._rates)
         if self._job.continues and (taken := self.store.take_over()) is not None:
             parameters, state = taken
             self._load(parameters)
             load_objects(state, {"optimizer": self}, generators=False)
         self.store.on_resume.append(self._on_resume)
+
+    def _rates(self) -> str:
+        return ", ".join(f"{float(group['lr']):g}" for group in self.param_groups if "lr" in group)
 
     def _on_resume(self, steps: int) -> None:
         self._steps = steps

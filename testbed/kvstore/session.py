@@ -24,8 +24,9 @@ resume()                               the step with which the script begins, th
                                        None where the run begins, and the script with it
 first_round()                          the round that a script that has joined a run in progress begins with; else 0
 keep(step, get)                        before ``step``: make a checkpoint if one is due, with what ``get`` returns
-holds(get, get_optimizer)              ``get`` returns the script's parameters, which are its worker's final values;
-                                       ``get_optimizer`` the state of its optimizer, as bytes
+holds(get, get_optimizer, get_rates)   ``get`` returns the script's parameters, which are its worker's final values;
+                                       ``get_optimizer`` the state of its optimizer, as bytes; ``get_rates`` the
+                                       learning rates of its groups, as text
 take_over()                            what another worker's ``get`` and ``get_optimizer`` return after the round
                                        before ``first_round``; None where parameters are at the servers
 """

@@ -259,12 +259,14 @@ class KVStore:
         """Report the end of a local step without an exchange."""
         self._session.ask("step")
 
-    def holds(self, get: Callable[[], list[Tensor]], get_optimizer: Callable[[], Tensor]) -> None:
+    def holds(
+        self, get: Callable[[], list[Tensor]], get_optimizer: Callable[[], Tensor], get_rates: Callable[[], str] = str
+    ) -> None:
         """Set the functions that return the parameters, instead of the last pulled values, and the optimizer's state.
 
-        Used by ``GeoOptimizer``.
+        ``get_rates``: its learning rates at that time. Used by ``GeoOptimizer``.
         """
-        self._session.ask("holds", get, get_optimizer)
+        self._session.ask("holds", get, get_optimizer, get_rates)
 
     def take_over(self) -> tuple[list[Tensor], Tensor] | None:
         """Return what ``holds`` returns at another worker, if this one needs it to join; used by ``GeoOptimizer``."""

@@ -58,6 +58,7 @@ TABLES: dict[str, Table] = {
         Column("samples", "samples", INTEGER, "", "in these steps; null: the program does not say"),
         Column("steps", "steps", INTEGER, "", "training steps done; null: one"),
         Column("waited_s", "waited_s", FLOAT, "s", "time that servers and relays held its push, waiting for others"),
+        Column("learning_rates", "learning_rates", TEXT, "", "of a script's optimizer, by group of parameters"),
     )),
     "predicted": Table(("predicted",), (
         Column("worker", "worker", TEXT, "", "whose round is predicted"),

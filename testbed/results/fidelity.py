@@ -5,19 +5,20 @@ planned rate or round trip before training, links off their configured rate duri
 device model, late trace changes, a saturated processor, clocks of a deployment's machines that are not known precisely
 enough, and a run that has failed or was interrupted. The network of a deployment is reported as it was measured.
 In the virtual world nothing is measured: times are predictions, and a reason is what the simulation itself says
-against its model. Notes are what is only worth knowing: warnings of the Plan and of nodes, and rounds that an
-evaluation held up.
+against its model. In any world, a run is degraded in which no worker made a step, or whose workers end with different
+parameters though all wait for each other. Notes are what is only worth knowing: warnings of the Plan and of nodes, and
+rounds that an evaluation held up.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from testbed.results import COMPLETED
-from testbed.results.events import DOUBT, EVALUATING
-from testbed.results.summary import counts, covered_round_time_s
+from testbed.results.events import DOUBT, EVALUATING, NO_STEP, NOT_EXCHANGED
+from testbed.results.summary import counts, covered_round_time_s, final_digests, gone_nodes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,16 +45,19 @@ ROUND_DEVIATION = 0.03  # of the first rounds from what links and device model a
 
 
 def assess(
-    frames: Frames, plan: Mapping[str, Any], capabilities: Mapping[str, Any], ending: str = "done"
-) -> dict[str, Any]:
+    frames: Frames, plan: Mapping[str, Any], capabilities: Mapping[str, Any], ending: str = "done",
+    equal_every: int = 0,
+) -> dict[str, Any]:  # fmt: skip
     """Return the content of ``fidelity.json``. ``reasons`` is empty exactly if ``status`` is ``ok``.
 
-    ``ending``: the status with which the run has ended.
+    ending       the status with which the run has ended
+    equal_every  the rounds after which all workers have equal parameters; 0: they never need to
     """
     measured, links = _measured(frames["measured"]), _links(frames["links"])
     compute, replay = _compute(frames["computes"]), _replay(frames["replay"])
     machine, rounds = _machine(frames["machine"]), _rounds(frames["rounds"], frames["predicted"])
     real = plan["back_end"] != "simulate"
+    training = [*_training_reasons(frames, plan, equal_every)] if ending in COMPLETED else []
     reasons = [
         *([] if ending in COMPLETED else [f"run: {ending}; times and bytes are those until then"]),
         *(row["problem"] for row in [*measured, *links] if row["problem"]),
@@ -61,9 +65,11 @@ def assess(
         *_round_reasons(rounds),
         *_clock_reasons(capabilities),
         *_doubts(frames["warnings"]),
+        *training,
     ]
     held_up = _held_up(frames["waits"], frames["rounds"])
-    notes = [*held_up, *plan["warnings"], *_node_warnings(frames["warnings"], measured)]
+    told = {DOUBT, NO_STEP, NOT_EXCHANGED} if training else {DOUBT}
+    notes = [*held_up, *plan["warnings"], *_node_warnings(frames["warnings"], measured, told)]
     return {
         "schema_version": SCHEMA_VERSION,
         "status": "degraded" if reasons else "ok",
@@ -281,9 +287,36 @@ def _doubts(warnings: pd.DataFrame) -> list[str]:
     return told
 
 
-def _node_warnings(warnings: pd.DataFrame, measured: list[dict[str, Any]]) -> list[str]:
-    """Return the warnings of nodes, without those that the measurements repeat, and without doubts."""
-    selected = warnings[(warnings["kind"] == "warning") & (warnings["cause"] != DOUBT)]
+def _training_reasons(frames: Frames, plan: Mapping[str, Any], equal_every: int) -> Iterator[str]:
+    """Yield why the run has not trained what its scenario says: nothing at all, or another model at each worker."""
+    warnings, finals, done = frames["warnings"], frames["finals"], frames["rounds"]
+    if done.empty and (warnings["cause"] == NO_STEP).any():
+        yield "no worker made a step: no batch came, or the loop of the script was not entered"
+    rounds = finals["rounds"].max()
+    should_be_equal = equal_every and rounds > 0 and rounds % equal_every == 0
+    if should_be_equal and len(final_digests(finals, plan, gone_nodes(frames["faults"]))) > 1:
+        yield f"the workers end with different parameters: {_why_different(warnings, done)}"
+
+
+def _why_different(warnings: pd.DataFrame, rounds: pd.DataFrame) -> str:
+    not_exchanged: list[str] = warnings.loc[warnings["cause"] == NOT_EXCHANGED, "message"].tolist()
+    if not_exchanged:
+        return not_exchanged[0]
+    told = rounds.dropna(subset=["learning_rates"])
+    several = told.groupby("round")["learning_rates"].transform("nunique") > 1
+    if several.any():
+        first = told[several & (told["round"] == told.loc[several, "round"].min())].drop_duplicates("learning_rates")
+        rates = ", ".join(f"{row.learning_rates} at {row.node}" for row in first.itertuples())
+        return (
+            f"their learning rates differ from round {first['round'].iloc[0]} on ({rates}); let schedulers follow a "
+            "number that all workers share"
+        )
+    return "something at the workers has changed them after, or beside, what was exchanged"
+
+
+def _node_warnings(warnings: pd.DataFrame, measured: list[dict[str, Any]], told: Collection[str]) -> list[str]:
+    """Return the warnings of nodes, but for those that the measurements repeat, and for causes that are ``told``."""
+    selected = warnings[(warnings["kind"] == "warning") & ~warnings["cause"].isin(list(told))]
     off = tuple(f"{row['link'] or row['path']}: " for row in measured if row["problem"])
     return [
         f"{node}: {message}"

@@ -235,7 +235,7 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
     start_s = first_start_s(frames["training"])
     finals = frames["finals"]
     ends = rounds if plan.get("program") is None else finals
-    digests = _digests(finals, plan, _gone(frames["faults"]))
+    digests = final_digests(finals, plan, gone_nodes(frames["faults"]))
     copies = stands_for(frames["nodes"])
     reached = at_target(accuracy, plan["training"]["target_accuracy"])
     return {
@@ -282,7 +282,7 @@ def _work(rounds: pd.DataFrame, names: Sequence[str]) -> dict[str, list[int]]:
     return {f"{name}_per_worker": [int(each.min()), int(each.max())] for name, each in done.items() if each.any()}
 
 
-def _digests(finals: pd.DataFrame, plan: Mapping[str, Any], gone: Iterable[str]) -> list[str]:
+def final_digests(finals: pd.DataFrame, plan: Mapping[str, Any], gone: Iterable[str]) -> list[str]:
     """Return the different digests of the workers that train, but for those ``gone`` before the end.
 
     Others need not end with a model: a server may hold sums of gradients, a part of the keys, or values that are more
@@ -301,7 +301,7 @@ def _completed_rounds(frames: Frames, plan: Mapping[str, Any]) -> int:
     """
     rounds, nodes = frames["rounds"], frames["nodes"]
     workers = {node["name"] for node in plan["nodes"] if node["role"] == "worker" and node["trains"]}
-    workers -= _gone(frames["faults"]).keys() | (_late_comers(plan) - set(nodes["node"]))
+    workers -= gone_nodes(frames["faults"]).keys() | (_late_comers(plan) - set(nodes["node"]))
     if plan.get("program") is not None:  # those that report
         counts = rounds.groupby("node")["round"].nunique()
         return int(counts.min()) if len(counts) else 0
@@ -390,7 +390,7 @@ def _wan(frames: Frames, sites: list[str]) -> dict[str, Any]:
 
 def _faults(events: pd.DataFrame) -> dict[str, Any]:
     begun = events[(events["kind"] == "fault") & events["begins"].fillna(False).astype(bool)]
-    gone = _gone(events)
+    gone = gone_nodes(events)
     happened = zip(begun["t_s"], begun["fault"], begun["targets"], strict=True)
     return {
         "happened": [{"t_s": _rounded(t), "fault": kind, "targets": targets} for t, kind, targets in happened],
@@ -400,7 +400,7 @@ def _faults(events: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _gone(events: pd.DataFrame) -> dict[str, str]:
+def gone_nodes(events: pd.DataFrame) -> dict[str, str]:
     """Return the nodes that were lost or had left at the end, with the cause."""
     gone: dict[str, str] = {}
     epochs = events.loc[events["kind"] == "epoch", ["targets", "begins", "message"]]

@@ -137,6 +137,46 @@ for step in range(4):
     assert run_scenario(tmp_path / "hfa", "simulate", by_worker, scenario=path).outcome.message == ""
 
 
+DOUBTFUL = """
+import torch
+from testbed.kvstore import GeoOptimizer, connect
+store = connect()
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+optimizer = GeoOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), store)
+def train(batches, rate=lambda step: 0.1):
+    for step, inputs in enumerate(batches):
+        optimizer.param_groups[0]["lr"] = rate(step)
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
+"""
+HFA = "sync={kind: hfa, k1: 2, k2: 1}"
+ENDS = {
+    "no batch": ("train(torch.utils.data.DataLoader(torch.ones(10, 4), 16, drop_last=True))", "", "no batch came"),
+    "no loop": ("", "", "no worker made a step"),
+    "rates": (
+        "train(torch.ones(4, 2, 4), lambda step: 0.1 if step < 2 else 0.1 * (1 + store.rank))", "",
+        "learning rates differ from round 2 on (",
+    ),
+    "steps left over": (
+        "train(torch.ones(5, 2, 4) * (1 + store.rank))", HFA, "the script made 1 step after its last exchange",
+    ),
+    "changed by hand": (
+        "train(torch.ones(4, 2, 4)); model.weight.data.add_(store.rank)", "", "something at the workers has changed",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_run_that_trains_nothing_or_several_models_is_degraded_with_the_cause(end: str, tmp_path: Path) -> None:
+    script, sync, cause = ENDS[end]
+    path = scripts.scenario(tmp_path / "script", DOUBTFUL + script)
+    done = run_scenario(tmp_path / "run", "simulate", *([sync] if sync else []), scenario=path)
+    fidelity = result(done)["fidelity"]
+    assert fidelity["status"] == "degraded" and any(cause in reason for reason in fidelity["reasons"])
+
+
 PROCESSES = """
 import multiprocessing, os, time, torch
 from testbed.kvstore import GeoOptimizer, connect

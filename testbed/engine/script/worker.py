@@ -35,6 +35,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
+from testbed.results.events import NO_STEP, NOT_EXCHANGED
 from testbed.state import State, below, under
 from testbed.world import Future, Work, World
 
@@ -75,6 +76,7 @@ class ScriptWorker:
         self._values: list[Sequence[Tensor]] = []  # by key, each in the pieces in which it has come
         self.values: list[Tensor] = []
         self._get_parameters: Callable[[], list[Tensor]] | None = None
+        self._get_rates: Callable[[], str] = str
 
     async def run(self, thread: ScriptThread) -> None:
         """Carry out requests until the script ends."""
@@ -93,6 +95,7 @@ class ScriptWorker:
                     if self._taken_keys:
                         self._end_round(self.rounds)
                     self._warn_of_no_checkpoint()
+                    self._tell_end()
                     self.values = self._current_values()
                     return
                 what, arguments = request
@@ -293,13 +296,25 @@ class ScriptWorker:
         self._timed_steps, self._barriers = state["timed_steps"], state["barriers"]
         self._round_keys = set(map(int, state.get("round_keys", "").split()))
 
+    def _tell_end(self) -> None:
+        """Tell of an end that makes the run's result doubtful: without a step, or with steps that nobody has seen."""
+        if self.rounds == self._timed_steps == self._local_steps == 0:
+            message = "the script made no step: no batch came, or its loop was not entered"
+            self._world.record("warning", message=message, cause=NO_STEP)
+        elif self._local_steps:
+            steps = "step" if self._local_steps == 1 else "steps"
+            message = f"the script made {self._local_steps} {steps} after its last exchange, which nobody else has seen"
+            self._world.record("warning", message=message, cause=NOT_EXCHANGED)
+
     def _warn_of_no_checkpoint(self) -> None:
         if self._job.checkpoints and self._kept_round < 0 and self._job.rank == 0:
             message = "no checkpoint was made: let the script loop over store.steps(count, model=…, optimizer=…)"
             self._world.record("warning", message=message)
 
-    async def holds(self, get: Callable[[], list[Tensor]], get_optimizer: Callable[[], Tensor]) -> None:
-        self._get_parameters, self._get_optimizer = get, get_optimizer
+    async def holds(
+        self, get: Callable[[], list[Tensor]], get_optimizer: Callable[[], Tensor], get_rates: Callable[[], str]
+    ) -> None:
+        self._get_parameters, self._get_optimizer, self._get_rates = get, get_optimizer, get_rates
 
     async def not_finite(self, what: str, where: str, count: int, can_be_left_out: bool) -> None:
         step = sum(map(self._declared_steps, range(self.rounds))) + self._local_steps
@@ -354,7 +369,7 @@ class ScriptWorker:
         self._round_keys, self._taken_keys = self._taken_keys or self._round_keys, set()
         self._world.record(
             "round", t0=self._round_began_s, round=round_, loss=None, samples=None, steps=steps,
-            waited_s=round(waited_s, 6),
+            waited_s=round(waited_s, 6), learning_rates=self._get_rates() or None,
         )  # fmt: skip
         self.rounds, self._local_steps = round_ + 1, 0
         self._restart()
