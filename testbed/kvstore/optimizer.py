@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any, cast
@@ -13,7 +13,13 @@ from torch import Tensor
 from testbed.errors import ScenarioError
 from testbed.kvstore.checkpoint import load_objects, saved_objects
 from testbed.kvstore.store import KVStore, connect
-from testbed.kvstore.travelling import dense
+from testbed.kvstore.travelling import (
+    dense,
+    from_wire,
+    refuse_unless_float32_holds,
+    refuse_without_numbers,
+    to_wire,
+)
 from testbed.training.options import OPTIMIZERS
 
 _ELSEWHERE = "use a synchronisation that waits for all (fsa, bsp, hfa, diloco, esync)"
@@ -40,6 +46,11 @@ class GeoOptimizer(torch.optim.Optimizer):
     With ``torch.amp.GradScaler``, a worker whose gradients are not finite contributes zeros to that round (or, between
     two rounds, makes no step): the others wait for its contribution. Its scaler reduces the scale as usual.
 
+    What travels is float32. A parameter of a type that float32 does not hold (float64, say) is refused, unless frozen.
+    A frozen parameter (``requires_grad=False``) begins with the first worker's value at all workers, exactly, and does
+    not travel after that. It does so from the round on in which it has a gradient or requires one: let all workers
+    unfreeze it before the same step. One that is frozen later stays as it is.
+
     Where gradients are exchanged, a parameter whose gradients add up to zero has none in that step, at any worker. An
     optimizer on the servers leaves a parameter alone that has no gradient (``None``) at all workers that it sums up.
     Sparse gradients (of ``nn.Embedding``) are dense from then on.
@@ -58,12 +69,15 @@ class GeoOptimizer(torch.optim.Optimizer):
                 "GeoOptimizer: the store has keys already, of another GeoOptimizer or of the script's own; give all "
                 "parameters to one optimizer, as groups of parameters"
             )
-        optimized = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        known = set(map(id, optimized))
-        others = [] if model is None else [each for each in model.parameters() if id(each) not in known]
-        self._parameters = [parameter for parameter in (*optimized, *others) if parameter.numel()]
         self._job, self._done = self.store.job, 0
-        self._buffers = self._averaged(model, buffers)
+        self._names = _names(optimizer, model)
+        parameters = self._trainable_first(optimizer, model)
+        trained, averaged = sum(each.requires_grad for each in parameters), self._averaged(model, buffers)
+        # by key: these travel in every round, frozen parameters, which come last, only when they are unfrozen
+        self._tensors = [*parameters[:trained], *averaged, *parameters[trained:]]
+        self._together = trained + len(averaged)
+        self._buffers = dict(enumerate(averaged, trained))
+        self._parameters = {key: each for key, each in enumerate(self._tensors) if key not in self._buffers}
         self._steps = self._job.local_steps
         if isinstance(optimizer, torch.optim.LBFGS) and self._job.contribution == "gradient":
             raise ScenarioError(
@@ -73,18 +87,18 @@ class GeoOptimizer(torch.optim.Optimizer):
         if self._at_server:
             kind, options = self._at_server
             self.store.set_optimizer(kind, **options)
-        for number, tensor in enumerate((*self._parameters, *self._buffers)):
-            self.store.init(number, tensor)
-        self.store.together = len(self.store.keys)
+        for key, tensor in enumerate(self._tensors):
+            self.store.init(key, to_wire(tensor))
+        self.store.together = self._together
         self._declared = False
         super().__init__(cast(Any, optimizer.param_groups), optimizer.defaults)
         self._share()
-        self._load(self.store.first_values())
+        self._load(dict(enumerate(self.store.first_values())))
         self._declared = True
         self.store.holds(self._flat, lambda: saved_objects({"optimizer": self.optimizer}, {}), self._rates)
         if self._job.continues and (taken := self.store.take_over()) is not None:
             parameters, state = taken
-            self._load(parameters)
+            self._load(dict(enumerate(parameters)))
             load_objects(state, {"optimizer": self}, generators=False)
         self.store.on_resume.append(self._on_resume)
 
@@ -111,7 +125,28 @@ class GeoOptimizer(torch.optim.Optimizer):
         if why:
             raise ScenarioError(f"GeoOptimizer(buffers='average'): {why}; {keep}")
         assert model is not None
-        return [each for each in model.buffers() if each.is_floating_point() and each.numel()]
+        found = [(f"GeoOptimizer: buffer '{name}'", each) for name, each in model.named_buffers()]
+        for name, each in found:
+            refuse_without_numbers(name, each)
+        found = [(name, each) for name, each in found if each.is_floating_point() and each.numel()]
+        for name, each in found:
+            refuse_unless_float32_holds(name, each, "write model.float(), or buffers='keep'")
+        return [each for _, each in found]
+
+    def _trainable_first(self, optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> list[Tensor]:
+        """Return all parameters, frozen ones last. Raise ``ScenarioError`` for one whose numbers cannot travel."""
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        known = set(map(id, parameters))
+        parameters += [] if model is None else [each for each in model.parameters() if id(each) not in known]
+        for parameter in parameters:
+            refuse_without_numbers(self._names[id(parameter)], parameter)
+            if parameter.requires_grad:
+                self._refuse_unless_it_travels(parameter)
+        return sorted((each for each in parameters if each.numel()), key=lambda each: not each.requires_grad)
+
+    def _refuse_unless_it_travels(self, parameter: Tensor) -> None:
+        cure = "train it as float32 (model.float()), or freeze it (requires_grad=False)"
+        refuse_unless_float32_holds(self._names[id(parameter)], parameter, cure)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters of ``model``. Raise ``ScenarioError`` for others.
@@ -121,7 +156,8 @@ class GeoOptimizer(torch.optim.Optimizer):
         if self._declared:
             added = param_group["params"]
             added = [added] if isinstance(added, Tensor) else list(added)
-            if not set(map(id, self._parameters)).issuperset(id(each) for each in added if each.numel()):
+            known = set(map(id, self._parameters.values()))
+            if not known.issuperset(id(each) for each in added if each.numel()):
                 raise ScenarioError(
                     "add_param_group: the workers have agreed on the parameters already; give the whole model before: "
                     "GeoOptimizer(optimizer, store, model=model)"
@@ -147,28 +183,36 @@ class GeoOptimizer(torch.optim.Optimizer):
                 loss = closure()
         finite = self._unscale()
         optimized = {id(parameter) for group in self.param_groups for parameter in group["params"]}
-        gradients = [each.grad if finite and id(each) in optimized else None for each in self._parameters]
+        moving = self._moving()
+        gradients = {key: each.grad if finite and id(each) in optimized else None for key, each in moving.items()}
         self._check_groups()
-        pushed = [
-            _flat(torch.zeros_like(parameter) if gradient is None else dense(gradient))
-            for parameter, gradient in zip(self._parameters, gradients, strict=True)
-        ]
-        without = [number for number, each in enumerate(gradients) if each is None] if self._at_server else []
-        if not self._loss_is_finite(loss) or not self.store.finite(pushed, "gradient"):
-            pushed = [torch.zeros_like(each) for each in pushed]
-        buffers = [_flat(each) for each in self._buffers]
-        self.store.finite(buffers, "buffer", can_be_left_out=False)
-        values, _ = self.store.exchange([*pushed, *buffers], 1, without)
+        pushed = {
+            key: to_wire(torch.zeros_like(moving[key]) if gradient is None else dense(gradient))
+            for key, gradient in gradients.items()
+        }
+        without = [key for key, gradient in gradients.items() if gradient is None] if self._at_server else []
+        if not self._loss_is_finite(loss) or not self.store.finite(list(pushed.values()), "gradient"):
+            pushed = {key: torch.zeros_like(each) for key, each in pushed.items()}
+        buffers = {key: to_wire(buffer) for key, buffer in self._buffers.items()}
+        self.store.finite(list(buffers.values()), "buffer", can_be_left_out=False)
+        values, _ = self.store.exchange(pushed | buffers, 1, without)
         if self._at_server:
             self._load(values)
             return loss
-        for buffer, total in zip(self._buffers, values[len(self._parameters) :], strict=True):
-            buffer.copy_((total / self._job.workers).view_as(buffer))
-        for parameter, total in zip(self._parameters, values, strict=False):
+        for key, buffer in self._buffers.items():
+            buffer.copy_((values[key] / self._job.workers).view_as(buffer))
+        for key, parameter in moving.items():
             if id(parameter) in optimized:
-                parameter.grad = self._mean(parameter, total)
+                parameter.grad = self._mean(parameter, values[key])
         self.optimizer.step()
         return loss
+
+    def _moving(self) -> dict[int, Tensor]:
+        """Return the parameters that travel now, by key: all but those that have been frozen since the start."""
+        for key, parameter in self._parameters.items():
+            if key >= self._together and _is_trained(parameter):
+                self._refuse_unless_it_travels(parameter)
+        return {key: each for key, each in self._parameters.items() if key < self._together or _is_trained(each)}
 
     def _mean(self, parameter: Tensor, total: Tensor) -> Tensor | None:
         """Return the mean gradient; ``None`` if the total is zero, with which torch leaves a parameter alone.
@@ -183,7 +227,13 @@ class GeoOptimizer(torch.optim.Optimizer):
 
     def _step_locally(self, closure: Callable[[], float] | None) -> float | None:
         if self._done == 0:
-            self._before = self._flat()
+            self._before: dict[int, Tensor | None] = {}
+            self._trained: set[int] = set()
+        for key, parameter in self._moving().items():
+            if key not in self._before:
+                self._before[key] = to_wire(parameter) if self._job.contribution == "delta" else None
+            if _is_trained(parameter):
+                self._trained.add(key)
         loss = None
         if self._unscale():
             if closure is None:
@@ -193,15 +243,16 @@ class GeoOptimizer(torch.optim.Optimizer):
         if self._done < self._steps:
             self.store.step()
             return loss
-        now, weight = self._flat(), self._job.weight
-        if self._job.contribution == "delta":
-            pushed = [(old - new) * weight for old, new in zip(self._before, now, strict=True)]
-        else:
-            pushed = [value * weight for value in now]
-        if not self.store.finite(pushed, self._job.contribution, can_be_left_out=self._job.contribution == "delta"):
-            pushed = [torch.zeros_like(each) for each in pushed]
+        pushed = {}
+        for key in (*self._before, *self._buffers):
+            old, new = self._before.get(key), to_wire(self._tensors[key])
+            pushed[key] = (new if old is None else old - new) * self._job.weight
+        of_changes = self._job.contribution == "delta"
+        if not self.store.finite(list(pushed.values()), self._job.contribution, can_be_left_out=of_changes):
+            pushed = {key: torch.zeros_like(each) for key, each in pushed.items()}
         values, self._steps = self.store.exchange(pushed, self._steps)
-        self._load(values)
+        # one that was frozen meanwhile is not changed: the mean of equal values may differ from them in the last bit
+        self._load({key: value for key, value in values.items() if key in self._trained or key in self._buffers})
         self._done = 0
         return loss
 
@@ -220,12 +271,12 @@ class GeoOptimizer(torch.optim.Optimizer):
         return self.store.finite([torch.as_tensor(loss).detach()], "loss", where="the closure's value")
 
     def _leave_out_if_not_finite(self) -> None:
-        gradients = [each.grad for each in self._parameters if each.grad is not None]
+        gradients = [each.grad for each in self._parameters.values() if each.grad is not None]
         if not self.store.finite([dense(each) for each in gradients], "gradient"):
             self._leave_out()
 
     def _leave_out(self) -> None:
-        for parameter in self._parameters:
+        for parameter in self._parameters.values():
             if parameter.grad is not None:
                 parameter.grad = torch.zeros_like(parameter.grad)
 
@@ -234,7 +285,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         found, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
         if found is not None and found.item():
             return False
-        for parameter in self._parameters:
+        for parameter in self._parameters.values():
             if scale is not None and parameter.grad is not None:
                 parameter.grad.div_(scale.to(parameter.grad.device))
         return True
@@ -247,16 +298,28 @@ class GeoOptimizer(torch.optim.Optimizer):
             )
 
     def _flat(self) -> list[Tensor]:
-        return [_flat(tensor) for tensor in (*self._parameters, *self._buffers)]
+        return list(map(to_wire, self._tensors))
 
-    @torch.no_grad()
-    def _load(self, values: list[Tensor]) -> None:
-        for tensor, value in zip((*self._parameters, *self._buffers), values, strict=True):
-            tensor.copy_(value.view_as(tensor))
+    def _load(self, values: Mapping[int, Tensor]) -> None:
+        for key, value in values.items():
+            from_wire(self._tensors[key], value)
 
 
-def _flat(tensor: Tensor) -> Tensor:
-    return tensor.detach().reshape(-1).to("cpu", torch.float32, copy=True)
+def _is_trained(parameter: Tensor) -> bool:
+    return parameter.requires_grad or parameter.grad is not None
+
+
+def _names(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> dict[int, str]:
+    """Return what messages call each parameter, by its identity: its name, where model or optimizer know that."""
+    names = {}
+    for number, group in enumerate(optimizer.param_groups):
+        given = group.get("param_names")
+        for index, parameter in enumerate(group["params"]):
+            name = f"'{given[index]}'" if given else f"{index} of the optimizer's group {number}"
+            names[id(parameter)] = f"GeoOptimizer: parameter {name}"
+    for text, parameter in () if model is None else model.named_parameters():
+        names[id(parameter)] = f"GeoOptimizer: parameter '{text}'"
+    return names
 
 
 def server_options(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, Any]]:

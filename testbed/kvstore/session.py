@@ -4,14 +4,14 @@ The requests that a session answers, by name (``engine.script.worker`` carries t
 
 begin(values, optimizer, compression, together)
                                        all keys are known: agree on first values. Answer: the master's, by key.
-                                       ``together``: so many keys, from the first on, are only exchanged, all of them
+                                       ``together``: so many keys, from the first on, are in every exchange
 push(key, tensor, priority, untaken)   a contribution to the key's next round. Answer: that round's number.
                                        ``untaken``: earlier pushes, with their keys, whose values the script cannot
                                        take any more
 value(key, round)                      the value after (key, round), which is not to be changed, and a copy for the
                                        script. Round -1: the value as it is now. A push that was posted stands for its
                                        round
-exchange(tensors, steps, without)      push all keys, wait for all. Answer: new values, local steps of the next round.
+exchange(tensors, steps, without)      push tensors, by key, and wait for all. Answer: new values, local steps of the next round.
                                        ``without``: keys whose zeros stand for no gradient, where servers optimise
 step()                                 a local training step has ended here: it takes the time that its device takes
 barrier()                              wait for all workers
@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -161,11 +161,11 @@ class Alone:
         value: Tensor = after.answer if isinstance(after, Posted) else self._values[key]
         return [value], value.clone()
 
-    def _exchange(self, tensors: Sequence[Tensor], steps: int, without: object = ()) -> tuple[list[Tensor], int]:
+    def _exchange(
+        self, tensors: Mapping[int, Tensor], steps: int, without: object = ()
+    ) -> tuple[dict[int, Tensor], int]:
         self._step()
-        for key, tensor in enumerate(tensors):
-            self._push(key, tensor)
-        return [value.clone() for value in self._values], steps
+        return {key: self._push(key, tensor).clone() for key, tensor in tensors.items()}, steps
 
     def _step(self) -> None:
         self._steps += 1

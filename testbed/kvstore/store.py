@@ -94,7 +94,7 @@ class KVStore:
         self._steps = 0  # that pushes have ended
         self._optimizer: ScriptOptimizer | None = None
         self._compression: NamedOptions | None = None
-        self.together = 0  # so many keys, from the first on, are only exchanged, all of them (``GeoOptimizer``)
+        self.together: int | None = None  # of a ``GeoOptimizer``: so many keys, from the first on, travel in every round
         self._begun: list[Tensor] | None = None
         self._begun_by = ""  # the first call that needed all keys
         self.kept: dict[str, Any] = {}  # what checkpoints hold beside the objects that ``steps`` is given
@@ -174,7 +174,7 @@ class KVStore:
     def push(self, key: Hashable, tensor: Tensor, priority: int | None = None) -> Handle:
         """Send a contribution without waiting. Larger priorities overtake smaller ones; default: by the order axis."""
         number = self._number(key)
-        if self.together:
+        if self.together is not None:
             raise ScenarioError(f"push({key!r}): keys of a GeoOptimizer are pushed by its step")
         refuse_unless_float32_holds(f"push({key!r}): the tensor", tensor, _ROUND)
         flat = buffers.empty((tensor.numel(),), torch.float32).copy_(dense(tensor).detach().reshape(-1))
@@ -232,15 +232,15 @@ class KVStore:
             self._session.ask("untimed", False)
 
     def exchange(
-        self, tensors: Sequence[Tensor], steps: int, without_gradient: Sequence[int] = ()
-    ) -> tuple[list[Tensor], int]:
-        """Push every key, in order, and wait for all values; used by ``GeoOptimizer``.
+        self, tensors: Mapping[int, Tensor], steps: int, without_gradient: Sequence[int] = ()
+    ) -> tuple[dict[int, Tensor], int]:
+        """Push these tensors, by the numbers of their keys, and wait for the values; used by ``GeoOptimizer``.
 
-        ``without_gradient``: numbers of tensors whose zeros stand for no gradient. An optimizer at the servers leaves
-        a key alone if all that are summed do.
+        ``without_gradient``: keys whose zeros stand for no gradient. An optimizer at the servers leaves a key alone if
+        all that are summed do.
         """
         self._begin()
-        answer: tuple[list[Tensor], int] = self._session.ask("exchange", list(tensors), steps, without_gradient)
+        answer: tuple[dict[int, Tensor], int] = self._session.ask("exchange", tensors, steps, without_gradient)
         return answer
 
     def finite(self, tensors: Sequence[Tensor], what: str, *, where: str = "", can_be_left_out: bool = True) -> bool:
@@ -310,7 +310,7 @@ class KVStore:
         if self._begun is None:
             self._begun_by = call
             self._refuse_differences_of_sums()
-            self._begun = self._session.ask("begin", self._first, self._optimizer, self._compression, self.together)
+            self._begun = self._session.ask("begin", self._first, self._optimizer, self._compression, self.together or 0)
         return self._begun
 
     def _refuse_differences_of_sums(self) -> None:

@@ -184,18 +184,19 @@ class ScriptWorker:
         return self._values[key], (await self._copies([self._values[key]]))[0]
 
     async def exchange(
-        self, tensors: list[Tensor], steps: int, without_gradient: Collection[int] = ()
-    ) -> tuple[list[Tensor], int]:
+        self, tensors: Mapping[int, Tensor], steps: int, without_gradient: Collection[int] = ()
+    ) -> tuple[dict[int, Tensor], int]:
         self._note_done()
         round_, without = self.rounds, set(without_gradient)
         await self._step(round_)
-        contributions = await self._buckets.joined(self._world, dict(enumerate(tensors)))
+        contributions = await self._buckets.joined(self._world, tensors)
         for number, tensor in contributions.items():
             notes = {"no_gradient": True} if without.issuperset(self._buckets.keys[number]) else None
             await self._store.push(number, round_, tensor, notes)
         control = merge_controls([await self._receive(number, round_) for number in contributions])
         self._end_round(round_, steps, control.waited_s)
-        return await self._copies(self._values), self._declared_steps(self.rounds)
+        copies = await self._copies([self._values[key] for key in tensors])
+        return dict(zip(tensors, copies, strict=True)), self._declared_steps(self.rounds)
 
     async def _receive(self, number: int, round_: int) -> ReplyControl:
         """Take the values of a bucket."""
