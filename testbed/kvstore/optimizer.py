@@ -16,6 +16,7 @@ from testbed.kvstore.store import KVStore, connect
 from testbed.kvstore.travelling import (
     dense,
     from_wire,
+    held_by_float32,
     refuse_unless_float32_holds,
     refuse_without_numbers,
     to_wire,
@@ -49,7 +50,7 @@ class GeoOptimizer(torch.optim.Optimizer):
     What travels is float32. A parameter of a type that float32 does not hold (float64, say) is refused, unless frozen.
     A frozen parameter (``requires_grad=False``) begins with the first worker's value at all workers, exactly, and does
     not travel after that. It does so from the round on in which it has a gradient or requires one: let all workers
-    unfreeze it before the same step. One that is frozen later stays as it is.
+    unfreeze it before the same step. One that is frozen later stays as it is. (An overlay that relays takes all.)
 
     Where gradients are exchanged, a parameter whose gradients add up to zero has none in that step, at any worker. An
     optimizer on the servers leaves a parameter alone that has no gradient (``None``) at all workers that it sums up.
@@ -72,12 +73,14 @@ class GeoOptimizer(torch.optim.Optimizer):
         self._job, self._done = self.store.job, 0
         self._names = _names(optimizer, model)
         parameters = self._trainable_first(optimizer, model)
-        trained, averaged = sum(each.requires_grad for each in parameters), self._averaged(model, buffers)
+        travelling = [each for each in parameters if each.requires_grad or self._job.all_keys]
+        trained, averaged = len(travelling), self._averaged(model, buffers)
         # by key: these travel in every round, frozen parameters, which come last, only when they are unfrozen
         self._tensors = [*parameters[:trained], *averaged, *parameters[trained:]]
         self._together = trained + len(averaged)
         self._buffers = dict(enumerate(averaged, trained))
         self._parameters = {key: each for key, each in enumerate(self._tensors) if key not in self._buffers}
+        self._wide = [each for each in parameters if not held_by_float32(each)]  # as long as they are frozen
         self._steps = self._job.local_steps
         if isinstance(optimizer, torch.optim.LBFGS) and self._job.contribution == "gradient":
             raise ScenarioError(
@@ -197,7 +200,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         self.store.finite(list(buffers.values()), "buffer", can_be_left_out=False)
         values, _ = self.store.exchange(pushed | buffers, 1, without)
         if self._at_server:
-            self._load(values)
+            self._load({key: value for key, value in values.items() if _is_trained(self._tensors[key])})
             return loss
         for key, buffer in self._buffers.items():
             buffer.copy_((values[key] / self._job.workers).view_as(buffer))
@@ -209,8 +212,8 @@ class GeoOptimizer(torch.optim.Optimizer):
 
     def _moving(self) -> dict[int, Tensor]:
         """Return the parameters that travel now, by key: all but those that have been frozen since the start."""
-        for key, parameter in self._parameters.items():
-            if key >= self._together and _is_trained(parameter):
+        for parameter in self._wide:
+            if _is_trained(parameter):
                 self._refuse_unless_it_travels(parameter)
         return {key: each for key, each in self._parameters.items() if key < self._together or _is_trained(each)}
 

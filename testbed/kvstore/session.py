@@ -11,7 +11,8 @@ push(key, tensor, priority, untaken)   a contribution to the key's next round. A
 value(key, round)                      the value after (key, round), which is not to be changed, and a copy for the
                                        script. Round -1: the value as it is now. A push that was posted stands for its
                                        round
-exchange(tensors, steps, without)      push tensors, by key, and wait for all. Answer: new values, local steps of the next round.
+exchange(tensors, steps, without)      push tensors, by key, and wait for all. Answer: new values, local steps of the
+                                       next round.
                                        ``without``: keys whose zeros stand for no gradient, where servers optimise
 step()                                 a local training step has ended here: it takes the time that its device takes
 barrier()                              wait for all workers
@@ -76,6 +77,7 @@ class ScriptJob:
     sync          the scenario's synchronisation, for messages
     checkpoints   whether the run makes any
     continues     whether workers may be lost, and scripts join a run in progress
+    all_keys      whether every key travels in every round, as an overlay relays them together
     on_nan        what happens where a number is not finite: ``abort``, ``skip`` or ``ignore``
     """
 
@@ -94,6 +96,7 @@ class ScriptJob:
     sync: str = ""
     checkpoints: bool = False
     continues: bool = False
+    all_keys: bool = False
     on_nan: str = "abort"
 
 

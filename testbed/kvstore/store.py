@@ -94,7 +94,7 @@ class KVStore:
         self._steps = 0  # that pushes have ended
         self._optimizer: ScriptOptimizer | None = None
         self._compression: NamedOptions | None = None
-        self.together: int | None = None  # of a ``GeoOptimizer``: so many keys, from the first on, travel in every round
+        self.together: int | None = None  # of a ``GeoOptimizer``: so many keys, from the first on, are always pushed
         self._begun: list[Tensor] | None = None
         self._begun_by = ""  # the first call that needed all keys
         self.kept: dict[str, Any] = {}  # what checkpoints hold beside the objects that ``steps`` is given
@@ -310,7 +310,9 @@ class KVStore:
         if self._begun is None:
             self._begun_by = call
             self._refuse_differences_of_sums()
-            self._begun = self._session.ask("begin", self._first, self._optimizer, self._compression, self.together or 0)
+            self._begun = self._session.ask(
+                "begin", self._first, self._optimizer, self._compression, self.together or 0
+            )
         return self._begun
 
     def _refuse_differences_of_sums(self) -> None:

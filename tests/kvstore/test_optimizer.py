@@ -50,9 +50,9 @@ class OneWorker(Alone):
     def ask(self, request: str, *arguments: Any) -> Any:
         if request == "exchange" and self.job.contribution != "gradient":
             tensors, *_ = arguments
-            self._values = [old - new for old, new in zip(self._values, tensors, strict=True)] if (
-                self.job.contribution == "delta") else [tensor.clone() for tensor in tensors]  # fmt: skip
-            return [value.clone() for value in self._values], self.job.local_steps
+            for key, tensor in tensors.items():
+                self._values[key] = self._values[key] - tensor if self.job.contribution == "delta" else tensor.clone()
+            return {key: self._values[key].clone() for key in tensors}, self.job.local_steps
         return super().ask(request, *arguments)
 
 
@@ -234,6 +234,60 @@ def test_frozen_parameters_stay(make: Make, job: ScriptJob) -> None:
     assert_equal(plain, ours)
 
 
+WIDE = torch.tensor([1.0, 1e39, 123456789.0, float("nan")], dtype=torch.float64)
+
+
+def module(**tensors: Tensor) -> torch.nn.Module:
+    """A module with these parameters, of which only floating-point ones are trained."""
+    found = torch.nn.Module()
+    for name, tensor in tensors.items():
+        found.register_parameter(name, torch.nn.Parameter(tensor, requires_grad=tensor.is_floating_point()))
+    return found
+
+
+@pytest.mark.parametrize("job", [ALONE, LOCAL, DELTA], ids=["gradient", "model", "delta"])
+def test_trained_numbers_that_float32_does_not_hold_are_refused_and_frozen_ones_stay_exact(job: ScriptJob) -> None:
+    net = module(wide=WIDE.clone(), count=torch.tensor([123456789, -(2**63)]), small=torch.ones(2))
+    cure = r"is float64, .*model\.float\(\).*requires_grad=False"
+    with pytest.raises(ScenarioError, match=f"parameter 0 of the optimizer's group 0 {cure}"):
+        wrap(torch.optim.SGD(net.parameters(), lr=0.1), job)
+    with pytest.raises(ScenarioError, match=f"parameter 'wide' {cure}"):
+        wrap(torch.optim.SGD([net.small], lr=0.1), job, model=net)
+    net.wide.requires_grad_(False)
+    optimizer = wrap(torch.optim.SGD([net.small], lr=0.1), job, model=net)
+    for _ in range(3):
+        net.small.grad = torch.ones(2)
+        optimizer.step()
+    assert net.wide.equal(WIDE) or torch.equal(net.wide.view(torch.int64), WIDE.view(torch.int64))
+    assert net.count.tolist() == [123456789, -(2**63)]
+    assert net.small.tolist() == pytest.approx([0.7, 0.7])
+    net.wide.requires_grad_(True)
+    with pytest.raises(ScenarioError, match=f"parameter 'wide' {cure}"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("net", "why"),
+    [
+        (module(odd=torch.ones(2, device="meta")), "'odd' has no data"),
+        (torch.nn.Sequential(torch.nn.LazyLinear(3)), "'0.weight' is not initialised yet.*forward pass"),
+        (module(odd=torch.ones(2, dtype=torch.complex64)).requires_grad_(), "'odd' is complex64"),
+    ],
+)
+def test_parameters_without_numbers_are_refused_by_name(net: torch.nn.Module, why: str) -> None:
+    with pytest.raises(ScenarioError, match=f"GeoOptimizer: parameter {why}"):
+        wrap(torch.optim.SGD(net.parameters(), lr=0.1), model=net)
+    with pytest.raises(ScenarioError, match=f"parameter 0 of the optimizer's group 0 {why.partition(' ')[2]}"):
+        wrap(torch.optim.SGD(net.parameters(), lr=0.1))
+
+
+def test_averaged_buffers_that_float32_does_not_hold_are_refused() -> None:
+    net = Net()
+    net.register_buffer("wide", WIDE)
+    with pytest.raises(ScenarioError, match=r"buffer 'wide' is float64, .*buffers='keep'"):
+        wrap(torch.optim.SGD(net.parameters(), lr=0.1), model=net, buffers="average")
+
+
 class OneOfTwo(OneWorker):
     """A worker whose gradients and those of another sum up to zero from the second round on."""
 
@@ -246,7 +300,7 @@ class OneOfTwo(OneWorker):
         if request != "exchange":
             return answer
         self._round += 1
-        return [value * (self._round == 1) for value in answer[0]], answer[1]
+        return {key: value * (self._round == 1) for key, value in answer[0].items()}, answer[1]
 
 
 def test_workers_agree_on_a_total_of_zero_whatever_their_own_gradients_are(make: Make) -> None:

@@ -396,6 +396,7 @@ def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
         memory=any(CODECS[each.kind].has_memory for each in codecs),
         checkpoints=plan.checkpoint_every > 0,
         continues=plan.recovery.on_failure == "continue",
+        all_keys=any(OVERLAYS[each.kind].relays for each in (technique.overlay_tier1, technique.overlay_tier2)),
         on_nan=plan.recovery.on_nan,
         sync=" and ".join(dict.fromkeys((technique.sync_tier1.kind, technique.sync_tier2.kind))),
     )

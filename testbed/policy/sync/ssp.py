@@ -48,7 +48,7 @@ class Ssp(SyncPolicy):
 
     def on_push(self, push: Push) -> list[Effect]:
         pushes = self._pushes.setdefault(push.key, self._first_pushes())
-        assert push.round == pushes[push.member], f"{push.member} pushed key {push.key} of round {push.round} twice"
+        assert push.round >= pushes[push.member], f"{push.member} pushed key {push.key} of round {push.round} twice"
         pushes[push.member] = push.round + 1
         self._held.setdefault(push.key, []).append((push.member, push.round))
         return [Aggregate(push.key, push.round, (push.member,)), *self._free(push.key, push.member)]

@@ -176,6 +176,47 @@ def test_where_nobody_waits_for_all_the_optimizer_moves_to_the_servers(sync: str
     assert max(event["version"] for event in nodes.events("hub/global0") if event["kind"] == "update") == expected
 
 
+ADAPTED = """
+import torch
+from testbed.kvstore import GeoOptimizer, connect
+store = connect()
+torch.manual_seed(store.rank)
+base = torch.nn.Linear(100, 100)
+base.requires_grad_(False)
+net = torch.nn.ModuleList([base, torch.nn.Linear(100, 4, bias=False), torch.nn.Linear(4, 100, bias=False)])
+net.register_parameter("count", torch.nn.Parameter(torch.tensor([123456789 + store.rank]), requires_grad=False))
+net.register_parameter("wide", torch.nn.Parameter(torch.tensor([1e39, 0.1], dtype=torch.float64), requires_grad=False))
+trained = [parameter for parameter in net.parameters() if parameter.is_floating_point()]
+optimizer = GeoOptimizer(torch.optim.AdamW(trained, lr=1e-3), store, model=net)
+first = base.weight.clone()
+for step in range(store.job.rounds):
+    if step == UNFREEZE:
+        base.bias.requires_grad_(True)
+    optimizer.zero_grad()
+    inputs = torch.randn(8, 100)
+    (base(inputs) + net[2](net[1](inputs)) - inputs).square().mean().backward()
+    optimizer.step()
+assert net.count.item() == 123456789 and net.wide.tolist() == [1e39, 0.1]
+assert torch.equal(base.weight, first) and base.bias.count_nonzero() == 100
+"""
+
+
+@pytest.mark.parametrize(
+    "sync", ["fsa", "{kind: hfa, k1: 1, k2: 1}", "{kind: diloco, h: 1}", "mixedsync", "{kind: ssp, staleness: 1}"]
+)
+def test_frozen_parameters_do_not_travel_until_they_are_unfrozen(sync: str, tmp_path: Path) -> None:
+    """Of 10 900 trained and frozen numbers 800 travel, and 100 more from the fourth step on."""
+    path = scripts.scenario(tmp_path / "a", ADAPTED.replace("UNFREEZE", "3"), rounds=6)
+    done = run(tmp_path / "run", f"sync={sync}", scenario=path)
+    pushed = [each for each in done.of_kind("transfer") if each["message"] == "push" and "worker" in each["source"]]
+    assert sum(each["payload_bytes"] for each in pushed) == 3 * 4 * (3 * 800 + 3 * 900)
+    if sync in ("fsa", "{kind: hfa, k1: 1, k2: 1}"):
+        workers = {name: values_sha256(values) for name, values in done.results.items() if "worker" in name}
+        real = sockets(path, f"sync={sync}")
+        assert {name: values_sha256(real[name]) for name in workers} == workers
+        assert len(set(workers.values())) == 1
+
+
 FROZEN = """
 import torch
 from testbed.kvstore import GeoOptimizer, connect
@@ -183,13 +224,14 @@ store = connect()
 torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
 net[0].requires_grad_(False)
+net.register_parameter("count", torch.nn.Parameter(torch.tensor([123456789]), requires_grad=False))
 optimizer = GeoOptimizer(torch.optim.AdamW(net[1].parameters(), lr=0.1, weight_decay=0.5), store, model=net)
 frozen, trained = net[0].weight.clone(), net[1].weight.clone()
 for step in range(store.job.rounds):
     optimizer.zero_grad()
     ((net(torch.randn(8, 4)) - 1) ** 2).mean().backward()
     optimizer.step()
-assert torch.equal(net[0].weight, frozen), net[0].weight
+assert torch.equal(net[0].weight, frozen) and net.count.item() == 123456789, net[0].weight
 assert not torch.equal(net[1].weight, trained)
 """
 
@@ -197,6 +239,7 @@ assert not torch.equal(net[1].weight, trained)
 @pytest.mark.parametrize("settings", [
     ("sync=fsa",), ("sync=mixedsync",), ("sync=tap",), ("sync={kind: ssp, staleness: 1}",),
     ("sync=mixedsync", "overlay={tier1: tree, tier2: star}", "data_centers[east].workers=4"),
+    ("sync={kind: hfa, k1: 1, k2: 1}", "overlay={tier1: tree, tier2: tree}"),
 ])  # fmt: skip
 def test_frozen_parameters_stay_as_they_are_wherever_the_optimizer_runs(
     settings: tuple[str, ...], tmp_path: Path
