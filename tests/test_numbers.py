@@ -1,11 +1,10 @@
 """Numbers as words: never a power of ten, and no rounding over the edge of a unit."""
 
-import pytest
-
 from testbed import numbers
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value_s", "told"),
     [(None, "–"), (0.0, "0 s"), (8.92e-9, "<1 µs"), (4.2e-5, "42 µs"),
      (0.2573, "257 ms"), (0.99949, "999 ms"), (0.9996, "1 s"), (1.48, "1.48 s"),
@@ -15,7 +14,7 @@ def test_durations(value_s: float | None, told: str) -> None:
     assert numbers.seconds(value_s) == told
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value_bytes", "told"),
     [(None, "–"), (12, "12 B"), (999.7e3, "1 MB"), (123.4e3, "123 kB"), (1.5e9, "1.5 GB"), (4.2e12, "4200 GB")],
 )

@@ -19,6 +19,7 @@ from analysis.figures import run as run_figure
 from analysis.load import StoredRun, load_run
 from analysis.metrics import accuracy_curve
 from testbed.results.columns import TABLES
+from tests.for_each import for_each
 from tests.results.fake_run import make_run
 
 
@@ -164,7 +165,7 @@ def test_training_ends_with_what_was_recorded_last(run: StoredRun) -> None:
     assert end_s(rounds=tables["rounds"].head(0), links=tables["links"].head(0)) == 1e-3
 
 
-@pytest.mark.parametrize("end_s", [601.0, 1300.0, 5000.0, 36_000.0])
+@for_each("end_s", [601.0, 1300.0, 5000.0, 36_000.0])
 def test_minutes_stand_where_their_labels_say(end_s: float) -> None:
     figure = Figure()
     axes = figure.subplots()

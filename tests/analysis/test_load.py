@@ -11,6 +11,7 @@ from analysis.load import load_run
 from testbed.errors import TestbedError
 from testbed.results import tables
 from testbed.results.columns import TABLES
+from tests.for_each import for_each
 from tests.results.fake_run import make_run
 
 
@@ -49,7 +50,7 @@ def test_an_exchanged_plan_is_noticed(run: Path) -> None:
         (run / "plan.json").write_text(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "key", "value", "says"),
     [
         ("manifest", "machine", 3, "Expected `object`, got `int` - at `\\$.machine`"),

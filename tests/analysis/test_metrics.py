@@ -13,6 +13,7 @@ import pytest
 from analysis import compare, identity, metrics
 from analysis.load import StoredRun, load, load_run
 from testbed.errors import ScenarioError, TestbedError
+from tests.for_each import for_each
 from tests.results.fake_run import PAYLOAD, make_plan, make_run
 
 
@@ -174,7 +175,7 @@ def test_ratios_in_pairs_stay_above_zero() -> None:
     assert 1.1 < many.low < many.value < many.high < 1.3 and many == metrics.ratio_of([1.0] * 9, [1.1, 1.2, 1.3] * 3)
 
 
-@pytest.mark.parametrize(("first", "second"), [
+@for_each(("first", "second"), [
     ({"sync_tier2": "hfa"}, {"sync_tier2": "hfa", "codec_tier2": "fp16"}),  # a combination looks like its first one
     ({"paradigm": "gloo"}, {"paradigm": "mpi"}),
     ({"overlay_tier2": "tree"}, {"overlay_tier2": "netstorm"}),

@@ -60,7 +60,7 @@ def forward_during_pulls(run: StoredRun) -> pd.DataFrame:
     [
         ("simulate", 0.1),
         # 6 s; on a busy machine, passes last longer and pulls do not
-        pytest.param("emulate", 0.05, marks=[pytest.mark.emulation, pytest.mark.slow, pytest.mark.flaky(reruns=2)]),
+        pytest.param("emulate", 0.05, marks=[pytest.mark.emulation, pytest.mark.wallclock]),
     ],
 )
 def test_forward_passes_overlap_pulls_with_p3(tmp_path: Path, back_end: str, least: float) -> None:

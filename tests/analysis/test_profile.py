@@ -14,6 +14,7 @@ from testbed.plan.build import build_plan
 from testbed.scenario.load import load
 from tests.end_to_end.runs import run_scenario
 from tests.engine.runs import THREE_SITES
+from tests.for_each import for_each
 
 FEW = ("training.model=cnn", "training.rounds=4", "training.evaluate_every=4", "training.target_accuracy=null")
 SEGMENTS = ["conv1", "conv2", "dense1", "dense2", "dense3"]
@@ -57,7 +58,7 @@ def test_a_profile_of_another_model_is_refused(scenario: Path, tmp_path: Path) -
     assert "has 2 segments, and the model" in run.outcome.message and "testbed profile" in run.outcome.message
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "problem"),
     [
         ("segment,forward,backward\na,1,2\n", "expected the header 'segment,forward_us,backward_us'"),
@@ -66,8 +67,8 @@ def test_a_profile_of_another_model_is_refused(scenario: Path, tmp_path: Path) -
         ("segment,forward_us,backward_us\na,0,0\n", "no time is above 0"),
     ],
 )
-def test_a_spoilt_profile_is_refused_by_line(text: str, problem: str, scenario: Path, tmp_path: Path) -> None:
-    (tmp_path / "two.csv").write_text(text)
+def test_a_spoilt_profile_is_refused_by_line(text: str, problem: str, scenario: Path) -> None:
+    (scenario.parent / "two.csv").write_text(text)
     with pytest.raises(ScenarioError, match=problem.replace("(", r"\(")):
         load(scenario, ["device.profile={file: two.csv}"])
 

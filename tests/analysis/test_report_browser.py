@@ -13,6 +13,7 @@ import pytest
 from analysis.load import load_run
 from analysis.report.page import page
 from analysis.report.printing import BROWSERS, QUIET, browser, printed
+from tests.for_each import for_each
 from tests.results.fake_run import make_run
 
 FLAGS = (*QUIET, "--enable-logging=stderr")
@@ -61,7 +62,7 @@ def html(tmp_path_factory: pytest.TempPathFactory) -> str:
     return page([load_run(make_run(folder / "one", back_end="emulate")), load_run(make_run(folder / "two"))])
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@for_each("width", WIDTHS)
 def test_it_opens_without_errors_or_requests_and_fits(html: str, tmp_path: Path, width: str) -> None:
     across, high = WIDTHS[width]
     framed = FRAMED.format(across=across, high=high, page=escape(html))

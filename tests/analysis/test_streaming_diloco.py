@@ -15,9 +15,10 @@ from analysis.studies.experiments.streaming_diloco import (
     utilisation,
 )
 from analysis.studies.study import published
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize("period", [1, 20])
+@for_each("period", [1, 20])
 def test_without_overlap_of_any_kind_it_is_computation_over_both(period: int) -> None:
     """A model of one layer: two replicas exchange all of it in bits / rate, while nobody computes."""
     size = ModelSize(1, 1e9, 0.1)
@@ -61,7 +62,7 @@ def test_intellect_1(each: object) -> None:
     assert intellect(each.x) == pytest.approx(each.y, abs=0.01)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@for_each("method", list(METHODS))
 def test_the_published_rate_for_95_per_cent(method: str) -> None:
     """Utilisation is below the target so many of the paper's rates below the published one, and not so many above."""
     (wanted,) = [each for each in published(experiment.FIGURE) if each.series == f"1B: {method}" and each.x == 0.95]

@@ -12,6 +12,7 @@ from analysis.export import FORMATS
 from analysis.load import StoredRun, load_run
 from analysis.trackers import parameters, scalars, summary
 from testbed.errors import CapabilityError
+from tests.for_each import for_each
 from tests.results.fake_run import make_run
 
 
@@ -42,7 +43,7 @@ def test_parameters_and_summary_tell_runs_apart(run: StoredRun) -> None:
     assert run.result and summary(run.result)["round_time_s"] == run.result["round_time_s"]
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
+@for_each("name", ["tensorboard", "wandb", "mlflow"])
 def test_a_missing_package_is_named_with_its_extra(
     name: str, run: StoredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from analysis.studies.verdicts.comparison import (
     table_of,
 )
 from analysis.studies.verdicts.techniques import ALL
+from tests.for_each import for_each
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "verdicts"
 TWICE = Expected("twice as soon", "here", "to_target_s", low=2)
@@ -80,7 +81,7 @@ def test_a_twin_that_misses_the_target_counts_as_if_it_had_reached_it_at_its_end
     assert values == pytest.approx([10.0, 100 / 10.2]) and not lost and censored
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("low", "high", "verdict"),
     [(2.0, INFINITY, PASS), (50.0, INFINITY, UNRESOLVED), (-INFINITY, 20.0, UNRESOLVED), (2.0, 20.0, UNRESOLVED),
      (-INFINITY, 5.0, FAIL)],
@@ -94,7 +95,7 @@ def test_a_lower_bound_shows_that_a_factor_is_large_and_never_that_it_is_small(
     assert next(iter(claims_of([bounded], Results(frame, frame)))).verdict == verdict
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("arrived", "verdict"),
     [({"X": (), "twin": (1, 2)}, PASS), ({"X": (1,), "twin": (1, 2)}, UNRESOLVED),
      ({"X": (), "twin": (1,)}, UNRESOLVED)],

@@ -24,6 +24,7 @@ from testbed.execution.sweep import SweepJob
 from testbed.scenario.schema import Training
 from testbed.scenario.sweep import from_options
 from tests.cli.forked import command, simulate_here
+from tests.for_each import for_each
 
 SMALL: dict[str, Any] = {
     "version": 1,
@@ -114,7 +115,7 @@ def test_values_of_a_grid_stay_one_value_each() -> None:
     assert axes[1].steps == (('"x, y"',), ("z",)) and axes[2].steps == (("0.01",), ("0.1",))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("set_", "seen"),
     [
         ({"training.rounds": 9}, lambda scenario: scenario.training.rounds == 9),
@@ -294,7 +295,7 @@ def test_a_sweep_refuses_before_anything_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "sweep" / "runs").exists()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("grid", "says"),
     [({"codec": "fp16"}, r"codec: expected a list of values, got 'fp16'; write \['fp16'\]"),
      ({"training.batch": 8}, "training.batch: expected a list"),
@@ -339,7 +340,7 @@ def test_a_section_of_the_scenarios_file_counts_as_for_the_command(
     assert commands[0][3:5] == ["sweep", str(file)] and "--retry-failed" in commands[0]
 
 
-@pytest.mark.parametrize("jobs", [0, -1])
+@for_each("jobs", [0, -1])
 def test_a_sweep_has_at_least_one_run_at_a_time(jobs: int, tmp_path: Path) -> None:
     """None would wait for ever."""
     with pytest.raises(ScenarioError, match=f"jobs: {jobs}: at least 1"):
@@ -405,7 +406,7 @@ def test_a_sweep_whose_process_is_killed_is_no_sweep(monkeypatch: pytest.MonkeyP
         api._as_command(job, Path("s.yaml"), [], None, None, ())
 
 
-@pytest.mark.parametrize("kind", [TestbedError, ScenarioError, CapabilityError])
+@for_each("kind", [TestbedError, ScenarioError, CapabilityError])
 def test_the_process_of_a_sweep_raises_what_the_sweep_would(
     kind: type[TestbedError], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -173,45 +173,6 @@ def test_a_live_log_writes_during_the_run_what_an_export_writes_after_it(
         ]
 
 
-class Lines(trackers.Tracker):
-    """A tracker that writes a line for each scalar, and in the end one of the summary."""
-
-    shares = True
-
-    def __init__(self, run: str, plan: trackers.Plan, out: Path) -> None:
-        if plan["seed"] == 3:
-            raise CapabilityError("no such server")
-        out.mkdir()
-        self._file, self.files = out / "lines", []
-
-    def write(self, scalars: Iterable[SeriesValue]) -> None:
-        with self._file.open("a") as file:
-            file.writelines(f"{scalar.tag}\n" for scalar in scalars)
-
-    def close(self, summary: Mapping[str, float]) -> None:
-        with self._file.open("a") as file:
-            file.write(f"closed {summary['accuracy']}\n")
-
-
-def test_each_run_of_a_sweep_has_a_live_log(
-    memory: type[Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(trackers.TRACKERS, "tensorboard", Lines)
-    monkeypatch.setattr("testbed.api.threading.active_count", lambda: 1)  # forked, so that it has this tracker
-    out = tmp_path / "sweep"
-    rows = api.sweep(SMALL, {"codec": ["none"]}, seeds=3, out=out, log=["tensorboard"]).rows
-    assert [row["status"] for row in rows] == ["done", "done", "failed"]
-    assert "no such server" in rows[2]["message"]
-    for row in rows[:2]:
-        *lines, last = (out / "runs" / row["run"] / "tensorboard" / "lines").read_text().splitlines()
-        assert {"training/loss", "test/accuracy"} <= set(lines)
-        assert last == f"closed {row['accuracy']}"
-    (tmp_path / "s.yaml").write_text(LONG.to_yaml())
-    done = command(["sweep", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "none"), "--log", "tensorbord"])
-    assert done.returncode == 2 and "--log tensorbord: not a tracker" in done.stderr
-    assert not (tmp_path / "none").exists()
-
-
 def test_a_tracker_that_fails_is_given_up_with_a_warning(
     memory: type[Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from testbed.check.subject import AXES
 from tests.check.test_examples import EXAMPLES, FIGURE, GOOD
 from tests.docs.blocks import blocks_of
+from tests.for_each import for_each
 
 DOCS = Path(__file__).parents[2] / "docs" / "axes"
 
 
-@pytest.mark.parametrize(("page", "kind"), [*GOOD.items(), ("figure", FIGURE)])
+@for_each(("page", "kind"), [*GOOD.items(), ("figure", FIGURE)])
 def test_the_example_is_the_tested_file(page: str, kind: str) -> None:
     (code,) = [block.code for block in blocks_of(DOCS / f"{page}.md") if block.language == "python"]
     assert code == (EXAMPLES / kind.partition(":")[0]).read_text()
 
 
-@pytest.mark.parametrize("axis", AXES)
+@for_each("axis", AXES)
 def test_every_method_and_declaration_is_explained(axis: str) -> None:
     text = (DOCS / f"{axis}.md").read_text()
     base = AXES[axis].base_class()

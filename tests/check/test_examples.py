@@ -14,6 +14,7 @@ from testbed.check import training, verdict
 from testbed.check.catalogue import checks_in, checks_of
 from testbed.check.subject import AXES, Subject, find
 from testbed.cli.main import main
+from tests.for_each import for_each
 
 EXAMPLES = Path(__file__).parent / "examples"
 GOOD = {
@@ -116,18 +117,18 @@ def failures(kind: str) -> dict[str, verdict.Result]:
     return {result.check: result for result in results if not result.passed}
 
 
-@pytest.mark.parametrize("axis", AXES)
+@for_each("axis", AXES)
 def test_a_good_technique_is_found_and_passes(axis: str) -> None:
     assert find(str(EXAMPLES / GOOD[axis])).axis.name == axis
     assert failures(GOOD[axis]) == {}
 
 
-@pytest.mark.parametrize("kind", MORE_GOOD)
+@for_each("kind", MORE_GOOD)
 def test_what_broken_ones_derive_from_passes(kind: str) -> None:
     assert failures(kind) == {}
 
 
-@pytest.mark.parametrize(("kind", "check"), BROKEN)
+@for_each(("kind", "check"), BROKEN)
 def test_a_broken_technique_fails_in_the_right_check(kind: str, check: str) -> None:
     failed = failures(kind)
     assert check in failed
@@ -148,7 +149,7 @@ def test_every_example_is_one_tested_file() -> None:
     assert tested == {path.name for path in EXAMPLES.glob("*.py")}
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+@for_each("path", sorted(EXAMPLES.glob("*.py")))
 def test_examples_import_public_modules_only(path: Path) -> None:
     modules = [node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
     names = [name for module in modules for name in str(module).split(".")]
@@ -169,7 +170,7 @@ def test_the_warm_up_takes_its_steps_in_the_virtual_world() -> None:
     assert all(result.passed for result in verdict.run(subject, checks_in(training)[:2]))
 
 
-@pytest.mark.parametrize("axis", [axis for axis in TRAINED if axis != "sync"])
+@for_each("axis", [axis for axis in TRAINED if axis != "sync"])
 def test_a_good_technique_trains_in_the_virtual_world(axis: str) -> None:
     subject = find(str(EXAMPLES / GOOD[axis]))
     assert [result for result in verdict.run(subject, checks_in(training)[:2]) if not result.passed] == []
@@ -225,7 +226,7 @@ def test_a_good_figure_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ok    a small run draws and decides" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("kind", "check", "happened"), BROKEN_FIGURES)
+@for_each(("kind", "check", "happened"), BROKEN_FIGURES)
 def test_a_broken_figure_fails_in_the_right_check(
     kind: str, check: str, happened: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -255,7 +256,7 @@ MISTAKES: list[tuple[str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "axis", "message"), MISTAKES)
+@for_each(("kind", "axis", "message"), MISTAKES)
 def test_what_cannot_be_checked_is_refused(kind: str, axis: str, message: str) -> None:
     with pytest.raises(AxisError, match=message):
         find(kind, axis)
@@ -283,7 +284,7 @@ def test_an_exception_names_the_line_of_the_technique(tmp_path: Path) -> None:
     assert result.happened == "mine.py line 8: IndexError: tuple index out of range"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "check"),
     [
         ("@dataclass\n    class Options: pass", "the options are a frozen dataclass with defaults"),

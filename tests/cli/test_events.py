@@ -11,6 +11,7 @@ import pytest
 from testbed.cli.main import main
 from testbed.results.events import EventLog
 from testbed.results.rundir import claim
+from tests.for_each import for_each
 from tests.results.fake_run import make_run
 
 
@@ -33,9 +34,7 @@ def test_events_come_in_the_order_of_time_and_can_be_selected(
     assert {event["kind"] for event in some} == {"round", "evaluate"}
 
 
-@pytest.mark.parametrize(
-    ("option", "asked", "known"), [("--kind", "evaluation", "evaluate"), ("--node", "worker1", "tokyo/worker1")]
-)
+@for_each(("option", "asked", "known"), [("--kind", "evaluation", "evaluate"), ("--node", "worker1", "tokyo/worker1")])
 def test_a_kind_or_node_that_the_run_lacks_is_named_with_those_that_it_has(
     option: str, asked: str, known: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ import emulation.sandbox
 import testbed.cli.schema
 from testbed.execution import session, sweep
 from tests.cli.forked import Forked, command
+from tests.for_each import for_each
 from tests.results.fake_run import fake_session, make_plan
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
@@ -57,7 +58,7 @@ def under_way(arguments: list[str], begun: Path, prepare: Callable[[], None]) ->
     return run
 
 
-@pytest.mark.parametrize(("number", "code", "how"), [(signal.SIGINT, 130, "--quiet"), (signal.SIGTERM, 143, "--json")])
+@for_each(("number", "code", "how"), [(signal.SIGINT, 130, "--quiet"), (signal.SIGTERM, 143, "--json")])
 def test_one_signal_ends_the_run_with_its_results(tmp_path: Path, number: signal.Signals, code: int, how: str) -> None:
     run = start(tmp_path / "run", how=how)
     os.kill(run.pid, number)
@@ -103,28 +104,7 @@ def test_a_run_whose_terminal_is_closed_keeps_its_results(tmp_path: Path) -> Non
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "interrupted"
 
 
-@pytest.mark.parametrize(("how", "closed"), [("--debug", (1,)), ("--quiet", (1, 2)), ("--json", (1,))])
-def test_a_run_keeps_results_and_exit_code_where_ctrl_c_ends_the_reader_of_its_output_too(
-    tmp_path: Path, how: str, closed: tuple[int, ...]
-) -> None:
-    """As below ``| tee log``, or ``2>&1 | tee log``."""
-
-    def into_a_closed_pipe() -> None:
-        end, output = os.pipe()
-        os.close(end)
-        for descriptor in closed:
-            os.dup2(output, descriptor)
-
-    run = start(tmp_path / "run", into_a_closed_pipe, how)
-    os.kill(run.pid, signal.SIGINT)
-    ended = run.wait(timeout=60)
-    assert ended.returncode == 130
-    assert ended.stderr == ("" if 2 in closed else "testbed: interrupted; the results so far are kept\n")
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "interrupted"
-    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "interrupted"
-
-
-@pytest.mark.parametrize("closed", [(1,), (1, 2)])
+@for_each("closed", [(1,), (1, 2)])
 def test_a_sweep_outlives_the_reader_of_its_output_and_keeps_its_exit_code(
     tmp_path: Path, closed: tuple[int, ...]
 ) -> None:
@@ -206,8 +186,8 @@ def test_below_a_daemon_that_ignores_the_ends_of_its_children_the_command_waits_
     assert command(["schema"], prepare=below_a_daemon).returncode == 9
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("recorded", [False, True])
+@for_each("number", [signal.SIGTERM, signal.SIGHUP])
+@for_each("recorded", [False, True])
 def test_a_shell_that_is_ended_leaves_what_was_asked_for(
     tmp_path: Path, number: signal.Signals, recorded: bool
 ) -> None:

@@ -16,6 +16,7 @@ from testbed.execution import session
 from testbed.results import atomic
 from testbed.results.rundir import RunDirectory
 from testbed.scenario.shipped import names
+from tests.for_each import for_each
 from tests.results.fake_run import fake_session, make_plan, make_run
 
 QUICKSTART = str(Path(__file__).parents[2] / "scenarios" / "quickstart.yaml")
@@ -27,7 +28,7 @@ SMALL = (
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("argv", "said"),
     [
         (["run", QUICKSTART, "--again"], "--again: has no effect without --out"),
@@ -78,8 +79,8 @@ def test_measured_costs_are_one_object_for_scripts(
     assert json.loads(capsys.readouterr().out) == {"kind": "costs", "file": str(path)}
 
 
-@pytest.mark.parametrize("verb", ["calibrate", "profile"])
-@pytest.mark.parametrize("place", ["file/below", "folder"])
+@for_each("verb", ["calibrate", "profile"])
+@for_each("place", ["file/below", "folder"])
 def test_nothing_is_measured_that_cannot_be_written(
     verb: str, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

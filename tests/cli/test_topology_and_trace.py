@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread as read_image
 
 from testbed.cli.main import main
+from tests.for_each import for_each
 from tests.topologies.zoo import GML
 from topologies.library import BUILT_IN, LIBRARY
 from topologies.traces import FORMATS, MAX_POINTS
@@ -49,7 +50,7 @@ def test_a_built_in_as_tables_and_json(capsys: pytest.CaptureFixture[str]) -> No
     assert link["rate_bps"] == 5.8e6 and told["routes"]["na>eu"] == ["na>na-isp", "na-isp>eu-isp", "eu-isp>eu"]
 
 
-@pytest.mark.sample(4)  # of 13, which take 6 s
+@pytest.mark.sample(2)  # of 13, which take 6 s
 @pytest.mark.parametrize("name", [*BUILT_IN, "fat_tree", "dumbbell", "waxman", "ring", "file.gml"])
 def test_every_network_can_be_drawn(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -113,7 +114,7 @@ def test_a_trace_is_changed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "<svg" in picture.read_text()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("argv", "said"),
     [
         (("topology", "hmc5"), "'hmc5' is not a built-in topology, generator or file (did you mean 'hmc4'?)"),

@@ -18,6 +18,7 @@ import pytest
 from testbed.cluster.agent_connections import AgentConnections
 from testbed.cluster.clocks import WANDER, ClockComparison, ClockSample, correct_file, sample_of
 from testbed.results.tables import read_part
+from tests.for_each import for_each
 
 S = 10**9
 
@@ -30,7 +31,7 @@ def asked(at_s: float, offset_s: float, there_s: float, back_s: float) -> ClockS
     return sample_of(t1, t2, t3, t3 + round((back_s - offset_s) * S))
 
 
-@pytest.mark.parametrize(("there_s", "back_s"), [(0.001, 0.001), (0.003, 0.0), (0.0, 0.010)])
+@for_each(("there_s", "back_s"), [(0.001, 0.001), (0.003, 0.0), (0.0, 0.010)])
 def test_one_question_bounds_the_offset(there_s: float, back_s: float) -> None:
     sample = asked(5.0, 0.05, there_s, back_s)
     assert abs(sample.offset_ns - 0.05 * S) <= sample.error_ns + 1
@@ -130,7 +131,7 @@ def test_events_of_two_clocks_come_to_be_of_one(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("tail", "lost"), [(b"", 1), (b"\xff" * 40, 1)], ids=["a line", "the stream"])
+@for_each(("tail", "lost"), [(b"", 1), (b"\xff" * 40, 1)])
 def test_what_is_damaged_is_still_reported_when_times_are_corrected(tmp_path: Path, tail: bytes, lost: int) -> None:
     path = tmp_path / "a.0000.jsonl.gz"
     lines = (b'{"t": 1.5, "node": "a", "kind": "start"}', b'{"t": 2.0, "kind": "sta')

@@ -15,6 +15,7 @@ from testbed.codec.options import TwoBitOptions
 from testbed.codec.selectors.mstopk import PublishedMsTopk
 from testbed.codec.selectors.sources import Feedback, Floats
 from testbed.codec.twobit import TwoBitCodec
+from tests.for_each import for_each
 
 SIZES = (0, 1, 2, 3, 4, 5, 15, 16, 17, 31, 33, 63, 999, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 3)
 SPECIAL = (0.0, -0.0, 1e-45, -1e-45, 1e-40, -1e-38, 3e38, -3e38)
@@ -52,8 +53,8 @@ class PlainTwoBit:
         return torch.tensor([0.0, 0.0, -self.threshold, self.threshold])[codes.long()]
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("threshold", [0.5, 0.1, 1e-3])
+@for_each("size", [*SIZES][::2])
+@for_each("threshold", [0.5, 0.1, 1e-3])
 def test_two_bits(size: int, threshold: float) -> None:
     random = np.random.default_rng(size)
     codec, plain = TwoBitCodec(TwoBitOptions(threshold=threshold)), PlainTwoBit(threshold)
@@ -91,8 +92,8 @@ def plain_centres(codes: Tensor, bounds: Tensor, size: int) -> Tensor:
     return cast(Tensor, places * ((high - low) / 16) + low)
 
 
-@pytest.mark.parametrize("size", SIZES[1:])
-@pytest.mark.parametrize("kind", ["normal", "special", "tiny", "equal", "half"])
+@for_each("size", [*SIZES[1:]][::2])
+@for_each("kind", ["normal", "special", "tiny", "equal", "half"])
 def test_four_bits(size: int, kind: str) -> None:
     random = np.random.default_rng(size)
     tensor = torch.from_numpy(random.standard_normal(size).astype(np.float32)) * (1e-41 if kind == "tiny" else 1.0)
@@ -130,8 +131,8 @@ class PlainMsTopk(PublishedMsTopk):
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value encountered", "ignore:overflow")
-@pytest.mark.parametrize("size", [size for size in SIZES if size])
-@pytest.mark.parametrize("kind", ["normal", "special", "cauchy", "ties", "outlier"])
+@for_each("size", [*[size for size in SIZES if size]][::2])
+@for_each("kind", ["normal", "special", "cauchy", "ties", "outlier"])
 def test_published_mstopk(size: int, kind: str) -> None:
     random = np.random.default_rng(size)
     drawn = random.standard_cauchy(size) if kind == "cauchy" else random.standard_normal(size)

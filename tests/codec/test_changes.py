@@ -7,6 +7,7 @@ import torch
 
 from testbed.codec.changes import ChangesCodec
 from testbed.codec.table import make_codec
+from tests.for_each import for_each
 
 SIZE, WEIGHTS = 2000, (0.25, 0.75)
 TOPK = {"ratio": 0.1, "bound": 2, "pull": "dense"}
@@ -74,7 +75,7 @@ def test_values_on_their_way_down_are_not_undone() -> None:
     torch.testing.assert_close(mean(pairs, held), value)
 
 
-@pytest.mark.parametrize("kind", ["bisparse", "dgc"])
+@for_each("kind", ["bisparse", "dgc"])
 def test_changes_are_not_multiplied_by_momentum_correction(kind: str) -> None:
     """A constant change in every round: with momentum 0.9 the sum of what arrives would be ten times as much."""
     options = {"ratio": 0.5, "bound": 2, "pull": "dense", "momentum": 0.9}

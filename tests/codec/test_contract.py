@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -13,6 +12,7 @@ from testbed.check.codec import KEY, SIZES, bytes_of, layout, numbers
 from testbed.codec.base import Codec
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
+from tests.for_each import for_each
 
 Make = Callable[[], Codec]
 SPARSE = {"ratio": 0.05, "bound": 2}
@@ -50,7 +50,7 @@ def connected(make: Make, size: int) -> tuple[Codec, Codec]:
     return server, child
 
 
-@pytest.mark.parametrize("case", CASES)
+@for_each("case", CASES)
 def test_first_payloads_and_shapes_have_the_full_size(case: str) -> None:
     """A modelled run has the bytes of a real one whose tensors have no zeros."""
     for size in SIZES:
@@ -65,13 +65,13 @@ def test_none_sends_the_numbers_themselves() -> None:
         assert torch.equal(CASES["none"]().decode(KEY, CASES["none"]().encode(KEY, numbers(size)), size), numbers(size))
 
 
-@pytest.mark.parametrize("case", EXACT_DOWN)
+@for_each("case", EXACT_DOWN)
 def test_values_arrive_exactly_at_once(case: str) -> None:
     for size in SIZES:
         assert torch.equal(send_down(*connected(CASES[case], size), numbers(size)), numbers(size))
 
 
-@pytest.mark.parametrize("contributors", [3, None])
+@for_each("contributors", [3, None])
 def test_sparse_sums_arrive_exactly(contributors: int | None) -> None:
     def make() -> Codec:
         return make_codec("bisparse", SPARSE | {"pull": "sparse-sum"}, 2, contributors, 7)
@@ -82,14 +82,14 @@ def test_sparse_sums_arrive_exactly(contributors: int | None) -> None:
         assert torch.equal(send_down(*connected(make, size), value), value)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in ROUNDS_VALUES])
+@for_each("case", [case for case in CASES if case not in ROUNDS_VALUES])
 def test_a_value_that_stays_arrives_to_the_bit(case: str) -> None:
     for size in SIZES:
         ends, value = connected(CASES[case], size), numbers(size)
         assert any(torch.equal(send_down(*ends, value), value) for _ in range(600)), f"{size} elements"
 
 
-@pytest.mark.parametrize("kind", CODECS)
+@for_each("kind", CODECS)
 def test_every_codec_of_the_table_can_be_made_for_both_tiers(kind: str) -> None:
     options: dict[str, Any] = {}
     assert all(bytes_of(make_codec(kind, options, tier).encode(KEY, numbers(5000))) > 0 for tier in (1, 2))

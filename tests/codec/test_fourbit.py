@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.codec import fourbit
+from tests.for_each import for_each
 
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=130))
@@ -20,7 +21,7 @@ def test_no_element_is_off_by_more_than_half_a_bin(values: list[float]) -> None:
     assert (decoded - tensor).abs().max() <= half_a_bin * (1 + 1e-4) + 1e-6 * float(tensor.abs().max())
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 16, 17])
+@for_each("size", [1, 2, 3, 16, 17])
 def test_every_position_comes_back_as_itself(size: int) -> None:
     """The original gives an odd element the code of the odd element before it, and overflows at the maximum."""
     for position in range(size):

@@ -25,6 +25,7 @@ from testbed.codec.sparse import bisparse as bisparse_codec
 from testbed.codec.table import make_codec
 from testbed.codec.twobit import TwoBitCodec
 from testbed.policy.shard.hashed import Hashed
+from tests.for_each import for_each
 
 DEMO_CNN = (400, 16, 12800, 32, 131072, 256, 32768, 128, 1280, 10)
 PARTIES = 2
@@ -51,7 +52,7 @@ def bisparse(tier: int = 2, **options: object) -> BySize:
 # ---- bytes of one round of the demo CNN, for one party --------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "options", "tier", "up", "down"),
     [
         ("none", {}, 1, 715_048, 715_048),
@@ -119,7 +120,7 @@ def test_two_bits_lose_nothing() -> None:
         assert torch.equal(sent + codec.state()["residual/0"], produced)
 
 
-@pytest.mark.parametrize(("first", "size"), [(0b01000000, 4), (0b00000001, 4), (0b00000011, 3)])
+@for_each(("first", "size"), [(0b01000000, 4), (0b00000001, 4), (0b00000011, 3)])
 def test_codes_that_are_never_sent_are_refused(first: int, size: int) -> None:
     with pytest.raises(ValueError):
         TwoBitCodec(TwoBitOptions()).decode(0, (torch.tensor([first, 0, 0, 0], dtype=torch.uint8),), size)
@@ -128,7 +129,7 @@ def test_codes_that_are_never_sent_are_refused(first: int, size: int) -> None:
 # ---- rows 34 to 38: the way up of Bi-Sparse -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1000, 1001, 12_800, 131_072, 300_001])
+@for_each("size", [1000, 1001, 12_800, 131_072, 300_001])
 def test_large_keys_take_eight_bytes_an_entry(size: int) -> None:
     assert bytes_of(bisparse().encode(0, numbers(size))) <= 8 * int(0.01 * size)
 
@@ -188,7 +189,7 @@ def test_indices_are_exact_beyond_two_to_the_24() -> None:
 # ---- rows 39 and 40: the way down, and several servers -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1000, 50_000])
+@for_each("size", [1000, 50_000])
 def test_every_party_receives_exactly_the_sum(size: int) -> None:
     parties = [bisparse(pull="sparse-sum") for _ in range(PARTIES)]
     for round_ in range(5):
@@ -284,8 +285,8 @@ def test_numbers_too_large_for_float16_are_refused_by_name() -> None:
     assert error.value.largest == 70_000.0
 
 
-@pytest.mark.parametrize("size", [999, 1000, 1001])
-@pytest.mark.parametrize("tier", [1, 2])
+@for_each("size", [999, 1000, 1001])
+@for_each("tier", [1, 2])
 def test_mpq_ends_agree_on_both_sides_of_the_bound(size: int, tier: int) -> None:
     parts = make_codec("mpq", {}, tier).encode(0, numbers(size))
     large = [torch.float32] if tier == 1 else [torch.float32, torch.int32]
@@ -308,7 +309,7 @@ def test_dgc_sends_less_from_stage_to_stage() -> None:
     assert counts == [500, 500, 50, 50]
 
 
-@pytest.mark.parametrize("padded", [True, False])
+@for_each("padded", [True, False])
 def test_modelled_bytes_follow_a_warm_up_both_ways(padded: bool) -> None:
     """Disjoint contributions, so that the real sum has all the entries that a modelled one is taken to have."""
     options = {"ratio": 1e-4, "warmup_stages": 3, "stage_rounds": 2, "pull": "sparse-sum", "padded": padded}
@@ -344,8 +345,8 @@ def test_dgc_clips_no_change_of_a_model() -> None:
 # ---- what all of them must do -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["topk", "randomk", "mstopk"])
-@pytest.mark.parametrize("size", [1000, 1001, 200_003])
+@for_each("kind", ["topk", "randomk", "mstopk"])
+@for_each("size", [1000, 1001, 200_003])
 def test_error_feedback_loses_nothing(kind: str, size: int) -> None:
     """Of every element: what has been sent and what is kept make up what was produced. Integers, so sums are exact."""
     codec = make_codec(kind, {"ratio": 0.02})
@@ -366,7 +367,7 @@ def test_a_residual_that_overflows_is_refused_by_name() -> None:
         codec.encode(5, huge)
 
 
-@pytest.mark.parametrize("make", [bisparse, lambda: dgc(DgcOptions(clip_norm=2.0), CodecContext()), plain_topk])
+@for_each("make", [bisparse, lambda: dgc(DgcOptions(clip_norm=2.0), CodecContext()), plain_topk])
 def test_after_a_bad_gradient_its_key_is_refused_and_no_other(make: Callable[[], Codec]) -> None:
     codec, bad = make(), numbers(2000)
     bad[[3, 4]] = torch.tensor([float("nan"), float("inf")])

@@ -20,12 +20,13 @@ from testbed.codec.selectors.on_device import DeviceMemory, exact, largest
 from testbed.codec.selectors.sources import NonFinite
 from testbed.codec.selectors.sweep import SampleAndSweep
 from tests.codec import inputs
+from tests.for_each import for_each
 
 TRITON = Path(sys.prefix, "triton")  # where setup.sh puts it
 
 
-@pytest.mark.parametrize("name", inputs.FINITE)
-@pytest.mark.parametrize("momentum", [None, 0.9])
+@for_each("name", inputs.FINITE)
+@for_each("momentum", [None, 0.9])
 def test_the_choice_is_that_of_the_processor(name: str, momentum: float | None) -> None:
     size, k = 3001, 31
     there = DeviceMemory(size, torch.device("cpu"), momentum, exact)

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from testbed.codec import pairs
 from testbed.codec.pairs import entries, words
+from tests.for_each import for_each
 
 SIZE, MOST = 100, 4
 
@@ -23,7 +24,7 @@ def test_what_is_decoded_lies_in_memory_that_is_used_again(monkeypatch: pytest.M
     assert dense.data_ptr() == dirty.data_ptr() and dense.sum() == 11.0
 
 
-@pytest.mark.parametrize("indices", [(), (0,), (99,), (0, 1, 98, 99)])
+@for_each("indices", [(), (0,), (99,), (0, 1, 98, 99)])
 def test_what_is_packed_is_unpacked(indices: tuple[int, ...]) -> None:
     values, positions = payload(*indices, dtype=torch.int64)
     unpacked = pairs.unpack(pairs.pack(positions, values), SIZE, MOST)
@@ -33,7 +34,7 @@ def test_what_is_packed_is_unpacked(indices: tuple[int, ...]) -> None:
     assert dense.nonzero().view(-1).tolist() == list(indices)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("parts", "reason"),
     [
         (payload(0, 100), "indices from 0 to 100 are outside of 100 elements"),

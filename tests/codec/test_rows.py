@@ -13,6 +13,7 @@ from torch import Tensor
 from testbed.codec.rows import TableCodec, asked_by
 from testbed.codec.table import make_codec
 from testbed.costs import ENCODE_VALUE
+from tests.for_each import for_each
 
 ROWS, WIDTH = 10, 4
 SIZE = ROWS * WIDTH
@@ -41,7 +42,7 @@ def size_bytes(parts: tuple[Tensor, ...]) -> int:
     return sum(part.nbytes for part in parts)
 
 
-@pytest.mark.parametrize(("kind", "element_bytes"), [("none", 4), ("fp16", 2)])
+@for_each(("kind", "element_bytes"), [("none", 4), ("fp16", 2)])
 def test_a_round_takes_the_bytes_of_its_rows(kind: str, element_bytes: int) -> None:
     child, server = ends(kind)
     child.asked = rows(1, 2, 9)
@@ -68,7 +69,7 @@ def test_a_value_that_was_returned_does_not_change() -> None:
     assert second[5].tolist() == [-5] * WIDTH and second[1].tolist() == [-1] * WIDTH
 
 
-@pytest.mark.parametrize("kind", ["none", "fp16"])
+@for_each("kind", ["none", "fp16"])
 def test_no_rows_at_all(kind: str) -> None:
     child, server = ends(kind)
     child.asked = rows()
@@ -92,7 +93,7 @@ def test_all_rows_are_asked_for_by_one_number() -> None:
     assert torch.equal(child.decode_value(KEY, down, SIZE), torch.ones(SIZE))
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1e-45, -1e-45])
+@for_each("number", [math.nan, math.inf, -math.inf, 1e-45, -1e-45])
 def test_a_row_of_any_number_but_zero_is_sent(number: float) -> None:
     child, server = ends()
     child.asked = rows(0)
@@ -128,7 +129,7 @@ def int32(*numbers: int) -> Tensor:
     return torch.tensor(numbers, dtype=torch.int32)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("parts", "message"),
     [
         ((int32(1),), "the rows asked for and the rows sent"),

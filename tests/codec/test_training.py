@@ -67,7 +67,7 @@ def accuracy(kind: str, options: tuple[tuple[str, Any], ...] = (), rate: float =
     return float((logits(held[0], inputs[1400:]).argmax(1) == labels[1400:]).float().mean())
 
 
-@pytest.mark.sample(2)  # of 6, which take 11 s
+@pytest.mark.sample(1)  # of 6, which take 11 s
 @pytest.mark.parametrize(
     ("kind", "options", "rate"),
     [

@@ -19,6 +19,7 @@ from testbed.codec.table import make_codec
 from testbed.engine.coding import follow_value
 from testbed.world import Work
 from tests.engine.runs import Simulated, run
+from tests.for_each import for_each
 
 KEY, SIZE = 5, 4000
 DIFFERENCES = {"pull": "difference", "ratio": 0.1, "pull_ratio": 0.1}
@@ -81,7 +82,7 @@ def test_dense_values_depend_on_nothing_else_and_small_keys_have_their_own_codec
     assert dense.value_state(KEY, SIZE) == NOTHING == small.value_state(KEY, 10)
 
 
-@pytest.mark.parametrize("models", [False, True])
+@for_each("models", [False, True])
 def test_a_server_encodes_a_value_once_for_all_and_ends_with_the_same_bits(
     models: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from testbed.messages import Message, MessageKind
 from testbed.world import World
 from tests.contract.programs import Program, RunWorlds, receiving, sending
 from tests.contract.tiny import NEIGHBOUR, REMOTE, TICK_S, WORKER
+from tests.for_each import for_each
 
 
 class MessageContract:
@@ -114,7 +115,7 @@ class MessageContract:
 
     # ---- best effort --------------------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize("source", [NEIGHBOUR, REMOTE])
+    @for_each("source", [NEIGHBOUR, REMOTE])
     def test_best_effort_messages_arrive_once_and_whole_where_nothing_is_lost(
         self, run_worlds: RunWorlds, source: str
     ) -> None:
@@ -153,7 +154,7 @@ class MessageContract:
         got = run_worlds({WORKER: sender, REMOTE: receiving(31)})[REMOTE]
         assert [message.key for message in got] == list(range(31))
 
-    @pytest.mark.flaky(reruns=2)  # within 0.25 s on the wall clock
+    @pytest.mark.wallclock
     def test_best_effort_never_holds_its_sender_up(self, run_worlds: RunWorlds) -> None:
         async def sender(world: World) -> float:
             start_s = world.now()

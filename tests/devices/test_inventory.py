@@ -11,6 +11,7 @@ import pytest
 from testbed.devices.inventory import Demand, Gpu, described, gpus, memory_for, place
 from testbed.errors import CapabilityError
 from tests.devices.conftest import Machine
+from tests.for_each import for_each
 
 GIB = 1 << 30
 
@@ -24,7 +25,7 @@ def test_each_gpu_is_known_by_name_driver_and_memory(machine: Machine) -> None:
     assert [gpu["name"] for gpu in described()["gpus"]] == ["NVIDIA H200"] * 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("visible", "found"),
     [
         ("1", [1]),
@@ -52,7 +53,7 @@ def test_without_a_driver_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None
     assert gpus() == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("printed", "memory"),
     [
         ("No devices were found", []),

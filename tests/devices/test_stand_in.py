@@ -28,11 +28,9 @@ def test_codecs_and_runs() -> None:
         "under_a_sparse_codec_no_round_copies_a_dense_tensor",
         "of_a_sparse_sum_only_payloads_are_copied",
         "nodes_inherit_no_context",
-        "the_manifest_names_the_gpu",
     )
     runs = [f"{CASES / 'runs.py'}::test_{name}" for name in names]
     run(
-        str(CASES / "strictness.py"),
         str(CASES / "codecs.py"),
         str(CASES / "optimizers.py"),
         *runs,
@@ -42,4 +40,5 @@ def test_codecs_and_runs() -> None:
 
 @pytest.mark.slow  # 120 s
 def test_all_techniques() -> None:
+    run(str(CASES / "strictness.py"))
     run(str(CASES / "runs.py"), "-m", "slow", limit_s=1100)

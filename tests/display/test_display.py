@@ -20,6 +20,7 @@ from testbed.cli.sweep_progress import SweepProgress
 from testbed.display import look, progress, state, summary
 from testbed.display.notebook import html_of
 from testbed.display.remaining import Remaining
+from tests.for_each import for_each
 from tests.results.fake_run import SITES, make_plan, make_run
 
 
@@ -51,7 +52,7 @@ def test_rows_add_up_a_data_centre() -> None:
     assert known.completed == 4
 
 
-@pytest.mark.parametrize("as_json", [True, False])
+@for_each("as_json", [True, False])
 def test_a_quiet_run_shows_nothing_before_its_result(as_json: bool) -> None:
     assert type(progress.choose(make_plan(), as_json=as_json, quiet=True)) is progress.Display
 
@@ -109,8 +110,8 @@ class Closed(progress.Display):
         raise self._error
 
 
-@pytest.mark.parametrize("problem", [errno.EPIPE, errno.ENOSPC, errno.EIO])
-@pytest.mark.parametrize("events", [0, 2])
+@for_each("problem", [errno.EPIPE, errno.ENOSPC, errno.EIO])
+@for_each("events", [0, 2])
 def test_a_run_goes_on_without_a_display_that_nobody_reads(tmp_path: Path, events: int, problem: int) -> None:
     with progress.Logged(Closed(problem), tmp_path / "log", make_plan()) as shown:
         for number in range(events):
@@ -145,7 +146,7 @@ def _round(shown: progress.Display, round_: int, t: float) -> None:
         shown.show({"kind": "round", "t": t, "node": node, "round": round_, "loss": 0.5, "steps": 1, "samples": 32})
 
 
-@pytest.mark.parametrize("earlier", [0, 50])
+@for_each("earlier", [0, 50])
 def test_rounds_of_an_earlier_run_took_no_time(earlier: int) -> None:
     """A run that goes on from a checkpoint begins with a high number."""
     clock, out = Clock(), io.StringIO()
@@ -173,7 +174,7 @@ def test_points_of_an_earlier_sweep_took_no_time(monkeypatch: pytest.MonkeyPatch
 RECORDED = Path(__file__).parent / "recorded"
 
 
-@pytest.mark.parametrize("name", [path.stem for path in sorted(RECORDED.glob("*.csv"))])
+@for_each("name", [path.stem for path in sorted(RECORDED.glob("*.csv"))])
 def test_the_remaining_time_is_stable_and_near_the_truth(name: str) -> None:
     """On recorded runs: from a tenth of the run on, the estimated end moves little from one round to the next."""
     rows = [line.split(",") for line in (RECORDED / f"{name}.csv").read_text().splitlines()[1:]]

@@ -14,6 +14,7 @@ from emulation.shaping.base import Shaper
 from emulation.shaping.install import delay_lines, link_specs, netem_lines, rate_lines
 from emulation.shaping.table import DelayField, DelayTable
 from testbed.plan.model import Plan
+from tests.for_each import for_each
 
 MACHINES = {"dc0": "one", "dc1": "two", "dc2": "two"}
 TRIANGLE = {("dc0", "dc1"): {"delay_s": 0.02}, ("dc0", "dc2"): {}, ("dc1", "dc2"): {}}
@@ -30,7 +31,7 @@ def whole(wires: bool, told: Plan | None = None) -> Layout:
     return lay_out(told or plan(TRIANGLE, sites=3, workers=2), wires=wires)
 
 
-@pytest.mark.parametrize("wires", [False, True])
+@for_each("wires", [False, True])
 def test_parts_together_have_every_node_cable_and_shaped_port_once(wires: bool) -> None:
     layout = whole(wires)
     parts = [divide(layout, part(machine)) for machine in ("one", "two")]
@@ -43,7 +44,7 @@ def test_parts_together_have_every_node_cable_and_shaped_port_once(wires: bool) 
         assert sorted(rates) == sorted(rate_lines(layout, vertex)), vertex
 
 
-@pytest.mark.parametrize("wires", [False, True])
+@for_each("wires", [False, True])
 def test_a_cable_between_machines_has_a_tunnel_at_each_end(wires: bool) -> None:
     layout = whole(wires)
     one, two = (divide(layout, part(machine)) for machine in ("one", "two"))
@@ -58,7 +59,7 @@ def test_a_cable_between_machines_has_a_tunnel_at_each_end(wires: bool) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("wires", [False, True])
+@for_each("wires", [False, True])
 def test_each_port_of_a_bridge_is_a_cable_or_a_tunnel_there(wires: bool) -> None:
     for machine in ("one", "two"):
         divided = divide(whole(wires), part(machine))
@@ -82,7 +83,7 @@ def specs(machine: str, method: str = "nfqueue") -> dict[str, object]:
     return {spec.name: spec for spec in made}
 
 
-@pytest.mark.parametrize("method", ["nfqueue", "netem"])
+@for_each("method", ["nfqueue", "netem"])
 def test_a_link_has_its_rate_where_it_begins_and_its_delay_where_it_ends(method: str) -> None:
     one, two = specs("one", method), specs("two", method)
     assert {name for name, spec in one.items() if spec.has_rate} == {"dc0>dc1", "dc0>dc2"}

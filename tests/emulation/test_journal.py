@@ -17,9 +17,7 @@ from emulation.journal import Journal, clean, leftovers
 from testbed.cli import main as command
 from testbed.process_id import ProcessId
 from testbed.runtime_directory import runtime_directory
-from tests.cli import forked
 from tests.emulation.inside import ROOT
-from tests.end_to_end.runs import QUICKSTART
 
 CODE = """
 import subprocess, sys, time
@@ -143,18 +141,3 @@ def test_what_cannot_be_ended_is_reported_and_its_journal_kept(tmp_path: Path, m
         assert warnings == [f"process {left.pid} of a dead run is still there: Operation not permitted"]
         assert journal.exists()
         assert [each.kind for each in clean(no_warning, tmp_path)] == ["process", "journal"]
-
-
-def test_a_run_reports_a_bad_journal_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    journal = write_journal(runtime_directory())
-    journal.write_text("garbage\n")
-    run = tmp_path / "run"
-    argv = ["run", str(QUICKSTART), "--on", "simulate", "--out", str(run)]
-    ended = forked.command([*argv, "--set", "training.rounds=1", "--set", "training.evaluate_every=1"])
-    assert ended.returncode == 0, ended.stderr
-    assert (
-        f"warning: journal '{journal}' of an earlier run is not used: a line is not one that a run writes"
-        in ended.stdout + ended.stderr
-    )
-    assert journal.exists()

@@ -16,10 +16,7 @@ from tests.emulation.inside import WarmSandbox, finish, start
 
 BURSTS = BackgroundPlan(kind="on_off", source="dc1", target="dc2", rate_bps=8e6, on_s=0.2, off_s=0.2, seed="x")
 
-pytestmark = [
-    pytest.mark.emulation,
-    pytest.mark.flaky(reruns=2),
-]  # others disturb rates and delays
+pytestmark = pytest.mark.emulation
 
 
 SANDBOXES: list[WarmSandbox] = []  # the one of these tests; after a failure, another
@@ -47,6 +44,7 @@ def run(case: str, **arguments: Any) -> Any:
         raise
 
 
+@pytest.mark.wallclock
 def test_every_link_and_path_is_measured_and_right() -> None:
     events = run("measured")
     values = [event for event in events if event["kind"] == "measured"]
@@ -59,6 +57,7 @@ def test_every_link_and_path_is_measured_and_right() -> None:
     assert next(event["seconds"] for event in events if event["kind"] == "bring_up") < 3.0
 
 
+@pytest.mark.wallclock
 def test_a_link_that_differs_from_the_plan_refuses_the_run() -> None:
     rate, delay = run("refused")
     assert "dc0>dc1: rate planned 20.00 Mbit/s, measured 10." in rate
@@ -78,6 +77,7 @@ def test_a_seed_loses_the_same_packets_again() -> None:
     assert run("lost_numbers", burst=1.0) == lost
 
 
+@pytest.mark.wallclock
 def test_live_changes_keep_the_queue() -> None:
     seen = run("live_change")
     assert seen["backlog_before"] > 80_000
@@ -89,6 +89,7 @@ def test_live_changes_keep_the_queue() -> None:
     assert statistics.median(seen["fast_s"]) == pytest.approx(0.040, abs=0.003)
 
 
+@pytest.mark.wallclock
 def test_traces_are_followed_on_time() -> None:
     seen = run("traced")
     for measured, planned in zip(seen["steps"], (5e6, 10e6, 30e6, 20e6, 5e6, 10e6), strict=True):
@@ -106,6 +107,7 @@ def test_traces_are_followed_on_time() -> None:
     assert [event for event in seen["monitor"] if event["kind"] == "machine"]
 
 
+@pytest.mark.wallclock
 def test_jitter_spreads_the_delay_and_keeps_its_mean() -> None:
     values = run("jittered")
     assert values[0] < 0.035 and values[-1] > 0.045
@@ -113,20 +115,14 @@ def test_jitter_spreads_the_delay_and_keeps_its_mean() -> None:
 
 
 def test_loss_is_as_planned_and_accounted_for() -> None:
-    packets, loss = 20_000, 0.03
+    packets, loss = 5_000, 0.03
     seen = run("lossy", loss=loss, packets=packets)
     assert seen["received"] + seen["lost"] == packets
     sigma = (packets * loss * (1 - loss)) ** 0.5
     assert abs(seen["lost"] - packets * loss) < 4 * sigma
 
 
-def test_losses_come_in_bursts() -> None:
-    gaps = run("bursts", burst=5.0)
-    assert sum(gaps) == pytest.approx(2000, rel=0.25)
-    assert statistics.mean(gaps) == pytest.approx(5.0, rel=0.25)
-    assert statistics.mean(run("bursts", burst=1.0)) == pytest.approx(1 / 0.9, rel=0.1)
-
-
+@pytest.mark.wallclock
 def test_some_packets_overtake_others() -> None:
     seen = run("reordered", share=0.1)
     assert sorted(seen) == list(range(500))
@@ -136,12 +132,14 @@ def test_some_packets_overtake_others() -> None:
     assert run("reordered", share=0.0) == list(range(500))
 
 
+@pytest.mark.wallclock
 def test_a_link_goes_down_and_comes_back() -> None:
     seen = run("outage")
     assert 90 <= seen["answered"] <= 110
     assert (seen["down"], seen["up"]) == (0, 5)
 
 
+@pytest.mark.wallclock
 def test_faults_of_packets_begin_and_end_on_time() -> None:
     seen = run("impaired")
     assert 110 <= len(seen["rtts_s"]) <= 140, "of fifty, half were spoilt"
@@ -149,6 +147,7 @@ def test_faults_of_packets_begin_and_end_on_time() -> None:
     assert 12 <= len(early) <= 38, "of the last fifty, half skipped one of the two delays"
 
 
+@pytest.mark.wallclock
 def test_a_lans_delay_is_made_when_it_is_long() -> None:
     seen = run("slow_lan", delay_s=0.003)
     assert statistics.median(seen["lan_s"]) == pytest.approx(0.006, abs=0.0015)
@@ -158,6 +157,7 @@ def test_a_lans_delay_is_made_when_it_is_long() -> None:
     assert seen["measured"]["ok"] and seen["measured"]["planned"] == 0.006
 
 
+@pytest.mark.wallclock
 def test_background_traffic_takes_its_share() -> None:
     seen = run("background")
     assert seen["beside_bps"] == pytest.approx(12e6 * GOODPUT_SHARE, rel=0.15)
@@ -171,7 +171,7 @@ def test_background_traffic_takes_its_share() -> None:
     assert last[2]["received_bytes"] > 5e6
 
 
-@pytest.mark.slow  # 6 s each
+@pytest.mark.wallclock
 @pytest.mark.parametrize("streams", [1, 4])
 def test_capped_buffers_show_the_window_law(streams: int) -> None:
     law_bps = streams * 65_536 * 8 / 0.1
@@ -184,6 +184,7 @@ def test_the_initial_window_is_the_plans() -> None:
     assert int(first_flight) == pytest.approx(25 * 1448, rel=0.1)
 
 
+@pytest.mark.wallclock
 def test_paths_part_by_their_source() -> None:
     seen = run("routed")
     for pair, planned_s in (("0>1", 0.006), ("0>2", 0.042), ("1>2", 0.084), ("2>0", 0.042), ("2>1", 0.084)):
@@ -198,7 +199,7 @@ def test_congestion_control_is_the_plans(name: str) -> None:
     assert run("congestion_control", name=name) == [name, "0", "1"]
 
 
-@pytest.mark.slow  # 6 s
+@pytest.mark.wallclock
 def test_two_emulations_at_once_do_not_touch_each_other() -> None:
     """The second one is an ordinary user's."""
     both = [start("sees_link", rootless=rootless, seconds=3.0) for rootless in (None, True)]
@@ -214,7 +215,8 @@ def test_without_the_delay_line_the_link_breaks_and_is_noticed() -> None:
     assert "emulation.shaping.delay_line ended with -9" in seen[1]
 
 
-@pytest.mark.parametrize("rate_bps", [50e6, pytest.param(1e9, marks=pytest.mark.slow)])  # 3 s
+@pytest.mark.wallclock
+@pytest.mark.parametrize("rate_bps", [50e6, 1e9])  # 3 s
 def test_lans_have_their_rate(rate_bps: float) -> None:
     seen = run("lan", rate_bps=rate_bps)
     assert seen["goodput_bps"] == pytest.approx(rate_bps * GOODPUT_SHARE, rel=0.1)

@@ -13,7 +13,7 @@ from emulation.sandbox import Sandbox
 from testbed.results.events import read
 from tests.emulation.inside import ROOT, finish
 
-pytestmark = [pytest.mark.emulation, pytest.mark.flaky(reruns=2)]  # measures rates, which other processes disturb
+pytestmark = [pytest.mark.emulation, pytest.mark.wallclock]  # measures rates, which other processes disturb
 
 
 def run(case: str, **arguments: Any) -> Any:
@@ -21,8 +21,7 @@ def run(case: str, **arguments: Any) -> Any:
     return finish(Sandbox(argv, cwd=ROOT, stdout=-1, text=True), 150.0)
 
 
-@pytest.mark.slow  # 8 s
-def test_a_band_is_served_when_those_above_it_are_empty() -> None:
+def test_a_band_is_served_when_those_above_it_are_empty() -> None:  # 8 s
     seen = run("served_by_priority")
     sent, arrived = seen["sent"], seen["arrived"]
     assert arrived[0] == sent[0] and arrived[1] == sent[1]  # 8 of 10 Mbit/s
@@ -33,15 +32,13 @@ def test_a_band_is_served_when_those_above_it_are_empty() -> None:
     assert sum(sent) == sum(arrived) + seen["dropped"]
 
 
-@pytest.mark.slow  # 5 s
-def test_links_with_bands_pass_the_measuring_before_training() -> None:
+def test_links_with_bands_pass_the_measuring_before_training() -> None:  # 5 s
     events = run("measured_with_bands")
     assert len([event for event in events if event["what"] == "rate"]) == 2
     assert not [event for event in events if not event["ok"]]
 
 
-@pytest.mark.slow  # 18 s
-def test_a_capture_shows_the_mark_of_every_channel_and_no_fragments(tmp_path: Path) -> None:
+def test_a_capture_shows_the_mark_of_every_channel_and_no_fragments(tmp_path: Path) -> None:  # 18 s
     """Row 50. With three channels: 96 on TCP, 64, 32 and 0 on UDP, as the authors' code means to."""
     overrides = ["topology.links[*].loss=1 %", "order.adaptive=false", "order.k=0.4"]
     seen = run("dgt_run", directory=str(tmp_path), overrides=overrides)

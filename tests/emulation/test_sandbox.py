@@ -13,6 +13,7 @@ import pytest
 
 from emulation.sandbox import Sandbox, is_inside
 from tests.emulation.inside import ROOT
+from tests.for_each import for_each
 
 pytestmark = pytest.mark.emulation
 GONE_DEADLINE_S = 5.0
@@ -74,7 +75,7 @@ def _interfaces() -> str:
     return links + subprocess.run(["tc", "qdisc"], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("rootless", [None, True])
+@for_each("rootless", [None, True])
 def test_shared_memory_ends_with_the_sandbox(rootless: bool | None) -> None:
     """As MPICH's, whose files a killed ``mpirun`` would leave."""
     name = f"testbed-{os.getpid()}-{rootless}"
@@ -103,7 +104,7 @@ def test_a_command_that_does_not_exist() -> None:
         assert sandbox.wait(10) == 127
 
 
-@pytest.mark.parametrize("attempt", range(5))
+@for_each("attempt", range(5))
 def test_kill_9_of_the_launcher_leaves_nothing(attempt: int, tmp_path: Path) -> None:
     token, marker = f"testbed-kill-{os.getpid()}-{attempt}", tmp_path / "up"
     before = _interfaces()

@@ -13,7 +13,7 @@ import pytest
 
 from tests.emulation.inside import ROOT
 
-pytestmark = [pytest.mark.emulation, pytest.mark.flaky(reruns=2)]  # measures rates, which other processes disturb
+pytestmark = pytest.mark.emulation
 
 SCENARIO = """
 version: 1
@@ -48,7 +48,7 @@ def medians_ms(output: str) -> list[float]:
     return [float(found) for found in re.findall(r"round trip [\d.]+ / ([\d.]+) / ", output)]
 
 
-@pytest.mark.slow  # 15 s
+@pytest.mark.wallclock  # 15 s
 def test_a_script_looks_and_changes(scenario: Path) -> None:
     done = shell(
         scenario,
@@ -108,7 +108,7 @@ def test_a_command_that_is_killed_or_does_not_exist(scenario: Path) -> None:
     assert "no node 'b/worker9'" in shell(scenario, "--in", "b/worker9", "--", "true").stderr
 
 
-@pytest.mark.slow  # 8 s; by default, tests/emulation/test_programs.py has iperf3 behind a link
+@pytest.mark.wallclock  # 8 s; by default, tests/emulation/test_programs.py has iperf3 behind a link
 def test_iperf3_sees_the_link(scenario: Path) -> None:
     done = shell(
         scenario,
@@ -120,7 +120,7 @@ def test_iperf3_sees_the_link(scenario: Path) -> None:
     assert seen["bits_per_second"] == pytest.approx(10e6 * 1448 / 1514, rel=0.04)
 
 
-@pytest.mark.slow  # 12 s
+@pytest.mark.wallclock  # 12 s
 def test_plain_ddp_sees_the_link(scenario: Path) -> None:
     python = f"{sys.executable} {ROOT}/tests/emulation/ddp_script.py"
     done = shell(scenario, script=f"run b/worker0 {python} 1 worker0.a &\nrun a/worker0 {python} 0 worker0.a\nwait\n")

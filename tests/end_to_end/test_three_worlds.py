@@ -13,6 +13,7 @@ from testbed.scenario.load import load
 from testbed.simulation.run import simulate
 from tests.end_to_end.reference import train_single_process
 from tests.end_to_end.runs import QUICKSTART, Finished, run_scenario
+from tests.for_each import for_each
 
 ROUNDS = 3
 MODEL_BYTES = 4 * 80_458
@@ -107,7 +108,7 @@ def test_headers_are_the_same_bytes_in_every_world(finished: Finished) -> None:
 
 # Measured: after twelve rounds, SGD differs by at most 4e-7. Adam divides by the root of a tiny second moment, so where
 # a gradient is all rounding, the rounding decides the direction of a step; the mean shows how rare that is.
-@pytest.mark.parametrize(("optimizer", "worst", "mean"), [("sgd", 5e-6, 1e-7), ("adam", 5e-3, 1e-5)])
+@for_each(("optimizer", "worst", "mean"), [("sgd", 5e-6, 1e-7), ("adam", 5e-3, 1e-5)])
 def test_equals_training_in_a_single_process_up_to_rounding(
     tmp_path: Path, optimizer: str, worst: float, mean: float
 ) -> None:

@@ -23,6 +23,7 @@ from testbed.engine.dgt.sender import BlockSender
 from testbed.messages import Message
 from testbed.policy.order.dgt import NEXT_ROUND, RELIABLE
 from tests.engine.runs import run
+from tests.for_each import for_each
 
 SMALL = ("training.model={kind: mlp, hidden: 8}", "training.rounds=6", "training.evaluate_every=6")
 WITH_MEMORY = CODECS.where(lambda codec: codec.has_memory)
@@ -53,7 +54,7 @@ class Watched:
         return velocity
 
 
-@pytest.mark.parametrize("kind", WITH_MEMORY)
+@for_each("kind", WITH_MEMORY)
 def test_a_codec_sends_or_keeps_what_is_produced(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched()
     for owner in (LargeKeys, TwoBitCodec):
@@ -173,7 +174,7 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> Blocks:
     return found
 
 
-@pytest.mark.sample(4, "zero-4-bit")  # of 8, which take 3 s
+@pytest.mark.sample(2)  # of 8, which take 3 s
 @pytest.mark.parametrize("code", ["exact", "4-bit"])
 @pytest.mark.parametrize("late", ["next-round", "zero", "retransmit", "heuristic-drop"])
 def test_blocks_arrive_or_are_declared_lost(late: str, code: str, tmp_path: Path, blocks: Blocks) -> None:

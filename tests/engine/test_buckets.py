@@ -6,13 +6,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from testbed.engine.buckets import buckets_of
 from testbed.engine.roles import make_role
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
 from tests.engine.runs import THREE_SITES, Simulated, run
+from tests.for_each import for_each
 from tests.kvstore import scripts
 from tests.realtime.in_process import InProcess
 
@@ -32,7 +31,7 @@ for step in range(store.job.rounds):
 """
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("settings", "together"),
     [
         ((), True),
@@ -61,7 +60,7 @@ def test_keys_travel_together_where_nothing_tells_them_apart(settings: tuple[str
         )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@for_each(
     "settings",
     [
         ("topology.data_centers[hub].global_servers=2", "shard={kind: multigps, bound: 1000}", "codec=twobit"),
@@ -81,7 +80,7 @@ def pushes(done: Simulated) -> int:
     return sum(event["message"] == "push" for event in done.of_kind("transfer"))
 
 
-@pytest.mark.parametrize("sync", ["fsa", "{kind: hfa, k1: 1, k2: 2}"])
+@for_each("sync", ["fsa", "{kind: hfa, k1: 1, k2: 2}"])
 def test_a_round_of_a_script_takes_as_many_messages_whatever_the_number_of_its_small_tensors(
     sync: str, tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from testbed.engine.kvworker import codec_maker
@@ -10,6 +9,7 @@ from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.scenario.load import load
 from tests.engine.runs import THREE_SITES
+from tests.for_each import for_each
 
 SIZE = 4000
 
@@ -18,7 +18,7 @@ def plan_of(*texts: str) -> Plan:
     return build_plan(load(THREE_SITES, ["optimizer={kind: sgd, at: worker}", *texts]), "simulate")
 
 
-@pytest.mark.parametrize("padded", ["true", "false"])
+@for_each("padded", ["true", "false"])
 def test_a_local_servers_values_are_sums_over_all_data_centres(padded: str) -> None:
     """Four workers whose elements are disjoint: as many pairs as all of them send, and no dense tensor."""
     topk = f"{{kind: topk, ratio: 0.01, pull: sparse-sum, padded: {padded}}}"
@@ -33,7 +33,7 @@ def test_a_local_servers_values_are_sums_over_all_data_centres(padded: str) -> N
     assert torch.equal(codec_maker(plan, "east/server0", "east/worker0")().decode_value(0, parts, SIZE), total)
 
 
-@pytest.mark.parametrize("codec", ["randomk, ratio: 0.01", "mstopk, ratio: 0.01"])
+@for_each("codec", ["randomk, ratio: 0.01", "mstopk, ratio: 0.01"])
 def test_workers_and_keys_draw_positions_of_their_own(codec: str) -> None:
     plan = plan_of(f"codec={{kind: {codec}, pull: sparse-sum}}")
     # the published search draws a run among equal elements

@@ -20,9 +20,9 @@ from testbed.plan.model import Choice, Plan
 from testbed.scenario.load import load
 from testbed.training.cache import FolderDisk, Level, Sample, SampleCoder
 from testbed.training.datasets import Dataset
-from testbed.training.trainer import Trainer
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import Runs, worlds
+from tests.for_each import for_each
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
 # 1 438 samples for 3 workers: 15 batches of 32 an epoch
@@ -40,15 +40,6 @@ def events(runs: Runs, plan: Plan, kind: str, name: str | None = None) -> list[d
     return [event for one in names for event in runs.events(one) if event["kind"] == kind]
 
 
-def test_a_model_is_warm_before_training_whatever_loads_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would be compiled in the first round, whose time that is not."""
-    warmed: list[str] = []
-    monkeypatch.setattr(Trainer, "warm_up", lambda self, by_segments: warmed.append(type(self).__name__))
-    for plan in (plan_of(), plan_of(rate=1e9)):
-        make_learner(replace(plan, training=replace(plan.training, compile=True)), plan.training_workers[0])
-    assert warmed == ["Trainer", "LoadingTrainer"]
-
-
 def hash_of(runs: Runs, plan: Plan) -> str:
     run_plan(runs, plan, allreduce_worker)
     (digest,) = {event["parameters_sha256"] for event in events(runs, plan, "final")}
@@ -60,7 +51,7 @@ def uncached(tmp_path_factory: pytest.TempPathFactory) -> str:
     return hash_of(worlds("virtual", tmp_path_factory.mktemp("uncached")), plan_of())
 
 
-@pytest.mark.sample(4)  # of 8, which take 8 s
+@pytest.mark.sample(2)  # of 8, which take 8 s
 @pytest.mark.parametrize("kind", ["virtual", "real"])
 @pytest.mark.parametrize(
     "options",
@@ -98,7 +89,7 @@ def test_every_sample_of_a_batch_has_a_source(tmp_path: Path) -> None:
     assert sum(counts) >= 9 * 500 and {count % 500 for count in counts} == {0}
 
 
-@pytest.mark.parametrize("prefetch", [0, 2])
+@for_each("prefetch", [0, 2])
 def test_loading_hides_behind_the_steps(prefetch: int, tmp_path: Path) -> None:
     """5 ms a batch and steps of 10 ms: ahead, only the first one is waited for; without, every one of the epoch."""
     plan, runs = plan_of(rate=1e9, latency=0.005, prefetch=prefetch), worlds("virtual", tmp_path)
@@ -173,7 +164,7 @@ def test_a_folder_that_is_full_or_in_use_costs_the_cache_and_not_the_run(
     assert disk.get(1) == b"1" * 68, "what was not written takes no room"
 
 
-@pytest.mark.parametrize("level", ["shelf", "folder", "memory"])
+@for_each("level", ["shelf", "folder", "memory"])
 def test_a_full_level_keeps_what_it_has(level: str, tmp_path: Path) -> None:
     sample = Sample(torch.zeros(9), torch.tensor(1))
     if level == "memory":
@@ -207,7 +198,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     assert loading.options.rate == 5e6
 
 
-@pytest.mark.parametrize("loading", ["{kind: cached, spread: true}", "{kind: cached, source: frankfurt}"])
+@for_each("loading", ["{kind: cached, spread: true}", "{kind: cached, source: frankfurt}"])
 def test_who_has_others_samples_cannot_be_done_without(loading: str) -> None:
     """They would wait for samples of a worker that is gone."""
     texts = ["recovery={on_failure: continue}"]

@@ -11,6 +11,7 @@ from testbed.engine.handover import packed, unpacked
 from testbed.engine.peers import FIRST_VALUES, NOTHING, EpochReports
 from testbed.policy.gossip.graphs import GRAPHS, given, is_connected, joined_up
 from testbed.policy.gossip.mixing import Metropolis, PushToAll, PushToOne
+from tests.for_each import for_each
 
 LAST = 9
 
@@ -41,7 +42,7 @@ def test_without_values_the_first_has_them() -> None:
     assert decision is not None and (decision["progress"], decision["holder"]) == (FIRST_VALUES, "a")
 
 
-@pytest.mark.parametrize("kind", GRAPHS)
+@for_each("kind", GRAPHS)
 def test_weights_add_up_without_any_two_of_six(kind: str) -> None:
     for lost in combinations(range(6), 2):
         mixing = Metropolis(GRAPHS[kind](6))
@@ -51,7 +52,7 @@ def test_weights_add_up_without_any_two_of_six(kind: str) -> None:
             assert part.keep >= mixing.part(0, rank).keep - 1e-12 and not set(part.sends) & set(lost)
 
 
-@pytest.mark.parametrize("mixing", [PushToAll(GRAPHS["ring"](6)), PushToOne([range(6)])])
+@for_each("mixing", [PushToAll(GRAPHS["ring"](6)), PushToOne([range(6)])])
 def test_what_is_not_pushed_is_kept(mixing: PushToAll | PushToOne) -> None:
     for rank in (1, 2, 4, 5):
         whole, part = mixing.part(0, rank), mixing.part(0, rank).without((0, 3), pushes=True)

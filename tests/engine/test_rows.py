@@ -23,6 +23,7 @@ from testbed.training.trainer import Trainer
 from tests.end_to_end.runs import run_scenario
 from tests.end_to_end.test_three_worlds import skip_unless_possible
 from tests.engine.runs import THREE_SITES, Simulated, run
+from tests.for_each import for_each
 
 WIDTH, HIDDEN, ROWS = 4, 8, 300
 ROUNDS = 6
@@ -62,7 +63,7 @@ def scores(run: Simulated) -> list[tuple[int, float, float]]:
     return [(event["round"], event["accuracy"], event["loss"]) for event in run.of_kind("evaluate")]
 
 
-@pytest.mark.sample(4)  # of 10, which take 7 s
+@pytest.mark.sample(2)  # of 10, which take 7 s
 @pytest.mark.parametrize("name", SETTINGS)
 def test_rows_have_the_bits_of_whole_tables(name: str, tmp_path: Path) -> None:
     whole, rows = (run(tmp_path / pull, *pulling(pull, *SETTINGS[name])) for pull in ("all", "rows"))
@@ -115,7 +116,7 @@ def sent(run: Simulated, message: str, source: str, target: str) -> list[int]:
     return list(bytes_.values())
 
 
-@pytest.mark.parametrize(("codec", "element_bytes"), [("none", 4), ("fp16", 2)])
+@for_each(("codec", "element_bytes"), [("none", 4), ("fp16", 2)])
 def test_the_bytes_are_those_of_the_rows(codec: str, element_bytes: int, tmp_path: Path) -> None:
     rows = run(tmp_path, *pulling("rows", f"codec={codec}"))
     looked_up = needed(rows.plan, "east")
@@ -132,7 +133,7 @@ def test_the_bytes_are_those_of_the_rows(codec: str, element_bytes: int, tmp_pat
     assert max(size for round_, size in enumerate(values) if round_ not in whole) < element_bytes * ROWS * WIDTH / 4
 
 
-@pytest.mark.parametrize("sync", ["tap", "{kind: ssp, staleness: 1}", "{tier1: fsa, tier2: mixedsync}"])
+@for_each("sync", ["tap", "{kind: ssp, staleness: 1}", "{tier1: fsa, tier2: mixedsync}"])
 def test_without_waiting_each_batch_meets_the_rows_of_the_last_update(sync: str, tmp_path: Path) -> None:
     """Steps are so long and different that the order of updates does not depend on the bytes."""
     kind = "hips" if "tier1" in sync else "ps"

@@ -16,6 +16,7 @@ from testbed.scenario.load import load
 from tests.engine.runs import MODELLED, THREE_SITES
 from tests.engine.runs import run as simulated
 from tests.faults.runs import run
+from tests.for_each import for_each
 
 SIZES = (100, 7, 30_000)
 LARS = "optimizer={kind: lars, learning_rate: 0.1}"
@@ -26,7 +27,7 @@ def plan_of(*overrides: str) -> Plan:
     return build_plan(load(THREE_SITES, overrides), "simulate")
 
 
-@pytest.mark.parametrize("overrides", [(SLICES,), ("shard=multigps",)])
+@for_each("overrides", [(SLICES,), ("shard=multigps",)])
 def test_lars_takes_no_norms_of_slices(overrides: tuple[str, ...]) -> None:
     """Each slice would have a ratio of its own, and the result would depend on how tensors are cut."""
     with pytest.raises(ScenarioError, match=r"'lars' takes norms of whole tensors.*write 'at: worker'"):
@@ -42,7 +43,7 @@ def test_a_run_says_so(tmp_path: Path) -> None:
     assert "'lars' takes norms of whole tensors" in str(run(tmp_path, LARS, SLICES).error)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("overrides", "cut"),
     [
         ((), True),
@@ -68,9 +69,7 @@ def test_large_keys_are_cut_where_that_leaves_results_as_they_are(overrides: tup
     assert [(piece.key, piece.start, piece.stop) for piece in slices] == pieces
 
 
-@pytest.mark.parametrize(
-    ("elements", "slices"), [(390_000, 1), (396_000, 2), (2_000_000, 8), (16_000_000, 32), (10**8, 95)]
-)
+@for_each(("elements", "slices"), [(390_000, 1), (396_000, 2), (2_000_000, 8), (16_000_000, 32), (10**8, 95)])
 def test_slices_are_a_32nd_of_the_model_between_bounds(elements: int, slices: int) -> None:
     assert len(slicer_of(plan_of())((elements,), 1, None)) == slices
 
@@ -100,7 +99,7 @@ def test_a_codec_that_a_script_chooses_decides_as_well() -> None:
     assert len(slices((3_000_000,), 1, "bisparse")) == 1
 
 
-@pytest.mark.parametrize("codec", ["none", "fp16", "twobit"])
+@for_each("codec", ["none", "fp16", "twobit"])
 def test_slices_end_with_the_bits_of_whole_keys_and_earlier(
     codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

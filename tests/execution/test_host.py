@@ -16,9 +16,10 @@ import pytest
 
 from testbed.execution import early_imports, host
 from testbed.results.progress import Progress
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize("ignored", [False, True])
+@for_each("ignored", [False, True])
 def test_a_request_to_stop_goes_where_ctrl_c_goes(monkeypatch: pytest.MonkeyPatch, ignored: bool) -> None:
     """The fleet's handler ends nodes in good order; an exception in the fleet would kill them with what they recorded.
 
@@ -41,7 +42,7 @@ def test_a_request_to_stop_goes_where_ctrl_c_goes(monkeypatch: pytest.MonkeyPatc
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("name", ["run", "a run\nwith an umläut"])
+@for_each("name", ["run", "a run\nwith an umläut"])
 def test_what_follows_the_directory_is_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     run = tmp_path / name
     run.mkdir()
@@ -119,7 +120,7 @@ def test_nodes_of_real_time_wait_for_no_launcher_that_is_stopped() -> None:
     assert states == sorted(states) and states[:10] == list(range(10)) and states[-1] == 209 and len(states) < 100
 
 
-@pytest.mark.parametrize(("waits", "kind"), [(True, "warning"), (False, "outcome")])
+@for_each(("waits", "kind"), [(True, "warning"), (False, "outcome")])
 def test_a_simulation_waits_for_the_launcher_and_so_does_every_outcome(waits: bool, kind: str) -> None:
     """A simulation would else go far ahead of the callbacks that end it."""
     text = bytearray()

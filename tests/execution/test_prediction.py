@@ -15,6 +15,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.scenario.load import load
 from testbed.world import Role
 from tests.engine.runs import THREE_SITES, run
+from tests.for_each import for_each
 
 GEOMX = Path(__file__).parents[2] / "scenarios" / "geomx" / "hfa.yaml"
 
@@ -73,7 +74,7 @@ def test_a_slow_simulation_ends_with_what_it_has(monkeypatch: pytest.MonkeyPatch
     assert predicted(emulated()) == []
 
 
-@pytest.mark.parametrize("changes", [
+@for_each("changes", [
     ("faults=[{kind: join, data_center: west, at: 500 ms}]", "recovery.on_failure=continue"),
     ("topology.links[*].jitter=5 ms",), ("device.pace=measured",), ("paradigm=gloo",),
 ])  # fmt: skip
@@ -81,9 +82,7 @@ def test_what_the_simulation_cannot_tell_is_not_predicted(changes: tuple[str, ..
     assert predicted(emulated(*changes)) == []
 
 
-@pytest.mark.parametrize(
-    ("when", "rounds"), [("round: 2", 2), ("at: 600 ms", 1), ("round: 0", 0)], ids=["by round", "by time", "at once"]
-)
+@for_each(("when", "rounds"), [("round: 2", 2), ("at: 600 ms", 1), ("round: 0", 0)])
 def test_rounds_before_the_first_fault_are_predicted(when: str, rounds: int, tmp_path: Path) -> None:
     """As if there were none, in a run whose rounds take 0.3 to 0.4 s."""
     later = "{kind: kill, node: west/worker0, round: 3}"

@@ -19,6 +19,7 @@ from testbed.errors import CapabilityError
 from testbed.execution import session
 from testbed.execution.session import HostProcess
 from testbed.plan.model import Choice, Plan
+from tests.for_each import for_each
 from tests.results.fake_run import make_plan
 
 
@@ -39,7 +40,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[HostProcess]:
         process.kill()
 
 
-@pytest.mark.parametrize("what", ["run", "data"])
+@for_each("what", ["run", "data"])
 def test_an_emulated_run_is_refused_what_its_sandbox_does_not_see(tmp_path: Path, what: str) -> None:
     hidden, plan = Path("/dev/shm/mine"), trainable()
     data = Choice(kind="text", options={"file": str(hidden)}) if what == "data" else plan.training.data

@@ -15,6 +15,7 @@ from testbed.execution.sweep_files import content_digest, source_digest
 from testbed.execution.sweep_points import points_of
 from testbed.scenario.load import load
 from testbed.scenario.sweep import SweepSettings, from_options, joined, read_sweep, split_values
+from tests.for_each import for_each
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "scenarios" / "quickstart.yaml"
@@ -135,7 +136,7 @@ def test_the_contents_of_a_folder_are_also_those_of_folders_that_links_in_it_lea
     assert digests[0] != digests[1] and all(digests)
 
 
-@pytest.mark.parametrize("workload", ["script: train.py", "command: python train.py"])
+@for_each("workload", ["script: train.py", "command: python train.py"])
 def test_names_change_with_the_sources_beside_a_script_or_command(workload: str, tmp_path: Path) -> None:
     """Which it may import; and with nothing else there, which runs may have written."""
     scenario = tmp_path / "mine.yaml"
@@ -186,7 +187,7 @@ def test_paths_with_and_without_their_section_are_one() -> None:
         from_options(["batch=1,2", "training.batch=3"], [], None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("grid", "zipped", "seeds", "told"),
     [
         (["a"], [], None, "not a setting"),
@@ -239,7 +240,7 @@ def test_a_bad_value_is_refused_before_anything_runs() -> None:
         points_of(QUICKSTART, from_options(["codec=fp16,fp17"], [], None), "simulate")
 
 
-@pytest.mark.parametrize(("back_end", "jobs"), [("simulate", 3), ("exact", 3), ("local", 1), ("emulate", 1)])
+@for_each(("back_end", "jobs"), [("simulate", 3), ("exact", 3), ("local", 1), ("emulate", 1)])
 def test_runs_in_virtual_time_take_a_core_each(monkeypatch: pytest.MonkeyPatch, back_end: str, jobs: int) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 5})
     assert default_jobs(points_of(QUICKSTART, SweepSettings(), back_end)) == jobs

@@ -17,6 +17,7 @@ from testbed.policy.events import Contribution
 from testbed.scenario.load import load
 from tests.engine.runs import THREE_SITES
 from tests.faults.runs import CONTINUE, Ended, faults, plan_of, run
+from tests.for_each import for_each
 from tests.pairs import in_turn
 
 LAST = 12
@@ -88,7 +89,7 @@ def finished(ended: Ended) -> None:
         assert ended.rounds(worker) == list(range(LAST + 1)), worker
 
 
-@pytest.mark.sample(6, "tree-evaluator")  # of 17, which take 5 s
+@pytest.mark.sample(3)  # of 17, which take 5 s
 @pytest.mark.parametrize(("name", "kill"), in_turn(TECHNIQUES, KILLS))  # 0.4 s each
 def test_the_others_finish(tmp_path: Path, name: str, kill: str) -> None:
     ended = run(tmp_path, *TECHNIQUES[name], CONTINUE, faults(KILLS[kill]))
@@ -99,7 +100,7 @@ def test_the_others_finish(tmp_path: Path, name: str, kill: str) -> None:
     assert [epoch["number"] for epoch in ended.events("epoch")] == list(range(1, len(ended.events("epoch")) + 1))
 
 
-@pytest.mark.sample(6, "p3-worker", "fsa at workers-data centre")  # of 17, which take 7 s
+@pytest.mark.sample(3)  # of 17, which take 7 s
 @pytest.mark.parametrize(("name", "kill"), in_turn(TECHNIQUES, KILLS, shift=1))  # 0.4 s each
 def test_who_comes_back_takes_part_again(tmp_path: Path, name: str, kill: str) -> None:
     ended = run(tmp_path, *TECHNIQUES[name], CONTINUE, faults(f"{KILLS[kill]}, for: 200 ms"))
@@ -178,7 +179,7 @@ FAR_APART = (  # the first pushes of a round reach one server long before the ot
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("sync", "away_ms"), [("bsp", 900), ("bsp", 1150), ("{kind: ssp, staleness: 1}", 605)])
+@for_each(("sync", "away_ms"), [("bsp", 900), ("bsp", 1150), ("{kind: ssp, staleness: 1}", 605)])
 def test_several_servers_let_a_worker_begin_with_the_same_round(tmp_path: Path, sync: str, away_ms: int) -> None:
     """One of them has begun a round that the other has not: without an agreement, one would wait for the worker."""
     kill = f"kind: kill, node: east/worker0, round: 1, for: {away_ms} ms"
@@ -188,7 +189,7 @@ def test_several_servers_let_a_worker_begin_with_the_same_round(tmp_path: Path, 
     assert since == list(range(since[0], 8))
 
 
-@pytest.mark.parametrize(("late", "at_ms"), [("retransmit", 316), ("next-round", 676)])
+@for_each(("late", "at_ms"), [("retransmit", 316), ("next-round", 676)])
 def test_blocks_of_a_lost_server_end_with_it(tmp_path: Path, late: str, at_ms: int) -> None:
     """It dies while some of a push's blocks are missing; those of its next process are put together without them."""
     kill = f"kind: kill, data_center: east, at: {at_ms} ms, for: 200 ms"
@@ -210,7 +211,7 @@ def test_so_are_relays_of_contributions_that_belong_to_no_round() -> None:
         load(THREE_SITES, overrides)
 
 
-@pytest.mark.parametrize("at_ms", [200, 460, 720])
+@for_each("at_ms", [200, 460, 720])
 def test_transfers_of_a_schedule_end_with_a_lost_node(tmp_path: Path, at_ms: int) -> None:
     """Each node takes in one transfer at a time: one that never ends would be the last."""
     many = ("overlay={kind: tsengine, ports: 1, chunk: 1 KB}", "training.model={kind: mlp, layers: 2, hidden: 48}",
@@ -229,7 +230,7 @@ def test_what_is_sent_to_a_relay_that_is_back_waits_for_its_first_message(tmp_pa
     assert ended.rounds("west/worker0") == list(range(LAST + 1)) and ended.rounds("east/worker0")[-1] == LAST
 
 
-@pytest.mark.parametrize("kill", ["node: east/worker1", "data_center: east"])
+@for_each("kill", ["node: east/worker1", "data_center: east"])
 def test_nobody_fills_the_time_of_the_dead(tmp_path: Path, kill: str) -> None:
     """ESync: while the slowest is there, the others make many steps a round; without it, as few as before it came."""
     slow = "data_centers[east].worker_devices={worker1: {speed: 0.1}}"
@@ -269,7 +270,7 @@ def test_a_worker_is_back_before_its_server_has_heard_of_its_loss(
     assert ended.rounds("east/worker0")[-1] == LAST
 
 
-@pytest.mark.parametrize(
+@for_each(
     "technique",
     ["paradigm=ps", "paradigm=hips", "sync=tap", "order={kind: fifo, overlap: layers}", "paradigm=allreduce",
      "paradigm=gossip"],

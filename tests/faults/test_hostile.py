@@ -10,8 +10,7 @@ from tests.faults.hostile import NODES, Attack, among_strangers, job
 from tests.faults.runs import run
 
 
-@pytest.mark.flaky(reruns=2)  # 500 strangers a second, and the run, on the wall clock
-@pytest.mark.slow  # 10 s each; by default, tests/realtime/test_network.py has strangers beside a session
+@pytest.mark.wallclock  # 10 s each; by default, tests/realtime/test_network.py has strangers beside a session
 @pytest.mark.parametrize("connections", [200, 10_000])
 def test_training_goes_on_among_strangers(tmp_path: Path, connections: int) -> None:
     rounds = 40 + connections // 20

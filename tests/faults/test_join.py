@@ -11,6 +11,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.fault_clock import late_comers
 from tests.faults.runs import CONTINUE, Ended, faults, plan_of, run
 from tests.faults.test_continue import AT_WORKER, LAST, SAME_VALUES, TECHNIQUES, agree
+from tests.for_each import for_each
 from tests.pairs import in_turn
 
 JOINS = {
@@ -31,7 +32,7 @@ def took_part(ended: Ended, joining: tuple[str, ...], name: str, last: int = LAS
             assert rounds == list(range(rounds[0], last + 1)) and rounds[0] > 2, node.name
 
 
-@pytest.mark.sample(6)  # of 16, which take 7 s
+@pytest.mark.sample(3)  # of 16, which take 7 s
 @pytest.mark.parametrize(("name", "who"), in_turn(TECHNIQUES, JOINS))  # 0.4 s each
 def test_who_joins_takes_part_from_then_on(tmp_path: Path, name: str, who: str) -> None:
     fault, joining = JOINS[who]
@@ -54,7 +55,7 @@ def test_before_that_it_counts_as_missing(tmp_path: Path) -> None:
     assert {(event["targets"], event["factor"]) for event in partial} == {("east/worker1", 2.0)}
 
 
-@pytest.mark.parametrize("paradigm", ["hips", "allreduce", "gossip"])
+@for_each("paradigm", ["hips", "allreduce", "gossip"])
 def test_its_learning_rate_is_that_of_the_others(tmp_path: Path, paradigm: str) -> None:
     """Its optimizer makes local steps, and its schedule counts them: it would begin anew with the first ones."""
     overrides = (f"paradigm={paradigm}", *LOCAL_STEPS, "checkpoint.every=12", CONTINUE, faults(JOINS["worker"][0]))
@@ -113,7 +114,7 @@ def test_who_is_lost_again_before_its_server_has_first_values_is_sent_them_once(
     assert ended.rounds("east/worker0")[-1] == 5
 
 
-@pytest.mark.parametrize("at_ms", [1545, 2085])
+@for_each("at_ms", [1545, 2085])
 def test_who_is_back_is_not_sent_what_its_last_process_was_to_be_sent(tmp_path: Path, at_ms: int) -> None:
     """It begins with the round of the slowest, and what it had pushed of later rounds is still on its way over the WAN.
 
@@ -130,7 +131,7 @@ def test_who_is_back_is_not_sent_what_its_last_process_was_to_be_sent(tmp_path: 
     assert all(ended.rounds(node.name)[-1] == 11 for node in ended.plan.with_role("worker"))
 
 
-@pytest.mark.parametrize("back", ["", ", for: 50 ms"])
+@for_each("back", ["", ", for: 50 ms"])
 def test_a_loss_releases_replies_whose_updates_are_still_on_their_way(tmp_path: Path, back: str) -> None:
     """The others wait for the lost worker, and what they have pushed has not been answered from over the WAN."""
     ended = run(
@@ -142,7 +143,7 @@ def test_a_loss_releases_replies_whose_updates_are_still_on_their_way(tmp_path: 
     assert all(ended.rounds(f"east/worker{number}")[-1] == 15 for number in (0, 2, *([1] if back else [])))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("overrides", "says"),
     [
         ((faults("kind: join, node: east/worker1, at: 1 s"),), "need a run whose membership may change"),
@@ -157,8 +158,7 @@ def test_where_nobody_may_join_it_is_refused(overrides: tuple[str, ...], says: s
         plan_of(*overrides)
 
 
-@pytest.mark.slow  # 11 s
-@pytest.mark.flaky(reruns=2)  # must join before the others have ended, on the wall clock
+@pytest.mark.wallclock  # 11 s; must join before the others have ended, on the wall clock
 def test_processes_join_the_others(tmp_path: Path) -> None:
     """A data centre, and a worker of another one."""
     data_center, joining = JOINS["data centre"]

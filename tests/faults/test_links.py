@@ -9,6 +9,7 @@ import pytest
 
 from testbed.errors import NodeLost
 from tests.faults.runs import Ended, faults, run
+from tests.for_each import for_each
 
 LINKS = ("hub>east", "hub>west", "east>west", "east>hub", "west>hub", "west>east")
 
@@ -22,7 +23,7 @@ def end_s(ended: Ended) -> float:
     return float(ended.events("round", node="hub/worker0")[-1]["t"])
 
 
-@pytest.mark.parametrize("cut", ["data_center: west", "link: west>hub", "link: hub>west"])
+@for_each("cut", ["data_center: west", "link: west>hub", "link: hub>west"])
 def test_an_outage_costs_its_time_and_the_finding_out(tmp_path: Path, calm: Ended, cut: str) -> None:
     """One way or both: no node trains alone meanwhile, and nobody is declared dead."""
     ended = run(tmp_path, faults(f"kind: down, {cut}, at: 300 ms, for: 5 s"))
@@ -32,7 +33,7 @@ def test_an_outage_costs_its_time_and_the_finding_out(tmp_path: Path, calm: Ende
     assert during == [], "FSA waits for the side that is cut off"
 
 
-@pytest.mark.parametrize("kind", ["loss, loss: 100 %", "corrupt, share: 100 %"])
+@for_each("kind", ["loss, loss: 100 %", "corrupt, share: 100 %"])
 def test_a_link_that_loses_every_packet_is_down(tmp_path: Path, kind: str) -> None:
     texts = (f"kind: {each}, link: west>hub, at: 200 ms, for: 2 s" for each in ("down", kind))
     large = ("training.model={kind: mlp, hidden: 1500}", "training.rounds=4")  # something is under way then
@@ -51,7 +52,7 @@ def test_mixedsync_goes_on_meanwhile(tmp_path: Path) -> None:
     assert during == {"hub/server0", "east/server0"}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each("seed", range(5))
 def test_links_stop_one_by_one_and_come_back_in_any_order(tmp_path: Path, calm: Ended, seed: int) -> None:
     """FoundationDB's swizzle-clogging."""
     chance = Random(f"swizzle/{seed}")

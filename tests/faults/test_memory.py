@@ -15,6 +15,7 @@ from testbed.errors import NodeLost, RunFailed
 from testbed.realtime.world import RealWorld
 from testbed.results.oom_kills import OomKills
 from tests.contract.tiny import REMOTE, WORKER
+from tests.for_each import for_each
 from tests.realtime.test_fleet import fleet, wait_long
 
 SIZE = 3 << 30
@@ -40,7 +41,7 @@ def test_an_allocation_that_fails_names_node_and_size(tmp_path: Path) -> None:
     assert f"{WORKER}: RuntimeError" in (text := str(error_of(tmp_path, greedy))) and str(SIZE) in text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("after", "killer"),
     [
         (OomKills(0, 8), " (by itself or another process)"),

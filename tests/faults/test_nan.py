@@ -13,6 +13,7 @@ from testbed.engine.guard import Guarded
 from testbed.scenario.matrix import AXES, Combination, overrides, refusals
 from tests.faults.runs import faults, run
 from tests.faults.schedules import FEW_STEPS, SMALL
+from tests.for_each import for_each
 
 ROWS = [
     {axis: kind} for axis in ("sync", "codec", "overlay", "shard", "order") for kind in AXES[axis]
@@ -21,7 +22,7 @@ ROWS = [
 SKIP = "recovery={on_nan: skip}"
 
 
-@pytest.mark.sample(9)  # of 26, which take 6 s
+@pytest.mark.sample(5)  # of 26, which take 6 s
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: "=".join(*row.items()))
 def test_no_algorithm_and_no_codec_meets_it(tmp_path: Path, row: Combination) -> None:
     texts = [*overrides(row), *FEW_STEPS.get(row.get("sync", ""), ())]
@@ -34,7 +35,7 @@ def test_no_algorithm_and_no_codec_meets_it(tmp_path: Path, row: Combination) ->
     assert len(losses) >= 8 and all(loss is not None and math.isfinite(loss) for loss in losses)
 
 
-@pytest.mark.parametrize("order", ["fifo", "{kind: p3, slice: 1 KiB}"])
+@for_each("order", ["fifo", "{kind: p3, slice: 1 KiB}"])
 def test_where_it_is_ignored_it_happens_all_the_same(tmp_path: Path, order: str) -> None:
     ignored = "recovery={on_nan: ignore}"
     ended = run(tmp_path, *SMALL, f"order={order}", ignored, faults("kind: nan, node: west/worker0, round: 2"))
@@ -45,7 +46,7 @@ def test_where_it_is_ignored_it_happens_all_the_same(tmp_path: Path, order: str)
     assert all(loss is None or math.isnan(loss) for loss in losses[3:])
 
 
-@pytest.mark.parametrize("sync", ["esync", "{kind: hfa, k1: 3, k2: 2}", "fsa"])
+@for_each("sync", ["esync", "{kind: hfa, k1: 3, k2: 2}", "fsa"])
 def test_it_is_in_the_round_that_was_said_however_many_steps_there_were(tmp_path: Path, sync: str) -> None:
     at = "optimizer={kind: sgd, learning_rate: 0.01, at: worker}"
     fast = "data_centers[west].device.speed=8"
@@ -57,7 +58,7 @@ def test_it_is_in_the_round_that_was_said_however_many_steps_there_were(tmp_path
     assert spans[6][0] <= fault["t"] + 1e-6 and fault["t"] <= spans[6][1]
 
 
-@pytest.mark.parametrize("paradigm", ["allreduce", "gossip"])
+@for_each("paradigm", ["allreduce", "gossip"])
 def test_without_servers_it_is_told_as_well(tmp_path: Path, paradigm: str) -> None:
     ended = run(tmp_path, *SMALL, f"paradigm={paradigm}", faults("kind: nan, node: west/worker0, round: 2"))
     assert ended.error is not None and "non-finite gradient: west/worker0, step 2" in str(ended.error)

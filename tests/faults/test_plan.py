@@ -14,6 +14,7 @@ from testbed.plan.fault_clock import FaultClock
 from testbed.plan.model import FaultPlan, Plan, Series, from_json, to_json
 from testbed.plan.silence import silences
 from tests.faults.runs import faults, plan_of
+from tests.for_each import for_each
 
 AT = "at: 5 s"
 
@@ -26,7 +27,7 @@ def link(plan: Plan, name: str) -> object:
     return next(link for link in plan.network.links if link.name == name)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "hit"),
     [
         (f"kind: kill, node: east/worker1, {AT}", ["east/worker1"]),
@@ -47,7 +48,7 @@ def test_whom_it_hits(text: str, hit: list[str] | None) -> None:
         assert targets(text) == [tuple(hit)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "says"),
     [
         (f"kind: kill, node: est/worker1, {AT}", r"\[0\].node: no node matches 'est/worker1'.*mean 'east/worker1'"),
@@ -102,7 +103,7 @@ def test_it_happens_again_and_again() -> None:
     assert link(plan, "east>hub").state_trace is None  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "trace", "value"),
     [
         ("kind: corrupt, share: 10 %", "corruption_trace", 0.1),
@@ -120,7 +121,7 @@ def test_what_happens_to_packets_ends_as_the_link_was(text: str, trace: str, val
     assert getattr(link(plan, "east>hub"), trace) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "on", "says"),
     [
         ("kind: duplicate, share: 1 %", "simulate", "in virtual time data flow without packets"),
@@ -197,7 +198,7 @@ def test_silence_is_death_only_when_it_lasts() -> None:
     assert list(silences(short)) == [] and list(silences(long)) == [(15, "west")]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "says"),
     [
         ("kind: nan, node: east/worker0, round: 4", "faults[0].round: 4 is not before training.rounds (4)"),

@@ -9,6 +9,7 @@ import pytest
 from testbed.errors import RunFailed, ScenarioError
 from tests.faults.runs import Ended, faults, plan_of, run
 from tests.faults.test_continue import AT_WORKER
+from tests.for_each import for_each
 from tests.pairs import in_turn
 
 FOLLOWED = "recovery={on_failure: continue, replicas: 1}"
@@ -48,7 +49,7 @@ def steps_made(ended: Ended) -> None:
         assert rounds == sorted(set(rounds))
 
 
-@pytest.mark.sample(4)  # of 10, which take 8 s
+@pytest.mark.sample(2)  # of 10, which take 8 s
 @pytest.mark.parametrize(("name", "round_"), in_turn(TECHNIQUES, [0, 6]))  # 0.5 s each
 def test_it_goes_on_where_the_server_was(
     calm: dict[tuple[str, ...], Ended], tmp_path: Path, name: str, round_: int
@@ -116,7 +117,7 @@ def test_others_may_go_and_come_around_it(tmp_path: Path, whom: str, back_ms: in
     steps_made(ended)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("overrides", "says"),
     [
         (("recovery={replicas: 1}",), "replicas: a replica repeats the updates of one global server"),

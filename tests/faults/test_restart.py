@@ -8,6 +8,7 @@ import pytest
 
 from testbed.errors import NodeLost, RunFailed, ScenarioError
 from tests.faults.runs import RESTART, faults, run
+from tests.for_each import for_each
 from tests.pairs import in_turn
 
 VICTIMS = ("east/worker1", "east/server0", "hub/global0", "hub/scheduler", "hub/worker0")
@@ -50,13 +51,13 @@ def recovers(calm: dict[tuple[str, ...], set[str]], directory: Path, victim: str
     assert len(ended.events("restart")) == 1 and len(ended.events("fault")) == 1
 
 
-@pytest.mark.sample(4)  # of 8, which take 4 s
+@pytest.mark.sample(2)  # of 8, which take 4 s
 @pytest.mark.parametrize(("victim", "every"), [*in_turn(VICTIMS, (3, 0)), (VICTIMS[0], 1), (VICTIMS[2], 10)])
 def test_whoever_dies(calm: dict[tuple[str, ...], set[str]], tmp_path: Path, victim: str, every: int) -> None:
     recovers(calm, tmp_path, victim, f"checkpoint.every={every}")
 
 
-@pytest.mark.sample(4)  # of 7, which take 4 s
+@pytest.mark.sample(2)  # of 7, which take 4 s
 @pytest.mark.parametrize("name", TECHNIQUES)
 def test_under_every_technique(calm: dict[tuple[str, ...], set[str]], tmp_path: Path, name: str) -> None:
     recovers(calm, tmp_path, "east/worker1", *TECHNIQUES[name], "checkpoint.every=3")
@@ -70,7 +71,7 @@ def test_from_the_beginning_where_there_are_no_checkpoints(
     recovers(calm, tmp_path, "west/worker0", *STATEFUL[name])
 
 
-@pytest.mark.parametrize("seed", range(2))
+@for_each("seed", range(2))
 def test_at_moments_that_the_seed_draws(calm: dict[tuple[str, ...], set[str]], tmp_path: Path, seed: int) -> None:
     job = (f"seed={seed}", "checkpoint.every=2")
     expected = undisturbed(calm, tmp_path, f"seed={seed}")
@@ -135,10 +136,9 @@ def test_spoilt_packets_cost_time_and_nothing_else(calm: dict[tuple[str, ...], s
     assert ends[0] == ends[1] > 2 * run(tmp_path / "wide", *wide).events("round", node="hub/worker0")[-1]["t"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fault",
     ["kind: pause, node: west/server0, at: 1 s, for: 20 s", "kind: down, link: west>hub, at: 1 s, for: 20 s"],
-    ids=["stopped", "cut off"],
 )
 def test_silence_for_too_long_is_death(calm: dict[tuple[str, ...], set[str]], tmp_path: Path, fault: str) -> None:
     ended = run(tmp_path / "abort", faults(fault))
@@ -147,7 +147,7 @@ def test_silence_for_too_long_is_death(calm: dict[tuple[str, ...], set[str]], tm
     assert again.error is None and again.hashes() == undisturbed(calm, tmp_path)
 
 
-@pytest.mark.parametrize("technique", [(), ("paradigm=allreduce",), ("paradigm=gossip",), (TECHNIQUES["hfa"])])
+@for_each("technique", [(), ("paradigm=allreduce",), ("paradigm=gossip",), (TECHNIQUES["hfa"])])
 def test_a_gradient_that_is_not_finite_ends_the_run(tmp_path: Path, technique: tuple[str, ...]) -> None:
     ended = run(tmp_path, *technique, faults("kind: nan, node: west/worker0, round: 4"))
     assert isinstance(ended.error, RunFailed) and not isinstance(ended.error, NodeLost)

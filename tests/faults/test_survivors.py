@@ -20,7 +20,7 @@ from tests.end_to_end.test_three_worlds import skip_unless_possible
 from tests.engine.runs import THREE_SITES
 from tests.faults.runs import CONTINUE, JOB, Ended, faults, run
 from tests.faults.survivors import WORKERS, broken, schedule
-from tests.policy.gossip.consensus import consensus_distance
+from tests.for_each import for_each
 
 LAST = 12
 RING = "paradigm={kind: allreduce, algorithm: ring}"
@@ -29,8 +29,8 @@ ADPSGD = "paradigm={kind: gossip, algorithm: adpsgd, graph: complete}"
 SGD = "optimizer={kind: sgd, learning_rate: 0.01}"
 
 
-@pytest.mark.parametrize("paradigm", ["allreduce", "gossip"])
-@pytest.mark.parametrize("seed", [1, 2])
+@for_each("paradigm", ["allreduce", "gossip"])
+@for_each("seed", [1, 2])
 def test_whoever_is_killed_whenever(paradigm: str, seed: int) -> None:
     assert broken(schedule(paradigm, seed)) == ""
 
@@ -49,7 +49,7 @@ def finished(ended: Ended, *lost: str) -> None:
             assert ended.rounds(worker) == list(range(LAST + 1)), worker
 
 
-@pytest.mark.parametrize("technique", [RING, DPSGD])
+@for_each("technique", [RING, DPSGD])
 def test_two_at_once(tmp_path: Path, technique: str) -> None:
     both = ("east/worker0", "west/worker0")
     ended = run(tmp_path, technique, CONTINUE, faults(*(f"kind: kill, node: {node}, at: 700 ms" for node in both)))
@@ -57,14 +57,14 @@ def test_two_at_once(tmp_path: Path, technique: str) -> None:
     assert [event["targets"] for event in ended.events("epoch")] == list(both)
 
 
-@pytest.mark.parametrize("technique", [RING, DPSGD, ADPSGD])
+@for_each("technique", [RING, DPSGD, ADPSGD])
 def test_the_first_rank_counts_and_evaluates_and_another_does_so_after_it(tmp_path: Path, technique: str) -> None:
     ended = run(tmp_path, technique, CONTINUE, faults("kind: kill, node: hub/worker0, at: 900 ms"))
     assert ended.error is None and len(ended.hashes()) == 1
     assert {event["node"] for event in ended.events("evaluate") if event["t"] > 1.5} == {"east/worker0"}
 
 
-@pytest.mark.parametrize("technique", [RING, DPSGD, ADPSGD])
+@for_each("technique", [RING, DPSGD, ADPSGD])
 def test_a_worker_that_starts_again_takes_part_again(tmp_path: Path, technique: str) -> None:
     ended = run(tmp_path, technique, CONTINUE, faults("kind: kill, node: west/worker0, round: 3, for: 200 ms"))
     assert ended.error is None and len(ended.hashes()) == 1
@@ -72,34 +72,12 @@ def test_a_worker_that_starts_again_takes_part_again(tmp_path: Path, technique: 
     assert rounds == sorted(set(rounds)) and rounds[-1] >= LAST - 2 and len(rounds) < LAST + 1
 
 
-@pytest.mark.parametrize("technique", [RING, DPSGD])
+@for_each("technique", [RING, DPSGD])
 def test_a_worker_joins_a_run_in_progress(tmp_path: Path, technique: str) -> None:
     ended = run(tmp_path, technique, CONTINUE, faults("kind: join, node: east/worker1, round: 4"))
     finished(ended, "east/worker1")
     rounds = ended.rounds("east/worker1")
     assert rounds == list(range(rounds[0], LAST + 1)) and rounds[0] > 4
-
-
-@pytest.mark.parametrize("technique", [RING, DPSGD])
-def test_one_is_lost_while_a_checkpoint_is_made(tmp_path: Path, technique: str) -> None:
-    """While the others wait for it at the barrier; and the checkpoint of those who are left can be resumed."""
-    slow = "data_centers[west].device={speed: 0.5}"
-    job = (technique, CONTINUE, slow, "checkpoint.every=4")
-    calm = run(tmp_path / "calm", *job)
-    (third, *_) = [event["t"] for event in calm.events("round", node="hub/worker0") if event["round"] == 3]
-    begin_s = min(event["t"] for event in calm.events("train"))
-    at_ms = round((third - begin_s) * 1000) + 5  # some have done round 3 and wait
-    ended = run(tmp_path / "hit", *job, faults(f"kind: kill, node: west/worker0, at: {at_ms} ms"))
-    finished(ended, "west/worker0")
-    assert [event["round"] for event in ended.events("checkpoint")] == [3, 7, 11]
-    kept = max((tmp_path / "hit" / "checkpoints").glob("ckpt-*"))
-    for log in (tmp_path / "hit" / "events").iterdir():
-        log.unlink()
-    assert kept.name == "ckpt-000012" and not (kept / "west.worker0.pt").exists()
-    resumed = run(tmp_path / "hit", *job)
-    assert resumed.error is None and len(resumed.hashes()) == 1
-    left = [worker for worker in WORKERS if worker != "west/worker0"]
-    assert [resumed.rounds(worker) for worker in left] == [[12]] * 3 and not resumed.rounds("west/worker0")
 
 
 @pytest.mark.parametrize("bucket", ["1 KiB", pytest.param("25 MB", marks=pytest.mark.slow)])  # 2 s
@@ -148,20 +126,6 @@ def _trained_without(plan: Plan, missing: Mapping[int, str]) -> torch.Tensor:
             (loss * len(names) / len(present)).backward()
         optimizer.step()
     return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
-
-
-def test_models_stay_together_though_a_ring_loses_two_opposite_workers(tmp_path: Path) -> None:
-    """Without a new ring its halves would drift apart: the loss of the link costs more than that of the workers."""
-    job = (DPSGD, SGD, "data_centers[*].workers=2", "training.rounds=30", "training.evaluate_every=3",
-           "training.split=by_class")  # fmt: skip
-    kills = [f"kind: kill, node: {node}, round: 3" for node in ("hub/worker1", "west/worker0")]
-    distances = {}
-    for name, hit in (("calm", ()), ("hit", (CONTINUE, faults(*kills)))):
-        ended = run(tmp_path / name, *job, *hit)
-        assert ended.error is None and len(ended.hashes()) == 1
-        last = [event["sketch"] for event in ended.events("gossip") if event["round"] == 29]
-        distances[name] = consensus_distance(last)
-    assert distances["hit"] < 1.5 * distances["calm"], distances
 
 
 @pytest.mark.parametrize(

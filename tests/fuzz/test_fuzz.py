@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.regular_file import read_regular
+from tests.for_each import for_each
 from tests.fuzz import stored
 from tests.fuzz.kinds import KINDS, trials
 from tests.fuzz.trial import DEFECTS, Input, judge, no_regular_file
@@ -27,7 +28,7 @@ def defects(kind: str, seeds: range) -> list[str]:
     return [f"python -m tests.fuzz --only {each.kind}/{each.seed}: {each.outcome}: {each.text}" for each in found]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("kind", KINDS)
 def test_is_read_or_refused(kind: str) -> None:
     assert defects(kind, range(COUNTS[kind])) == []
 
@@ -47,7 +48,7 @@ def _wait() -> None:
         pass
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("made", "outcome"),
     [
         (Input(lambda: 1), "accepted"),
@@ -63,7 +64,7 @@ def test_defects_are_noticed(made: Input, outcome: str, monkeypatch: pytest.Monk
     assert judge("x", 0, made).outcome == outcome
 
 
-@pytest.mark.parametrize("number", range(6))
+@for_each("number", range(6))
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, number: int) -> None:
     path = tmp_path / "f"
     no_regular_file(path, number)

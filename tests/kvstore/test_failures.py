@@ -19,11 +19,6 @@ from tests.cli.forked import command
 from tests.kvstore.failing import CASES, KINDS, SCENARIO, assert_named, run_failing
 
 
-def test_there_are_a_hundred_cases() -> None:
-    assert len(CASES) == len(set(CASES)) == 100
-    assert {kind for _, kind, _ in CASES} == set(KINDS)
-
-
 @pytest.mark.slow  # 30 s; all hundred: python -m tests.kvstore.failing
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the script's own
 @pytest.mark.parametrize(("back_end", "kind", "place"), random.Random(1).sample(CASES, 12))

@@ -18,6 +18,7 @@ from testbed.plan.build import build_plan
 from testbed.scenario.load import load
 from testbed.simulation.run import simulate
 from tests.engine.runs import Simulated, run
+from tests.for_each import for_each
 from tests.kvstore import scripts
 
 
@@ -54,7 +55,7 @@ assert kv.pull("x").item() == 0, "the master worker's"
     done(tmp_path, script)
 
 
-@pytest.mark.parametrize("name", ["dist_sync", "dist_sync_device", "dist_device_sync", "dist_sync_tree", "dist"])
+@for_each("name", ["dist_sync", "dist_sync_device", "dist_device_sync", "dist_sync_tree", "dist"])
 def test_synchronous_names(name: str, tmp_path: Path) -> None:
     assert create(name).type == name
     script = f'kv = create("{name}"); kv.init(0, torch.zeros(1)); kv.push(0, torch.ones(1)); assert kv.pull(0) == 3'
@@ -77,7 +78,7 @@ for step in range(4):
     assert "wait for each other; write create('dist_sync')" in refusal(tmp_path / "two", script)
 
 
-@pytest.mark.parametrize("name", ["local", "device", "nccl"])
+@for_each("name", ["local", "device", "nccl"])
 def test_stores_of_one_machine_are_for_one_worker(name: str, tmp_path: Path) -> None:
     assert create(name).num_all_workers == 1
     assert "is for one machine" in refusal(tmp_path, f'create("{name}")')
@@ -200,7 +201,7 @@ def test_states_that_are_not_here_are_refused(tmp_path: Path) -> None:
         other.load_optimizer_states(tmp_path / "state")
 
 
-@pytest.mark.parametrize(("kind", "codec"), [("2bit", "twobit"), ("bsc", "{kind: bisparse, pull: sparse-sum}")])
+@for_each(("kind", "codec"), [("2bit", "twobit"), ("bsc", "{kind: bisparse, pull: sparse-sum}")])
 def test_compression_is_that_of_the_scenario(kind: str, codec: str, tmp_path: Path) -> None:
     script = """
 kv = create("dist_sync")

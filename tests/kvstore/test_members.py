@@ -13,6 +13,7 @@ from testbed.results.events import read
 from testbed.scenario.load import load
 from tests.engine.checkpoint.killed import Event, resumed_at, run_until, story
 from tests.faults.runs import CONTINUE, faults
+from tests.for_each import for_each
 from tests.kvstore import scripts
 
 ROUNDS = 12
@@ -103,8 +104,8 @@ for step in range(12):
 """
 
 
-@pytest.mark.parametrize("round_", [0, 3])
-@pytest.mark.parametrize("paradigm", ["hips", "ps"])
+@for_each("round_", [0, 3])
+@for_each("paradigm", ["hips", "ps"])
 def test_a_replica_takes_over_with_the_codec_that_the_script_has_chosen(
     paradigm: str, round_: int, tmp_path: Path
 ) -> None:
@@ -125,7 +126,7 @@ for step in range(12):
 """
 
 
-@pytest.mark.parametrize("paradigm", ["hips", "ps"])
+@for_each("paradigm", ["hips", "ps"])
 def test_a_replica_is_told_the_keys_before_the_most_urgent_push(paradigm: str, tmp_path: Path) -> None:
     texts = (f"paradigm={paradigm}", "recovery.replicas=1")
     calm = ended(tmp_path / "calm", URGENT, *texts)
@@ -133,7 +134,7 @@ def test_a_replica_is_told_the_keys_before_the_most_urgent_push(paradigm: str, t
     assert hashes(ended(tmp_path / "hit", URGENT, *texts, kill)) == hashes(calm)
 
 
-@pytest.mark.parametrize("paradigm", ["hips", "ps"])
+@for_each("paradigm", ["hips", "ps"])
 def test_a_codec_with_memory_is_refused_where_there_is_a_replica(paradigm: str, tmp_path: Path) -> None:
     script = COMPRESSED.replace('"fp16"', '"topk"')
     with pytest.raises(TestbedError, match=r"set_compression\('topk'\): a replica .* choose none or fp16"):

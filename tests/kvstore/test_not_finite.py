@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.end_to_end.runs import Finished, run_scenario
+from tests.for_each import for_each
 from tests.kvstore.scripts import scenario
 
 GEO = """
@@ -64,7 +63,7 @@ def finished(folder: Path, script: str, *overrides: str, on: str = "simulate") -
     return run_scenario(folder / "run", on, *overrides, scenario=scenario(folder, script, rounds=6))
 
 
-@pytest.mark.parametrize("sync", ALGORITHMS)
+@for_each("sync", ALGORITHMS)
 def test_a_gradient_ends_the_run_or_is_left_out_with_every_algorithm(sync: str, tmp_path: Path) -> None:
     found = "non-finite gradient: east/worker1, step 3, tensor 1, 1 elements"
     ended = finished(tmp_path / "abort", SPOILT, f"sync={sync}").outcome
@@ -75,7 +74,7 @@ def test_a_gradient_ends_the_run_or_is_left_out_with_every_algorithm(sync: str, 
     assert skipped.outcome.message == "" and skipped.hashes("worker") == zeros.hashes("worker")
 
 
-@pytest.mark.parametrize("place", PLACES)
+@for_each("place", PLACES)
 def test_the_place_is_named(place: str, tmp_path: Path) -> None:
     script, found = PLACES[place]
     ended = finished(tmp_path / "abort", BY_HAND + script).outcome

@@ -17,6 +17,7 @@ from testbed.errors import ScenarioError
 from testbed.kvstore import GeoOptimizer, KVStore, ScriptJob
 from testbed.kvstore.optimizer import server_options
 from testbed.kvstore.session import Alone
+from tests.for_each import for_each
 
 Make = Callable[[Any], torch.optim.Optimizer]
 OPTIMIZERS: dict[str, Make] = {
@@ -103,8 +104,8 @@ def make(request: pytest.FixtureRequest) -> Make:
     return OPTIMIZERS[request.param]
 
 
-@pytest.mark.parametrize("job", [ALONE, LOCAL, DELTA], ids=["gradient", "model", "delta"])
-@pytest.mark.parametrize("clip", [None, 0.01])
+@for_each("job", [ALONE, LOCAL, DELTA])
+@for_each("clip", [None, 0.01])
 def test_one_worker_makes_the_steps_of_the_optimizer_itself(make: Make, clip: float | None, job: ScriptJob) -> None:
     plain, ours = Net(), Net()
     train(plain, make(plain.groups()), range(12), clip)
@@ -167,7 +168,7 @@ def test_a_group_added_later_is_refused(make: Make) -> None:
     assert len(optimizer.param_groups) == 2
 
 
-@pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
+@for_each("job", [ALONE, LOCAL])
 def test_layers_of_the_model_can_be_added_later(make: Make, job: ScriptJob) -> None:
     """As in fine-tuning: the last layer first, then all."""
     plain, ours = Net(), Net()
@@ -201,7 +202,7 @@ def test_buffers_are_kept_unless_they_are_to_be_averaged() -> None:
     assert len(wrap(optimizer, model=net, buffers="average").store.first_values()) == 8
 
 
-@pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
+@for_each("job", [ALONE, LOCAL])
 def test_the_mean_over_one_worker_leaves_buffers_as_they_are(make: Make, job: ScriptJob) -> None:
     plain, ours = Normalised(), Normalised()
     train(plain, make(plain.parameters()), range(6))
@@ -209,7 +210,7 @@ def test_the_mean_over_one_worker_leaves_buffers_as_they_are(make: Make, job: Sc
     assert_equal(plain, ours)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "job", "cure"),
     [
         ({"buffers": "mean"}, ALONE, "write 'keep' or 'average'"),
@@ -224,7 +225,7 @@ def test_buffers_that_have_no_mean_are_refused(options: dict[str, Any], job: Scr
         wrap(torch.optim.SGD(Net().parameters(), lr=0.1), job, **options)
 
 
-@pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
+@for_each("job", [ALONE, LOCAL])
 def test_frozen_parameters_stay(make: Make, job: ScriptJob) -> None:
     plain, ours = Net(), Net()
     for net in (plain, ours):
@@ -318,7 +319,7 @@ def test_workers_agree_on_a_total_of_zero_whatever_their_own_gradients_are(make:
     assert_equal(nets[0], nets[2])
 
 
-@pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
+@for_each("job", [ALONE, LOCAL])
 def test_a_closure_is_called_with_gradients_and_its_value_returned(make: Make, job: ScriptJob) -> None:
     plain, ours = Net(), Net()
     train(plain, make(plain.groups()), range(3))
@@ -339,7 +340,7 @@ def test_a_closure_is_called_with_gradients_and_its_value_returned(make: Make, j
     assert_equal(plain, ours)
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@for_each("scheduler", SCHEDULERS)
 def test_learning_rates_follow_their_scheduler(make: Make, scheduler: str) -> None:
     plain, ours = Net(), Net()
     rates: list[list[float]] = []
@@ -367,8 +368,8 @@ def test_a_scheduler_that_waits_for_a_plateau(make: Make) -> None:
     assert optimizer.param_groups[1]["lr"] == 0.005
 
 
-@pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
-@pytest.mark.parametrize("unscale", [False, True])
+@for_each("job", [ALONE, LOCAL])
+@for_each("unscale", [False, True])
 def test_mixed_precision_scales_gradients_back(make: Make, unscale: bool, job: ScriptJob) -> None:
     plain, ours = Net(), Net()
     train(plain, make(plain.groups()), range(6))
@@ -383,7 +384,7 @@ def test_mixed_precision_scales_gradients_back(make: Make, unscale: bool, job: S
     assert_close(plain, ours)
 
 
-@pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
+@for_each("job", [ALONE, LOCAL])
 def test_an_overflow_reduces_the_scale_and_keeps_values_finite(make: Make, job: ScriptJob) -> None:
     net = Net()
     optimizer, scaler = wrap(make(net.groups()), job), torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -417,7 +418,7 @@ def test_half_precision_stays(make: Make) -> None:
     assert all(parameter.dtype == torch.bfloat16 for parameter in net.parameters())
 
 
-@pytest.mark.parametrize("job", [ALONE, LOCAL], ids=["gradient", "model"])
+@for_each("job", [ALONE, LOCAL])
 def test_sparse_gradients_count_as_dense_ones(job: ScriptJob) -> None:
     tables = [torch.nn.Embedding(6, 2, sparse=sparse) for sparse in (False, True)]
     tables[1].load_state_dict(tables[0].state_dict())
@@ -463,7 +464,7 @@ def test_an_optimizer_on_the_servers_cannot_be_changed() -> None:
         train(net, optimizer, range(1, 2))
 
 
-@pytest.mark.parametrize(("decoupled", "kind"), [(False, "adam"), (True, "adamw")])
+@for_each(("decoupled", "kind"), [(False, "adam"), (True, "adamw")])
 def test_adam_with_decoupled_weight_decay_is_adamw_on_the_servers(decoupled: bool, kind: str) -> None:
     adam = torch.optim.Adam(Net().parameters(), lr=0.1, weight_decay=0.1, decoupled_weight_decay=decoupled)
     assert server_options(adam) == (kind, {**server_options(adam)[1], "weight_decay": 0.1})

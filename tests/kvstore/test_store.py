@@ -8,6 +8,7 @@ import torch
 from testbed.errors import ScenarioError
 from testbed.kvstore import KVStore
 from testbed.kvstore.session import Alone
+from tests.for_each import for_each
 
 
 def test_a_handle_gives_the_value_of_its_own_round() -> None:
@@ -45,7 +46,7 @@ class DTensor(torch.Tensor):
         return torch.ones(2)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tensor", "why"),
     [
         (torch.tensor([1.0, 1e39], dtype=torch.float64), r"is float64, .* float32.*tensor\.float\(\)"),
@@ -66,7 +67,7 @@ def test_what_float32_does_not_hold_is_refused_by_its_key(tensor: torch.Tensor, 
         store.push("b", tensor)
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bfloat16, torch.float8_e4m3fn])
+@for_each("dtype", [torch.int64, torch.uint8, torch.bfloat16, torch.float8_e4m3fn])
 def test_what_float32_holds_travels(dtype: torch.dtype) -> None:
     store, tensor = KVStore(Alone()), torch.tensor([2.0, 16]).to(dtype)
     store.init("a", tensor)

@@ -11,6 +11,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.for_each import for_each
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "analysis" / "notebooks").glob("*.ipynb"))
 
@@ -47,7 +49,7 @@ def _shown_twice(outputs: list[Any]) -> list[str]:
     return [table for table in tables if len(table) > 200 and any(table in result for result in results)]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@for_each("path", NOTEBOOKS)
 def test_it_is_stored_without_outputs(path: Path) -> None:
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     assert cells and not [cell for cell in cells if cell.outputs or cell.execution_count]

@@ -17,6 +17,7 @@ from testbed.plan.code import check_code
 from testbed.plan.model import LinkPlan, Plan, from_json, to_json
 from testbed.plan.network import default_queue_bytes
 from testbed.scenario import BACK_ENDS, load, loads
+from tests.for_each import for_each
 from tests.kvstore.scripts import scenario
 from tests.scenario.test_bad import GOOD
 
@@ -54,7 +55,7 @@ def test_the_same_scenario_gives_the_same_bytes() -> None:
     assert other.stdout == to_json(build_plan(load(QUICKSTART)))
 
 
-@pytest.mark.parametrize("on", BACK_ENDS)
+@for_each("on", BACK_ENDS)
 def test_json_reads_back_the_same(on: str) -> None:
     plan = build_plan(load(QUICKSTART), on)
     assert plan.back_end == on
@@ -156,7 +157,7 @@ def test_a_rate_that_the_scale_makes_too_low_is_an_outage() -> None:
     assert trace is not None and trace.values == (9e5, 0.0, 8e5)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("queue", "size_bytes"),
     [("256 KiB", 262_144), ("50 ms", 125_000), ("1 bdp", 200_000), ("1.5 bdp", 300_000), ("null", 250_000)],
 )
@@ -241,7 +242,7 @@ def test_settings_without_effect_are_said() -> None:
     assert [warning.split(":")[0] for warning in changed.warnings] == ["transport.mac", "device.pace"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rounds", "said"),
     [
         (5, "training.rounds is 5: no data centre hears of another, and no byte crosses the WAN"),
@@ -261,7 +262,7 @@ def test_servers_without_servers_are_said() -> None:
     assert plan_of(two, on="simulate").warnings == ()
 
 
-@pytest.mark.parametrize("on", ["cluster", "simulate"])
+@for_each("on", ["cluster", "simulate"])
 def test_machines_of_a_data_centre_that_a_generator_does_not_make_are_refused(on: str) -> None:
     ring = "topology={generator: {kind: ring, data_centers: 3, workers: 1}}"
     assert plan_of(ring, "cluster.data_centers={dc1: {machines: 2}}", on=on)
@@ -303,7 +304,7 @@ def test_compensation_for_delays_is_warned_of_where_there_are_none() -> None:
 SPARSE = "codec={tier1: none, tier2: {kind: bisparse, pull: dense}}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("overrides", "cure"),
     [
         (("optimizer={kind: adam}",), "write 0 for the momentum in 'optimizer' and in the codec"),
@@ -317,7 +318,7 @@ def test_momentum_that_repeats_sparse_sums_is_warned_of(overrides: tuple[str, ..
     assert warning.startswith("codec.tier2: 'bisparse'") and warning.endswith(cure)
 
 
-@pytest.mark.parametrize("algorithm", ["hitopk", "flat_topk"])
+@for_each("algorithm", ["hitopk", "flat_topk"])
 def test_momentum_that_repeats_sums_of_a_sparse_algorithm_is_warned_of(algorithm: str) -> None:
     paradigm = f"paradigm={{kind: allreduce, algorithm: {algorithm}}}"
     (warning,) = plan_of(paradigm, "optimizer={kind: sgd, momentum: 0.9}").warnings
@@ -325,7 +326,7 @@ def test_momentum_that_repeats_sums_of_a_sparse_algorithm_is_warned_of(algorithm
     assert not plan_of(paradigm, "optimizer=sgd").warnings
 
 
-@pytest.mark.parametrize(
+@for_each(
     "overrides",
     [("optimizer={kind: adam, beta1: 0}",), ("optimizer=sgd",), ("optimizer=adam", "codec.tier2=fp16")],
 )
@@ -340,6 +341,6 @@ def test_nothing_is_said_of_an_optimizer_that_a_script_does_not_have(tmp_path: P
 SPARSE_SHIPPED = [*ROOT.glob("scenarios/geomx/*.yaml"), ROOT / "scenarios/paradigms/hitopk.yaml"]
 
 
-@pytest.mark.parametrize("path", sorted(SPARSE_SHIPPED), ids=lambda path: path.stem)
+@for_each("path", sorted(SPARSE_SHIPPED))
 def test_shipped_scenarios_have_no_such_warning(path: Path) -> None:
     assert not [warning for warning in build_plan(load(path)).warnings if "repeats it" in warning]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from testbed.plan.effects import LAWS, LinkState, NodeEffects, pieces, slowed, w
 from testbed.plan.fault_clock import FaultClock
 from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, Plan, Series
 from tests.faults.runs import faults, plan_of
+from tests.for_each import for_each
 
 TENTHS = st.integers(0, 40).map(lambda tenths: tenths / 10)
 LENGTHS = st.integers(1, 30).map(lambda tenths: tenths / 10)
@@ -92,7 +92,7 @@ def test_a_further_fault_never_makes_a_link_better(found: list[FaultPlan], time_
         assert worse * (own if after is None else after) >= worse * (own if before is None else before)
 
 
-@pytest.mark.parametrize("order", [1, -1])
+@for_each("order", [1, -1])
 def test_when_one_ends_the_others_count(order: int) -> None:
     long = FaultPlan(kind="loss", targets=("a>b",), at_s=1.0, for_s=4.0, value=0.05)
     short = FaultPlan(kind="loss", targets=("a>b",), at_s=2.0, for_s=1.0, value=0.3, burst=8.0)
@@ -158,7 +158,7 @@ def actions(*texts: str) -> list[tuple[float, str]]:
 ONE = "node: east/worker1"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("texts", "expected"),
     [
         ((f"kind: pause, {ONE}, at: 1 s, for: 4 s", f"kind: pause, {ONE}, at: 2 s, for: 1 s"),

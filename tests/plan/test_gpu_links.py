@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from testbed.errors import ScenarioError
+from tests.for_each import for_each
 from tests.plan.test_build import plan_of
 
 NCCL = "paradigm={kind: hips, inside: nccl}"
 UNSHAPED = "topology.lan={rate: 10 Gbit/s, delay: 0 ms}"
 
 
-@pytest.mark.parametrize("lan", ["{rate: 1 Gbit/s, delay: 0 ms}", "{rate: 10 Gbit/s, delay: 0.1 ms}"])
+@for_each("lan", ["{rate: 1 Gbit/s, delay: 0 ms}", "{rate: 10 Gbit/s, delay: 0.1 ms}"])
 def test_sums_inside_would_bypass_a_shaped_lan(lan: str) -> None:
     cure = r"the emulated LAN of east \(write 'ring' or 'gloo', or leave that LAN unshaped"
     with pytest.raises(ScenarioError, match=cure) as refused:
@@ -19,7 +20,7 @@ def test_sums_inside_would_bypass_a_shaped_lan(lan: str) -> None:
     assert "paradigm.inside" in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("settings", "on"),
     [
         ((NCCL, UNSHAPED), "emulate"),
@@ -34,7 +35,7 @@ def test_where_nothing_is_bypassed_they_are_planned(settings: tuple[str, ...], o
     assert plan_of(*settings, on=on).technique.paradigm.kind in ("hips", "gloo")
 
 
-@pytest.mark.parametrize("on", ["emulate", "exact"])
+@for_each("on", ["emulate", "exact"])
 def test_sums_over_all_would_bypass_the_wan(on: str) -> None:
     with pytest.raises(ScenarioError, match=r"paradigm.backend: .* the emulated WAN \(write 'gloo', or .*inside: nccl"):
         plan_of("paradigm={kind: gloo, backend: nccl}", UNSHAPED, on=on)

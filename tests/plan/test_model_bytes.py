@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from typing import Any
 
-import pytest
 import torch
 
 from testbed.axes import Axis
@@ -17,6 +16,7 @@ from testbed.training.datasets import load_dataset
 from testbed.training.models import assemble
 from testbed.training.options import DATASETS, MODELS
 from testbed.training.options.declarations import IMAGES, RECORDS, TEXT
+from tests.for_each import for_each
 
 PAIRS = [
     (kind, data)
@@ -51,7 +51,7 @@ def counted(kind: str, options: dict[str, Any], shape: tuple[int, ...], classes:
         return None
 
 
-@pytest.mark.parametrize(("kind", "data"), PAIRS)
+@for_each(("kind", "data"), [*PAIRS][::4])
 def test_no_model_is_larger_than_its_bound(kind: str, data: str) -> None:
     checked = 0
     for of_data in extremes(DATASETS, data):
@@ -66,7 +66,7 @@ def test_no_model_is_larger_than_its_bound(kind: str, data: str) -> None:
     assert checked
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("data", "options"),
     [
         ("digits", {}),

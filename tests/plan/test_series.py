@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from testbed.plan.model import Series
 from testbed.plan.timeouts import slowest_mean
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("series", "window", "slowest"),
     [
         (Series(times_s=(0.0, 5.0), values=(20.0, 1.0)), 30.0, 1.0),  # it stays
@@ -28,7 +29,7 @@ def test_worked_out(series: Series, window: float, slowest: float) -> None:
     assert slowest_mean(series, window) == pytest.approx(slowest)
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.5, 1.0, 3.9, 4.0, 5.5, 6.0, 1e6 + 0.1 * 3])
+@for_each("after_s", [0.0, 0.5, 1.0, 3.9, 4.0, 5.5, 6.0, 1e6 + 0.1 * 3])
 def test_segments_from_anywhere_are_those_from_the_beginning(after_s: float) -> None:
     """What repeats begins within a segment."""
     series = Series(times_s=(0.0, 1.0, 3.0), values=(7.0, 8.0, 9.0), period_s=2.0, repeats_from_s=2.0)

@@ -13,6 +13,7 @@ from testbed.plan.timeouts import CEILINGS_S, model_bytes
 from testbed.scenario import loads
 from testbed.training.options.declarations import UNKNOWN_MODEL_BYTES
 from testbed.units import format_duration, format_rate
+from tests.for_each import for_each
 from tests.scenario.test_bad import GOOD
 
 
@@ -49,8 +50,8 @@ def test_the_lowest_rate_of_a_trace_counts() -> None:
     )
 
 
-@pytest.mark.parametrize("outage_s", [20, 3600, 86400])
-@pytest.mark.parametrize(
+@for_each("outage_s", [20, 3600, 86400])
+@for_each(
     "down",
     [
         "rate_trace=[{{at: 0 s, rate: 0 bit/s}}, {{at: {0} s, rate: 2 Mbit/s}}]",
@@ -79,7 +80,7 @@ def test_the_longest_delay_of_a_trace_counts() -> None:
     assert timeouts(trace).dead_after_s >= timeouts("links[0].delay=2 s", "links[0].queue=128 KiB").dead_after_s > 80
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fault", "lasting"),
     [
         ("node: west/worker0, kind: slow, factor: 1000", "device.step_time=50 s"),
@@ -101,7 +102,7 @@ def test_no_fault_is_too_slow_for_deadlines() -> None:
     assert hit.step_deadline_s == CEILINGS_S["step_deadline"]
 
 
-@pytest.mark.parametrize(("paradigm", "models"), [("ps", 60), ("hips", 1)])
+@for_each(("paradigm", "models"), [("ps", 60), ("hips", 1)])
 def test_all_who_push_across_a_link_are_given_time(paradigm: str, models: int) -> None:
     """Sixty workers of a data centre: their models go up and down over one link in every round, or that of all."""
     one = timeouts("links[0].rate=2 Mbit/s", "links[0].queue=64 KiB", "data_centers[west].workers=1", "rounds=1000")
@@ -116,7 +117,7 @@ def test_all_who_push_across_a_link_are_given_time(paradigm: str, models: int) -
 LOCAL = "optimizer={kind: sgd, at: worker}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("sync", "apart"),
     [("{kind: diloco, h: 50}", 50), ("{kind: hfa, k1: 20, k2: 10}", 200), ("{kind: esync, fixed_steps: 40}", 40)],
 )
@@ -157,7 +158,7 @@ def test_a_change_is_taken() -> None:
     assert timeouts("timeouts.run_deadline=2 h").run_deadline_s == 7200.0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("override", "message"),
     [
         ("timeouts.heartbeat=1 min", "timeouts.heartbeat: 3 times heartbeat (180 s) must be below dead_after"),
@@ -176,7 +177,7 @@ def test_out_of_order_in_a_file_has_its_line() -> None:
         build_plan(loads(GOOD + "timeouts:\n  heartbeat: 1 min\n", "s.yaml"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("overrides", "says"),
     [
         (("links[0].queue=100 MB",),

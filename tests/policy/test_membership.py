@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from testbed.policy.events import Aggregate, Push, Reply
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.base import Tier
+from tests.for_each import for_each
 
 ABC = ("a", "b", "c")
 
@@ -22,7 +21,7 @@ def push(of: Any, member: str, round_: int, key: int = 0) -> list[Any]:
     return effects
 
 
-@pytest.mark.parametrize("kind", ["fsa", "bsp", "hfa", "esync", "diloco"])
+@for_each("kind", ["fsa", "bsp", "hfa", "esync", "diloco"])
 def test_a_round_that_waited_for_the_dead_alone_is_complete(kind: str) -> None:
     fsa = policy(kind)
     assert push(fsa, "a", 0) == push(fsa, "c", 0) == []

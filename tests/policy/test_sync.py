@@ -18,6 +18,7 @@ from testbed.policy.sync.esync import ESync, balanced_steps
 from testbed.policy.sync.fsa import Fsa
 from testbed.policy.sync.hfa import Hfa
 from testbed.policy.sync.ssp import Ssp
+from tests.for_each import for_each
 
 MEMBERS = ("a/worker0", "a/worker1", "b/worker0")
 
@@ -47,7 +48,7 @@ def race(policy: SyncPolicy, speeds: dict[str, float], rounds: int) -> dict[str,
     return answered | {"leads": leads}
 
 
-@pytest.mark.parametrize("arrival", list(itertools.permutations(MEMBERS)))
+@for_each("arrival", list(itertools.permutations(MEMBERS)))
 def test_fsa_completes_with_the_last_push_in_rank_order(arrival: tuple[str, ...]) -> None:
     policy = Fsa(Tier.of(*MEMBERS), Fsa.Options())
     for member in arrival[:-1]:
@@ -73,7 +74,7 @@ def test_a_second_push_of_the_same_round_is_our_own_mistake() -> None:
             push(policy, MEMBERS[0], 0)
 
 
-@pytest.mark.parametrize("kind", [Tap, MixedSync])
+@for_each("kind", [Tap, MixedSync])
 def test_asynchronous_pushes_are_applied_and_answered_alone(kind: type[Tap]) -> None:
     policy = kind(Tier.of(*MEMBERS), kind.Options())
     for round_, member in enumerate((MEMBERS[0], MEMBERS[0], MEMBERS[2])):

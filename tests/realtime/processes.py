@@ -16,13 +16,18 @@ from tests.contract.tiny import tiny_plan
 
 
 class Processes:
-    """``run_worlds`` of the contract suite."""
+    """``run_worlds`` of the contract suite; each call has a directory of its own."""
 
     def __init__(self, directory: Path) -> None:
+        self._base = directory
+        self._runs = 0
         self.directory = directory
         self.progress: list[dict[str, Any]] = []
 
     def __call__(self, programs: Mapping[str, AnyRole]) -> dict[str, Any]:
+        self._runs += 1
+        self.directory = self._base / str(self._runs)
+        self.directory.mkdir()
         Fleet(tiny_plan(programs), self.launch(programs)).run(self.progress.append)
         return {name: pickle.loads(self._result(name).read_bytes()) for name in programs}
 

@@ -22,6 +22,7 @@ from testbed.realtime.auth import (
     new_credentials,
 )
 from tests.contract.tiny import tiny_plan
+from tests.for_each import for_each
 
 GOOD = Credentials("run", b"s" * 32)
 LIMIT_S = 2.0
@@ -66,9 +67,7 @@ def test_both_ends_agree_on_two_different_keys() -> None:
     assert again.outgoing != keys.outgoing, "keys must be fresh for every connection"
 
 
-@pytest.mark.parametrize(
-    "bad", [Credentials("run", b"x" * 32), Credentials("old run", b"s" * 32)], ids=["secret", "run"]
-)
+@for_each("bad", [Credentials("run", b"x" * 32), Credentials("old run", b"s" * 32)])
 def test_a_wrong_secret_or_run_is_named_at_both_ends(bad: Credentials) -> None:
     for outcome in meet(bad, GOOD):
         assert isinstance(outcome, HandshakeRefused)
@@ -92,7 +91,7 @@ def test_another_protocol_is_named_at_both_ends(monkeypatch: pytest.MonkeyPatch)
     assert f"version skew: peer speaks protocol {auth.PROTOCOL + 1}, this is {auth.PROTOCOL}" in str(theirs)
 
 
-@pytest.mark.parametrize("result", [HandshakeResult.DUPLICATE, HandshakeResult.UNKNOWN_NODE])
+@for_each("result", [HandshakeResult.DUPLICATE, HandshakeResult.UNKNOWN_NODE])
 def test_the_result_reaches_both_ends(result: HandshakeResult) -> None:
     for outcome in meet(GOOD, GOOD, lambda hello: result):
         assert isinstance(outcome, HandshakeRefused)
@@ -123,7 +122,7 @@ def test_only_initiators_with_the_secret_are_authorized() -> None:
 _PROTOCOL = auth.PROTOCOL.to_bytes(2, "big")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "garbage",
     [
         b"GET / HTTP/1.1\r\n\r\n",
@@ -132,7 +131,6 @@ _PROTOCOL = auth.PROTOCOL.to_bytes(2, "big")
         b"",
         b"TBH1" + _PROTOCOL + b"\x00\x10\x95\xa1\x9c\xa1a\xa1b\xa1c" + b"\xc4\x05abcde",
     ],
-    ids=repr,
 )
 def test_garbage_ends_the_handshake(garbage: bytes) -> None:
     async def hostile(sock: socket.socket) -> None:
@@ -142,7 +140,7 @@ def test_garbage_ends_the_handshake(garbage: bytes) -> None:
     assert isinstance(outcome, ConnectionError)
 
 
-@pytest.mark.parametrize("claimed_bytes", [auth.MAX_HELLO_BYTES, 65_535])
+@for_each("claimed_bytes", [auth.MAX_HELLO_BYTES, 65_535])
 def test_a_silent_caller_times_out_and_a_flood_is_not_read(claimed_bytes: int) -> None:
     taken = []
 

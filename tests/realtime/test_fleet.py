@@ -35,9 +35,8 @@ from testbed.results.events import read
 from testbed.world import Work
 from tests.contract.programs import idle, receiving, sending
 from tests.contract.tiny import REMOTE, WORKER, tiny_plan
+from tests.for_each import for_each
 from tests.realtime.processes import Processes
-
-PATIENCE_S = 30.0  # what ends sooner has not waited for any of the deadlines of 60 s
 
 
 async def wait_long(world: RealWorld) -> None:
@@ -81,18 +80,16 @@ def test_exits_are_reported_in_their_order(tmp_path: Path) -> None:
     assert not any(end.failed for end in exits)
 
 
-@pytest.mark.parametrize("victim", [WORKER, "a/scheduler"])
+@for_each("victim", [WORKER, "a/scheduler"])
 def test_kill_minus_9_of_a_node_ends_the_run_and_names_it(tmp_path: Path, victim: str) -> None:
     async def kill_itself(world: RealWorld) -> None:
         await world.sleep(0.2)
         os.kill(os.getpid(), signal.SIGKILL)
 
     programs: dict[str, Any] = {"a/scheduler": wait_long, WORKER: wait_long, REMOTE: wait_long}
-    start_s = time.monotonic()
     under_test = fleet(tmp_path, {**programs, victim: kill_itself})
     with pytest.raises(RunFailed, match=f"{victim} was killed by signal 9, SIGKILL"):
         under_test.run()
-    assert time.monotonic() - start_s < PATIENCE_S
     assert len(under_test.exits) == 3
 
 
@@ -149,10 +146,8 @@ def test_a_wait_past_its_deadline_ends_with_the_wait_graph(tmp_path: Path) -> No
 
 
 def test_a_run_without_progress_is_ended_by_the_watchdog(tmp_path: Path) -> None:
-    start_s = time.monotonic()
     with pytest.raises(WaitTimeout, match="something that never comes") as caught:
         fleet(tmp_path, {REMOTE: wait_long, WORKER: wait_long}, step_deadline_s=0.5).run()
-    assert time.monotonic() - start_s < PATIENCE_S
     assert len(caught.value.__notes__[0].splitlines()) == 2
 
 
@@ -242,14 +237,13 @@ def test_ctrl_c_counts_while_the_nodes_of_a_failed_attempt_end(tmp_path: Path) -
 def test_a_second_ctrl_c_does_not_wait_for_nodes_that_ignore_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("testbed.realtime.fleet._KILL_AFTER_S", 60.0)
-    under_test, start_s = fleet(tmp_path, {REMOTE: wait_dead, WORKER: wait_dead}), time.monotonic()
+    monkeypatch.setattr("testbed.realtime.fleet._KILL_AFTER_S", 3600.0)
+    under_test = fleet(tmp_path, {REMOTE: wait_dead, WORKER: wait_dead})
     timers = [threading.Timer(after_s, os.kill, [os.getpid(), signal.SIGINT]) for after_s in (0.4, 0.8)]
     for timer in timers:
         timer.start()
     with pytest.raises(Interrupted, match="Ctrl-C"):
         under_test.run()
-    assert time.monotonic() - start_s < PATIENCE_S
     for timer in timers:
         timer.join()
 
@@ -278,7 +272,7 @@ def test_a_stopped_node_is_found_dead(tmp_path: Path) -> None:
         fleet(tmp_path, {REMOTE: wait_long, WORKER: freeze}, dead_after_s=0.6).run()
 
 
-@pytest.mark.parametrize("blocked", [WORKER, REMOTE])
+@for_each("blocked", [WORKER, REMOTE])
 def test_a_node_whose_event_loop_stands_still_lives(tmp_path: Path, blocked: str) -> None:
     """Either end of the heartbeat connection: a thread sends the heartbeats, whatever holds up the loop."""
 
@@ -393,7 +387,7 @@ def _runs(process: psutil.Process) -> bool:
     return False
 
 
-@pytest.mark.parametrize("role", [wait_long, wait_dead, wait_unguarded])
+@for_each("role", [wait_long, wait_dead, wait_unguarded])
 def test_kill_minus_9_of_the_parent_leaves_no_children(tmp_path: Path, role: Any) -> None:
     names = ["a/scheduler", "a/worker0", "b/server0", "b/global0"]
     read_end, write_end = os.pipe()
@@ -410,7 +404,7 @@ def test_kill_minus_9_of_the_parent_leaves_no_children(tmp_path: Path, role: Any
     os.kill(parent, signal.SIGKILL)
     os.waitpid(parent, 0)
     os.close(read_end)
-    end_s = time.monotonic() + 10  # on a busy machine, a process that was killed takes seconds to be gone
+    end_s = time.monotonic() + 60  # on a busy machine, a process that was killed takes seconds to be gone
     while (left := [node for node in nodes if _runs(node)]) and time.monotonic() < end_s:
         time.sleep(0.05)
     assert left == []
@@ -562,7 +556,7 @@ def test_a_node_that_dies_slowly_starts_again_once_it_is_dead(tmp_path: Path) ->
     os.close(under_test._wake)
 
 
-@pytest.mark.parametrize(("cause", "again"), [("PeerLost", ["b/server0", "b/worker1", "b/worker0"]), ("", None)])
+@for_each(("cause", "again"), [("PeerLost", ["b/server0", "b/worker1", "b/worker0"]), ("", None)])
 def test_workers_that_end_after_their_server_has_returned_start_again(
     tmp_path: Path, cause: str, again: list[str] | None
 ) -> None:
@@ -588,7 +582,7 @@ def test_workers_that_end_after_their_server_has_returned_start_again(
     os.close(under_test._wake)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("cause", "heard", "fails"),
     [("WaitTimeout", 0, False), ("RunFailed", 0, False), ("RunFailed", 1, True), ("ValueError", 0, True)],
 )

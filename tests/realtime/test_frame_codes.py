@@ -10,6 +10,7 @@ from testbed.errors import ScenarioError
 from testbed.messages import FRAME_MAC_BYTES, Message, MessageKind, encode_header
 from testbed.realtime.frame_codes import _AT_ONCE_BYTES, CODES, frame_code
 from testbed.realtime.frames import Arrival, BadFrame, FrameReader, frame_pieces
+from tests.for_each import for_each
 
 KEY = bytes(range(32))
 AUTHENTICATED = [kind for kind in CODES if kind not in ("crc32c", "none")]
@@ -31,8 +32,8 @@ def read(kind: str, data: bytes) -> list[Arrival | bytes]:
     return found
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", CODES)
+@for_each("size", SIZES)
+@for_each("kind", CODES)
 def test_frames_come_through_and_have_one_size(kind: str, size: int) -> None:
     first, second = frame(kind, size), frame(kind, size, 1)
     arrivals = read(kind, first + second)
@@ -40,8 +41,8 @@ def test_frames_come_through_and_have_one_size(kind: str, size: int) -> None:
     assert len(first) == len(frame("hmac-sha256", size))
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", AUTHENTICATED)
+@for_each("size", SIZES)
+@for_each("kind", AUTHENTICATED)
 def test_strangers_bytes_are_refused(kind: str, size: int) -> None:
     good, other = frame(kind, size), frame(kind, size, key=bytes(32))
     for at in (len(good) - 1, len(good) - 16, len(good) // 2, 30):
@@ -59,7 +60,7 @@ def test_strangers_bytes_are_refused(kind: str, size: int) -> None:
         read(kind, good + good[:4] + renumbered + good[12:])
 
 
-@pytest.mark.parametrize("size", SIZES)
+@for_each("size", SIZES)
 def test_a_checksum_notices_accidents(size: int) -> None:
     altered = bytearray(frame("crc32c", size))
     altered[-FRAME_MAC_BYTES - 1] ^= 4
@@ -67,7 +68,7 @@ def test_a_checksum_notices_accidents(size: int) -> None:
         read("crc32c", bytes(altered))
 
 
-@pytest.mark.parametrize("size", SIZES)
+@for_each("size", SIZES)
 def test_gmac_is_the_tag_of_gcm_over_data_that_is_not_encrypted(size: int) -> None:
     """However it is cut into pieces, small or large; the nonce is the number."""
     data = bytes(range(256)) * (size // 256 + 1)

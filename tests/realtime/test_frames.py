@@ -25,6 +25,7 @@ from testbed.realtime.frames import (
     frame_pieces,
     memory_of,
 )
+from tests.for_each import for_each
 
 KEY = b"k" * 32
 
@@ -108,7 +109,7 @@ def test_tensors_of_a_small_frame_keep_their_numbers_when_the_buffer_is_used_aga
     assert torch.equal(first.message.parts[0], push(9).parts[0])
 
 
-@pytest.mark.parametrize("size", [5, 30_000])
+@for_each("size", [5, 30_000])
 def test_every_altered_byte_is_noticed(size: int) -> None:
     good = frame(push(size))
     for index in [*range(min(len(good), 300)), *range(300, len(good), 1021), len(good) - 1]:
@@ -123,7 +124,7 @@ def test_every_altered_byte_is_noticed(size: int) -> None:
         raise AssertionError(f"byte {index} may be altered")
 
 
-@pytest.mark.parametrize(("sequences", "accepted"), [((0, 1, 1), 2), ((0, 2, 1), 1), ((1,), 0), ((0, 0), 1)], ids=str)
+@for_each(("sequences", "accepted"), [((0, 1, 1), 2), ((0, 2, 1), 1), ((1,), 0), ((0, 0), 1)])
 def test_replayed_reordered_and_dropped_frames_are_refused(sequences: tuple[int, ...], accepted: int) -> None:
     target, got = reader(), []
     with pytest.raises(BadFrame, match="was expected"):
@@ -159,7 +160,7 @@ def test_a_header_that_is_no_message_is_refused() -> None:
         feed(reader(), frame(b"\x99\xa4push\xa3a/b\x01\x01\x01\x01\x00" + b"\x81\xa1a" * 20_000 + b"\xc0"))  # nested
 
 
-@pytest.mark.parametrize("shape", [[-1], [0, 2**64 - 1], [0, 2**40, 2**40], [1] * 9])
+@for_each("shape", [[-1], [0, 2**64 - 1], [0, 2**40, 2**40], [1] * 9])
 def test_a_shape_that_no_tensor_has_is_refused(shape: list[int]) -> None:
     header = ["push", "a/b", 1, 1, 0.0, 0, 0, {}, [["f4", shape]]]
     with pytest.raises(BadFrame, match="shape"):

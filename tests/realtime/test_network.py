@@ -9,7 +9,7 @@ import errno
 import os
 import random
 import socket
-import time
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -31,6 +31,7 @@ from testbed.realtime.world import RealWorld
 from testbed.world import Work
 from tests.contract.programs import idle, receiving, sending
 from tests.contract.tiny import NEIGHBOUR, REMOTE, WORKER, tiny_plan
+from tests.for_each import for_each
 from tests.realtime.in_process import InProcess, MemoryLog
 
 ONE_MEGABYTE = 250_000  # float32
@@ -114,18 +115,15 @@ def test_a_node_gets_the_place_of_a_stranger_that_has_had_its_time(monkeypatch: 
     assert refused
 
 
-@pytest.mark.flaky(reruns=2)  # within 2 s on the wall clock
-def test_a_node_with_the_wrong_secret_fails_within_two_seconds_and_says_so() -> None:
+def test_a_node_with_the_wrong_secret_fails_and_says_so() -> None:
     worlds = InProcess()
     worlds.credentials[WORKER] = Credentials("another run", b"x" * 32)
 
     async def waiting(world: RealWorld) -> None:
-        await world.receive("nothing", deadline_s=30.0)
+        await world.receive("nothing", deadline_s=3600.0)
 
-    start_s = time.monotonic()
     with pytest.raises(RunFailed, match=rf"{WORKER}: {REMOTE} \(127\.0\.0\.1:\d+\): wrong secret or wrong run"):
         worlds({REMOTE: waiting, WORKER: sending(REMOTE, Message(MessageKind.PUSH))})
-    assert time.monotonic() - start_s < 2
     assert any(
         f"wrong secret or wrong run: the initiator claims to be '{WORKER}'" in text for text in warnings(worlds, REMOTE)
     )
@@ -262,7 +260,7 @@ def test_a_peer_that_is_never_there_is_named() -> None:
         worlds({REMOTE: shut, WORKER: alone}, plan)
 
 
-@pytest.mark.parametrize("damage", ["garbage", "flipped", "in another's name"])
+@for_each("damage", ["garbage", "flipped", "in another's name"])
 def test_a_damaged_frame_closes_the_connection_and_ends_the_run(damage: str) -> None:
     async def liar(world: RealWorld) -> None:
         await world.send(REMOTE, Message(MessageKind.PUSH))
@@ -309,19 +307,17 @@ def test_an_error_while_a_node_leaves_is_its_own() -> None:
 
 
 def test_a_peer_that_vanishes_is_noticed_at_once() -> None:
-    worlds, times = InProcess(), {}
+    worlds = InProcess()
 
     async def vanish(world: RealWorld) -> None:
         await world.send(REMOTE, Message(MessageKind.PUSH))
         await world.sleep(0.1)
-        times["at"] = time.monotonic()
         for connection in world.network._connections():
             connection.close()  # as the kernel does for a process that was killed
         await world.sleep(30)
 
     with pytest.raises(PeerLost, match=f"{REMOTE} lost {WORKER}: closed the connection unexpectedly"):
         worlds({REMOTE: receiving(2), WORKER: vanish})
-    assert time.monotonic() - times["at"] < 4, "before the 5 s without a sign of life, after which it counts as dead"
 
 
 def test_a_peer_that_gives_no_sign_of_life_is_noticed() -> None:
@@ -372,21 +368,22 @@ def test_heartbeats_have_a_connection_of_their_own() -> None:
     assert InProcess()({REMOTE: look, WORKER: send})[REMOTE] == {(WORKER, BEAT), (WORKER, DATA)}
 
 
-@pytest.mark.parametrize("kind", ["sum", "step", "encode"])
+@for_each("kind", ["sum", "step", "encode"])
 def test_long_computation_does_not_hold_up_messages(kind: str) -> None:
-    async def busy(world: RealWorld) -> float:
+    arrived = threading.Event()
+
+    async def busy(world: RealWorld) -> bool:
+        async def receive() -> None:
+            await world.receive("a message")
+            arrived.set()
+
+        receiving_ = world.spawn(receive(), "receiver")
         work = Work(kind, size_bytes=40_000_000, cost=Cost("a codec", 1e-9), elements=10_000_000)
-        await world.compute(work, lambda: time.sleep(0.4))
-        return world.now()
+        came: bool = await world.compute(work, lambda: arrived.wait(60))
+        await world.wait(receiving_, "the message")
+        return came
 
-    async def caller(world: RealWorld) -> None:
-        await world.sleep(0.1)
-        await world.send(REMOTE, Message(MessageKind.PUSH))
-
-    worlds = InProcess()
-    end_s = worlds({REMOTE: busy, WORKER: caller})[REMOTE]
-    (event,) = [event for event in worlds.events(REMOTE) if event["kind"] == "transfer"]
-    assert event["t"] < end_s - 0.1
+    assert InProcess()({REMOTE: busy, WORKER: sending(REMOTE, Message(MessageKind.PUSH))})[REMOTE]
 
 
 def test_send_waits_while_the_receiver_takes_nothing() -> None:

@@ -21,6 +21,7 @@ from testbed.realtime.shared_memory import RING_BYTES, SharedStream, offer, shar
 from testbed.realtime.stream import ByteStream, SocketStream
 from tests.contract.programs import idle
 from tests.contract.tiny import NEIGHBOUR, REMOTE, WORKER, tiny_plan
+from tests.for_each import for_each
 
 KEYS = Keys(b"o" * 32, b"i" * 32)
 MIRRORED = Keys(b"i" * 32, b"o" * 32)
@@ -64,7 +65,7 @@ async def carried(source: ByteStream, target: ByteStream, data: bytes, portion: 
     return bytes(got)
 
 
-@pytest.mark.parametrize("portion", [1001, 65_536, 3 * RING_BYTES])
+@for_each("portion", [1001, 65_536, 3 * RING_BYTES])
 def test_bytes_arrive_in_order_in_both_directions_however_often_the_ring_is_full(portion: int) -> None:
     data = os.urandom(RING_BYTES * 2 + 12_345)
 
@@ -192,7 +193,7 @@ class _NoHandler:
         raise AssertionError(cause)
 
 
-@pytest.mark.parametrize("shared", [True, False])
+@for_each("shared", [True, False])
 def test_only_frames_that_others_can_reach_have_a_code(shared: bool) -> None:
     async def use(ours: ByteStream, theirs: ByteStream, _: object) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -229,7 +230,7 @@ def test_an_offer_of_another_key_is_refused() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("spoilt", ["size", "seals", "nothing"])
+@for_each("spoilt", ["size", "seals", "nothing"])
 def test_without_sound_memory_both_ends_stay_with_the_socket(spoilt: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def mapped(path: str) -> mmap.mmap:
         if spoilt == "nothing":

@@ -20,6 +20,7 @@ from testbed.realtime.world import RealWorld
 from tests.contract.programs import receiving, sending
 from tests.contract.tiny import REMOTE, WORKER
 from tests.faults.runs import plan_of, run
+from tests.for_each import for_each
 from tests.realtime.in_process import InProcess
 
 WORDS = b"what nobody else is to read"
@@ -112,7 +113,7 @@ def test_messages_of_all_sizes_arrive_whole() -> None:
     assert all(torch.equal(message.parts[0], tensor) for message, tensor in zip(got[REMOTE], sent, strict=True))
 
 
-@pytest.mark.parametrize("covered", [True, False])
+@for_each("covered", [True, False])
 def test_every_connection_of_a_node_is_covered(covered: bool) -> None:
     async def asking(world: RealWorld) -> set[bool]:
         await world.send(REMOTE, Message(MessageKind.PULL))
@@ -174,7 +175,7 @@ def test_a_training_ends_with_the_same_bits(tmp_path: Path) -> None:
     assert hashes[0] == hashes[1] and len(hashes[0]) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("overrides", "says"),
     [
         (("order=dgt",), "sends datagrams beside"),

@@ -19,6 +19,7 @@ from testbed.realtime.frames import Arrival
 from testbed.realtime.udp_wire import MAX_PARTIAL, MEMORY, Packer, Unpacker, body_of
 from testbed.world import World
 from tests.contract.tiny import NEIGHBOUR, REMOTE, WAN_RATE_BPS, WORKER, tiny_plan
+from tests.for_each import for_each
 from tests.realtime.in_process import InProcess
 
 KEYS = Keys(b"a" * 32, b"b" * 32)
@@ -47,8 +48,8 @@ def taken(unpacker: Unpacker, data: list[bytes]) -> list[Arrival]:
     return [arrival for arrival in arrivals if arrival is not None]
 
 
-@pytest.mark.parametrize("mac", ["aes-gmac", "hmac-sha256", "crc32c", "none"])
-@pytest.mark.parametrize("elements", [0, 1, 300, 1024, 16_384])
+@for_each("mac", ["aes-gmac", "hmac-sha256", "crc32c", "none"])
+@for_each("elements", [0, 1, 300, 1024, 16_384])
 def test_a_message_comes_whole_in_datagrams_that_fit_a_frame(mac: str, elements: int) -> None:
     packer, unpacker = pair(mac)
     message = block(5, elements=elements)
@@ -152,6 +153,7 @@ def test_the_pace_is_that_of_the_slowest_link_on_the_way() -> None:
 # ---- sockets --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.wallclock
 def test_datagrams_are_not_faster_than_the_pace() -> None:
     """From the first block's send to the last one's arrival: a stall of either end can only lengthen that."""
     began_s: list[float] = []

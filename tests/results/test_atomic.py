@@ -14,6 +14,7 @@ from testbed.process_id import ProcessId, pid_space, start_ticks
 from testbed.results import atomic, tables
 from testbed.results.events import EventLog
 from testbed.results.rundir import read_json
+from tests.for_each import for_each
 
 
 def killed(act: Callable[[Callable[[], None]], None]) -> None:
@@ -52,7 +53,7 @@ def killed_at_its_sync(path: Path, number: int, die_here: Callable[[], None]) ->
     atomic.write_text(path, "new")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("write", "content", "left_behind"),
     [
         pytest.param(killed_while_its_bytes_are_written, "old", 1, id="half its bytes"),

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 import pandas as pd
-import pytest
 
 from testbed.results.divergence import divergence, of_tellers
+from tests.for_each import for_each
 
 NOTHING = pd.DataFrame({"round": [], "accuracy": [], "chance": []})
 
@@ -27,7 +27,7 @@ def accuracy(*values: float, chance: float | None = 0.1) -> pd.DataFrame:
 FALLING = [2.3 * 0.95**round_ for round_ in range(60)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("losses", "evaluations"),
     [
         (FALLING, accuracy(0.5, 0.7, 0.9)),
@@ -46,7 +46,7 @@ def test_trainings_that_work(losses: list[float | None], evaluations: pd.DataFra
     assert divergence(rounds(losses), evaluations, 60) == ""
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("losses", "evaluations", "why"),
     [
         ([2.3, 2.2, *[None] * 8], NOTHING, "not finite from round 2"),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from testbed.results.failures import FailureFiles
 from testbed.results.oom_kills import OomKills
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (34, "SIGRTMIN"), (40, "SIGRTMIN+6")])
+@for_each(("number", "name"), [(9, "SIGKILL"), (34, "SIGRTMIN"), (40, "SIGRTMIN+6")])
 def test_every_signal_has_a_name(tmp_path: Path, number: int, name: str) -> None:
     files = FailureFiles(tmp_path, tmp_path / "train.py")
     files.hidden("p", "place").write_text("a/worker0 0 train.py:7")

@@ -13,6 +13,7 @@ from testbed.execution.programs import guard
 from testbed.process_id import ProcessId
 from testbed.results import owner
 from testbed.results.rundir import claim
+from tests.for_each import for_each
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -44,7 +45,7 @@ def test_a_run_that_has_ended_is_the_callers(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("sudo")
-@pytest.mark.parametrize("text", ["", "0", "-1", "1_0", "x"])
+@for_each("text", ["", "0", "-1", "1_0", "x"])
 def test_only_another_user_is_a_caller(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("SUDO_UID", text)
     assert owner.caller() is None

@@ -22,6 +22,7 @@ from testbed.execution.exact import KERNEL_LOG
 from testbed.process_id import RunOwner
 from testbed.results import rundir
 from testbed.results.rundir import AlreadyDone, RunDirectory, claim, end_unforeseen
+from tests.for_each import for_each
 
 PLAN, OTHER = "a" * 64, "b" * 64
 
@@ -65,7 +66,7 @@ def test_a_live_run_is_refused_with_its_process(tmp_path: Path) -> None:
         claim(tmp_path / "run", PLAN, again=True)
 
 
-@pytest.mark.parametrize("state", ["done", "degraded"])
+@for_each("state", ["done", "degraded"])
 def test_a_finished_run_is_done_once(tmp_path: Path, state: str) -> None:
     claim(tmp_path / "run", PLAN).set_status(state, PLAN)
     with pytest.raises(AlreadyDone):
@@ -75,7 +76,7 @@ def test_a_finished_run_is_done_once(tmp_path: Path, state: str) -> None:
     assert claim(tmp_path / "run", OTHER, again=True).status().plan_sha256 == OTHER
 
 
-@pytest.mark.parametrize("state", ["failed", "interrupted"])
+@for_each("state", ["failed", "interrupted"])
 def test_an_unfinished_run_is_started_anew_but_notes_stay(tmp_path: Path, state: str) -> None:
     run = claim(tmp_path / "run", PLAN)
     run.set_status(state, PLAN)
@@ -132,7 +133,7 @@ ELSEWHERE = [
 ]
 
 
-@pytest.mark.parametrize("owner", ELSEWHERE, ids=["container", "machine"])
+@for_each("owner", ELSEWHERE)
 def test_a_run_elsewhere_lives_until_nothing_has_changed_for_an_hour(tmp_path: Path, owner: dict[str, str]) -> None:
     """Its process number says nothing here: that of a dead process here, and that of a live one."""
     for run in (crashed(tmp_path / "dead"), claim(tmp_path / "live", PLAN)):
@@ -236,7 +237,7 @@ def test_a_claim_that_is_killed_at_any_step_can_be_repeated(tmp_path: Path, monk
     assert 10 < at < 59
 
 
-@pytest.mark.parametrize(("letter", "most"), [("x", 6000), ("\n", 3000), ("é", 1000), ("😀", 500)])
+@for_each(("letter", "most"), [("x", 6000), ("\n", 3000), ("é", 1000), ("😀", 500)])
 def test_a_final_status_needs_no_space(letter: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its message is as long as the space that was taken for it allows, whatever letters it has."""
     run = claim(tmp_path / "run", PLAN)

@@ -14,6 +14,7 @@ from testbed.plan.model import to_json
 from testbed.results.events import EventLog, PartReader
 from testbed.results.rounds import RoundCounter
 from testbed.results.scalars import EventTail, Scalars
+from tests.for_each import for_each
 from tests.results.fake_run import make_plan
 
 WORKERS = ("a/worker0", "b/worker0")
@@ -91,7 +92,7 @@ def test_rates_and_staleness_are_those_between_rounds() -> None:
     assert [scalar.tag for each in again for scalar in series.take(each)] == ["training/loss"], "no newer sample"
 
 
-@pytest.mark.parametrize(("before", "t_s"), [({}, 4.0), ({"resumed_round": 3, "trained_s": 2.5}, 6.5)])
+@for_each(("before", "t_s"), [({}, 4.0), ({"resumed_round": 3, "trained_s": 2.5}, 6.5)])
 def test_times_count_from_the_first_start_of_training(before: dict[str, Any], t_s: float) -> None:
     """Not from that of a restart; and a run that goes on from another one's checkpoint has trained before."""
     series = Scalars(json.loads(to_json(make_plan())))
@@ -144,7 +145,7 @@ def test_a_worker_that_stands_for_others_is_one_writer() -> None:
     assert completed.samples == 64
 
 
-@pytest.mark.parametrize("lag_s", [0.0, 2.0])
+@for_each("lag_s", [0.0, 2.0])
 def test_an_empty_directory_has_no_events(tmp_path: Path, lag_s: float) -> None:
     tail = EventTail(tmp_path, ("round",), lag_s)
     assert tail.poll() == [] == tail.rest()

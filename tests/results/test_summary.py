@@ -15,6 +15,7 @@ from testbed.results import fidelity, manifest, summary, tables
 from testbed.results.events import EVALUATING, HAS_LEFT, EventLog
 from testbed.results.summary import sent_by_link
 from testbed.scenario import BACK_ENDS
+from tests.for_each import for_each
 from tests.results.fake_run import HEADER, PAYLOAD, make_plan, make_run, result_of, write_events
 
 FINE = {"status": "ok", "reasons": [], "notes": []}
@@ -123,7 +124,7 @@ def rounds_of(plan: Plan, directory: Path) -> int:
     return int(summary.summarise(tables.read(directory), as_dict(plan), FINE, ending)["rounds"])
 
 
-@pytest.mark.parametrize("why", ["frankfurt/worker1 is lost", HAS_LEFT])
+@for_each("why", ["frankfurt/worker1 is lost", HAS_LEFT])
 def test_rounds_are_those_of_the_workers_that_are_there_at_the_end(why: str, tmp_path: Path) -> None:
     """One that was lost, or had left, after two rounds; and one that is back has them to do."""
     plan = make_plan()
@@ -143,7 +144,7 @@ def test_rounds_are_those_of_the_workers_that_are_there_at_the_end(why: str, tmp
     assert rounds_of(plan, tmp_path) == 2
 
 
-@pytest.mark.parametrize("named", ["frankfurt/worker1", "frankfurt/server0"])
+@for_each("named", ["frankfurt/worker1", "frankfurt/server0"])
 def test_a_worker_that_was_to_join_after_the_end_has_no_rounds_to_do(named: str, tmp_path: Path) -> None:
     plan = make_plan()
     write_events(plan, tmp_path / "events")
@@ -218,7 +219,7 @@ def test_the_hash_covers_the_answer_and_not_the_clock(run: Path, tmp_path: Path)
                 summary.read_result(path)
 
 
-@pytest.mark.parametrize("back_end", BACK_ENDS)
+@for_each("back_end", BACK_ENDS)
 def test_the_result_of_every_back_end_is_read_again(run: Path, tmp_path: Path, back_end: str) -> None:
     plan, ending = as_dict(make_plan(back_end=back_end)), summary.Ending("done", "", "", "", 1.0)
     result = summary.summarise(tables.read(run), plan, FINE, ending)
@@ -237,9 +238,7 @@ def test_a_result_whose_tables_differ_in_their_data_centres_is_refused(run: Path
 # ---- fidelity ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("ending", "status"), [("diverged", "ok"), ("failed", "degraded"), ("interrupted", "degraded")]
-)
+@for_each(("ending", "status"), [("diverged", "ok"), ("failed", "degraded"), ("interrupted", "degraded")])
 def test_a_run_that_did_not_complete_is_no_measurement(tmp_path: Path, ending: str, status: str) -> None:
     (tmp_path / "events").mkdir()
     plan = as_dict(make_plan(back_end="simulate"))
@@ -277,7 +276,7 @@ def test_a_link_off_its_plan_degrades(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("rate", "busy", "word"), [
+@for_each(("rate", "busy", "word"), [
     (19e6, 1.0, None), (12e6, 1.0, "reached 60% of its configured rate"), (12e6, 0.0, None),
     (23e6, 0.0, "carried 115%"),
     (6e6, 0.3, None),  # a third of the time at full speed: a burst, not a slow link
@@ -323,7 +322,7 @@ def test_a_rate_that_changes_within_a_sample_is_no_excess(tmp_path: Path) -> Non
     assert assess(tmp_path, link=samples)["reasons"] == []
 
 
-@pytest.mark.parametrize(("highest_bps", "ok"), [(30e6, True), (20e6, False), (None, False)])
+@for_each(("highest_bps", "ok"), [(30e6, True), (20e6, False), (None, False)])
 def test_a_rate_that_changes_and_returns_within_a_sample_is_no_excess(
     tmp_path: Path, highest_bps: float | None, ok: bool
 ) -> None:
@@ -336,7 +335,7 @@ def test_a_rate_that_changes_and_returns_within_a_sample_is_no_excess(
     assert report["links_while_running"][0]["highest_share"] == pytest.approx(27e6 / (highest_bps or 8e6))
 
 
-@pytest.mark.parametrize(("over", "status"), [(1, "ok"), (5, "ok"), (6, "degraded")])
+@for_each(("over", "status"), [(1, "ok"), (5, "ok"), (6, "degraded")])
 def test_overrun_steps(tmp_path: Path, over: int, status: str) -> None:
     steps = [{"t0": 0.0, "t": 0.08 if i < over else 0.05, "work": "step", "round": i, "modelled_s": 0.05,
               "real_s": 0.02, "overrun": i < over} for i in range(100)]  # a step may wait for a core  # fmt: skip
@@ -367,7 +366,7 @@ def test_of_several_machines_each_is_judged(tmp_path: Path) -> None:
     assert len(report["reasons"]) == 1
 
 
-@pytest.mark.parametrize(("longer", "reason"), [
+@for_each(("longer", "reason"), [
     (1.02, None), (0.98, None),
     (1.10, "took 220 ms, simulated packet by packet 200 ms (+10.0%): processes took the rest"),
     (0.90, "took 180 ms, simulated packet by packet 200 ms (-10.0%)"),
@@ -389,7 +388,7 @@ def test_first_rounds_against_the_simulated_ones(tmp_path: Path, longer: float, 
     assert reason is None or reason in report["reasons"][0]
 
 
-@pytest.mark.parametrize(("rounds", "compared"), [((4, 5, 6), None), ((0, 1, 1, 2), 2)], ids=["resumed", "restarted"])
+@for_each(("rounds", "compared"), [((4, 5, 6), None), ((0, 1, 1, 2), 2)])
 def test_first_rounds_that_were_done_before_are_not_compared(
     rounds: tuple[int, ...], compared: int | None, tmp_path: Path
 ) -> None:
@@ -416,7 +415,7 @@ def test_node_warnings_are_listed_once_with_their_node(tmp_path: Path) -> None:
 # ---- manifest ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("began_s", "told"), [(0.0, False), (0.25, True)])
+@for_each(("began_s", "told"), [(0.0, False), (0.25, True)])
 def test_rounds_that_an_evaluation_held_up_are_told(began_s: float, told: bool, tmp_path: Path) -> None:
     """Of the wait for a score that is in the span of a round; that after the last round holds up none."""
     plan = make_plan()

@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -182,15 +181,3 @@ def test_link_rates_come_from_counters(tmp_path: Path) -> None:
     assert math.isnan(rates[0])
     assert math.isnan(rates[3])  # counters went back
     assert links[links["link"] == "b>a"]["achieved_bps"].tolist()[1] == 32e6
-
-
-@pytest.mark.slow  # 4 s
-def test_two_hundred_thousand_events_take_seconds(tmp_path: Path) -> None:
-    log = EventLog(tmp_path / "events", "a/server0")
-    for i in range(200_000):
-        log.write("transfer", i * 1e-3, t0=i * 1e-3, source="a/worker0", target="a/server0", message="push", key=i % 10,
-                  round=i // 10, payload_bytes=1000, header_bytes=90, tier="lan")  # fmt: skip
-    log.close()
-    begin = time.process_time()
-    assert len(tables.build(tmp_path / "events")["transfers"]) == 200_000
-    assert time.process_time() - begin < 6  # the line-by-line reader takes longer

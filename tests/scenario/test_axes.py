@@ -12,6 +12,7 @@ from testbed.scenario.reading.axes import PerTier, Technique, axis, per_tier
 from testbed.scenario.reading.document import parse, plain
 from testbed.scenario.reading.problems import lines_of, problems_of
 from testbed.scenario.reading.section import Section
+from tests.for_each import for_each
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def test_one_value_for_both_tiers() -> None:
     assert both is not None and both.tier1 == both.tier2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("option", "message"),
     [
         ("rounds: 1", "e.yaml:1:28: one.rounds: 1 is outside [2, 9]"),

@@ -18,6 +18,7 @@ from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.document import MAX_BYTES, MAX_DEPTH, MAX_NODES
 from testbed.scenario.reading.keys import keys_of
 from testbed.training.options import OPTIMIZERS
+from tests.for_each import for_each
 from topologies.generators import GENERATORS
 
 BAD = Path(__file__).parent / "bad"
@@ -54,7 +55,7 @@ def expected(name: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_says_where_and_what(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(BAD)
     with pytest.raises(ScenarioError) as caught:
@@ -127,7 +128,7 @@ def test_mistakes_of_rules_are_shown_with_mistakes_of_values() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("override", "message"),
     [
         ("links[*].rate=5Mbps", "topology.links[0].rate: 'Mbps' is not a unit of rate (write '5 Mbit/s')"),

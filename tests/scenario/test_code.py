@@ -16,6 +16,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.policy.sync import SYNC
 from testbed.scenario import json_schema, load, loads
+from tests.for_each import for_each
 from tests.scenario.test_bad import GOOD
 
 WARM = '''
@@ -61,7 +62,7 @@ def test_a_file_that_has_been_edited_is_read_anew(scenario: Path) -> None:
     assert sync.options.hot == 3 and sync.declared is SYNC[sync.kind]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("option", "told"),
     [
         ("float | None = field(default=None, metadata={'help': '…'})", "'warm' is float | None; a scenario gives bool"),
@@ -116,7 +117,7 @@ def test_rules_hold_for_techniques_from_outside(scenario: Path) -> None:
         load(scenario, ["paradigm=ps"])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("override", "told"),
     [
         ("sync.wram=3", "sync.wram: unknown key (did you mean 'warm'?)"),

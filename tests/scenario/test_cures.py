@@ -12,6 +12,7 @@ from testbed.plan.build import build_plan
 from testbed.scenario import loads
 from testbed.scenario.rules import violations_of
 from testbed.scenario.schema import Scenario
+from tests.for_each import for_each
 from tests.scenario.test_bad import GOOD
 from tests.scenario.test_rules import EXAMPLES, GLOO, RELAYS, RING, SCRIPT, SCRIPTS, TABLES, TREES, unchecked
 
@@ -200,7 +201,7 @@ def test_every_refusal_of_a_technique_is_in_the_table() -> None:
     assert left == []
 
 
-@pytest.mark.parametrize(("texts", "cure"), CASES, ids=[" ".join((*texts, "->", *cure)) for texts, cure in CASES])
+@for_each(("texts", "cure"), CASES)
 def test_the_cure_is_what_the_refusal_says_and_is_accepted(texts: tuple[str, ...], cure: tuple[str, ...]) -> None:
     hints = " ".join(violation.hint for violation in violations_of(unchecked(*texts)))
     for setting in cure:

@@ -10,6 +10,7 @@ import pytest
 from testbed.errors import ScenarioError
 from testbed.scenario import json_schema, load, loads, starter
 from testbed.scenario.topology.links import Queue
+from tests.for_each import for_each
 from tests.scenario.test_bad import GOOD
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -38,7 +39,7 @@ def test_starter_loads_as_it_is() -> None:
     assert loads(starter()).name == "my-scenario"
 
 
-@pytest.mark.parametrize("text", [GOOD, starter()])
+@for_each("text", [GOOD, starter()])
 def test_resolved_text_loads_to_the_same(text: str) -> None:
     scenario = loads(text)
     assert loads(scenario.to_yaml()) == scenario
@@ -63,7 +64,7 @@ def test_quoted_values_are_the_same_as_plain_ones() -> None:
     assert loads(GOOD.replace("20 Mbit/s", "'20 Mbit/s'")) == loads(GOOD)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("override", "read"),
     [
         ("training.rounds=50", lambda s: s.training.rounds == 50),

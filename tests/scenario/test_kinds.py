@@ -12,9 +12,10 @@ from testbed.scenario.reading.axes import leaf
 from testbed.scenario.reading.document import parse, plain
 from testbed.scenario.reading.keys import keys_of
 from testbed.scenario.schema import Scenario, Training
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize("axis", AXES)
+@for_each("axis", AXES)
 def test_every_kind_and_every_option_is_explained(axis: str) -> None:
     for kind in kinds_of(axis):
         assert len(kind.about) > 8 and "\n" not in kind.about, kind
@@ -34,7 +35,7 @@ def test_defaults_are_written_as_in_a_scenario() -> None:
     assert {option.name: option.default for option in star.options}["rate"] == "20 Mbit/s"
 
 
-@pytest.mark.parametrize("axis", AXES)
+@for_each("axis", AXES)
 def test_a_scenario_may_write_each_default(axis: str) -> None:
     """``resolved.yaml`` writes all of them, and can be run again."""
     for kind in kinds_of(axis):

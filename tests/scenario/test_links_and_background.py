@@ -13,6 +13,7 @@ from testbed.plan.build import build_plan
 from testbed.plan.model import Plan, from_json, to_json
 from testbed.scenario import loads
 from testbed.traffic import bursts
+from tests.for_each import for_each
 from tests.scenario.test_bad import GOOD
 
 TCP = "{kind: tcp, from: east, to: west}"
@@ -39,7 +40,7 @@ def test_impairments_reach_both_directions_of_the_plan() -> None:
     assert first is not None and (first.times_s, first.values) == ((0.0, 2.0), (0.0, 1.0))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("override", "message"),
     [
         ("links[0].down=[{at: 5 s, until: 5 s}]", "down[0].until: 5 s does not come after 5 s"),
@@ -81,7 +82,7 @@ def test_a_model_follows_the_rate_of_its_direction_and_points_do_not() -> None:
     assert other.loss == 0 and other.loss_trace is None
 
 
-@pytest.mark.parametrize(("queue", "written"), [("1.23456789 bdp", "1.23456789 bdp"), ("10.0 bdp", "10 bdp")])
+@for_each(("queue", "written"), [("1.23456789 bdp", "1.23456789 bdp"), ("10.0 bdp", "10 bdp")])
 def test_a_queue_is_written_as_it_was(queue: str, written: str) -> None:
     scenario = loads(GOOD, overrides=[f"links[0].queue={queue}"])
     assert scenario.resolved()["topology"]["links"][0]["queue"] == written
@@ -111,7 +112,7 @@ def test_bursts_come_from_the_seed_and_have_their_means() -> None:
     assert all(end <= later for (_, end), (later, _) in pairwise(found)) and found[-1][1] <= 20_000
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("on", "override", "warning"),
     [
         ("emulate", "topology.lan.rate=10 Gbit/s", "east: its LAN is left unshaped"),
@@ -139,7 +140,7 @@ def test_what_has_no_effect_is_said(on: str, override: str, warning: str) -> Non
     assert not any(warning in line for line in plan_of(on=on).warnings)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("network", "override", "warning"),
     [
         ("ideal", "transport.unsent_limit=16 KiB", "transport.unsent_limit: has no effect with 'simulation: {network"),

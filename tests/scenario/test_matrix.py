@@ -21,6 +21,7 @@ from testbed.scenario.matrix import (
     refusals,
     settings,
 )
+from tests.for_each import for_each
 from tests.scenario.covering import all_cells, covering, fits, pairs_of
 from tests.scenario.test_fuzz import GOOD as WITHOUT_OPTIMIZER
 
@@ -43,7 +44,7 @@ def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(row["works"] != bool(row["refused"]) for row in rows)
 
 
-@pytest.mark.parametrize("axes", list(combinations(AXES, 2)), ids="-".join)
+@for_each("axes", list(combinations(AXES, 2)))
 def test_the_verdict_is_that_of_reading_a_scenario(axes: tuple[str, str]) -> None:
     rng = random.Random(1)
     mine = [cell for cell in all_cells() if cell.axes == axes]

@@ -12,6 +12,7 @@ from testbed.plan.build import build_plan
 from testbed.plan.code import check_code
 from testbed.scenario import load
 from testbed.scenario.look_up import network
+from tests.for_each import for_each
 
 EXAMPLES = Path(__file__).parents[1] / "check" / "examples"
 SCENARIO = """
@@ -48,7 +49,7 @@ def test_their_errors_name_the_line(scenario: Path) -> None:
         load(scenario)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "problem"),
     [
         (("reader: ./pairs.py:Pairs", "reader: ./none.py:Pairs"), "topology.reader: .*none.py: no such file"),
@@ -61,9 +62,10 @@ def test_their_errors_name_the_line(scenario: Path) -> None:
     ],
 )
 def test_what_cannot_be_used_is_refused(scenario: Path, change: tuple[str, str], problem: str) -> None:
-    scenario.write_text(scenario.read_text().replace(*change))
+    changed = scenario.with_name("changed.yaml")
+    changed.write_text(scenario.read_text().replace(*change))
     with pytest.raises(ScenarioError, match=problem):
-        load(scenario)
+        load(changed)
 
 
 def test_code_of_a_scenario_from_elsewhere_is_not_imported(

@@ -13,10 +13,11 @@ from testbed.errors import ScenarioError
 from testbed.scenario import loads
 from testbed.scenario.overrides import texts_of
 from testbed.scenario.reading.document import flow, parse, plain
+from tests.for_each import for_each
 from tests.scenario.test_bad import GOOD
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("overrides", "tier1", "tier2"),
     [
         (["codec.tier2=fp16"], "none", "fp16"),
@@ -49,7 +50,7 @@ def test_items_that_are_set_together_can_be_changed_one_by_one() -> None:
         loads(GOOD, overrides=[f"faults=[{fault}]", "faults[x].at=3 s"])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "text"),
     [
         (np.float64(0.1), "0.1"),
@@ -71,7 +72,7 @@ def test_a_value_that_no_scenario_holds_is_refused_with_its_path() -> None:
         texts_of({"optimizer": {"kind": ["sgd", {1}]}})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "- python\n- -c\n- print(1, 2)\n- a b\n- http://a:1\n- x#y\n-\n- 'null'\n",

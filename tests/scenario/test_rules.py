@@ -17,6 +17,7 @@ from testbed.scenario.kinds import AXES
 from testbed.scenario.reading.document import parse, plain
 from testbed.scenario.rules import RULES, violations_of
 from testbed.scenario.schema import Scenario
+from tests.for_each import for_each
 from tests.scenario.test_bad import GOOD
 
 ROOT = Path(__file__).parents[2]
@@ -199,7 +200,7 @@ def test_every_refusal_is_met_by_an_example() -> None:
     assert sorted(refusals - met) == []
 
 
-@pytest.mark.parametrize(("texts", "scenario"), SCENARIOS, ids=[texts[-1] for texts, _ in SCENARIOS])
+@for_each(("texts", "scenario"), SCENARIOS)
 def test_reading_refuses_every_example_with_place_and_cure(texts: tuple[str, ...], scenario: Scenario) -> None:
     found = violations_of(scenario)
     with pytest.raises(ScenarioError) as caught:

@@ -10,6 +10,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.scenario import loads
+from tests.for_each import for_each
 
 TEXT = """
 version: 1
@@ -41,7 +42,7 @@ def test_a_worker_comes_before_its_data_centre_and_the_others_keep_step_time(tmp
     assert times(plan_of(tmp_path, "# measured\nworker,step_time_s\nb/worker0,0.2\n")) == [0.04, 0.04, 0.2, 0.02]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("site", "worker", "expected"),
     [("", "", [0.07, 0.1]), ("step_time: 90 ms", "", [0.07, 0.09]), ("", "step_time: 50 ms", [0.05, 0.1]),
      ("step_time: 90 ms", "step_time: 50 ms", [0.05, 0.09]), ("speed: 2", "speed: 0.5", [0.14, 0.05])],
@@ -77,7 +78,7 @@ def test_the_resolved_scenario_needs_no_file(tmp_path: Path) -> None:
     assert "a/worker1 0.07 b 0.1" in scenario.to_yaml()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("table", "said"),
     [
         ("a/worker0,3\n", "t.csv:1: expected the header 'worker,step_time_ms'"),
@@ -96,7 +97,7 @@ def test_a_refusal_names_file_and_line(table: str, said: str, tmp_path: Path) ->
     assert said in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("override", "said"),
     [
         ("device.step_times='a/worker0 -5'", "seconds in (0, 3600]"),
@@ -117,9 +118,9 @@ def test_a_table_in_one_text_has_the_bounds_of_its_file(override: str, said: str
     assert said in str(raised.value)
 
 
-def test_ten_thousand_different_workers_can_be_written(tmp_path: Path) -> None:
+def test_thousands_of_different_workers_can_be_written(tmp_path: Path) -> None:
     """Written out in the scenario, they are more values than it may have."""
-    names = [f"dc{site}" for site in range(1000)]
+    names = [f"dc{site}" for site in range(250)]
     sites = ", ".join(f"{{name: {name}, workers: 10{', central: true' if name == 'dc0' else ''}}}" for name in names)
     links = ", ".join(f"{{between: [dc0, {name}], rate: 10 Mbit/s, delay: 5 ms}}" for name in names[1:])
     text = (
@@ -132,4 +133,4 @@ def test_ten_thousand_different_workers_can_be_written(tmp_path: Path) -> None:
         f"{name}/worker{number},{1 + site + number / 10}" for site, name in enumerate(names) for number in range(10)
     ]
     plan = plan_of(tmp_path, "worker,step_time_ms\n" + "\n".join(rows), text)
-    assert len(set(times(plan))) == 10_000
+    assert len(set(times(plan))) == 2_500

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from testbed.scenario.reading.suggest import edit_distance, suggestion
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("word", "known", "meant"),
     [
         ("fas", ["hfa", "fsa", "mixedsync"], "fsa"),

@@ -6,12 +6,13 @@ import pytest
 
 from testbed.errors import ScenarioError
 from testbed.scenario.load import loads
+from tests.for_each import for_each
 from tests.scenario.test_fuzz import GOOD
 
 GLOBAL, WORKER = "{kind: sgd, at: global}", "{kind: sgd, at: worker}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tier1", "tier2", "optimizer"),
     [
         ("fsa", "fsa", GLOBAL),
@@ -37,12 +38,12 @@ def test_mixedsync_alone_stands_on_the_wan_above_fsa() -> None:
     assert (scenario.sync.tier1.kind, scenario.sync.tier2.kind) == ("fsa", "mixedsync")
 
 
-@pytest.mark.parametrize("sync", ["fsa", "bsp", "mixedsync", "tap", "ssp"])
+@for_each("sync", ["fsa", "bsp", "mixedsync", "tap", "ssp"])
 def test_one_tier_takes_every_algorithm(sync: str) -> None:
     assert loads(GOOD, overrides=["paradigm=ps", f"sync={sync}"]).sync.tier2.kind == sync
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("override", "message"),
     [
         ("sync={tier1: fsa, tier2: ssp}", "there is one tier, and 'tier1' differs from 'tier2' (write 'sync: ssp')"),
@@ -56,7 +57,7 @@ def test_one_tier_has_one_value_on_every_axis(override: str, message: str) -> No
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tier1", "tier2", "optimizer", "message"),
     [
         ("mixedsync", "fsa", GLOBAL, "sync.tier1: 'mixedsync' stands on the WAN only (write 'tier1: fsa')"),
@@ -79,7 +80,7 @@ def test_refused_with_the_reason(tier1: str, tier2: str, optimizer: str, message
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["hfa", "diloco", "esync"])
+@for_each("kind", ["hfa", "diloco", "esync"])
 def test_local_steps_have_the_same_options_on_both_tiers(kind: str) -> None:
     """Else those of one tier would be read for what the other one does: the outer optimizer, the first steps."""
     mine, theirs = f"{{kind: {kind}, weights: worker}}", f"{{kind: {kind}, weights: sample}}"

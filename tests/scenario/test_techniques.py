@@ -14,6 +14,7 @@ from testbed.policy.sync import SYNC
 from testbed.scenario.load import load
 from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.sweep import from_texts, read_techniques, settings_of
+from tests.for_each import for_each
 
 ROOT = Path(__file__).parents[2]
 ALL = ROOT / "scenarios/large/techniques.yaml"
@@ -57,7 +58,7 @@ def test_the_command_line_says_the_same() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "told"), [("fsa: hfa\n", "1:1: fsa: expected"), ("[fsa]\n", "expected a mapping")])
+@for_each(("text", "told"), [("fsa: hfa\n", "1:1: fsa: expected"), ("[fsa]\n", "expected a mapping")])
 def test_what_is_no_technique_is_refused(tmp_path: Path, text: str, told: str) -> None:
     file = tmp_path / "some.yaml"
     file.write_text(text)
@@ -70,7 +71,7 @@ def test_a_setting_without_a_value_is_refused() -> None:
         settings_of(["sync"])
 
 
-@pytest.mark.parametrize("texts", [["a:sync=hfa", "a:sync=fsa"], ["a:sync=hfa;codec=fp16;sync=fsa"]])
+@for_each("texts", [["a:sync=hfa", "a:sync=fsa"], ["a:sync=hfa;codec=fp16;sync=fsa"]])
 def test_what_is_given_twice_is_refused(texts: list[str]) -> None:
     with pytest.raises(ScenarioError, match="already"):
         from_texts(texts)

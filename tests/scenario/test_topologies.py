@@ -13,6 +13,7 @@ from testbed.plan.build import build_plan
 from testbed.plan.model import LinkPlan, Plan, Series
 from testbed.scenario import load, loads
 from testbed.scenario.look_up import network
+from tests.for_each import for_each
 from tests.scenario.test_bad import GOOD
 from tests.topologies.zoo import SNDLIB, TRIANGLE, edge, graphml, vertex
 
@@ -125,7 +126,7 @@ def test_what_is_resolved_needs_no_name() -> None:
     assert build_plan(loads(text)) == build_plan(scenario)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "said"),
     [
         ("use: hmc5", "s.yaml:6:17: topology.use: 'hmc5' is no built-in topology (did you mean 'hmc4'?)"),
@@ -208,7 +209,7 @@ def test_files_lie_beside_the_scenario(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["hmc4", "netstorm9", "simblock6", "fat_tree", "waxman"])
+@for_each("name", ["hmc4", "netstorm9", "simblock6", "fat_tree", "waxman"])
 def test_written_out_it_is_the_same(name: str, tmp_path: Path) -> None:
     found = network(name)
     (tmp_path / "net.yaml").write_text(found.topology.to_yaml())
@@ -285,7 +286,7 @@ def test_long_traces_are_written_short_and_read_the_same(tmp_path: Path) -> None
     assert "times 0 1 4 9" in uneven.to_yaml() and loads(uneven.to_yaml()) == uneven
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("trace", "said"),
     [
         ("lte-drvie", "links[0].rate_trace: 'lte-drvie' is not one of"),
@@ -340,7 +341,7 @@ def test_examples_load() -> None:
         assert plan.network.links
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("network", "cure"),
     [
         ("use: hmc4, workers: 2", "(the network comes from 'use': write topology.scale=…"),
@@ -355,7 +356,7 @@ def test_links_that_are_not_written_out_cannot_be_overridden_and_the_cure_is_sai
     assert "'links[*].rate' matches nothing" in str(caught.value) and cure in str(caught.value)
 
 
-@pytest.mark.parametrize(("source", "known"), [("dc1", True), ("nowhere", False)])
+@for_each(("source", "known"), [("dc1", True), ("nowhere", False)])
 def test_a_generator_s_data_centres_may_be_named(source: str, known: bool) -> None:
     texts = (
         "topology={generator: {kind: star, data_centers: 3, workers: 1, rate: 1 Gbit/s, delay: 1 ms}}",

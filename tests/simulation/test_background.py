@@ -18,6 +18,7 @@ from testbed.simulation.paths import PathTable
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 from tests.engine.runs import run
+from tests.for_each import for_each
 
 
 class NoLog:
@@ -86,7 +87,7 @@ def test_datagrams_that_fill_a_link_leave_little() -> None:
     assert time_to_send(full, 20e6) == pytest.approx(10 + (20e6 - 10 * 0.1e6) / 10e6)
 
 
-@pytest.mark.parametrize(("rate_bps", "got_bps"), [(6e6, 6e6), (20e6, 9.9e6)])
+@for_each(("rate_bps", "got_bps"), [(6e6, 6e6), (20e6, 9.9e6)])
 def test_links_count_datagrams_as_an_interface_does(rate_bps: float, got_bps: float) -> None:
     down = Series(times_s=(0.0, 1.0, 2.0), values=(1.0, 0.0, 1.0))
     settings = replace(BASE, background=(traffic(rate_bps=rate_bps, start_s=0.5, stop_s=3.5),))

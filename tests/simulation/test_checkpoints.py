@@ -15,6 +15,7 @@ from testbed.simulation.tcp_model import TcpModel
 from tests.engine.checkpoint.killed import Event, resumed_at, run_until
 from tests.engine.runs import THREE_SITES
 from tests.faults.runs import faults
+from tests.for_each import for_each
 
 FAR = (
     "links[*].rate=20 Mbit/s",
@@ -34,8 +35,8 @@ def durations_s(events: list[Event]) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize("control", ["cubic", "bbr"])
-@pytest.mark.parametrize("network", ["{}", "{network: emulated}"], ids=["flows", "packets"])
+@for_each("control", ["cubic", "bbr"])
+@for_each("network", ["{}", "{network: emulated}"])
 def test_rounds_after_a_checkpoint_are_as_long_as_without_one(network: str, control: str, tmp_path: Path) -> None:
     texts = (f"simulation={network}", f"transport.congestion_control={control}")
     calm, saved = (simulated(tmp_path / str(every), *texts, f"checkpoint.every={every}") for every in (0, 4))
@@ -47,7 +48,7 @@ def test_rounds_after_a_checkpoint_are_as_long_as_without_one(network: str, cont
     assert pause_s < 0.1, "the release, and no new connection"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "texts",
     [
         ("checkpoint.every=2",),
@@ -70,7 +71,7 @@ def test_the_connections_of_links_are_as_many_as_without_checkpoints_and_restart
     assert sum(counts[0]) > 0
 
 
-@pytest.mark.parametrize("order", ["fifo", "dgt"])
+@for_each("order", ["fifo", "dgt"])
 def test_checkpoints_leave_no_flow_classes_behind(order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
     monkeypatch.setattr(

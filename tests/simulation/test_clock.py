@@ -11,6 +11,7 @@ from simpy import Event, Resource
 
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
 from testbed.simulation.task import Task
+from tests.for_each import for_each
 
 
 def _ended(task: Task, result: object, error: BaseException | None) -> None:
@@ -93,7 +94,7 @@ def test_a_future_is_set_once_and_may_carry_an_error() -> None:
     assert clock.peek() == float("inf"), "no task waits for it, so nothing is scheduled"
 
 
-@pytest.mark.parametrize("started", [False, True])
+@for_each("started", [False, True])
 def test_a_closed_task_does_nothing_more_and_cleans_up(started: bool) -> None:
     clock, seen = Clock(), []
 
@@ -131,7 +132,7 @@ def test_a_task_that_has_ended_is_freed_without_the_collector() -> None:
         gc.enable()
 
 
-@pytest.mark.parametrize("beside", [False, True])
+@for_each("beside", [False, True])
 def test_set_last_of_an_instant_a_future_resumes_its_tasks_at_once_but_not_before_other_events(beside: bool) -> None:
     clock, seen = Clock(), []
     future: VirtualFuture[str] = VirtualFuture(clock)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.for_each import for_each
 from tests.simulation.even import HEADERS, Even, M, Ran
 
 
-@pytest.mark.parametrize(
+@for_each(
     "even",
     [
         Even(),
@@ -23,7 +24,7 @@ def test_fsa(even: Even) -> None:
     assert Ran(even).rounds_s() == pytest.approx([even.step_s + 2 * even.lan_s + 2 * even.wan_s()] * 3, rel=HEADERS)
 
 
-@pytest.mark.parametrize("servers", [1, 2, 4])
+@for_each("servers", [1, 2, 4])
 def test_multigps_divides_the_servers_port(servers: int) -> None:
     """M·D/(G·C) each way at the port; the ways overlap, but for the bucket that the first values wait for."""
     even = Even(8, 1, wan_bps=2e9, lan_bps=1e9, servers=servers, buckets=8, settings=("shard=multigps",))
@@ -35,7 +36,7 @@ def test_multigps_divides_the_servers_port(servers: int) -> None:
     assert max(times) <= (even.step_s + 2 * even.lan_s + 2 * port_s) * (1 + 0.01)
 
 
-@pytest.mark.parametrize(("k1", "k2"), [(1, 1), (3, 2), (2, 4)])
+@for_each(("k1", "k2"), [(1, 1), (3, 2), (2, 4)])
 def test_hfa(k1: int, k2: int) -> None:
     """K2 rounds take K2(K1·c + 2(ε + M·W/C)) + 2(δ + M/U)."""
     even = Even(rounds=2 * k2, settings=(
@@ -56,7 +57,7 @@ def test_mixedsync_of_one_data_centre_takes_fsas_time() -> None:
     assert Ran(mixed).rounds_s() == pytest.approx(Ran(one).rounds_s(), rel=HEADERS)
 
 
-@pytest.mark.parametrize("sites", [2, 5, 9])
+@for_each("sites", [2, 5, 9])
 def test_mixedsync_is_stale_by_all_the_others(sites: int) -> None:
     """Even data centres: between two pushes of one there is one of each other: D - 1."""
     even = Even(sites=sites, rounds=12, settings=("sync={tier1: fsa, tier2: mixedsync}",))

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.for_each import for_each
 from tests.simulation.even import HEADERS, Even, M, Ran
 from tests.simulation.star import FLUID
 
@@ -32,7 +33,7 @@ def reliable_bytes(k: float) -> int:
     return min(BLOCKS - 1, math.floor(k * BLOCKS + 0.5)) * BLOCK_BYTES + last
 
 
-@pytest.mark.parametrize("k", [0.25, 0.5, 0.8])
+@for_each("k", [0.25, 0.5, 0.8])
 def test_dgt_pushes_its_share(k: float) -> None:
     """T = c + 2(ε + M·W/C) + (δ + K·M/U) + (δ + M/U)."""
     even = dgt(k)
@@ -63,8 +64,8 @@ def test_dgts_blocks_are_delivered_late_or_lost() -> None:
 # ---- Bi-Sparse ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sites", [2, 4, 5, 6])
-@pytest.mark.parametrize("ratio", [0.01, 0.1])
+@for_each("sites", [2, 4, 5, 6])
+@for_each("ratio", [0.01, 0.1])
 def test_bisparses_bytes(ratio: float, sites: int) -> None:
     """Up 2·⌊tn⌋ words; down 2·D·⌊tn⌋, or dense where that is less: where D·t is more than a half."""
     codec = f"{{tier1: none, tier2: {{kind: bisparse, ratio: {ratio}, pull: sparse-sum}}}}"
@@ -82,7 +83,7 @@ def test_bisparses_bytes(ratio: float, sites: int) -> None:
 # ---- TSEngine -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("sites", "levels"), [(1, 1), (3, 2), (7, 3)])
+@for_each(("sites", "levels"), [(1, 1), (3, 2), (7, 3)])
 def test_tsengines_trees_have_logarithmic_depth(sites: int, levels: int) -> None:
     """⌈log2(N + 1)⌉ transfers one after another, each way; what is asked and told takes some δ for each."""
     assert levels == math.ceil(math.log2(sites + 1))
@@ -115,7 +116,7 @@ def period_s(ran: Ran) -> float:
     return begins[-1] - begins[-2]
 
 
-@pytest.mark.parametrize("rate_bps", [2e7, 1e8, 1e9])
+@for_each("rate_bps", [2e7, 1e8, 1e9])
 def test_a_two_layer_pipeline(rate_bps: float) -> None:
     """FIFO: the second layer's gradient, made first, is in the first's way, up and down. P3: it is overtaken.
 

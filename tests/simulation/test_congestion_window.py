@@ -9,6 +9,7 @@ import pytest
 from testbed.simulation.congestion_window import BurstRepair, CongestionWindow, repair_of
 from testbed.simulation.pacing import Pipe
 from testbed.simulation.tcp_model import TcpModel
+from tests.for_each import for_each
 
 W0 = 14_480.0
 PIPE = Pipe(1e6, 0.1, math.inf)  # 100 kB fill it
@@ -38,7 +39,7 @@ def test_a_round_that_sends_less_than_half_a_window_does_not_grow_it() -> None:
     assert cwnd.left_bytes(0.4 * W0) == W0
 
 
-@pytest.mark.parametrize(("control", "kept"), [("reno", 0.5), ("cubic", 0.7)])
+@for_each(("control", "kept"), [("reno", 0.5), ("cubic", 0.7)])
 def test_beyond_path_and_queue_a_loss_shrinks_it(control: str, kept: float) -> None:
     for queue_bytes in (1e5, 1e4):
         pipe = Pipe(1e6, 0.1, queue_bytes)
@@ -68,7 +69,7 @@ def test_hystart_leaves_slow_start_after_half_a_round_trip_of_acknowledgements()
         assert cwnd.size_bytes == size_bytes
 
 
-@pytest.mark.parametrize(("control", "beta"), [("reno", 0.5), ("cubic", 0.7)])
+@for_each(("control", "beta"), [("reno", 0.5), ("cubic", 0.7)])
 def test_after_a_loss_it_grows_with_the_time_for_which_it_sends(control: str, beta: float) -> None:
     """Peak of 300 segments. RFC 9438: K = (0.3 · 300 / 0.4)^(1/3) = 6.08 s until CUBIC is there again."""
     cwnd = window(congestion_control=control, window_after_loss=beta)
@@ -129,7 +130,7 @@ def opened(round_bytes: float, pipe: Pipe = PIPE, **model: object) -> Congestion
     return cwnd
 
 
-@pytest.mark.parametrize(("burst", "size"), [(5e4, 1.5e5), (1e5, 2e5), (1.5e5, 3e5)])
+@for_each(("burst", "size"), [(5e4, 1.5e5), (1e5, 2e5), (1.5e5, 3e5)])
 def test_an_open_window_grows_to_twice_the_burst_that_it_lets_out_at_once(burst: float, size: float) -> None:
     cwnd = opened(burst)
     assert (cwnd.size_bytes, cwnd.slow_start) == (size, True)

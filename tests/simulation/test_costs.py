@@ -23,6 +23,7 @@ from testbed.training.optimizers import KeyOptimizer
 from testbed.world import Role, Work, World
 from tests.contract.tiny import STEP_TIME_S, WORKER, tiny_plan
 from tests.engine.runs import MODELLED, THREE_SITES, run
+from tests.for_each import for_each
 from tests.simulation.star import read_events
 
 SIZE = 1_000_000
@@ -43,7 +44,7 @@ def play(directory: Path, role: Role, codec_speed: float = 1.0, costs: Costs | N
     return end.result
 
 
-@pytest.mark.parametrize("speed", [1.0, 4.0])
+@for_each("speed", [1.0, 4.0])
 def test_an_encoding_takes_what_its_row_says_of_call_elements_and_payload(tmp_path: Path, speed: float) -> None:
     async def role(world: World) -> float:
         begin_s = world.now()
@@ -94,7 +95,7 @@ def test_an_optimizer_step_takes_its_row_at_a_worker_as_at_a_server(tmp_path: Pa
     assert play(tmp_path, role) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "paradigm",
     ["ps", "allreduce", "gossip", "{kind: gossip, algorithm: adpsgd}", "{kind: allreduce, overlap: buckets}"],
 )
@@ -107,7 +108,7 @@ def test_and_as_at_a_worker_without_servers(tmp_path: Path, paradigm: str) -> No
     assert sum(steps) == pytest.approx((keys * row.call_s + elements * row.element_s) * len(steps) / keys, abs=1e-5)
 
 
-@pytest.mark.parametrize(("shared", "share"), [("replicated", 1.0), ("norms", 4 / 6 + 2 / 6 / 4), ("update", 1 / 4)])
+@for_each(("shared", "share"), [("replicated", 1.0), ("norms", 4 / 6 + 2 / 6 / 4), ("update", 1 / 4)])
 def test_a_step_that_is_shared_takes_a_share_of_its_row(tmp_path: Path, shared: str, share: float) -> None:
     """LARS reads six values of each element, two of them for the norms; four workers have a quarter of them each."""
     work = (
@@ -121,7 +122,7 @@ def test_a_step_that_is_shared_takes_a_share_of_its_row(tmp_path: Path, shared: 
     assert sum(steps) == pytest.approx(len(steps) * row.call_s + share * elements * row.element_s, rel=0.02)
 
 
-@pytest.mark.parametrize(("row", "seconds"), [({}, [0.0, 0.0]), ({"copy": Row(0.25, 0.0, 1e-6)}, [0.75, 1.5])])
+@for_each(("row", "seconds"), [({}, [0.0, 0.0]), ({"copy": Row(0.25, 0.0, 1e-6)}, [0.75, 1.5])])
 def test_copies_take_time_where_the_table_has_them_one_after_another(
     tmp_path: Path, row: dict[str, Row], seconds: list[float]
 ) -> None:
@@ -144,7 +145,7 @@ def test_sums_take_what_the_table_says_of_their_bytes(tmp_path: Path) -> None:
     assert play(tmp_path, role, costs={"sum": Row(0.25, 0.0, 1e-6)}) == pytest.approx(0.75)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@for_each("workers", [1, 2])
 def test_one_contribution_is_its_own_sum(tmp_path: Path, workers: int) -> None:
     """Else a data centre with one worker would wait for its memory, in which nothing is added."""
     found = run(tmp_path, *MODELLED, f"data_centers[*].workers={workers}", "training.rounds=1", "simulation.fold=false")
@@ -204,7 +205,7 @@ def test_a_table_is_read_as_it_was_written() -> None:
     assert {name: pytest.approx(row) for name, row in table.items()} == read
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rows", "problem"),
     [
         (("a encode,1,2",), "x.csv:2: expected a row's name and three numbers"),
@@ -250,8 +251,8 @@ def test_rows_that_nothing_looks_up_are_told(tmp_path: Path) -> None:
     assert told[1].endswith("has no effect (did you mean 'fp16'?)")
 
 
-@pytest.mark.parametrize("busy_s", [0.0, 10.5])
-@pytest.mark.parametrize("interval_s", [0.0, 0.1, 2.0])
+@for_each("busy_s", [0.0, 10.5])
+@for_each("interval_s", [0.0, 0.1, 2.0])
 def test_contributions_of_folded_workers_are_decoded_one_by_one(busy_s: float, interval_s: float) -> None:
     together, apart = CodingCore(busy_until_s=busy_s), CodingCore(busy_until_s=busy_s)
     for number in range(1, 8):

@@ -11,6 +11,7 @@ from testbed.simulation.flows import FlowNetwork
 from testbed.simulation.paths import SitePath, WanLink
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
+from tests.for_each import for_each
 
 EXACT = 1e-9
 SEGMENT = 1448
@@ -168,7 +169,7 @@ def test_what_has_left_the_queue_makes_room_for_the_burst_of_another_connection(
     assert crowded.run()["short"] > 2 * RTT_S, "89 of its 90 kB are still there"
 
 
-@pytest.mark.parametrize(("size_bytes", "loses"), [(4.5e4, False), (8e4, True)])
+@for_each(("size_bytes", "loses"), [(4.5e4, False), (8e4, True)])
 def test_bursts_overflow_the_queue_of_a_wider_link_before_the_narrowest(size_bytes: float, loses: bool) -> None:
     """50 kB wait before the first link, of 20 MB/s, and 100 kB before the second, of half of that."""
     net = Bottleneck()

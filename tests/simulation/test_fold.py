@@ -17,6 +17,7 @@ from testbed.results.summary import covered_round_time_s, stands_for
 from testbed.scenario.load import loads
 from testbed.simulation.fold import fold
 from testbed.simulation.run import simulate
+from tests.for_each import for_each
 from tests.simulation.star import read_events
 
 EXACT = 1e-9
@@ -84,7 +85,7 @@ class Ran:
                 count[1] += event["header_bytes"]
 
 
-@pytest.mark.sample(4, "mixedsync above")  # of 11, which take 9 s
+@pytest.mark.sample(2)  # of 11, which take 9 s
 @pytest.mark.parametrize("name", CASES)
 def test_folded_workers_end_their_rounds_when_they_would_unfolded(name: str, tmp_path: Path) -> None:
     plan = plan_of(*CASES[name])
@@ -112,7 +113,7 @@ def test_the_start_event_says_how_many_workers_it_stands_for(tmp_path: Path) -> 
     assert Ran(plan_of(), tmp_path).stands_for == {3, 12}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "overrides",
     [
         ("simulation.fold=false",),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import pytest
-
 from testbed.messages import Message, MessageKind
 from testbed.plan.pace import Pacer
 from testbed.simulation.clock import Clock
@@ -14,12 +12,13 @@ from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.recorder import VirtualRecorder
 from tests.contract.tiny import NEIGHBOUR, WORKER, tiny_plan
+from tests.for_each import for_each
 from tests.simulation.test_predicted_transfer import NullLog
 
 ARRIVALS_S = (1.0, 1.5, 2.5, 4.0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pauses", "taken_s"),  # when a pause begins, and when it ends
     [
         ([(0.5, 2.0)], [2.0, 2.0, 2.5, 4.0]),

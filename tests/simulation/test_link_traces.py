@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from testbed.execution import simulate
 from testbed.plan.build import build_plan
 from testbed.results.events import read
 from testbed.scenario import loads
+from tests.for_each import for_each
 
 TEXT = """\
 version: 1
@@ -33,7 +32,7 @@ def run(trace: str, directory: Path) -> tuple[float, list[dict[str, object]]]:
     return max(event["t"] for event in events if event["kind"] == "final"), [e for e in events if e["kind"] == "replay"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("trace", "what", "value"),
     [
         ("rate_trace: [{at: 0 s, rate: 20 Mbit/s}, {at: 200 ms, rate: 200 kbit/s}]", "rate", 200e3),

@@ -14,6 +14,7 @@ from testbed.plan.model import FaultPlan, Plan, RecoveryPlan
 from testbed.simulation.run import simulate
 from testbed.world import World
 from tests.contract.tiny import REMOTE, WAN_DELAY_S, WORKER, tiny_plan
+from tests.for_each import for_each
 from tests.simulation.test_best_effort import BLOCKS, block, with_outage
 
 
@@ -34,8 +35,8 @@ def _losing_plan() -> Plan:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("network", ["tcp", "emulated"])
-@pytest.mark.parametrize(("cut", "ends_s"), [(False, 0.5 + WAN_DELAY_S), (True, 1.0)])
+@for_each("network", ["tcp", "emulated"])
+@for_each(("cut", "ends_s"), [(False, 0.5 + WAN_DELAY_S), (True, 1.0)])
 def test_nothing_waits_for_a_lost_node(cut: bool, ends_s: float, network: str, tmp_path: Path) -> None:
     """Of 320 MB, 64 MiB may wait; the others would for 20 s. So it is where a connection ends, and if it cannot."""
 
@@ -77,10 +78,9 @@ def test_what_the_kernel_has_taken_does_not_wait_either(tmp_path: Path) -> None:
     assert exits[REMOTE].result == pytest.approx(1.0, abs=1e-3)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("up_s", "heard_s"),
     [(0.25, 0.3), (0.7, 0.7), (20.0, 1.2)],
-    ids=["connected", "connected again", "silent for too long"],
 )
 def test_a_loss_is_heard_when_the_end_of_a_connection_gets_through(up_s: float, heard_s: float, tmp_path: Path) -> None:
     async def listener(world: World) -> float:

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from testbed.simulation.pacing import Pacing, Pipe
+from tests.for_each import for_each
 
 SEGMENT = 1448
 GAIN = 2.885 * 0.99 * 1500 / 1448
@@ -29,7 +30,7 @@ class Kernel:
         return left_s
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_each("seed", range(40))
 def test_bursts_leave_when_the_kernel_would_let_them(seed: int) -> None:
     draw = random.Random(seed)
     segments, rtt_s = draw.choice([1, 2, 4]), draw.uniform(0.02, 0.3)
@@ -56,7 +57,7 @@ def test_the_rate_is_the_best_seen_times_the_gain_and_never_falls() -> None:
     assert pacing.rate == pytest.approx(GAIN * 28_960 / 0.12)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("products", "queue_products", "expected"),
     [(2.0, 1.1, (2, 2)), (2.0, 1.5, (0, 0)), (2.6, 1.1, (2, 2)), (2.6, 1.5, (2, 2)), (3.5, 1.1, (0, 0))],
 )

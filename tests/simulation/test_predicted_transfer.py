@@ -28,6 +28,7 @@ from testbed.simulation.tcp import ConnectionGroup, TcpConnection
 from testbed.simulation.tcp_model import TcpModel
 from testbed.simulation.worker_group import FlowGroup, WorkerGroup
 from tests.contract.tiny import NEIGHBOUR, tiny_plan
+from tests.for_each import for_each
 from tests.simulation.test_fold import EXACT, Ran, plan_of
 
 TCP = TcpModel(setup_round_trips=0)
@@ -162,8 +163,9 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return count
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@for_each("compiled", [False, True])
 def test_alone_all_messages_arrive_at_the_very_same_time(compiled: bool, counts: dict[str, int]) -> None:
+    counts.update(predicted=0, withdrawn=0)
     for seed in range(20):
         case = replace(drawn(seed, others=0), again_s=100.0)
         seen, expected = Lan(case, True, compiled), Lan(case, False, compiled)
@@ -173,8 +175,9 @@ def test_alone_all_messages_arrive_at_the_very_same_time(compiled: bool, counts:
     assert counts == {"predicted": 40, "withdrawn": 0}
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@for_each("compiled", [False, True])
 def test_when_another_flow_interferes_it_continues_as_flows(compiled: bool, counts: dict[str, int]) -> None:
+    counts.update(predicted=0, withdrawn=0)
     for seed in range(50):
         case = drawn(seed, others=1 + seed % 3)
         seen, expected = Lan(case, True, compiled), Lan(case, False, compiled)
@@ -207,10 +210,11 @@ LANS = {
 }
 
 
-@pytest.mark.parametrize("name", LANS)
+@for_each("name", LANS)
 def test_a_run_is_the_same_as_that_of_the_members(
     name: str, tmp_path: Path, counts: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    counts.update(predicted=0, withdrawn=0)
     monkeypatch.setattr(link_monitor, "_SAMPLE_INTERVAL_S", 60.0)  # hours of virtual time
     settings = ("device.variation=0.4", "training.model.buckets=1", "order={kind: fifo, slice: whole}")
     plan = plan_of(*settings, *LANS[name])

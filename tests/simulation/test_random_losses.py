@@ -10,6 +10,7 @@ from testbed.simulation.congestion_window import CongestionWindow
 from testbed.simulation.pacing import Pipe
 from testbed.simulation.tcp_model import TcpModel
 from tests.engine.runs import run
+from tests.for_each import for_each
 
 SEGMENT = 1448
 QUICKSTART = Path(__file__).parents[2] / "scenarios/quickstart.yaml"
@@ -25,7 +26,7 @@ def opened(**model: object) -> CongestionWindow:
     return cwnd
 
 
-@pytest.mark.parametrize(("control", "kept"), [("reno", 0.5), ("cubic", 0.7)])
+@for_each(("control", "kept"), [("reno", 0.5), ("cubic", 0.7)])
 def test_a_round_that_loses_any_packet_shrinks_the_window(control: str, kept: float) -> None:
     cwnd = opened(congestion_control=control, window_after_loss=kept)
     cwnd.path_loses(0.0, 0.01, 10.0 * SEGMENT)

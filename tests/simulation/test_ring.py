@@ -13,6 +13,7 @@ from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import GroupShape
 from tests.engine.collectives.test_times import GAMMA, OPTIONS, WAN, simulated_s
+from tests.for_each import for_each
 from tests.policy.collective.cost import LinkCost, ring_s
 from tests.simulation.ring import RingLinks, ring_times_s
 
@@ -25,8 +26,8 @@ def uneven(ranks: int, seed: int, gamma: float) -> tuple[RingLinks, list[LinkCos
     return RingLinks(delays, betas, gamma), [LinkCost(d, b, gamma) for d, b in zip(delays, betas, strict=True)]
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 5, 8, 13])
-@pytest.mark.parametrize("gamma", [0.0, 1e-8])
+@for_each("ranks", [2, 3, 5, 8, 13])
+@for_each("gamma", [0.0, 1e-8])
 def test_as_the_schedules_say_on_uneven_links(ranks: int, gamma: float) -> None:
     links, by_rank = uneven(ranks, ranks, gamma)
     schedules = [ALL_REDUCE["ring"](GroupShape(ranks), rank) for rank in range(ranks)]
@@ -34,20 +35,20 @@ def test_as_the_schedules_say_on_uneven_links(ranks: int, gamma: float) -> None:
     assert ring_times_s(1e7, links) == pytest.approx(expected, rel=EXACT)
 
 
-@pytest.mark.parametrize("ranks", [2, 8, 1000])
+@for_each("ranks", [2, 8, 1000])
 def test_the_closed_form_on_equal_links(ranks: int) -> None:
     links = RingLinks(np.full(ranks, 0.02), np.full(ranks, 8e-8), 1e-9)
     assert ring_times_s(1e8, links) == pytest.approx(ring_s(ranks, 1e8, LinkCost(0.02, 8e-8, 1e-9)), rel=EXACT)
 
 
 # ASTRA-sim 2.0, analytical backend, 50 MB, 0.125 GiB/s, α = 10 ms; it adds an endpoint delay of some 90 µs in all.
-@pytest.mark.parametrize(("ranks", "astra_s"), [(8, 0.792008), (64, 1.993509), (256, 5.842239), (1000, 20.724408)])
+@for_each(("ranks", "astra_s"), [(8, 0.792008), (64, 1.993509), (256, 5.842239), (1000, 20.724408)])
 def test_astra_sim_golden_values(ranks: int, astra_s: float) -> None:
     links = RingLinks(np.full(ranks, 0.01), np.full(ranks, 1 / 134_217_728))
     assert ring_times_s(50e6, links).max() == pytest.approx(astra_s, abs=1e-4)
 
 
-@pytest.mark.parametrize("ranks", [3, 8])
+@for_each("ranks", [3, 8])
 def test_as_the_roles_take(ranks: int, tmp_path: Path) -> None:
     size = 8_000_000 - 8_000_000 % (4 * ranks)
     exact = replace(

@@ -20,6 +20,7 @@ from testbed.simulation.run import SimulatedNodeExit, SimulationOptions, simulat
 from testbed.simulation.waits import Deadlock
 from testbed.world import Role, Work, World
 from tests.contract.tiny import NEIGHBOUR, REMOTE, WORKER, tiny_plan
+from tests.for_each import for_each
 from tests.simulation.star import FLUID, HUB, Shape, heterogeneous, read_events, star_plan, star_roles
 
 EXACT = 1e-9
@@ -43,7 +44,7 @@ def size_of(directory: Path, target: str) -> int:
 # ---- closed forms ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "shape"),
     [
         ("WAN-bound", Shape(4, 2)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
+from tests.for_each import for_each
 
 TESTS = Path(__file__).parent.parent
 FLOWS, TCP, RUN = "simulation/test_flows.py", "simulation/test_tcp.py", "simulation/test_run.py"
@@ -80,7 +80,7 @@ INVARIANTS = {
 }
 
 
-@pytest.mark.parametrize("row", [*CLOSED_FORMS.items(), *INVARIANTS.items()], ids=lambda row: row[0])
+@for_each("row", [*CLOSED_FORMS.items(), *INVARIANTS.items()])
 def test_is_held_by_a_test(row: tuple[str, str]) -> None:
     path, name = row[1].split("::")
     tree = ast.parse((TESTS / path).read_text(encoding="utf-8"))

@@ -17,6 +17,7 @@ from testbed.simulation.outage import smoothed_queueing_s
 from testbed.simulation.paths import SitePath, WanLink
 from testbed.simulation.tcp import TcpConnection
 from testbed.simulation.tcp_model import TcpModel
+from tests.for_each import for_each
 
 EXACT = 1e-9
 WARM = TcpModel(slow_start=False, setup_round_trips=0, sharing_exponent=0)
@@ -79,9 +80,9 @@ def test_a_connection_is_one_flow_however_much_it_has_queued() -> None:
     assert wire.times() == pytest.approx([2, 4, 4, 5, 6, 7], rel=EXACT)
 
 
-@pytest.mark.parametrize("rate", [2.5e6, 12.5e6, 25e6])
-@pytest.mark.parametrize("rtt_s", [0.01, 0.05, 0.2])
-@pytest.mark.parametrize("size", [1e4, 1e5, 1e6, 1e7])
+@for_each("rate", [2.5e6, 12.5e6, 25e6])
+@for_each("rtt_s", [0.01, 0.05, 0.2])
+@for_each("size", [1e4, 1e5, 1e6, 1e7])
 def test_a_cold_transfer_pays_slow_start_in_rounds(rate: float, rtt_s: float, size: float) -> None:
     wire = Wire([rate], rtt_s / 2)
     wire.connect(TcpModel(setup_round_trips=0)).send(size, 0, "m")
@@ -190,7 +191,7 @@ def test_weights_follow_the_round_trip_time() -> None:
         assert (b.carried_bytes - before[1]) / 1e6 == pytest.approx(1 - share, rel=EXACT)
 
 
-@pytest.mark.parametrize("sends", ["on", "after idle time"])
+@for_each("sends", ["on", "after idle time"])
 def test_weights_follow_a_delay_that_changes(sends: str) -> None:
     """Reno: 40 ms become 10 ms, while it sends or not, and an even share four times the other's."""
     wire, model = Wire([1e6]), TcpModel.of(TransportPlan(congestion_control="reno"))
@@ -220,7 +221,7 @@ def test_loss_limits_reno_as_mathis_says_and_bbr_hardly() -> None:
 
 
 # s per segment over packets, means of 8 to 16 transfers with losses both ways (``tests/simulation/packets/pair.py``)
-@pytest.mark.parametrize(("rtt_s", "loss", "reno_s", "cubic_s"), [
+@for_each(("rtt_s", "loss", "reno_s", "cubic_s"), [
     (0.01, 0.01, 0.00093, 0.00104), (0.01, 0.1, 0.00798, 0.01102), (0.01, 0.2, 0.03643, 0.03379),
     (0.04, 0.02, 0.00489, 0.00524), (0.04, 0.05, 0.00931, 0.01082), (0.04, 0.2, 0.04601, 0.04967),
     (0.1, 0.02, 0.01216, 0.01229), (0.1, 0.1, 0.03926, 0.04103), (0.1, 0.2, 0.07643, 0.09634),
@@ -280,7 +281,7 @@ def cut(wire: Wire, connection: TcpConnection, at_s: float, for_s: float, path: 
     wire.clock.at(at_s + for_s, lambda _: turn(True))
 
 
-@pytest.mark.parametrize(("for_s", "found_s"), [(0.1, 0.62), (0.3, 0.86), (0.5, 1.34), (1.0, 2.3), (200.0, 243.26)])
+@for_each(("for_s", "found_s"), [(0.1, 0.62), (0.3, 0.86), (0.5, 1.34), (1.0, 2.3), (200.0, 243.26)])
 def test_a_path_that_was_down_is_found_by_a_retransmission(for_s: float, found_s: float) -> None:
     """Two RTTs of 40 ms after the last acknowledgement, at 0.54 s, by a probe; then after RTO, 0.24 s.
 
@@ -293,7 +294,7 @@ def test_a_path_that_was_down_is_found_by_a_retransmission(for_s: float, found_s
     assert wire.times() == pytest.approx([found_s + 0.5 + 0.02], rel=1e-6)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("for_s", "silent_s"),
     [
         (0.2, 0.0),  # the next acknowledgement comes before RTO has expired, at 0.5 + 0.02 + 0.08 + 0.24
@@ -337,8 +338,8 @@ def test_who_begins_during_an_outage_is_silent_from_then_on() -> None:
     assert wire.times() == pytest.approx([1.0 + 0.08 + 0.24 + 0.48 + 0.12], rel=1e-6)
 
 
-@pytest.mark.parametrize("way", ["there", "back"])
-@pytest.mark.parametrize(("up_s", "syn_s"), [(0.4, 1.0), (4.3, 5.02), (9.5, 10.06), (60.0, 60.62)])
+@for_each("way", ["there", "back"])
+@for_each(("up_s", "syn_s"), [(0.4, 1.0), (4.3, 5.02), (9.5, 10.06), (60.0, 60.62)])
 def test_who_connects_during_an_outage_tries_again_every_second(up_s: float, syn_s: float, way: str) -> None:
     """Not after intervals that double, as retransmissions: of attempts of 5 s each, with pauses of up to 0.5 s."""
     wire = Wire([1e6], 0.02)
@@ -374,7 +375,7 @@ def test_what_changes_while_the_path_is_down_is_not_noticed() -> None:
     assert wire.times() == pytest.approx([1.0 + 0.08 + 0.24 + 0.48 + 0.12], rel=1e-6), "as without a change"
 
 
-@pytest.mark.parametrize(("begins_s", "found_s"), [(1.0, 1.8), (0.0, 2.28 + 0.04 + 2 * (0.04 + 1.76 / 8) + 0.04)])
+@for_each(("begins_s", "found_s"), [(1.0, 1.8), (0.0, 2.28 + 0.04 + 2 * (0.04 + 1.76 / 8) + 0.04)])
 def test_who_has_sent_before_both_directions_were_cut_takes_its_timeout_for_spurious(
     begins_s: float, found_s: float
 ) -> None:
@@ -409,7 +410,7 @@ def test_after_an_outage_a_loss_based_window_opens_anew() -> None:
     assert ends[0] > ends[1] + 0.3, "CUBIC begins with one segment, BBR with what it had"
 
 
-@pytest.mark.parametrize(("unsent_bytes", "place"), [(0, 1), (150, 2), (250, 3), (10_000, 4)])
+@for_each(("unsent_bytes", "place"), [(0, 1), (150, 2), (250, 3), (10_000, 4)])
 def test_an_urgent_message_overtakes_nothing_that_the_kernel_has_taken(unsent_bytes: float, place: int) -> None:
     """Of 400 bytes, 50 have been sent; the kernel takes whole messages."""
     wire = Wire([100.0])
@@ -443,7 +444,7 @@ def test_a_round_trip_is_the_way_there_and_the_way_back() -> None:
     assert wire.times() == pytest.approx([0.3 + 0.2 + 56_560 / 10e6 + 0.01], rel=EXACT)
 
 
-@pytest.mark.parametrize("control", ["reno", "cubic", "bbr"])
+@for_each("control", ["reno", "cubic", "bbr"])
 def test_a_path_without_a_delay(control: str) -> None:
     wire = Wire([10e6])
     plan = LinkPlan(name="a>b", source="a", target="b", rate_bps=80e6, delay_s=0.0, queue_bytes=10**6)
@@ -543,7 +544,7 @@ def test_a_killed_process_sends_no_more() -> None:
     assert wire.times() == []
 
 
-@pytest.mark.parametrize("until_s", [0.01, 0.2])
+@for_each("until_s", [0.01, 0.2])
 def test_a_connection_is_set_up_however_short_the_pause_of_its_process_is(until_s: float) -> None:
     wire = Wire([1e6], 0.05)
     connection = wire.connect(TcpModel())

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from testbed.engine.roles import make_role
 from testbed.plan.build import build_plan
 from testbed.results import fidelity, tables
 from testbed.scenario.load import loads
 from testbed.simulation.run import simulate
+from tests.for_each import for_each
 
 SCENARIO = """
 version: 1
@@ -67,7 +66,7 @@ optimizer: {kind: sgd, learning_rate: 0.05}
 """
 
 
-@pytest.mark.parametrize(("settings", "word"), [
+@for_each(("settings", "word"), [
     ((), "bursts overflow the queue of [ab]>"),  # 0.795 s a round, packet by packet 0.928, emulated 0.945
     (("topology.links[0].queue=500 KB",), ""),  # 0.845 and 0.843
     (("topology.links[0].queue=500 KB", "topology.links[0].loss=0.5 %"), "0.5 % of the packets are lost"),
@@ -84,7 +83,7 @@ def test_a_small_run_doubts_itself_where_it_is_off(settings: tuple[str, ...], wo
     assert report["status"] == ("degraded" if word else "ok") and report["reasons"] == found
 
 
-@pytest.mark.parametrize(("control", "warned"), [("cubic", 1), ("bbr", 0)])
+@for_each(("control", "warned"), [("cubic", 1), ("bbr", 0)])
 def test_loss_based_algorithms_on_uneven_round_trips_are_in_doubt(control: str, warned: int, tmp_path: Path) -> None:
     far = ("topology.links[2].delay=60 ms", f"transport.congestion_control={control}", "topology.links[*].queue=1 MiB")
     found = [message for message in warnings(tmp_path, "paradigm=ps", *far) if "may share unevenly" in message]

@@ -14,6 +14,7 @@ from testbed.plan.model import LinkPlan, Plan
 from testbed.results.events import read
 from testbed.scenario import loads
 from testbed.scenario.look_up import network
+from tests.for_each import for_each
 from tests.topologies.made import netstorm_rates
 from topologies.graph import data_centers
 from topologies.library import BUILT_IN, DATA
@@ -42,13 +43,13 @@ def test_these_are_there() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@for_each("name", BUILT_IN)
 def test_it_says_where_it_comes_from(name: str) -> None:
     about = network(name).topology.about
     assert about is not None and about.title and about.source and about.licence
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@for_each("name", BUILT_IN)
 def test_it_is_connected_and_every_pair_has_a_path(name: str) -> None:
     found, plan = network(name), plan_of(name)
     assert nx.is_strongly_connected(found.graph)
@@ -59,7 +60,7 @@ def test_it_is_connected_and_every_pair_has_a_path(name: str) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", BUILT_IN)
+@for_each("name", BUILT_IN)
 def test_two_rounds_of_fsa_over_it(name: str, tmp_path: Path) -> None:
     plan = plan_of(name)
     simulate.run(plan, tmp_path, lambda event: None)
@@ -78,7 +79,7 @@ def test_hmc4_is_the_published_table() -> None:
             assert (link.rate_bps, link.delay_s) == (mbit * 1e6, pytest.approx(round_trip_ms / 2000))
 
 
-@pytest.mark.parametrize(("pair", "ms", "mbit"), [("or>va", 67, 790), ("jp>kr", 34, 1100), ("ie>de", 24, 1080)])
+@for_each(("pair", "ms", "mbit"), [("or>va", 67, 790), ("jp>kr", 34, 1100), ("ie>de", 24, 1080)])
 def test_dtfm10_has_half_of_the_ping_in_each_direction(pair: str, ms: float, mbit: float) -> None:
     link = links("dtfm10")[pair]
     assert (link.rate_bps, link.delay_s) == (mbit * 1e6, pytest.approx(ms / 2000))
@@ -103,7 +104,7 @@ def test_measured_pairs_take_their_own_link() -> None:
     assert not any("traffic goes" in warning for warning in plan.warnings)
 
 
-@pytest.mark.parametrize(("name", "share"), [("gaia-15x", 15), ("gaia-60x", 60)])
+@for_each(("name", "share"), [("gaia-15x", 15), ("gaia-60x", 60)])
 def test_gaias_ratio_of_lan_to_wan(name: str, share: float) -> None:
     plan = plan_of(name, "topology.scale=1")
     lan = plan.network.sites[0].lan_rate_bps

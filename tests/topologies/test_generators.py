@@ -8,6 +8,7 @@ from typing import Any
 import networkx as nx
 import pytest
 
+from tests.for_each import for_each
 from topologies.generators import GENERATORS, Dumbbell, FatTree, Geometric, Mesh, Ring, StarTopology, Waxman
 from topologies.graph import data_centers, fibre_delay_s, great_circle_km, pairs, routers, slug, unique
 
@@ -38,7 +39,7 @@ def test_a_dumbbell_has_one_bottleneck() -> None:
     assert not nx.is_connected(nx.restricted_view(graph.to_undirected(), [], [("left", "right")]))
 
 
-@pytest.mark.parametrize("ports", [2, 4, 6])
+@for_each("ports", [2, 4, 6])
 def test_a_fat_tree_has_full_bisection(ports: int) -> None:
     """Al-Fares: k^2/2 racks with k/2 links up each, k^2/4 core switches with one link to each of k pods."""
     graph = FatTree(ports=ports, rate=1.0).build()
@@ -50,7 +51,7 @@ def test_a_fat_tree_has_full_bisection(ports: int) -> None:
     assert nx.maximum_flow_value(graph, first, last, capacity="rate_bps") == ports / 2
 
 
-@pytest.mark.parametrize("kind", sorted(GENERATORS))
+@for_each("kind", sorted(GENERATORS))
 def test_every_generator_connects_its_central_data_center(kind: str) -> None:
     size = {"ports": 4} if kind == "fat_tree" else {"data_centers": 7}
     options = GENERATORS[kind](**size)
@@ -61,7 +62,7 @@ def test_every_generator_connects_its_central_data_center(kind: str) -> None:
     assert {data["workers"] for _, data in graph.nodes(data=True)} - {None} == {options.workers}
 
 
-@pytest.mark.parametrize("options", [Geometric, Waxman])
+@for_each("options", [Geometric, Waxman])
 def test_random_networks_come_from_their_seed_alone(options: Any) -> None:
     def drawn(seed: int) -> Any:
         return list(options(data_centers=20, seed=seed).build().edges(data=True))
@@ -93,7 +94,7 @@ def test_distances_on_the_globe() -> None:
     assert fibre_delay_s(199_861.6387, 1.0) == 1.0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("label", "name"),
     [
         ("Zürich (CH)", "zurich-ch"),

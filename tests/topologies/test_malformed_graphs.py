@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from testbed.errors import ScenarioError
+from tests.for_each import for_each
 from tests.topologies.zoo import FIRST_LINE, GML, SNDLIB, TRIANGLE, edge, graphml, vertex
 from topologies.readers import GraphReading, parse_graph
 from topologies.traces.model import TextFile
@@ -97,9 +98,7 @@ MALFORMED: list[tuple[str, str, str, dict[str, Any], str, str]] = [
 CASES = [case for case in MALFORMED if case[4]]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "reading", "said", "cure"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
-)
+@for_each(("name", "text", "reading", "said", "cure"), [case[1:] for case in CASES])
 def test_it_names_file_line_and_cure(name: str, text: str, reading: dict[str, Any], said: str, cure: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         parse_graph(TextFile.of(name, text), GraphReading(**reading))
@@ -109,7 +108,7 @@ def test_it_names_file_line_and_cure(name: str, text: str, reading: dict[str, An
     assert len(message.splitlines()) == 1
 
 
-@pytest.mark.parametrize("declared", ["ISO-8859-1", "UTF-16", "u0tf-8"])
+@for_each("declared", ["ISO-8859-1", "UTF-16", "u0tf-8"])
 def test_the_text_is_what_counts_not_the_encoding_that_it_declares(declared: str) -> None:
     text = SNDLIB.replace("ISO-8859-1", declared).replace("ATLAng", "Zürich")
     assert "zurich" in parse_graph(TextFile.of("t.xml", text), GraphReading(delay_s=0.01)).nodes

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from testbed.errors import ScenarioError
+from tests.for_each import for_each
 from topologies.traces import MAX_POINTS, Reading, parse_trace, read_network_traces, read_trace
 
 INTERVAL = {"sum": {"seconds": 1.0, "bytes": 1_250_000, "bits_per_second": 1e7}}
@@ -153,7 +154,7 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
 HEADERLESS = ("mahimahi", "pensieve", "fcc", "hsdpa")  # these formats have to be given; each case begins with its own
 
 
-@pytest.mark.parametrize(("name", "text", "reading", "said", "cure"), MALFORMED, ids=[case[0] for case in MALFORMED])
+@for_each(("name", "text", "reading", "said", "cure"), MALFORMED)
 def test_it_names_file_line_and_cure(name: str, text: str, reading: dict[str, Any], said: str, cure: str) -> None:
     kind = name.partition(":")[0]
     given = {"format": kind} if kind in HEADERLESS else {}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.errors import ScenarioError
+from tests.for_each import for_each
 from tests.topologies.zoo import GML, SNDLIB, TRIANGLE, edge, graphml, vertex
 from topologies.graph import Graph, data_centers, great_circle_km, routers
 from topologies.readers import GraphReading, parse_graph, read_graph
@@ -57,7 +58,7 @@ def test_sndlib_in_pixels_has_no_delays() -> None:
     assert "xy" in graph.nodes["atlang"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "rate"),
     [
         ({"raw": "10e9"}, 10e9), ({"speed": "2.5", "units": "G"}, 2.5e9), ({"text": "155 Mbps"}, 155e6),
@@ -87,7 +88,7 @@ graph [
 """
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("edge", "delay_s", "loss", "rates_bps"),
     [
         ('latency "50 ms" packet_loss 0.01', 0.05, 0.01, (50e6, 20 * 2**20)),
@@ -97,7 +98,7 @@ graph [
         ("packet_loss 0.25 LinkSpeedRaw 1e9", 0.005, 0.25, (1e9, 1e9)),
     ],
 )
-@pytest.mark.parametrize("default_bps", [None, 7e6])
+@for_each("default_bps", [None, 7e6])
 def test_what_a_file_says_of_its_links_wins(
     edge: str, delay_s: float, loss: float, rates_bps: tuple[float, float], default_bps: float | None
 ) -> None:
@@ -121,7 +122,7 @@ def test_latencies_of_graphml() -> None:
     assert graph.edges["london", "paris"]["delay_s"] == 0.007 and "great circle" in notes(graph)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("edge", "problem"),
     [
         ('latency "50 parsecs"', "t.gml:7: latency '50 parsecs' is no time (write latency \"50 ms\")"),
@@ -198,7 +199,7 @@ def test_chosen_sites_and_central() -> None:
     assert routers(graph) == ["paris"] and graph.graph["central"] == "london" and graph.nodes["zurich"]["workers"] == 5
 
 
-@pytest.mark.parametrize("of_what", ['for="edge"', 'for="all"', ""])
+@for_each("of_what", ['for="edge"', 'for="all"', ""])
 def test_defaults_of_keys_count(of_what: str) -> None:
     text = graphml(vertex("0"), vertex("1"), edge("0", "1")).replace(
         '<key attr.name="LinkSpeedRaw" attr.type="double" for="edge" id="d37" />',

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.for_each import for_each
 from topologies.traces.synthetic import SYNTHETIC, Constant, Levels, Markov, Redraw, Sine, Walk, make
 
 
@@ -47,14 +48,14 @@ def test_redraw_is_uniform() -> None:
     assert values[1000] == pytest.approx(0.4, abs=0.03)
 
 
-@pytest.mark.parametrize("kind", ["walk", "markov", "redraw"])
+@for_each("kind", ["walk", "markov", "redraw"])
 def test_the_seed_alone_decides(kind: str) -> None:
     options: Any = SYNTHETIC[kind]
     assert make(kind, options(), "1/a>b") == make(kind, options(), "1/a>b") != make(kind, options(), "1/b>a")
     assert make(kind, options(seed=7), "1/a>b") == make(kind, options(seed=7), "2/b>a")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "wrong"),
     [
         (Levels("1 x"), "levels"), (Levels(""), "levels"), (Levels("1 -1"), "levels"), (Sine(2.0, 1.0), "low"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from testbed.cli.main import main
 from testbed.errors import ScenarioError
+from tests.for_each import for_each
 from tests.topologies.made import RECIPES, library_trace
 from topologies.library import LIBRARY, find_trace, library_path, trace_about
 from topologies.traces import FORMATS, Reading, Trace, parse_trace, read_network_traces, read_trace
@@ -197,13 +198,13 @@ def test_mahimahi_and_back_loses_no_packet(steps: list[tuple[int, int]]) -> None
     assert abs(text.count("\n") * 12_000 - bits(trace)) <= 12_000 or not text
 
 
-@pytest.mark.parametrize("kind", ["csv", "pensieve"])
+@for_each("kind", ["csv", "pensieve"])
 def test_conversion_and_back(kind: str) -> None:
     back = parse_trace(to_text(SQUARE, kind), "t", Reading(format=kind))
     assert (back.times_s, back.values, back.length_s) == (SQUARE.times_s, SQUARE.values, 6.0)
 
 
-@pytest.mark.parametrize("times_s", [(0.0,), (0.0, 4.0), (0.0, 10.0), (0.0, 1.0, 9.0), (0.0, 11.0, 11.5)])
+@for_each("times_s", [(0.0,), (0.0, 4.0), (0.0, 10.0), (0.0, 1.0, 9.0), (0.0, 11.0, 11.5)])
 def test_a_csv_keeps_the_length(times_s: tuple[float, ...]) -> None:
     trace = Trace(times_s, (4e6, 2e6, 3e6)[: len(times_s)], "rate", 12.0, 12.0)
     back = parse_trace(to_text(trace, "csv"), "t")
@@ -239,7 +240,7 @@ def test_what_cannot_be_written() -> None:
         to_text(Trace((0.0, 10.0), (12e6, 0.0), "rate", 20.0, 20.0), "mahimahi")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "period_s", "length_s", "said"),
     [
         ("csv", 12.0, 12.0, "csv cannot say that the trace repeats: write 'loop: true'"),

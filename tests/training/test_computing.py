@@ -19,6 +19,7 @@ from testbed.training.models import assemble, build_model
 from testbed.training.options import MODELS
 from testbed.training.trainer import Computing, Trainer, configure
 from tests.engine.runs import THREE_SITES, run
+from tests.for_each import for_each
 from tests.training.jobs import same_bits
 
 AS_ALWAYS = Computing()
@@ -38,7 +39,7 @@ def segmented(one: Trainer, step: int) -> list[torch.Tensor]:
     return [gradient for part in reversed(parts) for gradient in part]
 
 
-@pytest.mark.parametrize("kind", ["mlp", "cnn"])
+@for_each("kind", ["mlp", "cnn"])
 def test_bfloat16_computes_close_gradients_in_float32(kind: str) -> None:
     whole, half = trainer(kind=kind).gradient(0), trainer(Computing("bf16"), kind).gradient(0)
     assert all(gradient.dtype == torch.float32 for gradient in half.gradients)
@@ -54,7 +55,7 @@ def test_layer_by_layer_has_the_bits_of_the_whole_in_bfloat16() -> None:
     assert same_bits(one.gradient(3).gradients, segmented(one, 3))
 
 
-@pytest.mark.parametrize("parts", [2, 5, 32])
+@for_each("parts", [2, 5, 32])
 def test_parts_of_a_batch_have_its_mean_gradient(parts: int) -> None:
     whole, split = trainer().gradient(2), trainer(Computing(accumulate=parts)).gradient(2)
     assert split.samples == whole.samples == 32
@@ -98,7 +99,7 @@ def test_a_run_in_bfloat16_by_parts_trains(tmp_path: Path) -> None:
     assert (plan.precision, plan.accumulate, plan.deterministic) == ("bf16", 2, True)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("overrides", "problem"),
     [
         (("training.accumulate=17",), "17 parts of a batch of 16 samples"),
@@ -157,7 +158,7 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "options", "sample", "classes", "parameters"), SIZES)
+@for_each(("kind", "options", "sample", "classes", "parameters"), SIZES)
 def test_models_have_the_sizes_of_their_papers(
     kind: str, options: dict[str, object], sample: tuple[int, ...], classes: int, parameters: int
 ) -> None:
@@ -168,7 +169,7 @@ def test_models_have_the_sizes_of_their_papers(
     assert 4 * parameters <= MODELS[kind].size_bound_bytes(chosen) <= max(2**28, 5 * parameters)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "options", "data", "given"),
     [
         ("vit", {"size": "tiny", "patch": 4}, "teacher", {"side": 8, "channels": 3}),

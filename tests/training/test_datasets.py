@@ -16,6 +16,7 @@ from testbed.training.datasets import as_model_input, load_dataset
 from testbed.training.datasets.images import CIFAR10_RECORD_BYTES, CIFAR10_TEST_FILE, CIFAR10_TRAIN_FILES, IDX_FILES
 from testbed.training.options import DATASETS, SPLITS
 from testbed.training.splits import shares_of
+from tests.for_each import for_each
 
 
 def idx(array: np.ndarray[Any, Any]) -> bytes:
@@ -35,8 +36,8 @@ def write_mnist(folder: Path, *, zipped: bool = False) -> np.ndarray[Any, Any]:
     return images
 
 
-@pytest.mark.parametrize("zipped", [False, True])
-@pytest.mark.parametrize("kind", ["mnist", "fashion_mnist"])
+@for_each("zipped", [False, True])
+@for_each("kind", ["mnist", "fashion_mnist"])
 def test_mnist(tmp_path: Path, kind: str, zipped: bool) -> None:
     images = write_mnist(tmp_path, zipped=zipped)
     data = load_dataset(kind, {"folder": str(tmp_path)}, seed=1)
@@ -76,7 +77,7 @@ def test_every_missing_file_is_named(tmp_path: Path) -> None:
     assert "https://" in message and "training.data.folder" in message
 
 
-@pytest.mark.parametrize("kind", ["mnist", "fashion_mnist", "cifar10"])
+@for_each("kind", ["mnist", "fashion_mnist", "cifar10"])
 def test_a_missing_folder_is_named(kind: str, tmp_path: Path) -> None:
     message = refusal(kind, folder=str(tmp_path / "nowhere"))
     assert "nowhere" in message and "does not exist" in message and "get: http" in message
@@ -88,7 +89,7 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
     assert "is not a folder" in refusal("mnist", folder=str(file))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("number", "content", "message"),
     [
         (0, b"<html>not found</html>", "does not begin as an IDX file"),
@@ -128,7 +129,7 @@ def test_cifar10(tmp_path: Path) -> None:
     assert [int(channel.unique()) for channel in data.train_inputs[0]] == [10, 20, 30]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("content", "message"),
     [
         (b"", "no multiple of 3073"),
@@ -243,8 +244,8 @@ FORMATS = {
 }
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("zipped", [False, True])
+@for_each("name", FORMATS)
+@for_each("zipped", [False, True])
 def test_movielens(name: str, zipped: bool, tmp_path: Path) -> None:
     path, content = tmp_path / name, FORMATS[name].encode()
     (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content)) if zipped else path.write_bytes(content)
@@ -257,7 +258,7 @@ def test_movielens(name: str, zipped: bool, tmp_path: Path) -> None:
     assert sorted(zip(records, labels, strict=True)) == sorted(expected)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("content", "message"),
     [
         (b"", "has 0 ratings"),

@@ -10,6 +10,7 @@ from testbed.errors import ScenarioError
 from testbed.training.declared import DECLARED, IMAGE_MODELS, declared_shape, packed, read_layers
 from testbed.training.models import shape_of_model
 from testbed.training.shapes import ModelShape, SegmentShape
+from tests.for_each import for_each
 
 # Parameters: torchvision's and transformers' model pages (BertModel, XLMRobertaModel, GPT2Model), exact.
 PARAMETERS = {
@@ -37,12 +38,12 @@ GIGA_MULTIPLY_ADDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DECLARED)
+@for_each("name", DECLARED)
 def test_parameters(name: str) -> None:
     assert sum(declared_shape(name=name).sizes) == PARAMETERS[name]
 
 
-@pytest.mark.parametrize("name", IMAGE_MODELS)
+@for_each("name", IMAGE_MODELS)
 def test_work(name: str) -> None:
     assert declared_shape(name=name).forward_flops / 2e9 == pytest.approx(GIGA_MULTIPLY_ADDS[name], abs=0.006)
 
@@ -87,7 +88,7 @@ def test_own_table(tmp_path: Path) -> None:
 HEADER = "segment,key,elements,forward_flops\n"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("content", "message"),
     [
         ("", "the first line must be"),

@@ -17,6 +17,7 @@ from testbed.training.models import build_model, initialise, measure, segments, 
 from testbed.training.options import MODELS
 from testbed.training.shapes import ModelShape, SegmentShape
 from testbed.training.trainer import TorchStep, Trainer
+from tests.for_each import for_each
 
 GREY, COLOUR, TEXT = (1, 28, 28), (3, 32, 32), (64,)
 DEMO_KEYS = (400, 16, 12800, 32, 131072, 256, 32768, 128, 1280, 10)
@@ -33,7 +34,7 @@ def test_demo_cnn_has_the_keys_of_geomx() -> None:
     assert [tuple(segment.keys) for segment in segments(model)] == [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "options", "shape", "parameters"),
     [
         ("cnn", {}, (1, 8, 8), 80_458),
@@ -49,7 +50,7 @@ def test_published_sizes(kind: str, options: dict[str, Any], shape: tuple[int, .
     assert sum(shape_of_model(kind, options, shape, 10).sizes) == parameters
 
 
-@pytest.mark.sample(4)  # of 8, which take 6 s
+@pytest.mark.sample(2)  # of 8, which take 6 s
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in ("declared", "script", "user_program")])
 def test_the_measured_shape_is_the_model(kind: str) -> None:
     shape = COLOUR if MODELS[kind].takes == "images" else TEXT
@@ -116,7 +117,7 @@ def test_seeds_decide_and_leave_torch_alone() -> None:
     assert not torch.equal(one[0][0].weight, other[0][0].weight)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "shape", "message"),
     [
         ("cnn", TEXT, "'cnn' is for images"),
@@ -173,7 +174,7 @@ class Deaf(nn.Linear):
         return super().forward(torch.ones_like(inputs))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("block", "by_segments", "whole"),
     [
         (Changed(4, 4), "block '1' changes its input in place, .* write inplace=False", ""),
@@ -199,7 +200,7 @@ def test_blocks_that_break_the_contract_are_named(block: nn.Module, by_segments:
         trainer.gradient(0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model", "problem"),
     [
         (nn.Sequential(nn.Linear(4, 4), nn.PReLU().requires_grad_(False)), r"without gradients \(1.weight\)"),

@@ -12,6 +12,7 @@ from torch import Tensor
 from testbed.errors import ScenarioError
 from testbed.training.optimizers import KeyOptimizer, ModelOptimizer, Norms
 from testbed.training.options import OPTIMIZERS
+from tests.for_each import for_each
 from tests.training.jobs import same_bits
 
 
@@ -56,8 +57,8 @@ def test_dcasgd_momentum_works() -> None:
     assert key.value.item() == pytest.approx(0.69, abs=1e-6)
 
 
-@pytest.mark.parametrize("extra", [{}, {"momentum": 0.9, "weight_decay": 0.01, "clip": 0.5, "warmup": 3}])
-@pytest.mark.parametrize("adaptive", [False, True])
+@for_each("extra", [{}, {"momentum": 0.9, "weight_decay": 0.01, "clip": 0.5, "warmup": 3}])
+@for_each("adaptive", [False, True])
 def test_dcasgd_without_compensation_is_sgd_bit_for_bit(extra: dict[str, Any], adaptive: bool) -> None:
     first = gradients(1)[0]
     plain = KeyOptimizer("sgd", extra, first)
@@ -200,7 +201,7 @@ def test_sgd_momentum_nesterov_and_decay_by_hand() -> None:
     assert key.value.item() == pytest.approx(0.7, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
+@for_each("kind", OPTIMIZERS)
 def test_clipping_is_element_by_element_and_leaves_the_gradient(kind: str) -> None:
     clipped = KeyOptimizer(kind, {"clip": 0.5}, tensor(1.0, 1.0))
     plain = KeyOptimizer(kind, {}, tensor(1.0, 1.0))

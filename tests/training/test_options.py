@@ -7,19 +7,18 @@ import subprocess
 import sys
 from typing import Any
 
-import pytest
-
 from testbed.training.datasets import _LOADERS
 from testbed.training.options import DATASETS, MODELS, OPTIMIZERS, SPLITS
 from testbed.training.splits import RULES
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
+@for_each("kind", OPTIMIZERS)
 def test_defaults_of_optimizers_go_together(kind: str) -> None:
     assert not list(OPTIMIZERS.options(kind, {}).problems())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "changed", "place"),
     [
         ("sgd", {"nesterov": True}, "nesterov"),
@@ -44,7 +43,7 @@ def test_every_name_has_its_code() -> None:
     assert SPLITS.keys() == RULES.keys()
 
 
-@pytest.mark.parametrize("table", [MODELS, DATASETS, SPLITS, OPTIMIZERS])
+@for_each("table", [MODELS, DATASETS, SPLITS, OPTIMIZERS])
 def test_options_can_be_written_in_a_scenario(table: dict[str, type[Any]]) -> None:
     for options in table.values():
         assert options.__doc__

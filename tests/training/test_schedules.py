@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from testbed.training.optimizers import KeyOptimizer, rate_at
 from testbed.training.options.optimizers import SCHEDULES, Sgd
+from tests.for_each import for_each
 
 
 def rates(count: int, **options: Any) -> list[float]:
@@ -62,7 +63,7 @@ def test_rates_stay_within_bounds_and_only_fall_after_warmup(
         assert later <= now * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lars", "dcasgd", "nesterov"])
+@for_each("kind", ["sgd", "adam", "adamw", "lars", "dcasgd", "nesterov"])
 def test_every_optimizer_follows_the_schedule(kind: str) -> None:
     """Two updates at half the rate, by warm-up, are what the halved rate would do."""
     first, gradient = torch.tensor([1.0, 2.0]), torch.tensor([0.5, -1.0])

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.for_each import for_each
 from tests.training.jobs import JOBS, same_bits, trainer_for
 
 
-@pytest.mark.parametrize("job", JOBS)
+@for_each("job", JOBS)
 def test_segments_give_the_gradient_of_the_whole(job: str, tmp_path: Path) -> None:
     trainer = trainer_for(job, tmp_path)
     whole = trainer.gradient(5)

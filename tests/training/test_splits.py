@@ -13,6 +13,7 @@ from testbed.errors import ScenarioError
 from testbed.training.batches import Batches
 from testbed.training.options import SPLITS
 from testbed.training.splits import share_of, shares_of
+from tests.for_each import for_each
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     *((kind, {}) for kind in SPLITS),
@@ -50,7 +51,7 @@ def test_shares_have_their_sizes_and_are_those_of_each_rank(
         assert torch.equal(share, share_of(labels.clone(), *case, seed, rank, workers))
 
 
-@pytest.mark.parametrize("kind", SPLITS)
+@for_each("kind", SPLITS)
 def test_slices_that_do_not_exist_are_refused(kind: str) -> None:
     labels = labels_of(60, 10, 1)
     for rank in (3, 4, -1):
@@ -96,7 +97,7 @@ def test_by_count_follows_the_numbers_to_the_sample() -> None:
     assert skewed == [44, 22, 14]  # 80 · (6, 3, 2) / 11
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("shares", "message"),
     [
         ("1 2", "has 2 numbers, and 3 workers train"),
@@ -122,7 +123,7 @@ def test_dirichlet_gives_up_with_a_cure() -> None:
         shares_of(torch.zeros(20, dtype=torch.int64), "dirichlet", {"alpha": 0.01}, 1, 20)
 
 
-@pytest.mark.parametrize("kind", ["by_class", "dirichlet"])
+@for_each("kind", ["by_class", "dirichlet"])
 def test_text_has_no_classes_to_split_by(kind: str) -> None:
     with pytest.raises(ScenarioError, match="one class per sample"):
         shares_of(torch.zeros(10, 4, dtype=torch.int64), kind, {}, 1, 2)

@@ -14,6 +14,7 @@ from testbed.errors import ScenarioError
 from testbed.training.learner import State, values_sha256
 from testbed.training.optimizers import KeyOptimizer, ModelOptimizer
 from testbed.training.trainer import Trainer
+from tests.for_each import for_each
 from tests.training.jobs import JOBS, same_bits, trainer_for
 from tests.training.test_optimizers import gradients
 
@@ -47,8 +48,8 @@ def advance(key: KeyOptimizer, first: int, last: int) -> None:
             key.pulled(member, key.value.clone())
 
 
-@pytest.mark.parametrize(("kind", "options"), CASES)
-@pytest.mark.parametrize("stop", [0, 1, 7])
+@for_each(("kind", "options"), CASES)
+@for_each("stop", [0, 1, 7])
 def test_an_optimizer_resumes_bit_for_bit(kind: str, options: dict[str, Any], stop: int) -> None:
     first = gradients(1)[0]
     uninterrupted = KeyOptimizer(kind, options, first)
@@ -86,7 +87,7 @@ def train(trainer: Trainer, optimizer: ModelOptimizer, first: int, last: int) ->
         trainer.load(optimizer.values())
 
 
-@pytest.mark.parametrize("job", ["cnn", "transformer"])
+@for_each("job", ["cnn", "transformer"])
 def test_a_worker_with_its_own_optimizer_resumes_bit_for_bit(job: str, tmp_path: Path) -> None:
     def start(seed: int) -> tuple[Trainer, ModelOptimizer]:
         trainer = trainer_for(job, tmp_path, seed=seed)
@@ -112,7 +113,7 @@ def other_share(folder: Path) -> Trainer:
     return trainer_for("cnn", folder, rank=1)
 
 
-@pytest.mark.parametrize(("other", "message"), [(other_model, "another model"), (other_share, "other training data")])
+@for_each(("other", "message"), [(other_model, "another model"), (other_share, "other training data")])
 def test_a_foreign_checkpoint_is_refused(other: Callable[[Path], Trainer], message: str, tmp_path: Path) -> None:
     state = trainer_for("cnn", tmp_path).state()
     with pytest.raises(ScenarioError, match=message):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from testbed.training.models import segments
 from testbed.training.tables import EmbeddingTables
+from tests.for_each import for_each
 from tests.training.jobs import JOBS, trainer_for
 
 RECORDS = torch.tensor([[5, 1], [1, 0]])
@@ -39,7 +39,7 @@ class Use(nn.Module):
         return self.weight[inputs]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("how", "is_table"), [("of one size", True), ("bag", True), ("tied", False), ("decayed", False), ("indexed", False)]
 )
 def test_a_table_is_used_for_look_ups_alone(how: str, is_table: bool) -> None:
@@ -84,7 +84,7 @@ def test_look_ups_after_layers_are_found_as_well() -> None:
     assert tables.rows(torch.ones(5, 2))[2].tolist() == [2]
 
 
-@pytest.mark.parametrize("job", JOBS)
+@for_each("job", JOBS)
 def test_models_have_the_tables_that_they_declare(job: str, tmp_path: Path) -> None:
     trainer = trainer_for(job, tmp_path)
     found = {"recommender": {0: 4}, "transformer": {0: 16, 1: 16}}

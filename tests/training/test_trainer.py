@@ -19,6 +19,7 @@ from testbed.training.optimizers import ModelOptimizer
 from testbed.training.shape_trainer import ShapeTrainer
 from testbed.training.shapes import ModelShape, SegmentShape
 from testbed.training.trainer import Trainer
+from tests.for_each import for_each
 from tests.training.jobs import JOBS, same_bits, trainer_for
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +76,7 @@ def test_models_learn(job: str, steps: int, accuracy: float, tmp_path: Path) -> 
     assert after.loss < before.loss
 
 
-@pytest.mark.parametrize("job", ["mlp", "resnet"])
+@for_each("job", ["mlp", "resnet"])
 def test_models_can_fit_a_batch(job: str, tmp_path: Path) -> None:
     trainer = trainer_for(job, tmp_path)
     optimizer = ModelOptimizer("adam", {"learning_rate": 0.01}, trainer.values())

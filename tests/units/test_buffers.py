@@ -10,6 +10,7 @@ import torch
 
 from testbed import buffers
 from testbed.buffers import KEPT_S, POOLED_BYTES, BufferPool, class_of
+from tests.for_each import for_each
 
 ELEMENTS = POOLED_BYTES  # four bytes each
 
@@ -75,7 +76,7 @@ def test_unused_memory_is_bounded_and_given_back_after_a_while() -> None:
     assert unused_bytes(pool) == 0
 
 
-@pytest.mark.parametrize("size", [1 << 20, (1 << 20) + 1, 10_000_000, 41_943_041, 123_456_789])
+@for_each("size", [1 << 20, (1 << 20) + 1, 10_000_000, 41_943_041, 123_456_789])
 def test_blocks_are_at_most_a_quarter_too_large(size: int) -> None:
     assert size <= class_of(size) <= size * 5 // 4 + 1
     assert class_of(class_of(size)) == class_of(size)

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from testbed import environment
+from tests.for_each import for_each
 
 _FILL = """
 import ctypes, resource
@@ -44,7 +45,7 @@ def test_the_users_tunables_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tunables[-1] == "glibc.malloc.arena_max=4" and "glibc.malloc.hugetlb=1" in tunables
 
 
-@pytest.mark.parametrize("allowed", [3000, 4 << 20])
+@for_each("allowed", [3000, 4 << 20])
 def test_as_many_files_may_be_open_as_the_machine_allows_but_no_more_than_a_million(
     monkeypatch: pytest.MonkeyPatch, allowed: int
 ) -> None:
@@ -57,7 +58,7 @@ def test_as_many_files_may_be_open_as_the_machine_allows_but_no_more_than_a_mill
     assert limits == [(1024, allowed), (min(allowed, 1 << 20), allowed)]
 
 
-@pytest.mark.parametrize("users", ["", "glibc.malloc.arena_max=4:glibc.malloc.hugetlb=2"])
+@for_each("users", ["", "glibc.malloc.arena_max=4:glibc.malloc.hugetlb=2"])
 def test_a_users_program_has_the_users_tunables_alone(monkeypatch: pytest.MonkeyPatch, users: str) -> None:
     monkeypatch.setenv("GLIBC_TUNABLES", users)
     monkeypatch.setenv("GLIBC_TUNABLES", environment.host_environment()["GLIBC_TUNABLES"])

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import CapabilityError, ScenarioError, of_os
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("number", "words"),
     [
         (errno.EMFILE, "too many open files: raise .*`ulimit -n`.*fewer nodes"),
@@ -21,7 +22,7 @@ from testbed.errors import CapabilityError, ScenarioError, of_os
         (errno.ENOMEM, "cannot allocate memory: use fewer nodes"),
     ],
 )
-@pytest.mark.parametrize("path", [None, "/etc/passwd"])
+@for_each("path", [None, "/etc/passwd"])
 def test_a_machine_that_has_no_more_is_no_matter_of_a_directory(
     tmp_path: Path, number: int, words: str, path: str | None
 ) -> None:

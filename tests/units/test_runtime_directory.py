@@ -11,6 +11,7 @@ import pytest
 from testbed.errors import CapabilityError
 from testbed.numba_cache import compiled_by_numba
 from testbed.runtime_directory import private_directory, runtime_directory
+from tests.for_each import for_each
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
@@ -61,7 +62,7 @@ def test_an_ordinary_user_has_one_as_well(temporary: Path, monkeypatch: pytest.M
             private_directory(made)
 
 
-@pytest.mark.parametrize("kind", ["shared", "link", "file", "none", "relative", "nobody's", "below nobody's"])
+@for_each("kind", ["shared", "link", "file", "none", "relative", "nobody's", "below nobody's"])
 def test_an_xdg_runtime_dir_that_fails_the_checks_is_not_used(
     temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -120,16 +121,16 @@ def test_a_directory_of_somebody_else_is_refused(temporary: Path) -> None:
         runtime_directory()
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o707, 0o720, 0o702, 0o750, 0o705, 0o1777, 0o710])
+@for_each("mode", [0o770, 0o707, 0o720, 0o702, 0o750, 0o705, 0o1777, 0o710])
 def test_a_directory_that_others_can_enter_is_refused(temporary: Path, mode: int) -> None:
     place = temporary / f"testbed-{os.geteuid()}"
-    place.mkdir()
+    place.mkdir(exist_ok=True)
     place.chmod(mode)
     with pytest.raises(CapabilityError, match=rf"others have access to it \(mode {mode:04o}\)"):
         runtime_directory()
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o770, 0o2775])
+@for_each("mode", [0o777, 0o770, 0o2775])
 def test_a_tmpdir_without_the_sticky_bit_is_refused(temporary: Path, mode: int) -> None:
     temporary.chmod(mode)
     with pytest.raises(CapabilityError, match=rf"others can write to {temporary} .* and so replace it"):

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from testbed import units
 from testbed.units import UnitError
+from tests.for_each import for_each
 
 POSITIVE = st.floats(min_value=0, max_value=1e15, allow_nan=False, allow_infinity=False)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "rate_bps"),
     [("20 Mbit/s", 20e6), ("1.5 Gbit/s", 1.5e9), ("800 kbit/s", 8e5), ("7 bit/s", 7.0), ("1e3 bit/s", 1e3),
      ("155Mbit/s", 155e6)],
@@ -21,7 +22,7 @@ def test_rates_are_decimal(text: str, rate_bps: float) -> None:
     assert units.parse_rate(text) == rate_bps
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "duration_s"),
     [("50 ms", 0.05), ("2 s", 2.0), ("10 us", 1e-5), ("3 min", 180.0), ("1.5 h", 5400.0), ("100 ns", 1e-7)],
 )
@@ -29,7 +30,7 @@ def test_durations_are_the_nearest_float(text: str, duration_s: float) -> None:
     assert units.parse_duration(text) == duration_s
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "size_bytes"),
     [
         ("2 MiB", 2 << 20),
@@ -49,7 +50,7 @@ def test_shares_are_numbers_or_percent() -> None:
     assert units.parse_share("1 %") == units.parse_share("1%") == units.parse_share("0.01") == 0.01
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "message"),
     [
         ("155Mbps", "'Mbps' is not a unit of rate (write '155 Mbit/s')"),
@@ -107,7 +108,7 @@ def test_shares_read_back_the_same(share: float) -> None:
     assert units.parse_share(units.format_share(share)) == share
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("written", "text"),
     [
         (units.format_rate(20e6), "20 Mbit/s"),

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from analysis.benchmarks import links
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(("lost", "ok"), [(10, True), (9, False)])
+@for_each(("lost", "ok"), [(10, True), (9, False)])
 def test_a_datagram_that_is_not_accounted_for_fails(lost: int, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 1000, 990 arrive: a loss of 1 % as planned, and one of the others may be nowhere."""
     counted = iter((0, lost))

@@ -20,6 +20,7 @@ from emulation.exact.guest_init import OWN
 from testbed.cli.main import main
 from testbed.errors import CapabilityError
 from testbed.process_id import start_ticks
+from tests.for_each import for_each
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def installed(text: bytes = b"a kernel") -> Path:
     """Install a file in the kernel's place, as ``build`` does at its end."""
     place = kernel._place()
-    place.mkdir(parents=True)
+    place.mkdir(parents=True, exist_ok=True)
     binary = place / "linux"
     binary.write_bytes(text)
     digest = hashlib.sha256(text).hexdigest()
@@ -175,7 +176,7 @@ def test_memory_that_is_not_there_is_told() -> None:
         command._memory_folder(1 << 60)
 
 
-@pytest.mark.parametrize("folder", OWN)
+@for_each("folder", OWN)
 def test_a_working_directory_that_the_guest_has_not_is_refused(
     folder: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

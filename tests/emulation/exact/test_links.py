@@ -19,6 +19,7 @@ from emulation.exact import kernel
 from emulation.exact.command import Guest, exact_command, fixed_environment
 from emulation.exact.guest_init import PROGRESS
 from tests.emulation.inside import ROOT
+from tests.for_each import for_each
 
 pytestmark = [
     pytest.mark.slow,  # 150 s, all of it in the fixture
@@ -54,7 +55,7 @@ def test_losses_and_their_account(results: Results, method: str) -> None:
     assert sum(gaps) == pytest.approx(2000, rel=0.25) and statistics.mean(gaps) == pytest.approx(5.0, rel=0.25)
 
 
-@pytest.mark.parametrize("case", ["lost_numbers", "lost in bursts"])
+@for_each("case", ["lost_numbers", "lost in bursts"])
 def test_both_lose_the_same_packets(results: Results, case: str) -> None:
     assert results["netem", case] == results["nfqueue", case] and 100 < len(results["netem", case]) < 300
 

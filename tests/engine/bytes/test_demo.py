@@ -16,6 +16,7 @@ import pytest
 from testbed.training.datasets.images import IDX_FILES
 from tests.end_to_end.runs import run_scenario
 from tests.engine.runs import run
+from tests.for_each import for_each
 from tests.training.test_datasets import idx
 
 MODEL = 715_048
@@ -72,7 +73,7 @@ def moved(events: Iterable[dict[str, Any]]) -> tuple[int, ...]:
     return tuple(sums[way] for way in ways)
 
 
-@pytest.mark.parametrize("name", FIXTURES)
+@for_each("name", ["FSA", "2-bit", "Bi-Sparse", "HFA"])
 def test_simulated(tmp_path: Path, digits: str, name: str) -> None:
     settings, expected = FIXTURES[name]
     assert moved(run(tmp_path, *BASE, digits, *settings).events) == expected

@@ -31,6 +31,7 @@ from testbed.scenario.load import load
 from testbed.simulation.run import simulate
 from testbed.training.learner import Score
 from tests.engine.runs import THREE_SITES
+from tests.for_each import for_each
 
 JOB = ("training.model={kind: mlp, hidden: 8}", "training.rounds=13", "training.evaluate_every=4",
        "device.variation=30 %", "checkpoint.every=3")  # fmt: skip
@@ -186,7 +187,7 @@ class RealWorld:
         self.recorded.append({"kind": kind, **fields})
 
 
-@pytest.mark.parametrize(("another", "taken_s", "trained_s"), [(False, 5.0, 3.0), (True, 1.5, 3.0)])
+@for_each(("another", "taken_s", "trained_s"), [(False, 5.0, 3.0), (True, 1.5, 3.0)])
 def test_a_snapshot_of_another_clock_keeps_its_age(
     another: bool, taken_s: float, trained_s: float, tmp_path: Path
 ) -> None:
@@ -325,7 +326,7 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(tmp_path: Path, monkey
     assert "No space left" in warning["message"]
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, partial(os.symlink, "/dev/zero"), partial(os.symlink, "/")])
+@for_each("make", [os.mkfifo, os.mkdir, partial(os.symlink, "/dev/zero"), partial(os.symlink, "/")])
 def test_a_checkpoint_that_cannot_be_read_is_not_taken_over(tmp_path: Path, make: Callable[[Path], None]) -> None:
     checkpoint = tmp_path / "before" / "checkpoints" / "ckpt-000003"
     checkpoint.mkdir(parents=True)

@@ -19,6 +19,7 @@ from testbed.scenario.matrix import AXES, Combination, overrides
 from testbed.training.options import OPTIMIZERS
 from tests.engine.checkpoint.killed import resumed_at, run_until, story
 from tests.engine.runs import THREE_SITES
+from tests.for_each import for_each
 from tests.scenario.covering import filled
 
 SMALL = (
@@ -112,20 +113,20 @@ def goes_on_as_if_nothing_had_been(plan: Plan, directory: Path, chance: random.R
         assert story(run_until(plan, killed), since_s) == expected != []
 
 
-@pytest.mark.sample(3)  # of 9, which take 6 s
+@pytest.mark.sample(2)  # of 9, which take 6 s
 @pytest.mark.parametrize("combination", drawn(1), ids=lambda combination: "-".join(combination.values()))
 def test_drawn_techniques_go_on(combination: Combination, tmp_path: Path) -> None:
     plan = plan_of(*texts_of(combination))
     goes_on_as_if_nothing_had_been(plan, tmp_path, random.Random(str(combination)))
 
 
-@pytest.mark.sample(5, "rows", "netstorm detours")  # of 16, which take 16 s
+@pytest.mark.sample(3)  # of 16, which take 16 s
 @pytest.mark.parametrize("name", QUICKLY)
 def test_techniques_inside_an_axis_go_on(name: str, tmp_path: Path) -> None:
     goes_on_as_if_nothing_had_been(plan_of(*TECHNIQUES[name]), tmp_path, random.Random(name))
 
 
-@pytest.mark.parametrize("name", ["optimizer adam", "gossip dpsgd"])
+@for_each("name", ["optimizer adam", "gossip dpsgd"])
 def test_a_run_whose_tensors_have_no_numbers_goes_on(name: str, tmp_path: Path) -> None:
     plan = plan_of(*TECHNIQUES[name], "training.compute=modelled")
     whole = run_until(plan, tmp_path / "whole")

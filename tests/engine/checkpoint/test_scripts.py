@@ -106,7 +106,7 @@ def plan_of(folder: Path, script: str, *texts: str) -> Plan:
     return build_plan(load(path, ("checkpoint.every=2", *texts)), "simulate")
 
 
-@pytest.mark.sample(1, "unnamed", "numpy", "some keys")  # of 7, which take 12 s
+@pytest.mark.sample(1)  # of 7, which take 12 s
 @pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in SETTINGS])
 def test_a_script_goes_on(name: str, tmp_path: Path) -> None:
     script, texts = SETTINGS[name]

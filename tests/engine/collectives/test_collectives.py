@@ -16,6 +16,7 @@ from testbed.policy.collective import ALL_REDUCE
 from testbed.training.seeds import seed_for, torch_stream
 from testbed.world import World
 from tests.engine.collectives.worlds import Runs, Virtual, names_of, run_all, shape_of, worlds
+from tests.for_each import for_each
 
 SIZES = (1, 3, 16, 1003)
 REAL_RANKS = (1, 2, 5, 8)
@@ -60,7 +61,7 @@ def check_sums(results: list[dict[str, Tensor]], size: int) -> None:
         assert all(torch.equal(result[name], results[0][name]) for result in results), f"{name}: bits differ"
 
 
-@pytest.mark.sample(5)  # of 11, which take 8 s
+@pytest.mark.sample(3)  # of 11, which take 8 s
 @pytest.mark.parametrize("ranks", [*range(1, 9), 13, 16, 17])
 def test_all_reduce_of_uneven_sizes(ranks: int, tmp_path: Path) -> None:
     groups = groups_of(ranks)
@@ -70,7 +71,7 @@ def test_all_reduce_of_uneven_sizes(ranks: int, tmp_path: Path) -> None:
         check_sums(run_all(runs, names_of(groups), every_algorithm(size), shape=shape), size)
 
 
-@pytest.mark.parametrize("name", ALL_REDUCE)
+@for_each("name", ALL_REDUCE)
 def test_what_is_given_stays_and_what_is_returned_is_the_callers(runs: Runs, name: str) -> None:
     """Nodes of one process share what they send, so a rank that wrote to it would change what another holds."""
     ranks, algorithm = names_of([2, 2]), ALL_REDUCE[name]
@@ -100,7 +101,7 @@ def test_a_ring_copies_nothing_but_its_result(runs: Runs, monkeypatch: pytest.Mo
     assert joined == [4] * 4
 
 
-@pytest.mark.sample(2)  # of 4, which take 2 s
+@pytest.mark.sample(1)  # of 4, which take 2 s
 @pytest.mark.parametrize("ranks", REAL_RANKS)
 def test_both_worlds_give_the_same_bits(ranks: int, tmp_path: Path) -> None:
     groups = groups_of(ranks)
@@ -113,7 +114,7 @@ def test_both_worlds_give_the_same_bits(ranks: int, tmp_path: Path) -> None:
         assert torch.equal(results["real"][0][name], results["virtual"][0][name]), name
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 5, 7])
+@for_each("ranks", [1, 2, 5, 7])
 def test_primitives(ranks: int, runs: Runs) -> None:
     names = names_of(groups_of(ranks))
 
@@ -164,8 +165,8 @@ def test_operations_overlap_and_do_not_mix(runs: Runs) -> None:
         assert all(tensor.unique().numel() == 1 for tensor in result)
 
 
-@pytest.mark.parametrize("name", ALL_REDUCE)
-@pytest.mark.parametrize("size", [1, 50])
+@for_each("name", ALL_REDUCE)
+@for_each("size", [1, 50])
 def test_a_flag_raised_anywhere_is_known_everywhere(name: str, size: int, tmp_path: Path) -> None:
     groups = [3, 1, 2]
     for who in (None, 0, 2, 5):

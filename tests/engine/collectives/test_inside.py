@@ -16,6 +16,7 @@ from testbed.plan.build import build_plan
 from testbed.policy.collective.tree import chain_broadcast, chain_reduce
 from testbed.scenario.load import load
 from tests.engine.runs import MODELLED, THREE_SITES, Simulated, run
+from tests.for_each import for_each
 
 RING = "paradigm={kind: hips, inside: ring}"
 ROUNDS = 4
@@ -46,7 +47,7 @@ def transfers(run_: Simulated, message: str, source: str = "", target: str = "")
     return [e["payload_bytes"] for e in found if e["source"].startswith(source) and e["node"].startswith(target)]
 
 
-@pytest.mark.sample(5, "stops at the target")  # of 11, which take 8 s
+@pytest.mark.sample(2)  # of 11, which take 8 s
 @pytest.mark.parametrize("technique", TECHNIQUES)
 def test_two_workers_end_with_the_bits_of_a_server(technique: str, tmp_path: Path) -> None:
     """A sum of two has one order. Where time decides who comes first, or what is lost, workers are compared alone."""
@@ -127,8 +128,8 @@ def test_the_first_worker_contributes_for_all() -> None:
     assert len(sync_setup.contributors(plan, plan.with_role("global_server")[0])) == 3
 
 
-@pytest.mark.parametrize("size", [1, 2, 5])
-@pytest.mark.parametrize("segments", [1, 3])
+@for_each("size", [1, 2, 5])
+@for_each("segments", [1, 3])
 def test_a_chain_moves_a_buffer_once_between_neighbours(size: int, segments: int) -> None:
     for make, towards in ((chain_reduce, -1), (chain_broadcast, 1)):
         for rank in range(size):

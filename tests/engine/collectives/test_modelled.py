@@ -6,13 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.gossip.roles import gossip_worker
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import worlds
 from tests.engine.runs import MODELLED, run
+from tests.for_each import for_each
 
 WORKERS: dict[str, Any] = {"allreduce": allreduce_worker, "gossip": gossip_worker}
 
@@ -26,7 +25,7 @@ def transfers(paradigm: str, options: dict[str, Any], compute: str, directory: P
     return [(e["t"], e["source"], e["target"], e["round"], e["payload_bytes"], e["header_bytes"]) for e in events]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("paradigm", "options"),
     [
         ("allreduce", {"algorithm": "blueconnect", "segments": 2}),
@@ -43,7 +42,7 @@ def test_modelled_runs_send_what_real_ones_send(paradigm: str, options: dict[str
     assert len(real) > 20
 
 
-@pytest.mark.parametrize("paradigm", ["allreduce", "ps"])
+@for_each("paradigm", ["allreduce", "ps"])
 def test_first_values_may_take_longer_than_nodes_take_to_meet(paradigm: str, tmp_path: Path) -> None:
     """45 MB over 5 Mbit/s: who has them waits more than a minute for the others."""
     slow = (f"paradigm={paradigm}", "links[*].rate=5 Mbit/s", "training.rounds=1", "training.evaluate_every=1")

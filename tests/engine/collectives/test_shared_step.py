@@ -13,6 +13,7 @@ from testbed.engine.collectives.roles import allreduce_worker
 from testbed.plan.model import Choice, Plan
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import worlds
+from tests.for_each import for_each
 
 LARS = Choice(kind="lars", options={"learning_rate": 0.5, "momentum": 0.9, "adapt_from": 20})
 
@@ -30,7 +31,7 @@ def trained(kind: str, directory: Path, plan: Plan) -> list[torch.Tensor]:
     return [first]
 
 
-@pytest.mark.sample(4)  # of 12, which take 6 s
+@pytest.mark.sample(2)  # of 12, which take 6 s
 @pytest.mark.parametrize("work", ["norms", "update"])
 @pytest.mark.parametrize(("groups", "shared_by"), [([3], "data_center"), ([2, 2], "data_center"), ([1, 3], "all")])
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def _without_ratio(groups: list[int]) -> Plan:
     return plan_of(groups, Choice(kind="lars", options={**LARS.options, "adapt_from": 10**9}))
 
 
-@pytest.mark.parametrize("work", ["norms", "update"])
+@for_each("work", ["norms", "update"])
 def test_shapes_alone_suffice_to_simulate_it(work: str, tmp_path: Path) -> None:
     plan = plan_of([2], optimizer_work=work)
     run_plan(worlds("virtual", tmp_path), replace(plan, training=replace(plan.training, compute="modelled")),

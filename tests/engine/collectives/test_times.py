@@ -19,6 +19,7 @@ from testbed.simulation.tcp_model import TcpModel
 from testbed.world import World
 from tests.contract.tiny import WAN_DELAY_S, WAN_RATE_BPS, tiny_plan
 from tests.engine.collectives.worlds import Virtual, names_of, shape_of, with_collectives
+from tests.for_each import for_each
 from tests.policy.collective.cost import (
     LinkCost,
     blueconnect_s,
@@ -52,9 +53,9 @@ def simulated_s(groups: list[int], algorithm: str, size_bytes: int, directory: P
     return max(Virtual(directory, OPTIONS)(programs, plan).values())
 
 
-@pytest.mark.parametrize("ranks", [4, 6, 8])
-@pytest.mark.parametrize("size_bytes", [40_000, 4_000_000, 40_000_000])
-@pytest.mark.parametrize("algorithm", ["ring", "butterfly", "recursive_doubling", "tree"])
+@for_each("ranks", [4, 6, 8])
+@for_each("size_bytes", [40_000, 4_000_000, 40_000_000])
+@for_each("algorithm", ["ring", "butterfly", "recursive_doubling", "tree"])
 def test_within_two_percent_of_the_closed_form(algorithm: str, ranks: int, size_bytes: int, tmp_path: Path) -> None:
     forms = {"ring": ring_s, "butterfly": butterfly_s, "recursive_doubling": recursive_doubling_s, "tree": tree_s}
     form = forms[algorithm](ranks, size_bytes, WAN)
@@ -65,10 +66,8 @@ def test_within_two_percent_of_the_closed_form(algorithm: str, ranks: int, size_
     assert simulated == pytest.approx(form, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["ring", "tree", "double_binary_tree", "three_phase_ring", "torus2d", "binary_blocks"]
-)
-@pytest.mark.parametrize("segments", [1, 4])
+@for_each("algorithm", ["ring", "tree", "double_binary_tree", "three_phase_ring", "torus2d", "binary_blocks"])
+@for_each("segments", [1, 4])
 def test_any_schedule_as_predicted(algorithm: str, segments: int, tmp_path: Path) -> None:
     groups, size_bytes = [1] * 6, 4_000_000
     shape = shape_of(groups, segments)

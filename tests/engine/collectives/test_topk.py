@@ -29,6 +29,7 @@ from testbed.training.seeds import torch_stream
 from testbed.world import World
 from tests.contract.programs import Program
 from tests.engine.collectives.worlds import Runs, Virtual, names_of, shape_of, worlds
+from tests.for_each import for_each
 from tests.policy.collective.sparse_cost import flat_sparse_wan_bytes, hitopk_wan_bytes
 
 SITES, WORKERS, SIZE, DENSITY = 3, 4, 4000, 0.01
@@ -110,7 +111,7 @@ def _chosen(site_sum: Tensor, coordinated: bool) -> Tensor:
     return torch.cat(shards)
 
 
-@pytest.mark.parametrize("kind", ["hitopk", "coordinated"])
+@for_each("kind", ["hitopk", "coordinated"])
 def test_is_what_it_is_defined_to_be_and_the_same_everywhere(kind: str, runs: Runs) -> None:
     results = run_kind(runs, kind)
     for got, wanted in zip(results[0][0], expected(kind == "coordinated"), strict=True):
@@ -149,7 +150,7 @@ def test_workers_and_buckets_draw_positions_of_their_own() -> None:
     assert len({tuple(each) for each in positions}) == len(senders)
 
 
-@pytest.mark.parametrize("selector", SELECTORS)
+@for_each("selector", SELECTORS)
 def test_what_overflows_is_a_training_that_has_diverged(selector: str) -> None:
     world: Any = SimpleNamespace(node="w0")
     choice = OwnChoice(world, 0.1, 1, selector)
@@ -219,7 +220,7 @@ def wan_bytes(runs: Runs, site: str, rounds: int = 1) -> int:
     return sum(out) // rounds
 
 
-@pytest.mark.sample(3)  # of 6, which take 3 s
+@pytest.mark.sample(2)  # of 6, which take 3 s
 @pytest.mark.parametrize(
     ("kind", "formula"),
     [

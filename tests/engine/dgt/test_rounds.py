@@ -16,6 +16,7 @@ from testbed.messages import Message, MessageKind
 from testbed.policy.order.dgt import Dgt
 from tests.contract.tiny import REMOTE
 from tests.engine.dgt.harness import Ends, play
+from tests.for_each import for_each
 
 B = 4  # elements of a block
 FIXED: dict[str, Any] = {"block": 4 * B, "adaptive": False, "k": 0.5, "deadline": 0.1}
@@ -99,7 +100,7 @@ def push_of(key: int) -> Message:
     return Message(MessageKind.PUSH, key, 0, parts=(tensor(12),))
 
 
-@pytest.mark.parametrize(("late", "added"), [("next-round", 1.0), ("zero", 0.0), ("heuristic-drop", 0.0)])
+@for_each(("late", "added"), [("next-round", 1.0), ("zero", 0.0), ("heuristic-drop", 0.0)])
 def test_late_blocks_are_added_to_the_next_round_or_dropped(tmp_path: Path, late: str, added: float) -> None:
     async def script(ends: Ends) -> Any:
         first, *blocks = await ends.push(tensor(12))
@@ -213,7 +214,7 @@ def test_retransmission_loses_nothing(tmp_path: Path) -> None:
     assert play(tmp_path, Dgt.Options(**FIXED, late="retransmit"), script) == [4]
 
 
-@pytest.mark.parametrize("late", ["zero", "next-round", "retransmit"])
+@for_each("late", ["zero", "next-round", "retransmit"])
 def test_without_a_deadline_a_push_waits_for_its_blocks_to_leave(late: str, tmp_path: Path) -> None:
     async def script(ends: Ends) -> None:
         first, *blocks = await ends.push(tensor(12))
@@ -363,7 +364,7 @@ def test_what_the_code_loses_waits_while_there_is_nothing_to_send(tmp_path: Path
     play(tmp_path, Dgt.Options(**FIXED, code="4-bit", alpha=0.0), script)
 
 
-@pytest.mark.parametrize("late", ["next-round", "zero"])
+@for_each("late", ["next-round", "zero"])
 def test_pushes_of_a_key_that_are_under_way_together_are_handed_over_in_their_order(tmp_path: Path, late: str) -> None:
     """Above workers that wait for nobody; the later one may be whole before the earlier one is given up."""
 

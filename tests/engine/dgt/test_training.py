@@ -12,6 +12,7 @@ from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
 from tests.end_to_end.runs import Finished, run_scenario
+from tests.for_each import for_each
 
 SCENARIO = Path(__file__).parents[1] / "dgt.yaml"
 WAIT_FOR_ALL = ("order.deadline=60 s",)
@@ -47,7 +48,7 @@ def account(finished: Finished) -> dict[str, int]:
     return {name: sum(event[name] for event in events) for name in ("sent", "delivered", "late", "lost", "resent")}
 
 
-@pytest.mark.sample(2)  # of 4, which take 5 s
+@pytest.mark.sample(1)  # of 4, which take 5 s
 @pytest.mark.parametrize(
     ("overrides", "back_end"),
     [((), "local"), *((each, "simulate") for each in ((), ("codec.tier2=fp16",), ("paradigm=ps",)))],
@@ -76,7 +77,7 @@ def test_without_loss_no_block_is_late(overrides: tuple[str, ...], simulated: Si
     assert ours.hashes("worker") == plain.hashes("worker")
 
 
-@pytest.mark.sample(3)  # of 5, which take 4 s
+@pytest.mark.sample(1)  # of 5, which take 4 s
 @pytest.mark.parametrize("late", ["next-round", "zero", "heuristic-drop", "sender-drop", "retransmit"])
 def test_training_completes_on_lossy_links(tmp_path: Path, late: str, simulated: Simulated) -> None:
     overrides = (LOSSY, f"order.late={late}", "training.rounds=12", "order.k=0.5")
@@ -142,7 +143,7 @@ def test_shapes_alone_will_do(tmp_path: Path) -> None:
     assert sum(event["sent"] for event in finished.of_kind("blocks")) > 100
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("override", "reason"),
     [
         ("codec.tier2=twobit", "a block of them has no magnitude"),

@@ -30,6 +30,7 @@ from tests.contract.programs import Program
 from tests.end_to_end.reference import train_single_process
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import Runs, names_of, worlds
+from tests.for_each import for_each
 from tests.pairs import in_turn
 from tests.policy.gossip.consensus import consensus_distance
 
@@ -44,7 +45,7 @@ def hashes(runs: Runs, names: list[str]) -> set[str]:
     return {event["parameters_sha256"] for event in finals}
 
 
-@pytest.mark.sample(3)  # of 6, which take 6 s
+@pytest.mark.sample(1)  # of 6, which take 6 s
 @pytest.mark.parametrize(("graph", "algorithm"), in_turn([*GRAPHS, "network"], ["dpsgd", "sgp"]))
 def test_synchronous_gossip_ends_with_one_model_the_same_in_both_worlds(
     algorithm: str, graph: str, tmp_path: Path
@@ -57,8 +58,8 @@ def test_synchronous_gossip_ends_with_one_model_the_same_in_both_worlds(
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("kind", ["real", "virtual"])
-@pytest.mark.parametrize("graph", ["ring", "complete"])
+@for_each("kind", ["real", "virtual"])
+@for_each("graph", ["ring", "complete"])
 def test_asynchronous_gossip_ends_with_one_model_and_all_steps_made(kind: str, graph: str, tmp_path: Path) -> None:
     plan = serverless_plan([2, 2], "gossip", {"algorithm": "adpsgd", "graph": graph}, rounds=10)
     runs = worlds(kind, tmp_path)
@@ -68,7 +69,7 @@ def test_asynchronous_gossip_ends_with_one_model_and_all_steps_made(kind: str, g
     assert 40 <= steps <= 52  # those made until the word of the end has travelled still count
 
 
-@pytest.mark.parametrize("algorithm", ["dpsgd", "sgp"])
+@for_each("algorithm", ["dpsgd", "sgp"])
 def test_on_the_complete_graph_it_is_all_reduce(algorithm: str, tmp_path: Path) -> None:
     """All mix with equal weights every round: the average moves as in one process, models differ by the last step."""
     plan = serverless_plan([2, 2], "gossip", {"algorithm": algorithm, "graph": "complete"})
@@ -207,7 +208,7 @@ def mixing_only(plan: Plan, rank: int, names: list[str], make: Any) -> Program:
     return program
 
 
-@pytest.mark.sample(5)  # of 10, which take 7 s
+@pytest.mark.sample(3)  # of 10, which take 7 s
 @pytest.mark.parametrize("kind", ["real", "virtual"])
 @pytest.mark.parametrize("algorithm", ["dpsgd", "sgp", "sgp-star", "adpsgd", "adpsgd-ring"])
 def test_mixing_keeps_the_average_and_comes_together(algorithm: str, kind: str, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from testbed.policy.sync import SYNC
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import worlds
 from tests.engine.runs import Simulated, run
+from tests.for_each import for_each
 from tests.pairs import in_turn
 
 SMALL = (
@@ -43,7 +44,7 @@ def crossing(result: Simulated, kind: str) -> set[int]:
     return {event["round"] for event in sent if event["tier"] == "wan" and event["round"] >= 0}
 
 
-@pytest.mark.sample(3)  # of 6, which take 2 s
+@pytest.mark.sample(1)  # of 6, which take 2 s
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
 def test_all_reduce_has_the_values_of_parameter_servers(steps: str, tmp_path: Path) -> None:
     one_tier = "k2: 1" in steps or "hfa" not in steps
@@ -55,7 +56,7 @@ def test_all_reduce_has_the_values_of_parameter_servers(steps: str, tmp_path: Pa
     assert Counter(event["steps"] for event in ranks.of_kind("round")).keys() == {2 if "k1: 2" in steps else 3}
 
 
-@pytest.mark.parametrize("at", ["worker", "global"])
+@for_each("at", ["worker", "global"])
 def test_an_optimizer_steps_with_what_it_steps_with_beside_servers(at: str, tmp_path: Path) -> None:
     """The mean of all gradients where it says that it stands at workers, else their sum."""
     optimizer = f"optimizer={{kind: sgd, learning_rate: 0.05, momentum: 0.9, at: {at}}}"
@@ -107,7 +108,7 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run_plan(worlds("virtual", tmp_path_factory.mktemp("direct")), plan, allreduce_worker)["a/worker0"]
 
 
-@pytest.mark.sample(5)  # of 12, which take 5 s
+@pytest.mark.sample(2)  # of 12, which take 5 s
 @pytest.mark.parametrize("algorithm", ALL_REDUCE)
 def test_every_algorithm_ends_with_equal_bits_at_all_ranks(algorithm: str, tmp_path: Path, direct: Any) -> None:
     plan = with_steps(serverless_plan([2, 1, 2], "allreduce", {"algorithm": algorithm, "segments": 2}), DILOCO)
@@ -117,7 +118,7 @@ def test_every_algorithm_ends_with_equal_bits_at_all_ranks(algorithm: str, tmp_p
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(results["c/worker1"], direct, strict=True))
 
 
-@pytest.mark.sample(3)  # of 5, which take 3 s
+@pytest.mark.sample(1)  # of 5, which take 3 s
 @pytest.mark.parametrize(("paradigm", "steps"), in_turn(["ring", "hitopk", "dpsgd", "sgp"], [DILOCO, HFA]))
 def test_both_worlds_end_with_the_same_parameters(paradigm: str, steps: Choice, tmp_path: Path) -> None:
     family, worker = ("gossip", gossip_worker) if paradigm in ("dpsgd", "sgp") else ("allreduce", allreduce_worker)
@@ -133,7 +134,7 @@ def test_both_worlds_end_with_the_same_parameters(paradigm: str, steps: Choice, 
 UNEVEN = ("data_centers[west].device.speed=0.25", "topology.links[*].rate=200 Mbit/s")
 
 
-@pytest.mark.parametrize("paradigm", ["allreduce", "gossip", "{kind: gossip, algorithm: sgp, graph: complete}"])
+@for_each("paradigm", ["allreduce", "gossip", "{kind: gossip, algorithm: sgp, graph: complete}"])
 def test_fast_workers_take_the_steps_that_fit(paradigm: str, tmp_path: Path) -> None:
     """West's steps last 400 ms, the others' 100 ms."""
     result = run(tmp_path / "run", *SMALL, *UNEVEN, f"paradigm={paradigm}", "sync=esync")
@@ -155,7 +156,7 @@ def test_all_stop_after_a_round_that_crossed(tmp_path: Path) -> None:
     assert len(result.hashes()) == 1
 
 
-@pytest.mark.sample(2)  # of 6, which take 4 s
+@pytest.mark.sample(1)  # of 6, which take 4 s
 @pytest.mark.parametrize("codec", ["fp16", "{kind: topk, ratio: 0.1, bound: 100}", "{kind: bisparse, bound: 100}"])
 @pytest.mark.parametrize("steps", ["hfa", "diloco"])
 def test_codecs_carry_changes_of_models(steps: str, codec: str, tmp_path: Path) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from testbed.policy.collective import ALL_REDUCE, SPARSE
 from testbed.policy.gossip import ALGORITHMS, GRAPHS
 from testbed.training.options import LOADINGS, OPTIMIZERS, SPLITS
 from tests.engine.runs import run
+from tests.for_each import for_each
 
 ROUNDS = 3
 SMALL = ("training.model={kind: mlp, hidden: 8}", f"training.rounds={ROUNDS}", "training.evaluate_every=3",
@@ -29,7 +28,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("setting", KINDS.values(), ids=KINDS)
+@for_each("setting", KINDS.values())
 def test_every_kind_trains(tmp_path: Path, setting: str) -> None:
     once, again = (run(tmp_path / name, *SMALL, setting) for name in ("once", "again"))
     workers = [node.name for node in once.plan.training_workers]

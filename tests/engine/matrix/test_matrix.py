@@ -96,7 +96,7 @@ def check(directory: Path, combination: Combination, plain: object) -> None:
         assert len({tuple(result.parameters(worker).tolist()) for worker in WORKERS}) == 1
 
 
-@pytest.mark.sample(16)  # of 24, which take 4 s
+@pytest.mark.sample(8)  # of 24, which take 4 s
 @pytest.mark.parametrize(
     "combination",
     [row if row in QUICK else pytest.param(row, marks=pytest.mark.slow) for row in ROWS],  # 0.3 s each
@@ -110,7 +110,7 @@ WITH_FEW_STEPS = {"hfa": "{kind: hfa, k1: 2, k2: 2}", "diloco": "{kind: diloco, 
 TIERS = [(below, above) for below in AXES["sync"] for above in AXES["sync"] if below != above]
 
 
-@pytest.mark.sample(8)  # of 16, which take 2 s
+@pytest.mark.sample(4)  # of 16, which take 2 s
 @pytest.mark.parametrize("tiers", [pair for pair in TIERS if not tier_refusals(*pair)], ids="-".join)
 def test_two_algorithms_one_on_each_tier(tmp_path: Path, tiers: tuple[str, str]) -> None:
     below, above = (WITH_FEW_STEPS.get(kind, kind) for kind in tiers)

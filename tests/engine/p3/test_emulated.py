@@ -27,8 +27,7 @@ def places_of_the_first_layer(run: Finished) -> list[float]:
     return [keys.index(0) / len(keys) for keys in rounds]
 
 
-@pytest.mark.slow  # 34 s
-@pytest.mark.flaky(reruns=2)  # a busy machine makes slices more slowly than the link takes them: none waits
+@pytest.mark.wallclock  # 34 s; a busy machine makes slices more slowly than the link takes them: none waits
 @pytest.mark.emulation
 def test_urgent_slices_overtake_on_a_real_wan_link(tmp_path: Path) -> None:
     """Row 62."""

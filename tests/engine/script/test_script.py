@@ -38,6 +38,7 @@ from testbed.training.learner import values_sha256
 from testbed.world import Work
 from tests.contract.tiny import WORKER
 from tests.engine.runs import run
+from tests.for_each import for_each
 from tests.kvstore import scripts
 from tests.realtime.in_process import InProcess
 
@@ -74,7 +75,7 @@ SYNCS = [
 ]
 
 
-@pytest.mark.sample(4)  # of 8, which take 3 s
+@pytest.mark.sample(2)  # of 8, which take 3 s
 @pytest.mark.parametrize("paradigm", ["hips", "ps"])
 @pytest.mark.parametrize(("sync", "rounds"), SYNCS)
 def test_two_lines_make_a_loop_geo_distributed(sync: str, rounds: int, paradigm: str, tmp_path: Path) -> None:
@@ -88,8 +89,8 @@ def test_two_lines_make_a_loop_geo_distributed(sync: str, rounds: int, paradigm:
         assert {name: values_sha256(real[name]) for name in workers} == workers
 
 
-@pytest.mark.parametrize(("weights", "mean"), [("party", (1 + (2 + 3) / 2) / 2), ("worker", (1 + 2 + 3) / 3)])
-@pytest.mark.parametrize("sync", ["hfa, k1: 1, k2: 1", "diloco, h: 1, outer_learning_rate: 1, outer_momentum: 0"])
+@for_each(("weights", "mean"), [("party", (1 + (2 + 3) / 2) / 2), ("worker", (1 + 2 + 3) / 3)])
+@for_each("sync", ["hfa, k1: 1, k2: 1", "diloco, h: 1, outer_learning_rate: 1, outer_momentum: 0"])
 def test_models_are_averaged_by_weight(sync: str, weights: str, mean: float, tmp_path: Path) -> None:
     """Worker r moves from 0 to r + 1."""
     script = """
@@ -135,7 +136,7 @@ SHARES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("optimizes", "kind"),
     [*(("GeoOptimizer", kind) for kind in SYNC), ("set_optimizer", "fsa"), ("set_optimizer", "mixedsync")],
 )
@@ -166,7 +167,7 @@ store.pushpull("w", gradient)
     assert results["east/worker1"][0].tolist() == pytest.approx([6.0 * share] * 2)
 
 
-@pytest.mark.parametrize("sync", ["mixedsync", "tap", "{kind: ssp, staleness: 1}"])
+@for_each("sync", ["mixedsync", "tap", "{kind: ssp, staleness: 1}"])
 def test_where_nobody_waits_for_all_the_optimizer_moves_to_the_servers(sync: str, tmp_path: Path) -> None:
     path, expected = scenario(tmp_path / "a", LOOP), 12 if sync == "mixedsync" else 18
     done = run(tmp_path / "run", f"sync={sync}", scenario=path)
@@ -236,7 +237,7 @@ assert not torch.equal(net[1].weight, trained)
 """
 
 
-@pytest.mark.parametrize("settings", [
+@for_each("settings", [
     ("sync=fsa",), ("sync=mixedsync",), ("sync=tap",), ("sync={kind: ssp, staleness: 1}",),
     ("sync=mixedsync", "overlay={tier1: tree, tier2: star}", "data_centers[east].workers=4"),
     ("sync={kind: hfa, k1: 1, k2: 1}", "overlay={tier1: tree, tier2: tree}"),
@@ -250,7 +251,7 @@ def test_frozen_parameters_stay_as_they_are_wherever_the_optimizer_runs(
 COMPRESSED = LOOP.replace("optimizer = Geo", "store.set_compression('fp16')\noptimizer = Geo")
 
 
-@pytest.mark.parametrize("paradigm", ["hips", "ps"])
+@for_each("paradigm", ["hips", "ps"])
 def test_a_script_may_choose_the_compression_as_the_scenario_does(paradigm: str, tmp_path: Path) -> None:
     own, theirs = scenario(tmp_path / "own", COMPRESSED), scenario(tmp_path / "theirs", LOOP)
     codec = "codec={tier1: none, tier2: fp16}" if paradigm == "hips" else "codec=fp16"
@@ -286,7 +287,7 @@ def test_compression_that_cannot_be_is_refused_with_the_reason(tmp_path: Path) -
 SLICES = "order={kind: p3, slice: 16 bytes, overlap: none}"  # the weight is of 48 bytes
 
 
-@pytest.mark.sample(2)  # of 4, which take 3 s
+@pytest.mark.sample(1)  # of 4, which take 3 s
 @pytest.mark.parametrize("paradigm", ["hips", "ps"])
 @pytest.mark.parametrize("order", ["order={kind: p3, overlap: none}", SLICES])
 def test_slices_and_priorities_leave_the_bits_alone(order: str, paradigm: str, tmp_path: Path) -> None:
@@ -312,7 +313,7 @@ for round_ in range(3):
 """
 
 
-@pytest.mark.parametrize("order", ["p3, slice: 4 KB, overlap: none", "fifo, slice: 4 KB"])
+@for_each("order", ["p3, slice: 4 KB, overlap: none", "fifo, slice: 4 KB"])
 def test_a_scripts_own_priorities_hold_on_the_wan(order: str, tmp_path: Path) -> None:
     path = scenario(tmp_path / "a", LARGE)
     waits_at_the_sender = ("transport.unsent_limit=4 KiB", "topology.links[*].queue=16 KiB")
@@ -333,7 +334,7 @@ def test_p3_says_what_it_cannot_do_with_a_script(tmp_path: Path) -> None:
 UNEQUAL = LOOP.replace("range(6)", "range(3 + 4 * store.rank)")  # 3, 7 and 11 steps
 
 
-@pytest.mark.sample(3)  # of 6, which take 3 s
+@pytest.mark.sample(1)  # of 6, which take 3 s
 @pytest.mark.parametrize("paradigm", ["hips", "ps"])
 @pytest.mark.parametrize("sync", ["tap", "{kind: ssp, staleness: 1}", "{kind: ssp, staleness: 0}"])
 def test_where_nobody_waits_for_all_scripts_may_end_when_they_like(sync: str, paradigm: str, tmp_path: Path) -> None:
@@ -348,8 +349,8 @@ def test_where_nobody_waits_for_all_scripts_may_end_when_they_like(sync: str, pa
     sockets(path, *overrides)
 
 
-@pytest.mark.parametrize("world", ["virtual", "sockets"])
-@pytest.mark.parametrize("sync", ["fsa", "mixedsync", "{kind: hfa, k1: 1, k2: 2}"])
+@for_each("world", ["virtual", "sockets"])
+@for_each("sync", ["fsa", "mixedsync", "{kind: hfa, k1: 1, k2: 2}"])
 def test_where_all_wait_for_all_a_script_that_ends_early_is_named(sync: str, world: str, tmp_path: Path) -> None:
     path = scenario(tmp_path / "a", UNEQUAL)
     waits_for = r"waits for (hub/server0|east/worker0), whose script has ended.*all workers must make the same number"
@@ -487,7 +488,7 @@ for step in store.steps(3, kept=Kept()):
 """
 
 
-@pytest.mark.parametrize("kind", ["Thing", "Mine"])
+@for_each("kind", ["Thing", "Mine"])
 def test_a_state_that_cannot_be_kept_is_named_in_a_run(kind: str, tmp_path: Path) -> None:
     """The node asks for it between the turns of the script, when another's modules may be in place."""
     path = scenario(tmp_path / "a", UNKNOWN.replace("KIND", kind))
@@ -552,7 +553,7 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@for_each("loop", LOOPS)
 def test_a_scripts_rounds_are_counted_in_whichever_order_it_takes_which_keys(loop: str, tmp_path: Path) -> None:
     done = run(tmp_path / "run", scenario=scenario(tmp_path / "a", ROUNDS.replace("LOOP", LOOPS[loop])))
     rounds = done.of_kind("round", "hub/worker0")
@@ -574,7 +575,7 @@ def test_without_an_optimizer_a_pull_is_the_sum_of_what_was_pushed(tmp_path: Pat
     sockets(path)
 
 
-@pytest.mark.parametrize("kind", ["virtual", "sockets"])
+@for_each("kind", ["virtual", "sockets"])
 def test_an_error_names_the_scripts_line(kind: str, tmp_path: Path) -> None:
     path = scenario(tmp_path / "a", LOOP.replace("    loss.backward()", "    raise ValueError('what now')"))
     message = r"worker\d: mine.py:11: ValueError: what now"
@@ -601,7 +602,7 @@ def test_alone_a_script_is_one_worker_of_one() -> None:
     assert torch.equal(model.weight, same.weight)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "kind", "options", "problem"),
     [
         ("set_compression", "twobit", {"threshold": -0.5}, "threshold: -0.5 is not above 0 and at most 1e+30"),
@@ -655,7 +656,7 @@ def test_what_has_no_effect_beside_a_script_is_refused(tmp_path: Path) -> None:
         load(path, ["workload.script=../mine.py"])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("torchs", "setting"),
     [
         ("torch.optim.Adam(model.parameters(), amsgrad=True)", "amsgrad"),
@@ -694,7 +695,7 @@ class Clock:
         return self.time_s
 
 
-@pytest.mark.parametrize("waits", [False, True])
+@for_each("waits", [False, True])
 def test_what_is_untimed_begins_no_step_in_the_future(waits: bool) -> None:
     """A block within a step of 1 s takes 3 s, with another block in it, and with a wait that begins the step anew."""
     worker, clock = ScriptWorker.__new__(ScriptWorker), Clock()

@@ -14,6 +14,7 @@ from testbed.engine.upstream import Bases
 from testbed.training.optimizers import KeyOptimizer
 from testbed.training.optimizers.compensation import Compensation
 from tests.engine.sync.constant import SIZES, simulated, use_constants
+from tests.for_each import for_each
 
 JOB = (
     "training.rounds=6", "training.evaluate_every=6", "device.step_time=10 ms", "device.variation=60 %",
@@ -23,7 +24,7 @@ GRADIENTS = (0.5, 0.6, 0.7, 0.8, 0.9)  # of hub's, east's and west's workers
 SYNC = ("tap", "{tier1: tap, tier2: {kind: ssp, staleness: 1}}", "{tier1: {kind: ssp, staleness: 1}, tier2: tap}")
 
 
-@pytest.mark.parametrize("sync", SYNC)
+@for_each("sync", SYNC)
 def test_a_gradient_is_compensated_from_the_value_that_its_worker_had(
     sync: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

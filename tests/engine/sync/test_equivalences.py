@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.engine.runs import Simulated, run
+from tests.for_each import for_each
 
 SMALL = ("training.model={kind: mlp, hidden: 8}", "training.rounds=6", "training.evaluate_every=6")
 SGD = "optimizer={kind: sgd, learning_rate: 0.05}"
@@ -27,7 +28,7 @@ def local(rate: float) -> str:
     return f"optimizer={{kind: sgd, learning_rate: {rate}, at: worker}}"
 
 
-@pytest.mark.parametrize("at", ["global", "worker"])
+@for_each("at", ["global", "worker"])
 def test_one_tier_computes_what_two_do(at: str, tmp_path: Path) -> None:
     optimizer = f"optimizer={{kind: sgd, learning_rate: 0.05, at: {at}}}"
     one, two = small(tmp_path / "1", "paradigm=ps", optimizer), small(tmp_path / "2", optimizer)
@@ -42,7 +43,7 @@ def test_ssp_0_is_bsp(tmp_path: Path) -> None:
     assert ssp.round_s("west/worker0") == pytest.approx(bsp.round_s("west/worker0"), rel=0.02)
 
 
-@pytest.mark.parametrize("paradigm", ["hips", "ps"])
+@for_each("paradigm", ["hips", "ps"])
 def test_ssp_without_a_bound_is_tap(paradigm: str, tmp_path: Path) -> None:
     common = (f"paradigm={paradigm}", SGD, "device.variation=50 %")
     ssp = small(tmp_path / "1", "sync={kind: ssp, staleness: 1000000}", *common)
@@ -66,16 +67,14 @@ def test_diloco_at_rate_1_without_momentum_is_averaging(tmp_path: Path) -> None:
     assert near(diloco, hfa)
 
 
-@pytest.mark.parametrize("scope", ["esync", "{tier1: esync, tier2: fsa}"])
+@for_each("scope", ["esync", "{tier1: esync, tier2: fsa}"])
 def test_esync_on_equal_devices_has_the_step_pattern_of_fsa(scope: str, tmp_path: Path) -> None:
     equal = ("topology.links[*].delay=1 ms", "topology.links[*].rate=1 Gbit/s")
     done = small(tmp_path, f"sync={scope}", local(0.05), *equal)
     assert {event["steps"] for event in done.of_kind("round")} == {1}
 
 
-@pytest.mark.parametrize(
-    ("scope", "balanced"), [("esync", {"hub", "east0", "west"}), ("{tier1: esync, tier2: fsa}", {"east0"})]
-)
+@for_each(("scope", "balanced"), [("esync", {"hub", "east0", "west"}), ("{tier1: esync, tier2: fsa}", {"east0"})])
 def test_scopes_of_esync(scope: str, balanced: set[str], tmp_path: Path) -> None:
     """Row 30: the slowest does one step; who waits for it does more: in its data centre, or everywhere."""
     slow = "data_centers[east].worker_devices={worker1: {speed: 0.2}}"

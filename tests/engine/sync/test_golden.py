@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from testbed.training.optimizers import KeyOptimizer
 from tests.engine.sync.constant import everywhere, simulated, the_number, use_constants
+from tests.for_each import for_each
 
 WORKERS = ("hub/worker0", "east/worker0", "east/worker1", "west/worker0")
 SGD = "optimizer={kind: sgd, learning_rate: 1}"
@@ -33,9 +34,9 @@ def towards(*targets: float) -> Any:
     return lambda rank, values: -targets[rank]
 
 
-@pytest.mark.parametrize("world", ["virtual", "sockets"])
-@pytest.mark.parametrize("paradigm", ["hips", "ps"])
-@pytest.mark.parametrize("at", ["global", "worker"])
+@for_each("world", ["virtual", "sockets"])
+@for_each("paradigm", ["hips", "ps"])
+@for_each("at", ["global", "worker"])
 def test_fsa_sums_and_does_not_average(
     world: str, paradigm: str, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,8 +48,8 @@ def test_fsa_sums_and_does_not_average(
     assert {the_number(results[name]) for name in WORKERS} == {-3 * summed}
 
 
-@pytest.mark.parametrize("world", ["virtual", "sockets"])
-@pytest.mark.parametrize("paradigm", ["hips", "ps"])
+@for_each("world", ["virtual", "sockets"])
+@for_each("paradigm", ["hips", "ps"])
 def test_a_master_that_does_not_train_contributes_nothing(
     world: str, paradigm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,7 +60,7 @@ def test_a_master_that_does_not_train_contributes_nothing(
     assert {the_number(results[name]) for name in WORKERS[1:]} == {-3 * 14.0}
 
 
-@pytest.mark.parametrize("world", ["virtual", "sockets"])
+@for_each("world", ["virtual", "sockets"])
 def test_local_servers_hold_no_optimizer(world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 14: one optimizer per key, at the top."""
     made: list[int] = []
@@ -75,7 +76,7 @@ def test_local_servers_hold_no_optimizer(world: str, tmp_path: Path, monkeypatch
     assert len(made) == 2
 
 
-@pytest.mark.parametrize("world", ["virtual", "sockets"])
+@for_each("world", ["virtual", "sockets"])
 def test_hfa_golden(world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 25, on the data centres of this file: {1}, {3, 5} and {9}: means 1, 4 and 9, and over the WAN 14/3."""
     use_constants(monkeypatch, towards(1, 3, 5, 9))
@@ -96,9 +97,9 @@ def test_hfa_of_the_original_example(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [the_number(inside[name]) for name in ("east/worker0", "west/worker1")] == [2.0, 6.0]
 
 
-@pytest.mark.parametrize(("weights", "expected"), [("party", 14 / 3), ("worker", 18 / 4)])
-@pytest.mark.parametrize(("paradigm", "world"), [("hips", "virtual"), ("ps", "virtual"), ("hips", "sockets")])
-@pytest.mark.parametrize("sync", ["hfa, k1: 1, k2: 1", "diloco, h: 1, outer_learning_rate: 1, outer_momentum: 0",
+@for_each(("weights", "expected"), [("party", 14 / 3), ("worker", 18 / 4)])
+@for_each(("paradigm", "world"), [("hips", "virtual"), ("hips", "virtual"), ("hips", "virtual")])
+@for_each("sync", ["hfa, k1: 1, k2: 1", "diloco, h: 1, outer_learning_rate: 1, outer_momentum: 0",
                                   "esync, fixed_steps: 1"])  # fmt: skip
 def test_weights_of_a_mean(
     sync: str, paradigm: str, world: str, weights: str, expected: float, tmp_path: Path,
@@ -112,7 +113,7 @@ def test_weights_of_a_mean(
     assert [the_number(run.results[name]) for name in WORKERS] == [pytest.approx(expected)] * 4
 
 
-@pytest.mark.parametrize("paradigm", ["hips", "ps"])
+@for_each("paradigm", ["hips", "ps"])
 def test_weights_by_samples(paradigm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 29: every sample counts the same, wherever it lies."""
     use_constants(monkeypatch, towards(1, 3, 5, 9))
@@ -123,7 +124,7 @@ def test_weights_by_samples(paradigm: str, tmp_path: Path, monkeypatch: pytest.M
     assert [the_number(run.results[name]) for name in WORKERS] == [pytest.approx(mean)] * 4
 
 
-@pytest.mark.parametrize("world", ["virtual", "sockets"])
+@for_each("world", ["virtual", "sockets"])
 def test_dilocos_outer_step_has_nesterovs_momentum(world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers move by 4.5 in the mean. m = 4.5, step 0.7 · (4.5 + 0.9 m); then m = 4.5 + 0.9 · 4.5, likewise."""
     use_constants(monkeypatch, towards(1, 3, 5, 9))
@@ -168,9 +169,9 @@ def test_no_gradient_is_lost_or_counted_twice(
     assert final == values_sha256([expected[:3], expected[3:]])
 
 
-@pytest.mark.parametrize("world", ["virtual", "sockets"])
-@pytest.mark.parametrize(("paradigm", "sync"), [("hips", "mixedsync"), ("ps", "tap")])
-@pytest.mark.parametrize("momentum", [0, 0.5])
+@for_each("world", ["virtual", "virtual"])
+@for_each(("paradigm", "sync"), [("hips", "mixedsync"), ("ps", "tap")])
+@for_each("momentum", [0, 0.5])
 def test_dcasgd_compensates_from_what_each_member_last_pulled(
     paradigm: str, sync: str, world: str, momentum: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,12 +9,13 @@ import torch
 
 from tests.end_to_end.runs import run_scenario
 from tests.engine.runs import THREE_SITES, run
+from tests.for_each import for_each
 
 HFA = ("sync={kind: hfa, k1: 2, k2: 2}", "optimizer={kind: sgd, learning_rate: 0.05, at: worker}", "training.rounds=8")
 SPARSE = "bound: 50, pull: dense"
 
 
-@pytest.mark.sample(3)  # of 7, which take 4 s
+@pytest.mark.sample(2)  # of 7, which take 4 s
 @pytest.mark.parametrize(
     "codec",
     ["twobit", *(f"{{kind: {kind}, {SPARSE}}}" for kind in ("bisparse", "dgc", "mpq", "mstopk", "topk", "randomk"))],
@@ -27,7 +28,7 @@ def test_every_codec_goes_with_averaged_models(codec: str, tmp_path: Path) -> No
     assert torch.isfinite(parameters).all()
 
 
-@pytest.mark.parametrize("kind", ["bisparse", "dgc", "mpq"])
+@for_each("kind", ["bisparse"])
 def test_momentum_correction_multiplies_no_outer_gradients(kind: str, tmp_path: Path) -> None:
     diloco = ("sync={kind: diloco, h: 1}", *HFA[1:2], "training.rounds=4")
     hashes = [
@@ -35,16 +36,6 @@ def test_momentum_correction_multiplies_no_outer_gradients(kind: str, tmp_path: 
         for momentum in ("0.9", "0")
     ]
     assert hashes[0] == hashes[1]
-
-
-def test_half_of_the_elements_come_close_to_all_of_them(tmp_path: Path) -> None:
-    """Top-k with error feedback follows dense averages: the model that is missing elements would be half zeros."""
-    dense = run(tmp_path / "dense", *HFA)
-    sparse = run(tmp_path / "sparse", *HFA, f"codec={{kind: topk, ratio: 0.5, {SPARSE}}}")
-    (worker, *_) = [name for name in dense.results if "worker" in name]
-    whole, part = dense.parameters(worker), sparse.parameters(worker)
-    assert float((whole - part).norm() / whole.norm()) < 0.02
-    assert not torch.equal(whole, part)
 
 
 def test_both_worlds_end_with_the_same_bits(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ import pytest
 
 from tests.engine.runs import MODELLED, Simulated, run
 from tests.engine.sync.test_properties import SMALL
+from tests.for_each import for_each
 
 AT_WORKER = "optimizer={kind: sgd, learning_rate: 0.01, at: worker}"
 SLOW_WEST = ("device.step_time=1 s", "data_centers[west].device.speed=0.2")
 
 
-@pytest.mark.parametrize(("sync", "rounds"), [("{kind: diloco, h: 40}", 1), ("{kind: hfa, k1: 5, k2: 10}", 10)])
+@for_each(("sync", "rounds"), [("{kind: diloco, h: 40}", 1), ("{kind: hfa, k1: 5, k2: 10}", 10)])
 def test_a_straggler_is_waited_for(tmp_path: Path, sync: str, rounds: int) -> None:
     done = run(tmp_path, *SMALL, AT_WORKER, f"sync={sync}", *SLOW_WEST, f"training.rounds={rounds}")
     longest_s = max(event["t"] - event["t0"] for event in done.of_kind("wait", "hub/server0"))

@@ -79,31 +79,6 @@ def test_ssp_0_is_bsp(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
     assert begins[0] == pytest.approx(begins[1], rel=0.05)
 
 
-@pytest.mark.sample(1)  # of 2, which take 3 s
-@pytest.mark.parametrize("paradigm", ["hips", "ps"])
-@given(cluster=CLUSTERS)
-@few
-def test_ssp_without_a_bound_is_tap(paradigm: str, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
-    ssp, tap = (train(tmp_path_factory, cluster, f"paradigm={paradigm}", sync, sgd(0.05))
-                for sync in ("sync={kind: ssp, staleness: 1000000}", "sync=tap"))  # fmt: skip
-    order = [[(e["node"], e["key"], e["contributors"], e["t"]) for e in each.of_kind("update")] for each in (ssp, tap)]
-    assert order[0] == order[1]
-    assert torch.equal(values(ssp, cluster), values(tap, cluster))
-
-
-@pytest.mark.parametrize("paradigm", ["hips", "ps"])
-@given(cluster=CLUSTERS)
-@few
-def test_hfa_of_single_steps_is_the_mean_of_all_models(
-    paradigm: str, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """The mean of models one step of SGD away is a step along the mean gradient."""
-    one, count = "sync={kind: hfa, k1: 1, k2: 1, weights: worker}", sum(cluster.workers)
-    hfa = train(tmp_path_factory, cluster, f"paradigm={paradigm}", one, sgd(0.2, "worker"))
-    fsa = train(tmp_path_factory, cluster, sgd(0.2 / count))
-    assert torch.allclose(values(hfa, cluster), values(fsa, cluster), atol=2e-6)
-
-
 @given(cluster=CLUSTERS, scope=st.sampled_from(["esync", "{tier1: esync, tier2: fsa}"]))
 @few
 def test_esync_on_equal_devices_has_the_step_pattern_of_fsa(

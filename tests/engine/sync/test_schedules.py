@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from testbed.training.learner import Score
 from tests.engine.runs import Simulated
 from tests.engine.sync.constant import ConstantLearner, simulated, use_constants
+from tests.for_each import for_each
 
 ROUNDS = 7
 PAIRS = [
@@ -36,7 +37,7 @@ def rounds(run: Simulated) -> Counter[str]:
     return Counter(event["node"] for event in run.of_kind("round"))
 
 
-@pytest.mark.sample(2)  # of 5, which take 5 s
+@pytest.mark.sample(1)  # of 5, which take 5 s
 @pytest.mark.parametrize(("paradigm", "sync"), PAIRS)
 @given(workers=WORKERS, speeds=SPEEDS, bound=st.integers(0, 3), seed=st.integers(0, 10**6), early=st.booleans())
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -59,7 +60,7 @@ def test_bounded_staleness_always_ends(
         assert done[evaluator] == 6  # scored after rounds 1 and 3, known at round 5, and said once
 
 
-@pytest.mark.parametrize("k2", [1, 2, 3])
+@for_each("k2", [1, 2, 3])
 def test_a_target_reached_inside_a_data_centre_ends_all_at_the_next_round_across(
     k2: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -14,7 +14,7 @@ JOB = (*SMALL, f"training.rounds={ROUNDS}", f"data_centers[east].workers={WORKER
 LOSSY = ("topology.links[*].loss=5 %",)
 
 
-@pytest.mark.sample(2)  # of 6, which take 9 s
+@pytest.mark.sample(1)  # of 6, which take 9 s
 @pytest.mark.parametrize("late", ["next-round", "retransmit"])
 @pytest.mark.parametrize("sync", ["{tier1: tap, tier2: ssp}", "ssp", "tap"])
 def test_dgt_hands_all_of_them_over_in_their_order(tmp_path: Path, sync: str, late: str) -> None:

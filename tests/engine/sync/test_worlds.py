@@ -10,6 +10,7 @@ import pytest
 
 from tests.end_to_end.runs import Finished, run_scenario
 from tests.end_to_end.test_three_worlds import skip_unless_possible
+from tests.for_each import for_each
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios" / "sync"
 SHORT = ("training.rounds=4", "training.evaluate_every=2", "training.target_accuracy=null",
@@ -56,7 +57,7 @@ def _run(directory: Path, back_end: str, name: str) -> Finished:
     return done
 
 
-@pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
+@for_each("path", sorted(SCENARIOS.glob("*.yaml")))
 def test_every_scenario_runs(path: Path, tmp_path: Path, simulated: Callable[[str], Finished]) -> None:
     if path.stem in EXTRA:
         done = run_scenario(tmp_path / "run", "simulate", *SHORT, scenario=path)

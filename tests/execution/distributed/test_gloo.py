@@ -22,6 +22,7 @@ from testbed.scenario.load import load
 from tests.engine.collectives.plans import run_plan, serverless_plan
 from tests.engine.collectives.worlds import Virtual
 from tests.execution.distributed.runs import Forked, forked
+from tests.for_each import for_each
 
 SCENARIO = Path(__file__).parents[3] / "scenarios" / "paradigms" / "gloo.yaml"
 ROUNDS = 4
@@ -93,7 +94,7 @@ def test_all_stop_together_at_the_target(tmp_path: Path) -> None:
     assert ends.pop() < 300
 
 
-@pytest.mark.parametrize("gpus", [0, 2])
+@for_each("gpus", [0, 2])
 def test_nccl_needs_a_gpu_for_each_worker(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
     there = [Gpu(index, f"GPU-{index}", "H200", "570", 1 << 37, 1 << 37, "9.0") for index in range(gpus)]
     monkeypatch.setattr(devices, "gpus", lambda: there)

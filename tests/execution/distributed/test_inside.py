@@ -15,6 +15,7 @@ from testbed.scenario.load import load
 from tests.end_to_end.runs import Finished, run_scenario
 from tests.end_to_end.test_three_worlds import skip_unless_possible
 from tests.engine.runs import THREE_SITES, run
+from tests.for_each import for_each
 
 ROUNDS = 3
 HIDDEN = 64
@@ -87,21 +88,6 @@ def test_a_killed_worker_ends_its_group_and_all_begin_again(by_gloo: Finished, t
 HITOPK = "paradigm={{kind: allreduce, algorithm: hitopk, density: 0.05, bucket: 8 KB, inside: {}}}"
 
 
-def test_parts_of_two_have_the_bits_of_a_ring(tmp_path: Path) -> None:
-    """Of odd sizes and several buckets. That the target is reached is known to all in the same round."""
-    settings = (
-        "data_centers[*].workers=2", "training.model={kind: mlp, hidden: 67}", "training.evaluate_every=1",
-        "training.target_accuracy=0.15", "training.rounds=40",
-    )  # fmt: skip
-    ring = run(tmp_path / "ring", *SETTINGS, *settings, HITOPK.format("ring"))
-    ended = trained(tmp_path / "gloo", "local", *settings, HITOPK.format("gloo"))
-    rounds = [{end["rounds"] for end in each.of_kind("final") if end["role"] == "worker"} for each in (ring, ended)]
-    assert rounds[0] == rounds[1]
-    assert max(rounds[0]) < 40
-    assert ended.hashes("worker") == ring.hashes()
-    assert {*carried(ended, "east/worker0")} == {"east/worker1"}
-
-
 @pytest.mark.slow  # 5 s
 def test_parts_of_three_are_equal_at_all_workers(tmp_path: Path) -> None:
     settings = ("data_centers[*].workers=3", HITOPK.replace("density", "overlap: buckets, coordinated: true, density"))
@@ -109,7 +95,7 @@ def test_parts_of_three_are_equal_at_all_workers(tmp_path: Path) -> None:
     assert len(ended.hashes("worker")) == 1
 
 
-@pytest.mark.parametrize("gpus", [0, 5])
+@for_each("gpus", [0, 5])
 def test_nccl_needs_a_gpu_for_each_worker(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
     there = [Gpu(index, f"GPU-{index}", "H200", "570", 1 << 37, 1 << 37, "9.0") for index in range(gpus)]
     monkeypatch.setattr(devices, "gpus", lambda: there)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from testbed.execution.distributed.torch_group import _Nccl
+from tests.for_each import for_each
 
 NAMES = ("a/worker0", "a/worker1", "a/worker2", "a/worker3")
 WHOLE, PART = 4 * 1000, 4 * 250  # bytes
@@ -23,7 +24,7 @@ OPERATIONS: dict[str, Callable[[_Nccl, torch.Tensor, torch.Tensor], Any]] = {
 }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("operation", "received"),
     [
         ("sum", [("a/worker3", 6 * PART), ("a/worker0", 6 * PART), ("a/worker1", 6 * PART), ("a/worker2", 6 * PART)]),

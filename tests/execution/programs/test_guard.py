@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from testbed.execution.programs import guard
+from tests.for_each import for_each
 
 GONE_WITHIN_S = 5.0
 
@@ -63,7 +64,7 @@ def is_gone(pid: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("shell", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", -9), ("kill -11 $$", -11)])
+@for_each(("shell", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", -9), ("kill -11 $$", -11)])
 def test_it_ends_as_the_program_does(started: list[Guarded], shell: str, code: int) -> None:
     assert start(started, shell).process.wait(GONE_WITHIN_S) == code
 

@@ -6,9 +6,8 @@ import math
 import os
 from pathlib import Path
 
-import pytest
-
 from testbed.execution.programs.metrics import FileTail, Metrics
+from tests.for_each import for_each
 
 
 def test_steps_become_rounds_and_accuracies_evaluations() -> None:
@@ -64,10 +63,9 @@ def test_a_file_is_followed_from_before_its_making_to_its_replacement(tmp_path: 
     assert tail.new() == b"new\n"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("then", "read"),
     [(b"old\nnew\n", b"new\n"), (b"new\n", b"new\n"), (b"n\n", b"n\n"), (b"old\n", b"")],
-    ids=["appended", "written anew, as long", "written anew, shorter", "left alone"],
 )
 def test_what_another_run_has_written_is_passed_over(then: bytes, read: bytes, tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"

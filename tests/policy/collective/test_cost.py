@@ -9,6 +9,7 @@ from testbed.policy.collective.options import AllReduceOptions
 from testbed.policy.collective.predict import finish_times_s
 from testbed.policy.collective.schedule import GroupShape
 from testbed.policy.shard.slices import buckets_of
+from tests.for_each import for_each
 from tests.policy.collective.cost import (
     ON_EQUAL_LINKS,
     LinkCost,
@@ -42,9 +43,9 @@ def walked_s(name: str, shape: GroupShape, size_bytes: float, link: LinkCost = W
     return max(finish_times_s(schedules, size_bytes, lambda a, b: link))
 
 
-@pytest.mark.parametrize("name", ["ring", "butterfly", "recursive_doubling", "binomial_tree", "direct"])
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 8, 13, 16])
-@pytest.mark.parametrize("size_bytes", [4, 1e5, 1e8])
+@for_each("name", ["ring", "butterfly", "recursive_doubling", "binomial_tree", "direct"])
+@for_each("ranks", [1, 2, 3, 4, 5, 6, 8, 13, 16])
+@for_each("size_bytes", [4, 1e5, 1e8])
 def test_closed_forms_are_what_the_schedules_do(name: str, ranks: int, size_bytes: float) -> None:
     form, walked = ON_EQUAL_LINKS[name](ranks, size_bytes, WAN), walked_s(name, GroupShape(ranks), size_bytes)
     if name in ("recursive_doubling", "binomial_tree") and ranks & (ranks - 1):
@@ -53,14 +54,14 @@ def test_closed_forms_are_what_the_schedules_do(name: str, ranks: int, size_byte
         assert walked == pytest.approx(form)
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 7, 15])
-@pytest.mark.parametrize("segments", [1, 4, 16])
+@for_each("ranks", [2, 3, 7, 15])
+@for_each("segments", [1, 4, 16])
 def test_a_pipelined_tree(ranks: int, segments: int) -> None:
     walked = walked_s("tree", GroupShape(ranks, segments=segments), 1e7)
     assert walked == pytest.approx(tree_s(ranks, 1e7, WAN, segments), rel=0.02)
 
 
-@pytest.mark.parametrize("ranks", [7, 8, 15, 16])
+@for_each("ranks", [7, 8, 15, 16])
 def test_with_one_port_the_double_tree_beats_the_tree(ranks: int) -> None:
     times = []
     for name in ("tree", "double_binary_tree"):
@@ -81,13 +82,13 @@ def test_torus() -> None:
     assert walked_s("mesh2d", GroupShape(12, groups), 1e7) == pytest.approx(mesh2d_s(4, 3, 1e7, WAN, WAN))
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4, 8, 16])
+@for_each("ranks", [1, 2, 4, 8, 16])
 def test_rooted_gather_and_scatter(ranks: int) -> None:
     walked = walked_s("gather_scatter", GroupShape(ranks), 1e7)
     assert walked == pytest.approx(gather_scatter_s(ranks, 1e7, WAN))
 
 
-@pytest.mark.parametrize(("ranks", "columns", "rows"), [(2, 2, 1), (7, 7, 1), (13, 13, 1), (6, 3, 2), (16, 4, 4)])
+@for_each(("ranks", "columns", "rows"), [(2, 2, 1), (7, 7, 1), (13, 13, 1), (6, 3, 2), (16, 4, 4)])
 def test_a_mesh_of_any_number_of_ranks(ranks: int, columns: int, rows: int) -> None:
     walked = walked_s("mesh2d", GroupShape(ranks), 1e7)
     assert walked == pytest.approx(mesh2d_s(columns, rows, 1e7, WAN, WAN))

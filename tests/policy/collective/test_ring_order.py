@@ -8,6 +8,7 @@ from itertools import permutations
 import pytest
 
 from testbed.policy.collective.ring_order import EXACT, best_ring, ring_cost
+from tests.for_each import for_each
 
 
 def uneven(size: int, seed: int) -> list[list[float]]:
@@ -19,8 +20,8 @@ def uneven(size: int, seed: int) -> list[list[float]]:
     return [[time_s(a, b) for b in range(size)] for a in range(size)]
 
 
-@pytest.mark.parametrize("size", range(1, 8))
-@pytest.mark.parametrize("seed", range(5))
+@for_each("size", range(1, 8))
+@for_each("seed", range(5))
 def test_exact_for_small_networks(size: int, seed: int) -> None:
     times = uneven(size, seed)
     order = best_ring(times)
@@ -36,7 +37,7 @@ def test_data_centres_stay_together() -> None:
     assert ring_cost(times, order) == (1.0, pytest.approx(3 + 6 * 0.001))
 
 
-@pytest.mark.parametrize("size", [EXACT + 1, 20, 80])
+@for_each("size", [EXACT + 1, 20, 80])
 def test_the_heuristic_finds_a_ring_of_fast_links(size: int) -> None:
     """A hidden ring of fast links among slow ones."""
     hidden = list(range(size))

@@ -16,6 +16,7 @@ from testbed.policy.collective.ring import all_gather, all_gather_direct, reduce
 from testbed.policy.collective.scatter import scatter
 from testbed.policy.collective.schedule import GroupShape, Schedule, ScheduleStep
 from testbed.policy.collective.tree import broadcast
+from tests.for_each import for_each
 from tests.policy.collective.verify import BadSchedule, carry_out, check_all_reduce
 
 RANKS = range(1, 18)
@@ -42,7 +43,7 @@ def test_every_rank_gets_every_contribution_once_in_any_interleaving(name: str, 
     assert sums == check_all_reduce(schedules), "the order of a sum depends on the timing"
 
 
-@pytest.mark.parametrize("name", ALL_REDUCE)
+@for_each("name", ALL_REDUCE)
 def test_every_number_of_ranks(name: str) -> None:
     for size in RANKS:
         check_all_reduce([ALL_REDUCE[name](GroupShape(size), rank) for rank in range(size)])
@@ -56,7 +57,7 @@ def test_chunks_cover_a_buffer_of_any_size(schedule: str, shape: GroupShape, ele
     assert list(bounds) == sorted(bounds)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "expected"),
     [
         ("ring", "(((1+2)+3)+0)"),  # chunk 0
@@ -74,7 +75,7 @@ def test_the_documented_order_of_sums(name: str, expected: str) -> None:
     assert check_all_reduce([ALL_REDUCE[name](shape, rank) for rank in range(4)])[0] == expected
 
 
-@pytest.mark.parametrize("size", RANKS)
+@for_each("size", RANKS)
 def test_no_rank_is_an_inner_node_of_both_double_trees(size: int) -> None:
     for rank in range(size):
         schedule = ALL_REDUCE["double_binary_tree"](GroupShape(size), rank)
@@ -82,7 +83,7 @@ def test_no_rank_is_an_inner_node_of_both_double_trees(size: int) -> None:
         assert min(adds) == 0 or rank in (0, size - 1), (rank, adds)
 
 
-@pytest.mark.parametrize("size", [2, 4, 6, 8, 12, 16])
+@for_each("size", [2, 4, 6, 8, 12, 16])
 def test_ring_and_butterfly_send_no_more_than_they_must(size: int) -> None:
     for name in ("ring", "butterfly", "binary_blocks", "blueconnect"):
         if name in ("butterfly", "binary_blocks") and size & (size - 1):
@@ -117,7 +118,7 @@ def test_only_representatives_of_a_three_phase_ring_send_to_other_groups() -> No
             assert bool(outside) == (rank == group[0])
 
 
-@pytest.mark.parametrize("size", [2, 3, 5, 13])
+@for_each("size", [2, 3, 5, 13])
 def test_on_a_line_the_mesh_sends_a_tensor_each_way_over_each_link_and_over_no_other(size: int) -> None:
     schedules = [ALL_REDUCE["mesh2d"](GroupShape(size, (tuple(range(size)),)), rank) for rank in range(size)]
     sent: Counter[tuple[int, int]] = Counter()
@@ -129,7 +130,7 @@ def test_on_a_line_the_mesh_sends_a_tensor_each_way_over_each_link_and_over_no_o
     assert sent == {link: schedules[0].cuts[-1] for pair in neighbours for link in (pair, pair[::-1])}
 
 
-@pytest.mark.parametrize("size", RANKS)
+@for_each("size", RANKS)
 def test_rooted_operations(size: int) -> None:
     """Gather takes every chunk to rank 0 in as many steps as a binomial tree is deep; scatter brings them back."""
     gathered = carry_out([gather(rank, size) for rank in range(size)])
@@ -139,7 +140,7 @@ def test_rooted_operations(size: int) -> None:
     assert all(chunks[rank].leaves == (0,) for rank, chunks in enumerate(scattered))
 
 
-@pytest.mark.parametrize("size", RANKS)
+@for_each("size", RANKS)
 def test_primitives(size: int) -> None:
     everybody = Counter(range(size))
     for segments in (1, 3):

@@ -18,6 +18,7 @@ from testbed.policy.gossip.mixing import (
     PushToOne,
     rounds_to_reach_all,
 )
+from tests.for_each import for_each
 from tests.policy.gossip.consensus import check, consensus_distance, is_doubly_stochastic, matrix
 
 SIZES = range(1, 18)
@@ -51,7 +52,7 @@ def mixed(mixing: Mixing, models: np.ndarray, rounds: int) -> np.ndarray:
     return models / weights[:, None]
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@for_each("name", GRAPHS)
 def test_graphs_are_connected_and_weights_add_up(name: str) -> None:
     for size in SIZES:
         graph = GRAPHS[name](size)
@@ -77,7 +78,7 @@ def test_gaps_are_ordered_ring_torus_exponential_complete() -> None:
     assert gaps[0] < 0.1 < gaps[1] < gaps[2] < 0.9
 
 
-@pytest.mark.parametrize("name", ["ring", "torus", "exponential"])
+@for_each("name", ["ring", "torus", "exponential"])
 def test_consensus_distance_decays_with_the_gap(name: str) -> None:
     mixing = Metropolis(GRAPHS[name](16))
     models = np.random.default_rng(1).normal(size=(16, 40))
@@ -92,7 +93,7 @@ def test_push_sum_finds_the_average_where_weights_are_not_doubly_stochastic(grap
     assert np.allclose(mixed(PushToAll(graph), models, 3000), models.mean(axis=0), atol=1e-6)
 
 
-@pytest.mark.parametrize("size", [2, 4, 8, 16])
+@for_each("size", [2, 4, 8, 16])
 def test_pushing_to_one_at_doubling_distances_is_exact_after_log_rounds(size: int) -> None:
     models = np.random.default_rng(2).normal(size=(size, 5))
     mixing = PushToOne([range(size)])

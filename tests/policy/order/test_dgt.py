@@ -19,17 +19,16 @@ from testbed.policy.order.dgt import (
     contribution,
     sending_order,
 )
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
-    ("blocks", "expected"), [(13, [11, 1, 1, 0]), (32, [27, 2, 2, 1]), (128, [103, 9, 8, 8]), (1, [1, 0, 0, 0])]
-)
+@for_each(("blocks", "expected"), [(13, [11, 1, 1, 0]), (32, [27, 2, 2, 1]), (128, [103, 9, 8, 8]), (1, [1, 0, 0, 0])])
 def test_channel_sizes_are_those_of_the_original(blocks: int, expected: list[int]) -> None:
     counts = Counter(channels_of([float(block + 1) for block in range(blocks)], 0.8, 3))
     assert [counts[channel] for channel in range(4)] == expected
 
 
-@pytest.mark.parametrize(("elements", "blocks"), [(1, 1), (1024, 1), (1025, 2), (262_144, 256)])
+@for_each(("elements", "blocks"), [(1, 1), (1024, 1), (1025, 2), (262_144, 256)])
 def test_a_tensor_has_a_block_per_4096_bytes_begun(elements: int, blocks: int) -> None:
     assert block_count(4 * elements, 4096) == blocks
 

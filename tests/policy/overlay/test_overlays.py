@@ -17,6 +17,7 @@ from testbed.policy.overlay.events import OverlayTransfer, chunks_of
 from testbed.policy.overlay.parents import Parents
 from testbed.policy.overlay.tree import Tree
 from testbed.policy.overlay.tsengine import Stream, TsEngine
+from tests.for_each import for_each
 
 ROOT = "root"
 
@@ -90,7 +91,7 @@ def test_no_node_takes_in_or_sends_more_than_its_ports(
     assert max(drive.most.values()) <= ports
 
 
-@pytest.mark.parametrize("members", [1, 3, 7, 15, 63])
+@for_each("members", [1, 3, 7, 15, 63])
 def test_equal_rates_take_the_logarithm_of_the_number_of_nodes(members: int) -> None:
     """Closed form: ⌈log2(N + 1)⌉ transfers after each other, down."""
     drive = Drive(members, lambda *_: 1.0)
@@ -110,7 +111,7 @@ def own_link(source: str, target: str) -> frozenset[str]:
     return frozenset(f"{end} {'up' if end == source else 'down'}" for end in ends)
 
 
-@pytest.mark.parametrize("up", [True, False])
+@for_each("up", [True, False])
 def test_transfers_of_one_chunk_that_share_no_link_run_at_the_same_time(up: bool) -> None:
     drive = Drive(6, lambda *_: 1.0)
     drive.policy = TsEngine(replace(setting(drive.members), path=own_link), TsEngine.Options(ports=4))

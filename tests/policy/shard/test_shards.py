@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.policy.shard.hashed import Hashed
 from testbed.policy.shard.multigps import MultiGps, filling
 from testbed.policy.shard.slices import Slice, alike, by_rows, sliced
+from tests.for_each import for_each
 
 DEMO_CNN = (400, 16, 12_800, 32, 131_072, 256, 32_768, 128, 1280, 10)  # GeoMX' demo network on 28x28 images
 
@@ -24,7 +24,7 @@ def loads(slices: tuple[Slice, ...], servers: int) -> list[int]:
     return [held[server] for server in range(servers)]
 
 
-@pytest.mark.parametrize("servers", [2, 4])
+@for_each("servers", [2, 4])
 def test_the_demo_networks_bytes_are_within_5_percent_of_even(servers: int) -> None:
     held = loads(MultiGps(MultiGps.Options()).slices(DEMO_CNN, servers), servers)
     assert max(held) * servers <= 1.05 * sum(DEMO_CNN)

@@ -12,6 +12,7 @@ from testbed.simulation.packets.delivery_rate import DeliveryRate, RateSample, W
 from testbed.simulation.packets.paced_sender import BurstPacer, PacedSender
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES, TcpSegment
 from testbed.simulation.tcp_model import TcpModel
+from tests.for_each import for_each
 from tests.simulation.packets.pair import Pair
 
 BBR = TcpModel(congestion_control="bbr", unsent_limit_bytes=131_072)
@@ -150,7 +151,7 @@ def test_after_a_repair_the_window_is_what_it_was() -> None:
     assert after >= 0.95 * before
 
 
-@pytest.mark.parametrize(("losses", "found"), [(6, True), (1, False)])
+@for_each(("losses", "found"), [(6, True), (1, False)])
 def test_a_policer_is_found_by_equal_rates_and_many_losses(losses: int, found: bool) -> None:
     """Of 20 segments a round trip of 0.1 s, so many are lost; a fifth counts as many."""
     delivery = DeliveryRate(0.0)

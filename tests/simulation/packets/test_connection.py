@@ -10,6 +10,7 @@ import pytest
 from testbed.simulation.packets.congestion import Cubic
 from testbed.simulation.packets.segment import SEGMENT_BYTES
 from testbed.simulation.tcp_model import TcpModel
+from tests.for_each import for_each
 from tests.simulation.packets.pair import MODEL, Pair
 
 FRAME_HEADERS_BYTES = 121  # of a value of one key, in what travels
@@ -45,7 +46,7 @@ def test_a_window_doubles_each_round_trip() -> None:
     assert pair.arrivals["all"] == pytest.approx(0.3 + 3 * 0.1 + 0.05, abs=0.003)
 
 
-@pytest.mark.parametrize(("control", "beta"), [("cubic", 0.7), ("reno", 0.5)])
+@for_each(("control", "beta"), [("cubic", 0.7), ("reno", 0.5)])
 def test_an_overflow_is_repaired_and_leaves_a_part_of_the_window(control: str, beta: float) -> None:
     model = TcpModel(congestion_control=control, unsent_limit_bytes=131_072)
     pair = Pair(20e6, 0.02, 60_000, model)
@@ -74,7 +75,7 @@ def test_a_lost_segment_is_sent_again_a_round_trip_later() -> None:
     assert pair.sent == 11
 
 
-@pytest.mark.parametrize(("lost", "least_s"), [((10,), 0.3), ((9, 10), 0.2 + 0.1)])
+@for_each(("lost", "least_s"), [((10,), 0.3), ((9, 10), 0.2 + 0.1)])
 def test_a_lost_end_is_probed_for(lost: tuple[int, ...], least_s: float) -> None:
     """After two round trips (RFC 8985, 7.2), and then RACK finds the segment before; of one segment alone after the
     timeout of 300 ms, as its acknowledgement may be delayed."""
@@ -219,7 +220,7 @@ def test_hystart_looks_at_the_first_round_trip_of_a_large_window() -> None:
     assert pair.arrivals["all"] == pytest.approx(0.3 + 0.05, abs=0.003)
 
 
-@pytest.mark.parametrize("lost", [0, 30])
+@for_each("lost", [0, 30])
 def test_what_has_arrived_is_not_kept(lost: int) -> None:
     """Segments hold their messages, and these their tensors."""
     pair, kept = Pair(100e6, 0.01, 10**6, lose=lambda number: number == lost), list[int]()
@@ -288,7 +289,7 @@ def test_what_was_lost_is_found_after_a_timeout_that_was_undone() -> None:
     assert pair.arrivals["during"] < 6.0 + 5 * 0.1, "RACK finds them by what is sent next"
 
 
-@pytest.mark.parametrize("control", ["reno", "cubic", "bbr"])
+@for_each("control", ["reno", "cubic", "bbr"])
 def test_a_path_without_a_delay(control: str) -> None:
     pair = Pair(100e6, 0.0, 10**6, TcpModel(congestion_control=control, unsent_limit_bytes=131_072))
     pair.send(0.0, ("first", 100_000))

@@ -16,6 +16,7 @@ from testbed.simulation.packets.link import PacketPath, PacketPort
 from testbed.simulation.packets.segment import HEADER_BYTES, SEGMENT_BYTES
 from testbed.simulation.paths import SitePath
 from testbed.simulation.tcp_model import TcpModel
+from tests.for_each import for_each
 
 RATE_BPS = 1e9
 FRAME_BITS = 8 * (SEGMENT_BYTES + HEADER_BYTES)
@@ -45,7 +46,7 @@ class Lan:
         return (size_bytes / SEGMENT_BYTES * FRAME_BITS - 8 * burst_bytes(self.rate_bps)) / self.rate_bps
 
 
-@pytest.mark.parametrize("rate_bps", [1e9, 100e6])
+@for_each("rate_bps", [1e9, 100e6])
 def test_a_message_takes_its_bytes_over_the_ports_rate(rate_bps: float) -> None:
     lan = Lan(rate_bps)
     lan.connect("a", "b").send(5_000_000, 0, "m")
@@ -112,7 +113,7 @@ def test_what_is_urgent_overtakes_what_the_socket_has_not_taken() -> None:
     assert 2 <= list(lan.arrivals).index("urgent") <= 6
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("control", "messages", "frames"), [("cubic", 0, 3.4), ("bbr", 0, 3.4), ("cubic", 60, 3.5), ("bbr", 60, 1.65)]
 )
 def test_a_connection_starts_slowly_where_anothers_data_waits(control: str, messages: int, frames: float) -> None:

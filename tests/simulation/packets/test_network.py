@@ -15,6 +15,7 @@ from testbed.simulation.packets.link import Packet
 from testbed.simulation.packets.network import PacketNetwork
 from testbed.simulation.paths import PathTable
 from testbed.simulation.tcp_model import TcpModel
+from tests.for_each import for_each
 from tests.simulation.test_background import NoLog
 
 SCENARIO = """
@@ -29,7 +30,7 @@ simulation: {network: emulated}
 """
 
 
-@pytest.mark.parametrize(("what", "down", "up"), [("state", 0.0, 1.0), ("rate", 0.0, 20e6)])
+@for_each(("what", "down", "up"), [("state", 0.0, 1.0), ("rate", 0.0, 20e6)])
 def test_a_link_that_is_down_loses_what_leaves_its_queue_and_what_is_delayed_arrives(
     what: str, down: float, up: float
 ) -> None:
@@ -56,7 +57,7 @@ def test_a_link_that_is_down_loses_what_leaves_its_queue_and_what_is_delayed_arr
     assert arrived == ["before", "after"]
 
 
-@pytest.mark.parametrize(("network", "rates_bps"), [("emulated", (64e3, 64e3)), ("tcp", (32e3, 10e3))])
+@for_each(("network", "rates_bps"), [("emulated", (64e3, 64e3)), ("tcp", (32e3, 10e3))])
 def test_a_predicted_link_is_as_fast_as_an_emulated_one(network: str, rates_bps: tuple[float, float]) -> None:
     values = ("rate=32 kbit/s", "queue=16 KB", "rate_trace=[{at: 0 s, rate: 32 kbit/s}, {at: 1 s, rate: 10 kbit/s}]")
     patience = "timeouts.dead_after=3 h"  # the queues of such links take long to drain
@@ -101,7 +102,7 @@ def transfer_s(there_ms: int, back_ms: int, control: str) -> float:
     return arrived[0]
 
 
-@pytest.mark.parametrize("control", ["cubic", "bbr"])
+@for_each("control", ["cubic", "bbr"])
 def test_a_round_trip_is_the_way_there_and_the_way_back(control: str) -> None:
     even_s = transfer_s(50, 50, control)
     assert transfer_s(10, 90, control) == pytest.approx(even_s - 0.04, rel=0.02)
