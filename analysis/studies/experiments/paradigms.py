@@ -14,6 +14,7 @@ from testbed.policy.collective.options import LIBRARIES
 
 COMMON = {"training.rounds": "80", "training.target_accuracy": "0.9", "training.evaluate_every": "5"}
 AT_WORKERS = {"optimizer": "{kind: adam, learning_rate: 0.002, at: worker}"}
+WITHOUT_MOMENTUM = {"optimizer": "{kind: adam, learning_rate: 0.002, beta1: 0, at: worker}"}  # it repeats sparse sums
 
 
 def _peers(paradigm: str) -> dict[str, str]:
@@ -35,8 +36,8 @@ PARADIGMS: dict[str, dict[str, str]] = {
     "ring": _allreduce("ring"),
     "butterfly": _allreduce("butterfly"),
     "BlueConnect": _allreduce("blueconnect"),
-    "HiTopKComm 5 %": _allreduce("hitopk, density: 5 %"),
-    "flat top-k 5 %": _allreduce("flat_topk, density: 5 %"),
+    "HiTopKComm 5 %": {**_allreduce("hitopk, density: 5 %"), **WITHOUT_MOMENTUM},
+    "flat top-k 5 %": {**_allreduce("flat_topk, density: 5 %"), **WITHOUT_MOMENTUM},
     "D-PSGD": _gossip("dpsgd, graph: exponential"),
     "SGP": _gossip("sgp, graph: exponential"),
     "AD-PSGD": _gossip("adpsgd, graph: ring"),
