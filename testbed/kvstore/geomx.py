@@ -18,7 +18,7 @@ from testbed.errors import ScenarioError
 from testbed.kvstore.checkpoint import from_bytes, to_bytes
 from testbed.kvstore.optimizer import server_options
 from testbed.kvstore.session import NamedOptions
-from testbed.kvstore.store import Handle, KVStore, check_options, connect
+from testbed.kvstore.store import RANK_IN_SITE, SITE_WORKERS, Handle, KVStore, check_options, connect
 from testbed.state import State
 from testbed.training.optimizers import KeyOptimizer
 from testbed.training.options import OPTIMIZERS
@@ -74,12 +74,14 @@ class GeoMXStore:
 
     @property
     def rank(self) -> int:
-        """This worker's number, from 0, in its data centre (GeoMX: party)."""
+        """This worker's number, from 0, in its data centre (GeoMX: party). Among all workers: ``rank_of_all``."""
+        self.store.places.add(RANK_IN_SITE)
         return self.store.job.site_rank
 
     @property
     def num_workers(self) -> int:
-        """The workers of this data centre."""
+        """The workers of this data centre. Those of all: ``num_all_workers``."""
+        self.store.places.add(SITE_WORKERS)
         return self.store.job.site_workers
 
     @property
@@ -100,7 +102,7 @@ class GeoMXStore:
     @property
     def is_master_worker(self) -> bool:
         """Whether this worker's first values become those of all. It trains like the others."""
-        return self.store.rank == 0
+        return self.store.job.rank == 0
 
     # ---- what is set before the first push ----------------------------------------------------------------------
 

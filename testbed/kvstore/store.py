@@ -20,6 +20,7 @@ from testbed.kvstore.session import NamedOptions, Posted, ScriptJob, ScriptOptim
 from testbed.kvstore.travelling import dense, refuse_unless_float32_holds
 from testbed.training.options import OPTIMIZERS
 
+RANK_OF_ALL, ALL_WORKERS, RANK_IN_SITE, SITE_WORKERS = "rank of all", "all workers", "rank in site", "site workers"
 _ROUND = "write tensor.float() if they may be rounded; torch.view_as_real makes two numbers of a complex one"
 
 
@@ -97,18 +98,45 @@ class KVStore:
         self.together: int | None = None  # of a ``GeoOptimizer``: so many keys, from the first on, are always pushed
         self._begun: list[Tensor] | None = None
         self._begun_by = ""  # the first call that needed all keys
+        self.places: set[str] = set()  # what the script has asked for: its rank, or a number of workers, and where
         self.kept: dict[str, Any] = {}  # what checkpoints hold beside the objects that ``steps`` is given
         self.on_resume: list[Callable[[int], None]] = []  # called with the local steps of a resumed run's next round
 
     @property
     def rank(self) -> int:
-        """This worker's number, from 0."""
+        """This worker's number, from 0, among those of all data centres."""
+        self.places.add(RANK_OF_ALL)
         return self._session.job.rank
 
     @property
     def num_workers(self) -> int:
         """Workers of all data centres."""
+        self.places.add(ALL_WORKERS)
         return self._session.job.workers
+
+    def mixed_up_ranks(self) -> str:
+        """Return what is doubtful if the script divides its data by the rank that it has asked for; else nothing.
+
+        GeoMX's ``rank`` is that in the data centre, and this store's is that among all workers.
+        """
+        job, asked = self.job, self.places
+        if job.site_workers == job.workers:
+            return ""
+        divide = "to divide data among all workers, use kv.rank_of_all and kv.num_all_workers"
+        if RANK_IN_SITE in asked and RANK_OF_ALL not in asked:
+            why = "what it divides or seeds is the same in every data centre"
+            if ALL_WORKERS in asked and SITE_WORKERS not in asked:
+                why = "parts of the data that are counted over all workers are used twice, and others never"
+            return (
+                f"the script asks for kv.rank, which counts the {job.site_workers} of its data centre, and not for "
+                f"kv.rank_of_all, which counts all {job.workers}: {why}; {divide}"
+            )
+        if RANK_OF_ALL in asked and SITE_WORKERS in asked and ALL_WORKERS not in asked:
+            return (
+                f"the script asks for its number among all {job.workers} workers, and for kv.num_workers, the "
+                f"{job.site_workers} of its data centre: parts of data that are divided by these overlap; {divide}"
+            )
+        return ""
 
     @property
     def job(self) -> ScriptJob:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,32 @@ kv.init("x", torch.full((1,), float(kv.rank_of_all)))
 assert kv.pull("x").item() == 0, "the master worker's"
 """
     done(tmp_path, script)
+
+
+RANKS: list[tuple[str, str]] = [
+    ("rank num_all_workers", "used twice, and others never; .*kv.rank_of_all"),
+    ("rank num_workers", "divides or seeds is the same in every data centre"),
+    ("rank", "counts the 2 of its data centre, .* counts all 4"),
+    ("rank_of_all num_workers", "parts of data that are divided by these overlap"),
+    ("store.rank num_workers", "parts of data that are divided by these overlap"),
+    ("rank_of_all num_all_workers rank num_workers", ""),
+    ("store.rank store.num_workers", ""),
+    ("is_master_worker num_all_workers", ""),
+]
+
+
+@for_each(("asked", "note"), RANKS)
+def test_ranks_that_do_not_go_with_a_number_of_workers_are_noted(asked: str, note: str) -> None:
+    kv = alone(workers=4, site_workers=2, rank=2)
+    for each in asked.split():
+        attrgetter(each)(kv)
+    assert re.search(note or "^$", kv.store.mixed_up_ranks())
+
+
+def test_a_run_notes_mixed_up_ranks_once(tmp_path: Path) -> None:
+    script = 'kv = create("dist_sync"); torch.manual_seed(kv.rank); kv.init(0, torch.zeros(1)); kv.pull(0)'
+    (note,) = [event["message"] for event in done(tmp_path, script).of_kind("warning") if "rank" in event["message"]]
+    assert "use kv.rank_of_all" in note
 
 
 @for_each("name", ["dist_sync", "dist_sync_device", "dist_device_sync", "dist_sync_tree", "dist"])

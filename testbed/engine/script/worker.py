@@ -95,6 +95,7 @@ class ScriptWorker:
                     if self._taken_keys:
                         self._end_round(self.rounds)
                     self._warn_of_no_checkpoint()
+                    self._warn_of_mixed_up_ranks()
                     self._tell_end()
                     self.values = self._current_values()
                     return
@@ -306,6 +307,11 @@ class ScriptWorker:
             steps = "step" if self._local_steps == 1 else "steps"
             message = f"the script made {self._local_steps} {steps} after its last exchange, which nobody else has seen"
             self._world.record("warning", message=message, cause=NOT_EXCHANGED)
+
+    def _warn_of_mixed_up_ranks(self) -> None:
+        store = self._thread.store
+        if self._job.rank == 0 and store is not None and (message := store.mixed_up_ranks()):
+            self._world.record("warning", message=message)
 
     def _warn_of_no_checkpoint(self) -> None:
         if self._job.checkpoints and self._kept_round < 0 and self._job.rank == 0:
