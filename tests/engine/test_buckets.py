@@ -17,6 +17,7 @@ from tests.realtime.in_process import InProcess
 
 DEEP = ("training.model={kind: mlp, layers: 40, hidden: 8}", "training.rounds=3", "training.evaluate_every=3")
 WHOLE = "order={kind: fifo, slice: whole}"
+TWO_BITS = "codec={kind: twobit, threshold: 0.0001}"
 LOCAL = "optimizer={kind: adam, learning_rate: 0.01, at: worker}"
 MANY = """
 import torch
@@ -63,7 +64,7 @@ def test_keys_travel_together_where_nothing_tells_them_apart(settings: tuple[str
 @for_each(
     "settings",
     [
-        ("topology.data_centers[hub].global_servers=2", "shard={kind: multigps, bound: 1000}", "codec=twobit"),
+        ("topology.data_centers[hub].global_servers=2", "shard={kind: multigps, bound: 1000}", TWO_BITS),
         ("sync={kind: hfa, k1: 2, k2: 2}", LOCAL, "codec=fp16"),
         ("paradigm=ps", LOCAL),
         ("paradigm={kind: hips, inside: ring}",),
