@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.display.progress import Display, Logged
 from testbed.errors import CapabilityError, TestbedError, of_os
-from testbed.execution import devices, record, session
+from testbed.execution import capacity, devices, record, session
 from testbed.execution.session import INTERRUPTED, Follower, SessionResult
 from testbed.plan.model import Plan
 from testbed.results import COMPLETED, atomic
@@ -121,6 +121,8 @@ def train(
                     for message in follower.take(event):
                         shown.show({"kind": "warning", "message": message})
 
+            for message in capacity.warnings(plan):
+                shown.show({"kind": "warning", "message": message})
             for follower in followers:
                 follower.start(plan, run.path)
             outcome = execute(plan, run.path, take)

@@ -1,4 +1,4 @@
-"""Report what this machine can do, and for each gap how to close it."""
+"""Report what this machine can do, and for each gap how to close it; measure for seconds how large runs it carries."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from testbed.errors import CapabilityError
 if TYPE_CHECKING:
     from emulation.probe import Capabilities
 
+_STEP_TIMES_MS = (20, 50, 100, 200)
 HELP = "report what this machine can do, and how to get the rest"
 
 
@@ -26,17 +27,42 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     mpi = _which(lambda: library.name_of(library.load_mpi().Get_library_version()))
     exact = _which(lambda: f"Linux {kernel.require().version}")
     emulate = not any(gap.needed for gap in found.gaps())
+    carried = _carried()
     if arguments.json:
         gaps = [{"name": gap.name, "why": gap.why, "cure": gap.cure, "needed": gap.needed} for gap in found.gaps()]
         return {"kind": "doctor", "emulate": emulate, "simulate": True, "local": True, "gaps": gaps, **gpus,
-                "exact": exact["there"], "capabilities": found.to_dict(), "libraries": {"MPI": mpi}}  # fmt: skip
+                "exact": exact["there"], "machine": carried, "capabilities": found.to_dict(), "libraries": {"MPI": mpi}}  # fmt: skip
     console = look.console()
     console.print(*_tables(found), sep="\n")
     how = f"yes, delays by {found.delay_method()}" if emulate else "no: see what is needed above"
     console.print(f"emulate: {how}\nsimulate: yes\nlocal: yes\nexact: {exact['told']}", soft_wrap=True)
+    console.print(_told(carried), soft_wrap=True)
     console.print(f"paradigm: mpi: {mpi['told']}", soft_wrap=True)
     console.print(f"device.kind: cuda: {_gpus(gpus)}", soft_wrap=True)
     return 0
+
+
+def _carried() -> dict[str, Any]:
+    """Measure a step of the quickstart's model and a message; return how many such workers this machine carries."""
+    from testbed.execution import capacity
+    from testbed.plan.build import build_plan
+    from testbed.scenario.load import load
+
+    hop_s = capacity.measured_hop_s()  # first: it forks, and torch has threads
+    plan = build_plan(load("quickstart"))
+    step_s, cores = capacity.measured_step_s(plan), capacity.usable_cores()
+    workers = {f"{ms} ms": capacity.workers_carried(step_s, ms / 1e3, cores) for ms in _STEP_TIMES_MS}
+    return {"cores": cores, "model": plan.training.model.kind, "batch": plan.training.batch_size,
+            "step_s": round(step_s, 6), "hop_s": round(hop_s, 6), "workers": workers}  # fmt: skip
+
+
+def _told(carried: Mapping[str, Any]) -> str:
+    counts = ", ".join(f"{count} of {step_time}" for step_time, count in carried["workers"].items())
+    return (
+        f"size: a step of the quickstart's model ({carried['model']}, batch {carried['batch']}) takes about "
+        f"{carried['step_s'] * 1e3:.1f} ms of a core, a message to another process {carried['hop_s'] * 1e6:.0f} us; so "
+        f"{carried['cores']} cores carry these numbers of emulated workers, by their step time: {counts}"
+    )
 
 
 def _gpus(found: Mapping[str, Any]) -> str:

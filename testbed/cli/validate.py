@@ -14,10 +14,11 @@ add_arguments = add_scenario
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
+    from testbed.execution import capacity
     from testbed.launch import check_data
 
     scenario, plan = read_plan(arguments)
-    warnings = list(plan.warnings)
+    warnings = [*plan.warnings, *capacity.warnings(plan)]
     try:
         check_data(plan)
     except ScenarioError as error:  # only a warning: the data may be on the machine that runs the scenario

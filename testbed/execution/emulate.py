@@ -55,10 +55,10 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
     try:
         report({"kind": "stage", "name": "bringing the network up"})
         with Emulation(plan, capabilities, record, directory / "events") as network:
+            plan = prepared.result()  # measured beside it, links would be late whenever it holds the interpreter
+            preparation.shutdown()  # no thread is left when nodes are forked
             report({"kind": "stage", "name": "measuring the links"})
             network.measure()
-            plan = prepared.result()
-            preparation.shutdown()  # no thread is left when nodes are forked
             report({"kind": "stage", "name": "starting nodes" if plan.program is None else "starting the program"})
             _train(plan, directory, network, report, epoch_ns)
         if is_predictable(plan) and not resumed:

@@ -1,0 +1,203 @@
+"""What size of emulation a machine carries: whether training steps really end within the time that they model.
+
+Nodes of an emulated or local run share the machine's cores, and each step is really computed. Steps may keep the cores
+busy for half of their modelled time (``SHARE``): messages, packets and other programs need cores, too.
+
+How long a step takes is estimated without torch, whose import alone would take longer than the check of a scenario:
+from what it took on a reference machine, and from how much faster or slower than that one this machine multiplies
+matrices. ``testbed doctor`` measures a step.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import statistics
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from testbed.plan.model import NodePlan, Plan
+from testbed.training.options import DATASETS, MODELS
+from testbed.training.options.declarations import PROGRAM, SCRIPT
+
+SHARE = 0.5
+"""The part of the cores' time that training steps may take."""
+COLD = 2.0
+"""How many times longer a step takes in a run than in a loop: other nodes have used the caches meanwhile."""
+_REFERENCE_PRODUCTS_S = 1.43e-3  # what ``_products`` takes on the reference machine, an AMD EPYC of 2022 (Zen 4)
+_OPERATIONS_PER_S = 5e10  # of a core of the reference machine, in products of large matrices
+_PASSES = 6  # multiplications and additions for each parameter and sample, forward and backward
+_HOP_BYTES = 1024
+_HOP_DEADLINE_S = 5.0
+
+
+class _Steps(NamedTuple):
+    """Seconds of the reference machine, in a loop: of a step, and besides for each sample of its batch."""
+
+    call_s: float
+    sample_s: float
+
+
+_MEASURED = {
+    ("cnn", "digits"): _Steps(1.2e-3, 32e-6),
+    ("lenet", "digits"): _Steps(1.4e-3, 16e-6),
+    ("mlp", "digits"): _Steps(0.3e-3, 1e-6),
+    ("resnet", "digits"): _Steps(4.5e-3, 124e-6),
+}  # by model and data
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """``cores`` that this process may use, each ``slowness`` times slower than one of the reference machine."""
+
+    cores: int
+    slowness: float
+
+    @classmethod
+    def measured(cls) -> Machine:
+        """Return this machine, by a few milliseconds of processor time."""
+        return cls(usable_cores(), _products_s() / _REFERENCE_PRODUCTS_S)
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _products_s(repeats: int = 8) -> float:
+    """Return the processor time of products of small matrices, each too small for a second thread, at best."""
+    import numpy as np
+
+    factor = np.full((64, 64), 0.5, np.float32)
+    product = np.empty_like(factor)
+    found_s = []
+    for _ in range(repeats):
+        begin_s = time.thread_time()
+        for _ in range(150):
+            np.matmul(factor, factor, out=product)
+            np.maximum(product, 0.0, out=product)
+            product.sum()
+        found_s.append(time.thread_time() - begin_s)
+    return min(found_s)
+
+
+def step_s(plan: Plan, machine: Machine) -> float:
+    """Return about how long a core of ``machine`` computes a step in a run.
+
+    Of a model that was not measured, only that each sample uses each parameter once is counted, if their number is known.
+    """
+    training = plan.training
+    steps = _MEASURED.get((training.model.kind, training.data.kind))
+    if steps is None:
+        steps = _Steps(0.3e-3, _PASSES * _parameters(plan) / _OPERATIONS_PER_S)
+    return COLD * machine.slowness * (steps.call_s + steps.sample_s * training.batch_size)
+
+
+def _parameters(plan: Plan) -> int:
+    model, data = plan.training.model, plan.training.data
+    sample = DATASETS[data.kind].sample_bound(DATASETS.options(data.kind, data.options))
+    if sample is None:
+        return 0
+    count: int = MODELS[model.kind].parameters_bound(MODELS.options(model.kind, model.options), *sample)
+    return count
+
+
+def busy_share(workers: list[NodePlan], step_s: float, cores: int) -> float:
+    """Return the part of the cores' time that steps of ``workers`` take while they pass; above 1 they end late."""
+    return sum(step_s / worker.device.step_time_s for worker in workers) / cores
+
+
+def workers_carried(step_s: float, step_time_s: float, cores: int) -> int:
+    """Return how many workers whose steps model ``step_time_s`` may share the cores."""
+    return int(SHARE * cores * step_time_s / step_s)
+
+
+def cores_wanted(plan: Plan, machine: Machine) -> int:
+    """Return how many such cores an emulation wants: never less than two, of which one moves packets."""
+    return max(2, -int(-busy_share(_sharing(plan), step_s(plan, machine), 1) // SHARE))
+
+
+def warnings(plan: Plan) -> list[str]:
+    """Return that this machine is too slow for the Plan, if it is."""
+    return too_slow(plan, Machine.measured()) if _sharing(plan) else []
+
+
+def too_slow(plan: Plan, machine: Machine) -> list[str]:
+    """Return that ``machine`` is too slow for the Plan, if it is, and what to change."""
+    workers, duration_s = _sharing(plan), step_s(plan, machine)
+    share = busy_share(workers, duration_s, machine.cores)
+    if share <= SHARE:
+        return []
+    longer_s = min(worker.device.step_time_s for worker in workers) * share / SHARE
+    cores = f"{machine.cores} core{'s' * (machine.cores > 1)}"
+    return [
+        f"device.step_time: a step of '{plan.training.model.kind}' takes about {duration_s * 1e3:.1f} ms of a core here, "
+        f"so {len(workers)} workers keep {cores} busy for {share:.0%} of the step time, of which messages need half: "
+        f"write at least {math.ceil(longer_s * 1e3)} ms, or use fewer workers, more cores, or --on simulate"
+    ]
+
+
+def _sharing(plan: Plan) -> list[NodePlan]:
+    """Return the workers whose steps are computed on this machine's cores, within modelled times."""
+    unknown = plan.program is not None or MODELS[plan.training.model.kind].takes in (PROGRAM, SCRIPT)
+    if unknown or plan.back_end not in ("emulate", "local") or plan.is_spread or plan.training.compute != "real":
+        return []
+    return [node for node in plan.training_workers if node.device.kind == "cpu" and node.device.pace == "paced"]
+
+
+def measured_step_s(plan: Plan, budget_s: float = 1.0) -> float:
+    """Return how long a core computes a step of the Plan's model in a run, measured in a loop. Imports torch."""
+    import torch
+
+    from testbed.engine.learner import make_learner
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        learner = make_learner(plan, plan.training_workers[0])
+        found_s: list[float] = []
+        end_s = time.monotonic() + budget_s
+        while time.monotonic() < end_s or not found_s:
+            begin_s = time.thread_time()
+            learner.gradient(len(found_s))
+            found_s.append(time.thread_time() - begin_s)
+    finally:
+        torch.set_num_threads(threads)
+    return COLD * statistics.median(found_s)
+
+
+def measured_hop_s(budget_s: float = 0.5) -> float:
+    """Return how long a message of 1 KB takes from one process to another over loopback, and wakes it: the median."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        child = os.fork()
+        if child == 0:
+            _echo(server.getsockname())
+        try:
+            server.settimeout(_HOP_DEADLINE_S)
+            connection, _ = server.accept()
+            with connection:
+                connection.settimeout(_HOP_DEADLINE_S)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                found_s: list[float] = []
+                end_s = time.monotonic() + budget_s
+                while time.monotonic() < end_s or not found_s:
+                    begin_s = time.perf_counter()
+                    connection.sendall(bytes(_HOP_BYTES))
+                    connection.recv(_HOP_BYTES, socket.MSG_WAITALL)
+                    found_s.append((time.perf_counter() - begin_s) / 2)
+                    time.sleep(1e-3)  # so that both have to be woken, as nodes have
+        finally:
+            os.waitpid(child, 0)
+    return statistics.median(found_s)
+
+
+def _echo(address: tuple[str, int]) -> None:
+    """Send back what comes, until the other end closes; then end this process."""
+    try:
+        with socket.create_connection(address, _HOP_DEADLINE_S) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while data := connection.recv(_HOP_BYTES, socket.MSG_WAITALL):
+                connection.sendall(data)
+    finally:
+        os._exit(0)
