@@ -31,7 +31,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if arguments.json:
         gaps = [{"name": gap.name, "why": gap.why, "cure": gap.cure, "needed": gap.needed} for gap in found.gaps()]
         return {"kind": "doctor", "emulate": emulate, "simulate": True, "local": True, "gaps": gaps, **gpus,
-                "exact": exact["there"], "machine": carried, "capabilities": found.to_dict(), "libraries": {"MPI": mpi}}  # fmt: skip
+                "exact": exact["there"], "machine": carried, "capabilities": found.to_dict(),
+                "libraries": {"MPI": mpi}}  # fmt: skip
     console = look.console()
     console.print(*_tables(found), sep="\n")
     how = f"yes, delays by {found.delay_method()}" if emulate else "no: see what is needed above"

@@ -85,7 +85,7 @@ def _products_s(repeats: int = 8) -> float:
 def step_s(plan: Plan, machine: Machine) -> float:
     """Return about how long a core of ``machine`` computes a step in a run.
 
-    Of a model that was not measured, only that each sample uses each parameter once is counted, if their number is known.
+    A model that was not measured is taken to use each parameter once for a sample, if their number is known.
     """
     training = plan.training
     steps = _MEASURED.get((training.model.kind, training.data.kind))
@@ -131,9 +131,10 @@ def too_slow(plan: Plan, machine: Machine) -> list[str]:
         return []
     longer_s = min(worker.device.step_time_s for worker in workers) * share / SHARE
     cores = f"{machine.cores} core{'s' * (machine.cores > 1)}"
+    model = plan.training.model.kind
     return [
-        f"device.step_time: a step of '{plan.training.model.kind}' takes about {duration_s * 1e3:.1f} ms of a core here, "
-        f"so {len(workers)} workers keep {cores} busy for {share:.0%} of the step time, of which messages need half: "
+        f"device.step_time: a step of '{model}' takes about {duration_s * 1e3:.1f} ms of a core here, so "
+        f"{len(workers)} workers keep {cores} busy for {share:.0%} of the step time, of which messages need half: "
         f"write at least {math.ceil(longer_s * 1e3)} ms, or use fewer workers, more cores, or --on simulate"
     ]
 
