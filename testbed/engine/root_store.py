@@ -25,7 +25,7 @@ from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
 from testbed.state import below, under
 from testbed.training.learner import State
-from testbed.training.optimizers import KeyOptimizer
+from testbed.training.optimizers import KeyOptimizer, clip_factor, sum_of_squares
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import SCRIPT
 from testbed.world import Future, Work, World
@@ -35,6 +35,7 @@ class OverwriteUpdate:
     """The aggregate is the new value: a mean of models (HFA), or the sum for the workers' own optimizers."""
 
     cost: Cost | None = None  # nothing is computed
+    clip_norm = 0.0  # nor is anything a gradient that is stepped along
 
     def __init__(self, value: Tensor) -> None:
         self.value = value.clone()
@@ -72,6 +73,31 @@ def parameter_state_maker(plan: Plan) -> Callable[[Tensor], ParameterState]:
     return lambda value: KeyOptimizer(optimizer.kind, optimizer.options, value)
 
 
+class WholeGradients:
+    """The norms of gradients of all keys, for ``clip_norm``: an update waits for those of the same round.
+
+    Squares are added in the order of the keys, so that the factor has the same bits whatever came first.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._squares: dict[tuple[Any, ...], dict[int, float]] = {}
+        self._factors: dict[tuple[Any, ...], Future[float]] = {}
+
+    async def factor(
+        self, whose: tuple[Any, ...], total: AggregatedPush, keys: int, limit: float, workers: float
+    ) -> float:
+        """Return the factor for the gradient of ``whose`` name, once all ``keys`` of it are here."""
+        squares = self._squares.setdefault(whose, {})
+        work = Work("copy", total.round, size_bytes=total.tensor.nbytes)
+        squares[total.key] = await self._world.compute(work, lambda: sum_of_squares(total.tensor))
+        factor = self._factors.setdefault(whose, self._world.future())
+        if len(squares) == keys:
+            del self._squares[whose], self._factors[whose]
+            factor.set_result(clip_factor([squares[key] for key in sorted(squares)], limit, workers))
+        return await self._world.wait(factor, f"the other keys of round {total.round}, for the norm of its gradient")
+
+
 class RootStore(Upstream):
     """A contribution of one member alone (asynchronous algorithms) is applied as that member's.
 
@@ -100,6 +126,7 @@ class RootStore(Upstream):
         self._versions: dict[int, int] = {}
         self._sent_versions: dict[tuple[int, str], int] = {}  # by key, and member or ``_holder``
         self._with_bases: set[str] = set()  # members whose pushes say at which value they were computed
+        self._wholes = WholeGradients(world)
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any]) -> None:
         assert key not in self._keys, f"key {key} was initialised twice"
@@ -130,11 +157,13 @@ class RootStore(Upstream):
         holders = [_holder(each, base) for each, (base, *_) in zip(total.members, bases, strict=True)]
         sender = holders[0] if len(holders) == 1 and not self._waits else None
         work, no_gradient = optimizer_work([state], total.round), bool(total.notes.get("no_gradient"))
-        summed = self._summed(total.members) if key in self._chosen and self._chosen[key].of_mean else 1.0
+        divisor = self._summed(total.members) if key in self._chosen and self._chosen[key].of_mean else 1.0
+        factor = await self._clip_factor(total, state.clip_norm) if state.clip_norm else 1.0
 
         def step() -> Tensor:
             if not no_gradient or total.tensor.any():  # a codec may send now what it kept back of earlier gradients
-                state.step(total.tensor if summed == 1.0 else total.tensor / summed, sender)
+                gradient = total.tensor if divisor == 1.0 else total.tensor / divisor
+                state.step(gradient if factor == 1.0 else gradient * factor, sender)
             # an optimizer changes its value in place; an overwriting update leaves the one before as it is
             return state.value if isinstance(state, OverwriteUpdate) else buffers.clone(state.value)
 
@@ -150,6 +179,10 @@ class RootStore(Upstream):
             for round_ in forgotten:
                 self._forget(key, _holder(member, round_))
         return Value(value, ReplyControl(last=bool(total.notes.get("last"))))
+
+    async def _clip_factor(self, total: AggregatedPush, limit: float) -> float:
+        whose = (total.round,) if self._waits else (total.round, *total.members)
+        return await self._wholes.factor(whose, total, len(self._keys), limit, self._summed(total.members))
 
     def _summed(self, members: Sequence[str]) -> float:
         """Return how many workers an aggregate stands for; where all wait, that of some stands for all."""

@@ -18,7 +18,7 @@ from testbed.errors import ScenarioError
 from testbed.kvstore.checkpoint import from_bytes, to_bytes
 from testbed.kvstore.optimizer import server_options
 from testbed.kvstore.session import NamedOptions
-from testbed.kvstore.store import RANK_IN_SITE, SITE_WORKERS, Handle, KVStore, check_options, connect
+from testbed.kvstore.store import NO_CLIP_NORM, RANK_IN_SITE, SITE_WORKERS, Handle, KVStore, check_options, connect
 from testbed.state import State
 from testbed.training.optimizers import KeyOptimizer
 from testbed.training.options import OPTIMIZERS
@@ -120,6 +120,8 @@ class GeoMXStore:
         if self.store.job.at_server:
             self.store.set_optimizer(kind, of_mean=False, **chosen)
             return
+        if chosen.get("clip_norm"):
+            raise ScenarioError(f"set_optimizer({kind!r}): {NO_CLIP_NORM}")
         check_options("set_optimizer", OPTIMIZERS, kind, chosen)
         self._optimizer = (kind, chosen)
         # checkpoints hold values and moments, which are at the workers: servers have sums

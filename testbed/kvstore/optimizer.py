@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
@@ -44,6 +45,10 @@ class GeoOptimizer(torch.optim.Optimizer):
     buffers    of ``model``, as batch normalisation has them. ``keep``: every worker keeps its own. ``average``: with
                every exchange, those of floating point become the mean over all workers, as the values of a model do
 
+    clip_norm  the longest L2 norm of the gradient that a step is along, of all parameters together (0: any): as
+               ``clip_grad_norm_`` after the mean over all workers, as with DDP. Where steps are local, that of the
+               worker's own gradient. ``clip_grad_norm_`` in the script clips each worker's gradient before the mean
+
     With ``torch.amp.GradScaler``, a worker whose gradients are not finite contributes zeros to that round (or, between
     two rounds, makes no step): the others wait for its contribution. Its scaler reduces the scale as usual.
 
@@ -62,7 +67,7 @@ class GeoOptimizer(torch.optim.Optimizer):
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, store: KVStore | None = None, model: torch.nn.Module | None = None,
-        buffers: str = "keep",
+        buffers: str = "keep", clip_norm: float = 0.0,
     ) -> None:  # fmt: skip
         self.optimizer, self.store = optimizer, store or connect()
         if self.store.keys:
@@ -70,10 +75,15 @@ class GeoOptimizer(torch.optim.Optimizer):
                 "GeoOptimizer: the store has keys already, of another GeoOptimizer or of the script's own; give all "
                 "parameters to one optimizer, as groups of parameters"
             )
+        if not 0 <= clip_norm < math.inf:
+            raise ScenarioError(f"GeoOptimizer(clip_norm={clip_norm}): write a number above 0, or leave it out")
+        self._clip_norm, self._model = float(clip_norm), model
         self._job, self._done = self.store.job, 0
         self._names = _names(optimizer, model)
         parameters = self._trainable_first(optimizer, model)
-        travelling = [each for each in parameters if each.requires_grad or self._job.all_keys]
+        # a server that clips by the norm of all gradients waits for all keys in every round
+        all_keys = self._job.all_keys or (self._job.at_server and clip_norm > 0)
+        travelling = [each for each in parameters if each.requires_grad or all_keys]
         trained, averaged = len(travelling), self._averaged(model, buffers)
         # by key: these travel in every round, frozen parameters, which come last, only when they are unfrozen
         self._tensors = [*parameters[:trained], *averaged, *parameters[trained:]]
@@ -89,7 +99,9 @@ class GeoOptimizer(torch.optim.Optimizer):
         self._at_server = server_options(optimizer) if self._job.at_server else None
         if self._at_server:
             kind, options = self._at_server
-            self.store.set_optimizer(kind, **options)
+            if clip_norm and self._job.no_clip_norm:
+                raise ScenarioError(f"GeoOptimizer(clip_norm={clip_norm:g}): {self._job.no_clip_norm}")
+            self.store.optimize_together(kind, {**options, "clip_norm": clip_norm} if clip_norm else options)
         for key, tensor in enumerate(self._tensors):
             self.store.init(key, to_wire(tensor))
         self.store.together = self._together
@@ -207,6 +219,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         for key, parameter in moving.items():
             if id(parameter) in optimized:
                 parameter.grad = self._mean(parameter, values[key])
+        self._clip()
         self.optimizer.step()
         return loss
 
@@ -241,6 +254,7 @@ class GeoOptimizer(torch.optim.Optimizer):
         if self._unscale():
             if closure is None:
                 self._leave_out_if_not_finite()
+                self._clip()
             loss = self.optimizer.step(None if closure is None else partial(self._checked, closure))
         self._done += 1
         if self._done < self._steps:
@@ -266,7 +280,16 @@ class GeoOptimizer(torch.optim.Optimizer):
             self._leave_out_if_not_finite()
         else:
             self._leave_out()
+        self._clip()
         return loss
+
+    def _clip(self) -> None:
+        """Do what ``clip_grad_norm_(model.parameters(), clip_norm)`` does, in the same order if the model is known."""
+        if self._clip_norm:
+            optimized = [parameter for group in self.param_groups for parameter in group["params"]]
+            known = set(map(id, optimized))
+            in_order = optimized if self._model is None else [p for p in self._model.parameters() if id(p) in known]
+            torch.nn.utils.clip_grad_norm_(in_order, self._clip_norm)
 
     def _loss_is_finite(self, loss: float | None) -> bool:
         if loss is None:

@@ -78,6 +78,7 @@ class ScriptJob:
     checkpoints   whether the run makes any
     continues     whether workers may be lost, and scripts join a run in progress
     all_keys      whether every key travels in every round, as an overlay relays them together
+    no_clip_norm  why an optimizer on the servers cannot clip by the norm of all parameters; empty: it can
     on_nan        what happens where a number is not finite: ``abort``, ``skip`` or ``ignore``
     """
 
@@ -98,6 +99,7 @@ class ScriptJob:
     continues: bool = False
     all_keys: bool = False
     on_nan: str = "abort"
+    no_clip_norm: str = ""
 
 
 class Posted:

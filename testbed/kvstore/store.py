@@ -24,6 +24,12 @@ RANK_OF_ALL, ALL_WORKERS, RANK_IN_SITE, SITE_WORKERS = "rank of all", "all worke
 _ROUND = "write tensor.float() if they may be rounded; torch.view_as_real makes two numbers of a complex one"
 
 
+NO_CLIP_NORM = (
+    "clip_norm needs the gradients of all keys together, and pushes come key by key; scale what is pushed, or use "
+    "GeoOptimizer(optimizer, store, clip_norm=…)"
+)
+
+
 def pull_of(kind: str, options: Mapping[str, Any]) -> str:
     """Return a codec's ``pull`` option; empty if it has none."""
     return CODECS[kind].pull_on(CODECS.options(kind, options), tier=2)
@@ -176,6 +182,12 @@ class KVStore:
 
         It steps along the mean gradient of the workers that push together; ``of_mean=False``: along their sum.
         """
+        if options.get("clip_norm"):
+            raise ScenarioError(f"set_optimizer({kind!r}): {NO_CLIP_NORM}")
+        self.optimize_together(kind, options, of_mean)
+
+    def optimize_together(self, kind: str, options: dict[str, Any], of_mean: bool = True) -> None:
+        """Do what ``set_optimizer`` does, where every push is of all keys; used by ``GeoOptimizer``."""
         if self._begun is not None:
             raise ScenarioError(f"set_optimizer comes after {self._begun_by}; call it before")
         check_options("set_optimizer", OPTIMIZERS, kind, options)

@@ -212,6 +212,22 @@ def test_clipping_is_element_by_element_and_leaves_the_gradient(kind: str) -> No
     assert gradient.tolist() == [7.0, -0.25]
 
 
+def test_clipping_by_norm_is_torchs() -> None:
+    first, given = [value.clone() for value in gradients(3)], [value.clone() for value in gradients(3, seed=1)]
+    options = {"learning_rate": 0.1, "clip_norm": 0.3}
+    of_mean, of_sum = ModelOptimizer("sgd", options, first), ModelOptimizer("sgd", options, first)
+    theirs = [value.clone().requires_grad_() for value in first]
+    for value, gradient in zip(theirs, given, strict=True):
+        value.grad = gradient.clone()
+    torch.nn.utils.clip_grad_norm_(theirs, 0.3)
+    torch.optim.SGD(theirs, lr=0.1).step()
+    of_mean.step(given)
+    of_sum.step([gradient * 4 for gradient in given], workers=4)
+    for value, mine, sums, begun in zip(theirs, of_mean.values(), of_sum.values(), first, strict=True):
+        assert torch.allclose(mine, value, atol=1e-7)
+        assert torch.allclose((sums - begun) / 4, value - begun, atol=1e-6)
+
+
 def test_nesterov_needs_momentum() -> None:
     with pytest.raises(ScenarioError, match="no effect without momentum"):
         KeyOptimizer("sgd", {"nesterov": True}, tensor(1.0))

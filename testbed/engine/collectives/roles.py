@@ -73,19 +73,19 @@ def allreduce_worker(
         across = Exchange(sums(left, 2), make_step(world, mail, values), contribution_weight(plan, node))
         inside = None
         if sync_setup.lan_rounds(plan) > 1:
-            step = WholeStep(sync_setup.stepped_with(plan), values)
+            step = WholeStep(sync_setup.stepped_with(plan), values, len(plan.training_workers))
             inside = Exchange(sums(ranks.inside(world.node), 1), step, weight_inside(plan, node))
         reports = Collectives(world, mail, ranks.names, name="reports") if sync_setup.needs_reports(plan) else None
         return Exchanges(across, inside, reports)
 
     def make_step(world: World, mail: CollectiveMail, values: list[Tensor]) -> OptimizerStep:
-        choice = sync_setup.stepped_with(plan)
+        choice, workers = sync_setup.stepped_with(plan), len(plan.training_workers)
         if options.optimizer_work == "replicated":
-            return WholeStep(choice, values)
+            return WholeStep(choice, values, workers)
         names = ranks.names if options.shared_by == "all" else ranks.site_of(world.node)
         group, updates = Collectives(world, mail, names, name="optimizer"), options.optimizer_work == "update"
         shares = shares_of([value.numel() for value in values], len(names))
-        return SharedStep(choice, values, group, shares, updates=updates)
+        return SharedStep(choice, values, group, shares, updates=updates, workers=workers)
 
     return data_parallel(plan, node, learner, buckets, make_exchanges, files, overlaps=options.overlap == BUCKETS)
 

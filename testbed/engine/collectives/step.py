@@ -20,7 +20,7 @@ from testbed.engine.local_work import optimizer_work
 from testbed.plan.model import Choice
 from testbed.policy.collective.shares import NORM_READS, UPDATE_READS, Piece, Shares
 from testbed.state import State, below, joined, under
-from testbed.training.optimizers import KeyOptimizer, Norms
+from testbed.training.optimizers import KeyOptimizer, Norms, clipped
 from testbed.training.options import OPTIMIZERS
 from testbed.world import Work, World
 
@@ -51,15 +51,19 @@ class OptimizerStep(ABC):
 
 
 class WholeStep(OptimizerStep):
-    """Every worker takes the whole step."""
+    """Every worker takes the whole step. ``workers``: whose gradients are summed."""
 
-    def __init__(self, optimizer: Choice, values: Sequence[Tensor]) -> None:
+    def __init__(self, optimizer: Choice, values: Sequence[Tensor], workers: int) -> None:
+        self._workers = workers
         self._optimizers = [KeyOptimizer(optimizer.kind, optimizer.options, value) for value in values]
 
     async def __call__(self, world: World, round_: int, gradients: Mapping[int, Tensor]) -> list[Tensor]:
         def step() -> None:
-            for key, gradient in gradients.items():
-                self._optimizers[key].step(gradient)
+            optimizers = [self._optimizers[key] for key in gradients]
+            for one, gradient in zip(
+                optimizers, clipped(optimizers, [*gradients.values()], self._workers), strict=True
+            ):
+                one.step(gradient)
 
         await world.compute(optimizer_work([self._optimizers[key] for key in gradients], round_), step)
         return self.values()
@@ -76,8 +80,10 @@ class SharedStep(OptimizerStep):
     """Each worker computes the norms of its share. It updates that share (``updates``), or all with all norms."""
 
     def __init__(
-        self, optimizer: Choice, values: Sequence[Tensor], group: Collectives, shares: Shares, *, updates: bool
+        self, optimizer: Choice, values: Sequence[Tensor], group: Collectives, shares: Shares, *, updates: bool,
+        workers: int,
     ) -> None:  # fmt: skip
+        self._workers = workers
         self._group, self._shares, self._updates = group, shares, updates
         self._sizes, self._norms = [value.numel() for value in values], OPTIMIZERS[optimizer.kind].whole_tensors
         self._reads = UPDATE_READS + (NORM_READS if self._norms else 0)
@@ -113,6 +119,8 @@ class SharedStep(OptimizerStep):
 
     async def __call__(self, world: World, round_: int, gradients: Mapping[int, Tensor]) -> list[Tensor]:
         self._group.round = round_
+        shortened = clipped(self._optimizers, [*gradients.values()], self._workers)
+        gradients = dict(zip(gradients, shortened, strict=True))
         norms = await self._gather_norms(world, round_, gradients) if self._norms else None
 
         def step() -> None:

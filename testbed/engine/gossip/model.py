@@ -79,7 +79,7 @@ class OwnModel:
         """Apply the optimizer to a gradient, or to how far local steps have moved the model."""
         gradients = [gradient * self._factor for gradient in result.contributions.values()]
         work = optimizer_work(self._optimizer.keys, round_)
-        await self._world.compute(work, lambda: self._optimizer.step(gradients))
+        await self._world.compute(work, lambda: self._optimizer.step(gradients, self._factor))
 
     def end_round(self, round_: int, started_s: float, result: LocalResult, at: Tensor | None = None) -> None:
         """Record the round and, as often as the model is evaluated, its sketch."""

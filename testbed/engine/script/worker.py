@@ -35,6 +35,7 @@ from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
+from testbed.policy.sync import SYNC
 from testbed.results.events import NO_STEP, NOT_EXCHANGED
 from testbed.state import State, below, under
 from testbed.world import Future, Work, World
@@ -404,8 +405,20 @@ def script_job(plan: Plan, node: NodePlan) -> ScriptJob:
         continues=plan.recovery.on_failure == "continue",
         all_keys=any(OVERLAYS[each.kind].relays for each in (technique.overlay_tier1, technique.overlay_tier2)),
         on_nan=plan.recovery.on_nan,
+        no_clip_norm=_why_servers_do_not_clip(plan),
         sync=" and ".join(dict.fromkeys((technique.sync_tier1.kind, technique.sync_tier2.kind))),
     )
+
+
+def _why_servers_do_not_clip(plan: Plan) -> str:
+    """Return why servers cannot clip by the norm of all parameters, as the rule for scenarios without scripts does."""
+    if len(plan.with_role("global_server")) > 1:
+        return "each of several global servers has a part of the parameters; write 'global_servers: 1'"
+    if plan.with_role("server") and not SYNC[plan.technique.sync_tier1.kind].waits:
+        return "gradients of several workers go up mingled; write 'sync: mixedsync', or 'paradigm: ps'"
+    if plan.recovery.on_failure == "continue":
+        return "a gradient of a worker that is lost may come in part; write 'on_failure: restart'"
+    return ""
 
 
 def _why_no_codec_of_its_own(plan: Plan) -> str:

@@ -44,7 +44,7 @@ def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None
         starting = asyncio.Lock()
         sums = [LibrarySum(world, group, options.backend, number, starting) for number in range(len(buckets))]
         reports = Collectives(world, mail, training, name="reports") if sync_setup.needs_reports(plan) else None
-        step = WholeStep(sync_setup.stepped_with(plan), values)
+        step = WholeStep(sync_setup.stepped_with(plan), values, len(plan.training_workers))
         return Exchanges(Exchange(sums, step, contribution_weight(plan, node)), reports=reports)
 
     return data_parallel(plan, node, learner, buckets, make_exchanges, files, overlaps=options.overlap == BUCKETS)

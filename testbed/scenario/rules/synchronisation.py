@@ -21,8 +21,10 @@ from testbed.scenario.rules.facts import (
     lan_rounds_option,
     sums_inside_data_centers,
     tiers_of,
+    updates_on_workers,
 )
 from testbed.scenario.schema import Scenario
+from testbed.scenario.topology.topology import generated
 from testbed.training.options import OPTIMIZERS
 
 
@@ -127,6 +129,26 @@ def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
                 f"an optimizer on every worker needs the sum over all of them, and '{late[0]}' does not wait for it",
                 "write 'at: global'",
             )
+
+
+def norms_need_whole_gradients(scenario: Scenario) -> Found:
+    """The global servers can clip by the norm of a gradient if one of them has it whole, and of one round."""
+    if is_scripted(scenario) or tiers_of(scenario) == 0 or updates_on_workers(scenario):
+        return
+    if not getattr(scenario.optimizer.options, "clip_norm", 0.0):
+        return
+    where, sites = ("optimizer", "clip_norm"), generated(scenario.topology).data_centers
+    late = [tier.kind for tier in (scenario.sync.tier1, scenario.sync.tier2) if not tier.declared.waits]
+    on_workers = "" if late else ", or 'optimizer.at: worker'"
+    if sum(site.global_servers or int(site.central) for site in sites) > 1:
+        problem = "the norm is that of all parameters, and each of several global servers has a part of them"
+        yield Violation(where, problem, f"write 'global_servers: 1'{on_workers}")
+    if tiers_of(scenario) == 2 and not scenario.sync.tier1.declared.waits:
+        problem = f"with '{scenario.sync.tier1.kind}' inside data centres, gradients of several workers go up mingled"
+        yield Violation(where, problem, "write 'paradigm: ps', or 'sync: mixedsync'")
+    if scenario.recovery.on_failure == "continue":
+        problem = "a gradient of which only some parameters have come when its worker is lost has no norm"
+        yield Violation(where, problem, f"write 'on_failure: restart'{on_workers}")
 
 
 def _places(optimizer: type[Any]) -> tuple[str, ...]:

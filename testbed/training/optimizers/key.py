@@ -30,6 +30,20 @@ class Norms(NamedTuple):
     gradient: float
 
 
+def sum_of_squares(tensor: Tensor) -> float:
+    """Return the square of the L2 norm, in double precision; 0 for a tensor of sizes only."""
+    return 0.0 if tensor.is_meta else float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) ** 2
+
+
+def clip_factor(squares: Sequence[float], limit: float, workers: float = 1.0) -> float:
+    """Return the factor by which the gradient of all keys is shortened, as by ``torch.nn.utils.clip_grad_norm_``.
+
+    squares  of each key's gradient, a sum over so many ``workers``, whose mean is to be no longer than ``limit``
+    """
+    norm = math.sqrt(math.fsum(squares)) / workers
+    return min(1.0, limit / (norm + 1e-6))
+
+
 class Lars(torch.optim.Optimizer):
     """You, Gitman, Ginsburg, 2017, algorithm 1: v ← m·v + η·λ·(g + β·w), w ← w − v, with λ = trust·‖w‖ / (‖g‖ + β·‖w‖).
 
@@ -183,6 +197,11 @@ class KeyOptimizer:
         if self._compensation is not None:
             self._compensation.forget(member)
 
+    @property
+    def clip_norm(self) -> float:
+        """Return the largest L2 norm of the gradient of all keys together; 0: any. Who has them all scales them."""
+        return float(self._options.clip_norm)
+
     def step(self, gradient: Tensor, member: str | None = None, norms: Norms | None = None) -> None:
         """Update the value by one step.
 
@@ -246,6 +265,15 @@ def _beside(value: Tensor, content: Tensor) -> Tensor:
     return content.to(value.device, copy=True) if content.numel() == value.numel() else content.clone()
 
 
+def clipped(keys: Sequence[KeyOptimizer], gradients: Sequence[Tensor], workers: float = 1.0) -> Sequence[Tensor]:
+    """Return the gradients of all keys of a model, scaled down where ``clip_norm`` says so; see ``clip_factor``."""
+    limit = keys[0].clip_norm if keys else 0.0
+    if not limit:
+        return gradients
+    factor = clip_factor([sum_of_squares(each) for each in gradients], limit, workers)
+    return gradients if factor == 1.0 else [gradient * factor for gradient in gradients]
+
+
 class ModelOptimizer:
     """One ``KeyOptimizer`` per key, for local steps (HFA, ESync, DiLoCo) and for single-process training.
 
@@ -261,8 +289,9 @@ class ModelOptimizer:
     def _as_keys(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         return tensors if self._joined is None else [torch.cat(list(tensors))]
 
-    def step(self, gradients: Sequence[Tensor]) -> None:
-        for key, gradient in zip(self.keys, self._as_keys(gradients), strict=True):
+    def step(self, gradients: Sequence[Tensor], workers: float = 1.0) -> None:
+        """Step with the gradients of all keys: of one worker, a mean, or a sum over so many ``workers``."""
+        for key, gradient in zip(self.keys, clipped(self.keys, self._as_keys(gradients), workers), strict=True):
             key.step(gradient)
 
     def values(self) -> list[Tensor]:

@@ -1,7 +1,8 @@
 """Options of the optimizers, and of the learning-rate schedule that any of them may follow.
 
 Every optimizer descends along a gradient, or an outer gradient (old values minus new ones). With FSA the gradient is
-the sum over all workers of their batches' mean gradients, as in GeoMX.
+the sum over all workers of their batches' mean gradients, as in GeoMX. ``clip`` is about what the optimizer is given;
+``clip_norm`` is about the mean gradient, wherever the optimizer runs.
 """
 
 from __future__ import annotations
@@ -43,9 +44,17 @@ class OptimizerOptions(OptimizerDeclarations):
     clip: float = option(
         0.0, "gradients are clipped to [-clip, clip], element by element; 0: not clipped", min=0, max=1e9
     )
+    clip_norm: float = option(
+        0.0,
+        "the mean gradient of all parameters is scaled down to this L2 norm, if it is longer; 0: not",
+        min=0,
+        max=1e9,
+    )
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """Yield option, problem and cure of options without effect."""
+        """Yield option, problem and cure of options without effect, or that exclude each other."""
+        if self.clip and self.clip_norm:
+            yield "clip_norm", "the elements of gradients are clipped already ('clip')", "write one of the two"
         if self.schedule in ("constant", "inverse_sqrt"):
             for name in ("period", "decay"):
                 if not self._is_default(name):
