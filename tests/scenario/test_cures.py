@@ -153,6 +153,13 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("recovery={on_failure: restart}",), ("recovery={on_failure: abort}",)
     ],
     ("recovery={on_nan: skip}", "paradigm=allreduce"): [("recovery={on_nan: abort}",)],
+    ("optimizer={kind: sgd, clip_norm: 1}", "topology.data_centers[0].global_servers=2"): [
+        ("topology.data_centers[0].global_servers=1",), ("optimizer.at=worker",),
+    ],
+    ("optimizer={kind: sgd, clip_norm: 1}", "sync=tap"): [("paradigm=ps",), ("sync=mixedsync",)],
+    ("optimizer={kind: sgd, clip_norm: 1}", "recovery={on_failure: continue}"): [
+        ("recovery={on_failure: restart}",), ("optimizer.at=worker",),
+    ],
     ("recovery={on_nan: ignore}", "training.compute=modelled", "run.on=simulate"): [("recovery={on_nan: abort}",)],
     ("faults=[{kind: down, link: '*', at: 5 s, for: 1 s}]", "run.on=local"): [
         ("run.on=emulate",),
