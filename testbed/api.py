@@ -413,10 +413,29 @@ def topology(name: str, set: Settings | None = None, allow_code: bool = False) -
     return network(name, texts_of(set or {}), allow_code)
 
 
-def trace(name: str) -> Trace:
-    """Return a trace of the library, or of a file, whose format is detected. Files of several quantities give rates."""
+_OF_READING = {"what": "what", "format": "format", "unit": "unit", "time_unit": "time_unit", "step": "step_s",
+               "from": "source", "to": "target", "columns": "columns"}  # fmt: skip
+
+
+def trace(name: str, set: Settings | None = None) -> Trace:  # noqa: A002 - as in ``load``
+    """Return a trace of the library, or of a file, whose format is detected. Files of several quantities give rates.
+
+    set  how the file is read: ``what`` (``rate``, ``delay`` or ``loss``), and what a scenario may write beside
+         ``file``: ``format``, ``unit``, ``time_unit``, ``step``, ``from``, ``to``, ``columns``
+    """
+    from testbed.units import UnitError, parse_duration
     from topologies.library import find_trace
     from topologies.traces import Reading, read_trace
 
     path, what = find_trace(name)
-    return read_trace(path, Reading(what=what))
+    given = {"what": what, **(set or {})}
+    if unknown := [key for key in given if key not in _OF_READING]:
+        raise ScenarioError(f"trace: set: '{unknown[0]}' is not one of {', '.join(_OF_READING)}")
+    if isinstance(given.get("step"), str):
+        try:
+            given["step"] = parse_duration(given["step"])
+        except UnitError as error:
+            raise ScenarioError(f"trace: set: step: {error}") from error
+    if "columns" in given:
+        given["columns"] = tuple(given["columns"].items())
+    return read_trace(path, Reading(**{_OF_READING[key]: value for key, value in given.items()}))

@@ -34,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     reading.add_argument("--from", dest="source", metavar="END", help="source of the pair, in a file of many")
     reading.add_argument("--to", dest="target", metavar="END", help="target of the pair")
+    reading.add_argument("--columns", type=_columns, default=(), metavar="ROLE=NAME,…",
+                         help="what columns of a csv hold, e.g. time=when,rate='bw in Mbit/s'")  # fmt: skip
     change = parser.add_argument_group("changes, in this order")
     change.add_argument("--loop", action=argparse.BooleanOptionalAction, default=None, help="repeat it from its end")
     change.add_argument("--offset", metavar="TIME", help="begin at this time of it")
@@ -44,6 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--picture", type=Path, metavar="FILE", help="draw it (.png, .svg, .pdf)")
     out.add_argument("--out", type=Path, metavar="FILE", help="write it, in the format --as")
     out.add_argument("--as", dest="kind", choices=("csv", "mahimahi", "pensieve", "fcc"), help="default: csv")
+
+
+def _columns(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = [entry.partition("=") for entry in text.split(",")]
+    if not all(is_there for _, is_there, _ in pairs):
+        raise argparse.ArgumentTypeError(f"'{text}' is not ROLE=NAME, separated by commas")
+    return tuple((role.strip(), name.strip()) for role, _, name in pairs)
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
@@ -90,7 +99,8 @@ def _read(arguments: argparse.Namespace) -> tuple[str, Trace]:
     reading = Reading(
         what=arguments.what or what, format=arguments.format,
         unit=arguments.unit, time_unit=arguments.time_unit, step_s=_time(arguments.step, "--step"),
-        source=arguments.source, target=arguments.target, most_steps=MAX_READ if arguments.resample else MAX_POINTS,
+        source=arguments.source, target=arguments.target, columns=arguments.columns,
+        most_steps=MAX_READ if arguments.resample else MAX_POINTS,
     )  # fmt: skip
     return Path(arguments.trace).name, read_trace(path, reading)
 
@@ -138,6 +148,7 @@ def _print(name: str, trace: Trace) -> None:
         ("minimum, maximum", f"{value(facts.least)}, {value(facts.most)}"),
         ("5, 50, 95 % quantile", f"{value(facts.p5)}, {value(facts.median)}, {value(facts.p95)}"),
         ("change per step", f"{share(facts.changes)} of the mean"),
+        *([("outages", f"{facts.outages} of {facts.steps} steps: rates below 1 kbit/s")] if facts.outages else []),
         *(("note", note) for note in trace.notes),
     ]
     look.console().print(look.table(f"{name}: {trace.what}", "", "", rows=rows))

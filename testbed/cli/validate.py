@@ -31,7 +31,7 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     for trace in scenario.traces:
         unit = f", in {trace.unit}" if trace.unit else ""
         print(f"  trace {trace.name}: {trace.what}, {trace.format} ({trace.how}), {trace.samples} samples, "
-              f"{seconds(trace.length_s)}{unit}")  # fmt: skip
+              f"{seconds(trace.length_s)}{unit}{''.join(f'; {note}' for note in trace.notes)}")  # fmt: skip
     for warning in warnings:
         print(f"  warning: {warning}")
     return 0

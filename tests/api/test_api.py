@@ -437,3 +437,16 @@ def test_networks_and_traces_by_name() -> None:
     assert len(api.topology("hmc4").topology.data_centers) == 4
     assert len(api.topology("star", set={"data_centers": 3}).topology.data_centers) == 3
     assert len(api.trace("lte-drive").values) > 100
+
+
+def test_a_trace_of_a_file_is_read_as_a_scenario_would(tmp_path: Path) -> None:
+    file = tmp_path / "all.csv"
+    file.write_text("timestamp,src,dst,mbps,ping\n1718000000,a,b,5,80\n1718000000,b,a,6,90\n1718000010,a,b,4,100\n")
+    pair = {"from": "a", "to": "b"}
+    assert api.trace(str(file), set=pair).values == (5e6, 4e6)
+    delays = api.trace(str(file), set={**pair, "what": "delay", "columns": {"rtt": "ping in ms"}})
+    assert (delays.times_s, delays.values) == ((0.0, 10.0), (0.04, 0.05))
+    with pytest.raises(ScenarioError, match=r"no rows from 'a' to 'c'; it has a>b, b>a \(choose one with 'from' and"):
+        api.trace(str(file), set={**pair, "to": "c"})
+    with pytest.raises(ScenarioError, match="trace: set: 'source' is not one of what, format"):
+        api.trace(str(file), set={"source": "a"})

@@ -41,23 +41,34 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("no such unit", "1\n", {"unit": "Mbps"}, ": unit 'Mbps' does not fit a rate", "Mbit/s"),
     ("a time unit for a rate", "1\n", {"unit": "ms"}, ": unit 'ms' does not fit a rate", "bit/s"),
     # our own
-    ("csv: a foreign column", "time_s,rate_mbps\n0,1\n", {}, ":1: unknown column 'rate_mbps'", "write 'rate_mbit_s'"),
-    ("csv: no unit", "time,rate\n0,1\n", {}, ":1: unknown column 'time'", "write 'time_s'"),
-    ("csv: no time", "rate_mbit_s,loss\n1,0\n", {}, ":1: expected the header", "one column of times"),
+    ("csv: a foreign column", "time_s,swallows\n0,1\n", {}, ":1: has no column for a rate: its columns are",
+     "columns: {rate: NAME in Mbit/s}"),
+    ("csv: no unit", "time,rate\n0,1\n", {}, ":1: column 'time' has no unit", "columns: {time: time in s}"),
+    ("csv: no unit of a rate", "time_s,rate\n0,1\n", {}, ":1: column 'rate' has no unit", "{rate: rate in Mbit/s}"),
+    ("csv: another's unit", "time_s,rate_ms\n0,1\n", {}, ":1: has no column for a rate", "rate_mbit_s"),
+    ("csv: no time", "rate_mbit_s,loss\n1,0\n", {}, ":1: has no column for a time", "name it time_s"),
+    ("csv: no date", "timestamp,mbps\n2024-06-10T12:00:00Z,1\n10/06/2024,2\n", {}, ":3: '10/06/2024' is no", "ISO"),
+    ("csv: latency", "time_s,latency_ms\n0,1\n", {"what": "delay"}, ":1: has no column for a delay",
+     "is 'latency_ms' the round trip, or one way?"),
+    ("csv: a decimal comma", "time_s;mbps\n0;1,5\n", {}, ":2: expected two numbers", "write 1.5"),
+    ("csv: no such column", "time_s,x\n0,1\n", {"columns": (("rate", "y in Mbit/s"),)}, ":1: columns: there is no col",
+     "its columns are 'time_s', 'x'"),
+    ("csv: no such role", "time_s,x\n0,1\n", {"columns": (("speed", "x"),)}, ":1: columns: 'speed' is not one", "rate"),
+    ("csv: no such unit", "time_s,x\n0,1\n", {"columns": (("rate", "x in ms"),)}, ":1: columns: 'ms' is no", "Mbit"),
     ("csv: twice", "time_s,loss,loss\n0,0,0\n", {}, ":1: expected the header", "none twice"),
     ("csv: no rows", "time_s,rate_mbit_s\n", {}, ": has 0 rows below the header", "add one per step"),
     ("csv: no number", "time_s,rate_mbit_s\n0,1\n5,x\n", {}, ":3: expected two numbers", "'x' is not a number"),
     ("csv: a cell too few", "time_s,rate_mbit_s\n0,1\n1\n", {}, ":3: expected two numbers", "time_s,rate_mbit_s"),
-    ("csv: late start", "time_s,rate_mbit_s\n1,5\n", {}, ":2: the first time must be 0", "subtract"),
     ("csv: time stands", "time_s,rate_mbit_s\n0,5\n3,5\n# x\n3,6\n", {}, ":5: time 3 does not come after 3", "sort"),
     ("csv: rate below 0", "time_s,rate_mbit_s\n0,-1\n", {}, ":2: a rate must not be below 0", "a rate of 0"),
-    ("csv: not finite", "time_s,rate_mbit_s\n0,nan\n", {}, ":2: times and values must be finite", "'nan'"),
+    ("csv: not finite", "time_s,rate_mbit_s\n0,inf\n", {}, ":2: times and values must be finite", "'inf'"),
+    ("csv: no values", "time_s,rate_mbit_s\n0,nan\n1,-\n", {}, ": has 0 rows below the header", "add one per step"),
     ("csv: no delay in it", "time_s,rate_mbit_s\n0,1\n", {"what": "delay"}, ":1: has no column for a delay", "rtt_ms"),
     ("csv: per cent as share", "time_s,loss\n0,5\n", {"what": "loss"}, ":2: 5 as a share is outside [0, 0.5]", "unit"),
     ("csv: s for ms", "time_s,delay_s\n0,40\n", {"what": "delay"}, ":2: 40 s is outside [0, 10]", "correct it"),
     ("csv: many links", "time_s,src,dst,rate_mbit_s\n0,a,b,1\n0,b,a,1\n", {}, ":1: holds 2 links", "from: a, to: b"),
     ("csv: not this link", "time_s,src,dst,rate_mbit_s\n0,a,b,1\n", {"source": "a", "target": "c"},
-     ":1: no rows from 'a' to 'c'", "from: a, to: b"),
+     ":1: no rows from 'a' to 'c'; it has a>b", "from: a, to: b"),
     ("csv: no header", "0,10\n5,8\n", {}, ":1: columns without a header: '0,10'", "write 'time_s,rate_mbit_s'"),
     ("csv: an underscore", "time_s,rate_mbit_s\n0,1_0\n", {}, ":2: expected two numbers", "'1_0' is not a number"),
     ("csv: other digits", "time_s,rate_mbit_s\n0,٣\n", {}, ":2: expected two numbers", "'٣' is not a number"),
@@ -135,7 +146,7 @@ MALFORMED: list[tuple[str, str, dict[str, Any], str, str]] = [
      PAIR | {"format": "skyplane"}, ":1: has no column dst_region", "header"),
     ("skyplane: failed only", SKYPLANE + "a,P,b,P,5e9,False\n", PAIR, ": no successful measurement from 'a' to 'b'",
      "src_region"),
-    ("skyplane: shifted", SKYPLANE + "a,P,b,P,5e9\n", PAIR, ":2: has 5 columns, the header 6", "correct or remove"),
+    ("skyplane: shifted", SKYPLANE + "a,P,b,P,5e9\n", PAIR, ":2: expected 6 cells, found 5", "as in the header"),
     ("skyplane: Mbit/s", SKYPLANE + "a,P,b,P,5000,True\n", PAIR, ":2: 5000 bit/s between clouds: another unit?",
      "give 'unit'"),
     ("skyplane: no latency", SKYPLANE + "a,P,b,P,5e9,True\n", PAIR | {"what": "delay"},
@@ -205,7 +216,7 @@ def test_a_file_of_a_network_needs_values(tmp_path: Path) -> None:
 def test_two_columns_of_one_quantity_are_refused_for_many_links_as_for_one(tmp_path: Path) -> None:
     path = tmp_path / "n.csv"
     path.write_text("time_s,src,dst,delay_ms,rtt_ms\n0,a,b,40,90\n")
-    with pytest.raises(ScenarioError, match=r"n\.csv:1: has 2 columns for a delay \(one of delay_s"):
+    with pytest.raises(ScenarioError, match=r"n\.csv:1: has 2 columns for a delay: 'delay_ms', 'rtt_ms' \(remove"):
         read_network_traces(path)
-    with pytest.raises(ScenarioError, match=r"n\.csv:1: has 2 columns for a delay \(one of delay_s"):
+    with pytest.raises(ScenarioError, match=r"n\.csv:1: has 2 columns for a delay: 'delay_ms', 'rtt_ms' \(remove"):
         read_trace(path, Reading(what="delay"))

@@ -93,6 +93,7 @@ class Summary:
     """Statistics of a trace; those of values are weighted by time."""
 
     steps: int
+    outages: int  # steps with a rate of 0
     length_s: float
     loops: bool
     step_s: float  # the median
@@ -115,7 +116,8 @@ def summary(trace: Trace) -> Summary:
     passed_s = durations_s[order].cumsum()
     p5, half, p95 = values[order][np.searchsorted(passed_s, passed_s[-1] * np.array((0.05, 0.5, 0.95)))].tolist()
     return Summary(
-        steps=len(values), length_s=trace.length_s, loops=math.isfinite(trace.period_s),
+        steps=len(values), outages=int((values == 0).sum()) if trace.what == "rate" else 0,
+        length_s=trace.length_s, loops=math.isfinite(trace.period_s),
         step_s=float(np.quantile(durations_s, 0.5, method="higher")), longest_s=float(durations_s.max()),
         mean=mean, deviation=deviation, least=float(values.min()), p5=p5, median=half, p95=p95,
         most=float(values.max()),

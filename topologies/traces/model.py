@@ -62,6 +62,7 @@ class Reading:
     unit       of the values, such as ``kbit/s``; time_unit of the times
     step_s     width of the bins into which Mahimahi's packets are counted
     source     the pair to pick from a file of many, with ``target``
+    columns    of a table, (role, name) of columns whose names do not tell: ``("rate", "bw in Mbit/s")``
     most_steps  a longer trace is refused
     """
 
@@ -72,6 +73,7 @@ class Reading:
     step_s: float | None = None
     source: str | None = None
     target: str | None = None
+    columns: tuple[tuple[str, str], ...] = ()
     most_steps: int = MAX_POINTS
 
     def scale(self, default: str) -> float:
@@ -160,7 +162,7 @@ def finish(
 ) -> Trace:  # fmt: skip
     """Make a trace, within the bounds that hold for every trace. Raise ``ScenarioError``.
 
-    Rates below ``MIN_RATE_BPS`` become 0, an outage, with a note. ``lines`` are the line numbers of the values.
+    Rates below ``MIN_RATE_BPS`` become 0, an outage. ``lines`` are the line numbers of the values.
     """
     if length_s > MAX_LENGTH_S:
         cure = "are its times in another unit? Correct them, or remove the line"
@@ -173,10 +175,7 @@ def finish(
             file.refuse(line, "the step before it is shorter than a microsecond", "times must rise; remove the line")
     low, high, unit = LIMITS[reading.what]
     if reading.what == "rate":
-        outages = sum(0 <= value < MIN_RATE_BPS for value in values)
-        if outages:
-            notes = (*notes, f"{outages} of {len(values)} steps are below 1 kbit/s: outages, in which all is lost")
-            values = [rate_or_outage(value) if value >= 0 else value for value in values]
+        values = [rate_or_outage(value) if value >= 0 else value for value in values]
     for line, value in zip(lines, values, strict=True):
         if not low <= value <= high:
             cure = "correct it, or state its unit: in a csv by the column's name, elsewhere by 'unit'"

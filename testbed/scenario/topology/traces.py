@@ -169,7 +169,10 @@ def written_out(read: Trace, source: str, repeat_after: float | None = None) -> 
 
 @dataclass(frozen=True, slots=True)
 class TraceSummary:
-    """What was read from a file: its format, and whether that was given or detected; samples; duration; unit."""
+    """What was read from a file: its format, and whether that was given or detected; samples; duration; unit.
+
+    ``notes``: what was assumed or repaired.
+    """
 
     name: str
     what: str
@@ -178,6 +181,7 @@ class TraceSummary:
     samples: int
     length_s: float
     unit: str
+    notes: tuple[str, ...] = ()
 
 
 class TraceFile(Section):
@@ -200,6 +204,9 @@ class TraceFile(Section):
     """The pair to pick from a file of many: its first end."""
     target_name: Annotated[str | None, TEXT] = Field(default=None, alias="to")
     """Its second end."""
+    columns: dict[str, Annotated[str, TEXT]] = Field(default_factory=dict)
+    """Columns of a csv whose names do not tell what they hold, by time, from, to, rate, delay, rtt or loss, e.g. {rate:
+    bw in Mbit/s}."""
     scale: Annotated[float, _FACTOR] = 1.0
     """Multiplies the values."""
     speed: Annotated[float, _FACTOR] = 1.0
@@ -225,7 +232,7 @@ def trace(what: str) -> ReadAs:
         path = beside(named.file, info) if named.file else library_path(name)
         reading = Reading(
             what=what, format=named.format, unit=named.unit, time_unit=named.time_unit, step_s=named.step,
-            source=named.source_name, target=named.target_name,
+            source=named.source_name, target=named.target_name, columns=tuple(named.columns.items()),
         )  # fmt: skip
         try:
             read = read_trace(path, reading)
@@ -235,7 +242,8 @@ def trace(what: str) -> ReadAs:
             raise refuse(str(error)) from error
         if info.context is not None:
             how = "given" if named.format else "detected"
-            found = TraceSummary(name, what, read.format, how, len(read.values), read.length_s, read.unit)
+            facts = (name, what, read.format, how, len(read.values), read.length_s, read.unit)
+            found = TraceSummary(*facts, notes=read.notes[1:])
             info.context.setdefault("traces", []).append(found)
         return written_out(read, named.source or _source(name, read, named), named.repeat_after)
 

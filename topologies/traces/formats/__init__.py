@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from testbed.axes import Axis, AxisError
+from topologies.table import is_header
 from topologies.traces.formats import columns, iperf3, mahimahi, own, skyplane
 from topologies.traces.formats.base import TraceFormat
 from topologies.traces.model import TIME_UNITS, UNITS, Reading, TextFile, Trace
@@ -27,7 +28,7 @@ _RATE = ("rate",)
 _BYTES = {"rate": "bytes/s"}
 _SHIPPED: dict[str, type[TraceFormat]] = {
     "csv": _format("Csv", "header 'time_s,rate_mbit_s' (or rate_kbit_s, delay_ms, rtt_ms, loss, src, dst …)",
-                   own.parse, takes=_PAIR),
+                   own.parse, takes=(*_PAIR, "columns")),
     "mahimahi": _format("Mahimahi", "one integer a line: a millisecond at which one packet may pass", mahimahi.parse,
                         holds=_RATE, takes=("step",), loops=True, units={"rate": "packets of 1500 bytes"}),
     "pensieve": _format("Pensieve", "two columns: seconds, Mbit/s until then", columns.parse_pensieve,
@@ -89,10 +90,11 @@ def _check_settings(file: TextFile, reading: Reading, kind: str) -> None:
     if reading.what not in FORMATS[kind].holds:
         file.refuse(None, f"the format {kind} has no {reading.what}", "give another 'format'")
     given = {"unit": reading.unit, "time_unit": reading.time_unit, "step": reading.step_s, "from": reading.source,
-             "to": reading.target}  # fmt: skip
+             "to": reading.target, "columns": reading.columns or None}  # fmt: skip
     for key, value in given.items():
         if value is not None and key not in FORMATS[kind].takes:
-            cure = "the header states it: rename the column" if kind == "csv" and "unit" in key else "remove it"
+            states = "the header states it: rename the column, or write 'columns: {rate: NAME in Mbit/s}'"
+            cure = states if kind == "csv" and "unit" in key else "remove it"
             file.refuse(None, f"'{key}' has no effect on the format {kind}", cure)
 
 
@@ -106,7 +108,7 @@ def detect(file: TextFile) -> str:
         return "skyplane"
     if lower.startswith("unit_id,") or re.match(r"[0-9]+,[0-9]{4}-[0-9]{2}-[0-9]{4}:[0-9]{2}", lower):
         return "fcc-raw"
-    if "," in first and re.search(r"[a-z]", lower.replace("e", "")):
+    if is_header(first):
         return "csv"
     if "," in first:
         cure = "write 'time_s,rate_mbit_s' above it, with the units of the file, or give 'format'"
