@@ -183,6 +183,7 @@ def role_of(name: str) -> tuple[str, float | None] | None:
     """Return role and scale of a column by its name; the scale is ``None`` if the name has no unit."""
     spaced = re.sub(r"(?<=[a-z]{3})(?=[A-Z])", " ", name)
     words = [word for word in re.split(r"[^A-Za-z0-9%/µμ]+", spaced) if word]
+    words = [part for word in words for part in ([word] if unit_of(word) else word.split("/"))]
     unit, words = _unit_at_end(words)
     lower = {word.lower() for word in words}
     if lower & _SPREADS:
@@ -214,12 +215,11 @@ def read_table(file: TextFile, columns: Mapping[str, str] | None = None) -> Tabl
     Raise ``ScenarioError`` that names file, line and cure.
     """
     line, text = file.rows[0]
-    separator = separator_of(text)
-    names = tuple(_cells_of(text, separator))
+    names = tuple(_cells_of(text, separator_of(text)))
     if len({name.lower() for name in names}) != len(names):
         file.refuse(line, "expected the header 'time_s,rate_mbit_s'", "one column of times, none twice")
     found = _columns(file, names, columns or {})
-    rows = list(_rows(file, names, separator))
+    rows = list(_rows(file, names))
     time = [column for column in found if column.role == "time"]
     notes: tuple[str, ...] = ()
     unknown = [name for number, name in enumerate(names) if number not in {column.number for column in found}]
@@ -263,8 +263,24 @@ def _columns(file: TextFile, names: tuple[str, ...], chosen: Mapping[str, str]) 
     return found
 
 
-def _rows(file: TextFile, names: tuple[str, ...], separator: str | None) -> Iterator[Row]:
+def read_matrix(file: TextFile) -> Table | None:
+    """Return a file whose first row and first column have the same names as a table without columns of roles.
+
+    ``None`` for any other. Raise ``ScenarioError`` for rows of another length.
+    """
+    separator = separator_of(file.rows[0][1])
+    first = [_cells_of(text, separator) for _, text in file.rows]
+    names = first[0]
+    if len(first) > 1 and len(names) == len(first[1]) - 1:  # an empty first cell, before a blank or a tab
+        names = ["", *names]
+    if len(first) < 3 or len({*names[1:]} & {cells[0] for cells in first[1:] if cells}) < 2:
+        return None
+    return Table(file, tuple(names), (), list(_rows(file, tuple(names))))
+
+
+def _rows(file: TextFile, names: tuple[str, ...]) -> Iterator[Row]:
     """Yield all rows. Raise ``ScenarioError`` for one without as many cells as the header has."""
+    separator = separator_of(file.rows[0][1])
     for line, text in file.rows[1:]:
         cells = _cells_of(text, separator)
         if separator == "\t" and len(cells) < len(names):

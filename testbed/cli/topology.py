@@ -1,4 +1,7 @@
-"""Show a network: data centres and links as tables, picture, JSON or YAML. Without a name, list all built-in ones."""
+"""Show a network: data centres and links as tables, picture, JSON or YAML. Without a name, list all built-in ones.
+
+``testbed topology import rtt.csv bandwidth.csv --yaml net.yaml`` makes one of what was measured between its sites.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.cli.options import Outcome, add_allow_code, save, write
 from testbed.display import look
+from testbed.errors import ScenarioError
 from testbed.numbers import MISSING
 
 if TYPE_CHECKING:
@@ -16,25 +20,26 @@ if TYPE_CHECKING:
 
 HELP = "show a network by name or file: tables, picture, JSON"
 LINKS_SHOWN = 60
+IMPORT = "import"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("network", nargs="?", metavar="NAME|FILE",
-                        help="a built-in, a generator, a .yaml, .graphml, .gml or .xml file or scenario")  # fmt: skip
+    parser.add_argument("network", nargs="*", metavar="NAME|FILE",
+                        help="a built-in, a generator, a .yaml, .graphml, .gml or .xml file or scenario; or 'import' "
+                             "and files of measurements")  # fmt: skip
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
-                        help="as beside 'use', or an option of a generator: --set scale=10")  # fmt: skip
+                        help="as beside 'use' or 'measurements', or a generator's option: --set scale=10")  # fmt: skip
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it (.png, .svg, .pdf)")
     parser.add_argument("--yaml", type=Path, metavar="FILE", help="write it out, to edit and use")
     add_allow_code(parser)
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
-    if arguments.network is None:
+    if not arguments.network:
         return _list(arguments.json)
     from testbed.plan.network import build_links, build_network
-    from testbed.scenario.look_up import network
 
-    found = network(arguments.network, arguments.overrides, arguments.allow_code)
+    found = _found(arguments)
     plan = build_network(found.topology, build_links(found.topology), "simulate")
     if not arguments.json:
         _print(found, plan)
@@ -47,6 +52,19 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     for path in filter(None, (arguments.picture, arguments.yaml)):
         print(f"written: {path}")
     return 0
+
+
+def _found(arguments: argparse.Namespace) -> NetworkDescription:
+    from testbed.scenario.look_up import measured, network
+
+    first, *others = arguments.network
+    if first == IMPORT:
+        if not others:
+            raise ScenarioError("topology import: name at least one file, e.g. rtt.csv bandwidth.csv")
+        return measured(others, arguments.overrides)
+    if others:
+        raise ScenarioError(f"topology: '{others[0]}' is one network too many; measurements come after 'import'")
+    return network(first, arguments.overrides, arguments.allow_code)
 
 
 def _list(as_json: bool) -> Outcome:

@@ -27,11 +27,12 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         facts = {"kind": "valid", "name": plan.name, "back_end": plan.back_end, "nodes": len(plan.nodes)}
         return {**facts, "warnings": warnings, "traces": [asdict(trace) for trace in scenario.traces]}
     sites = len(plan.network.sites)
-    print(f"{arguments.scenario}: valid ({sites} data centres, {len(plan.nodes)} nodes, on {plan.back_end})")
+    notes = f", {len(warnings)} {'note' if len(warnings) == 1 else 'notes'}" if warnings else ""
+    print(f"{arguments.scenario}: valid ({sites} data centres, {len(plan.nodes)} nodes, on {plan.back_end}{notes})")
     for trace in scenario.traces:
         unit = f", in {trace.unit}" if trace.unit else ""
         print(f"  trace {trace.name}: {trace.what}, {trace.format} ({trace.how}), {trace.samples} samples, "
               f"{seconds(trace.length_s)}{unit}{''.join(f'; {note}' for note in trace.notes)}")  # fmt: skip
     for warning in warnings:
-        print(f"  warning: {warning}")
+        print(f"  note: {warning}")
     return 0

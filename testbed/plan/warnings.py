@@ -89,15 +89,17 @@ def _links(scenario: Scenario, back_end: str, network: NetworkPlan) -> Iterator[
     simulated, host = scenario.simulation.network, scenario.simulation.host
     by_packet = back_end == "simulate" and (simulated == "emulated" or (simulated == "tcp" and host is not None))
     if back_end in EMULATED:
-        for site in network.sites:
-            if site.lan_rate_bps > EMULATED_LAN_CEILING_BPS:
-                yield f"{site.name}: its LAN is left unshaped, as it is faster than 2 Gbit/s"
+        fast = [site.name for site in network.sites if site.lan_rate_bps > EMULATED_LAN_CEILING_BPS]
+        if fast:
+            others = f" (and {len(fast) - 1} more)" if len(fast) > 1 else ""
+            yield f"{fast[0]}{others}: its LAN is left unshaped, as it is faster than 2 Gbit/s"
     if back_end in EMULATED or by_packet:
+        slow = list[LinkPlan]()
         for link in network.links:
             values = (link.rate_bps, *(link.rate_trace.values if link.rate_trace else ()))
-            low = sum(0 < value < EMULATED_LOWEST_RATE_BPS for value in values)
-            if low:
-                yield f"link {link.name}: {low} of its rates are below 64 kbit/s, and emulated as 64 kbit/s"
+            if any(0 < value < EMULATED_LOWEST_RATE_BPS for value in values):
+                slow.append(link)
+        yield from _of_links(slow, "rates below 64 kbit/s are emulated as 64 kbit/s")
     if back_end == "simulate":
         losses = "each packet is lost by itself" if by_packet else "losses are a mean"
         for name in ("duplication", "jitter_s", "reordering"):
@@ -248,8 +250,10 @@ def _checkpoints(scenario: Scenario) -> Iterator[str]:
 
 
 def _detours(network: NetworkPlan) -> Iterator[str]:
-    """Yield direct links between two sites that the path of least delay does not take."""
-    for link in network.links:
-        route = network.routes.get(link.name)
-        if route is not None and route != (link.name,):
-            yield f"link {link.name}: traffic goes {' '.join(route)}, where the delay is less"
+    """Yield one warning for direct links between two sites that the path of least delay does not take."""
+    routes = {link.name: network.routes.get(link.name, (link.name,)) for link in network.links}
+    around = [link for link in network.links if routes[link.name] != (link.name,)]
+    if around:
+        way = " ".join(routes[around[0].name])
+        cure = "where delays were measured between each two sites, write 'topology: {routing: hops}' to use these links"
+        yield from _of_links(around, f"traffic goes {way}, where the delay is less; {cure}")

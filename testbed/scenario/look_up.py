@@ -14,6 +14,7 @@ from testbed.errors import ScenarioError
 from testbed.scenario import overrides as override_language
 from testbed.scenario.load import load, may_name_code
 from testbed.scenario.reading.document import Mapping, Node, Scalar, Where, parse, plain
+from testbed.scenario.reading.document import Sequence as SequenceNode
 from testbed.scenario.reading.problems import lines_of, problems_of
 from testbed.scenario.reading.section import Section
 from testbed.scenario.reading.suggest import suggestion
@@ -62,6 +63,18 @@ def network(name: str, overrides: Sequence[str] = (), allow_code: bool = False) 
     used = name if name in BUILT_IN else file.name
     root = _mapping({"use": Scalar(used, Where(name))}, name)
     return _made(name if name in BUILT_IN else path.stem, _read(root, overrides, file.parent, allow_code))
+
+
+def measured(files: Sequence[str], overrides: Sequence[str] = ()) -> NetworkDescription:
+    """Return the network between the sites of files of measurements. Raise ``ScenarioError``.
+
+    overrides  ``key=value`` texts: what a scenario may write beside ``measurements``
+    """
+    paths = [Path(os.path.realpath(file)) for file in files]
+    folder = Path(os.path.commonpath([path.parent for path in paths]))
+    names = [Scalar(str(path.relative_to(folder)), Where(name)) for path, name in zip(paths, files, strict=True)]
+    root = _mapping({"measurements": SequenceNode(Where(files[0]), [*names])}, files[0])
+    return _made(", ".join(path.stem for path in paths), _read(root, overrides, folder, allow_code=False))
 
 
 def _made(name: str, topology: Topology) -> NetworkDescription:

@@ -17,10 +17,11 @@ from testbed.scenario.reading.suggest import suggestion
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.sections.devices import DEVICE_CHANGES
 from testbed.scenario.topology.links import Link, Queue, SiteName, joined, one_way
-from testbed.scenario.topology.traces import written_out
+from testbed.scenario.topology.traces import TraceSummary, written_out
 from topologies.generators import GENERATORS
 from topologies.graph import ROUTINGS, Graph, new_graph, pairs, routers
-from topologies.traces import read_network_traces
+from topologies.traces import NetworkTraces, read_network_traces
+from topologies.traces.model import WHAT
 
 MAX_DATA_CENTERS = 10_000
 _Latitude = Annotated[float, number(-90, 90)]
@@ -135,11 +136,18 @@ class Topology(Section):
 
 
 def _with_traces(links: tuple[Link, ...], file: str, info: ValidationInfo) -> tuple[Link, ...]:
-    """Return ``links`` with the traces of a CSV file. They repeat, for such files are short excerpts."""
+    """Return ``links`` with the traces of a CSV file."""
     try:
         read = read_network_traces(beside(file, info))
     except ScenarioError as error:
         raise refuse(f"traces: {error}") from error
+    return follow(links, read, info)
+
+
+def follow(links: tuple[Link, ...], read: NetworkTraces, info: ValidationInfo) -> tuple[Link, ...]:
+    """Return ``links``, each with its own traces. They repeat, for such files are short excerpts."""
+    if info.context is not None:
+        info.context.setdefault("traces", []).extend(_summaries(read))
     by_ends = one_way(links)
     for (source, target, what), trace in read.traces.items():
         if (source, target) not in by_ends:
@@ -148,6 +156,18 @@ def _with_traces(links: tuple[Link, ...], file: str, info: ValidationInfo) -> tu
         section = written_out(trace, read.name, trace.length_s if len(trace.times_s) > 1 else None)
         by_ends[source, target] = by_ends[source, target].model_copy(update={f"{what}_trace": section})
     return joined(by_ends)
+
+
+def _summaries(read: NetworkTraces) -> Iterator[TraceSummary]:
+    """Yield one line for all traces of a quantity."""
+    for what in WHAT:
+        traces = [trace for (_, _, of), trace in read.traces.items() if of == what]
+        if traces:
+            notes = tuple(dict.fromkeys(note for trace in traces for note in trace.notes))
+            length_s = max(trace.length_s for trace in traces)
+            samples = sum(len(trace.values) for trace in traces)
+            about = f"{what} of {len(traces)} directions"
+            yield TraceSummary(read.name, about, "csv", "detected", samples, length_s, "", read.notes + notes[:2])
 
 
 def _structure(topology: Topology) -> list[Violation]:

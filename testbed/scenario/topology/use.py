@@ -11,22 +11,43 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag, ValidationError, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationError, ValidationInfo
 
 from testbed.errors import ScenarioError
 from testbed.scenario.reading.axes import kind_of
 from testbed.scenario.reading.document import parse, plain
 from testbed.scenario.reading.files import beside
 from testbed.scenario.reading.problems import problems_of
-from testbed.scenario.reading.quantities import BOOLEAN, DELAY, NAME, RATE, integer, number, one_of, refuse, text_of
+from testbed.scenario.reading.quantities import (
+    BOOLEAN,
+    DELAY,
+    NAME,
+    RATE,
+    TEXT,
+    integer,
+    number,
+    one_of,
+    refuse,
+    text_of,
+)
 from testbed.scenario.reading.section import NULLABLE, ReadAs, Section
 from testbed.scenario.reading.suggest import nearest_or_all, suggestion
 from testbed.scenario.reading.violations import Violation, raise_found
 from testbed.scenario.topology.links import LINK_CHANGE, Link, LinkEnds, SiteName, changed, joined, one_way
-from testbed.scenario.topology.topology import SITE_CHANGE, About, DataCenter, Lan, NamedSite, Topology, topology_of
+from testbed.scenario.topology.topology import (
+    SITE_CHANGE,
+    About,
+    DataCenter,
+    Lan,
+    NamedSite,
+    Topology,
+    follow,
+    topology_of,
+)
 from testbed.scenario.topology.traces import Point
 from topologies.graph import Paths
 from topologies.library import BUILT_IN, topology_path
+from topologies.measurements import read_measurements
 from topologies.readers import READERS, GraphReading, endings, read_graph
 from topologies.readers.base import RATE_UNITS
 from topologies.traces.model import TextFile
@@ -38,19 +59,23 @@ FOR_GRAPHS = ("reader", "rate", "delay", "stretch", "rate_unit", "external")
 
 @dataclass(frozen=True)
 class Used:
-    """What ``use`` means: the file, and whether it is a graph without the keys of a scenario."""
+    """What ``use`` or ``measurements`` mean.
+
+    paths  a file, several of measurements
+    form   ``topology``: with the keys of a scenario, ``graph`` or ``measurements``
+    """
 
     name: str
-    path: Path
-    is_graph: bool
+    paths: tuple[Path, ...]
+    form: str
 
 
-def _read_use(value: Any, info: ValidationInfo) -> Used:
-    if isinstance(value, Used):
+def _read_use(value: Any, info: ValidationInfo) -> Used | None:
+    if value is None or isinstance(value, Used):
         return value
     name = text_of(value)
     if name in BUILT_IN:
-        return Used(name, topology_path(name), False)
+        return Used(name, (topology_path(name),), "topology")
     ending = Path(name).suffix.lower()
     if not ending:
         raise refuse(f"'{name}' is no built-in topology", nearest_or_all(name, BUILT_IN))
@@ -61,7 +86,16 @@ def _read_use(value: Any, info: ValidationInfo) -> Used:
     path = beside(name, info)
     if not path.is_file():
         raise refuse(f"{name}: not a file")
-    return Used(name, path, is_graph)
+    return Used(name, (path,), "graph" if is_graph else "topology")
+
+
+def _read_measurements(value: Any, info: ValidationInfo) -> Used | None:
+    if value is None or isinstance(value, Used):
+        return value
+    names = [text_of(each) for each in (value if isinstance(value, list | tuple) else [value])]
+    if not names:
+        raise refuse("is empty", "name at least one file, e.g. [rtt.csv, bandwidth.csv]")
+    return Used(", ".join(names), tuple(beside(name, info) for name in names), "measurements")
 
 
 class UsedTopology(Section):
@@ -69,8 +103,13 @@ class UsedTopology(Section):
 
     reader: kind_of(READERS) = None  # type: ignore[valid-type]
     """Graph files: what reads the file, a kind or ./FILE.py:Class; by default by the file's ending."""
-    use: Annotated[Any, BeforeValidator(_read_use)]
+    use: Annotated[Any, BeforeValidator(_read_use)] = None
     """A built-in (testbed topology lists them), or a .yaml, .graphml, .gml or SNDlib .xml file beside the scenario."""
+    measurements: Annotated[Any, BeforeValidator(_read_measurements)] = None
+    """Instead of use: tables of what was measured between sites, matrices or lists, e.g. [rtt.csv, bandwidth.csv]."""
+    columns: dict[str, Annotated[str, TEXT]] = Field(default_factory=dict)
+    """Measurements: columns whose names do not tell what they hold, by time, from, to, rate, delay, rtt or loss, e.g.
+    {rate: bw in Mbit/s}."""
     central: Annotated[str | None, NAME] = None
     """The data centre of the global servers, instead of the file's own."""
     workers: Annotated[int | None, integer(1, 1000)] = None
@@ -90,9 +129,9 @@ class UsedTopology(Section):
     links: tuple[Annotated[LinkEnds, ReadAs(LINK_CHANGE)], ...] = ()
     """What differs on single links."""
     rate: Annotated[float | None, RATE] = None
-    """Graph files: rate of links that have none."""
+    """Graph files and measurements: rate of links that have none."""
     delay: Annotated[float | None, DELAY] = None
-    """Graph files: one-way delay of links whose ends have no coordinates."""
+    """Graph files and measurements: one-way delay of links that have none."""
     stretch: Annotated[float | None, number(1, 10)] = None
     """Graph files: length of a fibre over the great circle (default 1.5)."""
     rate_unit: Annotated[str | None, one_of(*RATE_UNITS)] = None
@@ -100,11 +139,17 @@ class UsedTopology(Section):
     external: Annotated[bool | None, BOOLEAN] = None
     """Graph files: keep the vertices that the Topology Zoo marks as other networks."""
 
+    @property
+    def named(self) -> Used:
+        """What ``use`` or ``measurements`` name."""
+        found: Used = self.use or self.measurements
+        return found
+
 
 def apply_changes(base: Topology, used: UsedTopology) -> Topology:
     """Return ``base`` with the changes of ``used``. Raise every mistake, each at its key."""
     raise_found(_unknown_names(base, used))
-    base = _with_sites(base, used) if used.sites is not None and not used.use.is_graph else base
+    base = _with_sites(base, used) if used.sites is not None and used.named.form != "graph" else base
     sites = tuple(_site(site, used) for site in base.data_centers)
     lan = used.lan or base.lan
     links = one_way(base.links)
@@ -143,7 +188,7 @@ def _unknown_names(base: Topology, used: UsedTopology) -> Iterator[Violation]:
         if change.name not in chosen:
             yield _no_site(("data_centers", index, "name"), change.name, chosen)
     if used.streams is not None and (base.about is None or base.about.streams != 1):
-        problem = f"has no effect on '{used.use.name}', whose rates were not measured with one connection"
+        problem = f"has no effect on '{used.named.name}', whose rates were not measured with one connection"
         yield Violation(("streams",), problem, "use hmc4 or aws11, or 'scale'")
 
 
@@ -220,30 +265,63 @@ def _read_file(path: Path, name: str, context: dict[str, Any]) -> Topology:
 
 
 def _expand(used: UsedTopology, info: ValidationInfo) -> Topology:
-    if not used.use.is_graph:
-        problem = f"has no effect on '{used.use.name}', which says it itself"
-        given = [key for key in FOR_GRAPHS if getattr(used, key) is not None]
-        raise_found(Violation((key,), problem, "it is for graph files") for key in given)
+    raise_found(_without_effect(used))
     try:
-        base = _from_graph(used) if used.use.is_graph else _read_file(used.use.path, used.use.name, info.context or {})
+        base = _BASES[used.named.form](used, info)
     except ScenarioError as error:
-        raise_found([Violation(("use",), "; ".join(error.problems[:3]))])
+        key = "use" if used.use is not None else "measurements"
+        raise_found([Violation((key,), "; ".join(error.problems[:3]))])
         raise
     return apply_changes(base, used)
 
 
-def _from_graph(used: UsedTopology) -> Topology:
+def _without_effect(used: UsedTopology) -> Iterator[Violation]:
+    """Yield the settings that are for another form of a network."""
+    if used.use is not None and used.measurements is not None:
+        yield Violation(("measurements",), "has no effect beside 'use'", "keep one of them")
+    allowed = {"graph": FOR_GRAPHS, "measurements": ("rate", "delay")}.get(used.named.form, ())
+    for key in FOR_GRAPHS:
+        if getattr(used, key) is not None and key not in allowed:
+            cure = "it is for graph files" if key not in ("rate", "delay") else "it is for graph files and measurements"
+            yield Violation((key,), f"has no effect on '{used.named.name}', which says it itself", cure)
+    if used.columns and used.named.form != "measurements":
+        yield Violation(("columns",), f"has no effect on '{used.named.name}'", "it is for measurements")
+
+
+def _from_file(used: UsedTopology, info: ValidationInfo) -> Topology:
+    return _read_file(used.named.paths[0], used.named.name, info.context or {})
+
+
+def _from_measurements(used: UsedTopology, info: ValidationInfo) -> Topology:
+    graph, traces = read_measurements(
+        used.named.paths, used.columns, rate_bps=used.rate, delay_s=used.delay, central=used.central,
+        workers=used.workers or 2,
+    )  # fmt: skip
+    made = topology_of(graph)
+    about = About(title="measurements", source=used.named.name[:200], repaired=_repaired(made))
+    return made.model_copy(update={"links": follow(made.links, traces, info), "about": about})
+
+
+def _repaired(topology: Topology) -> tuple[str, ...]:
+    return topology.about.repaired if topology.about else ()
+
+
+def _from_graph(used: UsedTopology, info: ValidationInfo) -> Topology:
     reading = GraphReading(
         rate_bps=used.rate, delay_s=used.delay, stretch=used.stretch or 1.5, rate_unit=used.rate_unit,
         sites=used.sites, external=bool(used.external), central=used.central, workers=used.workers or 2,
     )  # fmt: skip
-    topology = topology_of(read_graph(used.use.path, reading, used.reader))
-    repaired = topology.about.repaired if topology.about else ()
-    return topology.model_copy(update={"about": About(title=used.use.name, source=used.use.name, repaired=repaired)})
+    topology = topology_of(read_graph(used.named.paths[0], reading, used.reader))
+    about = About(title=used.named.name, source=used.named.name, repaired=_repaired(topology))
+    return topology.model_copy(update={"about": about})
+
+
+_BASES = {"topology": _from_file, "graph": _from_graph, "measurements": _from_measurements}
 
 
 def _form(value: Any) -> str:
-    return "<use>" if isinstance(value, UsedTopology) or (isinstance(value, dict) and "use" in value) else "<written>"
+    names = isinstance(value, dict) and ("use" in value or "measurements" in value)
+    return "<use>" if isinstance(value, UsedTopology) or names else "<written>"
 
 
 _NAMED = Annotated[UsedTopology, AfterValidator(_expand), Tag("<use>")]

@@ -33,10 +33,11 @@ def parse(file: TextFile, reading: Reading) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class NetworkTraces:
-    """Traces by (source, target, what), and the file's name."""
+    """Traces by (source, target, what), the file's name, and what was assumed."""
 
     name: str
     traces: dict[tuple[str, str, str], Trace]
+    notes: tuple[str, ...] = ()
 
 
 def read_network_traces(path: Path, columns: Mapping[str, str] | None = None) -> NetworkTraces:
@@ -57,7 +58,7 @@ def read_network_traces(path: Path, columns: Mapping[str, str] | None = None) ->
         for pair, chosen in table.pairs().items()
         for what, column in found.items()
     }
-    return NetworkTraces(file.name, traces)
+    return NetworkTraces(file.name, traces, table.notes)
 
 
 def trace_of(table: Table, chosen: list[Row], column: Column, reading: Reading) -> Trace:

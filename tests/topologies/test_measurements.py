@@ -1,0 +1,165 @@
+"""Networks made of measurements: matrices and lists, what is missing, what differs, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.cli.main import main
+from testbed.errors import ScenarioError
+from testbed.scenario import loads
+from topologies.graph import Graph
+from topologies.measurements import read_measurements
+from topologies.traces import NetworkTraces
+
+RTT = "rtt ms,Virginia,Frankfurt,Tokyo\nVirginia,0,88,167\nFrankfurt,90,0,224\nTokyo,165,,0\n"
+BANDWIDTH = ",virginia,frankfurt,tokyo\nvirginia,-,180,95\nfrankfurt,160,-,60\ntokyo,90,0,-\n"
+OVER_TIME = """\
+timestamp,src,dst,mbps,rtt_ms
+1718000000,a,b,50,20
+1718000001,a,c,30,80
+1718000000,b,a,40,22
+1718000010,a,b,0,20
+1718000011,a,c,33,90
+1718000010,b,a,44,22
+"""
+
+
+def read(folder: Path, files: dict[str, str], **settings: Any) -> tuple[Graph[str], NetworkTraces]:
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return read_measurements([folder / name for name in files], **settings)
+
+
+def test_matrices_of_round_trips_and_of_rates(tmp_path: Path) -> None:
+    graph, traces = read(tmp_path, {"rtt.csv": RTT, "bandwidth_mbps.csv": BANDWIDTH})
+    assert list(graph) == ["virginia", "frankfurt", "tokyo"] and graph.graph["central"] == "virginia"
+    assert graph.edges["virginia", "frankfurt"]["delay_s"] == 0.0445, "half of the mean of both round trips"
+    assert graph.edges["tokyo", "frankfurt"]["delay_s"] == 0.112, "measured one way only"
+    rates = [graph.edges[ends]["rate_bps"] for ends in (("virginia", "frankfurt"), ("frankfurt", "virginia"))]
+    assert rates == [180e6, 160e6] and graph.edges["tokyo", "frankfurt"]["rate_bps"] == 60e6
+    notes = "\n".join(graph.graph["notes"])
+    assert "rates of 0 count as not measured (1)" in notes
+    assert "the rate of frankfurt-tokyo was measured one way only, and counts for both" in notes
+    assert traces.traces == {} and graph.graph["routing"] == "hops", "a pair's link stands for the path between them"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ping.tsv", "\ta\tb\tc\na\t\t10 ms\t30 ms\nb\t12 ms\t\t\nc\t30 ms\t\t\n"),
+        ("rtt_ms.csv", ";a;b;c\na;0;10;30\nb;12;0;nan\nc;30;nan;0\n"),
+        ("x.txt", "delay/us a b c\na 0 5500 15000\nb 5500 0 NA\nc 15000 NA 0\n"),
+        ("list.csv", "from,to,ping (ms)\na,b,10\nb,a,12\na,c,30\n"),
+        ("y.csv", "A,B,RTT [s]\na,b,0.010\na,b,0.012\na,b,0.011\nc,a,0.030\n"),
+        ("z.csv", "site_a|site_b|avg_rtt_ms|max_rtt_ms\na|b|11|40\na|c|30|90\n"),
+    ],
+)
+def test_one_network_written_in_many_ways(name: str, text: str, tmp_path: Path) -> None:
+    graph, _ = read(tmp_path, {name: text}, rate_bps=1e8, central="c")
+    delays = {ends: data["delay_s"] for *ends, data in graph.edges(data=True) for ends in [tuple(ends)]}
+    assert delays == {("a", "b"): 0.0055, ("b", "a"): 0.0055, ("a", "c"): 0.015, ("c", "a"): 0.015}
+    assert "b-c was not measured: no link; messages go over other sites" in graph.graph["notes"]
+    assert graph.graph["central"] == "c"
+
+
+def test_round_trips_that_differ_much_are_told(tmp_path: Path) -> None:
+    graph, _ = read(tmp_path, {"rtt.csv": RTT.replace("90,", "150,")}, rate_bps=1e8)
+    assert "round trips of frankfurt-virginia differ by the direction: their mean counts" in graph.graph["notes"]
+
+
+def test_every_link_follows_its_own_rows(tmp_path: Path) -> None:
+    """Of one file over time; and an outage does not count for the rate of the link, which is the median."""
+    graph, read_traces = read(tmp_path, {"all.csv": OVER_TIME})
+    rates = read_traces.traces["a", "b", "rate"]
+    assert (rates.times_s, rates.values) == ((0.0, 10.0), (50e6, 0.0)) and graph.edges["a", "b"]["rate_bps"] == 50e6
+    late = read_traces.traces["a", "c", "rate"]
+    assert (late.times_s, late.values) == ((0.0, 11.0), (30e6, 33e6))
+    assert read_traces.traces["c", "a", "rate"].values == late.values, "measured one way"
+    assert read_traces.traces["a", "c", "delay"].values == (0.04, 0.045)
+    assert {trace.length_s for trace in read_traces.traces.values()} == {21.0}, "all repeat together"
+    assert "all.csv: the first time, 1718000000, became 0" in graph.graph["notes"]
+
+
+@pytest.mark.parametrize(
+    ("files", "settings", "problem"),
+    [
+        (
+            {"m.csv": ",a,b\na,0,1\nb,1,0\n"},
+            {},
+            "m.csv:1: what its numbers are, and in which unit, is not said (write q",
+        ),
+        ({"rtt.csv": ",a,b\na,0,1\nb,1,0\n"}, {}, "rtt.csv:1: what its numbers are, and in which unit"),
+        ({"m.csv": "1,2\n3,4\n"}, {}, "m.csv:1: is neither a list nor a matrix"),
+        (
+            {"rtt.csv": RTT},
+            {},
+            "rtt.csv: no rate for frankfurt-tokyo, frankfurt-virginia, tokyo-virginia (add a file of",
+        ),
+        ({"bandwidth_mbps.csv": BANDWIDTH}, {}, "bandwidth_mbps.csv: no delay for frankfurt-tokyo"),
+        (
+            {"l.csv": "src,dst,latency_ms\na,b,1\n"},
+            {},
+            "l.csv:1: has no column for a rate: its columns are 'src', 'dst'",
+        ),
+        (
+            {"l.csv": "src,dst,rtt\na,b,1\n"},
+            {},
+            "l.csv:1: column 'rtt' has no unit (say which: columns: {rtt: rtt in ms}",
+        ),
+        ({"l.csv": "src,dst,rtt_s\na,b,80\n"}, {}, "l.csv:2: 80 in 'rtt_s' is 40 s, outside [0, 10]"),
+        (
+            {"l.csv": "src,dst,rtt_ms\nNew York,b,1\nnew-york,b,1\n"},
+            {},
+            "l.csv:3: 'New York' and 'new-york' are both new-",
+        ),
+        (
+            {"l.csv": "src,dst,rtt_ms\na,b,1\nc,d,1\n"},
+            {"rate_bps": 1e6},
+            "l.csv: no measurement connects c, d with the",
+        ),
+        (
+            {"l.csv": "src,dst,rtt_ms\na,b,1\n"},
+            {"rate_bps": 1e6, "central": "x"},
+            "central: no site named 'x' in l.csv",
+        ),
+        ({"l.csv": "src,dst,rtt_ms\na,b\n"}, {}, "l.csv:2: expected 3 cells, found 2"),
+    ],
+)
+def test_what_is_missing_is_named(
+    files: dict[str, str], settings: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        read(tmp_path, files, **settings)
+    assert str(refused.value).startswith(problem), refused.value
+
+
+SCENARIO = """\
+version: 1
+name: measured
+seed: 1
+topology: {measurements: all.csv, workers: 1KEYS}
+training: {model: mlp, data: digits, rounds: 3}
+"""
+
+
+def test_in_a_scenario_and_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "all.csv").write_text(OVER_TIME.replace("mbps", "avail"))
+    columns = ", columns: {rate: avail in Mbit/s}"
+    scenario = loads(SCENARIO.replace("KEYS", columns), folder=tmp_path)
+    links = {link.directions[0]: link for link in scenario.topology.links}
+    assert links["a", "b"].rate_trace.points[1].value == 0.0 and links["a", "b"].rate_trace.repeat_after == 21.0
+    assert [trace.what for trace in scenario.traces] == ["rate of 4 directions", "delay of 4 directions"]
+    with pytest.raises(ScenarioError, match=r"s\.yaml:4:90: topology\.stretch: has no effect on 'all\.csv'"):
+        loads(SCENARIO.replace("KEYS", columns + ", stretch: 2"), "s.yaml", folder=tmp_path)
+    with pytest.raises(ScenarioError, match=r"topology\.measurements: all\.csv: no rate for a-b, a-c"):
+        loads(SCENARIO.replace("KEYS", ""), folder=tmp_path)
+
+    written = tmp_path / "net.yaml"
+    command = ["topology", "import", str(tmp_path / "all.csv"), "--set", "columns.rate=avail in Mbit/s"]
+    assert main([*command, "--yaml", str(written)]) == 0
+    again = loads(SCENARIO.replace("measurements: all.csv", "use: net.yaml").replace("KEYS", ""), folder=tmp_path)
+    assert again.topology.links == scenario.topology.links
+    assert "rate: 2 steps" in capsys.readouterr().out

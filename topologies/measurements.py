@@ -1,0 +1,258 @@
+"""A network from what was measured between its sites: matrices and lists of round trips, delays, rates and losses.
+
+A matrix has the names of the sites in its first row and its first column; its first cell, or the file's name, says what
+its numbers are (``rtt ms``, ``bandwidth_mbps.csv``). A list has a row per pair, and columns by name
+(``topologies.table``); with a column of times, each link follows its own rows. Several files are put together by the
+names of the sites.
+
+Half of a round trip is the delay of each direction. What was measured in one direction only counts for both; of values
+that were measured repeatedly the median counts. Pairs without a measurement have no link.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+
+import networkx as nx
+
+from testbed.errors import ScenarioError
+from topologies.graph import MAX_NAME, Graph, new_graph, slug
+from topologies.table import MISSING, Column, Row, Table, read_matrix, read_table, role_of
+from topologies.traces.formats.own import NetworkTraces, trace_of
+from topologies.traces.model import LIMITS, Reading, TextFile, Trace
+
+MAX_SITES = 1000
+ASYMMETRIC = 0.1  # round trips of a pair that differ by more than this share of their mean are noted
+_WHAT = {"rate": "rate", "delay": "delay", "rtt": "delay", "loss": "loss"}
+_NAMED = 4
+_FORM = (
+    "a list has columns for the two ends, e.g. src,dst,rtt_ms; a matrix has the sites' names in the first row and the "
+    "first column"
+)
+Pair = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Measured:
+    """All files together. ``values``: by quantity and pair; ``traces``: of pairs that were measured over time."""
+
+    files: list[str] = field(default_factory=list)
+    sites: dict[str, str] = field(default_factory=dict)  # by the name made from it: the name in a file
+    values: dict[str, dict[Pair, float]] = field(default_factory=lambda: defaultdict(dict))
+    traces: dict[tuple[str, str, str], Trace] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def site(self, file: TextFile, line: int, name: str) -> str:
+        """Return the name of a site as a scenario writes it. Raise ``ScenarioError`` for one that two sites share.
+
+        ``New York`` and ``new-york`` are one site; two long names that begin alike are two.
+        """
+        made = slug(name)
+        if not made:
+            file.refuse(line, f"'{name[:40]}' is no name of a site", "letters and digits, e.g. us-east-1")
+        other = self.sites.setdefault(made, name)
+        if slug(other[-MAX_NAME:]) != slug(name[-MAX_NAME:]):
+            file.refuse(line, f"'{other}' and '{name}' are both {made}", "rename one of them")
+        return made
+
+
+def read_measurements(
+    paths: Sequence[Path], columns: Mapping[str, str] | None = None, *, rate_bps: float | None = None,
+    delay_s: float | None = None, central: str | None = None, workers: int = 2,
+) -> tuple[Graph[str], NetworkTraces]:  # fmt: skip
+    """Return the network that files of measurements describe, and the traces of its links.
+
+    columns  of lists: by role, the name of a column, or ``NAME in UNIT``
+    rate_bps, delay_s  of links that have none in the files; ``None``: they are refused
+    central  the data centre of the global server; ``None``: the nearest to all others
+
+    Raise ``ScenarioError`` that names file, line and cure.
+    """
+    found = Measured()
+    for path in paths:
+        file = TextFile.read(path)
+        if not file.rows:
+            file.refuse(None, "no rows", "the file is empty, or holds comments only")
+        found.files.append(file.name)
+        matrix = read_matrix(file)
+        if matrix is not None:
+            _take_matrix(found, matrix)
+        else:
+            _take_list(found, read_table(file, columns))
+    if not 2 <= len(found.sites) <= MAX_SITES:
+        raise ScenarioError(f"{', '.join(found.files)}: {len(found.sites)} sites, expected 2 to {MAX_SITES}")
+    _both_ways(found)
+    graph = _graph(found, rate_bps, delay_s, central, workers)
+    graph.graph["notes"] = tuple(dict.fromkeys(found.notes))
+    last_s = max((trace.length_s for trace in found.traces.values()), default=0.0)
+    traces = {key: replace(trace, length_s=last_s) for key, trace in found.traces.items()}  # they repeat together
+    return graph, NetworkTraces(", ".join(found.files), traces)
+
+
+def _take_list(found: Measured, table: Table) -> None:
+    """Take note of a list: a row per pair, or many per pair over time."""
+    if not (table.having("from") and table.having("to")):
+        table.refuse(f"is neither a list nor a matrix: its first row is {', '.join(table.names[:6])}", _FORM)
+    quantities = [column for role in _WHAT if (column := table.column(role)) is not None]
+    if not quantities:
+        table.needed("rate", "rate")
+    over_time, repeated = table.column("time") is not None, 0
+    found.notes += [f"{table.file.name}: {note}" for note in table.notes]
+    for (source, target), rows in table.pairs().items():
+        ends = tuple(found.site(table.file, rows[0].line, name) for name in (source, target))
+        if ends[0] == ends[1]:
+            continue
+        for column in quantities:
+            rows_with = [row for row in rows if table.value(row, column) is not None] if not over_time else rows
+            if over_time and len(rows) > 1:
+                _take_trace(found, table, (ends[0], ends[1]), rows, column)
+            elif rows_with:
+                values = [_checked(table, row, column) for row in rows_with if table.value(row, column) is not None]
+                repeated += len(values) > 1
+                if values:
+                    found.values[column.role][ends[0], ends[1]] = median(values)
+    if repeated:
+        found.notes.append(f"{table.file.name}: {repeated} pairs were measured repeatedly: the median counts")
+
+
+def _take_trace(found: Measured, table: Table, ends: Pair, rows: list[Row], column: Column) -> None:
+    if all(table.value(row, column) is None for row in rows):
+        return
+    what = _WHAT[column.role]
+    trace = trace_of(table, rows, column, Reading(what=what))
+    up = [value for value in trace.values if value > 0 or what != "rate"]
+    if not up:
+        table.file.refuse(rows[0].line, f"the rate from {ends[0]} to {ends[1]} is always 0", "remove the pair")
+    found.values[column.role][ends] = median(up)
+    if len(trace.values) > 1:
+        found.traces[(*ends, what)] = trace
+
+
+def _checked(table: Table, row: Row, column: Column) -> float:
+    value = table.value(row, column)
+    low, high, unit = LIMITS[_WHAT[column.role]]
+    if value is None or not low <= value <= high:
+        problem = f"{row.cells[column.number]} in '{column.name}' is {value:g} {unit}, outside [{low:g}, {high:g}]"
+        table.file.refuse(row.line, problem, "correct it, or state its unit in the header")
+    return value
+
+
+def _take_matrix(found: Measured, table: Table) -> None:
+    """Take note of a matrix; an empty cell, and a rate of 0, were not measured."""
+    file, names = table.file, table.names
+    role, scale = _meaning(table, names[0])
+    column = Column(names[0] or file.name, 0, role, scale)
+    targets = {number: found.site(file, file.rows[0][0], name) for number, name in enumerate(names) if number}
+    for number, name in targets.items():
+        if name in [*targets.values()][: number - 1]:
+            table.refuse(f"'{name}' has two columns", "remove one of them")
+    unmeasured = 0
+    for row in table.rows:
+        source = found.site(file, row.line, row.cells[0])
+        for number, target in targets.items():
+            cell = row.cells[number]
+            if source == target or cell.lower() in MISSING:
+                continue
+            cell_column = Column(column.name, number, role, scale)
+            value = _checked(table, row, cell_column)
+            if role == "rate" and value == 0:
+                unmeasured += 1
+            else:
+                found.values[role][source, target] = value
+    if unmeasured:
+        found.notes.append(f"{file.name}: rates of 0 count as not measured ({unmeasured})")
+
+
+def _meaning(table: Table, corner: str) -> tuple[str, float | None]:
+    """Return role and scale of a matrix' numbers, by its first cell or its file's name. Raise ``ScenarioError``."""
+    stem = table.file.name.rpartition(".")[0]
+    for text in (corner, f"{stem} {corner}", stem):
+        known = role_of(text) if text.strip() else None
+        if known is not None and known[0] in _WHAT and (known[1] is not None or _has_units(table)):
+            return known
+    cure = "write quantity and unit into its first cell, e.g. 'rtt ms' or 'rate Mbit/s' (or 'delay ms': one way)"
+    return table.refuse("what its numbers are, and in which unit, is not said", cure)
+
+
+def _has_units(table: Table) -> bool:
+    return any(cell and cell[-1].isalpha() and cell.lower() not in MISSING for cell in table.rows[0].cells[1:])
+
+
+def _both_ways(found: Measured) -> None:
+    """Make delays of round trips, and let what was measured one way count for both."""
+    trips, delays = found.values.pop("rtt", {}), found.values["delay"]
+    uneven = []
+    for a, b in _pairs(trips):
+        there, back = trips.get((a, b)), trips.get((b, a))
+        if there is not None and back is not None and abs(there - back) > ASYMMETRIC * (there + back) / 2:
+            uneven.append((a, b))
+        known = [trip for trip in (there, back) if trip is not None]
+        for ends in ((a, b), (b, a)):
+            delays.setdefault(ends, sum(known) / len(known))
+    if uneven:
+        found.notes.append(f"round trips of {_named(uneven)} differ by the direction: their mean counts")
+    for what in ("rate", "delay", "loss"):
+        values, one_way = found.values[what], []
+        for a, b in [*values]:
+            if (b, a) not in values:
+                one_way.append((a, b))
+                values[b, a] = values[a, b]
+        if one_way:
+            found.notes.append(f"the {what} of {_named(one_way)} was measured one way only, and counts for both")
+        for a, b in [(a, b) for a, b, of in found.traces if of == what]:
+            found.traces.setdefault((b, a, what), found.traces[a, b, what])
+
+
+def _graph(
+    found: Measured, rate_bps: float | None, delay_s: float | None, central: str | None, workers: int
+) -> Graph[str]:
+    graph = new_graph("", routing="hops")  # the link of a pair stands for the path that was measured
+    graph.add_nodes_from(found.sites, workers=workers)
+    measured = {ends for values in found.values.values() for ends in values}
+    for what, values, default in (("rate", found.values["rate"], rate_bps), ("delay", found.values["delay"], delay_s)):
+        without = [ends for ends in _pairs(measured) if ends not in values]
+        if without and default is None:
+            example, file = ("rate: 1 Gbit/s", "bandwidth") if what == "rate" else ("delay: 20 ms", "round trips")
+            cure = f"add a file of {file}, or a default: '{example}'"
+            raise ScenarioError(f"{', '.join(found.files)}: no {what} for {_named(without)} ({cure})")
+    for a, b in sorted(measured):
+        graph.add_edge(
+            a, b, rate_bps=found.values["rate"].get((a, b), rate_bps), loss=found.values["loss"].get((a, b), 0.0),
+            delay_s=round(found.values["delay"].get((a, b), delay_s or 0.0), 9), queue=None,
+        )  # fmt: skip
+    absent = [pair for pair in combinations(found.sites, 2) if pair not in measured]
+    if absent:
+        found.notes.append(f"{_named(absent)} was not measured: no link; messages go over other sites")
+    parts = sorted(nx.weakly_connected_components(graph), key=len, reverse=True)
+    if len(parts) > 1:
+        alone = ", ".join(sorted(parts[-1])[:_NAMED])
+        cure = (
+            "do all files call the sites by the same names? Otherwise leave the site out, or measure one of its pairs"
+        )
+        raise ScenarioError(f"{', '.join(found.files)}: no measurement connects {alone} with the others ({cure})")
+    if central is not None and central not in graph:
+        cure = f"one of {', '.join(found.sites)}"
+        raise ScenarioError(f"central: no site named '{central}' in {', '.join(found.files)} ({cure})")
+    graph.graph["central"] = central or min(found.sites, key=lambda site: _distance_s(graph, site))
+    return graph
+
+
+def _distance_s(graph: Graph[str], site: str) -> float:
+    """Return the sum of the delays from a site to all others."""
+    return math.fsum(nx.single_source_dijkstra_path_length(graph, site, weight="delay_s").values())
+
+
+def _pairs(ends: Iterable[Pair]) -> list[Pair]:
+    """Return every pair once."""
+    return sorted({(min(pair), max(pair)) for pair in ends})
+
+
+def _named(pairs: Sequence[Pair]) -> str:
+    shown = ", ".join(f"{a}-{b}" for a, b in pairs[:_NAMED])
+    return f"{shown} and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else shown
