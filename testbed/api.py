@@ -174,7 +174,7 @@ def run(
     if found := violations_of(scenario):  # made by a call of the class, which looks at its sections one by one
         raise ScenarioError([*map(str, found)])
     plan = build_plan(scenario)
-    launch.check_data(plan)
+    launch.check_before_training(scenario, plan)
     called = Callbacks(callbacks, open_run)
     followers = (*([called] if callbacks else []), *([LiveLog(log)] if log else []))
     try:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import re
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.display.progress import Display, Logged
-from testbed.errors import CapabilityError, TestbedError, of_os
+from testbed.errors import CapabilityError, ScenarioError, TestbedError, of_os
 from testbed.execution import capacity, devices, record, session
 from testbed.execution.session import INTERRUPTED, Follower, SessionResult
 from testbed.plan.model import Plan
@@ -30,17 +30,26 @@ _OF_FINISHING = ("testbed.results.tables", "pandas", "analysis.figures.run", "ma
 Execute = Callable[[Plan, Path, Progress], SessionResult]
 
 
-def check_data(plan: Plan) -> None:
-    """Raise ``ScenarioError`` if files of the data set do not exist; its loader names them."""
-    from testbed.axes import options_of
-    from testbed.training.options import DATASETS
+_KEY = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 
-    data = plan.training.data
-    paths = [field.name for field in fields(options_of(DATASETS[data.kind])) if "path" in field.metadata]
-    if any(not Path(data.options[name]).expanduser().exists() for name in paths):
-        from testbed.training.datasets import load_dataset
 
-        load_dataset(data.kind, data.options, plan.seed)
+def check_before_training(scenario: Scenario, plan: Plan) -> None:
+    """Raise ``ScenarioError``, with its place, for what the run would refuse before its first step: data, split, model.
+
+    A node of a cluster may have other files: there, the run itself tells.
+    """
+    from testbed.engine.rehearsal import needs_rehearsal, rehearse
+
+    if plan.is_spread or not needs_rehearsal(plan):
+        return
+    try:
+        rehearse(plan)
+    except ScenarioError as error:
+        first, *others = error.problems
+        key, _, problem = first.partition(": ")
+        if not problem or not _KEY.fullmatch(key):
+            raise
+        raise ScenarioError([f"{scenario.place_of(*key.split('.'))}: {first}", *others]) from error
 
 
 def prepare(

@@ -33,16 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
-    from testbed.launch import check_data
-
-    _, plan = read_plan(arguments)
+    scenario, plan = read_plan(arguments)
     if plan.program is not None or plan.training.compute != "real" or not plan.with_role("worker"):
         raise ScenarioError("profile: needs a model that is computed; write training.compute: real")
     if arguments.repeats < 1:
         raise ScenarioError("profile: --repeats must be at least 1")
-    check_data(plan)
-    make_folder(arguments.out)
     os.environ.update(GPU_NUMBERS)  # before torch is imported
+    from testbed.launch import check_before_training
+
+    check_before_training(scenario, plan)
+    make_folder(arguments.out)
     from analysis.costs import measure
     from analysis.profile import profile
     from testbed.costs import write_costs

@@ -87,7 +87,7 @@ def _run(
         raise ScenarioError(
             f"--cluster: '{plan.back_end}' runs on this machine alone; add --on emulate or --on cluster"
         )
-    launch.check_data(plan)
+    launch.check_before_training(scenario, plan)
     _check_resume(arguments)
     followers = [LiveLog(arguments.log)] if arguments.log else []
     try:

@@ -6,7 +6,6 @@ import argparse
 from dataclasses import asdict
 
 from testbed.cli.options import Outcome, add_scenario, read_plan
-from testbed.errors import ScenarioError
 from testbed.numbers import seconds
 
 HELP = "check a scenario, and report every problem"
@@ -15,14 +14,11 @@ add_arguments = add_scenario
 
 def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.execution import capacity
-    from testbed.launch import check_data
+    from testbed.launch import check_before_training
 
     scenario, plan = read_plan(arguments)
+    check_before_training(scenario, plan)
     warnings = [*plan.warnings, *capacity.warnings(plan)]
-    try:
-        check_data(plan)
-    except ScenarioError as error:  # only a warning: the data may be on the machine that runs the scenario
-        warnings.append(error.problems[0])
     if arguments.json:
         facts = {"kind": "valid", "name": plan.name, "back_end": plan.back_end, "nodes": len(plan.nodes)}
         return {**facts, "warnings": warnings, "traces": [asdict(trace) for trace in scenario.traces]}

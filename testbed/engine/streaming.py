@@ -19,17 +19,22 @@ from testbed.training.optimizers import ModelOptimizer
 from testbed.world import World
 
 
+def check_fragments(fragments: int, tensors: int) -> None:
+    """Raise ``ScenarioError`` if a model of so many tensors has too few for each fragment to have one."""
+    if fragments > tensors:
+        raise ScenarioError(
+            f"sync.fragments: the model has {tensors} tensors, and {fragments} fragments need one each; "
+            f"write {tensors} or fewer"
+        )
+
+
 class StreamedSteps(LocalSteps):
     """Keeps, besides the model that it trains, every fragment as it was after its last outer step."""
 
     def __init__(self, learner: Learner, optimizer: ModelOptimizer, weight: float, streaming: Streaming) -> None:
         super().__init__(learner, optimizer, Contribution.DELTA, weight)
         self._streaming, values = streaming, optimizer.values()
-        if streaming.fragments > len(values):
-            raise ScenarioError(
-                f"sync.fragments: the model has {len(values)} tensors, and {streaming.fragments} fragments need one "
-                f"each; write {len(values)} or fewer"
-            )
+        check_fragments(streaming.fragments, len(values))
         self.fragments = fragments_of([value.numel() for value in values], streaming.fragments)
         self._outer = [value.clone() for value in values]
         self.is_late = streaming.overlap_steps > 0

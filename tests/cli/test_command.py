@@ -416,8 +416,8 @@ def test_a_data_set_that_is_not_there_is_said_before_anything_is_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     setting = f"training.data={{kind: mnist, folder: {tmp_path / 'gone'}}}"
-    assert command.main(["validate", str(QUICKSTART), "--set", setting]) == 0
-    assert f"warning: training.data: '{tmp_path / 'gone'}'" in capsys.readouterr().out
+    assert command.main(["validate", str(QUICKSTART), "--set", setting]) == 2
+    assert f"--set {setting}: training.data: '{tmp_path / 'gone'}'" in capsys.readouterr().err
     assert run_quickstart(tmp_path / "run", "--set", setting) == 2
     said = capsys.readouterr().err
     assert "does not exist" in said and "train-images-idx3-ubyte" in said and "https://" in said

@@ -140,7 +140,8 @@ def test_what_is_resolved_needs_no_name() -> None:
          "s.yaml:6:34: topology.streams: has no effect on 'dtfm10', whose rates were not measured "
          "with one connection (use hmc4 or aws11, or 'scale')"),
         ("use: hmc4, rate: 5 Mbit/s",
-         "s.yaml:6:29: topology.rate: has no effect on 'hmc4', which says it itself (it is for graph files)"),
+         "s.yaml:6:29: topology.rate: has no effect on 'hmc4', which says it itself (it is for graph files and "
+         "measurements)"),
         ("use: hmc4, links: [{between: [us, eux]}]",
          "s.yaml:6:31: topology.links[0]: no data centre or router named 'eux' "
          "(did you mean 'eu'?)"),

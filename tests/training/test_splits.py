@@ -103,9 +103,11 @@ def test_by_count_follows_the_numbers_to_the_sample() -> None:
         ("1 2", "has 2 numbers, and 3 workers train"),
         ("1 2 x", "not a list of numbers"),
         ("1_0 2 1", "not a list of numbers"),
-        ("1 0 2", "not positive"),
+        ("1 0 2", "'by_count' leaves worker 1 of 3 without a sample; use more samples"),
+        ("1 -1 2", "a number below 0"),
+        ("0 0 0", "none above"),
         ("1 nan 2", "not a list of numbers"),
-        ("1000000 1 1", "leaves worker 1, 2 of 3 without a sample"),
+        ("1000000 1 1", "leaves worker 1, worker 2 of 3 without a sample"),
     ],
 )
 def test_bad_shares(shares: str, message: str) -> None:
@@ -121,6 +123,15 @@ def test_more_workers_than_samples() -> None:
 def test_dirichlet_gives_up_with_a_cure() -> None:
     with pytest.raises(ScenarioError, match="use a larger alpha"):
         shares_of(torch.zeros(20, dtype=torch.int64), "dirichlet", {"alpha": 0.01}, 1, 20)
+
+
+@pytest.mark.parametrize(("least", "workers"), [(1, 20), (3, 7), (10, 2)])
+def test_dirichlet_gives_each_worker_the_least_number(least: int, workers: int) -> None:
+    labels = torch.zeros(21, dtype=torch.int64)
+    shares = shares_of(labels, "dirichlet", {"alpha": 0.01, "least": least}, 1, workers)
+    assert torch.cat(shares).sort().values.equal(torch.arange(21)) and min(map(len, shares)) >= least
+    with pytest.raises(ScenarioError, match=r"training\.split\.least: .* there are 21; write 10 or less"):
+        shares_of(labels, "dirichlet", {"least": 11}, 1, 2)
 
 
 @for_each("kind", ["by_class", "dirichlet"])

@@ -19,7 +19,8 @@ from testbed.scenario.rules.facts import (
 )
 from testbed.scenario.schema import Scenario
 from testbed.scenario.topology.topology import generated
-from testbed.training.options.declarations import NOTHING
+from testbed.training.options import SPLITS
+from testbed.training.options.declarations import NOTHING, TEXT
 
 
 def scripts_have_steps_of_their_own(scenario: Scenario) -> Found:
@@ -139,6 +140,22 @@ def steps_are_computed_here(scenario: Scenario) -> Found:
     where = "a script computes its own steps" if is_scripted(scenario) else "nothing is computed"
     for key in training.other_than_default("precision", "accumulate", "compile", "deterministic"):
         yield Violation(("training", key), f"has no effect here: {where}", "remove it")
+
+
+def samples_fit_model_and_split(scenario: Scenario) -> Found:
+    """What is known of samples before they are read: their shape, and whether each has one class."""
+    training = scenario.training
+    data, model = training.data, training.model
+    found = data.declared.sample_bound(data.options)
+    fits = found is not None and model.declared.takes == data.declared.gives
+    misfit = model.declared.misfit(model.options, found[0]) if fits else ""
+    if misfit and training.compute == "real":
+        problem, _, cure = misfit.partition("; ")
+        yield Violation(("training", "model"), problem, cure)
+    if data.declared.gives == TEXT and training.split.declared.needs_classes:
+        problem = f"'{training.split.kind}' needs one class per sample, and text has none"
+        equal = kinds(SPLITS, lambda split: split.equal and not split.needs_classes)
+        yield Violation(("training", "split"), problem, f"write {equal}")
 
 
 def loading_has_samples_and_time(scenario: Scenario) -> Found:

@@ -146,7 +146,13 @@ def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], c
         raise ScenarioError(f"training.model: '{kind}' has sizes only; write training.compute: modelled")
     if len(input_shape) != _DIMENSIONS[entry.takes]:
         raise ScenarioError(f"training.model: '{kind}' is for {entry.takes}, and the data's samples are {input_shape}")
+    if kind in _BUILDERS and (misfit := entry.misfit(chosen, input_shape)):
+        raise ScenarioError(f"training.model: {misfit}")
     model = build(chosen, input_shape, classes)
+    if not isinstance(model, nn.Module):
+        raise ScenarioError(
+            f"training.model: 'build' of '{kind}' returns {_article(type(model).__name__)}; return a torch.nn.Module"
+        )
     for name, parameter in model.named_parameters():
         if is_lazy(parameter):
             raise ScenarioError(
@@ -173,6 +179,10 @@ def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], c
             "requires_grad=False, or train it with a script (workload.script)"
         )
     return model if isinstance(model, nn.Sequential) else nn.Sequential(OrderedDict(model=model))
+
+
+def _article(name: str) -> str:
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def initialise(model: nn.Module) -> None:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from testbed.errors import ScenarioError
 from testbed.training.models.transformer import TransformerBlock
 from testbed.training.options.models import ResNet50, VisionTransformer
 
@@ -82,11 +81,6 @@ class MeanOfPatches(nn.Module):
 def vision_transformer(options: VisionTransformer, image_shape: tuple[int, ...], classes: int) -> nn.Sequential:
     """Logits [batch, classes]. A segment is the embedding of patches, a block, or the head."""
     channels, height, across = image_shape
-    if height % options.patch or across % options.patch:
-        raise ScenarioError(
-            f"training.model: images of {height}×{across} are no multiple of patches of side {options.patch}; "
-            "write another 'patch'"
-        )
     layers, heads = _VIT[options.size]
     width, count = 64 * heads, (height // options.patch) * (across // options.patch)
     blocks: OrderedDict[str, nn.Module] = OrderedDict(patches=Patches(channels, options.patch, count, width))

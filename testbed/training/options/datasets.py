@@ -10,8 +10,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from testbed.axes import Axis, option
-from testbed.training.options.declarations import NOTHING, PROGRAM, RECORDS, SCRIPT, TEXT, DataDeclarations
+from testbed.training.options.declarations import (
+    NOTHING,
+    PROGRAM,
+    RECORDS,
+    SCRIPT,
+    TEXT,
+    DataDeclarations,
+    SplitDeclarations,
+)
 
+DIGITS = 1797
 _ALL: dict[str, Any] = {"min": 0, "max": 10_000_000}
 _TRAIN_SAMPLES: dict[str, Any] = {"help": "number of training samples, from the first on; 0: all", **_ALL}
 _TEST_SAMPLES: dict[str, Any] = {"help": "number of test samples, from the first on; 0: all", **_ALL}
@@ -30,6 +39,10 @@ class Digits(DataDeclarations):
     @classmethod
     def sample_bound(cls, options: Digits) -> tuple[tuple[int, ...], int]:
         return (1, 8, 8), 10
+
+    @classmethod
+    def training_samples(cls, options: Digits) -> int:
+        return DIGITS - round(DIGITS * options.test_share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,29 +206,40 @@ DATASETS: Axis[Any] = Axis(
 
 
 @dataclass(frozen=True, slots=True)
-class Iid:
+class Iid(SplitDeclarations):
     """Shuffle once, then cut into equal contiguous shares, one per worker."""
 
+    equal: ClassVar[bool] = True
+
 
 @dataclass(frozen=True, slots=True)
-class Contiguous:
+class Contiguous(SplitDeclarations):
     """Cut the data in its own order into equal shares: worker s of N gets samples s·⌊n/N⌋ to (s+1)·⌊n/N⌋ (GeoMX)."""
 
+    equal: ClassVar[bool] = True
+
 
 @dataclass(frozen=True, slots=True)
-class ByClass:
+class ByClass(SplitDeclarations):
     """Sort by class, then cut into equal contiguous shares (GeoMX's --split-by-class)."""
 
+    equal: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
+
 
 @dataclass(frozen=True, slots=True)
-class Dirichlet:
+class Dirichlet(SplitDeclarations):
     """Each class is dealt out in proportions drawn from Dirichlet(alpha) (Hsu et al., 2019; Li et al., 2022)."""
 
+    needs_classes: ClassVar[bool] = True
+
     alpha: float = option(0.5, "small: few classes per worker; large: alike", min=0.01, max=1e6)
+    least: int = option(0, "samples of each worker at least: those with fewer get some of the worker with the most",
+                        min=0, max=1_000_000)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class ByCount:
+class ByCount(SplitDeclarations):
     """Shuffle once, then cut into shares of different sizes."""
 
     shares: str = option("", "one number per worker, e.g. '4 2 1 1'; proportional")

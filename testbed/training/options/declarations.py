@@ -34,6 +34,11 @@ class ModelDeclarations:
         return UNKNOWN_MODEL_BYTES
 
     @classmethod
+    def misfit(cls, options: Any, shape: tuple[int, ...]) -> str:
+        """Return why the model is not for samples of this shape, and the cure; empty if it is."""
+        return ""
+
+    @classmethod
     def parameters_bound(cls, options: Any, shape: tuple[int, ...], classes: int) -> int:
         """Return an upper bound of the number of parameters for samples of this shape, and so many classes.
 
@@ -51,6 +56,21 @@ class DataDeclarations:
     def sample_bound(cls, options: Any) -> tuple[tuple[int, ...], int] | None:
         """Return the shape of a sample and the number of classes, or larger ones; ``None``: loading will tell."""
         return None
+
+    @classmethod
+    def training_samples(cls, options: Any) -> int | None:
+        """Return the number of training samples, where the options tell; ``None``: loading will tell."""
+        return getattr(options, "train_samples", 0) or None
+
+
+class SplitDeclarations:
+    """``equal``: every worker has a sample where there are as many samples as workers.
+
+    ``needs_classes``: it is by class, of which each sample has one.
+    """
+
+    equal: ClassVar[bool] = False
+    needs_classes: ClassVar[bool] = False
 
 
 class OptimizerDeclarations:

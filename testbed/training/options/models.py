@@ -19,6 +19,13 @@ from testbed.training.options.declarations import (
     ModelDeclarations,
 )
 
+SMALLEST_SIDE = 4  # of images for two convolutions and poolings
+
+
+def _too_small(shape: tuple[int, ...]) -> str:
+    side = min(shape[1:])
+    return f"images of side {side} are too small for two convolutions; use mlp" if side < SMALLEST_SIDE else ""
+
 
 def _dense(inputs: int, outputs: int) -> int:
     return (inputs + 1) * outputs
@@ -32,6 +39,10 @@ def _attention_block(width: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Cnn(ModelDeclarations):
     """GeoMX's demo CNN: two convolutions, three dense layers; 178 762 parameters at 28×28, 80 458 at 8×8."""
+
+    @classmethod
+    def misfit(cls, options: Cnn, shape: tuple[int, ...]) -> str:
+        return _too_small(shape)
 
     @classmethod
     def size_bound_bytes(cls, options: Cnn) -> int:
@@ -49,6 +60,10 @@ class Cnn(ModelDeclarations):
 @dataclass(frozen=True, slots=True)
 class LeNet(ModelDeclarations):
     """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling; 61 706 parameters at 28×28 grey."""
+
+    @classmethod
+    def misfit(cls, options: LeNet, shape: tuple[int, ...]) -> str:
+        return _too_small(shape)
 
     @classmethod
     def parameters_bound(cls, options: LeNet, shape: tuple[int, ...], classes: int) -> int:
@@ -120,6 +135,14 @@ class VisionTransformer(ModelDeclarations):
 
     size: str = option("base", "tiny, small or base: width 192, 384 or 768", choices=("tiny", "small", "base"))
     patch: int = option(16, "side of a patch, of which the image's side is a multiple", min=1, max=64)
+
+    @classmethod
+    def misfit(cls, options: VisionTransformer, shape: tuple[int, ...]) -> str:
+        _, height, across = shape
+        if not height % options.patch and not across % options.patch:
+            return ""
+        problem = f"images of {height}×{across} are no multiple of patches of side {options.patch}"
+        return f"{problem}; write another 'patch'"
 
     @classmethod
     def size_bound_bytes(cls, options: VisionTransformer) -> int:

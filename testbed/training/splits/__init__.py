@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from testbed.training.seeds import numpy_stream
 from testbed.units import parse_number
 
 DIRICHLET_ATTEMPTS = 100
+_NAMED = 4
 
 
 def share_of(labels: Tensor, kind: str, options: dict[str, Any], seed: int, rank: int, workers: int) -> Tensor:
@@ -44,10 +45,25 @@ def _cut(
         raise ScenarioError(f"training.split: {len(labels)} samples are too few for {workers} workers")
     cut = RULES.get(kind) or SPLITS[kind].cut  # a split from outside
     shares = tuple(cut(SPLITS.options(kind, dict(options)), labels, seed, workers))
-    empty = [str(rank) for rank, share in enumerate(shares) if not len(share)]
+    empty = [rank for rank, share in enumerate(shares) if not len(share)]
     if empty:
-        raise ScenarioError(f"training.split: '{kind}' leaves worker {', '.join(empty)} of {workers} without a sample")
+        cure = "use more samples or fewer workers, or another split"
+        raise EmptyShares(empty, f"training.split: '{kind}' leaves", f"of {workers} without a sample; {cure}")
     return shares
+
+
+class EmptyShares(ScenarioError):
+    """A split that leaves workers without a sample; ``ranks`` are theirs."""
+
+    def __init__(self, ranks: Sequence[int], before: str, after: str) -> None:
+        self.ranks, self._before, self._after = tuple(ranks), before, after
+        super().__init__(self.naming([f"worker {rank}" for rank in ranks]))
+
+    def naming(self, workers: Sequence[str]) -> str:
+        """Return the message with names for the workers: the first of them, and how many there are."""
+        shown = ", ".join(workers[:_NAMED])
+        more = f" and {len(workers) - _NAMED} more" if len(workers) > _NAMED else ""
+        return f"{self._before} {shown}{more} {self._after}"
 
 
 def _iid(options: Iid, labels: Tensor, seed: int, workers: int) -> list[Tensor]:
@@ -65,14 +81,34 @@ def _by_class(options: ByClass, labels: Tensor, seed: int, workers: int) -> list
 def _dirichlet(options: Dirichlet, labels: Tensor, seed: int, workers: int) -> list[Tensor]:
     """Draw, as in the published benchmarks, until every worker has a sample."""
     classes = _one_class_each(labels, "dirichlet").numpy()
+    if options.least * workers > len(classes):
+        raise ScenarioError(
+            f"training.split.least: {workers} workers with {options.least} samples each need "
+            f"{options.least * workers}, and there are {len(classes)}; write {len(classes) // workers} or less"
+        )
     for attempt in range(DIRICHLET_ATTEMPTS):
         owner = _dirichlet_owners(options.alpha, classes, numpy_stream(seed, "dirichlet", attempt), workers)
+        if options.least:
+            _fill(owner, options.least, workers)
         if len(np.unique(owner)) == workers:
             return [torch.from_numpy(np.flatnonzero(owner == rank)) for rank in range(workers)]
-    raise ScenarioError(
-        f"training.split: dirichlet with alpha {options.alpha:g} left one of {workers} workers without a sample in "
-        f"{DIRICHLET_ATTEMPTS} draws; use a larger alpha, more samples or fewer workers"
-    )
+    cure = "use a larger alpha, more samples or fewer workers, or write 'least: 1'"
+    raise EmptyShares(
+        sorted({*range(workers)} - {*owner.tolist()}), f"training.split: dirichlet with alpha {options.alpha:g} leaves",
+        f"of {workers} without a sample, and others in each of {DIRICHLET_ATTEMPTS} draws; {cure}",
+    )  # fmt: skip
+
+
+def _fill(owner: NDArray[np.int64], least: int, workers: int) -> None:
+    """Give workers with fewer than ``least`` samples the first ones of the worker that has the most."""
+    counts = np.bincount(owner, minlength=workers)
+    for rank in range(workers):
+        while counts[rank] < least:
+            richest = int(counts.argmax())
+            given = np.flatnonzero(owner == richest)[: min(least - counts[rank], max(1, counts[richest] - least))]
+            owner[given] = rank
+            counts[rank] += len(given)
+            counts[richest] -= len(given)
 
 
 def _dirichlet_owners(
@@ -104,8 +140,8 @@ def parse_shares(text: str, workers: int) -> list[float]:
         raise ScenarioError(f"training.split.shares: '{text}' is not a list of numbers such as '4 2 1 1'") from error
     if shares and len(shares) != workers:
         raise ScenarioError(f"training.split.shares: has {len(shares)} numbers, and {workers} workers train")
-    if not all(0 < share < 1e12 for share in shares):
-        raise ScenarioError(f"training.split.shares: '{text}' has a number that is not positive")
+    if shares and not (all(0 <= share < 1e12 for share in shares) and any(shares)):
+        raise ScenarioError(f"training.split.shares: '{text}' has a number below 0, or none above")
     return shares
 
 

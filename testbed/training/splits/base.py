@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from testbed.training.options.declarations import SplitDeclarations
 
-class Split(ABC):
+
+class Split(SplitDeclarations, ABC):
     """Has a nested frozen dataclass ``Options``, and deals training samples out to workers."""
 
     Options: ClassVar[type[Any]]

@@ -1,0 +1,99 @@
+"""What a run refuses before its first step, found without starting one: its data, split and model, and their shapes.
+
+``needs_rehearsal`` says, without torch, whether there is anything that the scenario's rules have not decided already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+from testbed.axes import names_code, options_of, place_in_code
+from testbed.errors import ScenarioError, TestbedError
+from testbed.plan.model import Choice, Plan
+from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS
+from testbed.training.options.declarations import PROGRAM, SCRIPT
+
+if TYPE_CHECKING:
+    from testbed.training.learner import Learner
+
+
+def needs_rehearsal(plan: Plan) -> bool:
+    """Return whether data have to be read, or a model built, to know that training can begin."""
+    training = plan.training
+    if MODELS[training.model.kind].takes in (PROGRAM, SCRIPT):
+        return False
+    if any(names_code(choice.kind) for choice in (training.model, training.data, training.split)):
+        return True
+    return _depends_on_shapes(plan) or (training.compute == "real" and _depends_on_samples(plan))
+
+
+def _depends_on_samples(plan: Plan) -> bool:
+    """Return whether files have to be read, or a split dealt out, to know that each worker has a sample."""
+    data = plan.training.data
+    source = DATASETS[data.kind]
+    if any("path" in field.metadata for field in fields(options_of(source))):
+        return True
+    samples = source.training_samples(DATASETS.options(data.kind, data.options))
+    return not SPLITS[plan.training.split.kind].equal or samples is None or samples < len(plan.training_workers)
+
+
+def _depends_on_shapes(plan: Plan) -> bool:
+    technique = plan.technique
+    return (
+        any(node.device.layers for node in plan.nodes)
+        or any(choice.options.get("fragments") for choice in (technique.sync_tier1, technique.sync_tier2))
+        or OPTIMIZERS[technique.optimizer.kind].whole_tensors
+        or technique.paradigm.options.get("pull", "all") != "all"
+    )
+
+
+def _one_step(learner: Learner, kind: str) -> None:
+    """Compute one step. Raise ``ScenarioError`` for any error of the model that is not raised in its own code."""
+    try:
+        learner.gradient(0)
+    except TestbedError:
+        raise
+    except Exception as error:
+        if place_in_code(error):
+            raise
+        about = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'without a message'}"
+        raise ScenarioError(f"training.model: '{kind}' cannot compute a step: {about}") from error
+
+
+def rehearse(plan: Plan) -> None:
+    """Read the data, deal them out, build the model and compute one step of it, on this machine's processor.
+
+    Raise ``ScenarioError`` for what the run itself would refuse, as soon as its nodes have started.
+    """
+    from testbed.devices.accelerator import CPU
+    from testbed.engine.learner import make_learner, samples_of, step_shares
+    from testbed.engine.slicing import overlaps, slicer_of
+    from testbed.engine.streaming import check_fragments
+    from testbed.engine.sync_setup import streaming
+    from testbed.engine.worker import table_widths
+    from testbed.training.splits import EmptyShares
+
+    training = plan.training
+    try:
+        samples_of(plan)
+    except EmptyShares as error:
+        names = [plan.training_workers[rank].name for rank in error.ranks]
+        raise ScenarioError(error.naming(names)) from error
+    plain = replace(plan, training=replace(training, loading=Choice(kind=LOADINGS.default), compile=False))
+    worker = next(node for node in plan.with_role("worker") if node.trains)
+    learner = make_learner(plain, worker, CPU)
+    if training.compute == "real" and names_code(training.model.kind) and worker.device.kind == CPU.type:
+        _one_step(learner, training.model.kind)
+    servers = plan.with_role("global_server") or plan.with_role("server")
+    if servers:
+        slicer_of(plain)(learner.sizes, len(servers), None)
+    if training.compute == "real":
+        table_widths(plain, learner)
+    stream = streaming(plain)
+    if stream is not None:
+        check_fragments(stream.fragments, len(learner.sizes))
+    if overlaps(plain):
+        shape = learner.shape
+        for node in plan.with_role("worker"):
+            step_shares(node, shape)
