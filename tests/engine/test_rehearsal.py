@@ -12,6 +12,7 @@ from testbed.cli.main import main
 from testbed.engine.rehearsal import needs_rehearsal
 from testbed.plan.build import build_plan
 from testbed.scenario import loads
+from tests.for_each import for_each
 
 TEXT = """\
 version: 1
@@ -46,8 +47,8 @@ class Mine(Model):
 NORM = "nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10))"
 
 
-@pytest.mark.parametrize(
-    ("settings", "refused"),
+@for_each(
+    "settings, refused",
     [
         (
             "training.split={kind: by_count, shares: '4 0 1 1'}",
@@ -91,8 +92,8 @@ def test_validate_refuses_what_the_run_would(
     assert not Path("made").exists()
 
 
-@pytest.mark.parametrize(
-    ("setting", "needed"),
+@for_each(
+    "setting, needed",
     [
         ("training.rounds=3", False), ("training.split=by_class", False), ("training.model=cnn", False),
         ("training.split.kind=dirichlet", True), ("training.data.kind=mnist", True),

@@ -10,6 +10,7 @@ import pytest
 from testbed.cli.main import main
 from testbed.errors import ScenarioError
 from testbed.scenario import loads
+from tests.for_each import for_each
 from topologies.graph import Graph
 from topologies.measurements import read_measurements
 from topologies.traces import NetworkTraces
@@ -46,8 +47,8 @@ def test_matrices_of_round_trips_and_of_rates(tmp_path: Path) -> None:
     assert traces.traces == {} and graph.graph["routing"] == "hops", "a pair's link stands for the path between them"
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
+@for_each(
+    "name, text",
     [
         ("ping.tsv", "\ta\tb\tc\na\t\t10 ms\t30 ms\nb\t12 ms\t\t\nc\t30 ms\t\t\n"),
         ("rtt_ms.csv", ";a;b;c\na;0;10;30\nb;12;0;nan\nc;30;nan;0\n"),
@@ -83,8 +84,8 @@ def test_every_link_follows_its_own_rows(tmp_path: Path) -> None:
     assert "all.csv: the first time, 1718000000, became 0" in graph.graph["notes"]
 
 
-@pytest.mark.parametrize(
-    ("files", "settings", "problem"),
+@for_each(
+    "files, settings, problem",
     [
         (
             {"m.csv": ",a,b\na,0,1\nb,1,0\n"},
