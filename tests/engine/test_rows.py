@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,18 +91,6 @@ def needed(plan: Plan, site: str) -> list[set[int]]:
     """Rows that the workers of a data centre look up, by step."""
     learners = [cast(Trainer, make_learner(plan, node)) for node in plan.training_workers if node.data_center == site]
     return [{row for learner in learners for row in learner.rows(step)[0].tolist()} for step in range(ROUNDS + 1)]
-
-
-def test_rows_are_looked_for_in_the_model_as_it_was_written() -> None:
-    """A compiled one would be compiled a second time, in the first round."""
-    plan = build_plan(load(THREE_SITES, pulling("rows")))
-    found = []
-    for chosen in (plan, replace(plan, training=replace(plan.training, compile=True))):
-        learner = cast(Trainer, make_learner(chosen, plan.training_workers[0], torch.device("cpu")))
-        for module in (segment.module for segment in learner._segments if chosen.training.compile):
-            module._compiled_call_impl = lambda *_: pytest.fail("it is compiled")
-        found.append((learner.widths, learner.rows(0)[0].tolist()))
-    assert found[0] == found[1]
 
 
 def sent(run: Simulated, message: str, source: str, target: str) -> list[int]:

@@ -22,7 +22,7 @@ SMALL = (
     "  links: [{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}]\n"
     "training: {model: {kind: mlp, hidden: 8}, data: digits, rounds: 4, evaluate_every: 2}\n"
 )
-SETTINGS = ("--set", "codec=none,fp16", "--set", "training.batch=8,16", "--seeds", "2", "--jobs", "2")
+SETTINGS = ("--set", "codec=none,fp16", "--seeds", "2", "--jobs", "2")
 
 
 def arguments(scenario: Path, out: Path, *more: str) -> list[str]:
@@ -46,7 +46,7 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(scenario: Path) -> Path:
-    """An uninterrupted sweep of eight runs."""
+    """An uninterrupted sweep of four runs."""
     out = scenario.parent / "whole"
     done = sweep(scenario, out)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -59,10 +59,10 @@ def stamps(out: Path) -> dict[str, int]:
 
 def test_every_point_has_a_row_and_a_run(whole: Path) -> None:
     lines = (whole / "sweep.csv").read_text().splitlines()
-    assert len(lines) == 9
-    assert lines[0].startswith("run,codec,training.batch,seed,back_end,status,rounds,accuracy")
+    assert len(lines) == 5
+    assert lines[0].startswith("run,codec,seed,back_end,status,rounds,accuracy")
     assert all(",simulate,done,4," in line for line in lines[1:])
-    assert len(stamps(whole)) == 8
+    assert len(stamps(whole)) == 4
 
 
 def test_a_second_time_nothing_is_run(scenario: Path, whole: Path) -> None:
@@ -77,14 +77,14 @@ def test_a_second_time_nothing_is_run(scenario: Path, whole: Path) -> None:
 def test_killed_at_random_moments_and_resumed_it_is_the_same(scenario: Path, whole: Path, tmp_path: Path) -> None:
     moments, out = random.Random(7), tmp_path / "killed"
     deaths = 0
-    for _ in range(5):
+    for _ in range(3):
         process = begin(scenario, out)
         _until_runs_begin(out, process, len(stamps(out)))
         time.sleep(moments.uniform(0.0, 0.6))
         deaths += process.poll() is None
         process.kill()
         process.wait(timeout=30)
-    assert deaths >= 2, "the sweep was too quick to be killed; make it longer"
+    assert deaths >= 1, "the sweep was too quick to be killed; make it longer"
     assert sweep(scenario, out).returncode == 0
     assert (out / "sweep.csv").read_bytes() == (whole / "sweep.csv").read_bytes()
     assert not list(out.rglob("*.tmp"))
@@ -106,7 +106,7 @@ def test_children_die_with_the_sweep(scenario: Path, tmp_path: Path) -> None:
     children = [json.loads(path.read_text())["owner"]["pid"] for path in out.glob("runs/*/status.json")]
     process.kill()
     ended = process.wait(timeout=30)
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline_s:
         time.sleep(0.05)
     assert children, ended
@@ -163,11 +163,11 @@ def test_two_processes_share_the_work(scenario: Path, whole: Path, tmp_path: Pat
 
 def test_failures_are_listed_kept_and_run_again_on_request(scenario: Path, tmp_path: Path) -> None:
     out = tmp_path / "failing"
-    words = ["sweep", str(scenario), "--out", str(out), "--set", "timeouts.rendezvous=60 s,1 ms", "--seeds", "2"]
+    words = ["sweep", str(scenario), "--out", str(out), "--set", "timeouts.rendezvous=60 s,1 ms"]
     first = command(words)
     assert first.returncode == 4, first.stdout
     failed = [line for line in first.stdout.splitlines() if line.startswith("failed: ")]
-    assert len(failed) == 2
+    assert len(failed) == 1
     assert "waited 0.001 s for all nodes to register" in failed[0]
     before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/status.json")}
     assert command(words).returncode == 4
@@ -180,7 +180,7 @@ def test_failures_are_listed_kept_and_run_again_on_request(scenario: Path, tmp_p
 
 def test_a_run_of_a_sweep_ends_with_the_bits_of_a_single_run(scenario: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "single"
-    chosen = ["--set", "codec=none", "--set", "training.batch=8"]
+    chosen = ["--set", "codec=none"]
     assert command(["run", str(scenario), *chosen, "--out", str(out), "--quiet"], prepare=simulate_here).returncode == 0
     single = json.loads((out / "result.json").read_text())
     row = (whole / "sweep.csv").read_text().splitlines()[1]
@@ -211,5 +211,5 @@ def test_a_directory_that_cannot_be_claimed_does_not_hold_the_sweep_up(
     done = sweep(scenario, out, "--seeds", "1")
     assert done.returncode == 4, done.stdout + done.stderr
     assert "is not empty and not a run directory" in done.stderr
-    assert len(stamps(out)) == 3
+    assert len(stamps(out)) == 1
     assert (out / "runs" / point / "notes.txt").read_text() == "precious"

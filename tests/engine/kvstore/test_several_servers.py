@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.runs import run_scenario
-from tests.engine.runs import THREE_SITES, Simulated, run
+from tests.engine.runs import Simulated, run
 from tests.for_each import for_each
 
 
@@ -68,11 +67,3 @@ def test_more_servers_than_keys(tmp_path: Path) -> None:
     many, one = (run(tmp_path / str(n), servers(n), "shard={kind: multigps, bound: 1000000}") for n in (12, 1))
     assert many.hashes() == one.hashes()
     assert len(wan_bytes(many)) == 6
-
-
-def test_real_processes_with_two_global_servers(tmp_path: Path) -> None:
-    """Row 65, once; the order in which processes come up is theirs to choose."""
-    overrides = (servers(2), "shard=multigps", "device.step_time=20 ms")
-    real = run_scenario(tmp_path / "local", "local", *overrides, scenario=THREE_SITES)
-    assert real.outcome.status == "done", real.outcome.message
-    assert real.hashes("worker") == run(tmp_path / "simulated", *overrides).hashes()

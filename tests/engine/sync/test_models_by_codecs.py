@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.end_to_end.runs import run_scenario
-from tests.engine.runs import THREE_SITES, run
+from tests.engine.runs import run
 from tests.for_each import for_each
 
 HFA = ("sync={kind: hfa, k1: 2, k2: 2}", "optimizer={kind: sgd, learning_rate: 0.05, at: worker}", "training.rounds=8")
@@ -36,12 +35,3 @@ def test_momentum_correction_multiplies_no_outer_gradients(kind: str, tmp_path: 
         for momentum in ("0.9", "0")
     ]
     assert hashes[0] == hashes[1]
-
-
-def test_both_worlds_end_with_the_same_bits(tmp_path: Path) -> None:
-    settings = (*HFA, "training.rounds=4", "codec={kind: bisparse, bound: 50, pull_ratio: 0.2}")
-    hashes = {
-        frozenset(run_scenario(tmp_path / world, world, *settings, scenario=THREE_SITES).hashes("worker"))
-        for world in ("simulate", "local")
-    }
-    assert len(hashes) == 1
