@@ -9,6 +9,7 @@ import gc
 import importlib
 import mmap
 import os
+import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +30,10 @@ _CHECKS = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthChec
 # The default suite draws the same few examples every time; ``-m slow`` draws many, other ones each time.
 settings.register_profile("ci", max_examples=12, deadline=None, derandomize=True, suppress_health_check=_CHECKS)
 settings.register_profile("thorough", max_examples=100, deadline=None, suppress_health_check=_CHECKS)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the files of tests in an order that SEED draws")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -70,6 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     One that takes a minute takes more than the default suite's five where other work has most of the machine.
     """
     _sample(items)
+    _shuffle(items, config.getoption("--shuffle"))
     if _is_thorough(config):
         for item in items:
             if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
@@ -89,6 +95,16 @@ def pytest_runtest_teardown() -> None:
         _C_LIBRARY.malloc_trim(0)
         _use_large_pages()
         _memory["resident_bytes"] = _resident_bytes()
+
+
+def _shuffle(items: list[pytest.Item], seed: int | None) -> None:
+    """Order the files anew; within a file, tests keep their order."""
+    if seed is None:
+        return
+    files = sorted({item.path for item in items})
+    random.Random(seed).shuffle(files)
+    place = {path: number for number, path in enumerate(files)}
+    items.sort(key=lambda item: place[item.path])
 
 
 def _sample(items: list[pytest.Item]) -> None:

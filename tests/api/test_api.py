@@ -280,7 +280,7 @@ def test_a_sweep_keeps_runs_that_diverged_and_finds_code_from_here(
     examples = Path(__file__).parents[1] / "check" / "examples"
     (tmp_path / "mine.py").write_text((examples / "narrow_perceptron.py").read_text())
     scenario = api.load(SMALL, set={"training.rounds": 12, "optimizer.kind": "sgd"})
-    grid = {"training.model": ["./mine.py:NarrowPerceptron"], "optimizer.learning_rate": [0.01, 100.0]}
+    grid = {"training.model": ["./mine.py:NarrowPerceptron"], "optimizer.learning_rate": [0.1, 100.0]}
     sweep = api.sweep(scenario, grid=grid, out="sweep")
     assert [run.status.state for run in sweep.runs] == ["done", "diverged"]
     assert sweep.frame()["status"].tolist() == ["done", "diverged"]

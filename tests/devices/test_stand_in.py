@@ -15,7 +15,7 @@ CASES = Path(__file__).parent / "stand_in_cases"
 
 def run(*arguments: str, limit_s: float = 280) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-x", "-p", "no:cacheprovider", "-p", "no:rerunfailures"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-x", "-p", "no:cacheprovider"]
     result = subprocess.run(
         [*command, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit_s, check=False
     )
