@@ -37,7 +37,7 @@ def browse(html: str, folder: Path, *more: str) -> tuple[str, str, list[str]]:
     command = [str(browser()), *FLAGS, f"--user-data-dir={folder / 'profile'}", f"--log-net-log={folder / 'net.json'}",
                *more, (folder / "report.html").as_uri()]  # fmt: skip
     environment = {**os.environ, "HOME": str(folder), "DBUS_SESSION_BUS_ADDRESS": "disabled:"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line or "Uncaught" in line]
     return done.stdout, "\n".join(console), requests(folder / "net.json")

@@ -62,7 +62,7 @@ def test_the_command_ends_with_the_same_bits_and_leaves_torch_to_who_trains(fini
         "assert 'torch' not in sys.modules\n"
     )
     argv = [sys.executable, "-c", code, str(scenario), str(tmp_path / "run")]
-    subprocess.run(argv, check=True, timeout=120, stdout=subprocess.DEVNULL)
+    subprocess.run(argv, check=True, timeout=240, stdout=subprocess.DEVNULL)
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert finished.result is not None
     assert result["parameters_sha256"] == finished.result["parameters_sha256"] is not None

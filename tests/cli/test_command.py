@@ -320,7 +320,7 @@ def test_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_clean_buries_the_dead_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run(tmp_path / "finished")
     code = "from pathlib import Path; from testbed.results.rundir import claim; claim(Path({!r}), 'x' * 64)"
-    subprocess.run([sys.executable, "-c", code.format(str(tmp_path / "dead"))], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code.format(str(tmp_path / "dead"))], check=True, timeout=240)
     half = tmp_path / "dead" / f".result.json.999999-1-{pid_space()}.tmp"
     half.write_text("half")
     of_kernel = [tmp_path / "dead" / name for name in (".progress", ".clock", ".exact.json", ".kernel.log")]

@@ -51,7 +51,7 @@ def start(out: Path, prepare: Callable[[], None] = lambda: None, how: str = "--q
 def under_way(arguments: list[str], begun: Path, prepare: Callable[[], None]) -> Forked:
     """Return the command when the file ``begun`` is there."""
     run = Forked(arguments, prepare)
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 240
     while not begun.exists():
         assert run.poll() is None and time.monotonic() < deadline_s
         time.sleep(0.01)
@@ -62,7 +62,7 @@ def under_way(arguments: list[str], begun: Path, prepare: Callable[[], None]) ->
 def test_one_signal_ends_the_run_with_its_results(tmp_path: Path, number: signal.Signals, code: int, how: str) -> None:
     run = start(tmp_path / "run", how=how)
     os.kill(run.pid, number)
-    ended = run.wait(timeout=60)
+    ended = run.wait(timeout=240)
     assert ended.returncode == code
     assert ended.stderr == "testbed: interrupted; the results so far are kept\n"
     assert how != "--json" or json.loads(ended.stdout.splitlines()[-1])["exit_code"] == code
@@ -77,7 +77,7 @@ def test_impatience_costs_nothing_but_what_can_be_made_later(tmp_path: Path) -> 
         if run.poll() is None:
             os.kill(run.pid, signal.SIGINT)
         time.sleep(0.02)
-    ended = run.wait(timeout=60)
+    ended = run.wait(timeout=240)
     assert ended.returncode == 130
     assert "Traceback" not in ended.stderr
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "interrupted"
@@ -99,7 +99,7 @@ def test_a_run_whose_terminal_is_closed_keeps_its_results(tmp_path: Path) -> Non
     run = start(tmp_path / "run", on_terminal)
     os.close(terminal)
     os.close(ours)
-    assert run.wait(timeout=60).returncode == 143
+    assert run.wait(timeout=240).returncode == 143
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "interrupted"
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "interrupted"
 
@@ -138,7 +138,7 @@ def test_below_closed_streams_a_command_works(tmp_path: Path) -> None:
 
     run = start(tmp_path / "run", below_closed_streams, how="--set=seed=2")
     os.kill(run.pid, signal.SIGINT)
-    assert run.wait(timeout=60).returncode == 130
+    assert run.wait(timeout=240).returncode == 130
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "interrupted"
 
 
@@ -155,7 +155,7 @@ def test_by_sigterm_every_verb_removes_its_temporary_files(tmp_path: Path) -> No
     begun = tmp_path / "begun"
     run = under_way(["schema"], begun, waiting)
     os.kill(run.pid, signal.SIGTERM)
-    ended = run.wait(timeout=60)
+    ended = run.wait(timeout=240)
     assert (ended.returncode, ended.stderr) == (143, "testbed: interrupted\n")
     assert list(tmp_path.iterdir()) == [begun]
 
@@ -169,7 +169,7 @@ def test_below_nohup_a_run_outlives_its_terminal(tmp_path: Path) -> None:
     time.sleep(0.3)
     assert run.poll() is None
     os.kill(run.pid, signal.SIGINT)
-    assert run.wait(timeout=60).returncode == 130
+    assert run.wait(timeout=240).returncode == 130
 
 
 def test_below_a_daemon_that_ignores_the_ends_of_its_children_the_command_waits_for_its_own() -> None:
@@ -209,7 +209,7 @@ def test_a_shell_that_is_ended_leaves_what_was_asked_for(
     assert run.poll() is None
     for _ in range(2):  # as of a terminal's end
         os.kill(run.pid, number)
-    assert run.wait(timeout=60).returncode == 143
+    assert run.wait(timeout=240).returncode == 143
     assert not list(temporary.iterdir())
     if recorded:
         for name in ("result", "status"):

@@ -169,7 +169,7 @@ def test_by_its_command_on_a_ray_cluster_and_kill_9_of_the_command_leaves_nothin
         for pid, words in cluster.head.processes().items():
             if "cli.main run" in words:
                 os.kill(pid, signal.SIGKILL)
-        run.wait(60)
+        run.wait(240)
         while any(map(emulators_on, cluster.workers)):
             assert time.monotonic() < deadline_s, [emulators_on(machine) for machine in cluster.workers]
             time.sleep(0.2)

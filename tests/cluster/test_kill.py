@@ -21,7 +21,7 @@ from tests.cluster.sweeping import wait_until
 from tests.faults import runs
 
 pytestmark = pytest.mark.usefixtures("directory_of_agents")
-GONE_WITHIN_S = 60.0
+GONE_WITHIN_S = 240.0
 
 
 class Family:

@@ -107,7 +107,7 @@ def test_nodes_of_real_time_wait_for_no_launcher_that_is_stopped() -> None:
 
         thread = threading.Thread(target=report_much, daemon=True)
         thread.start()
-        thread.join(10)
+        thread.join(240)
         assert not thread.is_alive()
         read(launcher, text)
         assert 10 < len(numbers(text, "warning")) < 100

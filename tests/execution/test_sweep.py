@@ -83,7 +83,7 @@ def test_killed_at_random_moments_and_resumed_it_is_the_same(scenario: Path, who
         time.sleep(moments.uniform(0.0, 0.6))
         deaths += process.poll() is None
         process.kill()
-        process.wait(timeout=30)
+        process.wait(timeout=240)
     assert deaths >= 1, "the sweep was too quick to be killed; make it longer"
     assert sweep(scenario, out).returncode == 0
     assert (out / "sweep.csv").read_bytes() == (whole / "sweep.csv").read_bytes()
@@ -92,7 +92,7 @@ def test_killed_at_random_moments_and_resumed_it_is_the_same(scenario: Path, who
 
 def _until_runs_begin(out: Path, process: Forked, finished: int) -> None:
     """The blows should fall while runs are under way."""
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 240
     while process.poll() is None and time.monotonic() < deadline_s:
         if len(list(out.glob("runs/*/status.json"))) > finished:
             return
@@ -105,8 +105,8 @@ def test_children_die_with_the_sweep(scenario: Path, tmp_path: Path) -> None:
     _until_runs_begin(out, process, 0)
     children = [json.loads(path.read_text())["owner"]["pid"] for path in out.glob("runs/*/status.json")]
     process.kill()
-    ended = process.wait(timeout=30)
-    deadline_s = time.monotonic() + 60
+    ended = process.wait(timeout=240)
+    deadline_s = time.monotonic() + 240
     while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline_s:
         time.sleep(0.05)
     assert children, ended
@@ -156,7 +156,7 @@ def test_a_child_prints_though_its_parents_display_is_being_drawn(monkeypatch: p
 def test_two_processes_share_the_work(scenario: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "two"
     for process in [begin(scenario, out), begin(scenario, out)]:
-        ended = process.wait(timeout=200)
+        ended = process.wait(timeout=240)
         assert ended.returncode == 0, ended.stderr
     assert (out / "sweep.csv").read_bytes() == (whole / "sweep.csv").read_bytes()
 

@@ -57,7 +57,7 @@ DEFECTS = ("raised", "unnamed", "nonsense", "hung", "large")
 
 
 class _Hung(BaseException):
-    """The input was read for longer than ``LIMIT_S``."""
+    """The input took the processor for longer than ``LIMIT_S``."""
 
 
 @contextmanager
@@ -65,13 +65,13 @@ def _limit(seconds: float) -> Iterator[None]:
     def late(number: int, frame: FrameType | None) -> None:
         raise _Hung("".join(traceback.format_stack(frame)[-4:]))
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def judge(kind: str, seed: int, made: Input) -> Trial:

@@ -185,7 +185,7 @@ store = connect()
 ended = multiprocessing.Process(target=time.sleep, args=(100,))
 ended.start()
 ended.terminate()
-ended.join(10)
+ended.join(240)
 assert ended.exitcode == -15, "a process of a script's own gets its own signals"
 left = multiprocessing.Process(target=time.sleep, args=(SECONDS,))
 left.start()

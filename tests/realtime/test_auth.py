@@ -25,7 +25,7 @@ from tests.contract.tiny import tiny_plan
 from tests.for_each import for_each
 
 GOOD = Credentials("run", b"s" * 32)
-LIMIT_S = 2.0
+LIMIT_S = 60.0
 
 
 def welcome(hello: Hello) -> HandshakeResult:

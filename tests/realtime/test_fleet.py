@@ -40,7 +40,7 @@ from tests.realtime.processes import Processes
 
 
 async def wait_long(world: RealWorld) -> None:
-    await world.receive("something that never comes", deadline_s=60.0)
+    await world.receive("something that never comes", deadline_s=3600.0)
 
 
 async def wait_dead(world: RealWorld) -> None:
@@ -153,11 +153,11 @@ def test_a_run_without_progress_is_ended_by_the_watchdog(tmp_path: Path) -> None
 
 def test_a_run_that_advances_is_left_alone(tmp_path: Path) -> None:
     async def steady(world: RealWorld) -> None:
-        for number in range(30):
+        for number in range(24):
             await world.compute(Work("step", number), lambda: None)
-            await world.sleep(0.05)
+            await world.sleep(0.15)
 
-    fleet(tmp_path, {WORKER: steady}, step_deadline_s=0.5).run()
+    fleet(tmp_path, {WORKER: steady}, step_deadline_s=3.0).run()
 
 
 def test_a_node_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,7 +404,7 @@ def test_kill_minus_9_of_the_parent_leaves_no_children(tmp_path: Path, role: Any
     os.kill(parent, signal.SIGKILL)
     os.waitpid(parent, 0)
     os.close(read_end)
-    end_s = time.monotonic() + 60  # on a busy machine, a process that was killed takes seconds to be gone
+    end_s = time.monotonic() + 240  # on a busy machine, a process that was killed takes seconds to be gone
     while (left := [node for node in nodes if _runs(node)]) and time.monotonic() < end_s:
         time.sleep(0.05)
     assert left == []
@@ -433,7 +433,7 @@ def test_the_core_of_a_node_that_is_killed_while_it_computes_becomes_free(tmp_pa
         await world.compute(Work("step"), lambda: None)
 
     programs = {"a/scheduler": idle, WORKER: dying, REMOTE: steady}
-    plan = tiny_plan(programs, step_deadline_s=3.0)
+    plan = tiny_plan(programs, step_deadline_s=240.0)
     plan = dataclasses.replace(plan, recovery=dataclasses.replace(plan.recovery, on_failure="continue"))
     under_test = Fleet(plan, Processes(tmp_path).launch(programs, cores=1))
     exits = {end.node: end for end in under_test.run()}
@@ -469,7 +469,7 @@ def test_the_core_of_a_node_that_is_stopped_while_it_computes_becomes_free(tmp_p
             return super().wait(min(timeout_s, 0.02))
 
     programs = {"a/scheduler": idle, WORKER: stopped, REMOTE: steady}
-    plan, launch = tiny_plan(programs, step_deadline_s=3.0), Processes(tmp_path).launch(programs, cores=1)
+    plan, launch = tiny_plan(programs, step_deadline_s=240.0), Processes(tmp_path).launch(programs, cores=1)
     assert not any(end.failed for end in Fleet(plan, launch, Stopping).run())
 
 

@@ -29,7 +29,7 @@ class TestTokens:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(240)
         tokens.close()
         assert most[0] == 2
 

@@ -60,7 +60,7 @@ async def carried(source: ByteStream, target: ByteStream, data: bytes, portion: 
 
     source.on_writable(write)
     target.on_readable(read)
-    await asyncio.wait_for(done, 20)
+    await asyncio.wait_for(done, 240)
     target.on_readable(None)
     return bytes(got)
 
@@ -128,7 +128,7 @@ def test_a_reader_that_falls_asleep_again_and_again_misses_nothing() -> None:
         stream.on_readable(read)
         if begins:
             stream.sendmsg([memoryview(b"x")])
-        await asyncio.wait_for(done, 20)
+        await asyncio.wait_for(done, 240)
 
     async def one(make: Callable[[socket.socket, Keys], Awaitable[ByteStream]], sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -167,7 +167,7 @@ def test_what_was_written_before_the_peer_ended_is_read_first() -> None:
                 ended.set_result(None)
 
         theirs.on_readable(read)
-        await asyncio.wait_for(ended, 5)
+        await asyncio.wait_for(ended, 240)
         assert seen == [10, 0]
 
     with_pair(use)

@@ -125,7 +125,7 @@ def test_a_zombie_is_dead() -> None:
     child = os.fork()
     if child == 0:
         os._exit(0)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 240
     while start_ticks(child) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.001)

@@ -32,7 +32,7 @@ def crashed(path: Path) -> RunDirectory:
     code = (
         f"from pathlib import Path; from testbed.results.rundir import claim; r = claim(Path({str(path)!r}), {PLAN!r})"
     )
-    subprocess.run([sys.executable, "-c", code + f"; r.set_status('running', {PLAN!r})"], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code + f"; r.set_status('running', {PLAN!r})"], check=True, timeout=240)
     return RunDirectory(path)
 
 
@@ -176,7 +176,7 @@ def test_two_claimants_at_once_one_wins(tmp_path: Path) -> None:
     claimants = [subprocess.Popen([sys.executable, "-c", code], **pipes) for _ in range(4)]  # type: ignore[call-overload]
     words = [claimant.stdout.readline().split()[0] for claimant in claimants]
     for claimant in claimants:
-        claimant.communicate(timeout=30)
+        claimant.communicate(timeout=240)
     assert sorted(words) == ["refused"] * 3 + ["won"]
 
 

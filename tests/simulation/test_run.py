@@ -351,7 +351,7 @@ print(repr(max(exit_.at_s for exit_ in exits.values())))
 def test_equal_plans_give_equal_bits_in_any_process(tmp_path: Path) -> None:
     child = subprocess.run(
         [sys.executable, "-c", _CHILD, str(tmp_path / "there")],
-        env={**os.environ, "PYTHONHASHSEED": "4711"}, capture_output=True, text=True, timeout=100, check=True,
+        env={**os.environ, "PYTHONHASHSEED": "4711"}, capture_output=True, text=True, timeout=240, check=True,
     )  # fmt: skip
     exits = simulate(star_plan(heterogeneous(8, 4)), star_roles(2_000_000, 3), tmp_path / "here", lambda event: None)
     assert child.stdout == f"{max(exit_.at_s for exit_ in exits.values())!r}\n"

@@ -29,7 +29,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 def faults(variables: dict[str, str]) -> int:
     """Page faults while 200 MB are taken and freed, after the first 20."""
     child = subprocess.run(
-        [sys.executable, "-c", _FILL], env=variables, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", _FILL], env=variables, capture_output=True, text=True, timeout=240, check=True
     )
     return int(child.stdout)
 

@@ -22,7 +22,7 @@ def test_a_row_knows_its_tolerance() -> None:
 def command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "analysis.benchmarks", *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False, cwd=cwd, env=environment)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False, cwd=cwd, env=environment)
 
 
 @pytest.mark.wallclock  # 13 s; measures rates, which other processes disturb

@@ -26,7 +26,7 @@ def command(out: Path, *more: str) -> list[str]:
 
 
 def wait_for(directory: Path, count: int) -> None:
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + 240
     while len(list(directory.glob("ckpt-*"))) < count:
         assert time.monotonic() < end_s, "no checkpoint in time"
         time.sleep(0.05)
@@ -40,13 +40,13 @@ def result(path: Path) -> dict[str, object]:
 @pytest.mark.slow  # 39 s
 @pytest.mark.timeout(280)
 def test_kill_and_resume(tmp_path: Path) -> None:
-    subprocess.run(command(tmp_path / "whole"), check=True, timeout=120, stdout=subprocess.DEVNULL)
+    subprocess.run(command(tmp_path / "whole"), check=True, timeout=240, stdout=subprocess.DEVNULL)
     killed = subprocess.Popen(command(tmp_path / "killed"), stdout=subprocess.DEVNULL)
     wait_for(tmp_path / "killed" / "checkpoints", 2)
     os.kill(killed.pid, signal.SIGKILL)
-    assert killed.wait(30) == -signal.SIGKILL
+    assert killed.wait(240) == -signal.SIGKILL
     resume = command(tmp_path / "resumed", "--resume", str(tmp_path / "killed"))
-    subprocess.run(resume, check=True, timeout=120, stdout=subprocess.DEVNULL)
+    subprocess.run(resume, check=True, timeout=240, stdout=subprocess.DEVNULL)
     assert result(tmp_path / "resumed")["parameters_sha256"] == result(tmp_path / "whole")["parameters_sha256"]
     first = min(
         event["round"] for event in read(tmp_path / "resumed" / "events", "hub/worker0") if event["kind"] == "round"
@@ -64,23 +64,23 @@ def newest(directory: Path) -> int:
 def test_ten_kills_at_random_moments(tmp_path: Path) -> None:
     """Each run goes on from where the one before it was killed; the last one ends with the undisturbed run's bits."""
     every, chance = ("--set", "checkpoint.every=1"), random.Random(11)
-    subprocess.run(command(tmp_path / "whole", *every), check=True, timeout=120, stdout=subprocess.DEVNULL)
+    subprocess.run(command(tmp_path / "whole", *every), check=True, timeout=240, stdout=subprocess.DEVNULL)
     resume: tuple[str, ...] = ()
     done = 0
     for number in range(10):
         out = tmp_path / str(number)
         killed = subprocess.Popen(command(out, *every, *resume), stdout=subprocess.DEVNULL)
-        goal, end_s = done + chance.randrange(1, 4), time.monotonic() + 60
+        goal, end_s = done + chance.randrange(1, 4), time.monotonic() + 240
         while newest(out / "checkpoints") < goal:
             assert time.monotonic() < end_s and killed.poll() is None, "no checkpoint in time"
             time.sleep(0.01)
         time.sleep(chance.random() * 0.15)  # somewhere in a round of 0.1 s and more
         os.kill(killed.pid, signal.SIGKILL)
-        assert killed.wait(30) == -signal.SIGKILL
+        assert killed.wait(240) == -signal.SIGKILL
         done, resume = newest(out / "checkpoints"), ("--resume", str(out))
     assert 10 <= done < 40
     last = command(tmp_path / "last", *every, *resume)
-    subprocess.run(last, check=True, timeout=120, stdout=subprocess.DEVNULL)
+    subprocess.run(last, check=True, timeout=240, stdout=subprocess.DEVNULL)
     assert result(tmp_path / "last")["parameters_sha256"] == result(tmp_path / "whole")["parameters_sha256"]
 
 

@@ -17,7 +17,7 @@ import pytest
 from testbed.execution.programs import guard
 from tests.for_each import for_each
 
-GONE_WITHIN_S = 60.0
+GONE_WITHIN_S = 240.0
 
 
 @dataclass
