@@ -11,7 +11,7 @@ from testbed.engine.loading import LoadingTrainer
 from testbed.engine.slicing import overlaps
 from testbed.errors import ScenarioError
 from testbed.placing import place_of
-from testbed.plan.model import NodePlan, Plan
+from testbed.plan.model import NodePlan, Plan, computes_in_real_time
 from testbed.training.batches import Batches
 from testbed.training.datasets import load_dataset
 from testbed.training.learner import SegmentedLearner
@@ -51,7 +51,7 @@ def make_learner(
     parts = (model, dataset, batches, device, computing)
     loads = LOADINGS[training.loading.kind].loads
     trainer = LoadingTrainer(*parts, plan, node) if loads else Trainer(*parts)
-    if is_own and (plan.back_end != "simulate" or device.type != CPU.type or training.compile):
+    if is_own and (computes_in_real_time(plan) or device.type != CPU.type or training.compile):
         trainer.warm_up(by_segments=overlaps(plan))  # before the clock starts
     return trainer
 

@@ -4,8 +4,8 @@ Nodes of an emulated or local run share the machine's cores, and each step is re
 busy for half of their modelled time (``SHARE``): messages, packets and other programs need cores, too.
 
 How long a step takes is estimated without torch, whose import alone would take longer than the check of a scenario:
-from what it took on a reference machine, and from how much faster or slower than that one this machine multiplies
-matrices. ``testbed doctor`` measures a step.
+from what the model declares, and from how much faster or slower than a reference machine this one multiplies matrices.
+``testbed doctor`` measures a step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import socket
 import statistics
 import time
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.options import DATASETS, MODELS
@@ -28,24 +27,9 @@ COLD = 2.0
 """How many times longer a step takes in a run than in a loop: other nodes have used the caches meanwhile."""
 _REFERENCE_PRODUCTS_S = 1.43e-3  # what ``_products`` takes on the reference machine, an AMD EPYC of 2022 (Zen 4)
 _OPERATIONS_PER_S = 5e10  # of a core of the reference machine, in products of large matrices
-_PASSES = 6  # multiplications and additions for each parameter and sample, forward and backward
+_PASSES = 6  # operations for each multiplication of the forward pass: an addition, and twice both backward
 _HOP_BYTES = 1024
 _HOP_DEADLINE_S = 5.0
-
-
-class _Steps(NamedTuple):
-    """Seconds of the reference machine, in a loop: of a step, and besides for each sample of its batch."""
-
-    call_s: float
-    sample_s: float
-
-
-_MEASURED = {
-    ("cnn", "digits"): _Steps(1.2e-3, 32e-6),
-    ("lenet", "digits"): _Steps(1.4e-3, 16e-6),
-    ("mlp", "digits"): _Steps(0.3e-3, 1e-6),
-    ("resnet", "digits"): _Steps(4.5e-3, 124e-6),
-}  # by model and data
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +67,14 @@ def _products_s(repeats: int = 8) -> float:
 
 
 def step_s(plan: Plan, machine: Machine) -> float:
-    """Return about how long a core of ``machine`` computes a step in a run.
-
-    A model that was not measured is taken to use each parameter once for a sample, if their number is known.
-    """
+    """Return about how long a core of ``machine`` computes a step in a run."""
     training = plan.training
-    steps = _MEASURED.get((training.model.kind, training.data.kind))
-    if steps is None:
-        steps = _Steps(0.3e-3, _PASSES * _parameters(plan) / _OPERATIONS_PER_S)
-    return COLD * machine.slowness * (steps.call_s + steps.sample_s * training.batch_size)
-
-
-def _parameters(plan: Plan) -> int:
-    model, data = plan.training.model, plan.training.data
-    sample = DATASETS[data.kind].sample_bound(DATASETS.options(data.kind, data.options))
-    if sample is None:
-        return 0
-    count: int = MODELS[model.kind].parameters_bound(MODELS.options(model.kind, model.options), *sample)
-    return count
+    model, options = MODELS[training.model.kind], MODELS.options(training.model.kind, training.model.options)
+    data = DATASETS[training.data.kind]
+    sample = data.sample_bound(DATASETS.options(training.data.kind, training.data.options))
+    multiplications = model.multiplications(options, *sample) if sample is not None else 0
+    seconds = model.call_s + training.batch_size * multiplications * _PASSES / _OPERATIONS_PER_S
+    return float(COLD * machine.slowness * seconds)
 
 
 def busy_share(workers: list[NodePlan], step_s: float, cores: int) -> float:

@@ -585,6 +585,11 @@ def resumes_clock(plan: Plan) -> bool:
     return plan.back_end == "simulate"
 
 
+def computes_in_real_time(plan: Plan) -> bool:
+    """Return whether the run's clock goes on while a node computes."""
+    return plan.back_end != "simulate"
+
+
 def to_json(plan: Plan) -> bytes:
     """Readable JSON, one value for one Plan. Infinity is written as ``null``."""
     return msgspec.json.format(msgspec.json.encode(msgspec.to_builtins(plan)), indent=2)

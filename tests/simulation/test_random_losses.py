@@ -58,7 +58,7 @@ def test_rounds_during_and_after_losses_are_those_of_the_kernel(tmp_path: Path) 
     """Two connections of a worker's data centre, 2 % of the packets lost for 3 s: CUBIC needs 20 s to recover."""
     ended = run(
         tmp_path, "training.rounds=31", "training.evaluate_every=31", "training.target_accuracy=null",
-        "links[*].rate_trace=null",
+        "links[*].rate_trace=null", "links[*].queue=null", "device.step_time=50 ms",
         'faults=[{kind: loss, link: "virginia<>tokyo", at: 5 s, for: 3 s, loss: 2 %}]', scenario=QUICKSTART,
     )  # fmt: skip
     found_s = [event["t"] - event["t0"] for event in ended.of_kind("round", "tokyo/worker0")][9:31]

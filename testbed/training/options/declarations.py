@@ -20,10 +20,14 @@ class ModelDeclarations:
     has sizes only; ``program``: a user's program, of which nothing is known.
 
     ``tables``: it has embedding tables, parameters of which a batch needs the rows alone that it looks up.
+
+    ``call_s``: what a training step takes apart from its samples, on the reference machine of
+    ``testbed.execution.capacity``.
     """
 
     takes: ClassVar[str] = IMAGES
     tables: ClassVar[bool] = False
+    call_s: ClassVar[float] = 0.3e-3
 
     @classmethod
     def size_bound_bytes(cls, options: Any) -> int:
@@ -45,6 +49,11 @@ class ModelDeclarations:
         0 where none is known; the larger one of both bounds counts.
         """
         return 0
+
+    @classmethod
+    def multiplications(cls, options: Any, shape: tuple[int, ...], classes: int) -> int:
+        """Return about how many multiplications the forward pass of a sample takes: at least one for each parameter."""
+        return cls.parameters_bound(options, shape, classes)
 
 
 class DataDeclarations:

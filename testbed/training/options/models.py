@@ -40,6 +40,8 @@ def _attention_block(width: int) -> int:
 class Cnn(ModelDeclarations):
     """GeoMX's demo CNN: two convolutions, three dense layers; 178 762 parameters at 28×28, 80 458 at 8×8."""
 
+    call_s: ClassVar[float] = 1.2e-3
+
     @classmethod
     def misfit(cls, options: Cnn, shape: tuple[int, ...]) -> str:
         return _too_small(shape)
@@ -50,16 +52,29 @@ class Cnn(ModelDeclarations):
 
     @classmethod
     def parameters_bound(cls, options: Cnn, shape: tuple[int, ...], classes: int) -> int:
-        channels, height, width = shape
-        cut = 4 if min(height, width) >= 28 else 0  # by a convolution; smaller images are padded
-        features = 32 * prod(((side - cut) // 2 - cut) // 2 for side in (height, width))
-        convolutions = _dense(25 * channels, 16) + _dense(25 * 16, 32)
-        return convolutions + _dense(features, 256) + _dense(256, 128) + _dense(128, classes)
+        return sum(parameters for parameters, _ in cls._layers(shape, classes))
+
+    @classmethod
+    def multiplications(cls, options: Cnn, shape: tuple[int, ...], classes: int) -> int:
+        return sum(parameters * pixels for parameters, pixels in cls._layers(shape, classes))
+
+    @staticmethod
+    def _layers(shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
+        """Return the parameters of each layer, and for how many pixels it uses them."""
+        channels, *sides = shape
+        cut = 4 if min(sides) >= 28 else 0  # by a convolution; smaller images are padded
+        first = [side - cut for side in sides]
+        second = [side // 2 - cut for side in first]
+        features = 32 * prod(side // 2 for side in second)
+        convolutions = [(_dense(25 * channels, 16), prod(first)), (_dense(25 * 16, 32), prod(second))]
+        return [*convolutions, (_dense(features, 256), 1), (_dense(256, 128), 1), (_dense(128, classes), 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class LeNet(ModelDeclarations):
     """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling; 61 706 parameters at 28×28 grey."""
+
+    call_s: ClassVar[float] = 1.4e-3
 
     @classmethod
     def misfit(cls, options: LeNet, shape: tuple[int, ...]) -> str:
@@ -97,6 +112,7 @@ class Mlp(ModelDeclarations):
 class ResNet(ModelDeclarations):
     """A residual network for small images (He et al., 2016, §4.2) of depth 6·blocks + 2, with group normalisation."""
 
+    call_s: ClassVar[float] = 4.5e-3
     blocks: int = option(1, "blocks per stage: 1 is ResNet-8, 3 is ResNet-20", min=1, max=18)
     widen: int = option(1, "factor on the widths 16, 32, 64", min=1, max=16)
 
@@ -110,6 +126,13 @@ class ResNet(ModelDeclarations):
         widths = [options.widen * width for width in (16, 32, 64)]
         blocks = sum(2 * options.blocks * (9 * width**2 + 2 * width) for width in widths)
         return (9 * shape[0] + 2) * widths[0] + blocks + _dense(widths[-1], classes)
+
+    @classmethod
+    def multiplications(cls, options: ResNet, shape: tuple[int, ...], classes: int) -> int:
+        """A stage has half of the pixels of the one before in both directions, and twice its width."""
+        widths, pixels = [options.widen * width for width in (16, 32, 64)], prod(shape[1:])
+        stages = sum(2 * options.blocks * 9 * width**2 * pixels >> 2 * stage for stage, width in enumerate(widths))
+        return 9 * shape[0] * widths[0] * pixels + stages + _dense(widths[-1], classes)
 
 
 @dataclass(frozen=True, slots=True)
