@@ -128,3 +128,8 @@ def optimizer_at_top(plan: Plan) -> bool:
     """Return whether the scenario's optimizer stands at the global servers, and not at workers."""
     is_gradient = sync_setup.contribution_of(plan) is Contribution.GRADIENT
     return is_gradient and plan.technique.optimizer.options.get("at") != "worker"
+
+
+def gradients_of_a_step(plan: Plan) -> int:
+    """Return how many workers' gradients are summed in what an optimizer beside the workers' exchange steps along."""
+    return len(plan.training_workers) if optimizer_at_top(plan) else 1

@@ -19,6 +19,7 @@ PLACES = [
     (AT_SERVER, "paradigm=ps"),
     (AT_SERVER, "paradigm=allreduce"),
     (AT_SERVER, "paradigm={kind: allreduce, optimizer_work: update}"),
+    (AT_WORKER, "paradigm=allreduce"),
     (AT_SERVER, "optimizer.clip_norm=1e6"),
     (AT_WORKER, "data_centers[hub].global_servers=2", "shard=multigps"),
 ]

@@ -156,6 +156,15 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     ("optimizer={kind: sgd, clip_norm: 1}", "topology.data_centers[0].global_servers=2"): [
         ("topology.data_centers[0].global_servers=1",), ("optimizer.at=worker",),
     ],
+    ("optimizer={kind: sgd, at: worker}", "paradigm=gossip"): [
+        ("optimizer.at=global",), ("optimizer.at=global", "paradigm={kind: gossip, gradients: mean}"),
+    ],
+    ("order={kind: fifo, slice: 4 KiB}", "paradigm=allreduce"): [("-order",), ("paradigm=hips",)],
+    ("device.server_device=cuda", "paradigm=allreduce"): [("-device.server_device",)],
+    ("recovery={max_restarts: 7}",): [("recovery={max_restarts: 7, on_failure: restart}",)],
+    ("training.split={kind: dirichlet, alpha: 0.5}", "training.compute=modelled", "run.on=simulate"): [
+        ("-training.split",),
+    ],
     ("optimizer={kind: sgd, clip_norm: 1}", "sync=tap"): [("paradigm=ps",), ("sync=mixedsync",)],
     ("optimizer={kind: sgd, clip_norm: 1}", "recovery={on_failure: continue}"): [
         ("recovery={on_failure: restart}",), ("optimizer.at=worker",),

@@ -30,6 +30,7 @@ from testbed.engine.collectives.topology import Ranks, ranks_of
 from testbed.engine.collectives.worker import Exchange, Exchanges, Names, buckets_by_fragment, data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
+from testbed.engine.slicing import gradients_of_a_step
 from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE, SPARSE
@@ -73,13 +74,13 @@ def allreduce_worker(
         across = Exchange(sums(left, 2), make_step(world, mail, values), contribution_weight(plan, node))
         inside = None
         if sync_setup.lan_rounds(plan) > 1:
-            step = WholeStep(sync_setup.stepped_with(plan), values, len(plan.training_workers))
+            step = WholeStep(sync_setup.stepped_with(plan), values, gradients_of_a_step(plan))
             inside = Exchange(sums(ranks.inside(world.node), 1), step, weight_inside(plan, node))
         reports = Collectives(world, mail, ranks.names, name="reports") if sync_setup.needs_reports(plan) else None
         return Exchanges(across, inside, reports)
 
     def make_step(world: World, mail: CollectiveMail, values: list[Tensor]) -> OptimizerStep:
-        choice, workers = sync_setup.stepped_with(plan), len(plan.training_workers)
+        choice, workers = sync_setup.stepped_with(plan), gradients_of_a_step(plan)
         if options.optimizer_work == "replicated":
             return WholeStep(choice, values, workers)
         names = ranks.names if options.shared_by == "all" else ranks.site_of(world.node)

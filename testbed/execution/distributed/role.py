@@ -16,6 +16,7 @@ from testbed.engine.collectives.step import WholeStep
 from testbed.engine.collectives.worker import Exchange, Exchanges, Names, buckets_by_fragment, data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
+from testbed.engine.slicing import gradients_of_a_step
 from testbed.execution.distributed.backends import BACKENDS
 from testbed.execution.distributed.process_group import ProcessGroup
 from testbed.plan.model import NodePlan, Plan
@@ -44,7 +45,7 @@ def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None
         starting = asyncio.Lock()
         sums = [LibrarySum(world, group, options.backend, number, starting) for number in range(len(buckets))]
         reports = Collectives(world, mail, training, name="reports") if sync_setup.needs_reports(plan) else None
-        step = WholeStep(sync_setup.stepped_with(plan), values, len(plan.training_workers))
+        step = WholeStep(sync_setup.stepped_with(plan), values, gradients_of_a_step(plan))
         return Exchanges(Exchange(sums, step, contribution_weight(plan, node)), reports=reports)
 
     return data_parallel(plan, node, learner, buckets, make_exchanges, files, overlaps=options.overlap == BUCKETS)

@@ -113,6 +113,11 @@ def gpus_are_where_they_can_be_used(scenario: Scenario) -> Found:
         yield Violation(("device", "kind"), problem, cure)
 
 
+def devices_of_servers_need_servers(scenario: Scenario) -> Found:
+    if without_servers(scenario) and _given(scenario, "server_device") - {"cpu"}:
+        yield Violation(("device", "server_device"), "has no effect without servers", "remove it")
+
+
 def layers_are_computed_whole(scenario: Scenario) -> Found:
     if scenario.training.accumulate == 1:
         return
@@ -137,6 +142,9 @@ def steps_are_computed_here(scenario: Scenario) -> Found:
     training = scenario.training
     if training.compute != "modelled" and not is_scripted(scenario):
         return
+    if training.compute == "modelled" and training.split.kind != SPLITS.default:
+        problem = "has no effect here: no sample is computed with, and all workers count the same"
+        yield Violation(("training", "split"), problem, "remove it")
     where = "a script computes its own steps" if is_scripted(scenario) else "nothing is computed"
     for key in training.other_than_default("precision", "accumulate", "compile", "deterministic"):
         yield Violation(("training", key), f"has no effect here: {where}", "remove it")

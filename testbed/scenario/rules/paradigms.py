@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 from testbed.codec.options import CODECS
 from testbed.policy.collective import SPARSE
@@ -13,7 +13,7 @@ from testbed.policy.gossip import ALGORITHMS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
 from testbed.scenario.paradigms import PARADIGMS
-from testbed.scenario.reading.axes import PerTier
+from testbed.scenario.reading.axes import PerTier, Technique
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
@@ -182,6 +182,10 @@ def ways_to_servers_need_servers(scenario: Scenario) -> Found:
     for axis, does in _TO_SERVERS.items():
         if _any_chosen(scenario, axis):
             yield Violation((axis,), f"{does} servers, and without servers it has no effect", _REMOVE)
+    for name in () if _any_chosen(scenario, "order") else _chosen_options(scenario.order):
+        if name != "overlap":  # see below
+            problem = f"{_TO_SERVERS['order']} servers, and without servers it has no effect"
+            yield Violation(("order", name), problem, _REMOVE)
     if overlaps(scenario) and not _any_chosen(scenario, "order"):
         problem, cure = "'overlap: layers' sends layers to servers, and without servers it has no effect", ""
         if hasattr(scenario.paradigm.options, "overlap"):
@@ -195,6 +199,12 @@ def _any_chosen(scenario: Scenario, axis: str) -> bool:
     value, default = getattr(scenario, axis), type(scenario).model_fields[axis].default
     techniques = [technique for _, technique in value] if isinstance(value, PerTier) else [value]
     return any(technique.kind != default for technique in techniques)
+
+
+def _chosen_options(technique: Technique) -> list[str]:
+    """Return the options that have another value than their default."""
+    options = technique.options
+    return [option.name for option in fields(options) if getattr(options, option.name) != option.default]
 
 
 def sums_inside_are_of_whole_rounds(scenario: Scenario) -> Found:

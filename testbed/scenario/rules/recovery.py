@@ -105,6 +105,14 @@ def replica_repeats_updates(scenario: Scenario) -> Found:
         )
 
 
+def restarting_has_its_options(scenario: Scenario) -> Found:
+    if scenario.recovery.on_failure == "restart":
+        return
+    for key in scenario.recovery.other_than_default("max_restarts", "delay"):
+        problem = f"has no effect with 'on_failure: {scenario.recovery.on_failure}'"
+        yield Violation(("recovery", key), problem, "remove it, or write 'on_failure: restart'")
+
+
 def nan_needs_numbers(scenario: Scenario) -> Found:
     if scenario.recovery.on_nan != "abort" and scenario.training.compute == "modelled":
         problem = "has no effect: with training.compute 'modelled' there are no numbers"

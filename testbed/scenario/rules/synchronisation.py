@@ -111,9 +111,15 @@ def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
     faced = scenario.sync.tier2 if tiers_of(scenario) == 1 else scenario.sync.tier1
     if is_scripted(scenario) or (tiers_of(scenario) != 1 and 1 not in faced.declared.tiers):
         return  # a script has its own optimizer; the other case has been refused
-    if tiers_of(scenario) == 0:
-        return  # without servers it runs on the workers anyway
     optimizer, at = scenario.optimizer, getattr(scenario.optimizer.options, "at", None)
+    if tiers_of(scenario) == 0:  # then it runs on the workers anyway
+        gradients = faced.declared.contribution is Contribution.GRADIENT
+        if gradients and at == "worker" and scenario.paradigm.declared.models:
+            problem = "has no effect: 'paradigm.gradients' says whether steps are along a mean or a sum"
+            yield Violation(
+                ("optimizer", "at"), problem, "write 'at: global', and 'paradigm.gradients: mean' for a mean"
+            )
+        return
     if faced.declared.contribution is not Contribution.GRADIENT and at != "worker":
         problem = f"with '{scenario.sync.tier2.kind}' the optimizer runs on the workers, for their local steps"
         if "worker" in _places(optimizer.declared):

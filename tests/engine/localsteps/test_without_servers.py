@@ -143,7 +143,7 @@ def test_fast_workers_take_the_steps_that_fit(paradigm: str, tmp_path: Path) -> 
     for worker in WORKERS[:-1]:
         assert steps[worker][0] == 1
         assert set(steps[worker][3:]) <= {3, 4}  # news of a worker takes a round per hop
-    alone = run(tmp_path / "alone", *SMALL, *UNEVEN, f"paradigm={paradigm}", "sync=fsa")
+    alone = run(tmp_path / "alone", *SMALL, *UNEVEN, f"paradigm={paradigm}", "sync=fsa", "optimizer.at=global")
     assert result.round_s("west/worker0") < 1.1 * alone.round_s("west/worker0")
 
 
