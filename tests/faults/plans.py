@@ -52,7 +52,8 @@ def quick_plan(calm: Texts, faults: Texts, recovery: Recovery, every: int) -> Pl
 
 def recovery_of(policy: str, on_nan: str, replicas: int) -> Recovery:
     """As a schedule's text says it."""
-    return Recovery(on_failure=policy, delay=0.1, max_restarts=9, on_nan=on_nan, replicas=replicas)
+    restarts = {"delay": 0.1, "max_restarts": 9} if policy == "restart" else {}
+    return Recovery(on_failure=policy, on_nan=on_nan, replicas=replicas, **restarts)
 
 
 @cache

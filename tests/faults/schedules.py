@@ -69,8 +69,8 @@ class Case:
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        recovery = f"on_failure: {self.policy}, delay: 100 ms, max_restarts: 9, on_nan: {self.on_nan}"
-        recovery += f", replicas: {self.replicas}"
+        restarts = ", delay: 100 ms, max_restarts: 9" if self.policy == "restart" else ""
+        recovery = f"on_failure: {self.policy}{restarts}, on_nan: {self.on_nan}, replicas: {self.replicas}"
         return (*self.calm, f"checkpoint.every={self.every}", f"recovery={{{recovery}}}", faults(*self.faults))
 
     @property

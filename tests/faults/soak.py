@@ -54,9 +54,8 @@ Samples = dict[int, list[Sample]]  # by process
 def overrides(policy: str, seconds: float) -> tuple[str, ...]:
     """A job that is ended from outside, with its kills."""
     kills = int(seconds / EVERY_S) + 2
-    recovery = (
-        f"recovery={{on_failure: {policy}, delay: 200 ms, max_restarts: {10 * kills if policy == 'restart' else 0}}}"
-    )
+    restarts = f", delay: 200 ms, max_restarts: {10 * kills}" if policy == "restart" else ""
+    recovery = f"recovery={{on_failure: {policy}{restarts}}}"
     kill = (
         f"kind: kill, node: {WHOM[policy]}, pick: 1, at: 5 s, for: {BACK_AFTER_S} s, every: {EVERY_S} s, times: {kills}"
     )

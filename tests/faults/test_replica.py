@@ -157,7 +157,7 @@ def test_it_takes_over_while_a_data_centre_that_is_back_still_asks_for_values(tm
         "kind: kill, node: hub/global0, at: 664 ms", "kind: kill, data_center: east, at: 321 ms, for: 104 ms",
         "kind: kill, data_center: west, at: 404 ms, for: 788 ms",
     )  # fmt: skip
-    ended = run(tmp_path, *small, "recovery={on_failure: continue, replicas: 1, delay: 100 ms}", lost)
+    ended = run(tmp_path, *small, "recovery={on_failure: continue, replicas: 1}", lost)
     assert ended.error is None and ended.events("epoch", node="hub/scheduler")[6]["targets"] == "hub/global0"
     assert ended.rounds("east/worker0")[-1] == 7
     steps_made(ended)
