@@ -74,7 +74,7 @@ def test_who_was_lost_stays_lost(tmp_path: Path) -> None:
     workers = {event["node"] for event in found if event["kind"] == "round"}
     done = {event["round"] for event in found if event["kind"] == "round"}
     ending, plain = summary.Ending("done", "", "", "", 1.0), json.loads(to_json(plan))
-    result = summary.summarise(frames, plain, {"status": "ok", "warnings": []}, ending)
+    result = summary.summarise(frames, plain, {"status": "ok", "reasons": [], "notes": []}, ending)
     lost = {"east/worker0", "east/worker1", "east/server0"}
     assert set(result["faults"]["lost"]) == lost and not workers.intersection(lost)
     assert result["rounds"] == len(done) > 0, "of those who take part"
