@@ -271,7 +271,6 @@ def test_a_value_that_came_after_the_reply_did_not_make_it(tmp_path: Path) -> No
     assert [(value.source, value.key) for value in down] == [("b/global0", 1), ("a/server0", 0)]
 
 
-@pytest.mark.timeout(5)
 def test_nodes_that_send_each_other_a_key_are_no_endless_path(tmp_path: Path) -> None:
     write(
         tmp_path / "events",

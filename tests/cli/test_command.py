@@ -384,13 +384,6 @@ def test_a_target_in_per_cent(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "to 92.5 %" in capsys.readouterr().out
 
 
-@for_each("jobs", ["0", "-1"])
-@for_each("argv", [["figure", "stale"], ["sweep", str(QUICKSTART), "--on", "local"]])
-def test_fewer_than_one_run_at_once_never_ends(argv: list[str], jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main([*argv, "--jobs", jobs]) == 2
-    assert f"--jobs {jobs}: at least 1" in capsys.readouterr().err
-
-
 def test_who_cannot_emulate_is_told_what_works_meanwhile(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

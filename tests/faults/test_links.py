@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from testbed.errors import NodeLost
 from tests.faults.runs import Ended, faults, run
 from tests.for_each import for_each
-
-LINKS = ("hub>east", "hub>west", "east>west", "east>hub", "west>hub", "west>east")
 
 
 @pytest.fixture(scope="module")
@@ -50,21 +47,6 @@ def test_mixedsync_goes_on_meanwhile(tmp_path: Path) -> None:
     train_s = ended.events("train")[0]["t"]
     during = {event["contributors"][0] for event in ended.events("update") if 0.5 < event["t"] - train_s < 5}
     assert during == {"hub/server0", "east/server0"}
-
-
-@for_each("seed", range(5))
-def test_links_stop_one_by_one_and_come_back_in_any_order(tmp_path: Path, calm: Ended, seed: int) -> None:
-    """FoundationDB's swizzle-clogging."""
-    chance = Random(f"swizzle/{seed}")
-    stopped = chance.sample(LINKS, chance.randint(3, len(LINKS)))
-    back_ms = dict(zip(chance.sample(stopped, len(stopped)), range(2000, 9000, 700), strict=False))
-    texts = [
-        f"kind: down, link: {link}, at: {100 * number + 200} ms, for: {back_ms[link] - 100 * number - 200} ms"
-        for number, link in enumerate(stopped)
-    ]
-    ended = run(tmp_path, faults(*texts))
-    assert ended.error is None and ended.hashes() == calm.hashes()
-    assert len(ended.events("fault")) == 2 * len(stopped)
 
 
 def test_slow_is_not_dead(tmp_path: Path, calm: Ended) -> None:

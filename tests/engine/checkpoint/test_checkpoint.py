@@ -118,18 +118,6 @@ def test_killed_and_resumed_is_undisturbed(technique: str, tmp_path: Path) -> No
     assert resumed == undisturbed
 
 
-def test_step_times_continue(tmp_path: Path) -> None:
-    """A device that varies draws the same times after the checkpoint as an undisturbed run does."""
-    plan = plan_of()
-    run(plan, tmp_path / "whole")
-    run_and_be_killed(plan, tmp_path / "killed", 12)
-    _, files = run(plan, tmp_path / "killed")
-    assert files.resumed is not None
-    begin = files.resumed.round + 1
-    resumed, whole = step_times(tmp_path / "killed", begin), step_times(tmp_path / "whole", begin)
-    assert resumed == whole and len({time_s for _, _, time_s in whole}) > 10
-
-
 def test_a_score_that_is_not_due_at_a_checkpoint_keeps_its_epoch(tmp_path: Path) -> None:
     plan = plan_of(*TECHNIQUES["hfa"], "training.batch=64")
     run(plan, tmp_path)
@@ -216,15 +204,6 @@ def test_a_snapshot_of_another_clock_keeps_its_age(
     train, score = asyncio.run(resumed())
     assert (train["kind"], train["resumed_round"], train["trained_s"]) == ("train", 3, trained_s)
     assert (score["kind"], score["snapshot_t"]) == ("evaluate", taken_s)
-
-
-def step_times(directory: Path, begin: int) -> set[tuple[str, int, float]]:
-    """Node, round and modelled seconds of each step from a round on."""
-    return {
-        (event["node"], event["round"], event["modelled_s"])
-        for event in read(directory / "events")
-        if event["kind"] == "compute" and event["work"] == "step" and event["round"] >= begin
-    }
 
 
 @pytest.mark.slow  # 3 s

@@ -84,16 +84,6 @@ def test_who_was_lost_stays_lost(tmp_path: Path) -> None:
     assert not [node for node in manifest["nodes"].values() if node.startswith("east/")]
 
 
-def test_who_returns_later_returns_to_the_resumed_run(tmp_path: Path) -> None:
-    plan = plan_of(*EVERY, CONTINUE, faults("kind: kill, node: east/worker1, round: 4, for: 700 ms"))
-    whole = run_until(plan, tmp_path / "whole")
-    begins_s = {event["begins"]: event["t"] for event in whole if event["kind"] == "epoch"}
-    run_until(plan, tmp_path / "killed", begins_s[True] - 0.001)
-    since_s = resumed_at(tmp_path / "killed", plan)
-    assert begins_s[False] < since_s < begins_s[True]
-    assert story(run_until(plan, tmp_path / "killed"), since_s) == story(whole, since_s)
-
-
 def test_if_one_is_lost_while_all_write_they_write_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calm = run_until(plan_of(*EVERY, CONTINUE), tmp_path / "calm")
     saved = next(event for event in calm if event["kind"] == "wait" and event["waiting_for"] == "barrier 'saved/1'"

@@ -38,7 +38,6 @@ def result(path: Path) -> dict[str, object]:
 
 
 @pytest.mark.slow  # 39 s
-@pytest.mark.timeout(280)
 def test_kill_and_resume(tmp_path: Path) -> None:
     subprocess.run(command(tmp_path / "whole"), check=True, timeout=240, stdout=subprocess.DEVNULL)
     killed = subprocess.Popen(command(tmp_path / "killed"), stdout=subprocess.DEVNULL)
@@ -60,7 +59,6 @@ def newest(directory: Path) -> int:
 
 
 @pytest.mark.slow  # 68 s
-@pytest.mark.timeout(290)
 def test_ten_kills_at_random_moments(tmp_path: Path) -> None:
     """Each run goes on from where the one before it was killed; the last one ends with the undisturbed run's bits."""
     every, chance = ("--set", "checkpoint.every=1"), random.Random(11)

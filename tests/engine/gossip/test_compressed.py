@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -18,7 +16,6 @@ from testbed.engine.collectives.sums import GatheredSum
 from testbed.engine.gossip.compressed import Compression, KnownModel, SentModel, mixed
 from testbed.messages import Message, MessageKind
 from testbed.policy.gossip.mixing import LanAndWan, Metropolis, Part, PushToAll
-from tests.engine.runs import Simulated, run
 from tests.for_each import for_each
 
 CODECS: dict[str, dict[str, Any]] = {
@@ -177,31 +174,3 @@ def test_the_sum_stays_where_lan_and_wan_rounds_alternate(pushes: bool) -> None:
         models = asyncio.run(after(round_))
     assert torch.allclose(sum(models), total, atol=1e-4)
     assert float(torch.stack(models).std(0).mean()) < spread / 2 or pushes
-
-
-TRAINED = ("training.model={kind: mlp, hidden: 16}", "training.rounds=60", "training.evaluate_every=60",
-           "optimizer={kind: sgd, learning_rate: 0.05}", "device.step_time=10 ms")  # fmt: skip
-
-
-def trained(directory: Path, *texts: str) -> tuple[float, float, Simulated]:
-    """Return accuracy, consensus distance and the run."""
-    result = run(directory, *TRAINED, *texts)
-    distances = [event["distance"] for event in result.of_kind("consensus")]
-    return result.of_kind("evaluate")[-1]["accuracy"], max(distances, default=0.0), result
-
-
-def wan_bytes(result: Simulated) -> int:
-    return sum(event["payload_bytes"] for event in result.of_kind("transfer") if event["tier"] == "wan")
-
-
-@pytest.mark.sample(1)  # of 2, which take 3 s
-@pytest.mark.parametrize("kind", ["twobit", "topk", pytest.param("mstopk", marks=pytest.mark.slow)])  # 2 s
-def test_gathered_sums_learn_and_all_workers_agree(kind: str, tmp_path: Path) -> None:
-    options = {"twobit": "threshold: 0.02", "topk": "ratio: 0.05, bound: 100", "mstopk": "ratio: 0.05, bound: 100"}[
-        kind
-    ]
-    exact = trained(tmp_path / "exact", "paradigm=allreduce")
-    sparse = trained(tmp_path / "sparse", "paradigm=allreduce", f"codec={{kind: {kind}, {options}}}")
-    assert sparse[0] > exact[0] - 0.1
-    assert len(sparse[2].hashes()) == 1
-    assert wan_bytes(sparse[2]) < wan_bytes(exact[2]) / 2

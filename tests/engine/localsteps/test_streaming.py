@@ -105,25 +105,6 @@ def test_worlds_agree(tmp_path: Path) -> None:
     assert local.hashes("worker") == run(tmp_path / "simulated", *texts).hashes()
 
 
-@pytest.mark.parametrize(
-    ("codec", "share"),
-    [pytest.param("fp16", 0.5, marks=pytest.mark.slow), ("{kind: twobit, threshold: 0.002}", 0.2)],  # 1 s
-)
-def test_fragments_are_quantised(codec: str, share: float, tmp_path: Path) -> None:
-    small = trained(tmp_path / "small", LATE, "allreduce", 24, f"codec={codec}")
-    plain = trained(tmp_path / "plain", LATE, "allreduce", FRAGMENTS)  # in as many rounds, all fragments once
-    assert sum(sent(small).values()) / 24 < 1.02 * share * sum(sent(plain).values()) / FRAGMENTS
-    assert len(small.hashes()) == 1 and accuracy(small) > 0.6
-
-
-def test_the_end_is_heard_of_while_steps_go_on(tmp_path: Path) -> None:
-    for paradigm in ("allreduce", "ps"):
-        result = trained(tmp_path / paradigm, LATE, paradigm, 400, "training.target_accuracy=0.6")
-        rounds = {worker: len(result.of_kind("round", worker)) for worker in ("hub/worker0", "west/worker0")}
-        assert len(set(rounds.values())) == 1 and rounds["hub/worker0"] < 100
-        assert len(result.hashes()) == 1
-
-
 @for_each("paradigm", ["ps"])
 def test_checkpoints_change_nothing(paradigm: str, tmp_path: Path) -> None:
     """Not the values, and not the round at which the run ends: what comes early for one waits for its step."""

@@ -53,14 +53,6 @@ def test_exact_merging_gives_the_bits_of_a_star(tmp_path: Path, star: Simulated,
     assert result.hashes() == star.hashes()
 
 
-@for_each(
-    ("kind", "order"),
-    [("{kind: tsengine, merge: exact, chunk: 8 KB}", "order={kind: p3, slice: 8 KB}")],
-)
-def test_with_layers_and_slices_too(tmp_path: Path, star: Simulated, kind: str, order: str) -> None:
-    assert run(tmp_path, f"overlay={kind}", order, TWO_SERVERS).hashes() == star.hashes()
-
-
 ONE_ROUND = ("training.rounds=1", "training.evaluate_every=1", SGD)
 
 
