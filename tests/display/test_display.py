@@ -119,6 +119,13 @@ def test_a_run_goes_on_without_a_display_that_nobody_reads(tmp_path: Path, event
     assert [line[-1] for line in (tmp_path / "log").read_text().splitlines()] == ["0", "1"][:events]
 
 
+def test_a_line_names_no_loss_and_no_accuracy_where_none_is_told() -> None:
+    known = state.initial(make_plan(rounds=10))
+    for loss, said in (None, False), (0.5, True), (float("nan"), True):  # what is not finite is told all the same
+        known.take({"kind": "round", "t": 2.0, "node": "tokyo/worker0", "round": 4, "loss": loss})
+        assert ("loss" in progress.one_line(known)) == said and "accuracy" not in progress.one_line(known)
+
+
 def test_a_pipe_gets_a_line_per_tenth_at_most_one_in_ten_seconds_and_warnings_at_once() -> None:
     clock, out = Clock(), io.StringIO()
     with progress.PlainLines(make_plan(rounds=100), out, clock) as shown:
