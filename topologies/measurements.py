@@ -24,8 +24,9 @@ import networkx as nx
 from testbed.errors import ScenarioError
 from topologies.graph import MAX_NAME, Graph, new_graph, slug
 from topologies.table import MISSING, Column, Row, Table, read_matrix, read_table, role_of
+from topologies.text_file import TextFile
 from topologies.traces.formats.own import NetworkTraces, trace_of
-from topologies.traces.model import LIMITS, Reading, TextFile, Trace
+from topologies.traces.model import LIMITS, Reading, Trace
 
 MAX_SITES = 1000
 ASYMMETRIC = 0.1  # round trips of a pair that differ by more than this share of their mean are noted

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from testbed.units import parse_float
 from topologies.foreign_units import quantity_of, unit_of
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 ROLES = ("time", "from", "to", "rate", "delay", "rtt", "loss")
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}

@@ -24,7 +24,8 @@ from topologies.readers import READERS
 from topologies.readers.base import RATE_UNITS, GraphReading
 from topologies.readers.raw import RawGraph
 from topologies.readers.zoo import annotate
-from topologies.traces.model import LIMITS, TextFile, Trace
+from topologies.text_file import TextFile
+from topologies.traces.model import LIMITS, Trace
 
 _ROWS = 20  # of a sample, that are spoilt one by one
 _GARBAGE = "?!"
@@ -37,6 +38,7 @@ _EFFECTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "step": ({"step_s": 0.5}, {"step_s": 2.0}),
     "from": ({}, {"source": "nowhere-known"}),
     "to": ({}, {"target": "nowhere-known"}),
+    "columns": ({}, {"columns": (("rate", "no such column"),)}),
 }
 _SCENARIO = """
 version: 1

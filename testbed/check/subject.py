@@ -11,8 +11,8 @@ from testbed.axes import Axis, AxisError, names_code
 from testbed.errors import ScenarioError
 from testbed.plan import code
 from topologies.readers import READERS
+from topologies.text_file import TextFile
 from topologies.traces import FORMATS
-from topologies.traces.model import TextFile
 
 AXES: dict[str, Axis[Any]] = {**code.AXES, READERS.name: READERS, FORMATS.name: FORMATS}
 

@@ -184,7 +184,7 @@ def _results(
 def _costs_text(path: Path) -> str:
     """Return a table of costs as a value of ``simulation.costs``, wherever its file lies."""
     from testbed.costs import read_costs
-    from topologies.traces.model import TextFile
+    from topologies.text_file import TextFile
 
     return json.dumps(json.dumps(read_costs(TextFile.read(path).rows, path.name)))
 

@@ -23,7 +23,7 @@ from testbed.scenario.topology.use import TOPOLOGY
 from topologies.generators import GENERATORS
 from topologies.graph import Graph
 from topologies.library import BUILT_IN
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 
 class _Holder(Section):

@@ -15,7 +15,7 @@ from testbed.check.subject import AXES, Subject
 from tests.for_each import for_each
 from tests.topologies.zoo import GML, SNDLIB, TRIANGLE, graphml
 from topologies.readers import READERS
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 SPARSE = {"ratio": 0.05, "bound": 2}
 MORE: dict[str, list[tuple[str, dict[str, Any]]]] = {

@@ -91,7 +91,7 @@ def _nonsense_trace(chance: Random) -> tuple[str, str]:
     row = chance.choice(rows)
     at = chance.randrange(2)
     row[at], why = nonsense_number(row[at], chance)
-    while "comma" in why:  # which makes another cell, and so another mistake
+    while "comma" in why or "not a number" in why:  # another cell, and so another mistake; or none
         row[at], why = nonsense_number("5", chance)
     if "point without" in why:  # 5. is a number in such files
         row[at], why = "5 5", "two numbers in a cell"
@@ -178,6 +178,11 @@ _TABLES: dict[str, tuple[Callable[[], str], dict[str, str]]] = {
 }  # fmt: skip
 
 
+def _is_missing(what: str, nonsense: str) -> bool:
+    """Whether a cell is one without a value, which a trace may have."""
+    return what in ("rate", "traces") and "not a number" in nonsense
+
+
 def table(chance: Random, folder: Path) -> Input:
     """A CSV file that a scenario names, or a file of a sweep."""
     if chance.random() < 0.2:
@@ -193,7 +198,7 @@ def table(chance: Random, folder: Path) -> Input:
         at = chance.randrange(1, len(lines)) if what != "costs" else chance.randrange(2, len(lines))
         cells = lines[at].split(",")
         before = cells[-1]
-        while "," in cells[-1] or cells[-1] == before or cells[-1].endswith("."):
+        while "," in cells[-1] or cells[-1] == before or cells[-1].endswith(".") or _is_missing(what, nonsense):
             cells[-1], nonsense = nonsense_number(before, chance)
         lines[at] = ",".join(cells)
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -10,7 +10,7 @@ from testbed.errors import ScenarioError
 from tests.for_each import for_each
 from tests.topologies.zoo import FIRST_LINE, GML, SNDLIB, TRIANGLE, edge, graphml, vertex
 from topologies.readers import GraphReading, parse_graph
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 TWO = (vertex("0"), vertex("1"))
 EDGE = FIRST_LINE + 2  # the line of an edge after two vertices

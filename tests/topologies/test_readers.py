@@ -12,7 +12,7 @@ from tests.for_each import for_each
 from tests.topologies.zoo import GML, SNDLIB, TRIANGLE, edge, graphml, vertex
 from topologies.graph import Graph, data_centers, great_circle_km, routers
 from topologies.readers import GraphReading, parse_graph, read_graph
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 
 def read(text: str, name: str = "t.graphml", **reading: Any) -> Graph[str]:

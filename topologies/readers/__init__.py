@@ -13,7 +13,7 @@ from topologies.readers import gml, graphml, sndlib
 from topologies.readers.base import GraphReader, GraphReading
 from topologies.readers.xml import MAX_FILE_BYTES
 from topologies.readers.zoo import annotate
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 
 class GraphMl(GraphReader):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from topologies.readers.raw import RawGraph
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 RATE_UNITS = {"bit/s": 1.0, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9}
 

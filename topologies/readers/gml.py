@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from topologies.readers.raw import RawEdge, RawGraph, RawVertex
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 _TOKEN = re.compile(
     r'(?P<comment>#[^\n]*)|(?P<open>\[)|(?P<close>\])|"(?P<text>[^"]*)"|(?P<word>[^\s\[\]"]+)|(?P<open_text>")'

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 from topologies.readers.raw import RawEdge, RawGraph, RawVertex
 from topologies.readers.xml import attribute, line_of, parse_xml, text_of
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 
 def parse(file: TextFile) -> RawGraph:

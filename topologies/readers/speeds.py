@@ -6,7 +6,7 @@ import re
 
 from topologies.readers.base import RATE_UNITS
 from topologies.readers.raw import RawEdge
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 # Nothing that may be a part of a number stands before one: of "1,000 Mbps", which has two meanings, "000" is no rate.

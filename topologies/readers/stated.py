@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from topologies.foreign_units import quantity_of
 from topologies.readers.raw import RawEdge, RawVertex
-from topologies.traces.model import LIMITS, TextFile
+from topologies.text_file import TextFile
+from topologies.traces.model import LIMITS
 
 _DELAYS = ("latency", "delay")
 _LOSSES = ("packet_loss", "packetloss", "loss")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 MAX_FILE_BYTES = 16 << 20
 _MAX_ELEMENTS = 500_000

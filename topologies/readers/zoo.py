@@ -19,7 +19,7 @@ from topologies.readers.base import RATE_UNITS, GraphReading
 from topologies.readers.raw import RawGraph, RawVertex
 from topologies.readers.speeds import rate_of
 from topologies.readers.stated import bandwidth_of, delay_of, host_bandwidth_of, loss_of
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 MAX_VERTICES = 10_000
 

@@ -1,22 +1,16 @@
-"""A trace, the settings for reading its file, and errors that name file, line, problem and cure."""
+"""A trace, and the settings for reading its file."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
-from typing import NoReturn
 
-from testbed.errors import ScenarioError
-from testbed.regular_file import read_regular
-from testbed.units import parse_float
+from topologies.text_file import TextFile
 
 MAX_POINTS = 50_000  # of a trace that a link follows
 MAX_READ = 1_000_000  # of one that is read to be resampled
-MAX_FILE_BYTES = 64 << 20
 MAX_LENGTH_S = 1e9  # 30 years: longer ones are in another unit, or damaged
 MIN_RATE_BPS = 1000.0  # anything below is an outage: 0
 WHAT = ("rate", "delay", "loss")
@@ -83,61 +77,6 @@ class Reading:
     def time_scale(self, default: str) -> float:
         """Return the factor from the file's times to seconds; ``default`` is the format's own unit."""
         return TIME_UNITS[self.time_unit or default]
-
-
-@dataclass(frozen=True, slots=True)
-class TextFile:
-    """The text of a file, its rows (line number and text, without comments and empty lines), its name for messages."""
-
-    name: str
-    text: str
-    rows: tuple[tuple[int, str], ...] = field(default=(), repr=False)
-
-    @classmethod
-    def of(cls, name: str, text: str) -> TextFile:
-        """Make a file from a text in memory."""
-        numbered = ((number, line.strip()) for number, line in enumerate(text.splitlines(), start=1))
-        return cls(name, text, tuple((number, line) for number, line in numbered if line and line[0] != "#"))
-
-    @classmethod
-    def read(cls, path: Path, limit_bytes: int = MAX_FILE_BYTES) -> TextFile:
-        """Read a regular file of at most ``limit_bytes`` in UTF-8. Raise ``ScenarioError``."""
-        try:
-            return cls.of(path.name, read_regular(path, limit_bytes).decode("utf-8-sig"))
-        except UnicodeDecodeError as error:
-            line = error.object.count(b"\n", 0, error.start) + 1
-            cure = f"save it as UTF-8: iconv -f latin1 -t utf-8 {path.name} > NEW; or is it no text file?"
-            problem = f"{path.name}:{line}: not valid UTF-8 at byte {error.start} ({cure})"
-            raise ScenarioError(problem) from error
-        except OSError as error:
-            raise ScenarioError(f"{path.name}: {error.strerror}") from error
-
-    def refuse(self, line: int | None, problem: str, cure: str = "") -> NoReturn:
-        """Raise ``ScenarioError`` for a line (``None``: the whole file)."""
-        where = f"{self.name}:{line}" if line else self.name
-        raise ScenarioError(f"{where}: {problem} ({cure})" if cure else f"{where}: {problem}")
-
-    def number(self, line: int, text: str, problem: str, cure: str) -> float:
-        """Return a text as a finite number; refuse any other for ``problem``, with ``cure``."""
-        try:
-            value = parse_float(text)
-        except ValueError:
-            value = math.nan
-        return value if math.isfinite(value) else self.refuse(line, problem, cure)
-
-    def numbers(self, columns: int, what: str, cure: str) -> Iterator[tuple[int, list[float]]]:
-        """Yield line number and finite numbers of every row, separated by commas or blanks.
-
-        ``what`` and ``cure`` describe a row of ``columns`` numbers in the error for any other.
-        """
-        if not self.rows:
-            self.refuse(None, "no rows")
-        for line, text in self.rows:
-            problem = f"expected {what}, got '{text[:40]}'"
-            values = [self.number(line, cell, problem, cure) for cell in text.replace(",", " ").split()]
-            if len(values) != columns:
-                self.refuse(line, problem, cure)
-            yield line, values
 
 
 def from_durations(

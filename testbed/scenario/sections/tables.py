@@ -15,7 +15,7 @@ from testbed.scenario.reading.files import beside
 from testbed.scenario.reading.quantities import is_null, refuse
 from testbed.scenario.reading.section import ReadAs
 from testbed.units import parse_float
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 _LONGEST_S = 3600.0  # of a step, or a part of one
 _SCHEMA = {"type": "object", "properties": {"file": {"type": "string"}}, "required": ["file"]}

@@ -50,7 +50,7 @@ from topologies.library import BUILT_IN, topology_path
 from topologies.measurements import read_measurements
 from topologies.readers import READERS, GraphReading, endings, read_graph
 from topologies.readers.base import RATE_UNITS
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 _FACTOR = number(1e-6, 1e6)
 _YAML = (".yaml", ".yml")

@@ -2,7 +2,7 @@
 
 from topologies.readers.base import GraphReader
 from topologies.readers.raw import RawEdge, RawGraph, RawVertex
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 
 class ForgetsTheUnit(GraphReader):

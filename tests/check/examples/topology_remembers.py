@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from topologies.readers.base import GraphReader
 from topologies.readers.raw import RawEdge, RawGraph, RawVertex
-from topologies.traces.model import TextFile
+from topologies.text_file import TextFile
 
 
 class Remembers(GraphReader):

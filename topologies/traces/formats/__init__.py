@@ -10,9 +10,10 @@ from pathlib import Path
 
 from testbed.axes import Axis, AxisError
 from topologies.table import is_header
+from topologies.text_file import TextFile
 from topologies.traces.formats import columns, iperf3, mahimahi, own, skyplane
 from topologies.traces.formats.base import TraceFormat
-from topologies.traces.model import TIME_UNITS, UNITS, Reading, TextFile, Trace
+from topologies.traces.model import TIME_UNITS, UNITS, Reading, Trace
 
 _NUMBER = r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
 

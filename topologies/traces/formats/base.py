@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
-from topologies.traces.model import WHAT, Reading, TextFile, Trace
+from topologies.text_file import TextFile
+from topologies.traces.model import WHAT, Reading, Trace
 
 
 class TraceFormat(ABC):

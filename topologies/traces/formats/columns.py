@@ -9,7 +9,8 @@ from __future__ import annotations
 from itertools import pairwise
 from statistics import median
 
-from topologies.traces.model import Reading, TextFile, Trace, from_durations
+from topologies.text_file import TextFile
+from topologies.traces.model import Reading, Trace, from_durations
 
 FCC_STEP_S = 5.0
 MOST_MBIT = 1000.0  # Pensieve's traces are of phones and homes

@@ -6,7 +6,8 @@ import json
 import math
 from typing import Any
 
-from topologies.traces.model import Reading, TextFile, Trace, from_durations
+from topologies.text_file import TextFile
+from topologies.traces.model import Reading, Trace, from_durations
 
 _CURE = "run it again with: iperf3 -c HOST -J -i 1"
 

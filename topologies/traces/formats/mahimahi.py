@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topologies.traces.model import MAX_POINTS, Reading, TextFile, Trace, from_durations
+from topologies.text_file import TextFile
+from topologies.traces.model import MAX_POINTS, Reading, Trace, from_durations
 
 PACKET_BITS = 1500 * 8
 DEFAULT_STEP_S = 0.1

@@ -13,7 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from topologies.table import Column, Row, Table, read_table
-from topologies.traces.model import UNITS, WHAT, Reading, TextFile, Trace, finish, typical_step_s
+from topologies.text_file import TextFile
+from topologies.traces.model import UNITS, WHAT, Reading, Trace, finish, typical_step_s
 
 END = "end"
 ROLES_OF = {"rate": ("rate",), "delay": ("delay", "rtt"), "loss": ("loss",)}

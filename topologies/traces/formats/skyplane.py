@@ -5,7 +5,8 @@ from __future__ import annotations
 from statistics import median
 
 from topologies.table import Column, Row, Table, read_table
-from topologies.traces.model import Reading, TextFile, Trace, from_durations
+from topologies.text_file import TextFile
+from topologies.traces.model import Reading, Trace, from_durations
 
 _COLUMNS = {"rate": ("throughput_sent", "throughput_received"), "delay": ("avg_rtt", "min_rtt")}
 _PAIR = {"from": "src_region", "to": "dst_region"}
