@@ -25,7 +25,7 @@ LONG_FLOW = 16  # bandwidth-delay products
 CROWD = 3  # connections
 UNEVEN_RTTS = 1.5  # ratio of round-trip times
 LONG_RTT_S = 0.03
-AT_ONCE_SHARE = 0.1  # of the time of a message that the shaper's bucket saves
+AT_ONCE_SHARE = 0.12  # of the time of a message that the shaper's bucket saves
 CURE = "simulate packet by packet: 'simulation: {network: emulated}'"
 _COMPETITOR_SHARE = 0.01  # of a link's bytes: a connection with less does not compete
 
@@ -58,7 +58,7 @@ def _of_link(
     if not senders:
         return
     short = [each for each in senders if each.mean_burst_bdps < LONG_FLOW]
-    over = max((each.mean_burst_bytes / max(each.queue_bytes, 1.0) for each in short), default=0.0)
+    over = sum(each.mean_burst_bytes / max(each.queue_bytes, 1.0) for each in short)
     if over > 1 and max(each.rtt_s for each in short) >= LONG_RTT_S:
         yield "their losses and repair may take longer", over, f"bursts overflow the queue of {name}"
     at_once = max(each.share_at_once(burst_bytes(link.plan.rate_bps)) for each in senders)
