@@ -11,12 +11,12 @@ from zlib import crc32
 
 from testbed.axes import Axis
 from testbed.codec.options import CODECS
+from testbed.paradigms import PARADIGMS
 from testbed.placeholders import title_of
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
-from testbed.scenario.paradigms import PARADIGMS
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ import pandas as pd
 
 from testbed.costs import USER_CODE
 from testbed.ids import data_center_of
-from testbed.scenario.paradigms import PARADIGMS
+from testbed.paradigms import PARADIGMS
 
 _SHIPPED = PARADIGMS.shipped.values()
 PEER_MESSAGES = tuple(kind for paradigm in _SHIPPED for kind in paradigm.messages)

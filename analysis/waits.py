@@ -19,9 +19,9 @@ import pandas as pd
 
 from analysis.peers import MODELS, PEER_MESSAGES
 from testbed.ids import data_center_of
+from testbed.paradigms import PARADIGMS
 from testbed.policy.gossip import ALGORITHMS
 from testbed.results.summary import stands_for
-from testbed.scenario.paradigms import PARADIGMS
 
 Frames = Mapping[str, pd.DataFrame]
 

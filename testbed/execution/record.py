@@ -93,7 +93,7 @@ def add_capabilities(run: RunDirectory, event: Mapping[str, Any]) -> None:
 def _equal_every(plan: Plan) -> int:
     """Return the number of rounds after which all workers have equal parameters; 0 if they never need to."""
     from testbed.engine import sync_setup
-    from testbed.scenario.paradigms import PARADIGMS
+    from testbed.paradigms import PARADIGMS
 
     if plan.program is not None or not PARADIGMS[plan.technique.paradigm.kind].global_sum:
         return 0

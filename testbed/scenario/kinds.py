@@ -13,11 +13,11 @@ from typing import Any, get_type_hints
 from testbed.axes import options_of
 from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
+from testbed.paradigms import PARADIGMS
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
-from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.axes import leaf
 from testbed.scenario.reading.suggest import nearest_or_all
 from testbed.training.options import DATASETS, LOADINGS, MODELS, OPTIMIZERS, SPLITS

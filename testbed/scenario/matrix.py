@@ -19,13 +19,13 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from testbed.codec.options import CODECS
+from testbed.paradigms import PARADIGMS
 from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
 from testbed.scenario.load import loads
-from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.rules import violations_of
 from testbed.scenario.rules.facts import lan_rounds_option, overlaps, pushed, tiers_of
 from testbed.scenario.schema import Scenario

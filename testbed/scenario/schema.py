@@ -13,11 +13,11 @@ from pydantic import PrivateAttr, ValidationInfo, model_validator
 
 from testbed.axes import CodeFile
 from testbed.codec.options import CODECS
+from testbed.paradigms import PARADIGMS
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
-from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.axes import PerTier, Technique, axis, per_tier, short
 from testbed.scenario.reading.document import Where
 from testbed.scenario.reading.quantities import ACCURACY, BOOLEAN, NAME, exactly, integer, one_of

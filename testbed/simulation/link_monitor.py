@@ -81,6 +81,12 @@ class LinkMonitor:
                 for number in connection.flow.path:
                     self._connections.get(number, {}).pop(connection, None)
 
+    def forget_bursts(self) -> None:
+        """Let the largest burst of each connection be that of training: first values may be larger than any later."""
+        for connections in self._connections.values():
+            for connection in connections:
+                connection.largest_burst_bytes = 0.0
+
     def doubts(self, model: TcpModel) -> list[str]:
         """Return where the TCP model may be off for these connections; see ``validity``."""
         return doubts(self._paths.links, self._connections, model)

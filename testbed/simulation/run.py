@@ -307,6 +307,7 @@ class Simulation:
 
     def _begin_training(self, since_s: float) -> None:
         self._training = True
+        self._links.forget_bursts()
         self._links.start_traces(since_s)
         self._links.start_background(self._plan, since_s)
 

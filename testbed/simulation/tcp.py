@@ -82,12 +82,12 @@ class TcpConnection:
     """
 
     __slots__ = (
-        "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_burst_window", "_bursts", "_clock", "_copies",
-        "_deliver", "_earlier_bursts", "_earlier_bytes", "_entered", "_idle_since_s", "_item", "_limit", "_links",
+        "_arrival_s", "_burst_base", "_burst_begin_s", "_burst_bytes", "_burst_window", "_clock", "_copies",
+        "_deliver", "_earlier_bytes", "_entered", "_idle_since_s", "_item", "_limit", "_links",
         "_loss", "_lost_s", "_model", "_network", "_on_sent_callback", "_outage", "_pacing", "_path", "_pipe",
         "_private_capacity", "_queues", "_ready", "_recovering", "_rest", "_sending", "_sent_bytes",
-        "_smoothed_queueing_s", "_stopped_until_s", "_used", "_waiting_share", "_window", "flow", "on_idle", "on_room",
-        "queue", "rtt_s", "unlimited",
+        "_smoothed_queueing_s", "_stopped_until_s", "_used", "_waiting_share", "_window", "flow",
+        "largest_burst_bytes", "on_idle", "on_room", "queue", "rtt_s", "unlimited",
     )  # fmt: skip
 
     def __init__(
@@ -98,8 +98,9 @@ class TcpConnection:
         self._links, self._copies, self._private_capacity = links, group.copies, group.private_capacity
         self.flow = network.flow_class(links, model.weight(path.rtt_s))
         self.queue = SimulatedSendQueue()  # of messages that have not begun
-        self._used, self._bursts = False, 0
-        self._earlier_bytes, self._earlier_bursts = 0.0, 0  # of the connections whose place it has taken
+        self._used = False
+        self._earlier_bytes = 0.0  # of the connections whose place it has taken
+        self.largest_burst_bytes = 0.0  # since training began
         self._sending = False
         self._sent_bytes, self._item = 0.0, None  # of the message being sent
         self._rest: tuple[float, Any] | None = None  # of a message: what a stopped process has not written
@@ -159,15 +160,10 @@ class TcpConnection:
         return self._path.worst_loss if self._used else 0.0
 
     @property
-    def mean_burst_bytes(self) -> float:
-        """Mean size of its bursts."""
-        return self.carried_bytes / self._copies / max(1, self._earlier_bursts + self._bursts)
-
-    @property
-    def mean_burst_bdps(self) -> float:
-        """Mean size of its bursts, in bandwidth-delay products."""
+    def largest_burst_bdps(self) -> float:
+        """Size of its largest burst, in bandwidth-delay products."""
         bdp_bytes = self._pipe.bdp_bytes
-        return self.mean_burst_bytes / bdp_bytes if bdp_bytes > 0 else math.inf
+        return self.largest_burst_bytes / bdp_bytes if bdp_bytes > 0 else math.inf
 
     @property
     def queue_bytes(self) -> float:
@@ -179,13 +175,13 @@ class TcpConnection:
         capacity = self._pipe.capacity
         if not 0 < capacity < math.inf:
             return 0.0
-        burst_s = self.rtt_s / 2 + self.mean_burst_bytes / capacity
-        return min(self.mean_burst_bytes, bucket_bytes) / capacity / burst_s if burst_s > 0 else 0.0
+        burst_s = self.rtt_s / 2 + self.largest_burst_bytes / capacity
+        return min(self.largest_burst_bytes, bucket_bytes) / capacity / burst_s if burst_s > 0 else 0.0
 
     def take_over(self, before: TcpConnection) -> None:
         """Count what ``before`` has carried, whose place it takes."""
         self._earlier_bytes += before.carried_bytes
-        self._earlier_bursts += before._earlier_bursts + before._bursts
+        self.largest_burst_bytes = max(self.largest_burst_bytes, before.largest_burst_bytes)
 
     @property
     def idle(self) -> bool:
@@ -478,7 +474,7 @@ class TcpConnection:
         if (self.queue.length or self._rest is not None) and self._has_next:
             self._pump()
         else:
-            self._bursts += 1
+            self.largest_burst_bytes = max(self.largest_burst_bytes, self._burst_bytes)
             if self._waiting_share:
                 self._smoothed_queueing_s = self._smoothed_s(self._burst_bytes)
             if not self.unlimited:

@@ -57,8 +57,8 @@ def _of_link(
     senders = _senders(connections)
     if not senders:
         return
-    short = [each for each in senders if each.mean_burst_bdps < LONG_FLOW]
-    over = sum(each.mean_burst_bytes / max(each.queue_bytes, 1.0) for each in short)
+    short = [each for each in senders if each.largest_burst_bdps < LONG_FLOW]
+    over = sum(each.largest_burst_bytes / max(each.queue_bytes, 1.0) for each in short)
     if over > 1 and max(each.rtt_s for each in short) >= LONG_RTT_S:
         yield "their losses and repair may take longer", over, f"bursts overflow the queue of {name}"
     at_once = max(each.share_at_once(burst_bytes(link.plan.rate_bps)) for each in senders)
@@ -66,8 +66,7 @@ def _of_link(
         yield "emulated rounds may be shorter", at_once, f"the shaper of {name} passes much of a message at once"
     rtts = [each.rtt_s for each in senders]
     if short and len(senders) >= CROWD:
-        least = min(each.mean_burst_bdps for each in short)
-        yield "they may share it otherwise", 1 / least, f"{len(senders)} connections send short messages over {name}"
+        yield "they may share it otherwise", len(senders), f"{len(senders)} connections send short messages over {name}"
     elif not short and model.loss_based and max(rtts) > UNEVEN_RTTS * min(rtts):
         where = f"round-trip times of {len(senders)} connections of {name} differ"
         yield f"{model.congestion_control} may share unevenly", max(rtts) / max(min(rtts), 1e-9), where

@@ -34,7 +34,7 @@ TABLES = (
     "testbed/training/optimizers/key.py",
     "testbed/training/declared.py",
     "testbed/training/options/datasets.py",
-    "testbed/scenario/paradigms.py",
+    "testbed/paradigms.py",
     "topologies/generators.py",
     "topologies/traces/synthetic.py",
 )

@@ -12,9 +12,9 @@ import pytest
 
 from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
+from testbed.paradigms import PARADIGMS
 from testbed.policy.sync import SYNC
 from testbed.scenario import Scenario, load, loads
-from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.document import MAX_BYTES, MAX_DEPTH, MAX_NODES
 from testbed.scenario.reading.keys import keys_of
 from testbed.training.options import OPTIMIZERS

@@ -6,13 +6,13 @@ import pytest
 
 from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
+from testbed.paradigms import PARADIGMS
 from testbed.plan.build import build_plan
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
 from testbed.scenario.load import load
-from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.sweep import from_texts, read_techniques, settings_of
 from tests.for_each import for_each
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from testbed.paradigms import PARADIGMS
 from testbed.policy.collective.options import AFTERWARDS, BUCKETS
 from testbed.policy.order import ORDERS
 from testbed.policy.sync import SYNC
-from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.axes import PerTier, Technique
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields
 
 from testbed.codec.options import CODECS
+from testbed.paradigms import PARADIGMS
 from testbed.policy.collective import SPARSE
 from testbed.policy.collective.options import AFTERWARDS, INSIDE, SERVERS, inside_of
 from testbed.policy.events import Contribution
 from testbed.policy.gossip import ALGORITHMS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
-from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.axes import PerTier, Technique
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from testbed.paradigms import PARADIGMS
 from testbed.policy.sync import SYNC
-from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,

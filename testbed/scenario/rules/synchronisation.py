@@ -9,10 +9,10 @@ from dataclasses import fields
 from typing import Any
 
 from testbed.axes import options_of
+from testbed.paradigms import PARADIGMS
 from testbed.policy.events import Contribution
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
-from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from testbed.codec.options import CODECS
+from testbed.paradigms import PARADIGMS
 from testbed.policy.events import Contribution
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
-from testbed.scenario.paradigms import PARADIGMS
 from testbed.scenario.reading.violations import Violation
 from testbed.scenario.rules.facts import (
     Found,
