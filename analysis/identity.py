@@ -4,7 +4,7 @@ every figure. Colours: Okabe and Ito's palette, told apart with any colour visio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
@@ -135,11 +135,23 @@ def of_runs(plans: list[Mapping[str, Any]]) -> list[Identity]:
     for plan in plans:
         known, where = technique(technique_of(plan)), BACK_ENDS[plan["back_end"]]
         found.append(replace(known, label=f"{known.label}, {where.label}", line=where.line, hollow=where.hollow))
+    labels = _told_apart([look.label for look in found], plans)
+    found = [replace(look, label=label) for look, label in zip(found, labels, strict=True)]
     if len({(look.color, look.marker, look.line) for look in found}) == len(found):
         return found
-    same_names = len({look.label for look in found}) < len(found)
     return [
-        replace(look, label=f"{look.label}, {number + 1}" if same_names else look.label,
-                color=series(number).color, marker=series(number).marker)
-        for number, look in enumerate(found)
-    ]  # fmt: skip
+        replace(look, color=series(number).color, marker=series(number).marker) for number, look in enumerate(found)
+    ]
+
+
+def _told_apart(labels: Sequence[str], plans: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the labels; equal ones with what tells their plans apart: the scenario's name, the seed, else a number."""
+    found = list(labels)
+    for label in {label for label in labels if labels.count(label) > 1}:
+        alike = [place for place, each in enumerate(labels) if each == label]
+        ways = ([f"{plans[place]['name']}" for place in alike], [f"seed {plans[place]['seed']}" for place in alike])
+        numbered = [str(place + 1) for place in alike]
+        told = next((way for way in ways if len(set(way)) == len(alike)), numbered)
+        for place, suffix in zip(alike, told, strict=True):
+            found[place] = f"{label}, {suffix}"
+    return found

@@ -30,6 +30,7 @@ WIDTHS_IN = {1: 3.5, 2: 7.2}  # of a column and of a page's text in two-column p
 MUTED = "#555B66"
 CONFIGURED, ACHIEVED = "#20242C", "#56B4E9"
 _QUIET_SHARE = 1e-3  # of the highest rate: no bar would be seen
+SAMPLES_DRAWN = 400  # of a link: a screen has no more columns for them
 _LABELLED_SHARE = 0.07  # a narrower segment has no room for its number
 
 
@@ -148,35 +149,56 @@ def links_by_traffic(run: StoredRun) -> list[str]:
     return [str(name) for name in run.tables["links"].groupby("link")["bytes"].max().sort_values(ascending=False).index]
 
 
+def used_links(run: StoredRun) -> tuple[list[str], list[str]]:
+    """Return the links that carried traffic, the busiest first, and those that carried none to speak of."""
+    samples = run.tables["links"]
+    share = (samples["achieved_bps"].fillna(0) / samples["configured_bps"]).groupby(samples["link"]).max()
+    quiet = set(share.index[share < _QUIET_SHARE])  # address resolution, at most
+    names = links_by_traffic(run)
+    return [name for name in names if name not in quiet], sorted(quiet)
+
+
 def rates_of_links(figure: Figure | SubFigure, grid: Sequence[Axes], run: StoredRun, names: Sequence[str]) -> list[Any]:
     """Configured and achieved rate of each link over training time; the rest of ``grid`` stays empty.
 
-    All share their axes. Returns what the legend shows.
+    Each has a scale of its own, in one unit. Returns what the legend shows.
     """
     samples, end_s = run.tables["links"], end_of_training_s(run)
     highest_bps = float(samples[samples["link"].isin(names)]["configured_bps"].max())
     units = ((1e-9, "Gbit/s"), (1e-6, "Mbit/s"), (1e-3, "kbit/s"))
     factor, unit = next((each for each in units if highest_bps * each[0] >= 2), units[-1])
     for axes, name in zip(grid, names, strict=False):
-        of_link = samples[samples["link"] == name]
+        of_link = thinned(samples[samples["link"] == name])
         time_s, achieved = of_link["t_s"] - run.start_s, of_link["achieved_bps"].fillna(0) * factor
-        if achieved.max() < _QUIET_SHARE * highest_bps * factor or not len(achieved):  # address resolution, at most
+        if not len(achieved) or achieved.max() < _QUIET_SHARE * of_link["configured_bps"].max() * factor:
             say(axes, "no traffic")
         # a sample holds for the interval that ends with it
         axes.fill_between(time_s, achieved, step="pre", color=ACHIEVED, linewidth=0, alpha=0.85)
         axes.step(time_s, of_link["configured_bps"] * factor, where="pre", color=CONFIGURED, linewidth=1.2)
         axes.set_title(name.replace(">", " → "), fontsize=8.5, fontweight="normal", pad=2)
         axes.yaxis.set_major_locator(MaxNLocator(3, steps=(1, 2, 2.5, 5, 10)))
+        axes.set_ylim(bottom=0)
         time_axis(axes, end_s)
         axes.set_xlabel("")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_label_coords(0.5, 0.5)  # of no label; else its place would be found anew with every drawing
     for axes in grid[len(names) :]:
         axes.set_axis_off()
-    grid[0].set_ylim(bottom=0)
     figure.supxlabel(f"training time ({time_unit(end_s)[0]})", fontsize=8.5, color="#333333")
     figure.supylabel(f"rate ({unit})", fontsize=8.5, color="#333333")
     return [Line2D([], [], color=CONFIGURED, label="configured"), Patch(color=ACHIEVED, label="achieved")]
+
+
+def thinned(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return the samples of one link, or means of as many in a row as a picture cannot tell apart.
+
+    Where the configured rate changes, the last of them counts: rates are steps.
+    """
+    size = -(-len(samples) // SAMPLES_DRAWN)
+    if size <= 1:
+        return samples
+    groups = samples.assign(of=np.arange(len(samples)) // size).groupby("of")
+    return groups.agg({"t_s": "last", "achieved_bps": "mean", "configured_bps": "last"})
 
 
 def without_split(axes: Axes) -> None:

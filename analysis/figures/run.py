@@ -132,7 +132,7 @@ def _links(figure: SubFigure, run: StoredRun, links: list[str], rows: int) -> No
         panels.say(axes, "Local run: nodes talk over loopback, without WAN links." if local
                    else "No WAN link was sampled in this run.")  # fmt: skip
         return
-    grid = figure.subplots(rows, _columns(len(links)), sharex=True, sharey=True, squeeze=False)
+    grid = figure.subplots(rows, _columns(len(links)), sharex=True, squeeze=False)
     handles = panels.rates_of_links(figure, list(grid.flat), run, links)
     for place, axes in enumerate(grid.flat):
         axes.tick_params(labelbottom=place + grid.shape[1] >= len(links))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from html import escape
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, PathPatch
+from matplotlib.path import Path
 
 from analysis.breakdown import DOWNWARDS, UPWARDS
 from analysis.figures import panels
@@ -28,6 +31,13 @@ NODES_SHOWN = 20
 LINKS_SHOWN = 10
 SITES_SHOWN = 12  # in the matrix of waits
 VERTICES_DRAWN = 40
+COLUMNS_DRAWN = 1500  # of a timeline: a screen has no more
+_LABELLED_LOAD = 5e-3  # a link with less is drawn thin, and has no label
+_CURVE = 0.13
+_ALONG = (0.5, 0.4, 0.6, 0.32, 0.68)
+_LABEL_ROOM = 0.13  # of the picture
+_ON_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
+_DIGITS = re.compile(r"-?\d+\.\d{3,}")
 _LOAD = LinearSegmentedColormap.from_list("load", ["#C9CDD2", "#56B4E9", "#E69F00", "#D55E00"])
 _SLICES = {"compute": "#009E73", "sending": "#D55E00", "receiving": "#56B4E9", "waiting": "#D9DCE1"}
 
@@ -47,30 +57,66 @@ def time_split(figure: Figure, split: pd.DataFrame, names: list[str]) -> None:
 
 def timeline(figure: Figure, run: StoredRun) -> None:
     """What every node did in a few rounds from the middle of the run."""
-    rounds = run.tables["rounds"]
-    numbers = sorted(rounds["round"].unique())
-    middle = numbers[max(0, len(numbers) // 2 - 1) :][:ROUNDS_SHOWN]
-    shown = rounds[rounds["round"].isin(middle)]
-    begin, end = float(shown["t0_s"].min()), float(shown["t_s"].max())
+    numbers, begin, end = shown_rounds(run)
     nodes = run.time_split["node"].head(NODES_SHOWN).tolist()
     axes = figure.subplots()
     factor, unit = (1000.0, "ms") if end - begin < 5 else (1.0, "s")
     for place, node in enumerate(nodes):
         for spans, (low, height), color in _tracks(run, node):
             inside = spans[(spans["t_s"] > begin) & (spans["t0_s"] < end)]
-            left = (inside["t0_s"].clip(lower=begin) - begin) * factor
-            width = (inside["t_s"].clip(upper=end) - begin) * factor - left
-            axes.broken_barh(list(zip(left, width, strict=True)), (place + low, height), facecolor=color, linewidth=0)
-    for edge in sorted(shown.groupby("round")["t0_s"].min())[1:]:
+            seen = visible(inside[["t0_s", "t_s"]].clip(begin, end).to_numpy(), (end - begin) / COLUMNS_DRAWN)
+            _bars(axes, (seen - begin) * factor, place + low, height, color)
+    rounds = run.tables["rounds"]
+    edges = rounds[rounds["round"].isin(numbers[1:])].groupby("round")["t0_s"].min()
+    for edge in edges[(edges > begin) & (edges < end)]:
         axes.axvline((edge - begin) * factor, color=panels.MUTED, linewidth=0.7, linestyle=(0, (2, 2)))
     axes.set_yticks([place + 0.5 for place in range(len(nodes))], nodes)
     axes.set_ylim(len(nodes), 0)
     axes.set_xlim(0, (end - begin) * factor)
-    axes.set_xlabel(f"time since the start of round {middle[0]} ({unit})")
+    axes.set_xlabel(f"time since the start of round {numbers[0]} ({unit})")
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
     handles = [Patch(color=color, label=name) for name, color in _SLICES.items()]
     figure.legend(handles=handles, loc="outside upper left", ncols=4, handlelength=1)
+
+
+def shown_rounds(run: StoredRun) -> tuple[list[int], float, float]:
+    """Return the numbers of a few rounds of the quickest worker, from the middle of its own, and their begin and end.
+
+    Where workers do not wait for each other, a round of one number is at another time with each of them.
+    """
+    rounds = run.tables["rounds"]
+    quickest = rounds.groupby("node", sort=False)["round"].nunique().idxmax()
+    own = rounds[rounds["node"] == quickest].drop_duplicates("round", keep="last").sort_values("round")
+    shown = own.iloc[max(0, len(own) // 2 - 1) :].head(ROUNDS_SHOWN)
+    return shown["round"].tolist(), float(shown["t0_s"].min()), float(shown["t_s"].max())
+
+
+def visible(spans: Any, column_s: float) -> Any:
+    """Return spans (rows: begin and end, in s) as far as a picture can tell them apart whose columns are ``column_s``.
+
+    Those that touch, or have less than a column between them, become one; each is as wide as half a column at least.
+    """
+    if not len(spans):
+        return spans
+    spans = spans[np.argsort(spans[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(spans[:, 1])
+    first = np.append(True, spans[1:, 0] > ends[:-1] + column_s)
+    begins = spans[first, 0]
+    last = ends[np.append(np.flatnonzero(first)[1:] - 1, len(spans) - 1)]
+    return np.stack((begins, np.maximum(last, begins + column_s / 2)), axis=1)
+
+
+def _bars(axes: Axes, spans: Any, low: float, height: float, color: str) -> None:
+    """Draw spans as bars, all in one path."""
+    if not len(spans):
+        return
+    left, right = spans[:, 0], spans[:, 1]
+    corners = np.stack((left, left, right, right, left), axis=1)
+    heights = np.broadcast_to((low, low + height, low + height, low, low), corners.shape)
+    codes = np.tile((Path.MOVETO, *[Path.LINETO] * 3, Path.CLOSEPOLY), len(spans))
+    path = Path(np.stack((corners, heights), axis=2).reshape(-1, 2), codes)
+    axes.add_patch(PathPatch(path, facecolor=color, linewidth=0))
 
 
 def _tracks(run: StoredRun, node: str) -> list[tuple[pd.DataFrame, tuple[float, float], str]]:
@@ -86,8 +132,8 @@ def _tracks(run: StoredRun, node: str) -> list[tuple[pd.DataFrame, tuple[float, 
 
 
 def links(figure: Figure, run: StoredRun, names: list[str]) -> None:
-    """Configured and achieved rate of links over training time, one below the other."""
-    grid = figure.subplots(len(names), 1, sharex=True, sharey=True, squeeze=False)
+    """Configured and achieved rate of links over training time, one below the other, each on its own scale."""
+    grid = figure.subplots(len(names), 1, sharex=True, squeeze=False)
     handles = panels.rates_of_links(figure, list(grid.flat), run, names)
     figure.legend(handles=handles, loc="outside upper left", ncols=2)
 
@@ -128,14 +174,18 @@ def matrix(figure: Figure, table: pd.DataFrame, per: float, unit: str) -> None:
 
 
 def topology(figure: Figure, run: StoredRun) -> None:
-    """Data centres and links; an arrow's width and colour say how much of its rate training used on average."""
+    """Data centres and links; an arrow's width and colour say how much of its rate training used on average.
+
+    Links without traffic are thin and have no label.
+    """
     import networkx as nx
 
     axes = figure.subplots()
     axes.set_axis_off()
+    axes.set_aspect("equal", adjustable="datalim")
     begin_s, end_s = training_start_s(run.tables["training"]), run.start_s + panels.end_of_training_s(run)
-    used = utilisation(run.tables["links"], begin_s, end_s).set_index("link")["utilisation"]
-    network, loads = run.plan["network"], used.to_dict()
+    loads = utilisation(run.tables["links"], begin_s, end_s).set_index("link")["utilisation"].to_dict()
+    network = run.plan["network"]
     workers = {site["name"]: 0 for site in network["sites"]}
     for node in run.plan["nodes"]:
         workers[node["data_center"]] += node["role"] == "worker"
@@ -147,13 +197,12 @@ def topology(figure: Figure, run: StoredRun) -> None:
     # about as far apart as their links' delays say
     places = nx.kamada_kawai_layout(graph.to_undirected(), weight="length", pos=nx.circular_layout(graph))
     used = nx.get_edge_attributes(graph, "load")
-    curved: dict[str, Any] = {"ax": axes, "connectionstyle": "arc3,rad=0.13"}
-    widths, colors = [1 + 5 * load for load in used.values()], [to_hex(tuple(_LOAD(load))) for load in used.values()]
-    nx.draw_networkx_edges(graph, places, width=widths, edge_color=colors, node_size=400, arrowsize=13, **curved)
-    nx.draw_networkx_edge_labels(
-        graph, places, {edge: f"{load:.0%}" for edge, load in used.items()}, font_size=7.5, rotate=False,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}, **curved,
-    )  # fmt: skip
+    widths = [1 + 5 * load if load > _LABELLED_LOAD else 0.5 for load in used.values()]
+    colors = [to_hex(tuple(_LOAD(load))) for load in used.values()]
+    nx.draw_networkx_edges(graph, places, width=widths, edge_color=colors,
+                           node_size=400, arrowsize=11, ax=axes, connectionstyle=f"arc3,rad={_CURVE}")  # fmt: skip
+    for (x, y), text in _labels_apart(places, used):
+        axes.text(x, y, text, fontsize=7.5, ha="center", va="center", zorder=5, bbox=_ON_WHITE)
     central = {site["name"] for site in network["sites"] if site["central"]}
     fills = ["#0072B2" if name in central else "#20242C" if name in workers else "#B9BEC6" for name in graph]
     sizes = [400 if name in workers else 80 for name in graph]
@@ -163,6 +212,31 @@ def topology(figure: Figure, run: StoredRun) -> None:
         axes.annotate(name, (x, y), (0, -15 if y <= 0 else 15), textcoords="offset points", ha="center",
                       va="top" if y <= 0 else "bottom", fontsize=8.5, zorder=6)  # fmt: skip
     axes.margins(0.2)
+
+
+def _labels_apart(places: Mapping[str, Any], loads: Mapping[tuple[str, str], float]) -> Iterator[tuple[Any, str]]:
+    """Yield place and text of the labels of links with traffic, the busiest first, as many as find room.
+
+    Each stands on its link's curve, where it is farthest from the labels and data centres before.
+    """
+    taken = [np.asarray(place) for place in places.values()]
+    size = max(float(np.ptp(np.stack(taken), axis=0).max()), 1e-9)
+    for (source, target), load in sorted(loads.items(), key=lambda each: -each[1]):
+        if load <= _LABELLED_LOAD:
+            return
+        begin, end = np.asarray(places[source]), np.asarray(places[target])
+        (dx, dy), middle = end - begin, (begin + end) / 2
+        bend = middle + _CURVE * np.array([dy, -dx])  # as matplotlib's arc3
+        along = [(1 - at) ** 2 * begin + 2 * at * (1 - at) * bend + at**2 * end for at in _ALONG]
+        place = max(along, key=lambda point: min(_apart(point, other) for other in taken))
+        if min(_apart(place, other) for other in taken) >= _LABEL_ROOM * size:
+            taken.append(place)
+            yield place, f"{100 * load:.0f} %"
+
+
+def _apart(a: Any, b: Any) -> float:
+    """Return the distance; labels are wider than high."""
+    return float(np.hypot(a[0] - b[0], 2 * (a[1] - b[1])))
 
 
 def svg(draw: Callable[[Figure], None], width_in: float, height_in: float, label: str) -> str:
@@ -180,6 +254,7 @@ def svg(draw: Callable[[Figure], None], width_in: float, height_in: float, label
 
 def _inline(text: str, label: str) -> str:
     body = text[text.index("<svg") :]
+    body = _DIGITS.sub(lambda found: f"{float(found[0]):.2f}", body)  # hundredths of a point cannot be seen
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     prefix = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")
     body = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', body)

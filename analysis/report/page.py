@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
@@ -15,13 +16,15 @@ from analysis.figures.compare import round_split
 from analysis.identity import Identity
 from analysis.load import NOT_LOGGED, StoredRun
 from analysis.metrics import throughput
-from analysis.report import charts
+from analysis.report import charts, conclusion
 from analysis.waits import matrix
 from testbed.errors import ScenarioError
-from testbed.numbers import MISSING, factor, per_worker, seconds, share, short, size
+from testbed.numbers import MISSING, counted, factor, per_worker, seconds, share, short, size
+from testbed.numbers import target as accuracy_wanted
 
 STYLE = Path(__file__).parent / "style.css"
-WARNINGS_SHOWN = 12
+LINES_SHOWN = 12
+_ABSOLUTE = re.compile(r"(?<![\w./>~-])/(?:[\w.@+-]+/)+(?=[\w.@+-])")
 
 
 def page(runs: Sequence[StoredRun]) -> str:
@@ -30,9 +33,14 @@ def page(runs: Sequence[StoredRun]) -> str:
     if empty:
         raise ScenarioError([f"{run.path}: has no result with a completed round" for run in empty])
     looks = identity.of_runs([run.plan for run in runs])
-    title = runs[0].plan["name"] if len(runs) == 1 else f"{len(runs)} runs"
-    body = "".join([*_top(runs, looks, title), *(part for run in runs for part in _of_run(run, len(runs) > 1)),
-                    *_provenance(runs)])  # fmt: skip
+    several = len(runs) > 1
+    title = f"{len(runs)} runs" if several else runs[0].plan["name"]
+    labels = [look.label for look in looks] if several else [""]
+    parts = "".join(
+        f"<section id='run{number}'>{''.join(_of_run(run, label))}</section>"
+        for number, (run, label) in enumerate(zip(runs, labels, strict=True), 1)
+    )
+    body = "".join([*_top(runs, looks, title), parts, *_provenance(runs, looks)])
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -43,8 +51,13 @@ def page(runs: Sequence[StoredRun]) -> str:
 
 def _top(runs: Sequence[StoredRun], looks: list[Identity], title: str) -> Iterator[str]:
     yield f"<header><h1>{escape(title)}</h1><p class='muted'>{escape(_about(runs))}</p></header>"
-    yield _headline(runs[0]) if len(runs) == 1 else _comparison(runs, looks)
-    yield "<h2>Learning</h2><div class='grid'>"
+    rows = comparison(list(runs)) if len(runs) > 1 else []
+    labelled = [{**row, "label": look.label} for row, look in zip(rows, looks, strict=False)]
+    told = conclusion.of_several(runs, labelled) if labelled else conclusion.of_one(runs[0])
+    yield f"<p class='conclusion'>{escape(told)}</p>"
+    yield _contents(looks)
+    yield _comparison(labelled, looks) if labelled else _headline(runs[0])
+    yield "<h2 id='learning'>Learning</h2><div class='grid'>"
     if any(run.tables["accuracy"]["accuracy"].notna().any() for run in runs):
         for over, name, note in (
             ("time_s", "Accuracy over time", "Training time; evaluation is left out of it."),
@@ -53,22 +66,34 @@ def _top(runs: Sequence[StoredRun], looks: list[Identity], title: str) -> Iterat
             draw = partial(charts.accuracy, runs=list(runs), looks=looks, over=over)
             yield card(name, note, charts.svg(draw, charts.NARROW_IN, 3.0, name))
     else:
-        yield card("Accuracy", "", "<p class='muted'>No evaluation in these runs.</p>")
+        yield card("Accuracy", "", "<p class='muted'>No evaluation in these runs.</p>", wide=True)
     yield "</div>"
     if len(runs) > 1 and not any(run.program for run in runs):
         known = [(run, look) for run, look in zip(runs, looks, strict=True) if run.logs_work]
         yield _splits(known) if known else ""
 
 
+def _contents(looks: list[Identity]) -> str:
+    """Return links to the parts of the page."""
+    parts = [("learning", "Learning")]
+    parts += [(f"run{number}", look.label) for number, look in enumerate(looks, 1)] if len(looks) > 1 else [
+        ("run1", "Network and time")]  # fmt: skip
+    parts.append(("provenance", "What ran on what"))
+    shown = "".join(f"<a href='#{place}'>{escape(name)}</a>" for place, name in parts)
+    return f"<nav aria-label='Contents'>{shown}</nav>"
+
+
 def _about(runs: Sequence[StoredRun]) -> str:
     plan = runs[0].plan
     training, sites = plan["training"], len(plan["network"]["sites"])
     workers = sum(node["role"] == "worker" for node in plan["nodes"])
-    job = f"{training['model']['kind']} on {training['data']['kind']}, {sites} data centres, {workers} workers"
+    size_of = f"{counted(sites, 'data centre')}, {counted(workers, 'worker')}"
+    job = f"{training['model']['kind']} on {training['data']['kind']}, {size_of}"
     if program := runs[0].program:
         job = f"{' '.join(program['command'] or program['first'])}, {sites} data centres, {workers} processes"
     if len(runs) > 1:
-        return f"{job} (first run); " + ", ".join(dict.fromkeys(run.plan["name"] for run in runs))
+        names = ", ".join(dict.fromkeys(run.plan["name"] for run in runs))
+        return f"{names}: {job}" + ("" if names == plan["name"] else " (first run)")
     where = identity.BACK_ENDS[plan["back_end"]].label
     return f"{identity.technique(identity.technique_of(plan)).label}, {where}: {job}, seed {plan['seed']}"
 
@@ -79,42 +104,48 @@ def _headline(run: StoredRun) -> str:
     target = run.plan["training"]["target_accuracy"]
     moved = sum(each["up"] for each in result["wan_payload_bytes"].values())
     rate = throughput(run)
+    reached = result.get("accuracy_at_target")
     rows = [
         (badge(result["status"]), "run"),
         (badge(result["fidelity"]["status"]), "fidelity"),
-        (share(result["accuracy"]), "test accuracy"),
+        (share(result["accuracy"]), "test accuracy, at the end"),
+        *([] if reached is None else [(share(reached), "at the target")]),
         (str(result["rounds"]), "rounds"),
         (per_worker(result, "steps"), "steps per worker"),
         (per_worker(result, "samples"), "samples per worker"),
         (seconds(result["round_time_s"]), "per round"),
+        (seconds(result.get("step_time_s")), "per step"),
         *([(seconds(result["training_s"]), "run time")] if run.program else []),
-        (seconds(result["time_to_target_s"]), f"to {share(target)}" if target else "no target accuracy"),
+        (seconds(result["time_to_target_s"]), f"to {accuracy_wanted(target)}" if target else "no target accuracy"),
         (size(moved), "over the WAN"),
-        (MISSING if rate is None else f"{short(rate)}/s", "training samples"),
+        (short(rate), "training samples per second"),
     ]
-    cause = f"<p class='note'>{escape(result['message'])}</p>" if result["message"] else ""
+    rows = [row for row in rows if row[0] != MISSING or row[1].startswith("to ")]
+    cause = f"<p class='note'>{escape(_without_folders(result['message']))}</p>" if result["message"] else ""
     resumed = result.get("resumed_round")
     return facts(rows) + cause + ("" if resumed is None else f"<p class='note'>This run {_since(resumed)}.</p>")
 
 
-def _comparison(runs: Sequence[StoredRun], looks: list[Identity]) -> str:
-    head = ("run", ">accuracy", ">per round", ">to target", ">speed-up", ">WAN", ">waiting", "fidelity")
-    compared = comparison(list(runs))
+def _comparison(compared: Sequence[Mapping[str, Any]], looks: list[Identity]) -> str:
+    wanted = compared[0]["target"]
+    to_target = f">to {accuracy_wanted(wanted)}" if wanted else ">to target"
+    head = ("run", ">accuracy", ">per round", ">per step", ">samples/s", to_target, ">speed-up", ">WAN", ">waiting",
+            "fidelity")  # fmt: skip
     rows = []
     for row, look in zip(compared, looks, strict=True):
-        faster = factor(row["speed_up"])
         name = f"<span class='swatch' style='background:{look.color}'></span>{escape(row['label'])}"
-        resumed = row["resumed_round"]
-        name += f"<br><code>{escape(row['run'])}</code>" + ("" if resumed is None else "<br>" + _since(resumed))
-        rows.append((name, share(row["accuracy"]),
-                     seconds(row["round_time_s"]), seconds(row["time_to_target_s"]), faster, size(row["wan_bytes"]),
-                     share(row["waiting_share"]), _states(row)))  # fmt: skip
-    note = "Speed-up against the first run."
+        name += "" if row["resumed_round"] is None else "<br>" + _since(row["resumed_round"])
+        at_target = "" if row["accuracy_at_target"] is None else f"<br>{share(row['accuracy_at_target'])} at target"
+        rows.append((name, share(row["accuracy"]) + at_target, seconds(row["round_time_s"]),
+                     seconds(row["step_time_s"]), short(row["samples_per_s"]), seconds(row["time_to_target_s"]),
+                     factor(row["speed_up"]), size(row["wan_bytes"]), share(row["waiting_share"]),
+                     _states(row)))  # fmt: skip
+    note = "Speed-up against the first run; a run that missed the target has none."
     return f"<section class='card'>{table(head, rows)}<p class='note'>{note}</p></section>"
 
 
 def _since(resumed_round: int) -> str:
-    return f"goes on after {resumed_round + 1} rounds: bytes and rounds count from there"
+    return f"goes on after {counted(resumed_round + 1, 'round')}: bytes and rounds count from there"
 
 
 def _states(row: Mapping[str, Any]) -> str:
@@ -126,20 +157,24 @@ def _states(row: Mapping[str, Any]) -> str:
 def _splits(shown: Sequence[tuple[StoredRun, Identity]]) -> str:
     split = round_split([run for run, _ in shown])
     draw = partial(charts.time_split, split=split, names=[look.label for _, look in shown])
-    picture = charts.svg(draw, charts.NARROW_IN, 0.95 + 0.3 * len(shown), "Time of a round, all runs")
+    picture = charts.svg(draw, charts.WIDE_IN, 0.95 + 0.3 * len(shown), "Time of a round, all runs")
     note = "Mean over the workers: every instant of a round counts once."
-    return f"<h2>Time</h2><div class='grid'>{card('Where a round’s time goes', note, picture)}</div>"
+    figure = card("Where a round’s time goes", note, f"<div class='scroll'>{picture}</div>", wide=True)
+    return f"<div class='grid'>{figure}</div>"
 
 
-def _of_run(run: StoredRun, several: bool) -> Iterator[str]:
-    label = f"{run.name}: " if several else ""
-    yield f"<h2>{escape(label)}{'n' if several else 'N'}etwork and time</h2><div class='grid'>"
-    yield from _topology(run, label)
+def _of_run(run: StoredRun, label: str) -> Iterator[str]:
+    """Yield the parts about one run; ``label`` is empty if it is the only one."""
+    before = f"{label}: " if label else ""
+    yield f"<h2>{escape(before)}{'n' if label else 'N'}etwork and time</h2><div class='grid'>"
+    yield from _topology(run, before)
     if run.program is None:
-        yield from _time_of_rounds(run, label)
-    yield from _links(run, label)
+        yield from _time_of_rounds(run, before)
+    yield from _links(run, before)
     yield "</div>"
-    yield _trust(run, label)
+    if run.program is None and run.logs_work:
+        yield f"<div class='grid'>{_timeline(run, before)}</div>"
+    yield _trust(run, before)
 
 
 def _time_of_rounds(run: StoredRun, label: str) -> Iterator[str]:
@@ -153,18 +188,34 @@ def _time_of_rounds(run: StoredRun, label: str) -> Iterator[str]:
     draw = partial(charts.time_split, split=nodes, names=nodes["node"].tolist())
     yield card("Time of a round, by node", f"Every instant of a worker’s round counts once.{few}",
                charts.svg(draw, charts.NARROW_IN, 0.95 + 0.2 * len(nodes), f"{label}Time of a round"))  # fmt: skip
-    height = 0.85 + 0.27 * len(nodes)
+
+
+def _timeline(run: StoredRun, label: str) -> str:
+    height = 0.85 + 0.27 * min(len(run.time_split), charts.NODES_SHOWN)
     picture = charts.svg(partial(charts.timeline, run=run), charts.WIDE_IN, height, f"{label}Timeline")
-    note = f"{charts.ROUNDS_SHOWN} rounds from the middle of training. <code>testbed export</code> gives all of it."
-    yield card("Timeline", note, f"<div class='scroll'>{picture}</div>", wide=True)
+    note = (
+        f"{charts.ROUNDS_SHOWN} rounds of the quickest worker, from the middle of training, as far as can be seen. "
+        "<code>testbed export</code> gives all of it."
+    )
+    return card("Timeline", note, f"<div class='scroll'>{picture}</div>", wide=True)
 
 
 def _links(run: StoredRun, label: str) -> Iterator[str]:
-    names = panels.links_by_traffic(run)[: charts.LINKS_SHOWN]
-    if names:
-        height = 0.75 + 0.72 * len(names)
-        yield card("Links over time", "Configured rate (the trace) and what training used of it.", charts.svg(
-            partial(charts.links, run=run, names=names), charts.NARROW_IN, height, f"{label}Links"))  # fmt: skip
+    used, unused = panels.used_links(run)
+    if not used and not unused:
+        return
+    shown = used[: charts.LINKS_SHOWN]
+    note = "Configured rate (the trace) and what training used of it; the busiest first, each on its own scale."
+    if len(shown) < len(used):
+        note += f" {len(used) - len(shown)} more carried less."
+    if unused:
+        few = ", ".join(escape(name.replace(">", " → ")) for name in unused[: charts.LINKS_SHOWN])
+        more = f" and {len(unused) - charts.LINKS_SHOWN} more" if len(unused) > charts.LINKS_SHOWN else ""
+        note += f" Without traffic: {few}{more}."
+    picture = "" if not shown else charts.svg(
+        partial(charts.links, run=run, names=shown), charts.NARROW_IN, 0.75 + 0.72 * len(shown), f"{label}Links"
+    )  # fmt: skip
+    yield card("Links over time", note, picture)
 
 
 def _topology(run: StoredRun, label: str) -> Iterator[str]:
@@ -206,21 +257,38 @@ def _trust(run: StoredRun, label: str) -> str:
     result = run.result
     assert result is not None
     verdict = result["fidelity"]
-    texts = [*verdict["reasons"], *verdict["notes"]]
-    lines = "".join(f"<li>{escape(text)}</li>" for text in texts[:WARNINGS_SHOWN])
-    left = len(texts) - WARNINGS_SHOWN
-    more = f"<p class='note'>and {left} more in fidelity.json</p>" if left > 0 else ""
-    told = f"<ul class='warnings'>{lines}</ul>{more}" if lines else "<p class='muted'>No warnings.</p>"
+    told = _listed("", verdict["reasons"]) + _listed("<h3>Notes</h3>", verdict["notes"])
     if run.plan["back_end"] == "simulate":
         told += "<p class='note'>Simulated: times are predictions, exact for the model of network and compute.</p>"
+    told = told or "<p class='note'>Links and computation were as planned.</p>"
     head = f"{escape(label)}fidelity" if label else "Fidelity"
     return f"<h2>{head} {badge(verdict['status'])}</h2><section class='card'>{told}</section>"
 
 
-def _provenance(runs: Sequence[StoredRun]) -> Iterator[str]:
-    rows = [(f"<code>{escape(run.name)}</code>", *map(escape, _ran_on(run))) for run in runs]
+def _listed(head: str, texts: Sequence[str]) -> str:
+    if not texts:
+        return ""
+    lines = "".join(f"<li>{escape(_without_folders(text))}</li>" for text in texts[:LINES_SHOWN])
+    left = len(texts) - LINES_SHOWN
+    more = f"<p class='note'>and {left} more in fidelity.json</p>" if left > 0 else ""
+    return f"{head}<ul class='warnings'>{lines}</ul>{more}"
+
+
+def _without_folders(text: str) -> str:
+    """Return the text with the names of files alone: where they lie on the author's machine tells others nothing."""
+    return _ABSOLUTE.sub("", text)
+
+
+def _provenance(runs: Sequence[StoredRun], looks: list[Identity]) -> Iterator[str]:
+    rows = [
+        (
+            f"{escape(look.label)}<br><code>{escape(run.name)}</code>",
+            *(escape(_without_folders(cell)) for cell in _ran_on(run)),
+        )
+        for run, look in zip(runs, looks, strict=True)
+    ]
     head = ("run", "technique", "software", "machine", "seed", "code")
-    yield f"<h2>What ran on what</h2><section class='card scroll'>{table(head, rows)}</section>"
+    yield f"<h2 id='provenance'>What ran on what</h2><section class='card scroll'>{table(head, rows)}</section>"
     yield "<footer>Made by testbed from the run directories. This page loads nothing from anywhere.</footer>"
 
 
