@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import identity
-from analysis.breakdown import PARTS, per_round
+from analysis.breakdown import PARTS
 from analysis.figures import panels
 from analysis.identity import Identity
 from analysis.load import StoredRun
@@ -80,7 +80,7 @@ def round_split(runs: list[StoredRun]) -> pd.DataFrame:
     columns = [f"{part}_s" for part in PARTS]
     rows = []
     for run in runs:
-        rounds = per_round(run.tables)
-        copies = rounds["node"].map(stands_for(run))
-        rows.append(rounds[columns].mul(copies, axis=0).sum() / copies.sum())
+        workers = run.time_split.query("role == 'worker'")
+        weights = workers["node"].map(stands_for(run)) * workers["rounds"]
+        rows.append(workers[columns].mul(weights, axis=0).sum() / weights.sum())
     return pd.DataFrame(rows)

@@ -247,6 +247,10 @@ def svg(draw: Callable[[Figure], None], width_in: float, height_in: float, label
     with panels.style(), mpl.rc_context({"svg.hashsalt": label, "svg.fonttype": "none"}):
         figure = Figure(figsize=(width_in, height_in), layout="constrained")
         draw(figure)
+        layout = figure.get_layout_engine()
+        if layout is not None:
+            layout.execute(figure)  # once; else the figure is drawn a first time for it
+            figure.set_layout_engine("none")
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     return _inline(stream.getvalue(), label)

@@ -7,16 +7,19 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.path import Path as Outline
 
 from analysis.compare import comparison
 from analysis.figures import compare as compare_figure
+from analysis.figures import panels
 from analysis.figures import run as run_figure
 from analysis.load import NOT_LOGGED, StoredRun, Tables, load_run
 from analysis.report import charts
-from analysis.report.page import page
+from analysis.report.page import _without_folders, page
 from testbed.cli import main as command
 from testbed.display.summary import as_text, summary_of
 from testbed.errors import ScenarioError
@@ -139,7 +142,8 @@ def test_several_runs_are_compared(run: StoredRun, tmp_path: Path) -> None:
     other = load_run(make_run(tmp_path / "other", sync="hfa", seed=2))
     assert other.result is not None
     words = read(page([run, replace(other, result=other.result | {"status": "diverged"})])).words
-    assert "Speed-up against the first run." in words
+    assert "Speed-up against the first run; a run that missed the target has none." in words
+    assert any(word.startswith("FSA, emulated reached 80 % accuracy soonest.") for word in words)
     assert "HFA, emulated" in words
     assert "diverged" in " ".join(words)
 
@@ -189,6 +193,38 @@ def test_the_verb_writes_it_into_the_run(run: StoredRun, capsys: pytest.CaptureF
     assert (run.path / "report.html").read_text().startswith("<!doctype html>")
 
 
+def test_a_timeline_is_cut_to_what_can_be_seen() -> None:
+    """Ten thousand transfers one after another are as many bars as the picture has columns, at most."""
+    begins = np.arange(10_000) * 1e-3
+    spans = np.stack((begins, begins + 0.5e-3), axis=1)
+    assert charts.visible(spans, 10.0 / 1500).tolist() == [[0.0, pytest.approx(9.9995)]]
+    apart = np.array([[3.0, 4.0], [0.0, 1.0], [0.2, 2.0]])
+    assert charts.visible(apart, 0.01).tolist() == [[0.0, 2.0], [3.0, 4.0]]
+
+
+def test_a_timeline_of_workers_that_do_not_wait_is_of_one_time(run: StoredRun) -> None:
+    """A slow worker has a round of the same number much later: three rounds of the quickest are shown."""
+    rounds = run.tables["rounds"].copy()
+    slow = rounds["node"] == "tokyo/worker0"
+    rounds.loc[slow, ["t0_s", "t_s"]] *= 100
+    rounds = rounds[~slow | (rounds["round"] < 5)]
+    numbers, begin_s, end_s = charts.shown_rounds(
+        replace(run, tables=Tables(run.path, {**run.tables, "rounds": rounds}))
+    )
+    assert numbers == [3, 4, 5] and end_s - begin_s < 2
+
+
+def test_a_link_has_as_many_points_as_a_picture_has_columns() -> None:
+    samples = pd.DataFrame({"t_s": np.arange(10_000) / 10, "achieved_bps": 5e6, "configured_bps": 20e6})
+    thin = panels.thinned(samples)
+    assert len(thin) == 400 and thin["achieved_bps"].eq(5e6).all() and thin["t_s"].iloc[-1] == samples["t_s"].iloc[-1]
+
+
+def test_no_folder_of_the_author_is_in_a_page() -> None:
+    told = "link a>b: file /home/ann/net/evening.csv; 20/30 Mbit/s and https://a.b/c/d.html"
+    assert _without_folders(told) == "link a>b: file evening.csv; 20/30 Mbit/s and https://a.b/c/d.html"
+
+
 def test_a_timeline_shows_for_what_a_server_waits(run: StoredRun) -> None:
     waits = pd.DataFrame(
         {"node": ["tokyo/server0"], "t0_s": [0.0], "t_s": [9.0], "duration_s": [9.0], "waiting_for": ["pushes"]}
@@ -197,7 +233,8 @@ def test_a_timeline_shows_for_what_a_server_waits(run: StoredRun) -> None:
     def bars(waits: pd.DataFrame) -> int:
         figure = Figure()
         charts.timeline(figure, replace(run, tables=Tables(run.path, {**run.tables, "waits": waits})))
-        return sum(len(bar.get_paths()) for bar in figure.axes[0].collections)
+        closed = int(Outline.CLOSEPOLY)
+        return sum(int((patch.get_path().codes == closed).sum()) for patch in figure.axes[0].patches)
 
     assert bars(waits) == bars(waits[:0]) + 1
 

@@ -1,0 +1,98 @@
+"""The first paragraph of a report: what its runs say, in sentences made from their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from analysis.figures.compare import round_split
+from analysis.identity import PARTS
+from analysis.load import StoredRun
+from testbed.numbers import counted, factor, seconds, share, size
+from testbed.numbers import target as accuracy_wanted
+
+_WORDS = {"waiting": "waiting for others", "wan": "transfers over the WAN", "lan": "transfers in data centres"}
+
+
+def of_one(run: StoredRun) -> str:
+    """Return what one run has reached, what it took, where its time went, and how far to trust it."""
+    return " ".join([_reached(run), *_time(run), _trust([run])])
+
+
+def of_several(runs: Sequence[StoredRun], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return which run was quickest, by how much, and what it sent; ``rows``: of ``analysis.compare.comparison``."""
+    return " ".join([*_quickest(rows), *_missed(rows), *_seeds(runs), _trust(runs)])
+
+
+def _reached(run: StoredRun) -> str:
+    result = run.result
+    assert result is not None
+    moved = size(sum(each["up"] for each in result["wan_payload_bytes"].values()))
+    took = f"{seconds(result['training_s'])}, and {moved} crossed the WAN."
+    if run.program is not None:
+        return f"The program ran for {took}"
+    trained, wanted = counted(result["rounds"], "round"), run.plan["training"]["target_accuracy"]
+    if wanted is not None and result["time_to_target_s"] is not None:
+        reached = f"{accuracy_wanted(wanted)} accuracy was reached after {seconds(result['time_to_target_s'])}."
+        return f"{reached} Training took {trained} in {took}"
+    if wanted is not None:
+        best = f"the last evaluation gave {share(result['accuracy'])}"
+        return f"{accuracy_wanted(wanted)} accuracy was not reached: {best}. Training took {trained} in {took}"
+    last = "" if result["accuracy"] is None else f" The accuracy at the end is {share(result['accuracy'])}."
+    return f"Training took {trained} in {took}{last}"
+
+
+def _time(run: StoredRun) -> Iterator[str]:
+    """Yield which part of a round took most of the workers' time."""
+    if run.program is not None or not run.logs_work or run.tables["rounds"].empty:
+        return
+    parts = round_split([run]).iloc[0]
+    total = float(parts.sum())
+    if total > 0:
+        name = str(parts.idxmax()).removesuffix("_s")
+        label = {
+            "waiting": "waiting for others",
+            "wan": "transfers over the WAN",
+            "lan": "transfers inside data centres",
+        }
+        yield f"Of a round, {share(float(parts.max()) / total)} went to {label.get(name, PARTS[name].label)}."
+
+
+def _quickest(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    base, timed = rows[0], [row for row in rows if row["speed_up"] is not None]
+    wanted = base["target"]
+    if len(timed) < 2:
+        if wanted is not None:
+            yield f"Times to {accuracy_wanted(wanted)} accuracy cannot be compared: fewer than two runs reached it."
+        return
+    what = f"reached {accuracy_wanted(wanted)} accuracy" if wanted is not None else "trained"
+    best = max(timed, key=lambda row: row["speed_up"])
+    if best is base:
+        yield f"{base['label']} {what} soonest."
+    else:
+        per = " per step" if best["speed_up_of"] == "step_time_s" else ""
+        sent = f", with {factor(best['wan_bytes'] / base['wan_bytes'])} its bytes over the WAN" * bool(
+            base["wan_bytes"]
+        )
+        yield f"{best['label']} {what} soonest: {factor(best['speed_up'])} as fast{per} as {base['label']}{sent}."
+
+
+def _missed(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if rows[0]["target"] is None:
+        return
+    missed = [row["label"] for row in rows if row["time_to_target_s"] is None]
+    if 0 < len(missed) < len(rows):
+        yield f"Not reached by {'; '.join(missed)}."
+
+
+def _seeds(runs: Sequence[StoredRun]) -> Iterator[str]:
+    if len({run.plan["seed"] for run in runs}) == 1:
+        yield "All runs have one seed, so how far another seed would change the order is unknown."
+
+
+def _trust(runs: Sequence[StoredRun]) -> str:
+    doubtful = [run for run in runs if run.result and run.result["fidelity"]["status"] != "ok"]
+    if not doubtful:
+        return "Nothing speaks against these times." if len(runs) > 1 else "Nothing speaks against its times."
+    which = "The run is" if len(runs) == 1 else f"{len(doubtful)} of {len(runs)} runs are"
+    return f"{which} degraded: read the reasons under Fidelity before using the times."
