@@ -62,7 +62,7 @@ def assess(
         *([] if ending in COMPLETED else [f"run: {ending}; times and bytes are those until then"]),
         *(row["problem"] for row in [*measured, *links] if row["problem"]),
         *(_reasons(compute, replay, machine) if real else ()),
-        *_round_reasons(rounds),
+        *_round_reasons(rounds, capabilities),
         *_clock_reasons(capabilities),
         *_doubts(frames["warnings"]),
         *training,
@@ -251,13 +251,14 @@ def _rounds(rounds: pd.DataFrame, predicted: pd.DataFrame) -> dict[str, Any] | N
     }
 
 
-def _round_reasons(rounds: Mapping[str, Any] | None) -> Iterator[str]:
+def _round_reasons(rounds: Mapping[str, Any] | None, capabilities: Mapping[str, Any]) -> Iterator[str]:
     if rounds is None or abs(rounds["deviation"]) <= ROUND_DEVIATION:
         return
     measured, predicted = (f"{rounds[name] * 1e3:.4g} ms" for name in ("measured_s", "predicted_s"))
     compared = f"the first {rounds['rounds']} rounds took {measured}, simulated packet by packet {predicted}"
-    cure = ": processes took the rest; use more cores, fewer nodes, or --on exact" if rounds["deviation"] > 0 else ""
-    yield f"{compared} ({rounds['deviation']:+.1%}){cure}"
+    root = "" if capabilities.get("realtime", True) else "root, whose messages wait for no core, "
+    cure = f": processes took the rest; use {root}more cores, fewer nodes, or --on exact"
+    yield f"{compared} ({rounds['deviation']:+.1%}){cure if rounds['deviation'] > 0 else ''}"
 
 
 def _held_up(waits: pd.DataFrame, rounds: pd.DataFrame) -> list[str]:
