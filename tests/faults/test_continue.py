@@ -211,16 +211,6 @@ def test_so_are_relays_of_contributions_that_belong_to_no_round() -> None:
         load(THREE_SITES, overrides)
 
 
-@for_each("at_ms", [200, 460, 720])
-def test_transfers_of_a_schedule_end_with_a_lost_node(tmp_path: Path, at_ms: int) -> None:
-    """Each node takes in one transfer at a time: one that never ends would be the last."""
-    many = ("overlay={kind: tsengine, ports: 1, chunk: 1 KB}", "training.model={kind: mlp, layers: 2, hidden: 48}",
-            "training.rounds=5", "device.step_time=20 ms", "links[*].rate=1 Mbit/s")  # fmt: skip
-    ended = run(tmp_path, *many, CONTINUE, faults(f"kind: kill, data_center: east, at: {at_ms} ms, for: 200 ms"))
-    assert ended.error is None and len(ended.hashes()) == 1
-    assert ended.rounds("hub/worker0") == ended.rounds("west/worker0") == list(range(5))
-
-
 def test_what_is_sent_to_a_relay_that_is_back_waits_for_its_first_message(tmp_path: Path) -> None:
     """A node that has sent to a lost process reaches the next one of its name only after that has sent to it."""
     kill = "kind: kill, data_center: east, round: 3, for: 200 ms"

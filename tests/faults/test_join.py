@@ -10,7 +10,7 @@ from testbed.engine.checkpoint import CheckpointFiles
 from testbed.errors import ScenarioError
 from testbed.plan.fault_clock import late_comers
 from tests.faults.runs import CONTINUE, Ended, faults, plan_of, run
-from tests.faults.test_continue import AT_WORKER, LAST, SAME_VALUES, TECHNIQUES, agree
+from tests.faults.test_continue import LAST, SAME_VALUES, TECHNIQUES, agree
 from tests.for_each import for_each
 from tests.pairs import in_turn
 
@@ -64,16 +64,6 @@ def test_its_learning_rate_is_that_of_the_others(tmp_path: Path, paradigm: str) 
     assert resumed is not None
     updates = {name: state[UPDATES[paradigm]] for name, state in resumed.states.items() if "/worker" in name}
     assert updates == dict.fromkeys(updates, 2 * 12) and len(updates) == 4
-
-
-def test_it_goes_on_with_the_samples_of_its_first_round(tmp_path: Path) -> None:
-    """Whose state it takes has made the step of that round meanwhile, and waits for it."""
-    overrides = (AT_WORKER, "device.step_time=5 ms", "links[*].delay=50 ms", "checkpoint.every=12", CONTINUE)
-    ended = run(tmp_path, *overrides, faults("kind: kill, node: east/worker1, round: 3, for: 100 ms"))
-    assert ended.error is None and ended.rounds("east/worker1")[-1] == LAST
-    resumed = CheckpointFiles(tmp_path / "checkpoints", ended.plan).resumed
-    assert resumed is not None
-    assert {state["work/steps"] for name, state in resumed.states.items() if "/worker" in name} == {12}
 
 
 def test_a_server_comes_with_the_first_of_its_workers() -> None:

@@ -71,16 +71,6 @@ def test_from_the_beginning_where_there_are_no_checkpoints(
     recovers(calm, tmp_path, "west/worker0", *STATEFUL[name])
 
 
-@for_each("seed", range(2))
-def test_at_moments_that_the_seed_draws(calm: dict[tuple[str, ...], set[str]], tmp_path: Path, seed: int) -> None:
-    job = (f"seed={seed}", "checkpoint.every=2")
-    expected = undisturbed(calm, tmp_path, f"seed={seed}")
-    fault = "kind: kill, node: '*', pick: 1, sometime: {from: 0 s, to: 1.5 s}, for: 200 ms, every: 300 ms, times: 2"
-    ended = run(tmp_path / "hit", *job, RESTART, faults(fault))
-    assert ended.error is None and ended.hashes() == expected
-    assert len(ended.events("restart")) == 2
-
-
 def test_versions_go_back_only_at_a_restart(tmp_path: Path) -> None:
     ended = run(tmp_path, "checkpoint.every=3", RESTART, faults("kind: kill, node: hub/global0, round: 7"))
     (restart,) = ended.events("restart")

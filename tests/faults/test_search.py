@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.plan.model import to_json
-from tests.faults.runs import plan_of
-from tests.faults.schedules import TWO_KEYS, Case, case, overlaps
+from tests.faults.schedules import TWO_KEYS, Case, case
 from tests.faults.search import Calm, broken, search
 
 # what broke an invariant, and does not any more
@@ -126,12 +124,3 @@ def test_no_invariant_is_broken(calm: Calm, seed: int) -> None:
 @pytest.mark.parametrize("found", FOUND)
 def test_nor_where_one_once_was(calm: Calm, found: Case) -> None:
     assert broken(found, calm) == ""
-
-
-def test_quick_plans_are_those_of_the_whole_text() -> None:
-    for seed in range(40):
-        assert to_json(case(seed).plan) == to_json(plan_of(*case(seed).overrides))
-
-
-def test_faults_of_one_target_overlap_in_half_of_the_schedules() -> None:
-    assert sum(overlaps(case(seed).plan) for seed in range(60)) >= 30

@@ -115,15 +115,6 @@ def test_one_step_for_each_push_of_a_data_centre(world: str, tmp_path: Path) -> 
 
 
 @both
-def test_dcasgd_without_staleness_is_sgd_to_the_bit(world: str, tmp_path: Path) -> None:
-    """Row 23."""
-    rule = "optimizer={{kind: {}, learning_rate: 0.1}}"
-    sgd, dcasgd = (everywhere(world, tmp_path / kind, *REAL, rule.format(kind)).hashes() for kind in ("sgd", "dcasgd"))
-    assert sgd == dcasgd
-    assert len(sgd) == 1
-
-
-@both
 def test_hfa_with_single_steps_is_parameter_averaging(world: str, tmp_path: Path) -> None:
     """Row 24: each step's mean over all workers' models, which is SGD on the mean of their gradients."""
     hfa = everywhere(world, tmp_path / "1", *REAL, LOCAL, "sync={kind: hfa, k1: 1, k2: 1, weights: worker}")
@@ -155,26 +146,6 @@ def test_esync_balances_steps_and_ends_every_round_with_one_model(world: str, tm
     assert steps["east/worker0"][0] == 1
     assert min(steps["east/worker0"][2:]) >= 4
     assert len(done.hashes()) == 1
-
-
-@pytest.mark.sample(2)  # of 4, which take 4 s
-@both
-@pytest.mark.parametrize("rule", ["even", "balanced"])
-def test_any_number_of_global_servers_gives_the_same_bits(rule: str, world: str, tmp_path: Path) -> None:
-    """Rows 63 and 64: a tensor of 512 elements is cut, at round(n i / G) or so that the servers are level."""
-    cut = f"shard={{kind: multigps, rule: {rule}, bound: 100}}"
-    runs = [everywhere(world, tmp_path / str(count), *REAL, SGD, cut, f"data_centers[hub].global_servers={count}")
-            for count in (1, 3)]  # fmt: skip
-    assert runs[0].hashes() == runs[1].hashes()
-    sent = [event["payload_bytes"] // 4 for event in runs[1].of_kind("transfer")
-            if event["message"] == "push" and event["source"] == "west/server0" and event["round"] == 0]  # fmt: skip
-    sizes = [64 * 8, 8, 8 * 10, 10]
-    assert sum(sent) == sum(sizes)
-    if rule == "even":
-        assert sorted(sent) == sorted([171, 170, 171, 8, 80, 10])
-    pushed = [event for event in runs[1].of_kind("transfer") if event["message"] == "push"]
-    taken = [sum(event["payload_bytes"] for event in pushed if event["node"] == f"hub/global{n}") for n in range(3)]
-    assert (max(taken) <= 1.05 * sum(taken) / 3) == (rule == "balanced")
 
 
 @pytest.mark.slow  # 20 s
