@@ -44,8 +44,8 @@ STUDIES = (
     "analysis/figures/papers/*",
     "analysis/notebooks/*",
 )
-# 'text' is also what a sample is, 'constant' also a learning rate's schedule: neither says that a kind is meant.
-AMBIGUOUS = {"text", "constant"}
+# 'text' is also what a sample is, 'constant' a learning rate's schedule, 'none' a cell of a table without a value.
+AMBIGUOUS = {"text", "constant", "none"}
 
 
 @cache
