@@ -1,7 +1,7 @@
 """The errors a user may meet, and the exit code that each one ends the command with.
 
 TestbedError                     1
-├── ScenarioError                2   the scenario (or the command line) is wrong; nothing was created
+├── ScenarioError                2   the scenario (or the command line) is wrong; nothing was created, or a node tells
 ├── CapabilityError              3   this machine cannot do what was asked; the message says what would help
 ├── RunFailed                    4   a node failed; the message names node, step and cause
 │   ├── NodeLost                 4   a node died or fell silent: what a restart can cure

@@ -36,10 +36,15 @@ _KEY = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 def check_before_training(scenario: Scenario, plan: Plan) -> None:
     """Raise ``ScenarioError``, with its place, for what the run would refuse before its first step: data, split, model.
 
-    A node of a cluster may have other files: there, the run itself tells.
+    Raise ``CapabilityError`` for a program that is not installed. A node of a cluster may have other files and
+    programs: there, the run itself tells.
     """
     from testbed.engine.rehearsal import needs_rehearsal, rehearse
 
+    if plan.program is not None and not plan.is_spread:
+        from testbed.execution.programs.launch import require_programs
+
+        require_programs(plan.program)
     if plan.is_spread or not needs_rehearsal(plan):
         return
     try:

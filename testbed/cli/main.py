@@ -28,7 +28,7 @@ EXIT_CODES = """\
 exit codes:
     0  done
     1  an error of this program
-    2  the scenario or the command line is wrong; nothing was created
+    2  the scenario or the command line is wrong; nothing was created, unless only the nodes could tell
     3  this machine cannot do what was asked; `testbed doctor` names the cures
     4  a node failed; the message names node, step and cause
     5  a wait passed its deadline, or no node could advance any more

@@ -104,12 +104,29 @@ def test_data_are_read_where_rules_cannot_tell(setting: str, needed: bool) -> No
     assert needs_rehearsal(build_plan(loads(TEXT, "s.yaml", [setting]))) is needed
 
 
+def test_programs_and_scripts_that_are_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for workload, said, code in (
+        ("{command: [no-such-program, x]}", "there is no program 'no-such-program' on the path", 3),
+        ("{script: gone.py}", "s.yaml:8:20: workload.script: gone.py: no such file (the path", 2),
+        ("{script: ../gone.py}", "lies outside the scenario's folder (copy it into that folder", 2),
+    ):
+        text = TEXT.rpartition("training:")[0].replace("simulate", "local")
+        Path("s.yaml").write_text(f"{text}workload: {workload}\n")
+        for command in (["validate", "s.yaml"], ["run", "s.yaml", "--out", "made"]):
+            assert main(command) == code
+            assert said in capsys.readouterr().err
+        assert not Path("made").exists()
+
+
 WITHOUT_TORCH = """
 import sys
 from testbed.cli.main import main
 for command in {commands}:
     assert main(command) == 0, command
-heavy = {{"torch", "pandas", "matplotlib"}} & {{*sys.modules}}
+heavy = {heavy} & {{*sys.modules}}
 assert not heavy, heavy
 """
 
@@ -122,5 +139,15 @@ def test_commands_that_compute_nothing_import_no_torch(tmp_path: Path) -> None:
         ["topology", "import", "rtt_ms.csv", "--set", "rate=1 Gbit/s"], ["trace", "lte-drive"], ["schema"],
         ["sweep", "s.yaml", "--set", "codec=none,fp16", "--seeds", "5", "--dry-run"], ["scenarios"],
     ]  # fmt: skip
-    code = WITHOUT_TORCH.format(commands=commands)
+    code = WITHOUT_TORCH.format(commands=commands, heavy={"torch", "pandas", "matplotlib"})
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_model_of_ones_own_costs_validate_the_import_of_torch_alone(tmp_path: Path) -> None:
+    """Not torch's compiler, nor the counting of operations, which import sympy and more."""
+    (tmp_path / "s.yaml").write_text(TEXT)
+    (tmp_path / "mine.py").write_text(MODEL.replace("BUILT", "nn.Sequential(nn.Flatten(), nn.Linear(64, 10))"))
+    commands = [["validate", "s.yaml", "--set", "training.model=./mine.py:Mine"]]
+    heavy = {"torch._dynamo", "torch._inductor", "sympy", "pandas", "matplotlib", "simpy", "triton"}
+    code = WITHOUT_TORCH.format(commands=commands, heavy=heavy)
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)

@@ -81,7 +81,8 @@ def processes_of(plan: Plan, hosts: Hosts, directory: Path) -> list[ProgramProce
         command = program.first if node.rank == 0 and program.first else program.command
         if command:
             found.append(_process(program, node, command, hosts, directory))
-    _require_programs(found)
+    for process in found:
+        _require(process.argv[0], process.environment)
     return found
 
 
@@ -131,9 +132,13 @@ def _with_own_programs(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "PATH": path, "PYTHONUNBUFFERED": "1"}
 
 
-def _require_programs(processes: list[ProgramProcess]) -> None:
-    """Raise ``CapabilityError`` for a program that is not installed, before anything is started."""
-    for process in processes:
-        name = process.argv[0]
-        if os.sep not in name and shutil.which(name, path=process.environment["PATH"]) is None:
-            raise CapabilityError(f"workload: there is no program '{name}' on the path; install it, or write its path")
+def require_programs(program: ProgramPlan) -> None:
+    """Raise ``CapabilityError`` for a program that is not installed on this machine."""
+    environment = _with_own_programs({**os.environ, **program.env})
+    for command in filter(None, (program.command, program.first)):
+        _require(command[0], environment)
+
+
+def _require(name: str, environment: Mapping[str, str]) -> None:
+    if os.sep not in name and "{" not in name and shutil.which(name, path=environment["PATH"]) is None:
+        raise CapabilityError(f"workload: there is no program '{name}' on the path; install it, or write its path")

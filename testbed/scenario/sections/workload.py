@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo
+from pydantic_core import PydanticCustomError
 
 from testbed.axes import sha256_of
 from testbed.placeholders import PLACEHOLDERS, unknown
@@ -125,7 +126,11 @@ def _script(text: str, info: ValidationInfo) -> Path:
     """Return the script's path. One that is written whole, as in a resolved scenario, is code from anywhere."""
     path = Path(text)
     if not path.is_absolute():
-        path = beside(text, info)
+        try:
+            path = beside(text, info)
+        except PydanticCustomError as error:  # which has no place here
+            told = error.context or {}
+            raise_found([Violation(("workload", "script"), told["problem"], told["hint"])])
     elif not allows_code(info):
         problem = f"'{text}' is a whole path, and this file is not at or below the working directory"
         raise_found([Violation(("workload", "script"), problem, "read that script first, then give --allow-code")])
