@@ -33,7 +33,7 @@ def main() -> None:
         copy_to(copy)
         names = all_mutants(copy)
         drawn = random.Random(options.seed).sample(names, min(options.sample, len(names)))
-        command = ["mutmut", "run", "--max-children", str(options.jobs), *drawn]
+        command = [str(Path(sys.executable).with_name("mutmut")), "run", "--max-children", str(options.jobs), *drawn]
         done = subprocess.run(command, cwd=copy, stdin=subprocess.DEVNULL, check=False)
         if done.returncode:
             sys.exit(f"mutmut ended with exit status {done.returncode}")
