@@ -29,7 +29,7 @@ WAN_DELAY_S = 0.005
 WORKER, NEIGHBOUR, REMOTE = "west/worker0", "west/server0", "east/global0"
 
 
-def tiny_plan(names: Iterable[str], *, step_deadline_s: float = 20.0, dead_after_s: float = 5.0) -> Plan:
+def tiny_plan(names: Iterable[str], *, step_deadline_s: float = 120.0, dead_after_s: float = 60.0) -> Plan:
     """A Plan whose nodes are ``names``; all their data centres form a full mesh of equal WAN links."""
     names = tuple(names)
     sites = sorted({data_center_of(name) for name in names})
@@ -52,7 +52,7 @@ def tiny_plan(names: Iterable[str], *, step_deadline_s: float = 20.0, dead_after
         ),
         timeouts=Timeouts(
             heartbeat_s=0.2, dead_after_s=dead_after_s, step_deadline_s=step_deadline_s,
-            run_deadline_s=120.0, tcp_user_timeout_s=30.0, rendezvous_s=10.0,
+            run_deadline_s=600.0, tcp_user_timeout_s=60.0, rendezvous_s=120.0,
         ),
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ class TestSockets:
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).startswith(b"reno\0")
             assert sock.getsockopt(socket.IPPROTO_TCP, 25) == 65_536
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
-            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
             assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
 
     def test_a_congestion_control_that_is_not_there_is_an_error_with_its_cure(self) -> None:
