@@ -90,7 +90,11 @@ class MessageKind(StrEnum):
     # node → scheduler: it has reached the barrier ``name`` of ``size`` nodes; ``sha256`` of its checkpoint file, if
     # the barrier is one of those. Answer: RELEASE.
     BARRIER = "barrier"
-    # scheduler → node: the barrier ``name`` is complete, or ``skipped``. "end": the run has ended. Servers, which do
+    # global server → the first of them: the value of a key after ``round``, to be scored (``engine.global_model``). No
+    # answer.
+    SNAPSHOT = "snapshot"
+    # scheduler → node: the barrier ``name`` is complete, or ``skipped``. "end": the run has ended. "final": all workers
+    # have, and the global servers are to score the model (answer: DONE). Servers, which do
     # not wait at the barrier of a checkpoint, are released from it as well: they then write their state.
     RELEASE = "release"
     # worker → scheduler: it has done its last round. Answer: RELEASE "end", when all workers have.

@@ -79,6 +79,11 @@ def per_worker(result: Mapping[str, Any], what: str) -> str:
     return span(*ends) if ends else MISSING
 
 
+def rounds_of_workers(result: Mapping[str, Any]) -> str:
+    """Return the completed rounds of a ``result.json``: those of every worker, or the least and the most of one."""
+    return span(*result.get("rounds_per_worker", (result["rounds"],) * 2))
+
+
 def target(share_wanted: float) -> str:
     """Return a target accuracy as it was written: ``97.5 %`` is not 98 %."""
     return f"{100 * share_wanted:g} %"

@@ -63,7 +63,8 @@ def _header(figure: SubFigure, run: StoredRun) -> None:
     told = f"run {result['status']}, fidelity {fidelity}" + (f" ({numbers.counted(count, 'reason')})" if count else "")
     figure.text(0.988, 0.80, told, fontsize=9.5, fontweight="bold", ha="right", va="top", color=_VERDICT[fidelity])
     commit = (run.manifest.get("testbed", {}).get("git_commit") or "")[:10]
-    rounds = f"{numbers.counted(result['rounds'], 'round')} of {numbers.seconds(result['round_time_s'])}"
+    done = numbers.rounds_of_workers(result)
+    rounds = f"{done} round{'s' * (done != '1')} of {numbers.seconds(result['round_time_s'])}"
     if run.program is not None:
         rounds = f"ran {numbers.seconds(result['training_s'])}"
     about = f"{rounds}, commit {commit}" if commit else rounds

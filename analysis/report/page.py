@@ -19,7 +19,7 @@ from analysis.metrics import throughput
 from analysis.report import charts, conclusion
 from analysis.waits import matrix
 from testbed.errors import ScenarioError
-from testbed.numbers import MISSING, counted, factor, per_worker, seconds, share, short, size
+from testbed.numbers import MISSING, counted, factor, per_worker, rounds_of_workers, seconds, share, short, size
 from testbed.numbers import target as accuracy_wanted
 
 STYLE = Path(__file__).parent / "style.css"
@@ -110,7 +110,7 @@ def _headline(run: StoredRun) -> str:
         (badge(result["fidelity"]["status"]), "fidelity"),
         (share(result["accuracy"]), "test accuracy, at the end"),
         *([] if reached is None else [(share(reached), "at the target")]),
-        (str(result["rounds"]), "rounds"),
+        (rounds_of_workers(result), "rounds per worker" if "rounds_per_worker" in result else "rounds"),
         (per_worker(result, "steps"), "steps per worker"),
         (per_worker(result, "samples"), "samples per worker"),
         (seconds(result["round_time_s"]), "per round"),

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from testbed.cli.options import Outcome, add_scenario, read_plan
 from testbed.numbers import seconds
+from testbed.plan.asynchronous import shares_rounds
 
 HELP = "check a scenario, and report every problem"
 add_arguments = add_scenario
@@ -29,6 +30,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         unit = f", in {trace.unit}" if trace.unit else ""
         print(f"  trace {trace.name}: {trace.what}, {trace.format} ({trace.how}), {trace.samples} samples, "
               f"{seconds(trace.length_s)}{unit}{''.join(f'; {note}' for note in trace.notes)}")  # fmt: skip
+    if shares_rounds(plan):
+        print(f"  rounds: {plan.training.rounds} per worker on the mean: fast ones make more, as none waits for all")
     for warning in warnings:
         print(f"  note: {warning}")
     return 0

@@ -280,7 +280,7 @@ def one_line(known: state.RunState) -> str:
     drawn = f", {numbers.span(*samples)} samples" if any(samples) else ""  # a user's script does not say
     work = f"{numbers.span(*steps)} steps{drawn} per worker"
     parts = [
-        f"{known.completed}/{known.total} rounds" if known.total else f"step {max(0, known.completed - 1)}",
+        _rounds(known) if known.total else f"step {max(0, known.completed - 1)}",
         *([work] if known.total else []),
         *([] if known.loss is None else [f"loss {numbers.short(known.loss)}"]),  # a script need not tell any
         *([] if known.accuracy is None else [f"accuracy {numbers.share(known.accuracy)}"]),
@@ -289,6 +289,12 @@ def one_line(known: state.RunState) -> str:
     if known.simulated_rate:
         parts.append(f"{numbers.short(known.simulated_rate)} times real time")
     return "  ".join(parts)
+
+
+def _rounds(known: state.RunState) -> str:
+    """Return completed rounds of all; where workers share them, on the mean, and those of a worker."""
+    share = f" on the mean, {numbers.span(*known.rounds())} per worker" if known.shared_by else ""
+    return f"{known.completed}/{known.total} rounds{share}"
 
 
 def site_table(known: state.RunState, title: str) -> Table:

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from testbed.ids import data_center_of
+from testbed.plan.asynchronous import shares_rounds
 from testbed.plan.model import Plan
 
 _OF_PRESENT = ("round", "loss", "waiting_for")  # fields of nodes that take part
@@ -54,7 +55,10 @@ class NodeRow:
 
 @dataclass(slots=True)
 class RunState:
-    """The run as its events describe it. ``t`` is the time of the last one on the run's clock, in s."""
+    """The run as its events describe it. ``t`` is the time of the last one on the run's clock, in s.
+
+    shared_by  how many workers make ``total`` rounds on the mean, as none waits for the others; 0: each makes them
+    """
 
     total: int  # rounds; 0: unknown, as a user's program decides
     rows: dict[str, NodeRow]
@@ -64,13 +68,21 @@ class RunState:
     train_t: float = 0.0  # when training began
     simulated_rate: float | None = None  # virtual seconds per second
     computes: bool = True  # else losses are not numbers of a training
+    shared_by: int = 0
     before: int | None = None  # rounds that were completed before this run; known when it has completed one
     _reached: Counter[int] = field(default_factory=Counter)  # data centres, by the rounds that they have completed
     _gone: set[str] = field(default_factory=set)  # nodes that were lost or have left
+    _copies: dict[str, int] = field(default_factory=dict)  # by node that represents several workers
+    _made: int = 0  # rounds of all workers together
 
     @property
     def completed(self) -> int:
-        """Rounds that all workers have completed; data centres that have completed none do not count."""
+        """Rounds that all workers have completed, or on the mean where they share them.
+
+        Data centres that have completed none do not count.
+        """
+        if self.shared_by:
+            return (self.before or 0) + self._made // self.shared_by
         return min((rounds for rounds in self._reached if rounds), default=0)
 
     @property
@@ -82,6 +94,11 @@ class RunState:
     def wan_bytes(self) -> int:
         """Return the bytes that all data centres have sent over the WAN: each counts once."""
         return sum(sum(row.of("wan_up_bytes")) for row in self.rows.values())
+
+    def rounds(self) -> tuple[int, int]:
+        """Return the least and the most rounds of a worker."""
+        made = [each["round"] + 1 for row in self.rows.values() for each in row.nodes.values() if "round" in each]
+        return min(made, default=0), max(made, default=0)
 
     def work(self) -> Ends:
         """Return the least and the most training steps of a worker so far, and likewise its samples."""
@@ -97,6 +114,8 @@ class RunState:
             case "train":
                 self.stage, self.train_t = ("training" if self.total else "running"), self.t
                 self._gone.clear()
+            case "start" if event.get("stands_for"):
+                self._copies[str(event["node"])] = int(event["stands_for"])
             case "evaluate":
                 self.accuracy = event.get("accuracy", self.accuracy)
             case "epoch":
@@ -135,6 +154,7 @@ class RunState:
         if event["kind"] == "round":
             if self.before is None:
                 self.before = int(event.get("round") or 0)
+            self._made += self._copies.get(node, 1)
             work = row.work[node]
             work[0] += int(known.get("steps", 1))
             work[1] += int(known.get("samples", 0))
@@ -157,4 +177,5 @@ def initial(plan: Plan) -> RunState:
     """Return the state before the first event."""
     rounds = plan.training.rounds if plan.program is None else 0
     rows = {site.name: NodeRow() for site in plan.network.sites}
-    return RunState(rounds, rows, computes=plan.training.compute != "modelled")
+    shared_by = len(plan.training_workers) if shares_rounds(plan) else 0
+    return RunState(rounds, rows, computes=plan.training.compute != "modelled", shared_by=shared_by)

@@ -57,7 +57,7 @@ def answer(run: StoredRun) -> Table:
     if run.program is not None:
         return look.table(title, "", ">value", "", rows=_of_program(run, result))
     rows = (
-        ("rounds", str(result["rounds"]), f"of at most {run.plan['training']['rounds']}"),
+        _rounds(result, run.plan["training"]["rounds"]),
         *_resumed(result),
         ("steps", numbers.per_worker(result, "steps"), "per worker"),
         ("samples", numbers.per_worker(result, "samples"), _samples_per_s(result)),
@@ -92,6 +92,12 @@ def _accuracy(target: float | None, result: Mapping[str, Any]) -> list[tuple[str
         "" if at_target is None else f"accuracy {numbers.share(at_target)} then; the next evaluation kept to the target"
     )
     return [final, (name, numbers.seconds(time_s), about)]
+
+
+def _rounds(result: Mapping[str, Any], most: int) -> tuple[str, str, str]:
+    """Return the rounds of every worker; where they differ, of the slowest and of the fastest."""
+    share = " per worker on the mean" if "rounds_per_worker" in result else ""
+    return ("rounds", numbers.rounds_of_workers(result), f"of at most {most}{share}")
 
 
 def _resumed(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:

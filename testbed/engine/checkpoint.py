@@ -280,12 +280,8 @@ class Checkpointer:
         if not released.get("skipped"):
             await self._write(round_, state)
 
-    def serve(self, get: Callable[[], Mapping[str, Any]]) -> None:
+    def serve(self, state: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
         """Write a server's state whenever the workers stand still."""
-
-        async def state() -> Mapping[str, Any]:
-            return get()
-
         if self._every:
             self._membership.on_checkpoint = lambda round_: self._world.spawn(
                 self._write(round_, state), f"checkpoint of round {round_}"

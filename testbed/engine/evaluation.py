@@ -3,6 +3,9 @@
 The score of round r decides at round r + ``every`` whether training stops, so that the round at which a run stops
 depends on the mathematics and not on how fast a score was computed. The target is reached when two scores in a row are
 at or above it, as one alone may be luck; ``testbed.results.summary.at_target`` reads the same from a run's table.
+
+Where workers do not wait for each other, a global server scores the model (``global_model``), and not the worker that
+``Evaluation`` is for.
 """
 
 from __future__ import annotations
@@ -12,7 +15,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from torch import Tensor
+
 from testbed.engine.checkpoint import Checkpoint
+from testbed.plan.asynchronous import is_scored_at_top
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Plan
 from testbed.results.events import EVALUATING
@@ -29,121 +35,29 @@ class _Snapshot:
     score: Future[Score | None]
 
 
-class Evaluation:
-    """One worker evaluates, of those that take part the first; at the others every method does nothing.
+class Scores:
+    """Scores one model after the other. ``reached``: two in a row were at or above the target accuracy."""
 
-    Who takes part from the start comes in rank order; who joins comes after all who are there. When the one that
-    evaluates is lost, the next one goes on (``without``, ``members``).
-    """
-
-    def __init__(self, world: World, plan: Plan, learner: Learner) -> None:
-        training = plan.training
-        self._world, self._learner = world, learner
-        self._every, self._target, self._rounds = training.evaluate_every, training.target_accuracy, training.rounds
-        self._workers = plan.training_workers
-        self._before = set(_who_come_before(plan, world.node))
-        self.active = not self._before
+    def __init__(self, world: World, learner: Learner, target: float | None) -> None:
+        self._world, self._learner, self._target = world, learner, target
         self._snapshot: _Snapshot | None = None
         self._snapshot_age_s = 0.0  # when the checkpoint was made that has it
         self._above = False  # whether the latest score is at or above the target
-        self._reached = False
+        self.reached = False
 
-    def members(self, names: Sequence[str]) -> None:
-        """Let the first of these workers evaluate."""
-        self._comes_after(names[: names.index(self._world.node)] if self._world.node in names else names)
+    @property
+    def round(self) -> int | None:
+        """The round of the model that is being scored; ``None``: of none."""
+        return self._snapshot.round if self._snapshot is not None else None
 
-    def without(self, nodes: Collection[str]) -> None:
-        """Note that these nodes take part no more; to be called between two rounds only."""
-        if not self._before.isdisjoint(nodes):
-            self._comes_after(self._before.difference(nodes))
-
-    def joins(self, absent: Collection[str]) -> None:
-        """Note that this worker has joined a run in progress, in which all take part but those who are ``absent``."""
-        names = (worker.name for worker in self._workers)
-        self._comes_after([name for name in names if name != self._world.node and name not in absent])
-
-    def _comes_after(self, names: Collection[str]) -> None:
-        self._before = set(names)
-        self.active = not self._before
-
-    def begin(self, rounds: int, workers: int, resumed: Checkpoint | None = None) -> None:
-        """Record the start of training: ``rounds`` at most, by ``workers``.
-
-        ``resumed``: the checkpoint that the run begins with.
-        """
-        if resumed is not None and not resumed.same_clock and self._snapshot is not None:
-            self._snapshot.time_s = max(0.0, self._world.now() - self._snapshot_age_s)
-        if self.active:
-            self._world.record("train", rounds=rounds, workers=workers, **trained_before(self._world.now(), resumed))
-
-    async def before_push(self, round_: int) -> bool:
-        """Collect the score that is due. Return whether the target has been reached, so that this round is the last."""
-        if self._due(round_):
-            await self._collect()
-        return self._reached
-
-    def needs_model(self, round_: int) -> bool:
-        """Return whether this worker is to have the whole model after ``round_``; asked before its push."""
-        return self.active and (self._due(round_) or self._reached or round_ == self._rounds - 1)
-
-    def after_round(self, round_: int) -> None:
-        """Copy the new values and start scoring them, every ``every`` rounds."""
-        if self._due(round_):
-            self._take(round_)
-
-    async def finish(self, round_: int, *, changed: bool = False) -> None:
-        """Score the final values of a run whose last round was ``round_``; ``changed``: since the end of that round."""
-        if not self.active:
-            return
-        if changed or self._snapshot is None or self._snapshot.round != round_:
-            await self._collect()
-            self._take(round_)
-        await self._collect()
-
-    async def state(self) -> State:
-        """Return what a checkpoint keeps: who comes before this worker; at the one that evaluates, what it knows.
-
-        That is whether the target has been reached, whether the latest score was at or above it, and a score that is
-        not due yet.
-        """
-        if not self.active:
-            return {"before": json.dumps(sorted(self._before))}
-        state: State = {"above": int(self._above), "reached": int(self._reached)}
-        if self._snapshot is not None:
-            score = await self._world.wait(self._snapshot.score, EVALUATING)
-            taken_s = self._snapshot.time_s
-            state |= {"round": self._snapshot.round, "epoch": self._snapshot.epoch, "taken_s": taken_s}
-            state["age_s"] = self._world.now() - taken_s
-            if score is not None:
-                state |= {name: value for name, value in asdict(score).items() if value is not None}
-        return state
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        if "before" in state:
-            self._comes_after(json.loads(state["before"]))
-        if "reached" not in state:
-            return
-        self._comes_after(())
-        self._above = bool(state.get("above", False))  # earlier releases: one score reached the target
-        self._reached = bool(state["reached"])
-        if "round" in state:
-            score: Future[Score | None] = self._world.future()
-            known = {field.name: state[field.name] for field in fields(Score) if field.name in state}
-            score.set_result(Score(**known) if known else None)
-            epoch = int(state.get("epoch", 0))  # earlier releases kept neither this nor when it was taken
-            taken_s = float(state.get("taken_s", self._world.now()))
-            self._snapshot = _Snapshot(int(state["round"]), epoch, taken_s, score)
-            self._snapshot_age_s = float(state.get("age_s", 0.0))
-
-    def _due(self, round_: int) -> bool:
-        return self.active and round_ % self._every == self._every - 1
-
-    def _take(self, round_: int) -> None:
-        values = self._learner.values()
+    def take(self, round_: int, epoch: int, values: list[Tensor], time_s: float) -> None:
+        """Start scoring ``values``, the model's after ``round_``, in that pass over the data, at ``time_s``."""
+        assert self._snapshot is None, "the score before has not been collected"
         score = self._world.aside(lambda: self._learner.evaluate(values))
-        self._snapshot = _Snapshot(round_, self._learner.epoch, self._world.now(), score)
+        self._snapshot = _Snapshot(round_, epoch, time_s, score)
 
-    async def _collect(self) -> None:
+    async def collect(self) -> None:
+        """Wait for the score that is under way, if there is one, and record it."""
         if self._snapshot is None:
             return
         snapshot, self._snapshot = self._snapshot, None
@@ -155,8 +69,122 @@ class Evaluation:
             chance=score.chance, snapshot_t=snapshot.time_s,
         )  # fmt: skip
         above = self._target is not None and score.accuracy >= self._target
-        self._reached = self._reached or (self._above and above)
+        self.reached = self.reached or (self._above and above)
         self._above = above
+
+    def resume(self, resumed: Checkpoint | None) -> None:
+        """Note that training begins anew with the checkpoint whose state was loaded."""
+        if resumed is not None and not resumed.same_clock and self._snapshot is not None:
+            self._snapshot.time_s = max(0.0, self._world.now() - self._snapshot_age_s)
+
+    async def state(self) -> State:
+        """Return what is known of the target, and a score that is not collected yet."""
+        state: State = {"above": int(self._above), "reached": int(self.reached)}
+        if self._snapshot is not None:
+            score = await self._world.wait(self._snapshot.score, EVALUATING)
+            taken_s = self._snapshot.time_s
+            state |= {"round": self._snapshot.round, "epoch": self._snapshot.epoch, "taken_s": taken_s}
+            state["age_s"] = self._world.now() - taken_s
+            if score is not None:
+                state |= {name: value for name, value in asdict(score).items() if value is not None}
+        return state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._above = bool(state.get("above", False))  # earlier releases: one score reached the target
+        self.reached = bool(state["reached"])
+        if "round" in state:
+            score: Future[Score | None] = self._world.future()
+            known = {field.name: state[field.name] for field in fields(Score) if field.name in state}
+            score.set_result(Score(**known) if known else None)
+            epoch = int(state.get("epoch", 0))  # earlier releases kept neither this nor when it was taken
+            taken_s = float(state.get("taken_s", self._world.now()))
+            self._snapshot = _Snapshot(int(state["round"]), epoch, taken_s, score)
+            self._snapshot_age_s = float(state.get("age_s", 0.0))
+
+
+class Evaluation:
+    """One worker evaluates, of those that take part the first; at the others every method does nothing.
+
+    Who takes part from the start comes in rank order; who joins comes after all who are there. When the one that
+    evaluates is lost, the next one goes on (``without``, ``members``).
+
+    active  whether this worker evaluates: it comes first, and no server scores the model
+    """
+
+    def __init__(self, world: World, plan: Plan, learner: Learner) -> None:
+        training = plan.training
+        self._world, self._learner = world, learner
+        self._every, self._rounds = training.evaluate_every, training.rounds
+        self._workers, self._at_top = plan.training_workers, is_scored_at_top(plan)
+        self._before = set(_who_come_before(plan, world.node))
+        self._scores = Scores(world, learner, training.target_accuracy)
+
+    @property
+    def active(self) -> bool:
+        return not self._before and not self._at_top
+
+    def members(self, names: Sequence[str]) -> None:
+        """Let the first of these workers evaluate."""
+        self._before = set(names[: names.index(self._world.node)] if self._world.node in names else names)
+
+    def without(self, nodes: Collection[str]) -> None:
+        """Note that these nodes take part no more; to be called between two rounds only."""
+        self._before.difference_update(nodes)
+
+    def joins(self, absent: Collection[str]) -> None:
+        """Note that this worker has joined a run in progress, in which all take part but those who are ``absent``."""
+        names = (worker.name for worker in self._workers)
+        self._before = {name for name in names if name != self._world.node and name not in absent}
+
+    def begin(self, rounds: int, workers: int, resumed: Checkpoint | None = None) -> None:
+        """Record the start of training: ``rounds`` at most, by ``workers``.
+
+        ``resumed``: the checkpoint that the run begins with.
+        """
+        self._scores.resume(resumed)
+        if not self._before:
+            self._world.record("train", rounds=rounds, workers=workers, **trained_before(self._world.now(), resumed))
+
+    async def before_push(self, round_: int) -> bool:
+        """Collect the score that is due. Return whether the target has been reached, so that this round is the last."""
+        if self._due(round_):
+            await self._scores.collect()
+        return self._scores.reached
+
+    def needs_model(self, round_: int) -> bool:
+        """Return whether this worker is to have the whole model after ``round_``; asked before its push."""
+        return self.active and (self._due(round_) or self._scores.reached or round_ == self._rounds - 1)
+
+    def after_round(self, round_: int) -> None:
+        """Copy the new values and start scoring them, every ``every`` rounds."""
+        if self._due(round_):
+            self._take(round_)
+
+    async def finish(self, round_: int, *, changed: bool = False) -> None:
+        """Score the final values of a run whose last round was ``round_``; ``changed``: since the end of that round."""
+        if not self.active:
+            return
+        if changed or self._scores.round != round_:
+            await self._scores.collect()
+            self._take(round_)
+        await self._scores.collect()
+
+    async def state(self) -> State:
+        """Return what a checkpoint keeps: who comes before this worker; at the first one, what it knows of scores."""
+        return {"before": json.dumps(sorted(self._before))} if self._before else await self._scores.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        if "before" in state:
+            self._before = set(json.loads(state["before"]))
+        if "reached" in state:
+            self._before = set()
+            self._scores.load_state(state)
+
+    def _due(self, round_: int) -> bool:
+        return self.active and round_ % self._every == self._every - 1
+
+    def _take(self, round_: int) -> None:
+        self._scores.take(round_, self._learner.epoch, self._learner.values(), self._world.now())
 
 
 def _who_come_before(plan: Plan, node: str) -> Collection[str]:

@@ -40,7 +40,7 @@ def make_learner(
     seed = seed_for(plan.seed, "model", node.rank)
     model = build_model(training.model.kind, training.model.options, dataset.input_shape, dataset.classes, seed)
     workers = [worker.name for worker in plan.training_workers]
-    rank = workers.index(node.name) if node.trains else 0
+    rank = workers.index(node.name) if node.name in workers else 0
     split = training.split
     share = share_of(dataset.train_labels, split.kind, split.options, plan.seed, rank, len(workers))
     batches = Batches(share, training.batch_size, plan.seed, rank)

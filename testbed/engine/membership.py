@@ -25,6 +25,7 @@ TRAIN = "train"  # barrier before training
 AGREE = "agree/"  # barrier of an epoch, with its number
 CHECKPOINT = "checkpoint/"  # barrier of the workers after a round that is to be kept
 SAVED = "saved/"  # barrier of all nodes that have written their state
+FINAL = "final"  # to global servers that score the model: all workers have ended
 SCRIPTS = "script"  # barrier of all workers' scripts
 BEGUN = "begun"  # of one that has joined: its script comes to those barriers from now on
 
@@ -70,7 +71,8 @@ class Membership:
 
     The callbacks are to be set before messages are read: each ``on_members_lost(nodes, epoch)`` for nodes that are lost
     or have left, ``on_failover(server, successor)``, ``on_checkpoint(round)`` at servers: the workers stand still, and
-    ``on_ready()``. In a run without servers: ``on_members_joined(nodes, epoch)``, ``on_agreed`` (``engine.peers``).
+    ``on_ready()``, and ``on_trained()`` at servers that score the model: all workers have ended. In a run without
+    servers: ``on_members_joined(nodes, epoch)``, ``on_agreed`` (``engine.peers``).
     """
 
     def __init__(self, world: World, inbox: Inbox, plan: Plan) -> None:
@@ -99,6 +101,7 @@ class Membership:
         self.on_ready: Callable[[], object] = lambda: None
         self.on_failover: Callable[[str, str], object] = lambda server, successor: None
         self.on_checkpoint: Callable[[int], object] | None = None
+        self.on_trained: Callable[[], object] = lambda: None
         inbox.on(MessageKind.READY, self._on_ready)
         inbox.on(MessageKind.EPOCH, self._on_epoch)
         inbox.on(MessageKind.RELEASE, self._on_release)
@@ -196,6 +199,8 @@ class Membership:
         name = message.meta["name"]
         if name == END:
             self._end()
+        elif name == FINAL:
+            self.on_trained()
         elif name.startswith(AGREE):
             self.on_agreed(message)
         elif name == TRAIN and self._collected:

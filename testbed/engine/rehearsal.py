@@ -68,10 +68,9 @@ def rehearse(plan: Plan) -> None:
     """
     from testbed.devices.accelerator import CPU
     from testbed.engine.learner import make_learner, samples_of, step_shares
-    from testbed.engine.slicing import overlaps, slicer_of
+    from testbed.engine.slicing import overlaps, slicer_of, table_widths
     from testbed.engine.streaming import check_fragments
     from testbed.engine.sync_setup import streaming
-    from testbed.engine.worker import table_widths
     from testbed.training.splits import EmptyShares
 
     training = plan.training

@@ -14,13 +14,14 @@ from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.roles import allreduce_worker
 from testbed.engine.dgt.receiver import block_receiver
 from testbed.engine.dgt.sender import block_route
+from testbed.engine.global_model import AsynchronousRootStore, GlobalModel
 from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.guard import guarded
 from testbed.engine.handover import handover_of
 from testbed.engine.kvworker import KVWorker, codec_maker
 from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.local_kinds import local_work_of
-from testbed.engine.membership import MEMBERSHIP_MESSAGES
+from testbed.engine.membership import MEMBERSHIP_MESSAGES, Membership
 from testbed.engine.overlay.wiring import NodeOverlays
 from testbed.engine.pipeline import PipelinedWorker
 from testbed.engine.replica import ReplicaMail, ReplicatedRootStore
@@ -34,10 +35,13 @@ from testbed.engine.session import Session
 from testbed.engine.slicing import optimizer_at_top, order_of, overlaps, slicer_of
 from testbed.engine.upstream import ParentServers, Upstream
 from testbed.engine.worker import Departure, Worker, WorkerParts
+from testbed.messages import Message, MessageKind
 from testbed.placing import place_of
+from testbed.plan.asynchronous import is_scored_at_top, shares_rounds
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.sync import SYNC
-from testbed.state import Stateful, joined, take_over
+from testbed.state import State, Stateful, joined, take_over
+from testbed.training.learner import SegmentedLearner
 from testbed.training.options import MODELS
 from testbed.training.options.declarations import SCRIPT
 from testbed.world import Role, World
@@ -75,6 +79,7 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_libr
     work = local_work_of(plan, node, learner)
     shape = shape_of(plan, learner) if overlaps(plan) else None
     sums_first = bool(neighbours_of(plan, node))
+    leaves_servers = shares_rounds(plan) and node.trains
 
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
@@ -92,6 +97,8 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_libr
         parts = WorkerParts(pushes, learner, work, membership, checkpointer, departure, handover)
         worker = PipelinedWorker(world, plan, node, parts, shape) if shape else Worker(world, plan, node, parts)
         rounds = await worker.run()
+        if leaves_servers and not worker.leaves:
+            await store.leave()  # they may hold others' replies until this worker has caught up
         await session.finish(worker.leaves)
         return await session.record_final(worker.final_values(), rounds=rounds)
 
@@ -120,10 +127,13 @@ def _script(plan: Plan, node: NodePlan, files: CheckpointFiles | None, watch: Sc
 
 
 def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
-    async def run(world: World) -> None:
+    scores = is_scored_at_top(plan) and node == plan.with_role("global_server")[0]
+    learner = make_learner(plan, node) if scores else None
+
+    async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
         membership, overlays = session.membership, NodeOverlays(plan, node, session)
-        upstream, relayed = _upstream(plan, node, session, overlays), overlays.towards_children()
+        upstream, relayed = _upstream(plan, node, session, overlays, learner), overlays.towards_children()
         blocks = block_receiver(plan, node, world, session.inbox)
         make_codec, policy = codec_maker(plan, node.name), sync_setup.sync_policy(plan, node)
         mail, send = relayed[:2] if relayed else (blocks or session.inbox, world.send)
@@ -139,6 +149,9 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
             server.on_replied = relayed[2].on_replied if plan.recovery.on_failure == "continue" else None
         memories: dict[str, Stateful] = {"server": server}
         memories |= ({"overlay": relayed[2]} if relayed else {}) | ({"blocks": blocks} if blocks else {})
+        if isinstance(upstream, AsynchronousRootStore):
+            membership.on_trained = lambda: world.spawn(_finish(upstream, membership), "score the final model")
+            session.inbox.on(MessageKind.SNAPSHOT, upstream.on_snapshot)
         _keep(session, plan, files, server, memories)
         await session.join()
         server.on_members_absent(membership.absent)
@@ -148,9 +161,14 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         await session.ended()
         if blocks is not None:
             blocks.settle()
-        await session.record_final(server.values())
+        return await session.record_final(server.values())
 
     return run
+
+
+async def _finish(top: AsynchronousRootStore, membership: Membership) -> None:
+    await top.finish()
+    await membership.tell_scheduler(Message(MessageKind.DONE))
 
 
 def _keep(
@@ -159,13 +177,17 @@ def _keep(
     """Let checkpoints hold the ``memories`` of ``server``; to be called before the session joins."""
     world, membership = session.world, session.membership
 
+    async def state() -> State:
+        await server.settle()
+        return joined(memories)
+
     def on_ready() -> None:
         """Load the state before any message of a child; a server that joins a run in progress has none.
 
         A child may be told earlier than this server that all are ready, and then its messages wait.
         """
         checkpointer = Checkpointer(world, membership, plan, files)
-        checkpointer.serve(lambda: joined(memories))
+        checkpointer.serve(state)
         if checkpointer.resumed:
             server.begin_at(checkpointer.first_round)
             take_over(memories, checkpointer.state)
@@ -199,7 +221,10 @@ def _replica(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
     return run
 
 
-def _upstream(plan: Plan, node: NodePlan, session: Session, overlays: NodeOverlays) -> Upstream:
+def _upstream(
+    plan: Plan, node: NodePlan, session: Session, overlays: NodeOverlays, learner: SegmentedLearner | None
+) -> Upstream:
+    """Return what lies above a server. ``learner``: what scores the model, where a server does and this is the one."""
     world = session.world
     if node.parents:
         store = _store(plan, node, session, overlays)
@@ -211,6 +236,9 @@ def _upstream(plan: Plan, node: NodePlan, session: Session, overlays: NodeOverla
     place, workers = place_of(plan, node), summed_workers(plan, node)
     if replicas:
         return ReplicatedRootStore(world, session.inbox, make_state, replicas[0].name, place, workers)
+    if shares_rounds(plan):
+        model = GlobalModel(world, plan, learner) if learner is not None else None
+        return AsynchronousRootStore(world, plan, node, make_state, model)
     return RootStore(world, make_state, place, waits=sync_setup.all_wait(plan), workers=workers)
 
 

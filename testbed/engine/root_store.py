@@ -188,10 +188,11 @@ class RootStore(Upstream):
         """Return how many workers an aggregate stands for; where all wait, that of some stands for all."""
         return math.fsum(self._workers.values() if self._waits else (self._workers[each] for each in members))
 
-    def on_value_sent(self, key: int, value: Tensor, member: str, round_: int) -> None:
+    def on_value_sent(self, key: int, value: Tensor, member: str, round_: int) -> bool:
         holder = _holder(member, round_) if member in self._with_bases else member
         self._sent_versions[key, holder] = self._versions[key]
         self._keys[key].pulled(holder, value)
+        return True
 
     def on_joined(self, member: str, begin: int, epoch: int) -> Coroutine[Any, Any, None] | None:
         """Drop what was kept for the workers below the process in whose place ``member`` is.

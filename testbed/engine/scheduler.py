@@ -6,10 +6,22 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from testbed.engine.checkpoint import CheckpointFiles, Members, commit
-from testbed.engine.membership import AGREE, BEGUN, CHECKPOINT, END, SAVED, SCRIPTS, TRAIN, collected_at, collector_of
+from testbed.engine.membership import (
+    AGREE,
+    BEGUN,
+    CHECKPOINT,
+    END,
+    FINAL,
+    SAVED,
+    SCRIPTS,
+    TRAIN,
+    collected_at,
+    collector_of,
+)
 from testbed.engine.peers import TRAINED, EpochReports, regroups
 from testbed.errors import NodeLost, RunFailed
 from testbed.messages import Message, MessageKind
+from testbed.plan.asynchronous import is_scored_at_top
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Plan
 from testbed.results.events import HAS_LEFT, WAS_LOST
@@ -202,9 +214,21 @@ class Scheduler:
         while self._unfinished:
             message = await world.receive("workers to finish", self._timeouts.run_deadline_s)
             await self._handle(world, message)
+        await self._wait_for_final_scores(world)
         await _release(world, self._ledger.present(), END)
         await self._ledger.end(world)
         world.record("final", role="scheduler")
+
+    async def _wait_for_final_scores(self, world: World) -> None:
+        """Return when the global servers that score the model have scored the final one."""
+        scoring = (
+            {node.name for node in self._plan.with_role("global_server")} if is_scored_at_top(self._plan) else set()
+        )
+        await _release(world, sorted(scoring), FINAL)
+        while scoring:
+            message = await world.receive("the score of the final model", self._timeouts.run_deadline_s)
+            if message.kind in (MessageKind.DONE, MessageKind.LOST):
+                scoring.discard(message.sender)
 
     async def _handle(self, world: World, message: Message) -> None:
         if message.kind is MessageKind.DONE:

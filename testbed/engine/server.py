@@ -64,6 +64,8 @@ class Server:
         self._resumed_codecs: dict[str, Any] = {}  # a checkpoint's, until their members declare
         self._running_effects: list[Future[None]] = []  # where the policy holds replies
         self._ending = False  # every reply from now on is the last
+        # by member, key and round: pushes whose values say so, where others may be of rounds that were begun before
+        self._last_pushes: set[tuple[str, int, int]] = set()
         self._ended_members: set[str] = set()
         self._join_copies: dict[str, Future[None]] = {}  # by member: the replica is being told of it
         self._lost_in_epoch: dict[str, int] = {}
@@ -118,6 +120,10 @@ class Server:
         """
         self._joined_in_epoch[member] = epoch
         self._membership.resume_member(member, begin)
+
+    async def settle(self) -> None:
+        """Wait for what ``state`` is to hold."""
+        await self._upstream.settle()
 
     def state(self) -> State:
         """Return what a checkpoint keeps, between two rounds: no reply is held, and every push is answered."""
@@ -223,9 +229,10 @@ class Server:
             if member in self._join_copies:
                 await self._world.wait(self._join_copies.pop(member), f"the replica to know that {member} has joined")
             self._codecs[member].begin(key, value)
-            self._upstream.on_value_sent(key, value, member, PULL_ROUND)
+            begins = self._upstream.on_value_sent(key, value, member, PULL_ROUND)
             begin = max(self._membership.first_round(member), first.begin)
-            meta = ReplyControl(last=self._ending or first.last, begin=begin).to_meta() if begin else {}
+            last = self._ending or first.last or not begins
+            meta = ReplyControl(last=last, begin=begin).to_meta() if begin else {}
             await self._send(member, Message(MessageKind.VALUE, key, PULL_ROUND, meta, (sent,)))
 
     # ---- rounds -------------------------------------------------------------------------------------------------
@@ -297,7 +304,9 @@ class Server:
             # Without the tier above there is no ReplyControl: other data centres would not hear that the run ends.
             value = await self._upstream.apply(total) if effect.up else Value(total.tensor)
             self._values[effect.key] = value
-            if value.control.last and not self._ending:
+            if value.control.last and not self._policy.waits:
+                self._last_pushes.update((member, effect.key, effect.round) for member in effect.members)
+            elif value.control.last and not self._ending:
                 self._end()
             self._contributions.on_aggregated(effect.members, effect.key, effect.round, self._world.now())
             joined = self._membership.on_aggregated(effect.key, effect.round)  # members that are to be sent the value
@@ -339,16 +348,20 @@ class Server:
             self._end()
         payloads: dict[tuple[str, Hashable], coding.Parts] = {}  # by codec and state, for all members that have them
         answered = list(zip(effect.members, effect.rounds, strict=True))
-        for member, round_ in answered:  # before anything is waited for: the value may be replaced meanwhile
-            if self._is_for(member, round_, processes):
-                self._upstream.on_value_sent(key, value.tensor, member, round_)
+        ended = {
+            (member, round_) for member, round_ in answered  # before any wait: the value may be replaced meanwhile
+            if self._is_for(member, round_, processes)
+            and not self._upstream.on_value_sent(key, value.tensor, member, round_)
+        }  # fmt: skip
         for member, round_ in answered:
             if not self._is_for(member, round_, processes):
                 continue
             held_s = self._contributions.waited_s(member, key, round_, now_s)
             if held_s > 0 and key == self._first_key:
                 self._world.record("held", round=round_, member=member, held_s=round(held_s, 6), by=effect.by)
-            control = ReplyControl(self._ending, value.control.waited_s + held_s, steps)
+            last = self._ending or (member, round_) in ended or (member, key, round_) in self._last_pushes
+            self._last_pushes.discard((member, key, round_))
+            control = ReplyControl(last, value.control.waited_s + held_s, steps)
             codec = self._codec(member, key)
             state = codec.value_state(key, value.tensor.numel())
             parts = payloads.get((codec.cost_name, state))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from testbed.codec.options import CODECS
+from testbed.codec.options import CODECS, ROWS
 from testbed.engine import sync_setup
 from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
@@ -20,6 +20,7 @@ from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.shard.slices import Slice
 from testbed.policy.sync import SYNC
+from testbed.training.learner import SegmentedLearner
 from testbed.training.options import OPTIMIZERS
 
 # From the elements of each key, the number of servers and the codec that a script has chosen.
@@ -57,6 +58,17 @@ def may_be_cut(plan: Plan, script_codec: str | None = None) -> bool:
         and not any(OVERLAYS[overlay.kind].relays for overlay in (technique.overlay_tier1, technique.overlay_tier2))
         and not (OPTIMIZERS[technique.optimizer.kind].whole_tensors and optimizer_at_top(plan))
     )
+
+
+def table_widths(plan: Plan, learner: SegmentedLearner) -> Mapping[int, int]:
+    """Return the elements of a row of each key that travels by rows. Raise ``ScenarioError`` if the Plan finds none."""
+    if plan.technique.paradigm.options.get("pull") != ROWS:
+        return {}
+    if not learner.widths:
+        raise ScenarioError(
+            "paradigm.pull: the model looks up no rows: each of its parameters is used whole; write 'pull: all'"
+        )
+    return learner.widths
 
 
 def order_of(plan: Plan) -> Order:

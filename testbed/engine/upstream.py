@@ -46,8 +46,12 @@ class Upstream(ABC):
     async def apply(self, total: AggregatedPush) -> Value:
         """Return the key's value after this aggregate."""
 
-    def on_value_sent(self, key: int, value: Tensor, member: str, round_: int) -> None:  # noqa: B027 - optional
-        """Note that ``member``, answered in ``round_``, computes its next contribution at ``value``: the newest."""
+    def on_value_sent(self, key: int, value: Tensor, member: str, round_: int) -> bool:
+        """Note that ``member``, answered in ``round_``, computes its next contribution at ``value``: the newest.
+
+        Return whether it is to make one: False, as far as is known here, ends the run for it.
+        """
+        return True
 
     def on_joined(self, member: str, begin: int, epoch: int) -> Coroutine[Any, Any, None] | None:
         """Return what must end before ``member`` is sent values.
@@ -64,6 +68,9 @@ class Upstream(ABC):
 
     async def leave(self) -> None:  # noqa: B027 - optional
         """Note that all children have pushed for the last time."""
+
+    async def settle(self) -> None:  # noqa: B027 - optional
+        """Wait for what ``state`` is to hold."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
@@ -179,9 +186,10 @@ class ParentServers(Upstream):
             self._bases.arrived(total.key, round_)
         return value
 
-    def on_value_sent(self, key: int, value: Tensor, member: str, round_: int) -> None:
+    def on_value_sent(self, key: int, value: Tensor, member: str, round_: int) -> bool:
         if self._bases is not None:
             self._bases.sent(key, member)
+        return True
 
     def _round_of(self, total: AggregatedPush) -> int:
         if not self._pushes_per_round:

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 from torch import Tensor
 
-from testbed.codec.options import ROWS
 from testbed.engine import sync_setup
 from testbed.engine.buckets import buckets_of
 from testbed.engine.checkpoint import Checkpointer, in_main_memory
@@ -25,25 +24,14 @@ from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import LocalResult, LocalWork
 from testbed.engine.membership import TRAIN, Membership
 from testbed.engine.reply import ReplyControl, merge_controls
-from testbed.engine.slicing import needs_loss
-from testbed.errors import ScenarioError
+from testbed.engine.slicing import needs_loss, table_widths
 from testbed.messages import Message, MessageKind
+from testbed.plan.asynchronous import rounds_of_each
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
 from testbed.state import State, below, under
 from testbed.training.learner import SegmentedLearner
 from testbed.world import Work, World
-
-
-def table_widths(plan: Plan, learner: SegmentedLearner) -> Mapping[int, int]:
-    """Return the elements of a row of each key that travels by rows. Raise ``ScenarioError`` if the Plan finds none."""
-    if plan.technique.paradigm.options.get("pull") != ROWS:
-        return {}
-    if not learner.widths:
-        raise ScenarioError(
-            "paradigm.pull: the model looks up no rows: each of its parameters is used whole; write 'pull: all'"
-        )
-    return learner.widths
 
 
 class Departure:
@@ -61,7 +49,7 @@ class Departure:
             if fault.kind == "leave" and fault.round is not None and node.name in fault.targets
         ]  # fmt: skip
         self._after: float = min(rounds, default=math.inf)
-        self._last_round = plan.training.rounds - 1
+        self._last_round = rounds_of_each(plan) - 1
         self._asked = False
         inbox.on(MessageKind.LEAVE, self._on_asked)
 
@@ -120,6 +108,7 @@ class Worker:
         self._needs_reports, self._needs_loss = sync_setup.needs_reports(plan), needs_loss(plan)
         self._declared_steps = sync_setup.local_steps(plan)
         self._assigned_steps = 0  # of every round, once a reply has named this worker
+        self._rounds = rounds_of_each(plan)
         self._training_workers = _starting_workers(plan)
         self._is_master = node.name == plan.with_role("worker")[0].name
         self._notes: dict[str, object] = {}  # travel with the first key of the next push
@@ -206,7 +195,8 @@ class Worker:
         first_control = self._store.first_control
         first = max(self._checkpointer.first_round, first_control.begin)
         round_ = first - 1
-        for round_ in range(first, 0 if first_control.last else self._plan.training.rounds):
+        while round_ + 1 < self._rounds and not first_control.last:
+            round_ += 1
             control = await self._round(round_, self._assigned_steps or self._declared_steps(round_))
             self._assigned_steps = control.steps.get(self._node.name, self._assigned_steps)
             if control.last:

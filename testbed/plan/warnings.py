@@ -247,6 +247,12 @@ def _checkpoints(scenario: Scenario) -> Iterator[str]:
     every, rounds = scenario.checkpoint.every, scenario.training.rounds
     if every > rounds and scenario.workload is None:
         yield f"checkpoint.every: {every}, and training.rounds is {rounds}: no checkpoint is written"
+    late = [tier.kind for tier in (scenario.sync.tier1, scenario.sync.tier2) if not tier.declared.waits]
+    if 0 < every < rounds and late and scenario.paradigm.declared.tiers:
+        yield (
+            f"checkpoint.every: with '{late[0]}' workers wait for each other at every checkpoint, and nowhere else, so "
+            "checkpoints change what each contributes"
+        )
 
 
 def _detours(network: NetworkPlan) -> Iterator[str]:

@@ -11,6 +11,7 @@ plan_sha256                        of ``plan.json``
 resumed_round          rounds      of the checkpoint of another run that this one goes on from; absent if it began anew.
                                    Rounds, steps, samples, round_time_s and bytes count from there
 rounds                 rounds      completed by every worker that trains and was neither lost nor had left at the end
+rounds_per_worker      rounds      [least, most] of such a worker; absent where all have completed ``rounds``
 steps_per_worker       steps       [least, most]: training steps computed by a worker that trains; absent of a user's
                                    program
 samples_per_worker     samples     [least, most]: in these steps; absent where it is unknown, as of a user's script
@@ -94,6 +95,7 @@ class RunResult(TypedDict):
     plan_sha256: str
     resumed_round: NotRequired[int]
     rounds: int
+    rounds_per_worker: NotRequired[Span]
     steps_per_worker: NotRequired[Span]
     samples_per_worker: NotRequired[Span]
     accuracy: float | None
@@ -240,7 +242,7 @@ def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
     reached = at_target(accuracy, plan["training"]["target_accuracy"])
     return {
         **_resumed(frames["training"]),
-        "rounds": _completed_rounds(frames, plan),
+        **_rounds(_completed_rounds(frames, plan)),
         **_work(rounds, ("steps", "samples") if plan.get("program") is None else ("samples",)),
         "accuracy": float(accuracy["accuracy"].iloc[-1]) if len(accuracy) else None,
         "parameters_sha256": digests[0] if len(digests) == 1 else None,
@@ -294,8 +296,14 @@ def final_digests(finals: pd.DataFrame, plan: Mapping[str, Any], gone: Iterable[
     return digests
 
 
-def _completed_rounds(frames: Frames, plan: Mapping[str, Any]) -> int:
-    """Return the rounds that every training worker has completed; a worker without a log has completed none.
+def _rounds(completed: Sequence[int]) -> dict[str, Any]:
+    """Return what of ``rounds`` workers have completed, and its least and most where they differ."""
+    least, most = min(completed, default=0), max(completed, default=0)
+    return {"rounds": least} | ({"rounds_per_worker": [least, most]} if least < most else {})
+
+
+def _completed_rounds(frames: Frames, plan: Mapping[str, Any]) -> list[int]:
+    """Return how many rounds each training worker has completed; a worker without a log has completed none.
 
     Those do not count that were lost or had left at the end, or have never joined.
     """
@@ -304,13 +312,13 @@ def _completed_rounds(frames: Frames, plan: Mapping[str, Any]) -> int:
     workers -= gone_nodes(frames["faults"]).keys() | (_late_comers(plan) - set(nodes["node"]))
     if plan.get("program") is not None:  # those that report
         counts = rounds.groupby("node")["round"].nunique()
-        return int(counts.min()) if len(counts) else 0
+        return [int(count) for count in counts]
     logged = nodes[nodes["node"].isin(workers)].drop_duplicates("node")  # a restart begins a node again
     represented = int(logged["stands_for"].fillna(1).sum())
     if represented < len(workers):
-        return 0
+        return [0]
     completed = rounds.groupby("node")["round"].nunique()  # after a restart, some are repeated
-    return min((int(completed.get(worker, 0)) for worker in logged["node"]), default=0)
+    return [int(completed.get(worker, 0)) for worker in logged["node"]]
 
 
 @dataclass(frozen=True, slots=True)

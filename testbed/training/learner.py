@@ -73,6 +73,9 @@ class SegmentedLearner(Learner, Protocol):
     def widths(self) -> Mapping[int, int]:
         """Elements of a row of each key that is an embedding table."""
 
+    def epoch_of(self, step: int) -> int:
+        """Return the pass over this worker's samples that a step belongs to."""
+
     def rows(self, step: int) -> Mapping[int, Tensor]:
         """Return the rows of each table that the batch of ``step`` needs, int64 and ascending."""
 

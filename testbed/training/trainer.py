@@ -236,6 +236,10 @@ class Trainer:
         with torch.no_grad():
             self.model(inputs)
 
+    def epoch_of(self, step: int) -> int:
+        """Return the pass over this worker's samples that a step belongs to."""
+        return self._batches.epoch(step)
+
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         indices, self.epoch = self._batches.indices(step), self._batches.epoch(step)
         return self._samples(indices)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from testbed.engine.learner import make_learner
-from testbed.engine.worker import table_widths
+from testbed.engine.slicing import table_widths
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
@@ -129,7 +129,7 @@ def test_without_waiting_each_batch_meets_the_rows_of_the_last_update(sync: str,
     texts = (*SMALL, *apart, f"sync={sync}", "optimizer={kind: dcasgd, learning_rate: 0.3}")
     whole, rows = (run(tmp_path / pull, *texts, f"paradigm={{kind: {kind}, pull: {pull}}}") for pull in ("all", "rows"))
     assert scores(whole) == scores(rows)
-    assert torch.equal(whole.parameters("hub/worker0"), rows.parameters("hub/worker0"))
+    assert torch.equal(whole.parameters("hub/global0"), rows.parameters("hub/global0"))
     assert max(event["staleness"] for event in rows.of_kind("update")) > 0
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from testbed.errors import TestbedError
 from testbed.execution import local, simulate
+from testbed.plan.asynchronous import shares_rounds
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.results.events import PartReader, parts
@@ -79,6 +80,11 @@ def run_plan(plan: Plan, directory: Path, listens: bool = True) -> Ended:
     except TestbedError as caught:
         error = caught
     return Ended(plan, directory, error, told)
+
+
+def rounds_of_all(ended: Ended, worker: str, last: int) -> list[int]:
+    """Return what a worker that stays makes: all rounds up to ``last``; of shared ones some, and none is left out."""
+    return list(range(len(ended.rounds(worker)) if shares_rounds(ended.plan) else last + 1))
 
 
 def faults(*texts: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import ScenarioError
-from tests.faults.runs import CONTINUE, Ended, faults, plan_of, run
+from tests.faults.runs import CONTINUE, Ended, faults, plan_of, rounds_of_all, run
 from tests.faults.test_continue import LAST, SAME_VALUES, TECHNIQUES, without_model
 from tests.for_each import for_each
 from tests.pairs import in_turn
@@ -23,8 +23,8 @@ STEADY = ("device.variation=0 %", "device.step_time=50 ms")
 def left_well(ended: Ended, leaving: tuple[str, ...], last: int = 5) -> None:
     assert ended.error is None
     for node in ended.plan.with_role("worker"):
-        rounds = last if node.name in leaving else LAST
-        assert ended.rounds(node.name) == list(range(rounds + 1)), node.name
+        expected = list(range(last + 1)) if node.name in leaving else rounds_of_all(ended, node.name, LAST)
+        assert ended.rounds(node.name) == expected, node.name
     for name in leaving:
         (final,) = ended.events("final", node=name)
         assert final["rounds"] == last + 1

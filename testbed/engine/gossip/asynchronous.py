@@ -3,7 +3,7 @@
 An active worker sends its model (``offer``) to a passive one, which answers with its own (``answer``) and moves half
 way towards the offer; the active one moves half way towards the answer. The run ends when all workers together have
 made as many steps as were asked for: each reports its steps to the first worker (``step``), which counts them and tells
-all others (``stop``).
+all others (``stop``). It scores its own model as often as all have made so many steps on the mean.
 
 A worker that is lost is no longer asked, and its answer is not waited for; the first of those who are left counts,
 after all have reported to it how many steps they have made.
@@ -11,6 +11,7 @@ after all have reported to it how many steps they have made.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ from testbed.messages import Message
 from testbed.plan.model import Plan
 from testbed.policy.gossip.graphs import Graph
 from testbed.policy.gossip.mixing import Partners
-from testbed.state import State
+from testbed.state import State, below, under
 from testbed.training.seeds import seed_for
 from testbed.world import Future, World
 
@@ -43,8 +44,10 @@ class AsynchronousGossip:
         self._world, self._mail, self._model, self._peers = world, mail, model, peers
         self._graphs_of, self._lan_rounds = graphs_of, sync_setup.lan_rounds(plan)
         self._steps, self._seed = plan.training.rounds, plan.seed  # steps of each worker, on average
+        self._every = plan.training.evaluate_every  # likewise
         self._counts = LocalStepCounts(plan, world.node, peers.names)
-        self._made: dict[str, int] = {}  # steps by worker, at the first one
+        self._made: dict[str, int] = {}  # steps by worker, at the one that counts
+        self._scored = 0  # how often its model was
         self._stopped = self._stepping = False
         self._offers: list[Message] = []
         self._asked = ""  # the partner that has yet to answer
@@ -63,11 +66,12 @@ class AsynchronousGossip:
 
     def state(self) -> State:
         """Return what a checkpoint keeps: all workers have made the same number of steps, and no exchange is open."""
-        return self._model.state()
+        return {"scored": self._scored} | under("model", self._model.state())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._resumed = True
-        self._model.load_state(state)
+        self._scored = int(state["scored"])
+        self._model.load_state(below("model", state))
 
     def give(self) -> State:
         """Return what a worker that joins takes."""
@@ -121,16 +125,28 @@ class AsynchronousGossip:
 
     async def _after_step(self, step: int, evaluation: Evaluation) -> None:
         await self._count(step + 1)
-        if await evaluation.before_push(step) and not self._stopped:
+        due = int(self._mean_steps()) // self._every
+        if self._counter != self._world.node or due <= self._scored or self._stopped:
+            return
+        self._scored, round_ = due, due * self._every - 1
+        if await evaluation.before_push(round_) and not self._stopped:
             self._stop_all()
-        evaluation.after_round(step)
+        evaluation.after_round(round_)
+
+    async def finish(self, evaluation: Evaluation, rounds: int) -> None:
+        """Score the mean of all models, when all have ended."""
+        await evaluation.finish(min(math.ceil(self._mean_steps()), self._steps) - 1, changed=True)
+
+    def _mean_steps(self) -> float:
+        """Return how many steps the workers have made on the mean, as far as this one knows."""
+        return sum(self._made.get(name, 0) for name in self._names) / len(self._names)
 
     async def _count(self, made: int) -> None:
-        """Let the first worker know how many steps this one has made."""
-        if self._names[0] == self._world.node:
+        """Let the worker that counts know how many steps this one has made."""
+        if self._counter == self._world.node:
             self._on_step(self._world.node, made)
         else:
-            await self._mail.send(self._names[0], "step", made - 1)
+            await self._mail.send(self._counter, "step", made - 1)
 
     async def _exchange(self, step: int) -> None:
         if not self._partners(step).neighbours:
@@ -167,8 +183,7 @@ class AsynchronousGossip:
 
     def _on_step(self, worker: str, made: int) -> None:
         self._made[worker] = max(made, self._made.get(worker, 0))
-        steps = sum(self._made.get(name, 0) for name in self._names)
-        if steps >= self._steps * len(self._names) and not self._stopped:
+        if self._mean_steps() >= self._steps and not self._stopped:
             self._stop_all()
 
     def _stop_all(self) -> None:
@@ -185,6 +200,7 @@ class AsynchronousGossip:
     def _meet(self) -> None:
         """Mix with those who take part from now on."""
         self._names = self._peers.names
+        self._counter = self._peers.by_seniority[0]  # who scores as well
         self._rank = self._names.index(self._world.node) if self._world.node in self._names else 0
         self._inside, self._everyone = (Partners(graph, self._rank) for graph in self._graphs_of(self._names))
 
@@ -194,10 +210,10 @@ class AsynchronousGossip:
         if self._asked and self._asked not in self._names and not self._answer.done():
             self._answer.set_result(None)
         if self._begun:
-            self._tell(self._names[0])
+            self._tell(self._counter)
 
     def _on_heard(self, name: str) -> None:
-        if self._begun and (self._stopped or name == self._names[0]):
+        if self._begun and (self._stopped or name == self._counter):
             self._tell(name)
 
     def _tell(self, other: str) -> None:

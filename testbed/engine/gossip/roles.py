@@ -85,7 +85,7 @@ def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = No
 
         rounds = first if result.known else await gossip.run(evaluation, first, keep, joins=peers.joined_late)
         await result.average(rounds)
-        await evaluation.finish(rounds)
+        await gossip.finish(evaluation, rounds)
         return rounds
 
     return serverless_worker(plan, node, learner, buckets_of(learner.sizes, FIRST_VALUES_BYTES), train, files)

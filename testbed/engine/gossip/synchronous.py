@@ -161,6 +161,10 @@ class SynchronousGossip:
                 await keep(round_)
             round_ += 1
 
+    async def finish(self, evaluation: Evaluation, rounds: int) -> None:
+        """Score the mean of all models, when all have ended."""
+        await evaluation.finish(rounds)
+
     def _announce(self, round_: int) -> None:
         """Let the run end when all know of it: the messages of ``round_`` say so first.
 

@@ -142,6 +142,7 @@ class FixedPeers:
 
     def __init__(self, names: list[str]) -> None:
         self.names, self.on_change, self.stamp = tuple(names), [], {}
+        self.by_seniority = names
 
     def joined_in(self, name: str) -> int:
         return 0

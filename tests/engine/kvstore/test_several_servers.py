@@ -47,7 +47,7 @@ def test_any_number_of_global_servers_gives_the_same_bits(tmp_path: Path, sync: 
 @for_each("sync", ["{tier1: fsa, tier2: mixedsync}"])
 def test_asynchronous_algorithms_finish_with_several_servers(tmp_path: Path, sync: str) -> None:
     result = run(tmp_path, servers(3), "shard=multigps", f"sync={sync}")
-    assert all(len(result.of_kind("round", f"{site}/worker0")) == 6 for site in ("hub", "east", "west"))
+    assert len(result.of_kind("round")) == 6 * 4
 
 
 @for_each("count", [2, 4])

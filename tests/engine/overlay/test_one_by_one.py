@@ -59,18 +59,19 @@ def test_every_contribution_is_applied_once(
 
 def test_no_member_waits_for_a_slow_one_below_it(tmp_path: Path) -> None:
     """In a chain below the server, hub's pushes go on while west's worker is ten times slower."""
-    texts = (*SMALL, "sync=tap", "paradigm=ps", "data_centers[west].device.speed=0.1", "data_centers[*].workers=1")
+    texts = (*SMALL, "sync=tap", "paradigm=ps", "data_centers[west].device.speed=0.1", "data_centers[*].workers=1",
+             "training.rounds=20")  # fmt: skip
     result = run(tmp_path / "run", *texts, f"overlay={TREES[0]}")
     assert result.round_s("hub/worker0") < 0.2
-    assert result.round_s("west/worker0") > 1
+    assert result.round_s("west/worker0", skip=0) > 1
 
 
 def test_a_tree_of_fast_links_goes_around_a_slow_one(tmp_path: Path) -> None:
     texts = (*SMALL, "sync=tap", "paradigm=ps", "data_centers[*].workers=1", "training.model.hidden=512",
-             "device.step_time=10 ms", "links[0].rate=1 Mbit/s")  # fmt: skip
+             "device.step_time=10 ms", "links[0].rate=1 Mbit/s", "training.rounds=20")  # fmt: skip
     star = run(tmp_path / "star", *texts)
     routed = run(tmp_path / "routed", *texts, "overlay={kind: netstorm, merge: exact}")
-    assert routed.round_s("east/worker0") < 0.5 * star.round_s("east/worker0")
+    assert len(routed.of_kind("round", "east/worker0")) > 2 * len(star.of_kind("round", "east/worker0"))
 
 
 def test_messages_that_overtook_wait_for_their_turn() -> None:

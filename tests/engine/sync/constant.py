@@ -51,6 +51,9 @@ class ConstantLearner:
     def load(self, values: list[Tensor]) -> None:
         self._values = [value.clone() for value in values]
 
+    def epoch_of(self, step: int) -> int:
+        return 0
+
     def evaluate(self, values: list[Tensor]) -> Score | None:
         return None
 

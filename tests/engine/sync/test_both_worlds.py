@@ -98,8 +98,8 @@ def test_a_slow_data_centre_delays_fsa_and_not_the_others_of_mixedsync(world: st
     slowest_s = min(event["t"] - event["t0"] for event in fsa.of_kind("round", "hub/worker0")[1:])
     steps = [e["modelled_s"] for e in fsa.of_kind("compute", "west/worker0") if e["work"] == "step"]
     assert slowest_s >= min(steps)
-    ends = {name: max(event["t"] for event in mixed.of_kind("round", name)) for name in WORKERS}
-    assert max(ends[name] for name in WORKERS[:3]) < ends["west/worker0"] - sum(steps) / 2
+    made = {name: len(mixed.of_kind("round", name)) for name in WORKERS}
+    assert min(made[name] for name in WORKERS[:3]) > made["west/worker0"]
     assert torch.equal(mixed.parameters("east/worker0"), mixed.parameters("east/worker1"))
 
 
@@ -111,7 +111,7 @@ def test_one_step_for_each_push_of_a_data_centre(world: str, tmp_path: Path) -> 
     sent = [(site, *push) for site in ("hub/server0", "east/server0", "west/server0")
             for push in pushes(done, site, "hub/global0")]  # fmt: skip
     assert sorted(made) == sorted(sent)
-    assert len(sent) == 3 * 4 * 4  # data centres, rounds, keys
+    assert abs(len(done.of_kind("round")) - 4 * 4) <= 1  # rounds, workers; those of east make theirs together
 
 
 @both

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
@@ -53,11 +54,14 @@ def test_bounded_staleness_always_ends(
              "device.variation=60 %")  # fmt: skip
     done = rounds(run)
     assert len(done) == sum(workers)
+    made, scored = done.total(), [event["round"] for event in run.of_kind("evaluate")]
+    whole_sites = max(workers) // 2 if "fsa" in sync else 0  # a data centre makes its workers' rounds together
     if not early:
-        assert set(done.values()) == {ROUNDS}
+        assert abs(made - ROUNDS * sum(workers)) <= whole_sites
     else:
-        evaluator = "hub/worker0" if workers[0] else "east/worker0"
-        assert done[evaluator] == 6  # scored after rounds 1 and 3, known at round 5, and said once
+        # reached after rounds 1 and 3, known at round 5, with the last rounds begun
+        assert scored[:2] == [1, 3]
+    assert scored[-1] == min(math.ceil(made / sum(workers)), ROUNDS) - 1
 
 
 @for_each("k2", [1, 2, 3])

@@ -1,0 +1,55 @@
+"""Where workers do not wait for each other, they share the rounds, and the global model is scored to the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from testbed.engine.learner import make_learner
+from testbed.policy.gossip import ALGORITHMS
+from testbed.policy.sync import SYNC
+from tests.engine.runs import Simulated, run
+
+TECHNIQUES = {
+    **{kind: (f"sync={kind}",) for kind in SYNC.where(lambda sync: not sync.waits)},
+    **{f"{kind} on servers alone": ("paradigm=ps", f"sync={kind}") for kind in ("tap", "ssp")},
+    **{
+        kind: (f"paradigm={{kind: gossip, algorithm: {kind}}}",)
+        for kind, algorithm in ALGORITHMS.items()
+        if algorithm.pairwise
+    },
+}
+UNLIKE = ("data_centers[hub].device.step_time=2 ms", "training.evaluate_every=3", "training.rounds=8")
+
+
+def final_model(ended: Simulated) -> list[torch.Tensor]:
+    """Return the global model: the global server's, or, where there is none, what all workers end with."""
+    servers = ended.plan.with_role("global_server")
+    values: list[torch.Tensor] = ended.results[(servers or ended.plan.training_workers)[0].name]
+    return values
+
+
+@pytest.mark.parametrize("target", [(), ("training.target_accuracy=5 %", "training.evaluate_every=1")], ids=["to the end", "target"])
+@pytest.mark.parametrize("technique", TECHNIQUES)
+def test_the_last_score_is_that_of_the_final_global_model(
+    technique: str, target: tuple[str, ...], tmp_path: Path
+) -> None:
+    ended = run(tmp_path, *TECHNIQUES[technique], *UNLIKE, *target)
+    workers = ended.plan.training_workers
+    made = [len(ended.of_kind("round", worker.name)) for worker in workers]
+    scores, changes = ended.of_kind("evaluate"), [*ended.of_kind("update"), *ended.of_kind("round")]
+    assert len(set(made)) > 1, "fast workers make more rounds"
+    if target:
+        assert sum(made) < 8 * len(workers)
+    elif technique not in ALGORITHMS:  # there, a worker is told the end in the middle of a step
+        assert sum(made) == 8 * len(workers)
+    assert scores[-1]["snapshot_t"] >= max(update["t"] for update in ended.of_kind("update") or changes)
+    expected = make_learner(ended.plan, workers[0]).evaluate(final_model(ended))
+    assert expected is not None
+    assert (scores[-1]["accuracy"], scores[-1]["loss"]) == (expected.accuracy, expected.loss)
+    times = [score["snapshot_t"] for score in scores]
+    assert times == sorted(times)
+    if not target:
+        assert [score["round"] for score in scores] == [2, 5, 7]
