@@ -22,6 +22,7 @@ TECHNIQUES = {
     },
 }
 UNLIKE = ("data_centers[hub].device.step_time=2 ms", "training.evaluate_every=3", "training.rounds=8")
+TARGET = ("training.target_accuracy=5 %", "training.evaluate_every=1")
 
 
 def final_model(ended: Simulated) -> list[torch.Tensor]:
@@ -31,7 +32,7 @@ def final_model(ended: Simulated) -> list[torch.Tensor]:
     return values
 
 
-@pytest.mark.parametrize("target", [(), ("training.target_accuracy=5 %", "training.evaluate_every=1")], ids=["to the end", "target"])
+@pytest.mark.parametrize("target", [(), TARGET], ids=["to the end", "target"])
 @pytest.mark.parametrize("technique", TECHNIQUES)
 def test_the_last_score_is_that_of_the_final_global_model(
     technique: str, target: tuple[str, ...], tmp_path: Path
