@@ -7,7 +7,6 @@ from dataclasses import asdict
 
 from testbed.cli.options import Outcome, add_scenario, read_plan
 from testbed.numbers import seconds
-from testbed.plan.asynchronous import shares_rounds
 
 HELP = "check a scenario, and report every problem"
 add_arguments = add_scenario
@@ -16,6 +15,7 @@ add_arguments = add_scenario
 def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.execution import capacity
     from testbed.launch import check_before_training
+    from testbed.plan.asynchronous import shares_rounds
 
     scenario, plan = read_plan(arguments)
     check_before_training(scenario, plan)

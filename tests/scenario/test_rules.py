@@ -154,6 +154,8 @@ EXAMPLES = [
     ("data_centers[west].workers=300",),
     ("order=dgt", "transport.tls=true"),
     ("background=[{kind: tcp, from: east, to: nowhere}]",),
+    ("training.data={kind: teacher, side: 3}", "training.model=cnn"),
+    ("training.data={kind: tokens, context: 8}", "training.model=transformer", "training.split=by_class"),
 ]
 
 
