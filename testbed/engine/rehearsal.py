@@ -42,7 +42,7 @@ def _depends_on_shapes(plan: Plan) -> bool:
     technique = plan.technique
     return (
         any(node.device.layers for node in plan.nodes)
-        or any(choice.options.get("fragments") for choice in (technique.sync_tier1, technique.sync_tier2))
+        or any(choice.options.get("fragments", 1) > 1 for choice in (technique.sync_tier1, technique.sync_tier2))
         or OPTIMIZERS[technique.optimizer.kind].whole_tensors
         or technique.paradigm.options.get("pull", "all") != "all"
     )
