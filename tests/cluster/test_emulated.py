@@ -102,7 +102,7 @@ def test_a_link_between_machines_loses_packets_and_its_counters_say_so(tmp_path:
     assert dropped["frankfurt>virginia"] > 0 and dropped["virginia>tokyo"] > 0
 
 
-@pytest.mark.slow  # 15 s
+@pytest.mark.wallclock  # 15 s
 def test_an_outage_is_at_both_ends_at_one_time(tmp_path: Path, sandbox: WarmSandbox) -> None:
     outage = 'faults=[{kind: down, link: "virginia<>tokyo", at: 1 s, for: 1 s}]'
     result = sandbox.run("ran", directory=str(tmp_path), overrides=[*SHORT, "training.rounds=8", outage])
