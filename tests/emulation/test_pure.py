@@ -540,7 +540,8 @@ def test_traces_of_a_resumed_run_go_on(machines: int, monkeypatch: pytest.Monkey
             begin=lambda epoch_s, start_s, trained_s: begun.append(start_s - epoch_s - trained_s),
         )  # fmt: skip
         monkeypatch.setattr(emulate, "run_nodes", lambda plan, directory, on_progress, *_: on_progress(line))
-        emulate._train(settings, tmp_path, SimpleNamespace(helpers=helpers), lambda line: None, 10**9)
+        network = SimpleNamespace(helpers=helpers, capabilities=SimpleNamespace(realtime=False))
+        emulate._train(settings, tmp_path, network, lambda line: None, 10**9)
     assert begun == [-115.0]
 
 
