@@ -178,6 +178,7 @@ def test_capped_buffers_show_the_window_law(streams: int) -> None:
     assert run("windows", receive_buffer_bytes=65_536, streams=streams) == pytest.approx(law_bps, rel=0.15)
 
 
+@pytest.mark.wallclock
 def test_the_initial_window_is_the_plans() -> None:
     routes, first_flight = run("initial_window", packets=25)
     assert all("initcwnd 25" in line for line in routes.splitlines())

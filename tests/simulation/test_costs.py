@@ -116,7 +116,7 @@ def test_a_step_that_is_shared_takes_a_share_of_its_row(tmp_path: Path, shared: 
         if share == 1
         else f"paradigm={{kind: allreduce, optimizer_work: {shared}, shared_by: all}}"
     )
-    found = run(tmp_path, *MODELLED, work, "optimizer=lars", "training.rounds=1")
+    found = run(tmp_path, *MODELLED, work, "order=fifo", "optimizer=lars", "training.rounds=1")
     steps = [event["modelled_s"] for event in found.of_kind("compute", "hub/worker0") if event["work"] == "optimizer"]
     row, elements = reference_costs()["lars with momentum step"], found.parameters("hub/worker0").numel()
     assert sum(steps) == pytest.approx(len(steps) * row.call_s + share * elements * row.element_s, rel=0.02)
