@@ -6,6 +6,7 @@ the page that the file has become. Folders have no page: links to them become te
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import posixpath
@@ -46,10 +47,24 @@ def place_of(path: str) -> str:
     return path if path.endswith(".md") else f"source/{path}.md"
 
 
-def notebook(path: Path) -> str:
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    texts = [("".join(cell["source"]), cell["cell_type"]) for cell in cells]
-    return "\n\n".join(f"```python\n{text}\n```" if kind == "code" else text for text, kind in texts)
+def notebook(path: Path) -> tuple[str, dict[str, bytes]]:
+    """Return the page of a notebook with the outputs of its cells, and the pictures that the page shows, by name."""
+    texts: list[str] = []
+    pictures: dict[str, bytes] = {}
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        texts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
+        for output in cell.get("outputs", ()):
+            shown = output.get("data", {"text/plain": output.get("text", "")})
+            if "image/png" in shown:
+                name = f"{path.stem}-{len(pictures) + 1}.png"
+                pictures[name] = base64.b64decode("".join(shown["image/png"]))
+                texts.append(f"![Output of the cell above]({name})")
+            elif "text/html" in shown:
+                texts.append(f"<div>{''.join(shown['text/html'])}</div>")
+            else:
+                texts.append(f"```text\n{''.join(shown['text/plain']).rstrip()}\n```")
+    return "\n\n".join(texts), pictures
 
 
 def source(path: Path) -> str:
@@ -60,7 +75,7 @@ def source(path: Path) -> str:
 
 def on_files(files: Files, config: Any) -> Files:
 
-    def add(uri: str, content: str) -> None:
+    def add(uri: str, content: str | bytes) -> None:
         files.append(File.generated(config, uri, content=content))
 
     for file in files.documentation_pages():
@@ -71,7 +86,10 @@ def on_files(files: Files, config: Any) -> Files:
     for path in sorted((ROOT / "analysis" / "notebooks").glob("*.ipynb")):
         name = str(path.relative_to(ROOT))
         origins[place_of(name)] = name
-        add(place_of(name), notebook(path))
+        page, pictures = notebook(path)
+        add(place_of(name), page)
+        for picture, content in pictures.items():
+            add(f"notebooks/{picture}", content)
     for uri, content in reference.pages().items():
         add(uri, content)
     for name in sorted({target for origin in origins.values() for target in _sources(origin)}):

@@ -21,6 +21,7 @@ from tests.docs.blocks import (
     shell,
     tokens_of,
 )
+from tests.docs.pictures import pictures_of
 from tests.emulation.inside import skip_reason
 
 LANGUAGES = {"sh", "python", "yaml", "toml", "text"}  # text is not executed
@@ -92,6 +93,14 @@ def test_mistakes_in_blocks_are_found() -> None:
         page.execute(Block(1, "python", "", "unknown\n"))
     with pytest.raises(AssertionError, match=r"testbed\.codek"):
         check_entry_points('[project.entry-points."testbed.codek"]\nmy = "package:Class"\n')
+
+
+def test_every_picture_of_a_document_is_stored_and_says_which_run_makes_it() -> None:
+    for path in documents():
+        pictures = pictures_of(path)
+        assert len(pictures) == path.read_text(encoding="utf-8").count("\n!["), f"{path}: which run makes the picture?"
+        for picture in pictures:
+            assert picture.alt and picture.stored.stat().st_size < 150_000, picture
 
 
 def test_a_comment_belongs_to_the_block_after_it(tmp_path: Path) -> None:

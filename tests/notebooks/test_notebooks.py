@@ -50,9 +50,11 @@ def _shown_twice(outputs: list[Any]) -> list[str]:
 
 
 @for_each("path", NOTEBOOKS)
-def test_it_is_stored_without_outputs(path: Path) -> None:
+def test_it_is_stored_with_the_outputs_of_one_execution(path: Path) -> None:
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
-    assert cells and not [cell for cell in cells if cell.outputs or cell.execution_count]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert outputs and not [output for output in outputs if output.output_type == "error"]
 
 
 def test_the_own_algorithm_has_at_most_fifty_lines() -> None:
