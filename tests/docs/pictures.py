@@ -1,4 +1,4 @@
-"""The pictures of the documents and the outputs of the notebooks, made anew: ``python -m tests.docs.pictures [PATH …]``.
+"""The pictures of documents and the outputs of notebooks, made anew: ``python -m tests.docs.pictures [PATH …]``.
 
 A picture of a document comes from a run that a reader can repeat. The comment before the image names the file:
 
@@ -78,7 +78,7 @@ def make(document: Path) -> None:
                 page.execute(blocks.pop(0))
         picture.stored.parent.mkdir(parents=True, exist_ok=True)
         picture.stored.write_bytes(reduced(Path(picture.file).read_bytes()))
-        print(f"{picture.stored.relative_to(ROOT)}: {picture.stored.stat().st_size / 1000:.0f} kB")
+        tell_size(picture.stored)
 
 
 def reduced(png: bytes) -> bytes:
@@ -89,6 +89,10 @@ def reduced(png: bytes) -> bytes:
     stored = io.BytesIO()
     image.quantize(COLOURS, dither=Image.Dither.NONE).save(stored, "PNG", optimize=True)
     return stored.getvalue()
+
+
+def tell_size(path: Path) -> None:
+    sys.stdout.write(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB\n")
 
 
 def execute(path: Path) -> None:
@@ -102,7 +106,7 @@ def execute(path: Path) -> None:
             if "image/png" in data:
                 data["image/png"] = base64.b64encode(reduced(base64.b64decode(data["image/png"]))).decode()
     nbformat.write(notebook, path)
-    print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB")
+    tell_size(path)
 
 
 def main(arguments: Sequence[str]) -> None:
