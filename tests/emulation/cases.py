@@ -250,7 +250,7 @@ def congestion_control(name: str) -> list[str]:
         shown = []
         for setting in ("tcp_slow_start_after_idle", "tcp_no_metrics_save"):
             argv = ["cat", f"/proc/sys/net/ipv4/{setting}"]
-            shown.append(net.exec("dc0/worker0", argv, stdout=-1, text=True).communicate(timeout=5)[0].strip())
+            shown.append(net.exec("dc0/worker0", argv, stdout=-1, text=True).communicate(timeout=240)[0].strip())
     return [used, *shown]
 
 
@@ -394,7 +394,7 @@ def initial_window(packets: int) -> list[str]:
     """The routes of a node, and how many bytes of a message arrive in the first flight."""
     settings = plan({("dc0", "dc1"): {"delay_s": 0.1}}, transport=TransportPlan(initial_window_packets=packets))
     with emulation(settings) as net:
-        shown = net.exec("dc0/worker0", ["ip", "route"], stdout=-1, text=True).communicate(timeout=5)[0]
+        shown = net.exec("dc0/worker0", ["ip", "route"], stdout=-1, text=True).communicate(timeout=240)[0]
         each = BulkTransfer("x", net.namespace_path("dc0/worker0"), net.namespace_path("dc1/worker0"),
                         net.address("dc1/worker0"))  # fmt: skip
         transfer([each], 0.29)  # the second flight arrives 0.3 s after the first byte was sent
