@@ -193,7 +193,6 @@ def test_a_connection_counts_for_those_that_it_replaces() -> None:
     assert list(network.links._connections[link.number]) == generations[-1:]
     assert [list(found) for found in network.links._by_path.values()] == [generations[-1:]]
     assert generations[-1].carried_bytes == pytest.approx(3e6)
-    assert generations[-1].mean_burst_bdps == pytest.approx(1e6 / generations[-1]._pipe.bdp_bytes)
 
 
 def test_a_replaced_connection_is_heeded_until_it_has_sent_all() -> None:
