@@ -26,7 +26,6 @@ def test_codecs_and_runs() -> None:
     """In one process, as PyTorch's start takes longer than any of these."""
     names = (
         "under_a_sparse_codec_no_round_copies_a_dense_tensor",
-        "of_a_sparse_sum_only_payloads_are_copied",
         "nodes_inherit_no_context",
     )
     runs = [f"{CASES / 'runs.py'}::test_{name}" for name in names]
