@@ -82,7 +82,8 @@ class MessageKind(StrEnum):
     BLOCKS_SENT = "blocks-sent"
     # server → child, part: block numbers that have not come within the deadline (DGT). Answer: these BLOCKs, reliably.
     MISSING = "missing"
-    # child → server: request for the current value of a key. Answer: VALUE of round -1, as soon as there is one.
+    # child → server: request for the current value of a key, or for the ``newest``, of the top tier. Answer: VALUE of
+    # round -1, as soon as there is one.
     PULL = "pull"
     # server → child: the value of a key after a round, encoded, or its first value, exact; ``ReplyControl`` as
     # metadata. Answers PUSH and PULL.

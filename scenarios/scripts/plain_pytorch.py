@@ -28,14 +28,23 @@ model = nn.Sequential(
 )  # fmt: skip
 optimizer = GeoOptimizer(torch.optim.Adam(model.parameters(), lr=0.002), store)  # <- wrapped
 
+
+def report(step: int, loss: float) -> None:
+    with store.untimed(), torch.no_grad():
+        accuracy = (model(test_images).argmax(1) == test_labels).float().mean().item()
+    store.report(accuracy=accuracy, loss=loss)
+    print(f"step {step + 1}: accuracy {accuracy:.4f}")
+
+
 for step in range(STEPS):
     chosen = torch.randint(len(labels), (BATCH,))
     loss = functional.cross_entropy(model(images[chosen]), labels[chosen])
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    if step % 20 == 19 and store.rank == 0:
-        with store.untimed(), torch.no_grad():
-            accuracy = (model(test_images).argmax(1) == test_labels).float().mean().item()
-        store.report(accuracy=accuracy, loss=loss.item())
-        print(f"step {step + 1}: accuracy {accuracy:.4f}")
+    if step % 20 == 19 and step < STEPS - 1 and store.rank == 0:
+        report(step, loss.item())
+
+optimizer.finish()  # where no worker waits for all others, worker 0 has the final model only now
+if store.rank == 0:
+    report(step, loss.item())

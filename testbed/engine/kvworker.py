@@ -209,11 +209,16 @@ class KVWorker:
                 Message(MessageKind.INIT, piece.wire_key, PULL_ROUND, dict(notes or {}), (part,)),
             )
 
-    async def pull(self, keys: Sequence[int]) -> list[Tensor]:
-        """Request the current values of ``keys``, all at once, and wait until the servers have them."""
+    async def pull(self, keys: Sequence[int], newest: bool = False) -> list[Tensor]:
+        """Request the current values of ``keys``, all at once, and wait until the servers have them.
+
+        ``newest``: those of the top tier, and not what a server between has received last.
+        """
+        meta = {"newest": True} if newest else {}
         for piece in [piece for key in keys for piece in self._slices[key]]:
             self._expect(piece.wire_key, PULL_ROUND)
-            await self._world.send(self._servers[piece.server], Message(MessageKind.PULL, piece.wire_key, PULL_ROUND))
+            message = Message(MessageKind.PULL, piece.wire_key, PULL_ROUND, dict(meta))
+            await self._world.send(self._servers[piece.server], message)
         values = []
         for key in keys:  # no comprehension, which would add one coroutine to each of these waits
             values.append(await self.value(key, PULL_ROUND))

@@ -145,7 +145,7 @@ class RootStore(Upstream):
             return self._make_state(value)
         return KeyOptimizer(self._chosen[key].kind, self._chosen[key].options, value)
 
-    async def pull(self, key: int) -> Tensor:
+    async def pull(self, key: int, newest: bool = False) -> Tensor:
         await self._world.wait(self._first_value(key), f"first value of key {key} from the master worker")
         value = self._keys[key].value
         return await self._world.compute(Work("copy", size_bytes=value.nbytes), value.clone)

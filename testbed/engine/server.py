@@ -193,6 +193,9 @@ class Server:
     def _on_pull(self, message: Message) -> None:
         if message.sender in self._membership.absent:
             return
+        if "newest" in message.meta and not self._upstream.is_top:
+            self._world.spawn(self._pass_on_newest(message.key, message.sender), "pull the newest value")
+            return
         if message.key in self._values:
             if self._membership.may_pull(message.key, message.sender):
                 self._world.spawn(self._send_first_values(message.key, [message.sender]), "answer a pull")
@@ -203,6 +206,10 @@ class Server:
         self._pulls.setdefault(message.key, []).append(message.sender)
         if is_first:
             self._world.spawn(self._pull_from_upstream(message.key), f"pull key {message.key}")
+
+    async def _pass_on_newest(self, key: int, member: str) -> None:
+        self._values[key] = Value(await self._upstream.pull(key, newest=True))
+        await self._send_first_values(key, [member])
 
     def _free_stuck_pulls(self) -> None:
         """Answer members that have joined after all others had been lost, in the middle of a round."""

@@ -39,8 +39,8 @@ class Upstream(ABC):
         """Set the key's first value; ``notes`` may name the optimizer that it is to have."""
 
     @abstractmethod
-    async def pull(self, key: int) -> Tensor:
-        """Wait for the key's value."""
+    async def pull(self, key: int, newest: bool = False) -> Tensor:
+        """Wait for the key's value; ``newest``: that of the top tier."""
 
     @abstractmethod
     async def apply(self, total: AggregatedPush) -> Value:
@@ -168,9 +168,9 @@ class ParentServers(Upstream):
         await self._world.wait(self._declared, "the declaration of keys by a child")
         await self._store.init(key, tensor, notes)
 
-    async def pull(self, key: int) -> Tensor:
+    async def pull(self, key: int, newest: bool = False) -> Tensor:
         await self._world.wait(self._declared, "the declaration of keys by a child")
-        (value,) = await self._store.pull([key])
+        (value,) = await self._store.pull([key], newest)
         return value
 
     async def apply(self, total: AggregatedPush) -> Value:

@@ -182,6 +182,10 @@ class GeoMXStore:
         self.push(key, value, priority)
         return self.pull(key, out, priority)
 
+    def finish(self) -> None:
+        """End the training: see ``KVStore.finish``."""
+        self.store.finish()
+
     def barrier(self) -> None:
         """Wait for all workers."""
         self.store.barrier()

@@ -223,6 +223,12 @@ class GeoOptimizer(torch.optim.Optimizer):
         self.optimizer.step()
         return loss
 
+    def finish(self) -> None:
+        """End the training (``KVStore.finish``): worker 0 has the final model, and can score it."""
+        values = self.store.finish()
+        if values is not None:
+            self._load({key: value for key, value in enumerate(values) if _is_trained(self._tensors[key])})
+
     def _moving(self) -> dict[int, Tensor]:
         """Return the parameters that travel now, by key: all but those that have been frozen since the start."""
         for parameter in self._wide:

@@ -16,6 +16,8 @@ exchange(tensors, steps, without)      push tensors, by key, and wait for all. A
                                        ``without``: keys whose zeros stand for no gradient, where servers optimise
 step()                                 a local training step has ended here: it takes the time that its device takes
 barrier()                              wait for all workers
+finish()                               wait for all workers. Answer: where no worker waits for all others, and to the
+                                       first one, the newest values, by key; else None
 untimed(on)                            while ``on``, the script's work is not part of a training step
 score(accuracy, loss)                  as measured by the script on its test set
 not_finite(what, where, count, can_be_left_out)  ``count`` numbers of a gradient, say, are not finite. Answered where

@@ -250,6 +250,19 @@ class KVStore:
         self._begin("barrier")
         self._session.ask("barrier")
 
+    def finish(self) -> list[Tensor] | None:
+        """End the training: wait until all workers call ``finish``, after their last step.
+
+        Where no worker waits for all others (``mixedsync``, ``tap``, ``ssp``), others may have pushed since this worker
+        pulled. Worker 0 then takes the final values: ``pull`` returns them, and so does this, flat, in the order of
+        ``init``. What it reports after that is the score of the final model.
+        """
+        self._begin("finish")
+        values: list[Tensor] | None = self._session.ask("finish")
+        if values is not None:
+            self._last.clear()
+        return values
+
     def report(self, accuracy: float | None = None, loss: float | None = None) -> None:
         """Record accuracy and loss of the run; only worker 0's are recorded.
 

@@ -339,6 +339,14 @@ class ScriptWorker:
         await self._membership.barrier(name, self._job.workers)
         self._restart()
 
+    async def finish(self) -> list[Tensor] | None:
+        await self.barrier()
+        if not self._job.at_server or self._job.rank > 0:
+            return None
+        self._values = [[value] for value in await self._store.pull(range(len(self._values)), newest=True)]
+        self._restart()
+        return await self._copies(self._values)
+
     async def untimed(self, on: bool) -> None:
         self._untimed += 1 if on else -1  # such blocks may be nested
         if on and self._untimed == 1:

@@ -751,3 +751,15 @@ def test_a_resolved_scenario_names_its_script_wherever_it_lies(tmp_path: Path, m
         load(tmp_path / "b" / "again.yaml")
     monkeypatch.chdir(tmp_path)
     assert load(tmp_path / "b" / "again.yaml") == read
+
+
+@for_each("sync", ["{tier1: fsa, tier2: mixedsync}", "tap"])
+def test_a_script_reports_the_final_model_where_others_train_on(sync: str, tmp_path: Path) -> None:
+    """The first worker is the fastest: when it has made its last step, the others have made a few."""
+    told = "\noptimizer.finish()\nstore.report(accuracy=float(torch.sigmoid(model.weight.sum())))\n"
+    slow = "data_centers[east].device.speed=0.2"
+    ended = run(tmp_path, f"sync={sync}", slow, scenario=scenario(tmp_path, LOOP.replace(", momentum=0.5", "") + told))
+    (score,) = ended.of_kind("evaluate")
+    assert score["snapshot_t"] > max(update["t"] for update in ended.of_kind("update"))
+    weight = ended.results["hub/global0"][0]
+    assert score["accuracy"] == pytest.approx(float(torch.sigmoid(weight.sum())), abs=1e-6)
