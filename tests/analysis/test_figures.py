@@ -135,14 +135,6 @@ def test_a_run_without_an_evaluation_has_no_line_but_its_bar(run: StoredRun) -> 
     assert len(time.get_yticklabels()) == 2
 
 
-@pytest.mark.usefixtures("rendered")
-def test_the_pdf_of_a_figure_has_no_type_3_fonts(figure: Figure, tmp_path: Path) -> None:
-    """IEEE and ACM refuse them; matplotlib's default."""
-    figure.savefig(tmp_path / "run.pdf")
-    content = (tmp_path / "run.pdf").read_bytes()
-    assert b"/Type3" not in content and b"/CIDFontType2" in content
-
-
 def test_long_rounds_and_runs_are_told_in_units_that_read(run: StoredRun) -> None:
     assert run.result is not None
     slow = replace(run, result={**run.result, "round_time_s": 1.48})

@@ -14,14 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.path import Path as Outline
 
 from analysis.compare import comparison
-from analysis.figures import compare as compare_figure
 from analysis.figures import panels
-from analysis.figures import run as run_figure
-from analysis.load import NOT_LOGGED, StoredRun, Tables, load_run
+from analysis.load import StoredRun, Tables, load_run
 from analysis.report import charts
 from analysis.report.page import _without_folders, page
 from testbed.cli import main as command
-from testbed.display.summary import as_text, summary_of
 from testbed.errors import ScenarioError
 from tests.results.fake_run import make_run
 
@@ -129,10 +126,6 @@ def test_it_says_what_the_run_says(text: str, run: StoredRun) -> None:
         assert warning in words
 
 
-def test_equal_runs_make_equal_pages(run: StoredRun, text: str) -> None:
-    assert page([run]) == text
-
-
 def test_names_cannot_break_out_of_the_page(text: str) -> None:
     assert HOSTILE in read(text).words and "<script" not in text
 
@@ -160,24 +153,6 @@ def test_a_worker_that_has_just_come_back_hides_no_rounds(run: StoredRun) -> Non
     """It has completed none, and the others all of theirs."""
     back = replace(run, result={**(run.result or {}), "rounds": 0})
     assert comparison([run, back])[1]["speed_up"] == 1.0
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_brief_logs_are_not_taken_for_waiting(run: StoredRun) -> None:
-    """Nodes of large simulations log their rounds and what crosses the WAN: the rest of a round is unknown."""
-    transfers, none = run.tables["transfers"], {name: run.tables[name][:0] for name in ("computes", "waits", "holds")}
-    wan = transfers[transfers["tier"] == "wan"]
-    brief = replace(run, tables=Tables(run.path, {**run.tables, **none, "transfers": wan}))
-    (row,) = comparison([brief])
-    assert row["waiting_share"] is None
-    assert NOT_LOGGED.capitalize() + "." in read(page([brief])).words
-    assert "Where a round’s time goes" in " ".join(read(page([run, brief])).words)
-    assert "Where a round’s time goes" not in " ".join(read(page([brief, brief])).words)
-    told = as_text(summary_of(brief))
-    assert NOT_LOGGED in told and "time per round" not in told
-    for figure in (run_figure.draw(brief), compare_figure.draw([brief, brief], None)):
-        texts = [text.get_text() for axes in figure.axes for text in axes.texts]
-        assert NOT_LOGGED in [text.replace("\n", " ") for text in texts]
 
 
 def test_a_run_without_rounds_is_refused(tmp_path: Path) -> None:

@@ -149,30 +149,6 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Memory]]:
     yield Memory
 
 
-@pytest.mark.parametrize("on", ["simulate", pytest.param("local", marks=pytest.mark.slow)])  # 8 s
-def test_a_live_log_writes_during_the_run_what_an_export_writes_after_it(
-    on: str, memory: type[Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("testbed.results.events.FLUSH_INTERVAL_S", 0.01)
-    monkeypatch.setattr("testbed.simulation.run._REPORT_INTERVAL_S", 0.0)
-    monkeypatch.setattr("testbed.results.scalars._LAG_S", 1.0)
-    seen: list[int] = []
-
-    class Watch(testbed.Callback):
-        def on_evaluate(self, evaluated: callbacks.EvaluatedRound) -> None:
-            seen.append(len(memory.written))
-
-    run = api.run(LONG, on=on, out=tmp_path / "run", progress=False, log=["tensorboard"], callbacks=[Watch()])
-    assert 0 < seen[-1] < len(memory.written) and memory.closed == trackers.summary(run.result)
-    tags = {tag for tag, *_ in memory.written}
-    link = "link_mbit_per_s/b>a" if on == "simulate" else "wan_mbit_per_s/b"
-    assert tags >= {"training/loss", "test/accuracy", "test/loss", "staleness", link}
-    for tag in tags - {link}:
-        assert [row for row in memory.written if row.tag == tag] == [
-            row for row in trackers.scalars(run) if row.tag == tag
-        ]
-
-
 def test_a_tracker_that_fails_is_given_up_with_a_warning(
     memory: type[Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from testbed.plan.model import to_json
 from testbed.results import tables
 from testbed.results.fidelity import assess
 from testbed.scenario.load import load
-from tests.cluster.forked import ForkedAgents, Skew
+from tests.cluster.forked import ForkedAgents
 from tests.end_to_end.runs import QUICKSTART, Finished, read_events, run_scenario
 from tests.faults import runs as fault_runs
 from tests.faults.runs import RESTART, faults
@@ -157,33 +157,3 @@ def test_a_run_that_stands_still_ends_with_the_waits_of_all_machines(tmp_path: P
     for node in ("east/server0", "west/server0", "hub/global0"):
         assert re.search(f"{node} waits for .* since t = ", graph), graph
     assert "west/worker0 waits for nothing: it computes, or does not run" in graph
-
-
-def least_transfer_s(run: Finished, source: str, target: str) -> float:
-    """The shortest transfer between two data centres."""
-    return min(
-        event["t"] - event["t0"] for event in run.of_kind("transfer")
-        if (event["source"].split("/")[0], event["target"].split("/")[0]) == (source, target)
-    )  # fmt: skip
-
-
-def test_events_are_by_one_clock_though_each_machine_has_its_own(
-    tmp_path: Path, simulated_hash: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Though the clocks are not known when the run begins: all that is learned later counts for all events.
-
-    No clock drifts faster than Linux corrects one (``WANDER``), which is what bounds the error between two questions.
-    """
-    monkeypatch.setattr("testbed.cluster.agents._FIRST_PINGS", 0)
-    skews = {"tokyo/machine0": Skew(0.05), "frankfurt/machine0": Skew(-0.05, drift_ppm=400)}
-    told: list[dict[str, Any]] = []
-    run = deploy(tmp_path / "run", *SHORT, starter=ForkedAgents(skews), report=told.append)
-    assert run.hashes("worker") == {simulated_hash}
-    (about,) = [line["cluster"]["machines"] for line in told if line["kind"] == "capabilities"]
-    clocks = {each["name"]: each["clock"] for each in about}
-    for site in ("tokyo", "frankfurt"):
-        there, back = least_transfer_s(run, "virginia", site), least_transfer_s(run, site, "virginia")
-        earliest_s = -1e-3 - clocks[f"{site}/machine0"]["error_s"]  # on a busy machine the error is larger, as is known
-        assert earliest_s < there and earliest_s < back
-    assert clocks["virginia/machine0"]["error_s"] == 0, "that machine has the driver's clock"
-    assert abs(clocks["tokyo/machine0"]["offset_s"] - 0.05) < clocks["tokyo/machine0"]["error_s"]

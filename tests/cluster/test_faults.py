@@ -11,34 +11,8 @@ from tests.faults.runs import CONTINUE, RESTART, Ended, faults, run
 
 STEADY = ("device.variation=0 %", "device.step_time=20 ms")
 LOST_SOON = "timeouts={heartbeat: 100 ms, dead_after: 1 s, tcp_user_timeout: 1 s}"
-SKIP = "recovery={on_nan: skip}"
 
 pytestmark = pytest.mark.usefixtures("agents", "directory_of_agents")
-
-
-@pytest.mark.parametrize(
-    "job",
-    [
-        pytest.param(
-            (faults("kind: slow, node: west/worker0, at: 100 ms, for: 200 ms, factor: 3"),),
-            marks=pytest.mark.slow,  # 2 s
-        ),
-        (SKIP, faults("kind: nan, node: west/worker0, round: 2")),
-        pytest.param(
-            (CONTINUE, faults("kind: leave, data_center: east, round: 5")),
-            marks=pytest.mark.slow,  # 2 s
-        ),
-    ],
-    ids=["slow", "nan", "leave"],
-)
-def test_it_ends_with_the_bits_of_the_simulated_fault(job: tuple[str, ...], tmp_path: Path) -> None:
-    simulated = run(tmp_path / "simulated", *STEADY, *job)
-    deployed = run(tmp_path / "deployed", *STEADY, *job, on="cluster")
-    assert deployed.error is None and deployed.hashes() == simulated.hashes()
-    faults_ = [
-        [(event["fault"], event["targets"]) for event in ended.events("fault")] for ended in (simulated, deployed)
-    ]
-    assert sorted(faults_[1]) == sorted(faults_[0]) != []
 
 
 @pytest.mark.slow  # 2 s

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import pickle
 import select
@@ -298,25 +297,6 @@ def test_a_point_whose_files_are_damaged_is_run_again(
 
 def job_of(out: Path, scenario: Path, points: list[SweepPoint]) -> sweeps.SweepJob:
     return sweeps.SweepJob(out, scenario, SweepSettings(), points)
-
-
-def test_the_table_is_that_of_one_machine(
-    scenario: Path, points: list[SweepPoint], processes: Processes, tmp_path: Path
-) -> None:
-    here, there = job_of(tmp_path / "here", scenario, points), job_of(tmp_path / "there", scenario, points)
-    rows = sweeps.execute(here, lambda point, state: None)
-    watch = Watch(there.directory / "runs", processes)
-    watch.pool.run(points)
-    assert sweeps.as_csv(sweeps.table(there)) == sweeps.as_csv(rows)
-    names = {path.name for path in here.path(points[0]).iterdir()}
-    assert {path.name for path in there.path(points[0]).iterdir()} == names
-    abouts = [json.loads((there.path(point) / "manifest.json").read_text()) for point in points]
-    assert {about["capabilities"]["cluster"]["machine"] for about in abouts} == {"10.0.0.0", "10.0.0.1"}
-    ours = json.loads((here.path(points[0]) / "manifest.json").read_text())
-    assert {key: abouts[0][key] for key in ("argv", "testbed", "code")} == {
-        key: ours[key] for key in ("argv", "testbed", "code")
-    }
-    assert (there.path(points[0]) / "plan.json").read_bytes() == (here.path(points[0]) / "plan.json").read_bytes()
 
 
 def _start() -> int:

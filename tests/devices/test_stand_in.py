@@ -22,6 +22,7 @@ def run(*arguments: str, limit_s: float = 280) -> None:
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-2000:]
 
 
+@pytest.mark.slow  # 11 s
 def test_codecs_and_runs() -> None:
     """In one process, as PyTorch's start takes longer than any of these."""
     names = (

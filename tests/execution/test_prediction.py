@@ -88,7 +88,7 @@ def test_what_the_simulation_cannot_tell_is_not_predicted(changes: tuple[str, ..
     assert predicted(emulated(*changes)) == []
 
 
-@for_each(("when", "rounds"), [("round: 2", 2), ("at: 600 ms", 1), ("round: 0", 0)])
+@for_each(("when", "rounds"), [("round: 2", 2), ("at: 600 ms", 1)])
 def test_rounds_before_the_first_fault_are_predicted(when: str, rounds: int, tmp_path: Path) -> None:
     """As if there were none, in a run whose rounds take 0.3 to 0.4 s."""
     later = "{kind: kill, node: west/worker0, round: 3}"

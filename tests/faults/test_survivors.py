@@ -128,18 +128,6 @@ def _trained_without(plan: Plan, missing: Mapping[int, str]) -> torch.Tensor:
     return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
 
 
-@pytest.mark.parametrize(
-    "technique", [RING, pytest.param(DPSGD, marks=pytest.mark.slow), pytest.param(ADPSGD, marks=pytest.mark.slow)]
-)  # 8 s each
-def test_processes_go_on_without_one_that_is_killed_and_take_it_in_again(tmp_path: Path, technique: str) -> None:
-    steady = ("device.variation=0 %", "device.step_time=50 ms", "training.rounds=60", "training.evaluate_every=30")
-    ended = run(tmp_path, technique, *steady, CONTINUE,
-                faults("kind: kill, node: hub/worker0, round: 5, for: 300 ms"), on="local")  # fmt: skip
-    assert ended.error is None and len(ended.hashes()) == 1
-    assert len(ended.rounds("east/worker1")) >= 55 and ended.rounds("hub/worker0")[-1] >= 55
-    assert [event["begins"] for event in ended.events("epoch")] == [False, True]
-
-
 @pytest.mark.slow  # 15 s each
 @pytest.mark.emulation
 @pytest.mark.parametrize("technique", [RING, ADPSGD])

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from testbed.engine.kvworker import KVWorker
 from testbed.execution import record, session
 from testbed.plan.build import build_plan
 from testbed.plan.model import to_json
@@ -224,39 +223,3 @@ def test_what_scripts_have_left_ends_with_the_run(world: str, tmp_path: Path) ->
     left = [int((path.parent / f"mine.py.{rank}").read_text()) for rank in range(3)]
     while any(map(alive, left)):
         time.sleep(0.1)
-
-
-PUSHES = """
-import torch
-from testbed.kvstore import connect
-store = connect()
-store.init("a", torch.zeros(5))
-store.init("b", torch.zeros(5))
-kept = store.push("a", torch.ones(5))
-for step in range(20):
-    handle = store.push("a", torch.ones(5))
-    store.push("b", torch.ones(5))
-    if step % 4 == 0:
-        handle.wait()
-assert kept.wait().tolist() == store.pull("a").tolist() == [3.0] * 5
-"""
-
-
-@for_each("world", ["simulate", "local"])
-def test_values_that_a_script_can_no_longer_take_are_not_kept(
-    world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each is as large as its key: without this, a script that pushes much and pulls seldom has no memory left soon."""
-    leave = KVWorker.leave
-
-    async def noted(self: KVWorker) -> None:
-        if "worker" in self._world.node:
-            with (tmp_path / "kept").open("a") as file:
-                print(len(self._pending), file=file)
-        await leave(self)
-
-    monkeypatch.setattr(KVWorker, "leave", noted)
-    done = run_scenario(tmp_path / "run", world, scenario=scripts.scenario(tmp_path / "script", PUSHES))
-    assert done.outcome.status == "done", done.outcome.message
-    counts = [int(line) for line in (tmp_path / "kept").read_text().split()]
-    assert len(counts) == 3 and max(counts) <= 4  # of 41 pushes: the last, and those before that are under way

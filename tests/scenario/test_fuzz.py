@@ -50,11 +50,6 @@ def read(text: str | bytes, overrides: tuple[str, ...] = ()) -> None:
         assert from_json(to_json(plan)) == plan
 
 
-@given(st.text(max_size=200) | st.binary(max_size=200))
-def test_any_text(text: str | bytes) -> None:
-    read(text)
-
-
 @given(TREES)
 def test_any_tree(text: str) -> None:
     read(text)

@@ -10,7 +10,7 @@ from testbed.messages import Message, MessageKind
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
 from testbed.simulation.outbox import SimulatedOutbox
-from tests.engine.checkpoint.killed import Event, resumed_at, run_until
+from tests.engine.checkpoint.killed import Event, run_until
 from tests.engine.runs import THREE_SITES
 from tests.for_each import for_each
 
@@ -43,15 +43,6 @@ def test_rounds_after_a_checkpoint_are_as_long_as_without_one(network: str, cont
     assert durations_s(saved)[4:] == pytest.approx(durations_s(calm)[4:], rel=0.02)
     pause_s = next(event["t0"] for event in saved if event["kind"] == "round" and event["round"] == 4) - times[0]
     assert pause_s < 0.1, "the release, and no new connection"
-
-
-def test_a_run_that_goes_on_has_no_samples_of_its_links_before(tmp_path: Path) -> None:
-    plan = build_plan(load(THREE_SITES, ("checkpoint.every=2", "training.rounds=4")), "simulate")
-    whole = run_until(plan, tmp_path)
-    since_s = resumed_at(tmp_path, plan)
-    assert since_s > whole[0]["t"]
-    samples = [event for event in run_until(plan, tmp_path) if event["kind"] == "link"]
-    assert min(event["t"] for event in samples) == pytest.approx(since_s, abs=1e-6)
 
 
 def test_a_server_that_hears_late_that_all_are_ready_has_its_state_before_its_workers_declare(

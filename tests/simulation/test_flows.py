@@ -192,13 +192,6 @@ def test_who_is_compiled_under_way_gives_the_same_bits() -> None:
     assert 50 < compiled < 200
 
 
-@pytest.mark.parametrize("compiled", SOLVERS)
-def test_paths_that_are_longer_than_those_before_are_taken_in_under_way(compiled: bool) -> None:
-    for seed in range(100):
-        case = random_case(seed)
-        assert run_network(case, compiled, longest=1)[0] == run_network(case)[0], seed
-
-
 # ---- invariants -----------------------------------------------------------------------------------------------------
 
 _capacity = st.floats(0.5, 200.0)

@@ -220,15 +220,6 @@ def test_random_cuts_of_one_run(tmp_path: Path) -> None:
     assert resumed == undisturbed
 
 
-def test_checkpoints_do_not_change_what_is_computed(tmp_path: Path) -> None:
-    with_them, files = run(plan_of(*TECHNIQUES["diloco"]), tmp_path / "a")
-    without, _ = run(plan_of(*TECHNIQUES["diloco"], "checkpoint.every=0"), tmp_path / "b")
-    assert with_them == without
-    kept = sorted(path.name for path in (tmp_path / "a" / "checkpoints").iterdir())
-    assert kept == ["ckpt-000009", "ckpt-000012"]
-    assert files.resumed is None
-
-
 def test_a_reached_target_ends_everybody_though_others_wait_for_a_checkpoint(tmp_path: Path) -> None:
     plan = plan_of("sync=mixedsync", "training.target_accuracy=20 %", "training.rounds=60",
                    "optimizer={kind: sgd, learning_rate: 0.1}", "data_centers[east].device.speed=0.2",

@@ -84,21 +84,6 @@ def _first_values(plan: Any) -> list[torch.Tensor]:
     return train_single_process(plan, 0)
 
 
-@pytest.mark.sample(1)  # of 3, which take 5 s
-@pytest.mark.parametrize("algorithm", ["dpsgd", "adpsgd", "sgp"])
-def test_it_learns_and_all_stop_at_the_target(algorithm: str, tmp_path: Path) -> None:
-    options = {"algorithm": algorithm, "graph": "ring"}
-    plan = serverless_plan([1] * 5, "gossip", options, rounds=2000, target_accuracy=0.8)
-    runs = worlds("virtual", tmp_path)
-    names = list(run_plan(runs, plan, gossip_worker))
-    rounds = [event["rounds"] for event in events_of(runs, names, "final")]
-    assert max(rounds) < 2000
-    if algorithm != "adpsgd":
-        assert len(set(rounds)) == 1
-    assert events_of(runs, names, "evaluate")[-1]["accuracy"] >= 0.75
-    assert len(hashes(runs, names)) == 1
-
-
 @pytest.mark.slow  # 3 s
 def test_consensus_distance_by_the_graphs_gap(tmp_path: Path) -> None:
     """The distance settles where mixing balances the differences of gradients: larger gap, smaller distance."""

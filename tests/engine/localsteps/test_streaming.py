@@ -105,16 +105,6 @@ def test_worlds_agree(tmp_path: Path) -> None:
     assert local.hashes("worker") == run(tmp_path / "simulated", *texts).hashes()
 
 
-@for_each("paradigm", ["ps"])
-def test_checkpoints_change_nothing(paradigm: str, tmp_path: Path) -> None:
-    """Not the values, and not the round at which the run ends: what comes early for one waits for its step."""
-    job = ("training.target_accuracy=0.4", "data_centers[east].workers=1", "training.evaluate_every=2")
-    runs = [trained(tmp_path / f"{n}", LATE, paradigm, 40, *job, f"checkpoint.every={n}") for n in (0, 1)]
-    assert len({frozenset(each.hashes()) for each in runs}) == 1
-    ends = {max(event["round"] for event in each.of_kind("round")) for each in runs}
-    assert len(ends) == 1 and ends < {*range(39)}
-
-
 def test_fragments_are_balanced_and_whole() -> None:
     sizes = (4096, 64, 4096, 64, 4096, 64, 640, 10)
     fragments = fragments_of(sizes, 3)

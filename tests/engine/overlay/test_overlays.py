@@ -104,17 +104,6 @@ def test_algorithms_with_local_steps(tmp_path: Path, sync: str) -> None:
         assert other.hashes() == star_.hashes()
 
 
-@for_each("kind", ["tree"])
-def test_who_waits_at_a_relay_for_a_slow_one_waits_as_at_a_star(tmp_path: Path, kind: str) -> None:
-    """Else ESync takes the wait for a transfer, and gives the workers that wait too few steps."""
-    job = ("data_centers[west].device={speed: 0.25}", "device.variation=0 %", "training.rounds=4", "optimizer=sgd")
-    direct = run(tmp_path / "star", *job)
-    relayed = run(tmp_path / "relayed", *job, f"overlay={{tier1: star, tier2: {kind}}}")
-    for worker in ("hub/worker0", "east/worker0", "west/worker0"):
-        waits_s = [each.of_kind("round", worker)[-1]["waited_s"] for each in (direct, relayed)]
-        assert waits_s[1] == pytest.approx(waits_s[0], abs=0.07), worker
-
-
 @pytest.fixture(scope="module")
 def nine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Simulated]:
     """Nine nodes, thirteen unequal links, a model of 47 MB, every overlay. Rounds of a star or tree are alike."""

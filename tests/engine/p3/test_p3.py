@@ -11,8 +11,6 @@ from tests.engine.runs import MODELLED, THREE_SITES, Simulated, run
 from tests.for_each import for_each
 
 FIFO, FIFO_LAYERS = "order=fifo", "order={kind: fifo, overlap: layers}"
-WHOLE_LAYERS = "order={kind: fifo, overlap: layers, slice: whole}"
-SLICES = "order={kind: fifo, overlap: layers, slice: 2 MB}"
 P3 = "order={kind: p3, slice: 2 MB}"
 SMALL_SLICES = "order={kind: p3, slice: 4 KB}"
 
@@ -50,27 +48,6 @@ def test_real_processes_end_with_the_same_bits(tmp_path: Path) -> None:
     real = run_scenario(tmp_path / "local", "local", *settings, scenario=THREE_SITES)
     assert real.outcome.status == "done", real.outcome.message
     assert real.hashes("worker") | real.hashes("server") == simulated.hashes()
-
-
-@pytest.mark.parametrize("rate_bps", [100e6, pytest.param(10e9, marks=pytest.mark.slow)])  # 3 s
-def test_p3_is_never_slower_than_fifo_nor_fifo_than_no_overlap(tmp_path: Path, rate_bps: float) -> None:
-    times = []
-    for order in (P3, SLICES, WHOLE_LAYERS, "order={kind: fifo, slice: whole}"):
-        result = run(
-            tmp_path / str(len(times)),
-            *MODELLED,
-            f"topology.links[*].rate={rate_bps} bit/s",
-            order,
-            "training.rounds=4",
-        )
-        times.append(result.round_s("west/worker0"))
-    p3, sliced, fifo, none = times
-    communication_s = 8 * 4 * 11_689_512 / rate_bps  # one model through one link, one way
-    assert max(1.0, communication_s) <= p3 * (1 + 1e-9)
-    slack = 1 + 1e-3  # headers of slices
-    assert p3 <= sliced * slack and sliced <= fifo * slack and fifo <= none
-    if rate_bps == 100e6:
-        assert fifo / p3 > 1.05  # not more: the kernel holds half a slice, which nothing overtakes
 
 
 def arrivals_on_the_wan(result: Simulated, message: str, node: str) -> list[tuple[int, str]]:

@@ -125,18 +125,6 @@ def test_hfa_with_single_steps_is_parameter_averaging(world: str, tmp_path: Path
 
 
 @both
-def test_every_key_of_hfa_crosses_in_the_same_rounds(world: str, tmp_path: Path) -> None:
-    """Rows 26, 27 and 28: 7 exchanges inside, floor(7 / 3) across, and one model after those."""
-    done = everywhere(world, tmp_path, *REAL, LOCAL, "training.rounds=7", "sync={kind: hfa, k1: 2, k2: 3}")
-    assert pushes(done, "west/server0", "hub/global0") == [(round_, key) for round_ in (2, 5) for key in range(4)]
-    inside = pushes(done, "west/worker0", "west/server0")
-    assert inside == [(round_, key) for round_ in range(7) for key in range(4)]
-    whole = everywhere(world, tmp_path / "6", *REAL, LOCAL, "training.rounds=6", "sync={kind: hfa, k1: 2, k2: 3}")
-    hashes = {event["parameters_sha256"] for event in whole.of_kind("final") if "parameters_sha256" in event}
-    assert len(hashes) == 1, "workers, local servers and the global tier hold the same model"
-
-
-@both
 def test_esync_balances_steps_and_ends_every_round_with_one_model(world: str, tmp_path: Path) -> None:
     """Rows 30 and 32: a worker eight times slower does one step a round, those who wait for it several."""
     slow = ("data_centers[east].worker_devices={worker1: {speed: 0.125}}", "device.step_time=25 ms")

@@ -14,7 +14,7 @@ from testbed.plan.build import build_plan
 from testbed.scenario.load import load
 from tests.end_to_end.runs import Finished, run_scenario
 from tests.end_to_end.test_three_worlds import skip_unless_possible
-from tests.engine.runs import THREE_SITES, run
+from tests.engine.runs import THREE_SITES
 from tests.for_each import for_each
 
 ROUNDS = 3
@@ -46,13 +46,6 @@ def carried(finished: Finished, target: str) -> dict[str, int]:
 @pytest.fixture(scope="module")
 def by_gloo(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return trained(tmp_path_factory.mktemp("inside") / "gloo", "local", GLOO)
-
-
-def test_all_end_with_equal_bits_and_a_sum_of_two_has_those_of_a_ring(by_gloo: Finished, tmp_path: Path) -> None:
-    assert len(by_gloo.hashes("worker")) == 1
-    pairs = ("data_centers[hub].workers=2", "data_centers[west].workers=2")
-    ring = run(tmp_path / "ring", *SETTINGS, *pairs, "paradigm={kind: hips, inside: ring}")
-    assert trained(tmp_path / "gloo", "local", GLOO, *pairs).hashes("worker") == ring.hashes()
 
 
 def test_its_bytes_are_those_of_sums_and_values_and_stay_inside(by_gloo: Finished) -> None:
