@@ -107,9 +107,7 @@ def test_without_both_nobody_can(tmp_path: Path) -> None:
     assert isinstance(ended.error, RunFailed) and "hub/global0 is lost" in str(ended.error)
 
 
-@pytest.mark.parametrize(
-    ("whom", "back_ms"), [*in_turn(["data_center: east", "node: east/worker0"], [50, 400, 900])][::1]
-)
+@for_each(("whom", "back_ms"), [("data_center: east", 400), ("node: east/worker0", 50)])
 def test_others_may_go_and_come_around_it(tmp_path: Path, whom: str, back_ms: int) -> None:
     """A member that was away, is away, or is about to be back when the server dies."""
     away = f"kind: kill, {whom}, at: 200 ms, for: {back_ms} ms"
