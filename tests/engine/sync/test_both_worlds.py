@@ -75,8 +75,8 @@ def test_a_pull_waits_for_the_masters_value(
         await self._world.sleep(LATE_S / 2)  # for each of two keys
         await init(self, *arguments)
 
-    async def pull(self: KVWorker, keys: Any) -> Any:
-        values = await pull_(self, keys)
+    async def pull(self: KVWorker, keys: Any, *newest: Any) -> Any:
+        values = await pull_(self, keys, *newest)
         first[self._world.node] = (the_number(values), self._world.now())
         return values
 
