@@ -46,7 +46,8 @@ class PipelinedWorker(Worker):
         first_control = self._store.first_control
         first = max(self._checkpointer.first_round, first_control.begin)
         last_round = first - 1
-        for round_ in range(first, 0 if first_control.last else self._plan.training.rounds):
+        while last_round + 1 < self._rounds and not first_control.last:
+            round_ = last_round + 1
             current = _PipelinedRound(round_, self._world.now(), self._learner.begin(round_))
             await self._forward(current, before)
             if before is not None and before.last:

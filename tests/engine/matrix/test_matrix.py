@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from testbed.plan.asynchronous import is_asynchronous
 from testbed.scenario.matrix import AXES, DEFAULTS, Combination, overrides, tier_refusals
 from tests.engine.runs import Simulated, run
 from tests.faults.schedules import FEW_STEPS
@@ -56,19 +57,30 @@ def name(combination: Combination) -> str:
 
 
 def ran(directory: Path, combination: Combination) -> Simulated:
-    """To its end, every worker through every round, with numbers that are numbers."""
+    """To its end, through every round of all workers, with numbers that are numbers."""
     texts = [*SMALL, *overrides(combination)]
     said = {text.partition("=")[0] for text in texts}
     texts += [text for text in FEW_STEPS.get(combination["sync"], ()) if text.partition("=")[0] not in said]
     if combination["codec"] not in ("none", "fp16", "twobit"):
         texts.append("codec.bound=100")
     result = run(directory, *texts)
+    made_all_rounds(result)
+    assert all(0 < event["loss"] < 20 for event in result.of_kind("round"))
     for worker in WORKERS:
-        losses = [event["loss"] for event in result.of_kind("round", worker)]
-        assert len(losses) == ROUNDS
-        assert all(0 < loss < 20 for loss in losses)
         assert result.parameters(worker).isfinite().all()
     return result
+
+
+def made_all_rounds(result: Simulated) -> None:
+    """Each worker has made every round. Where they do not wait for each other, all together have made as many.
+
+    There the last round of the data centre with two workers is made by both, or by neither.
+    """
+    made = [len(result.of_kind("round", worker)) for worker in WORKERS]
+    if is_asynchronous(result.plan):
+        assert abs(sum(made) - ROUNDS * len(WORKERS)) <= 1
+    else:
+        assert set(made) == {ROUNDS}
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +128,5 @@ def test_two_algorithms_one_on_each_tier(tmp_path: Path, tiers: tuple[str, str])
     below, above = (WITH_FEW_STEPS.get(kind, kind) for kind in tiers)
     at = ["optimizer.at=worker"] if tiers[0] in ("esync", "diloco") else []
     result = run(tmp_path / "run", *SMALL, f"sync={{tier1: {below}, tier2: {above}}}", *at)
-    for worker in WORKERS:
-        assert len(result.of_kind("round", worker)) == ROUNDS
-        assert result.parameters(worker).isfinite().all()
+    made_all_rounds(result)
+    assert all(result.parameters(worker).isfinite().all() for worker in WORKERS)
