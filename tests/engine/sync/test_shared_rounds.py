@@ -14,7 +14,7 @@ from tests.engine.runs import Simulated, run
 
 TECHNIQUES = {
     **{kind: (f"sync={kind}",) for kind in SYNC.where(lambda sync: not sync.waits)},
-    "tap with layers that overlap": ("sync=tap", "order=p3", "training.model=cnn"),
+    "tap with layers that overlap": ("sync=tap", "order={kind: p3, slice: 1 MB}", "training.model=cnn"),
     **{f"{kind} on servers alone": ("paradigm=ps", f"sync={kind}") for kind in ("tap", "ssp")},
     **{
         kind: (f"paradigm={{kind: gossip, algorithm: {kind}}}",)
