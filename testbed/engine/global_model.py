@@ -24,6 +24,7 @@ from torch import Tensor
 from testbed.engine import coding, sync_setup
 from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.aggregation_weights import summed_workers
+from testbed.engine.buckets import buckets_of
 from testbed.engine.evaluation import Scores
 from testbed.engine.kvworker import CodecChoice
 from testbed.engine.reply import PULL_ROUND, Value
@@ -94,14 +95,41 @@ class SharedRounds:
         self._left, self._begun = state["left"], json.loads(state["begun"])
 
 
+def slices_of_hops(plan: Plan, sizes: Sequence[int], widths: Mapping[int, int]) -> list[tuple[Slice, ...]]:
+    """Return how keys of ``sizes`` elements are cut at each hop from a worker to the global servers, in that order.
+
+    A local server cuts what it receives once more, as there may be several global servers. ``widths``: of the rows of
+    tables.
+    """
+    hops: list[tuple[Slice, ...]] = []
+    parents = next(worker.parents for worker in plan.training_workers if worker.parents)
+    while parents:
+        slices = slicer_of(plan)(tuple(sizes), len(parents), None)
+        if widths:
+            slices = by_rows(slices, widths)
+        hops.append(slices)
+        sizes = [piece.stop - piece.start for piece in slices]
+        widths = {piece.wire_key: widths[piece.key] for piece in slices if piece.key in widths}
+        parents = plan.node(parents[0]).parents
+    return hops
+
+
+def _joined(slices: Sequence[Slice], values: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    """Return the tensors whose ``slices`` have ``values``, by wire key."""
+    pieces: dict[int, list[Tensor]] = {}
+    for piece in slices:
+        pieces.setdefault(piece.key, []).append(values[piece.wire_key])
+    return {key: each[0] if len(each) == 1 else torch.cat(each) for key, each in pieces.items()}
+
+
 class GlobalModel:
     """The model that lives at all global servers, scored at the first one of them."""
 
     def __init__(self, world: World, plan: Plan, learner: SegmentedLearner) -> None:
         self._world, self._learner, self._local_steps = world, learner, sync_setup.local_steps(plan)
-        servers, widths = plan.with_role("global_server"), table_widths(plan, learner)
-        slices = slicer_of(plan)(tuple(learner.sizes), len(servers), None)
-        self._slices: Sequence[Slice] = by_rows(slices, widths) if widths else slices
+        widths = table_widths(plan, learner)
+        self._buckets = buckets_of(plan, learner.sizes, widths)
+        self._hops = slices_of_hops(plan, self._buckets.sizes, widths)
         self._scores = Scores(world, learner, plan.training.target_accuracy)
         self._values: dict[int, dict[int, Tensor]] = {}  # by round and wire key, of models that are not complete
         self._turn: Future[None] | None = None  # of the last model that has come, set when it is being scored
@@ -119,7 +147,7 @@ class GlobalModel:
         """
         values = self._values.setdefault(round_, {})
         values[wire_key] = value
-        if len(values) == len(self._slices):
+        if len(values) == len(self._hops[-1]):
             del self._values[round_]
             if round_ == _FINAL:
                 self._final.set_result(values)
@@ -142,11 +170,11 @@ class GlobalModel:
         if before is not None:  # a third model may come while the second one waits for the score of the first
             await self._world.wait(before, EVALUATING)
         await self._scores.collect()
-        pieces: dict[int, list[Tensor]] = {}
-        for piece in self._slices:
-            pieces.setdefault(piece.key, []).append(values[piece.wire_key])
-        whole = [each[0] if len(each) == 1 else torch.cat(each) for _, each in sorted(pieces.items())]
-        self._scores.take(round_, self._learner.epoch_of(self._steps(round_)), whole, time_s)
+        for slices in reversed(self._hops):
+            values = _joined(slices, values)
+        whole = self._buckets.split(values)
+        tensors = [whole[key] for key in sorted(whole)]
+        self._scores.take(round_, self._learner.epoch_of(self._steps(round_)), tensors, time_s)
         mine.set_result(None)
 
     def _steps(self, round_: int) -> int:

@@ -55,3 +55,14 @@ def test_the_last_score_is_that_of_the_final_global_model(
     assert times == sorted(times)
     if not target:
         assert [score["round"] for score in scores] == [2, 5, 7]
+
+
+def test_slices_of_several_global_servers_are_scored_as_one_model(tmp_path: Path) -> None:
+    """The local servers cut once more what workers have cut. Who ends last has the final values by its last reply."""
+    cut = ("topology.data_centers[0].global_servers=2", "shard=multigps", "order=p3", "training.model=cnn")
+    ended = run(tmp_path, "sync=tap", "training.rounds=6", "training.evaluate_every=2", *cut)
+    last = max(ended.of_kind("round"), key=lambda event: float(event["t"]))["node"]
+    expected = make_learner(ended.plan, ended.plan.training_workers[0]).evaluate(ended.results[last])
+    score = ended.of_kind("evaluate")[-1]
+    assert expected is not None
+    assert (score["accuracy"], score["loss"]) == (expected.accuracy, expected.loss)
