@@ -96,13 +96,13 @@ def difference(numbers: Floats, kept: list[Floats]) -> ValueSource:
 
 @for_each("source", [feedback, momentum, difference])
 @for_each("size", [SMALL + 1, 300_007])
-@for_each("name", [*inputs.FINITE][::2])
+@for_each("name", [*inputs.FINITE][::4])
 def test_the_compiled_sweep_does_what_steps_of_numpy_do(
     name: str, size: int, source: Callable[[Floats, list[Floats]], ValueSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("numba")
     numbers = inputs.make(name, size)
-    for k in (1, size // 100, size - 1):
+    for k in (1, size // 100):
         steps, loop = ([np.roll(numbers, 7), np.roll(numbers, 11)] for _ in range(2))
         monkeypatch.setattr(sweep, "COMPILED_FROM", size + 1)
         expected = SampleAndSweep()(source(numbers, steps), k)
@@ -244,7 +244,7 @@ def test_random_k_draws_anew_and_is_repeatable() -> None:
 # ---- MSTopK as published: pinned, with its failures ---------------------------------------------------------------
 
 
-def recall(name: str, share: float = 0.01, size: int = 1_000_000) -> tuple[int, float]:
+def recall(name: str, share: float = 0.01, size: int = 300_000) -> tuple[int, float]:
     """How many it returns, and which share of the k largest is among them."""
     numbers, k = inputs.make(name, size), int(share * size)
     chosen = PublishedMsTopk(0)(Numbers(numbers), k)
@@ -254,14 +254,14 @@ def recall(name: str, share: float = 0.01, size: int = 1_000_000) -> tuple[int, 
 @for_each("name", ["normal", "Laplace", "Student-t(3)", "log-normal 4"])
 def test_published_mstopk_finds_the_largest_of_ordinary_tensors(name: str) -> None:
     count, share = recall(name)
-    assert count == 10_000
+    assert count == 3_000
     assert share > 0.999
 
 
 @for_each("name", ["log-normal 6", "one large layer", "outlier 1e30"])
 def test_published_mstopk_sends_a_random_run_where_the_kth_lies_below_the_mean(name: str) -> None:
     count, share = recall(name)
-    assert count == 10_000
+    assert count == 3_000
     assert share < 0.65
 
 

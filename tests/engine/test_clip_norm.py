@@ -11,7 +11,7 @@ from tests.engine.runs import run
 from tests.kvstore.scripts import scenario
 
 WORKERS = 4
-FEW = ("training.batch=8", "training.rounds=4", "training.evaluate_every=4")
+FEW = ("training.batch=8", "training.rounds=2", "training.evaluate_every=2")
 AT_SERVER = "optimizer={kind: sgd, learning_rate: 0.05, clip_norm: 0.1}"  # along the sum
 AT_WORKER = f"optimizer={{kind: sgd, learning_rate: {0.05 * WORKERS}, clip_norm: 0.1, at: worker}}"  # along the mean
 PLACES = [
@@ -25,18 +25,18 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: " ".join(place[1:]))
-def test_the_same_gradient_is_clipped_everywhere(place: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_same_gradient_is_clipped_everywhere(tmp_path: Path) -> None:
     one = run(tmp_path / "one", *FEW, AT_SERVER).parameters("west/worker0")
-    other = run(tmp_path / "other", *FEW, *place).parameters("west/worker0")
-    assert torch.allclose(one, other, atol=1e-6) == ("1e6" not in place[1])
+    for number, place in enumerate(PLACES):
+        other = run(tmp_path / str(number), *FEW, *place).parameters("west/worker0")
+        assert torch.allclose(one, other, atol=1e-6) == ("1e6" not in place[1]), place
 
 
 @pytest.mark.parametrize("sync", ["mixedsync", "{tier1: fsa, tier2: ssp}"])
 def test_each_push_is_clipped_by_itself_where_nobody_waits(sync: str, tmp_path: Path) -> None:
     """A step is no longer than rate × workers × norm, and without clipping these are longer."""
     still = run(tmp_path / "still", *FEW, "optimizer={kind: sgd, learning_rate: 1e-12}", f"sync={sync}")
-    bound = 0.05 * 0.1 * 4 * WORKERS  # 4 rounds
+    bound = 0.05 * 0.1 * 2 * WORKERS  # 2 rounds
     for name, optimizer in ("clipped", AT_SERVER), ("free", "optimizer={kind: sgd, learning_rate: 0.05}"):
         done = run(tmp_path / name, *FEW, optimizer, f"sync={sync}")
         moved = float((done.parameters("east/worker0") - still.parameters("east/worker0")).norm())

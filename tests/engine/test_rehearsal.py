@@ -132,6 +132,10 @@ assert not heavy, heavy
 
 
 def test_commands_that_compute_nothing_import_no_torch(tmp_path: Path) -> None:
+    """Afterwards, a model of one's own costs ``validate`` the import of torch alone.
+
+    Neither torch's compiler nor the counting of operations, which import sympy and more.
+    """
     (tmp_path / "s.yaml").write_text(TEXT)
     (tmp_path / "rtt_ms.csv").write_text(",a,b\na,0,20\nb,20,0\n")
     commands = [
@@ -140,14 +144,8 @@ def test_commands_that_compute_nothing_import_no_torch(tmp_path: Path) -> None:
         ["sweep", "s.yaml", "--set", "codec=none,fp16", "--seeds", "5", "--dry-run"], ["scenarios"],
     ]  # fmt: skip
     code = WITHOUT_TORCH.format(commands=commands, heavy={"torch", "pandas", "matplotlib"})
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
-
-
-def test_a_model_of_ones_own_costs_validate_the_import_of_torch_alone(tmp_path: Path) -> None:
-    """Not torch's compiler, nor the counting of operations, which import sympy and more."""
-    (tmp_path / "s.yaml").write_text(TEXT)
     (tmp_path / "mine.py").write_text(MODEL.replace("BUILT", "nn.Sequential(nn.Flatten(), nn.Linear(64, 10))"))
     commands = [["validate", "s.yaml", "--set", "training.model=./mine.py:Mine"]]
     heavy = {"torch._dynamo", "torch._inductor", "sympy", "pandas", "matplotlib", "simpy", "triton"}
-    code = WITHOUT_TORCH.format(commands=commands, heavy=heavy)
+    code += WITHOUT_TORCH.format(commands=commands, heavy=heavy)
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)

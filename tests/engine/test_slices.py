@@ -104,7 +104,7 @@ def test_slices_end_with_the_bits_of_whole_keys_and_earlier(
     codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fifo, "auto_bytes", lambda model_bytes: 40_000)
-    settings = (f"codec={codec}", "training.rounds=3", "topology.lan.rate=20 Mbit/s")
+    settings = (f"codec={codec}", "training.model.layers=2", "training.rounds=3", "topology.lan.rate=20 Mbit/s")
     whole = simulated(tmp_path / "whole", *settings, "order={kind: fifo, slice: whole}")
     cut = simulated(tmp_path / "cut", *settings)
     assert cut.hashes() == whole.hashes()

@@ -263,18 +263,18 @@ def test_a_worker_is_back_before_its_server_has_heard_of_its_loss(
 
 @for_each(
     "technique",
-    ["paradigm=ps", "paradigm=hips", "order={kind: fifo, overlap: layers}", "paradigm=allreduce", "paradigm=gossip"],
+    ["paradigm=hips", "order={kind: fifo, overlap: layers}", "paradigm=allreduce", "paradigm=gossip"],
 )
 def test_when_the_one_that_evaluates_is_lost_the_next_one_does(tmp_path: Path, technique: str) -> None:
     """Once each: who comes back comes after those who are there."""
     kills = faults(
         "kind: kill, node: hub/worker0, round: 4, for: 200 ms", "kind: kill, data_center: east, round: 8, for: 200 ms"
     )
-    ended = run(tmp_path, technique, CONTINUE, "training.evaluate_every=1", "training.rounds=20", kills)
+    ended = run(tmp_path, technique, CONTINUE, "training.evaluate_every=1", "training.rounds=15", kills)
     assert ended.error is None
     found = [(event["node"], event["round"]) for event in ended.events("evaluate")]
-    assert len(found) == len(set(found)) and ("west/worker0", 19) in found
+    assert len(found) == len(set(found)) and ("west/worker0", 14) in found
     assert list(dict.fromkeys(node for node, _ in found)) == ["hub/worker0", "east/worker0", "west/worker0"]
     rounds = [round_ for _, round_ in found]
-    assert rounds == sorted(set(rounds)) and len(rounds) >= 16, "all but those under way when it was lost"
+    assert rounds == sorted(set(rounds)) and len(rounds) >= 11, "all but those under way when it was lost"
     assert len(ended.events("train")) == 1

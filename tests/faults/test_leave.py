@@ -121,7 +121,7 @@ def test_where_nobody_may_leave_it_is_refused(overrides: tuple[str, ...], says: 
         plan_of(*overrides)
 
 
-@pytest.mark.sample(1)  # of 2, which take 4 s
+@pytest.mark.slow  # 2 s each
 @pytest.mark.parametrize("who", ["worker", "data centre"])
 def test_a_process_leaves_the_others_with_the_same_bits(tmp_path: Path, who: str) -> None:
     fault, leaving = LEAVES[who]

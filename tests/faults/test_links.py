@@ -20,7 +20,7 @@ def end_s(ended: Ended) -> float:
     return float(ended.events("round", node="hub/worker0")[-1]["t"])
 
 
-@for_each("cut", ["data_center: west", "link: west>hub", "link: hub>west"])
+@for_each("cut", ["data_center: west", "link: west>hub"])
 def test_an_outage_costs_its_time_and_the_finding_out(tmp_path: Path, calm: Ended, cut: str) -> None:
     """One way or both: no node trains alone meanwhile, and nobody is declared dead."""
     ended = run(tmp_path, faults(f"kind: down, {cut}, at: 300 ms, for: 5 s"))
@@ -33,7 +33,7 @@ def test_an_outage_costs_its_time_and_the_finding_out(tmp_path: Path, calm: Ende
 @for_each("kind", ["loss, loss: 100 %", "corrupt, share: 100 %"])
 def test_a_link_that_loses_every_packet_is_down(tmp_path: Path, kind: str) -> None:
     texts = (f"kind: {each}, link: west>hub, at: 200 ms, for: 2 s" for each in ("down", kind))
-    large = ("training.model={kind: mlp, hidden: 1500}", "training.rounds=4")  # something is under way then
+    large = ("training.model={kind: mlp, hidden: 750}", "training.rounds=4")  # something is under way then
     down, lossy = (run(tmp_path / str(number), *large, faults(text)) for number, text in enumerate(texts))
     assert lossy.error is None
     assert end_s(lossy) == end_s(down)

@@ -116,7 +116,7 @@ def test_a_pause_costs_time_and_nothing_else(calm: dict[tuple[str, ...], set[str
 
 def test_spoilt_packets_cost_time_and_nothing_else(calm: dict[tuple[str, ...], set[str]], tmp_path: Path) -> None:
     """In virtual time as losses are, which they are to TCP."""
-    expected, wide = undisturbed(calm, tmp_path), ("training.model={kind: mlp, hidden: 400}",)
+    expected, wide = undisturbed(calm, tmp_path), ("training.model={kind: mlp, hidden: 200}",)
     ends = []
     for kind in ("corrupt, share", "loss, loss"):
         fault = faults(f"kind: {kind}: 10 %, data_center: west, at: 0 s, for: 60 s")

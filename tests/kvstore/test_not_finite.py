@@ -25,7 +25,7 @@ for step in range(6):
 """
 SPOILT = GEO.replace("SPOILT", "float('nan')").replace("FACTOR", "1.0")
 LEFT_OUT = GEO.replace("SPOILT", "0.0").replace("FACTOR", "0.0")
-ALGORITHMS = ["fsa", "mixedsync", "{kind: hfa, k1: 2, k2: 1}", "{kind: diloco, h: 2}"]
+ALGORITHMS = ["fsa", "mixedsync", "{kind: diloco, h: 2}"]
 BY_HAND = """
 import torch
 from testbed.kvstore import GeoOptimizer, connect, create

@@ -51,7 +51,7 @@ def counted(kind: str, options: dict[str, Any], shape: tuple[int, ...], classes:
         return None
 
 
-@for_each(("kind", "data"), [*PAIRS][::8])
+@for_each(("kind", "data"), [*PAIRS][::16])
 def test_no_model_is_larger_than_its_bound(kind: str, data: str) -> None:
     checked = 0
     for of_data in extremes(DATASETS, data):

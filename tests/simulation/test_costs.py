@@ -185,7 +185,7 @@ def test_two_codecs_of_equal_payload_are_not_predicted_equal(tmp_path: Path) -> 
     ends = {}
     for kind, options in (("bisparse", ""), ("mstopk", "")):
         codec = f"codec={{tier1: none, tier2: {{kind: {kind}, ratio: 0.01{options}}}}}"
-        found = run(tmp_path / kind, *MODELLED, codec, "training.rounds=4", "topology.links[*].rate=10 Gbit/s", SLOW)
+        found = run(tmp_path / kind, *MODELLED, codec, "training.rounds=2", "topology.links[*].rate=10 Gbit/s", SLOW)
         ends[kind] = max(event["t"] for event in found.of_kind("round"))
     assert ends["mstopk"] > ends["bisparse"] + 0.1
 

@@ -67,14 +67,14 @@ def _play(seed: int, network: FlowNetwork, clock: Clock) -> list[tuple[int, floa
 @pytest.mark.parametrize("compiled", SOLVERS)
 def test_parking_changes_no_result(compiled: bool) -> None:
     parked = 0
-    for seed in range(40):
+    for seed in range(10):
         clock = Clock()
         network = CountsParking(clock, [10.0, 20.0, 7.0, 13.0, 30.0], 3, compiled)
         ends = _play(seed, network, clock)
         parked += network.parked
         other = Clock()
         assert ends == _play(seed, WithoutParking(other, [10.0, 20.0, 7.0, 13.0, 30.0], 3, compiled), other)
-    assert parked > 500
+    assert parked > 125
 
 
 def test_a_parked_class_has_no_rate_and_leaves_its_links_to_others() -> None:

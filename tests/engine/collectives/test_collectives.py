@@ -169,7 +169,7 @@ def test_operations_overlap_and_do_not_mix(runs: Runs) -> None:
 @for_each("size", [1, 50])
 def test_a_flag_raised_anywhere_is_known_everywhere(name: str, size: int, tmp_path: Path) -> None:
     groups = [3, 1, 2]
-    for who in (None, 0, 2, 5):
+    for who in (None, 5):
 
         async def job(world: World, collectives: Collectives, who: int | None = who) -> bool:
             mine = tensor_of(collectives.rank, size)

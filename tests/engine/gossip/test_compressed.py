@@ -124,7 +124,7 @@ def test_both_ends_know_the_same_and_the_model_in_the_end(kind: str) -> None:
     ours, checking, theirs = (make_codec(kind, CODECS[kind]) for _ in range(3))
     sent, received = SentModel(world, ours, checking, first, has_memory=memory), KnownModel(world, theirs, first)
     model = first
-    for round_ in range(60):
+    for round_ in range(45):
         if round_ < 20:
             model = model + 0.01 * torch.randn(2000, generator=draws)
         parts = asyncio.run(sent.encode(model, round_))

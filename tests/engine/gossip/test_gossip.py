@@ -57,8 +57,7 @@ def test_synchronous_gossip_ends_with_one_model_the_same_in_both_worlds(
     assert len(found) == 1
 
 
-@for_each("kind", ["real", "virtual"])
-@for_each("graph", ["ring", "complete"])
+@for_each(("kind", "graph"), [("real", "ring"), ("virtual", "complete")])
 def test_asynchronous_gossip_ends_with_one_model_and_all_steps_made(kind: str, graph: str, tmp_path: Path) -> None:
     plan = serverless_plan([2, 2], "gossip", {"algorithm": "adpsgd", "graph": graph}, rounds=10)
     runs = worlds(kind, tmp_path)

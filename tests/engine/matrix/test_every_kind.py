@@ -1,4 +1,4 @@
-"""Every technique of every axis in a run of its own: what the tables list runs, to its end, with the same bits twice.
+"""Every technique of every axis in a run of its own: what the tables list runs, to its end.
 
 The axes of the composition matrix are in ``test_matrix.py``; here are those inside a paradigm, and of the training.
 Kinds are taken from the tables, so that a new one is run without a change here.
@@ -14,8 +14,8 @@ from testbed.training.options import LOADINGS, OPTIMIZERS, SPLITS
 from tests.engine.runs import run
 from tests.for_each import for_each
 
-ROUNDS = 3
-SMALL = ("training.model={kind: mlp, hidden: 8}", f"training.rounds={ROUNDS}", "training.evaluate_every=3",
+ROUNDS = 2
+SMALL = ("training.model={kind: mlp, hidden: 8}", f"training.rounds={ROUNDS}", "training.evaluate_every=2",
          "topology.data_centers[1].workers=1")  # fmt: skip
 LOADED = {"cached": ", rate: 1 Gbit/s, latency: 1 ms"}  # options that a kind cannot do without
 KINDS = {
@@ -30,10 +30,10 @@ KINDS = {
 
 @for_each("setting", KINDS.values())
 def test_every_kind_trains(tmp_path: Path, setting: str) -> None:
-    once, again = (run(tmp_path / name, *SMALL, setting) for name in ("once", "again"))
-    workers = [node.name for node in once.plan.training_workers]
+    done = run(tmp_path, *SMALL, setting)
+    workers = [node.name for node in done.plan.training_workers]
     for worker in workers:
-        losses = [event["loss"] for event in once.of_kind("round", worker)]
+        losses = [event["loss"] for event in done.of_kind("round", worker)]
         assert len(losses) >= 1 and all(0 < loss < 20 for loss in losses)
-    assert sum(len(once.of_kind("round", worker)) for worker in workers) >= ROUNDS * len(workers)
-    assert once.hashes() == again.hashes() != set()
+    assert sum(len(done.of_kind("round", worker)) for worker in workers) >= ROUNDS * len(workers)
+    assert done.hashes()

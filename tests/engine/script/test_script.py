@@ -167,7 +167,7 @@ store.pushpull("w", gradient)
     assert results["east/worker1"][0].tolist() == pytest.approx([6.0 * share] * 2)
 
 
-@for_each("sync", ["mixedsync", "tap", "{kind: ssp, staleness: 1}"])
+@for_each("sync", ["mixedsync", "tap"])
 def test_where_nobody_waits_for_all_the_optimizer_moves_to_the_servers(sync: str, tmp_path: Path) -> None:
     path, expected = scenario(tmp_path / "a", LOOP), 12 if sync == "mixedsync" else 18
     done = run(tmp_path / "run", f"sync={sync}", scenario=path)
@@ -238,7 +238,7 @@ assert not torch.equal(net[1].weight, trained)
 
 
 @for_each("settings", [
-    ("sync=fsa",), ("sync=mixedsync",), ("sync=tap",), ("sync={kind: ssp, staleness: 1}",),
+    ("sync=fsa",), ("sync=tap",),
     ("sync=mixedsync", "overlay={tier1: tree, tier2: star}", "data_centers[east].workers=4"),
     ("sync={kind: hfa, k1: 1, k2: 1}", "overlay={tier1: tree, tier2: tree}"),
 ])  # fmt: skip

@@ -25,7 +25,7 @@ RANKS = range(1, 18)
 @st.composite
 def shapes(draw: st.DrawFn) -> GroupShape:
     """Any number of ranks in groups of any sizes, members in any order. More ranks: ``test_every_number_of_ranks``."""
-    ranks = draw(st.permutations(range(draw(st.integers(1, 11)))))
+    ranks = draw(st.permutations(range(draw(st.integers(1, 8)))))
     groups, left = [], list(ranks)
     while left:
         size = draw(st.integers(1, len(left)))
