@@ -91,9 +91,9 @@ def test_what_the_simulation_cannot_tell_is_not_predicted(changes: tuple[str, ..
 @for_each(("when", "rounds"), [("round: 2", 2), ("at: 600 ms", 1)])
 def test_rounds_before_the_first_fault_are_predicted(when: str, rounds: int, tmp_path: Path) -> None:
     """As if there were none, in a run whose rounds take 0.3 to 0.4 s."""
-    later = "{kind: kill, node: west/worker0, round: 3}"
-    found = predicted(emulated(f"faults=[{later}, {{kind: kill, node: east/worker0, {when}}}]"))
-    calm = [event for event in predicted(emulated()) if event["round"] < rounds]
+    later, layers = "{kind: kill, node: west/worker0, round: 3}", "training.model.layers=2"
+    found = predicted(emulated(layers, f"faults=[{later}, {{kind: kill, node: east/worker0, {when}}}]"))
+    calm = [event for event in predicted(emulated(layers)) if event["round"] < rounds]
     assert found == calm
     assert {event["round"] for event in found} == set(range(rounds))
 
