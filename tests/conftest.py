@@ -216,6 +216,38 @@ def rendered(_pictures_are_rendered_once: Callable[..., None], monkeypatch: pyte
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _figures_of_like_runs_are_drawn_once() -> Iterator[None]:
+    """A run ends with its figure, for a quarter of a second. One that ends like an earlier run of its kind gets a copy.
+
+    ``testbed.launch.finish`` alone does so, not ``testbed show --figure`` or the library.
+    """
+    from testbed import launch
+    from testbed.results import atomic
+
+    drawn: dict[tuple[Any, ...], bytes] = {}
+    draw, finish = launch.draw, launch.finish
+
+    def draw_once(run: Any, stored: Any) -> Path:
+        plan, status = stored.plan, (stored.result or {}).get("status")
+        key = (plan["back_end"], plan["technique"]["paradigm"]["kind"], bool(plan.get("program")), status)
+        if key in drawn:
+            atomic.write_bytes(run.file("figure.png"), drawn[key])
+            return Path(run.file("figure.png"))
+        path = draw(run, stored)
+        drawn[key] = path.read_bytes()
+        return path
+
+    def finish_with_it(*arguments: Any, **options: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(launch, "draw", draw_once)
+            return finish(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "finish", finish_with_it)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _one_worker_compiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """numba compiles the solver at its first use, for eight seconds, and its simulation of flows at its own, for seven.
 

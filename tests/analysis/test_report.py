@@ -24,6 +24,7 @@ from tests.results.fake_run import make_run
 
 VOID = {"meta", "br", "path", "use", "rect", "image"}
 HOSTILE = "<script>alert(1)</script>"
+DIVERGED = {"status": "diverged", "message": "the training diverged: the loss rose from 2 to 9"}
 
 
 @pytest.fixture(scope="module")
@@ -37,22 +38,36 @@ def text(run: StoredRun) -> str:
     return page([run])
 
 
-@pytest.fixture
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_pictures(patch: pytest.MonkeyPatch) -> None:
     """Figures are made, but not rendered: nine tenths of a page's time."""
-    monkeypatch.setattr(Figure, "savefig", lambda figure, stream, **options: stream.write("<svg></svg>"))
+    patch.setattr(Figure, "savefig", lambda figure, stream, **options: stream.write("<svg></svg>"))
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_a_diverged_run_is_called_so_with_its_cause(run: StoredRun) -> None:
-    assert run.result is not None
-    said = {"status": "diverged", "message": "the training diverged: the loss rose from 2 to 9"}
-    wild = replace(run, result=run.result | said)
-    whole = page([wild])
-    alone = " ".join(read(whole).words)
-    assert "diverged run" in alone and said["message"] in alone
+@pytest.fixture(scope="module")
+def odd(run: StoredRun) -> str:
+    """The page of a run that has diverged, goes on from another, and whose network is large."""
+    plan: dict[str, Any] = copy.deepcopy(run.plan)
+    plan["network"]["routers"] = [f"hub{number}" for number in range(40)]
+    with pytest.MonkeyPatch.context() as patch:
+        without_pictures(patch)
+        return page([replace(run, plan=plan, result=(run.result or {}) | DIVERGED | {"resumed_round": 3})])
+
+
+@pytest.fixture(scope="module")
+def several(run: StoredRun, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of this run and of another one, which has diverged and goes on from a third."""
+    other = load_run(make_run(tmp_path_factory.mktemp("runs") / "other", sync="hfa", seed=2))
+    changed = replace(other, result=(other.result or {}) | {"status": "diverged", "resumed_round": 3})
+    with pytest.MonkeyPatch.context() as patch:
+        without_pictures(patch)
+        return page([run, changed])
+
+
+def test_a_diverged_run_is_called_so_with_its_cause(odd: str) -> None:
+    alone = " ".join(read(odd).words)
+    assert "diverged run" in alone and DIVERGED["message"] in alone
     assert "steps per worker 8" not in alone and "8 steps per worker" in alone
-    assert "badge.diverged" in whole
+    assert "badge.diverged" in odd
 
 
 def test_a_label_of_any_text_is_an_attribute() -> None:
@@ -130,23 +145,18 @@ def test_names_cannot_break_out_of_the_page(text: str) -> None:
     assert HOSTILE in read(text).words and "<script" not in text
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_several_runs_are_compared(run: StoredRun, tmp_path: Path) -> None:
-    other = load_run(make_run(tmp_path / "other", sync="hfa", seed=2))
-    assert other.result is not None
-    words = read(page([run, replace(other, result=other.result | {"status": "diverged"})])).words
+def test_several_runs_are_compared(several: str) -> None:
+    words = read(several).words
     assert "Speed-up against the first run; a run that missed the target has none." in words
     assert any(word.startswith("FSA, emulated reached 80 % accuracy soonest.") for word in words)
     assert "HFA, emulated" in words
     assert "diverged" in " ".join(words)
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_a_run_that_goes_on_from_another_says_so(run: StoredRun) -> None:
+def test_a_run_that_goes_on_from_another_says_so(odd: str, several: str) -> None:
     """Its time to the target is from the first start, and its bytes are not."""
-    later = replace(run, result={**(run.result or {}), "resumed_round": 3})
-    for runs in ([later], [run, later]):
-        assert page(runs).count("goes on after 4 rounds: bytes and rounds count from there") == 1
+    for told in (odd, several):
+        assert told.count("goes on after 4 rounds: bytes and rounds count from there") == 1
 
 
 def test_a_worker_that_has_just_come_back_hides_no_rounds(run: StoredRun) -> None:
@@ -161,8 +171,10 @@ def test_a_run_without_rounds_is_refused(tmp_path: Path) -> None:
         page([empty])
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_the_verb_writes_it_into_the_run(run: StoredRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_writes_it_into_the_run(
+    run: StoredRun, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analysis.report.page.page", lambda runs, *more: "<!doctype html> of it")
     assert command.main(["report", str(run.path)]) == 0
     assert capsys.readouterr().out.strip() == str(run.path / "report.html")
     assert (run.path / "report.html").read_text().startswith("<!doctype html>")
@@ -224,9 +236,5 @@ def test_many_data_centres_leave_room_for_what_matters() -> None:
     assert charts.most_waiting(table.iloc[:12, :12]).shape == (12, 12)
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_a_network_too_large_for_a_picture_says_so(run: StoredRun) -> None:
-    plan: dict[str, Any] = copy.deepcopy(run.plan)
-    plan["network"]["routers"] = [f"hub{number}" for number in range(40)]
-    words = read(page([replace(run, plan=plan)])).words
-    assert "43 data centres and routers are too many for a picture." in words
+def test_a_network_too_large_for_a_picture_says_so(odd: str) -> None:
+    assert "43 data centres and routers are too many for a picture." in read(odd).words

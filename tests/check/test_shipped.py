@@ -67,8 +67,8 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def _fewer_damages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three of each size, instead of nine: most of the time of a codec's checks. Those of examples make them all."""
-    monkeypatch.setattr("testbed.check.codec.DAMAGES", 39)
+    """One of each size, instead of nine: most of the time of a codec's checks. Those of examples make them all."""
+    monkeypatch.setattr("testbed.check.codec.DAMAGES", 13)
 
 
 def failures(subject: Subject) -> list[verdict.Result]:
