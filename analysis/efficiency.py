@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from testbed.errors import ScenarioError
 
@@ -111,6 +110,8 @@ def _rounds(constants: Sequence[float] | np.ndarray, points: np.ndarray) -> np.n
 
 def _constants(runs: Sequence[Observed]) -> tuple[float, float, float, float]:
     """Fit the constants; one whose quantity is the same in all runs is NaN, and its factor a part of the first one."""
+    from scipy.optimize import least_squares  # which takes half a second to load
+
     points = np.array([[run.batch, run.staleness, run.local_steps] for run in runs])
     wanted = np.log([run.rounds for run in runs])
     varied = np.array([True, *(np.ptp(points, axis=0) > 0)])

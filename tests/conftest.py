@@ -183,26 +183,42 @@ def _no_waits_for_disks() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of pictures that all workers, and what they fork, copy instead of making their own."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "pictures"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _keep(content: bytes, path: Path) -> None:
+    """Write it at once: others may read it meanwhile."""
+    own = path.with_name(f"{path.name}.{os.getpid()}")
+    own.write_bytes(content)
+    own.replace(path)
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _pictures_are_rendered_once() -> Iterator[Callable[..., None]]:
-    """All figures are made, but each worker renders its first PNG and PDF only; later files are copies of these.
+def _pictures_are_rendered_once(pictures: Path) -> Iterator[Callable[..., None]]:
+    """All figures are made, but only the first PNG and PDF are rendered; later files are copies of these.
 
     Rendering takes 0.4 and 1 s, most of what the end of a small run takes. See ``rendered`` for tests of what is seen.
     """
     from matplotlib.figure import Figure
 
-    first: dict[str, bytes] = {}
     render = Figure.savefig
 
     def save(figure: Figure, file: Any, **options: Any) -> None:
         form = options.get("format") or getattr(file, "suffix", ".").lower()[1:]
+        first = pictures / f"first.{form}"
         if form not in ("png", "pdf") or not isinstance(file, Path):
             render(figure, file, **options)
-        elif form in first:
-            file.write_bytes(first[form])
+        elif first.exists():
+            file.write_bytes(first.read_bytes())
         else:
             render(figure, file, **options)
-            first[form] = file.read_bytes()
+            _keep(file.read_bytes(), first)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", save)
@@ -216,26 +232,25 @@ def rendered(_pictures_are_rendered_once: Callable[..., None], monkeypatch: pyte
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _figures_of_like_runs_are_drawn_once() -> Iterator[None]:
-    """A run ends with its figure, for a quarter of a second. One that ends like an earlier run of its kind gets a copy.
+def _figures_of_like_runs_are_drawn_once(pictures: Path) -> Iterator[None]:
+    """A run ends with its figure, for a quarter of a second. One of the same back end and paradigm gets a copy.
 
     ``testbed.launch.finish`` alone does so, not ``testbed show --figure`` or the library.
     """
     from testbed import launch
     from testbed.results import atomic
 
-    drawn: dict[tuple[Any, ...], bytes] = {}
     draw, finish = launch.draw, launch.finish
 
     def draw_once(run: Any, stored: Any) -> Path:
-        plan, status = stored.plan, (stored.result or {}).get("status")
-        key = (plan["back_end"], plan["technique"]["paradigm"]["kind"], bool(plan.get("program")), status)
-        if key in drawn:
-            atomic.write_bytes(run.file("figure.png"), drawn[key])
-            return Path(run.file("figure.png"))
-        path = draw(run, stored)
-        drawn[key] = path.read_bytes()
-        return path
+        plan = stored.plan
+        kind = f"{plan['back_end']}-{plan['technique']['paradigm']['kind']}-{bool(plan.get('program'))}"
+        drawn = pictures / f"run-{kind}.png"
+        if not drawn.exists():
+            _keep(draw(run, stored).read_bytes(), drawn)
+        else:
+            atomic.write_bytes(run.file("figure.png"), drawn.read_bytes())
+        return Path(run.file("figure.png"))
 
     def finish_with_it(*arguments: Any, **options: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:

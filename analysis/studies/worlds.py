@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from scipy.stats import kendalltau
-
 from analysis.metrics import relative_error
 from analysis.studies.claims import Claim, Claims, between, decided, exactly
 from analysis.studies.study import Results, select
@@ -46,6 +44,8 @@ def accuracies(found: Results, variants: Iterable[str]) -> Claims:
 
 def ranking(found: Results, variants: Iterable[str], column: str, told: str) -> Claim:
     """Kendall's tau of the variants' means in the two worlds."""
+    from scipy.stats import kendalltau  # which takes half a second to load
+
     means = found.runs.groupby(["back_end", "variant"])[column].mean()
     emulated, simulated = (means[back_end].loc[list(variants)] for back_end in (REAL, VIRTUAL))
     order = " < ".join(emulated.sort_values().index)

@@ -13,6 +13,7 @@ from analysis import trackers
 from analysis.load import StoredRun
 from testbed import api, callbacks
 from testbed.errors import CapabilityError, RunFailed, ScenarioError
+from testbed.execution import host, session
 from testbed.plan.model import Plan
 from testbed.results.rounds import CompletedRound
 from testbed.results.scalars import SeriesValue
@@ -43,7 +44,9 @@ class Notes(testbed.Callback):
         self.calls.append(f"end {run.status.state} {run.result is not None}")
 
 
-def test_callbacks_see_the_same_rounds_in_both_worlds(tmp_path: Path) -> None:
+def test_callbacks_see_the_same_rounds_in_both_worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # a process of its own takes two seconds to start
+    monkeypatch.setattr(session, "run", lambda plan, directory, report, *_: host.attempt(plan, directory, report))
     notes = {on: Notes() for on in ("simulate", "local")}
     for on, callback in notes.items():
         run = api.run(SMALL, on=on, out=tmp_path / on, progress=False, callbacks=[callback])

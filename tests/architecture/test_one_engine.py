@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from functools import cache
 from pathlib import Path
 
 import emulation
@@ -25,6 +26,7 @@ def engine_classes() -> set[str]:
     }
 
 
+@cache
 def trees(folder: Path) -> list[tuple[Path, ast.Module]]:
     return [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(folder.rglob("*.py"))]
 

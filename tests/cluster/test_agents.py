@@ -14,7 +14,7 @@ import msgspec
 import psutil
 import pytest
 
-from testbed.errors import NodeLost, WaitTimeout
+from testbed.errors import WaitTimeout
 from testbed.execution import cluster, host
 from testbed.plan.build import build_plan
 from testbed.plan.model import to_json
@@ -94,12 +94,6 @@ def test_it_ends_with_the_bits_of_the_simulator_and_the_report_says_what_links_a
     assert assess(frames, plan, capabilities)["reasons"] == report["reasons"]
 
 
-@pytest.mark.usefixtures("agents")
-def test_a_killed_node_ends_the_run_and_is_named(tmp_path: Path) -> None:
-    ended = fault_runs.run(tmp_path, STEADY, faults("kind: kill, node: east/server0, round: 2"), on="cluster")
-    assert str(ended.error) == "east/server0 was killed by signal 9, SIGKILL (a fault of the scenario)"
-
-
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The parameters at the end of a run without faults."""
@@ -133,18 +127,6 @@ def test_a_lost_machine_is_replaced_at_the_restart(tmp_path: Path, agents: Forke
     assert {event["parameters_sha256"] for event in events if event.get("parameters_sha256")} == calm
     (restart,) = [event for event in events if event["kind"] == "restart"]
     assert restart["message"].startswith("east/") and "machine east/machine0 (127.0.0.3) is lost" in restart["message"]
-
-
-def test_without_a_restart_a_lost_machine_is_named(tmp_path: Path, agents: ForkedAgents) -> None:
-    plan = fault_runs.plan_of(STEADY, on="cluster")
-
-    def report(line: dict[str, Any]) -> None:
-        if line["kind"] == "round" and line["round"] == 2:
-            with suppress(ProcessLookupError):
-                os.kill(agents.started[1].pid, signal.SIGKILL)
-
-    with pytest.raises(NodeLost, match=r"^east/\w+: its machine east/machine0 \(127.0.0.3\) is lost: its agent has"):
-        cluster.run(plan, tmp_path, report, agents)
 
 
 @pytest.mark.slow  # 6 s

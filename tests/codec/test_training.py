@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor
 
 from testbed.codec.table import make_codec
@@ -22,6 +21,8 @@ SHAPES = ((64, 128), (128,), (128, 10), (10,))
 
 @cache
 def data() -> tuple[Tensor, Tensor]:
+    from sklearn.datasets import load_digits  # which takes a second to load
+
     digits = load_digits()
     order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(0))
     return torch.tensor(digits.data, dtype=torch.float32)[order] / 16, torch.tensor(digits.target)[order]

@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib as mpl
-import nbformat
-from nbclient import NotebookClient
 from PIL import Image
 
 from tests.docs.blocks import NOT_RUN, ROOT, Page, blocks_of, documents, shell
@@ -97,6 +95,9 @@ def tell_size(path: Path) -> None:
 
 def execute(path: Path) -> None:
     """Execute a notebook in the working directory, and store it with its outputs."""
+    import nbformat
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": "."}}).execute()
     for cell in notebook.cells:

@@ -7,9 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from tests.for_each import for_each
 
@@ -29,6 +27,9 @@ def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    import nbformat
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=250, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
@@ -51,6 +52,8 @@ def _shown_twice(outputs: list[Any]) -> list[str]:
 
 @for_each("path", NOTEBOOKS)
 def test_it_is_stored_with_the_outputs_of_one_execution(path: Path) -> None:
+    import nbformat
+
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell.outputs]
@@ -58,6 +61,8 @@ def test_it_is_stored_with_the_outputs_of_one_execution(path: Path) -> None:
 
 
 def test_the_own_algorithm_has_at_most_fifty_lines() -> None:
+    import nbformat
+
     [path] = [path for path in NOTEBOOKS if path.stem == "own_algorithm"]
     [cell] = [cell for cell in nbformat.read(path, as_version=4).cells if cell.source.startswith("%%writefile")]
     assert len(cell.source.splitlines()) <= 50

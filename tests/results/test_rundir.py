@@ -5,8 +5,6 @@ import json
 import os
 import shutil
 import stat
-import subprocess
-import sys
 import time
 from datetime import datetime
 from pathlib import Path
@@ -29,10 +27,13 @@ PLAN, OTHER = "a" * 64, "b" * 64
 
 def crashed(path: Path) -> RunDirectory:
     """A directory whose owner was killed while it ran."""
-    code = (
-        f"from pathlib import Path; from testbed.results.rundir import claim; r = claim(Path({str(path)!r}), {PLAN!r})"
-    )
-    subprocess.run([sys.executable, "-c", code + f"; r.set_status('running', {PLAN!r})"], check=True, timeout=240)
+    owner = os.fork()
+    if owner == 0:
+        try:
+            claim(path, PLAN).set_status("running", PLAN)
+        finally:
+            os._exit(0)
+    os.waitpid(owner, 0)
     return RunDirectory(path)
 
 
@@ -166,18 +167,31 @@ def test_an_owner_of_an_earlier_release_is_read(tmp_path: Path) -> None:
 
 
 def test_two_claimants_at_once_one_wins(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from testbed.results.rundir import claim\n"
-        f"try: claim(Path({str(tmp_path / 'run')!r}), {PLAN!r}).set_status('running', {PLAN!r})\n"
-        "except Exception as error: print('refused', error); sys.exit()\n"
-        "print('won', flush=True); sys.stdin.read()"
-    )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    claimants = [subprocess.Popen([sys.executable, "-c", code], **pipes) for _ in range(4)]  # type: ignore[call-overload]
-    words = [claimant.stdout.readline().split()[0] for claimant in claimants]
+    """Each says how its claim went, and lives on until all have said so."""
+    told, tells = os.pipe()
+    held, holds = os.pipe()
+    claimants = []
+    for _ in range(4):
+        claimant = os.fork()
+        if claimant == 0:
+            try:
+                os.close(holds)
+                claim(tmp_path / "run", PLAN).set_status("running", PLAN)
+                os.write(tells, b"won\n")
+            except Exception as error:
+                os.write(tells, f"{type(error).__name__}\n".encode())
+            finally:
+                os.read(held, 1)
+                os._exit(0)
+        claimants.append(claimant)
+    os.close(tells)
+    with open(told) as lines:
+        words = [lines.readline().strip() for _ in claimants]
+    os.close(holds)
+    os.close(held)
     for claimant in claimants:
-        claimant.communicate(timeout=240)
-    assert sorted(words) == ["refused"] * 3 + ["won"]
+        os.waitpid(claimant, 0)
+    assert sorted(words) == ["ScenarioError"] * 3 + ["won"]
 
 
 def test_only_runs_are_opened(tmp_path: Path) -> None:

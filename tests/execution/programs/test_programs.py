@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,10 +22,11 @@ from testbed.results.rounds import CompletedRound
 from testbed.scenario import load, loads
 from testbed.scenario.sections import program
 from testbed.scenario.sections.workload import Workload
+from tests.cli.forked import Forked
 from tests.for_each import for_each
 from tests.results.fake_run import make_plan
 
-ROOT = Path(__file__).parents[3]
+RUN = session.run
 SCENARIO = """
 version: 1
 name: program
@@ -90,7 +89,7 @@ def test_one_process_per_host_stands_for_its_workers(folder: Path) -> None:
     assert (folder / "run" / "logs" / "hosts").read_text() == "localhost\n" * 3
 
 
-def test_metrics_fill_the_tables_and_all_that_is_made_of_them(folder: Path) -> None:
+def test_metrics_fill_the_tables_and_all_that_is_made_of_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(folder, command="python steps.py 12", metrics="stdout")
     assert done.result is not None and done.fidelity is not None
     assert (done.result["status"], done.result["rounds"], done.result["accuracy"]) == ("done", 12, 0.75)
@@ -104,6 +103,7 @@ def test_metrics_fill_the_tables_and_all_that_is_made_of_them(folder: Path) -> N
     assert (folder / "run" / "figure.png").is_file() and "steps" in str(done)
     from analysis.report.page import page
 
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, stream, **_: stream.write("<svg></svg>"))
     assert "steps.py" in page([done]) and "run time" in page([done])
 
 
@@ -252,11 +252,13 @@ def test_nothing_is_left_when_the_command_is_ended(folder: Path, number: signal.
     pids.mkdir()
     script = f"setsid sh -c 'echo $$ > {pids}/daemon$RANK; exec sleep 60' & echo $$ > {pids}/shell$RANK; sleep 60"
     (folder / "leave.sh").write_text(script)
-    command = [sys.executable, "-m", "testbed.cli.main", "run", "program.yaml", "--set", "workload.command=sh leave.sh",
-               "--out", "run", "--quiet"]  # fmt: skip
-    launcher = subprocess.Popen(
-        command, cwd=folder, start_new_session=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
+    arguments = ["run", "program.yaml", "--set", "workload.command=sh leave.sh", "--out", "run", "--quiet"]
+
+    def with_a_host() -> None:
+        os.setsid()
+        session.run = RUN
+
+    launcher = Forked(arguments, with_a_host)
     deadline = time.monotonic() + 240
     while len([path for path in pids.iterdir() if path.read_text().strip()]) < 6:
         assert time.monotonic() < deadline and launcher.poll() is None
