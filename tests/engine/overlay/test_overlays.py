@@ -110,7 +110,7 @@ def nine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Simulated]:
     return {
         kind: run(
             tmp_path_factory.mktemp(kind) / "run", f"overlay={{tier1: star, tier2: {kind}}}",
-            f"training.rounds={count}", "training.model.buckets=8", scenario=NINE_SITES,
+            f"training.rounds={count}", scenario=NINE_SITES,
         )
         for kind, count in rounds.items()
     }  # fmt: skip
@@ -179,7 +179,7 @@ def test_netstorm_plans_anew_and_uses_several_trees(nine: dict[str, Simulated]) 
 
     assert len(trees(0)) == 3
     assert all(len(tree) == 9 for round_ in (0, 3, 6) for tree in trees(round_))
-    assert any(trees(round_) != trees(0) for round_ in range(1, 7))
+    assert trees(0) != trees(6)
 
 
 def test_the_server_takes_in_one_transfer_at_a_time_with_one_port(tmp_path: Path) -> None:
