@@ -52,6 +52,11 @@ def test_short_transfers_that_share_a_link_are_in_doubt(tmp_path: Path) -> None:
     assert re.match(r"8 connections send short messages over (hub>a|a>hub) \(and 5 other link directions\)", message)
 
 
+def test_transfers_of_some_bytes_share_a_link_without_doubt(tmp_path: Path) -> None:
+    tiny = ("training.model={kind: mlp, hidden: 1}", "training.data=digits", "links[*].rate=1 Gbit/s")
+    assert [found for found in warnings(tmp_path, *tiny, "paradigm=ps") if "connections" in found] == []
+
+
 TWO_SITES = """
 version: 1
 name: small
