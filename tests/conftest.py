@@ -11,16 +11,30 @@ import mmap
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from testbed.execution import session as host_session
 from testbed.execution.compiler import leave_out_compiler
 from testbed.garbage import relaxed_garbage_collection
+
+
+@contextlib.contextmanager
+def _byte_code_is_written() -> Iterator[None]:
+    """Later processes load what this one compiles, even if ``PYTHONDONTWRITEBYTECODE`` is set."""
+    dont_write = sys.dont_write_bytecode
+    sys.dont_write_bytecode = False
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = dont_write
+
+
+with _byte_code_is_written():  # pytest rewrites the assertions of all modules of hypothesis: two seconds a process
+    from hypothesis import HealthCheck, settings
 
 _C_LIBRARY = ctypes.CDLL(None)
 _COLLAPSE, _LARGE_PAGE_BYTES = 25, 2 << 20  # MADV_COLLAPSE, of Linux 6.1; others refuse it, and all is as before
@@ -42,24 +56,22 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("thorough" if _is_thorough(config) else "ci")
 
 
-def pytest_collection(session: pytest.Session) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Workers import the test modules of a whole run, each from another one on: what one has compiled, others load.
 
     To rewrite the assertions of all test modules takes six seconds of a processor. In the same order, all workers would
-    compile each module at the same time. Byte code is written even if ``PYTHONDONTWRITEBYTECODE`` is set.
+    compile each module at the same time.
     """
     number, workers = (os.environ.get(f"PYTEST_XDIST_WORKER{suffix}", "") for suffix in ("", "_COUNT"))
-    if not number or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
-        return
-    names = [".".join(path.with_suffix("").parts) for path in _test_modules()]
-    first = len(names) * int(number.removeprefix("gw")) // int(workers)
-    dont_write, sys.dont_write_bytecode = sys.dont_write_bytecode, False
-    try:
-        for name in names[first:] + names[:first]:
-            with contextlib.suppress(Exception):  # collection reports it, with its place
-                importlib.import_module(name)
-    finally:
-        sys.dont_write_bytecode = dont_write
+    with _byte_code_is_written():
+        if number and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+            names = [".".join(path.with_suffix("").parts) for path in _test_modules()]
+            first = len(names) * int(number.removeprefix("gw")) // int(workers)
+            for name in names[first:] + names[:first]:
+                with contextlib.suppress(Exception):  # collection reports it, with its place
+                    importlib.import_module(name)
+        return (yield)
 
 
 def _test_modules() -> list[Path]:

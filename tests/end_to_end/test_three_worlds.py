@@ -44,8 +44,8 @@ _finished: dict[str, Finished] = {}
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """The quickstart, ``ROUNDS`` rounds, once per back end and session."""
     back_end = request.param
-    skip_unless_possible(back_end)
     if back_end not in _finished:
+        skip_unless_possible(back_end)
         directory = tmp_path_factory.mktemp(back_end) / "run"
         overrides = (f"training.rounds={ROUNDS}", "training.evaluate_every=2", ONE_EACH)
         _finished[back_end] = run_scenario(directory, back_end, *overrides)

@@ -25,7 +25,7 @@ from testbed.policy.order.dgt import NEXT_ROUND, RELIABLE
 from tests.engine.runs import run
 from tests.for_each import for_each
 
-SMALL = ("training.model={kind: mlp, hidden: 8}", "training.rounds=6", "training.evaluate_every=6")
+SMALL = ("training.model={kind: mlp, hidden: 8}", "training.rounds=4", "training.evaluate_every=4")
 WITH_MEMORY = CODECS.where(lambda codec: codec.has_memory)
 
 
@@ -69,7 +69,7 @@ def test_a_codec_sends_or_keeps_what_is_produced(kind: str, tmp_path: Path, monk
         monkeypatch.setattr(owner, "encode", check)
     bound = ["codec.bound=100"] if kind != "twobit" else ["codec.threshold=0.01"]
     run(tmp_path / "run", *SMALL, f"codec={kind}", *bound)
-    assert watched.calls >= 18 and watched.kept_back > watched.calls / 2
+    assert watched.calls >= 12 and watched.kept_back > watched.calls / 2
 
 
 def test_the_watch_is_of_all_codecs_with_memory() -> None:
@@ -179,7 +179,7 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> Blocks:
 @pytest.mark.parametrize("late", ["next-round", "zero", "retransmit", "heuristic-drop"])
 def test_blocks_arrive_or_are_declared_lost(late: str, code: str, tmp_path: Path, blocks: Blocks) -> None:
     order = f"order={{kind: dgt, block: 256 bytes, k: 0.4, late: {late}, code: {code}}}"
-    result = run(tmp_path / "run", *SMALL, *LOSSES, order)
+    result = run(tmp_path / "run", *SMALL, "training.rounds=6", *LOSSES, order)
     assert sum(account["lost"] for account in result.of_kind("blocks")) == blocks.lost
     assert (blocks.lost == 0) == (late == "retransmit")
     for key, produced in blocks.sums["produced"].items():

@@ -15,7 +15,7 @@ from tests.for_each import for_each
 from tests.kvstore import scripts
 from tests.realtime.in_process import InProcess
 
-DEEP = ("training.model={kind: mlp, layers: 40, hidden: 8}", "training.rounds=2", "training.evaluate_every=2",
+DEEP = ("training.model={kind: mlp, layers: 34, hidden: 8}", "training.rounds=2", "training.evaluate_every=2",
         "data_centers[east].workers=1")  # fmt: skip
 WHOLE = "order={kind: fifo, slice: whole}"
 TWO_BITS = "codec={kind: twobit, threshold: 0.0001}"
@@ -67,7 +67,6 @@ def test_keys_travel_together_where_nothing_tells_them_apart(settings: tuple[str
     [
         ("topology.data_centers[hub].global_servers=2", "shard={kind: multigps, bound: 1000}", TWO_BITS),
         ("sync={kind: hfa, k1: 2, k2: 2}", LOCAL, "codec=fp16"),
-        ("paradigm=ps", LOCAL),
         ("paradigm={kind: hips, inside: ring}",),
     ],
 )

@@ -62,7 +62,7 @@ def scores(run: Simulated) -> list[tuple[int, float, float]]:
     return [(event["round"], event["accuracy"], event["loss"]) for event in run.of_kind("evaluate")]
 
 
-@pytest.mark.sample(2)  # of 10, which take 7 s
+@pytest.mark.sample(1)  # of 10, which take 7 s
 @pytest.mark.parametrize("name", SETTINGS)
 def test_rows_have_the_bits_of_whole_tables(name: str, tmp_path: Path) -> None:
     whole, rows = (run(tmp_path / pull, *pulling(pull, *SETTINGS[name])) for pull in ("all", "rows"))

@@ -99,7 +99,7 @@ def test_a_codec_that_a_script_chooses_decides_as_well() -> None:
     assert len(slices((3_000_000,), 1, "bisparse")) == 1
 
 
-@for_each("codec", ["none", "fp16", "twobit"])
+@for_each("codec", ["none", "twobit"])
 def test_slices_end_with_the_bits_of_whole_keys_and_earlier(
     codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

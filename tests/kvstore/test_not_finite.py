@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.runs import Finished, run_scenario
 from tests.for_each import for_each
 from tests.kvstore.scripts import scenario
@@ -83,6 +85,7 @@ def test_the_place_is_named(place: str, tmp_path: Path) -> None:
     assert skipped.outcome.exit_code == 0 and not [each for each in skipped.of_kind("final") if "not_finite" in each]
 
 
+@pytest.mark.slow  # 2 s
 def test_real_nodes_end_the_run_as_well(tmp_path: Path) -> None:
     ended = finished(tmp_path, SPOILT, on="local").outcome
     assert ended.exit_code == 7 and "non-finite gradient: east/worker1, step 3" in ended.message

@@ -76,7 +76,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.sample(3)  # of 6, which take 3 s
+@pytest.mark.sample(1)  # of 6, which take 3 s
 @pytest.mark.parametrize("overrides", SETTINGS, ids=lambda each: " ".join(each) or "fsa")
 def test_a_simulated_scripts_workers_agree_though_its_servers_hold_no_model(
     overrides: tuple[str, ...], tmp_path: Path

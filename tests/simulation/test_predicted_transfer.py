@@ -216,7 +216,8 @@ def test_a_run_is_the_same_as_that_of_the_members(
 ) -> None:
     counts.update(predicted=0, withdrawn=0)
     monkeypatch.setattr(link_monitor, "_SAMPLE_INTERVAL_S", 60.0)  # hours of virtual time
-    settings = ("device.variation=0.4", "training.model.buckets=1", "order={kind: fifo, slice: whole}")
+    settings = ("device.variation=0.4", "training.model.buckets=1", "order={kind: fifo, slice: whole}",
+                "training.rounds=2")  # fmt: skip
     plan = plan_of(*settings, *LANS[name])
     whole = Ran(replace(plan, simulation=replace(plan.simulation, fold=False)), tmp_path / "whole")
     folded = Ran(plan, tmp_path / "folded")
@@ -225,5 +226,5 @@ def test_a_run_is_the_same_as_that_of_the_members(
     assert folded.bytes == whole.bytes
     windows = name == "no windows but those of the WAN"
     assert (
-        (counts["predicted"] == 0) if windows else (counts["predicted"] - counts["withdrawn"] >= 8)
+        (counts["predicted"] == 0) if windows else (counts["predicted"] - counts["withdrawn"] >= 4)
     )  # not where a worker is alone

@@ -102,7 +102,7 @@ def _die_at_write(count: int) -> None:
 QUICKLY = ("fsa", "esync", "p3", "two-servers")
 
 
-@pytest.mark.sample(2)  # of 4, which take 6 s
+@pytest.mark.sample(1)  # of 4, which take 6 s
 @pytest.mark.parametrize(
     "technique", [each if each in QUICKLY else pytest.param(each, marks=pytest.mark.slow) for each in TECHNIQUES]
 )  # 1 s each; tests of all techniques, in this process: test_every_technique.py

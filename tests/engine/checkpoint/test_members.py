@@ -54,7 +54,7 @@ def resumed(plan: Plan, directory: Path, chance: Random) -> tuple[list[Event], l
 SLOWLY = ("reports", "dgt", "trees", "pairs", "layers")  # 2 s each; all are drawn by the campaign of instants, too
 
 
-@pytest.mark.sample(2)  # of 10, which take 9 s
+@pytest.mark.sample(1)  # of 10, which take 9 s
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.slow) if each in SLOWLY else each for each in CASES]
 )

@@ -72,7 +72,7 @@ def test_all_reduce_of_uneven_sizes(ranks: int, tmp_path: Path) -> None:
 
 
 @for_each("name", ALL_REDUCE)
-def test_what_is_given_stays_and_what_is_returned_is_the_callers(runs: Runs, name: str) -> None:
+def test_what_is_given_stays_and_what_is_returned_is_the_callers(tmp_path: Path, name: str) -> None:
     """Nodes of one process share what they send, so a rank that wrote to it would change what another holds."""
     ranks, algorithm = names_of([2, 2]), ALL_REDUCE[name]
 
@@ -85,7 +85,7 @@ def test_what_is_given_stays_and_what_is_returned_is_the_callers(runs: Runs, nam
         assert torch.equal(given, tensor_of(collectives.rank, 37))
         return kept, second
 
-    for kept, second in run_all(runs, ranks, job, shape=shape_of([2, 2], segments=2)):
+    for kept, second in run_all(Virtual(tmp_path), ranks, job, shape=shape_of([2, 2], segments=2)):
         assert torch.equal(kept, second)
 
 

@@ -241,6 +241,6 @@ def test_times_are_ordered_as_the_model_says(tmp_path: Path) -> None:
     """Hierarchical top-k, flat top-k, dense in two levels, one flat ring, a tree. Each pair of sites has a link."""
     times = {}
     for kind in ("hitopk", "flat", "torus2d", "ring", "binomial_tree"):
-        results = run_kind(Virtual(tmp_path / kind), kind, rounds=1, size=1_000_000, density=0.03)
+        results = run_kind(Virtual(tmp_path / kind), kind, rounds=1, size=500_000, density=0.03)
         times[kind] = max(end_s for _, end_s in results)
     assert sorted(times, key=times.__getitem__) == list(times), times

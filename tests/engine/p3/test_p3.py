@@ -51,9 +51,9 @@ def test_real_processes_end_with_the_same_bits(tmp_path: Path) -> None:
 
 
 def arrivals_on_the_wan(result: Simulated, message: str, node: str) -> list[tuple[int, str]]:
-    """Keys of the fourth round in the order of arrival, and who sent them."""
+    """Keys of the third round in the order of arrival, and who sent them."""
     arrived = [event for event in result.of_kind("transfer", node) if event["message"] == message]
-    return [(e["key"], e["source"]) for e in arrived if e["tier"] == "wan" and e["round"] == 3]
+    return [(e["key"], e["source"]) for e in arrived if e["tier"] == "wan" and e["round"] == 2]
 
 
 UP = ("push", "hub/global0", ("topology.links[1].rate=100 Mbit/s", "topology.links[1].reverse={rate: 2 Mbit/s}"))
@@ -61,7 +61,7 @@ DOWN = ("value", "west/server0", ("topology.links[1].rate=2 Mbit/s", "topology.l
 
 
 UNBUFFERED = (
-    "training.rounds=4",
+    "training.rounds=3",
     "training.model.layers=2",
     "transport.unsent_limit=16 KiB",
     "topology.links[1].queue=16 KiB",

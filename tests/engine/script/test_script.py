@@ -251,7 +251,7 @@ def test_frozen_parameters_stay_as_they_are_wherever_the_optimizer_runs(
 COMPRESSED = LOOP.replace("optimizer = Geo", "store.set_compression('fp16')\noptimizer = Geo")
 
 
-@for_each("paradigm", ["hips", "ps"])
+@for_each("paradigm", ["hips"])
 def test_a_script_may_choose_the_compression_as_the_scenario_does(paradigm: str, tmp_path: Path) -> None:
     own, theirs = scenario(tmp_path / "own", COMPRESSED), scenario(tmp_path / "theirs", LOOP)
     codec = "codec={tier1: none, tier2: fp16}" if paradigm == "hips" else "codec=fp16"

@@ -22,6 +22,7 @@ LOCAL = "optimizer={kind: sgd, learning_rate: 0.1, at: worker}"
 SGD = "optimizer={kind: sgd, learning_rate: 0.1}"
 P3 = "order={kind: p3, slice: 8 bytes, overlap: none}"
 LATE_S = 0.4
+SOCKETS = pytest.param("sockets", marks=pytest.mark.slow)  # 1 s each
 both = pytest.mark.parametrize("world", ["virtual", "sockets"])
 
 
@@ -89,7 +90,7 @@ def test_a_pull_waits_for_the_masters_value(
     assert min(first[name][1] for name in WORKERS) >= LATE_S
 
 
-@both
+@pytest.mark.parametrize("world", ["virtual", SOCKETS])
 def test_a_slow_data_centre_delays_fsa_and_not_the_others_of_mixedsync(world: str, tmp_path: Path) -> None:
     """Rows 11, 18 and 20."""
     slow = ("data_centers[west].device.speed=0.04", "device.variation=0.5")  # 125 ms a step
@@ -114,7 +115,7 @@ def test_one_step_for_each_push_of_a_data_centre(world: str, tmp_path: Path) -> 
     assert abs(len(done.of_kind("round")) - 4 * 4) <= 1  # rounds, workers; those of east make theirs together
 
 
-@both
+@pytest.mark.parametrize("world", ["virtual", SOCKETS])
 def test_hfa_with_single_steps_is_parameter_averaging(world: str, tmp_path: Path) -> None:
     """Row 24: each step's mean over all workers' models, which is SGD on the mean of their gradients."""
     hfa = everywhere(world, tmp_path / "1", *REAL, LOCAL, "sync={kind: hfa, k1: 1, k2: 1, weights: worker}")
@@ -124,7 +125,7 @@ def test_hfa_with_single_steps_is_parameter_averaging(world: str, tmp_path: Path
     assert not torch.allclose(other.parameters("west/worker0"), fsa.parameters("west/worker0"), atol=1e-3)
 
 
-@both
+@pytest.mark.parametrize("world", ["virtual", SOCKETS])
 def test_esync_balances_steps_and_ends_every_round_with_one_model(world: str, tmp_path: Path) -> None:
     """Rows 30 and 32: a worker eight times slower does one step a round, those who wait for it several."""
     slow = ("data_centers[east].worker_devices={worker1: {speed: 0.125}}", "device.step_time=25 ms")

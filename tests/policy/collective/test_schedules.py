@@ -19,7 +19,7 @@ from testbed.policy.collective.tree import broadcast
 from tests.for_each import for_each
 from tests.policy.collective.verify import BadSchedule, carry_out, check_all_reduce
 
-RANKS = range(1, 18)
+RANKS = (*range(1, 10), 12, 13, 16, 17)
 
 
 @st.composite
