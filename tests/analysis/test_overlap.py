@@ -16,7 +16,7 @@ from testbed.results.intervals import union
 from tests.end_to_end.runs import QUICKSTART
 from tests.end_to_end.test_three_worlds import skip_unless_possible
 
-SMALL = ("training.rounds=4", "training.evaluate_every=4", "training.target_accuracy=null")
+SMALL = ("training.rounds=3", "training.evaluate_every=3", "training.target_accuracy=null")
 
 
 def made(folder: Path, back_end: str, *settings: str) -> Any:

@@ -88,6 +88,7 @@ def import_what_commands_do() -> None:
     """Import it before the fork: what a child imports, every child imports again."""
     import pandas  # noqa: F401
     import pyarrow.dataset  # noqa: F401
+    import scipy.special  # noqa: F401
 
     import testbed.display.summary
     import testbed.engine.roles

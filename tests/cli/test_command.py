@@ -171,6 +171,7 @@ def test_doctor_names_gaps_and_cures_and_an_mpi(
     assert not told["there"] and "pip install mpi4py mpich" in told["told"]
     mpi = SimpleNamespace(Get_library_version=lambda: "MPICH Version:      4.3.2\nMPICH Device:  ch4:ofi\n")
     monkeypatch.setattr("testbed.execution.distributed.mpi.library.load_mpi", lambda: mpi)
+    monkeypatch.setattr("testbed.execution.capacity.measured_step_s", lambda plan: 0.01)  # for a second
     assert command.main(["doctor"]) == 0
     said = capsys.readouterr().out
     assert "emulate: " in said and "paradigm: mpi: yes, MPICH Version: 4.3.2, ch4:ofi" in said

@@ -186,8 +186,7 @@ def test_below_a_daemon_that_ignores_the_ends_of_its_children_the_command_waits_
     assert command(["schema"], prepare=below_a_daemon).returncode == 9
 
 
-@for_each("number", [signal.SIGTERM, signal.SIGHUP])
-@for_each("recorded", [False, True])
+@for_each(("number", "recorded"), [(signal.SIGTERM, True), (signal.SIGHUP, False)])
 def test_a_shell_that_is_ended_leaves_what_was_asked_for(
     tmp_path: Path, number: signal.Signals, recorded: bool
 ) -> None:

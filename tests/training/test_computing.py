@@ -174,7 +174,6 @@ def test_models_have_the_sizes_of_their_papers(
     ("kind", "options", "data", "given"),
     [
         ("vit", {"size": "tiny", "patch": 4}, "teacher", {"side": 8, "channels": 3}),
-        ("resnet50", {}, "teacher", {"side": 16, "channels": 3}),
         ("transformer", {}, "tokens", {"context": 12, "vocabulary": 50}),
     ],
 )

@@ -42,7 +42,6 @@ def test_demo_cnn_has_the_keys_of_geomx() -> None:
         ("lenet", {}, COLOUR, 62_006),
         ("mlp", {"hidden": 64}, GREY, 50_890),
         ("resnet", {"blocks": 3}, COLOUR, 269_722),  # ResNet-20, He et al.: 0.27 M
-        ("resnet", {"blocks": 9}, COLOUR, 853_018),  # ResNet-56, He et al.: 0.85 M
     ],
 )
 def test_published_sizes(kind: str, options: dict[str, Any], shape: tuple[int, ...], parameters: int) -> None:
