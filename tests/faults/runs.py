@@ -20,7 +20,7 @@ from testbed.results.events import PartReader, parts
 from testbed.scenario.load import load
 from tests.engine.runs import THREE_SITES
 
-JOB = ("training.model={kind: mlp, hidden: 8}", "training.rounds=13", "training.evaluate_every=4",
+JOB = ("training.model={kind: mlp, hidden: 8}", "training.rounds=10", "training.evaluate_every=4",
        "optimizer={kind: adam, learning_rate: 0.01}", "device.variation=30 %")  # fmt: skip
 RESTART = "recovery={on_failure: restart, delay: 100 ms}"
 CONTINUE = "recovery={on_failure: continue}"

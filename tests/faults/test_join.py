@@ -61,12 +61,12 @@ def test_before_that_it_counts_as_missing(tmp_path: Path) -> None:
 @for_each("paradigm", ["hips", "allreduce", "gossip"])
 def test_its_learning_rate_is_that_of_the_others(tmp_path: Path, paradigm: str) -> None:
     """Its optimizer makes local steps, and its schedule counts them: it would begin anew with the first ones."""
-    overrides = (f"paradigm={paradigm}", *LOCAL_STEPS, "checkpoint.every=12", CONTINUE, faults(JOINS["worker"][0]))
+    overrides = (f"paradigm={paradigm}", *LOCAL_STEPS, "checkpoint.every=9", CONTINUE, faults(JOINS["worker"][0]))
     ended = run(tmp_path, *overrides)
     resumed = CheckpointFiles(tmp_path / "checkpoints", ended.plan).resumed
     assert resumed is not None
     updates = {name: state[UPDATES[paradigm]] for name, state in resumed.states.items() if "/worker" in name}
-    assert updates == dict.fromkeys(updates, 2 * 12) and len(updates) == 4
+    assert updates == dict.fromkeys(updates, 2 * 9) and len(updates) == 4
 
 
 def test_a_server_comes_with_the_first_of_its_workers() -> None:

@@ -50,8 +50,8 @@ def test_mixedsync_goes_on_meanwhile(tmp_path: Path) -> None:
 
 
 def test_slow_is_not_dead(tmp_path: Path, calm: Ended) -> None:
-    """A WAN at 20 kbit/s, for as long as it takes: far longer than ``dead_after``."""
-    ended = run(tmp_path, faults("kind: rate, link: '*', at: 300 ms, rate: 20 kbit/s"))
+    """A WAN at 15 kbit/s, for as long as it takes: far longer than ``dead_after``."""
+    ended = run(tmp_path, faults("kind: rate, link: '*', at: 300 ms, rate: 15 kbit/s"))
     assert ended.error is None and ended.hashes() == calm.hashes()
     assert end_s(ended) > 2 * ended.plan.timeouts.dead_after_s
 

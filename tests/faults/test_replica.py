@@ -113,7 +113,7 @@ def test_others_may_go_and_come_around_it(tmp_path: Path, whom: str, back_ms: in
     away = f"kind: kill, {whom}, at: 200 ms, for: {back_ms} ms"
     ended = run(tmp_path, FOLLOWED, faults(away, "kind: kill, node: hub/global0, at: 620 ms"))
     assert ended.error is None and len(ended.hashes()) == 1
-    assert ended.rounds("west/worker0") == list(range(13)) and ended.rounds("east/worker0")[-1] == 12
+    assert ended.rounds("west/worker0") == list(range(10)) and ended.rounds("east/worker0")[-1] == 9
     steps_made(ended)
 
 

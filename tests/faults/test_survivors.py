@@ -22,7 +22,7 @@ from tests.faults.runs import CONTINUE, JOB, Ended, faults, run
 from tests.faults.survivors import WORKERS, broken, schedule
 from tests.for_each import for_each
 
-LAST = 12
+LAST = 9
 RING = "paradigm={kind: allreduce, algorithm: ring}"
 DPSGD = "paradigm={kind: gossip, algorithm: dpsgd, graph: ring}"
 ADPSGD = "paradigm={kind: gossip, algorithm: adpsgd, graph: complete}"
@@ -59,7 +59,9 @@ def test_two_at_once(tmp_path: Path, technique: str) -> None:
 
 @for_each("technique", [RING, ADPSGD])
 def test_the_first_rank_counts_and_evaluates_and_another_does_so_after_it(tmp_path: Path, technique: str) -> None:
-    ended = run(tmp_path, technique, CONTINUE, faults("kind: kill, node: hub/worker0, at: 900 ms"))
+    ended = run(
+        tmp_path, technique, "training.rounds=13", CONTINUE, faults("kind: kill, node: hub/worker0, at: 900 ms")
+    )
     assert ended.error is None and len(ended.hashes()) == 1
     assert {event["node"] for event in ended.events("evaluate") if event["t"] > 1.5} == {"east/worker0"}
 

@@ -16,6 +16,8 @@ from tests.for_each import for_each
 
 SCENARIO = Path(__file__).parents[1] / "dgt.yaml"
 WAIT_FOR_ALL = ("order.deadline=60 s",)
+ROUNDS = 12
+FEW = 4
 Simulated = Callable[..., Finished]
 LOSSY = "topology.links[*].loss=5 %"
 
@@ -37,11 +39,11 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     return once
 
 
-def account(finished: Finished) -> dict[str, int]:
+def account(finished: Finished, rounds_made: int = ROUNDS) -> dict[str, int]:
     """Sums over all rounds; in each of them the account must be closed."""
     events = finished.of_kind("blocks")
     rounds = {(event["source"], event["key"], event["round"]) for event in events}
-    assert len(rounds) == len(events) == 12 * 6 * 3, "one account for each key, round and party"
+    assert len(rounds) == len(events) == rounds_made * 6 * 3, "one account for each key, round and party"
     for event in events:
         assert event["sent"] == event["delivered"] + event["late"] + event["lost"]
         assert min(event["delivered"], event["late"], event["lost"]) >= 0
@@ -58,12 +60,13 @@ def test_waiting_for_all_gives_the_bits_of_plain_pushes(
     tmp_path: Path, back_end: str, overrides: tuple[str, ...], simulated: Simulated
 ) -> None:
     """Row 47."""
+    overrides = (*overrides, f"training.rounds={FEW}")
     plain, settings = simulated("order.kind=fifo", *overrides), (*WAIT_FOR_ALL, *overrides)
     ours = simulated(*settings) if back_end == "simulate" else run(tmp_path / "ours", back_end, *settings)
     assert ours.hashes("worker") == plain.hashes("worker") and len(plain.hashes("worker")) == 1
-    if not overrides:
-        counts = account(ours)
-        assert counts["delivered"] == counts["sent"] > 500
+    if len(overrides) == 1:
+        counts = account(ours, FEW)
+        assert counts["delivered"] == counts["sent"] >= 150
 
 
 @pytest.mark.sample(1)  # of 2, which take 2 s
