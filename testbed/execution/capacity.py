@@ -121,7 +121,7 @@ def _sharing(plan: Plan) -> list[NodePlan]:
     return [node for node in plan.training_workers if node.device.kind == "cpu" and node.device.pace == "paced"]
 
 
-def measured_step_s(plan: Plan, budget_s: float = 1.0) -> float:
+def measured_step_s(plan: Plan, budget_s: float = 0.4) -> float:
     """Return how long a core computes a step of the Plan's model in a run, measured in a loop. Imports torch."""
     import torch
 

@@ -371,7 +371,7 @@ def _nothing_is_computed_twice() -> Iterator[None]:
 COMPOSED = ("verdicts",)  # of studies that have names of their own
 
 
-@pytest.mark.sample(3)  # of 41, which take 13 s
+@pytest.mark.sample(2)  # of 41, which take 13 s
 @pytest.mark.parametrize("name", [name for name in STUDIES if find(name)[1].sweeps and name not in COMPOSED])
 def test_every_point_of_every_study_is_a_valid_scenario(name: str, tmp_path: Path) -> None:
     _, study = find(name)

@@ -72,7 +72,7 @@ def test_every_network_can_be_drawn(
 @pytest.mark.usefixtures("rendered")
 def test_a_picture_is_rendered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out(capsys, "topology", "hmc4", "--picture", str(tmp_path / "n.png"))
-    image = read_image(tmp_path / "n.png")
+    image = read_image(tmp_path / "n.png")[::5, ::5]
     assert image.ndim == 3 and len({tuple(pixel) for pixel in image.reshape(-1, image.shape[2])}) > 100, "not blank"
 
 
