@@ -90,7 +90,7 @@ def finished(ended: Ended) -> None:
         assert ended.rounds(worker) == rounds_of_all(ended, worker, LAST), worker
 
 
-@pytest.mark.sample(3)  # of 17, which take 5 s
+@pytest.mark.sample(2)  # of 17, which take 5 s
 @pytest.mark.parametrize(("name", "kill"), in_turn(TECHNIQUES, KILLS))  # 0.4 s each
 def test_the_others_finish(tmp_path: Path, name: str, kill: str) -> None:
     ended = run(tmp_path, *TECHNIQUES[name], CONTINUE, faults(KILLS[kill]))
@@ -101,7 +101,7 @@ def test_the_others_finish(tmp_path: Path, name: str, kill: str) -> None:
     assert [epoch["number"] for epoch in ended.events("epoch")] == list(range(1, len(ended.events("epoch")) + 1))
 
 
-@pytest.mark.sample(3)  # of 17, which take 7 s
+@pytest.mark.sample(2)  # of 17, which take 7 s
 @pytest.mark.parametrize(("name", "kill"), in_turn(TECHNIQUES, KILLS, shift=1))  # 0.4 s each
 def test_who_comes_back_takes_part_again(tmp_path: Path, name: str, kill: str) -> None:
     ended = run(tmp_path, *TECHNIQUES[name], CONTINUE, faults(f"{KILLS[kill]}, for: 200 ms"))

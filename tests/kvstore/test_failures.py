@@ -26,7 +26,7 @@ def test_a_failure_is_named(back_end: str, kind: str, place: str, tmp_path: Path
     assert_named(tmp_path / "a", kind, run_failing(tmp_path / "a", back_end, kind, place))
 
 
-@pytest.mark.sample(5, "simulate-own exception-middle in a thread")  # of 10, which take 6 s
+@pytest.mark.sample(3, "simulate-own exception-middle in a thread")  # of 10, which take 6 s
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the script's own
 @pytest.mark.parametrize(
     ("back_end", "kind", "place"),

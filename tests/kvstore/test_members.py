@@ -163,7 +163,7 @@ def test_the_others_go_on(name: str, tmp_path: Path) -> None:
     assert len(rounds(events, "east/worker1")) < ROUNDS
 
 
-@pytest.mark.sample(4, "as in GeoMX")  # of 8, which take 3 s
+@pytest.mark.sample(2, "as in GeoMX")  # of 8, which take 3 s
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_that_starts_again_joins(name: str, tmp_path: Path) -> None:
     script, texts = SCRIPTS[name]

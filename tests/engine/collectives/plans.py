@@ -12,7 +12,7 @@ from tests.engine.collectives.worlds import names_of
 
 
 def serverless_plan(
-    groups: list[int], paradigm: str, options: dict[str, Any], *, rounds: int = 6, model: Choice | None = None,
+    groups: list[int], paradigm: str, options: dict[str, Any], *, rounds: int = 4, model: Choice | None = None,
     step_times_s: dict[str, float] | None = None, **training: Any,
 ) -> Plan:  # fmt: skip
     """Workers of data centres a, b, …; digits, a small perceptron, SGD."""
@@ -23,7 +23,7 @@ def serverless_plan(
     )
     job = TrainingPlan(
         model=model or Choice(kind="mlp", options={"hidden": 24}), data=Choice(kind="digits"),
-        split=Choice(kind="iid"), batch_size=8, rounds=rounds, evaluate_every=3, **training,
+        split=Choice(kind="iid"), batch_size=8, rounds=rounds, evaluate_every=2, **training,
     )  # fmt: skip
     technique = replace(
         plan.technique, paradigm=Choice(kind=paradigm, options=options),
