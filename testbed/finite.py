@@ -1,6 +1,6 @@
 """Numbers of a training that are not finite, and what ``recovery.on_nan`` makes of them.
 
-``abort`` ends the run; ``skip`` leaves the contribution out of its round; with ``ignore`` nobody looks.
+``abort`` ends the run; ``skip`` leaves the contribution out of its round; ``ignore`` turns the check off.
 """
 
 from __future__ import annotations

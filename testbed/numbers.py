@@ -11,7 +11,7 @@ from math import isfinite, isnan
 from typing import Any
 
 MISSING = "–"
-LEAST = 1e-3  # smaller numbers are told to be smaller
+LEAST = 1e-3  # smaller numbers are printed as '<0.001'
 _TIMES = (  # below, unit in seconds, its name
     (0.9995e-3, 1e-6, "µs"), (0.9995, 1e-3, "ms"), (999.5, 1.0, "s"), (59_970.0, 60.0, "min"),
 )  # fmt: skip

@@ -241,7 +241,7 @@ class Logged(Display):
 
 
 def is_recovered(plan: Plan, event: Event) -> bool:
-    """Return whether the event is an error after which the run goes on: one that ends the run is told at its end."""
+    """Return whether the event is an error after which the run goes on; one that ends the run is printed at its end."""
     return event["kind"] == "error" and plan.recovery.on_failure != "abort"
 
 

@@ -62,7 +62,7 @@ class SharedRounds:
     def begin(self, member: str, first: bool) -> bool:
         """Return whether a member begins a round. ``first``: it is the first one, of all its workers at once.
 
-        The last round is begun if at least half of what it counts for is left.
+        The last round of a data centre begins if at least half of its workers' rounds are left.
         """
         if member not in self.each:
             return True  # it has no training worker, and asks for first values

@@ -297,7 +297,7 @@ class KVStore:
         return answer
 
     def finite(self, tensors: Sequence[Tensor], what: str, *, where: str = "", can_be_left_out: bool = True) -> bool:
-        """Return whether all numbers are finite, or nobody is to look (``recovery.on_nan: ignore``).
+        """Return whether all numbers are finite; with ``recovery.on_nan: ignore``, always True.
 
         If not, the run ends, or the caller leaves ``what`` out: its share of the round is zeros. ``where``: by default
         the number of the first tensor with such numbers. Used by ``GeoOptimizer``.

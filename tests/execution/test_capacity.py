@@ -1,4 +1,4 @@
-"""Which Plans a machine is too slow for, and what is said of it."""
+"""Which Plans a machine is too slow for, and the warning about them."""
 
 from __future__ import annotations
 

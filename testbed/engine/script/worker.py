@@ -300,7 +300,7 @@ class ScriptWorker:
         self._round_keys = set(map(int, state.get("round_keys", "").split()))
 
     def _tell_end(self) -> None:
-        """Tell of an end that makes the run's result doubtful: without a step, or with steps that nobody has seen."""
+        """Warn if the script made no step, or steps after its last exchange: they make the result doubtful."""
         if self.rounds == self._timed_steps == self._local_steps == 0:
             message = "the script made no step: no batch came, or its loop was not entered"
             self._world.record("warning", message=message, cause=NO_STEP)
