@@ -11,7 +11,7 @@ from zlib import crc32
 
 from testbed.axes import Axis
 from testbed.codec.options import CODECS
-from testbed.paradigms import PARADIGMS
+from testbed.paradigms import PARADIGMS, Paradigm
 from testbed.placeholders import title_of
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
@@ -58,7 +58,6 @@ TECHNIQUES: dict[str, Identity] = {  # in the order of legends and tables
     "randomk": Identity("Random-k", "#666666", "x", ":"),
     "netstorm": Identity("NetStorm", "#D55E00", "o", ":"),
     "gloo": Identity("Gloo", "#455A64", "X", "--"),
-    "mpi": Identity("MPI", "#455A64", "D", ":"),
     "none": Identity("dense", "#20242C", "o"),
 }
 
@@ -94,7 +93,7 @@ def technique_of(plan: Mapping[str, Any]) -> str:
         return title_of(program["command"] or program["first"])
     kinds = {axis: str(value["kind"]) for axis, value in plan["technique"].items()}
     named = [kinds[field] for field, axis in _AXES.items() if kinds[field] != axis.default]
-    if not PARADIGMS[kinds["paradigm"]].tiers:
+    if not PARADIGMS.get(kinds["paradigm"], Paradigm).tiers:  # a run may have a kind that has gone since
         named.insert(0, kinds["paradigm"])
     return "+".join(dict.fromkeys(named)) or kinds["sync_tier2"]
 

@@ -24,10 +24,13 @@ from testbed.ids import data_center_of
 from testbed.paradigms import PARADIGMS
 
 _SHIPPED = PARADIGMS.shipped.values()
-PEER_MESSAGES = tuple(kind for paradigm in _SHIPPED for kind in paradigm.messages)
+_OF_OLDER_RUNS = ("mpi",)  # sums of a library that is no paradigm any more
+PEER_MESSAGES = (*(kind for paradigm in _SHIPPED for kind in paradigm.messages), *_OF_OLDER_RUNS)
 WORKERS_WORK = ("step", USER_CODE)
 """``Work.kind`` of training steps; a worker does all other work for others."""
-_OF_LIBRARIES = tuple(kind for paradigm in _SHIPPED if paradigm.library for kind in paradigm.messages)
+_OF_LIBRARIES = (
+    *(kind for paradigm in _SHIPPED if paradigm.library for kind in paradigm.messages), *_OF_OLDER_RUNS,
+)  # fmt: skip
 MODELS = tuple(kind for paradigm in _SHIPPED if not paradigm.global_sum for kind in paradigm.messages)
 ANSWER = 1  # key of the answer to an offer (AD-PSGD)
 

@@ -19,7 +19,7 @@ import pandas as pd
 
 from analysis.peers import MODELS, PEER_MESSAGES
 from testbed.ids import data_center_of
-from testbed.paradigms import PARADIGMS
+from testbed.paradigms import PARADIGMS, Paradigm
 from testbed.policy.gossip import ALGORITHMS
 from testbed.results.summary import stands_for
 
@@ -53,7 +53,7 @@ def pairs(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
         named = {"node": "server", "member": "waiter", "by": "awaited", "held_s": "waited_s"}
         held = frames["holds"].rename(columns=named)
         return held.loc[held["awaited"].fillna("") != "", columns]
-    if PARADIGMS[paradigm["kind"]].global_sum:
+    if PARADIGMS.get(paradigm["kind"], Paradigm).global_sum:  # a run may have a kind that has gone since
         waits = _for_the_last(frames)
     else:
         waits = _for_neighbours(frames)

@@ -62,10 +62,18 @@ class Axis(Mapping[str, type[T]], Generic[T]):
     name  of the axis, as in the entry point group ``testbed.<name>``
     base  what a class from outside derives from, or ``module:Class`` where importing it at once would be slow; empty:
           the axis takes shipped techniques only
+    removed  kinds that have gone, each with what a scenario writes in its place
     """
 
-    def __init__(self, name: str, shipped: Mapping[str, type[T]], base: type[Any] | str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        shipped: Mapping[str, type[T]],
+        base: type[Any] | str = "",
+        removed: Mapping[str, str] | None = None,
+    ) -> None:
         self.name, self.shipped, self._base = name, dict(shipped), base
+        self.removed = removed or {}
         self._loaded: dict[str, type[T]] = {}
         self._imported: dict[str, str] = {}  # by kind from outside, the SHA-256 of its file then
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from testbed.axes import Axis, option
 from testbed.codec.options import ROWS
 from testbed.policy.collective import SPARSE
-from testbed.policy.collective.options import BACKENDS, INSIDE, SERVERS, AllReduceOptions, GlooOptions, MpiOptions
+from testbed.policy.collective.options import BACKENDS, INSIDE, SERVERS, AllReduceOptions, GlooOptions, inside_of
 from testbed.policy.gossip import GossipOptions
 
 
@@ -113,16 +114,19 @@ class Gloo(GlooOptions, Paradigm):
     messages: ClassVar[tuple[str, ...]] = BACKENDS
 
 
-@dataclass(frozen=True, slots=True)
-class Mpi(MpiOptions, Paradigm):
-    """No servers: gradients are summed by an MPI (MPICH), on the same hosts and links. Not simulated."""
-
-    library: ClassVar[bool] = True
-    codecs: ClassVar[bool] = False
-    messages: ClassVar[tuple[str, ...]] = ("mpi",)
-
-
 PARADIGMS: Axis[Paradigm] = Axis(
     "paradigm",
-    {"hips": Hips, "ps": ParameterServer, "allreduce": AllReduce, "gossip": Gossip, "gloo": Gloo, "mpi": Mpi},
+    {"hips": Hips, "ps": ParameterServer, "allreduce": AllReduce, "gossip": Gossip, "gloo": Gloo},
+    removed={
+        "mpi": "start a program that calls MPI with 'workload: {first: mpirun -n {world_size} python …}', as the "
+        "shipped scenario paradigms/mpi does; docs/programs.md explains the section"
+    },
 )
+
+
+def library_of(kind: str, options: Mapping[str, Any]) -> str:
+    """Return the library that sums over all workers, or over those of a data centre; empty if there is none."""
+    if PARADIGMS[kind].library:
+        return str(GlooOptions(**options).backend)
+    inside = inside_of(options)
+    return str(options["inside"]) if inside is not None and inside.library else ""

@@ -21,24 +21,20 @@ HELP = "report what this machine can do, and how to get the rest"
 def execute(arguments: argparse.Namespace) -> Outcome:
     from emulation.exact import kernel
     from emulation.probe import probe
-    from testbed.execution.distributed.mpi import library
 
     found, gpus = probe(), described()
-    mpi = _which(lambda: library.name_of(library.load_mpi().Get_library_version()))
     exact = _which(lambda: f"Linux {kernel.require().version}")
     emulate = not any(gap.needed for gap in found.gaps())
     carried = _carried()
     if arguments.json:
         gaps = [{"name": gap.name, "why": gap.why, "cure": gap.cure, "needed": gap.needed} for gap in found.gaps()]
         return {"kind": "doctor", "emulate": emulate, "simulate": True, "local": True, "gaps": gaps, **gpus,
-                "exact": exact["there"], "machine": carried, "capabilities": found.to_dict(),
-                "libraries": {"MPI": mpi}}  # fmt: skip
+                "exact": exact["there"], "machine": carried, "capabilities": found.to_dict()}  # fmt: skip
     console = look.console()
     console.print(*_tables(found), sep="\n")
     how = f"yes, delays by {found.delay_method()}" if emulate else "no: see what is needed above"
     console.print(f"emulate: {how}\nsimulate: yes\nlocal: yes\nexact: {exact['told']}", soft_wrap=True)
     console.print(_told(carried), soft_wrap=True)
-    console.print(f"paradigm: mpi: {mpi['told']}", soft_wrap=True)
     console.print(f"device.kind: cuda: {_gpus(gpus)}", soft_wrap=True)
     return 0
 

@@ -23,9 +23,9 @@ from emulation.sandbox import MARKER, is_inside
 from testbed.errors import Interrupted
 from testbed.execution.devices import uses_gpus
 from testbed.execution.scripts import is_scripted
+from testbed.paradigms import library_of
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Plan
-from testbed.policy.collective.options import LIBRARIES, inside_of
 
 Record = Callable[..., None]
 
@@ -49,14 +49,13 @@ def record_predicted(plan: Plan, record: Record) -> None:
 
 def is_predictable(plan: Plan) -> bool:
     """Return whether nothing but links and device model decides: no program, library, script or jitter."""
-    inside = inside_of(plan.technique.paradigm.options)
+    paradigm = plan.technique.paradigm
     return not (
         plan.back_end != "emulate"
         or plan.exact is not None
         or plan.is_spread
         or plan.program is not None
-        or plan.technique.paradigm.kind in LIBRARIES
-        or (inside is not None and inside.library)
+        or library_of(paradigm.kind, paradigm.options)
         or late_comers(plan)
         or is_scripted(plan)
         or uses_gpus(plan)

@@ -9,8 +9,8 @@ from testbed.engine.collectives.inside import MakeLibrary
 from testbed.engine.roles import make_role
 from testbed.execution.devices import placed
 from testbed.execution.scripts import watch_of
+from testbed.paradigms import PARADIGMS, library_of
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective.options import LIBRARIES, inside_of
 from testbed.realtime.node import AnyRole
 from testbed.results.failures import FailureFiles
 
@@ -20,8 +20,8 @@ def fitted(plan: Plan, nodes: Collection[str] | None = None) -> Plan:
 
     ``nodes``: those of this machine, by default all. Raise ``CapabilityError`` if this machine cannot run it.
     """
-    if plan.technique.paradigm.kind in LIBRARIES or _library_inside(plan):
-        from testbed.execution.distributed.backends import require
+    if _library_of(plan):
+        from testbed.execution.distributed.torch_group import require
 
         require(plan, nodes)
     return placed(plan, nodes)
@@ -35,9 +35,9 @@ def role_maker(
     files     the run's checkpoints, if it keeps any
     failures  what failed scripts leave behind, if the run has scripts
     """
-    if plan.technique.paradigm.kind not in LIBRARIES:
+    if not PARADIGMS[plan.technique.paradigm.kind].library:
         make_library: MakeLibrary | None = None
-        if _library_inside(plan):
+        if _library_of(plan):
             from testbed.execution.distributed.inside import make_library
 
         def make_own(plan: Plan, node: NodePlan) -> AnyRole:
@@ -53,6 +53,5 @@ def role_maker(
     return make
 
 
-def _library_inside(plan: Plan) -> bool:
-    inside = inside_of(plan.technique.paradigm.options)
-    return inside is not None and inside.library
+def _library_of(plan: Plan) -> str:
+    return library_of(plan.technique.paradigm.kind, plan.technique.paradigm.options)

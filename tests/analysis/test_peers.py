@@ -120,6 +120,7 @@ def test_a_librarys_sum_is_one_hop_from_when_the_last_has_called_it(tmp_path: Pa
     )  # fmt: skip
     assert split(tmp_path)["a/worker0"] == pytest.approx([1, 0, 0, 5, 3])
     assert waited(tmp_path, plan_of("gloo"))["a/worker0", "b/worker0"] == pytest.approx(3)
+    assert waited(tmp_path, plan_of("mpi"))["a/worker0", "b/worker0"] == pytest.approx(3), "a paradigm of older runs"
 
 
 def test_a_librarys_sums_of_two_data_centres_are_apart_below_servers(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ TABLES = (
     "testbed/policy/collective/shares.py",
     "testbed/codec/options.py",
     "testbed/engine/roles.py",
-    "testbed/execution/distributed/backends.py",
+    "testbed/execution/distributed/torch_group.py",
     "testbed/codec/table.py",
     "testbed/training/*/__init__.py",
     "testbed/training/splits/__init__.py",

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,19 @@ def test_mpirun_starts_its_processes_on_other_hosts(tmp_path: Path) -> None:
     done = run(tmp_path, {"first": program})
     assert {"rank 0 of 2 on worker0.a", "rank 1 of 2 on worker0.b"} <= set(log(done, "a.worker0").split("\n"))
     assert all(carried > 5 * 1_000_000 for carried in sent_bytes(done).values()), "not past the links"
+
+
+@pytest.mark.slow  # 20 s
+@pytest.mark.skipif(
+    not (find_spec("mpi4py") and shutil.which("mpirun", path=PATH)), reason="needs pip install mpi4py mpich"
+)
+def test_a_training_over_mpi_sends_its_gradients_over_the_links(tmp_path: Path) -> None:
+    steps, gradient_bytes = 20, 4 * (16 * 9 + 16 + 32 * 16 * 9 + 32 + 512 * 10 + 10)
+    program = f"mpirun -n {{world_size}} python {PROGRAMS.parent}/paradigms/train_mpi.py --steps {steps}"
+    done = run(tmp_path, {"first": program, "metrics": "stdout"})
+    assert [event["round"] for event in done.of_kind("round")] == [*range(steps)]
+    assert done.of_kind("evaluate")[-1]["accuracy"] > 0.5
+    assert all(carried > steps * gradient_bytes for carried in sent_bytes(done).values())
 
 
 @pytest.mark.slow  # 40 s

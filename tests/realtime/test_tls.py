@@ -180,7 +180,6 @@ def test_a_training_ends_with_the_same_bits(tmp_path: Path) -> None:
     [
         (("order=dgt",), "sends datagrams beside"),
         (("paradigm=gloo", "run.on=local"), "'gloo' opens others"),
-        (("paradigm=mpi", "run.on=local"), "'mpi' opens others"),
     ],
 )
 def test_tls_with_connections_that_it_would_not_cover_is_refused(overrides: tuple[str, ...], says: str) -> None:

@@ -184,9 +184,9 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     ("recovery={on_failure: continue}", "paradigm={kind: allreduce, algorithm: hitopk}"): [
         ("recovery={on_failure: restart}",), (HIPS,), ("paradigm=ps",), ("paradigm=allreduce",), ("paradigm=gossip",)
     ],
-    **{(f"paradigm={library}", "run.on=simulate"): [
+    ("paradigm=gloo", "run.on=simulate"): [
         ("paradigm={kind: allreduce, algorithm: ring}",), ("run.on=local",), ("run.on=emulate",)
-    ] for library in ("gloo", "mpi")},
+    ],
 }  # fmt: skip
 OTHER = ("training", "workload", "cluster", "device.pace", "device.kind", "data_centers", "background",
          "order={kind: dgt", "faults=[{kind: nan", "faults=[{kind: reorder")  # fmt: skip
@@ -254,7 +254,7 @@ def train(texts: tuple[str, ...], cure: tuple[str, ...], folder: Path) -> str:
 
 
 def in_virtual_time(texts: tuple[str, ...], cure: tuple[str, ...]) -> bool:
-    library = {"paradigm=gloo", "paradigm=mpi"} & set(texts) and not cure[0].startswith("paradigm")
+    library = "paradigm=gloo" in texts and not cure[0].startswith("paradigm")
     return not library and not any(text.startswith("run.on=") for text in cure)
 
 

@@ -3,7 +3,7 @@
 Emulated, each rank is a data centre of its own behind a link of ``rate`` Mbit/s to one router, so that every message of
 the algorithms here has a path for itself; the one-way delay between two ranks is ``delay`` ms. All ranks begin at the
 same moment of the one clock; the time is that until the last one has its sum, the least of ``repeats``. The all-reduce
-of ``libraries`` (Gloo's, MPICH's) runs in the very same processes, between them. ``queue``: of each link, in ms to
+of ``libraries`` (Gloo's) runs in the very same processes, between them. ``queue``: of each link, in ms to
 drain (0: the default); ``segments``: parts in which our algorithms are pipelined.
 """
 
@@ -24,7 +24,7 @@ from analysis.studies.study import Panel, Request, Results, Study
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.inbox import Inbox
-from testbed.execution.distributed.backends import BACKENDS
+from testbed.execution.distributed.torch_group import make_group
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.collective import ALL_REDUCE
 from testbed.policy.collective.predict import LinkCost, finish_times_s
@@ -68,7 +68,7 @@ def _timed(asked: Parameters) -> programs.Program:
         async def measured() -> None:
             calls = {name: ours(name) for name in asked["algorithms"]}
             libraries = [name for name in asked["libraries"] if name]
-            calls |= {name: theirs(name, await BACKENDS[name].make_group(world, plan, peers)) for name in libraries}
+            calls |= {name: theirs(name, await make_group(world, plan, peers, name)) for name in libraries}
             for size in sizes:
                 tensor = torch.full((size // 4,), float(peers.rank))
                 for name, call in calls.items():
@@ -135,7 +135,7 @@ STUDY = Study(
     title="All-reduce: measured time against its cost", source="Hockney 1994; Thakur, Rabenseifner, Gropp 2005",
     measure=measure, parameters=DEFAULTS, on=("emulate",), measures_on=("emulate", "local"), sandboxed=True,
     claims=claims,
-    looks={**LOOKS, "gloo": series(6, "Gloo"), "mpi": series(9, "MPICH")},
+    looks={**LOOKS, "gloo": series(6, "Gloo")},
     panels=tuple(Panel(f"{ranks} ranks", "time_s", "size_bytes", kind="points", where={"ranks": ranks},
                        model="formula_s", log="xy", x_label="bytes summed (lines: cost)", y_label="s")
                  for ranks in (4, 6, 8)),

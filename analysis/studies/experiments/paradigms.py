@@ -1,7 +1,7 @@
 """All paradigms on four continents: accuracy over time, time to the same accuracy, and what crossed the WAN.
 
-The scenario ``scenarios/topologies/hmc4.yaml``, its model, data and clock; only the paradigm differs. Gloo and MPI have
-sockets of their own, so they are not simulated.
+The scenario ``scenarios/topologies/hmc4.yaml``, its model, data and clock; only the paradigm differs. Gloo has
+sockets of its own, so it is not simulated.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from analysis.identity import Identity, series
 from analysis.metrics import wan_bytes
 from analysis.studies.columns import accuracy
 from analysis.studies.study import Panel, Study, StudyRun, StudySweep
-from testbed.policy.collective.options import LIBRARIES
 
 COMMON = {"training.rounds": "80", "training.target_accuracy": "0.9", "training.evaluate_every": "5"}
 AT_WORKERS = {"optimizer": "{kind: adam, learning_rate: 0.002, at: worker}"}
@@ -42,7 +41,7 @@ PARADIGMS: dict[str, dict[str, str]] = {
     "SGP": _gossip("sgp, graph: exponential"),
     "AD-PSGD": _gossip("adpsgd, graph: ring"),
 }
-OTHERS = {name: _peers(name) for name in LIBRARIES}
+OTHERS = {"gloo": _peers("gloo")}
 
 
 def sweeps(quick: bool) -> tuple[StudySweep, ...]:

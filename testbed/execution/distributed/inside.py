@@ -11,8 +11,7 @@ from torch.nn.functional import pad
 
 from testbed.engine import coding
 from testbed.engine.collectives.collectives import Collectives
-from testbed.execution.distributed.backends import BACKENDS, INSIDE_GROUPS
-from testbed.execution.distributed.process_group import InsideGroup
+from testbed.execution.distributed.torch_group import Group, make_group
 from testbed.plan.model import Plan
 from testbed.realtime.world import RealWorld
 from testbed.world import Work
@@ -21,7 +20,7 @@ from testbed.world import Work
 async def make_library(world: RealWorld, plan: Plan, group: Collectives) -> LibraryInside:
     """Return the operations among the workers of ``group``, by the library that the Plan names."""
     library = plan.technique.paradigm.options["inside"]
-    return LibraryInside(world, await INSIDE_GROUPS[library](world, plan, group), library, group)
+    return LibraryInside(world, await make_group(world, plan, group, library), library, group)
 
 
 class LibraryInside:
@@ -31,9 +30,8 @@ class LibraryInside:
     given are overwritten.
     """
 
-    def __init__(self, world: RealWorld, group: InsideGroup, library: str, ranks: Collectives) -> None:
+    def __init__(self, world: RealWorld, group: Group, library: str, ranks: Collectives) -> None:
         self._world, self._group, self._library, self._ranks = world, group, library, ranks
-        self._on_gpu = BACKENDS[library].on_gpu
         self._turn = asyncio.Lock()  # from a bucket's reduce-scatter to its all-gather: all workers take one order
         self._elements = 0  # of that bucket
 
@@ -49,7 +47,7 @@ class LibraryInside:
         """The library takes parts of one size, so shorter ones are filled up."""
         await self._turn.acquire()
         self._elements = tensor.numel()
-        mine = tensor if self._on_gpu else await coding.exact(self._world, tensor)
+        mine = tensor if self._group.on_gpu else await coding.exact(self._world, tensor)
         parts = [mine[start:stop] for start, stop in self._ranks.parts_of(self._elements)]
         width = max(part.numel() for part in parts)
         filled = await self._copied(mine, lambda: torch.cat([pad(part, (0, width - part.numel())) for part in parts]))
@@ -60,7 +58,7 @@ class LibraryInside:
 
     async def all_gather(self, part: Tensor, bucket: int, round_: int, flag: bool) -> tuple[Tensor, bool]:
         """The flag is one more element."""
-        mine = part if self._on_gpu else await coding.exact(self._world, part)
+        mine = part if self._group.on_gpu else await coding.exact(self._world, part)
         sizes = [stop - start for start, stop in self._ranks.parts_of(self._elements)]
         width = max(sizes) + 1
         filled = await self._copied(mine, lambda: pad(mine, (0, width - mine.numel()), value=float(flag)))

@@ -17,23 +17,18 @@ from testbed.engine.collectives.worker import Exchange, Exchanges, Names, bucket
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.engine.slicing import gradients_of_a_step
-from testbed.execution.distributed.backends import BACKENDS
-from testbed.execution.distributed.process_group import ProcessGroup
+from testbed.execution.distributed.torch_group import Group, make_group
 from testbed.plan.model import NodePlan, Plan
-from testbed.policy.collective.options import BUCKETS, LIBRARIES, GlooOptions, MpiOptions
+from testbed.policy.collective.options import BUCKETS, GlooOptions
 from testbed.realtime.node import AnyRole
 from testbed.realtime.world import RealWorld
 from testbed.state import Memoryless
 
 
-def _options(plan: Plan) -> GlooOptions | MpiOptions:
-    paradigm = plan.technique.paradigm
-    return LIBRARIES[paradigm.kind](**paradigm.options)
-
-
 def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> AnyRole:
-    """Return the role of ``node``, a worker of a run with paradigm ``gloo`` or ``mpi``."""
-    learner, options = guarded(plan, node, make_learner(plan, node)), _options(plan)
+    """Return the role of ``node``, a worker of a run with paradigm ``gloo``."""
+    learner = guarded(plan, node, make_learner(plan, node))
+    options = GlooOptions(**plan.technique.paradigm.options)
     buckets = buckets_by_fragment(plan, learner.sizes, options.bucket)
 
     async def make_exchanges(
@@ -41,7 +36,7 @@ def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None
     ) -> Exchanges:
         peers = Collectives(world, mail, training, name="peers")
         peers.round = -1
-        group = await BACKENDS[options.backend].make_group(world, plan, peers)
+        group = await make_group(world, plan, peers, options.backend)
         starting = asyncio.Lock()
         sums = [LibrarySum(world, group, options.backend, number, starting) for number in range(len(buckets))]
         reports = Collectives(world, mail, training, name="reports") if sync_setup.needs_reports(plan) else None
@@ -58,15 +53,15 @@ class LibrarySum(Memoryless):
     """
 
     def __init__(
-        self, world: RealWorld, group: ProcessGroup, library: str, bucket: int, starting: asyncio.Lock
+        self, world: RealWorld, group: Group, library: str, bucket: int, starting: asyncio.Lock
     ) -> None:  # fmt: skip
         self._world, self._group, self._library, self._bucket = world, group, library, bucket
-        self._starting, self._on_gpu = starting, BACKENDS[library].on_gpu
+        self._starting = starting
 
     async def __call__(self, gradient: Tensor, round_: int, flag: bool) -> tuple[Tensor, bool]:
         """Return the sum of all gradients, and whether any worker raised its flag, which is summed as an element."""
         async with self._starting:
-            mine = gradient if self._on_gpu else await coding.exact(self._world, gradient)
+            mine = gradient if self._group.on_gpu else await coding.exact(self._world, gradient)
             total, began_s = torch.cat([mine, torch.tensor([float(flag)], device=mine.device)]), self._world.now()
             done = self._group.start(total)
         await self._world.wait(done, f"{self._library}'s sum of bucket {self._bucket} in round {round_}")

@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
+import msgspec
 import torch
 import torch.distributed
 from torch import Tensor
 
 from testbed.engine.collectives.collectives import Collectives
+from testbed.execution.devices import require_per_worker
 from testbed.execution.distributed import sockets
-from testbed.execution.distributed.meeting import peers_of_connections
-from testbed.execution.distributed.process_group import InsideGroup
-from testbed.execution.distributed.sockets import Meter
+from testbed.execution.distributed.sockets import Ends, Meter, Place
+from testbed.paradigms import library_of
 from testbed.placing import place_of
 from testbed.plan.model import Plan
+from testbed.policy.collective.options import NCCL
 from testbed.realtime.world import RealWorld
 
 _LIBRARY: Any = torch.distributed  # its stubs are incomplete
 
 
-async def gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> InsideGroup:
+def require(plan: Plan, nodes: Collection[str] | None = None) -> None:
+    """Raise ``CapabilityError`` if the plan's library needs GPUs that this machine lacks.
+
+    ``nodes``: the nodes of this machine, by default all.
+    """
+    paradigm = plan.technique.paradigm
+    if library_of(paradigm.kind, paradigm.options) == NCCL:
+        here = [worker for worker in plan.training_workers if nodes is None or worker.name in nodes]
+        require_per_worker(len(here), "paradigm.inside" if "inside" in paradigm.options else "paradigm.backend")
+
+
+async def make_group(world: RealWorld, plan: Plan, peers: Collectives, library: str) -> Group:
+    """Make a group of ``peers`` by ``library``; to be called in each of them."""
+    return await _GROUPS[library](world, plan, peers)
+
+
+async def _gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
     """Gloo over TCP between the workers' own addresses, each connected to each."""
     before = sockets.listening()
     device = _LIBRARY.ProcessGroupGloo.create_device(hostname=world.network.host_of(world.node))
@@ -38,15 +56,146 @@ async def gloo_group(world: RealWorld, plan: Plan, peers: Collectives) -> Inside
         return _LIBRARY.ProcessGroupGloo(store, peers.rank, peers.size, options)
 
     made = await asyncio.to_thread(make)
-    return _Gloo(made, store, Meter(await peers_of_connections(peers, listener)))
+    meter = Meter(await _peers_of_connections(peers, listener))
+    return Gloo(made, store, torch.device("cpu"), peers.ranks, peers.rank, meter)
 
 
-async def nccl_group(world: RealWorld, plan: Plan, peers: Collectives) -> InsideGroup:
+async def _nccl_group(world: RealWorld, plan: Plan, peers: Collectives) -> Group:
     """NCCL, one GPU per worker: that on which it computes or, if that is not its own, by rank on its machine."""
     store, device = await _store(world, plan, peers), _own_gpu(world, plan)
     make, options = _LIBRARY.ProcessGroupNCCL, _LIBRARY.ProcessGroupNCCL.Options()
     made = await asyncio.to_thread(make, store, peers.rank, peers.size, options)
-    return _Nccl(made, store, device, peers.ranks, peers.rank)
+    return Nccl(made, store, device, peers.ranks, peers.rank)
+
+
+_GROUPS: dict[str, Callable[[RealWorld, Plan, Collectives], Awaitable[Group]]] = {
+    "gloo": _gloo_group,
+    NCCL: _nccl_group,
+}
+
+
+@dataclass(slots=True)
+class Group:
+    """Workers that sum together. All start the same operations in the same order; the future is done when one is.
+
+    ``store``: that of the rendezvous, held because the library uses it. ``device``: where the library wants tensors.
+    """
+
+    group: Any
+    store: Any
+    device: torch.device
+    ranks: tuple[str, ...]
+    rank: int
+
+    on_gpu: ClassVar[bool] = False
+
+    def start(self, tensor: Tensor) -> asyncio.Future[None]:
+        """Begin to sum ``tensor`` in place over all workers."""
+        there = tensor.to(self.device)
+        self._count(self.rank - 1, 2 * self._without_one(tensor))
+        return self._finished(self.group.allreduce([there]), tensor, there)
+
+    def start_reduce(self, tensor: Tensor) -> asyncio.Future[None]:
+        """Begin to sum ``tensor`` at the first worker, in place; at others its content is lost."""
+        there = tensor.to(self.device)
+        if self.rank + 1 < len(self.ranks):
+            self._count(self.rank + 1, tensor.nbytes)
+        return self._finished(self.group.reduce(there, 0), tensor, there)
+
+    def start_broadcast(self, tensor: Tensor) -> asyncio.Future[None]:
+        """Begin to copy the first worker's ``tensor`` to the others', in place."""
+        there = tensor.to(self.device)
+        if self.rank:
+            self._count(self.rank - 1, tensor.nbytes)
+        return self._finished(self.group.broadcast(there, 0), tensor, there)
+
+    def start_reduce_scatter(self, part: Tensor, tensor: Tensor) -> asyncio.Future[None]:
+        """Begin to sum ``tensor``, of which each worker gets one ``part``, all of one size."""
+        there = part.to(self.device)
+        self._count(self.rank - 1, self._without_one(tensor))
+        return self._finished(self.group._reduce_scatter_base(there, tensor.to(self.device)), part, there)
+
+    def start_all_gather(self, tensor: Tensor, part: Tensor) -> asyncio.Future[None]:
+        """Begin to join all workers' ``part`` in ``tensor``."""
+        there = tensor.to(self.device)
+        self._count(self.rank - 1, self._without_one(tensor))
+        return self._finished(self.group._allgather_base(there, part.to(self.device)), tensor, there)
+
+    def received_bytes(self) -> dict[str, int]:
+        """Return the bytes received from each other worker since the last call."""
+        raise NotImplementedError
+
+    def _count(self, rank: int, size_bytes: int) -> None:
+        """An operation has begun in which a ring of this library moves so many bytes from ``rank`` to this worker."""
+
+    def _without_one(self, tensor: Tensor) -> int:
+        """Return the bytes of all parts of a tensor but one."""
+        return tensor.nbytes * (len(self.ranks) - 1) // len(self.ranks)
+
+    def _finished(self, work: Any, result: Tensor, there: Tensor) -> asyncio.Future[None]:
+        """Return what is set when ``work`` is done and its result, which is ``there``, is in ``result``."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class Gloo(Group):
+    """Gloo on main memory. Its bytes are those that the kernel counts on its connections, headers included."""
+
+    meter: Meter
+
+    def start_reduce_scatter(self, part: Tensor, tensor: Tensor) -> asyncio.Future[None]:
+        work = self.group._reduce_scatter_base(part, tensor)  # torch gives this one no future
+        return asyncio.get_running_loop().run_in_executor(None, _waited, work)
+
+    def received_bytes(self) -> dict[str, int]:
+        return self.meter.since_last()
+
+    def _finished(self, work: Any, result: Tensor, there: Tensor) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        work.get_future().add_done_callback(lambda ended: loop.call_soon_threadsafe(_settle, done, ended.wait))
+        return done
+
+
+@dataclass(slots=True)
+class Nccl(Group):
+    """NCCL says nothing of bytes, and between GPUs none cross a socket: those are counted that its rings must move."""
+
+    moved: dict[str, int] = field(default_factory=dict)
+
+    on_gpu: ClassVar[bool] = True
+
+    def received_bytes(self) -> dict[str, int]:
+        moved, self.moved = self.moved, {}
+        return moved
+
+    def _count(self, rank: int, size_bytes: int) -> None:
+        name = self.ranks[rank % len(self.ranks)]
+        self.moved[name] = self.moved.get(name, 0) + size_bytes
+
+    def _finished(self, work: Any, result: Tensor, there: Tensor) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().run_in_executor(None, self._finish, work, result, there)
+
+    def _finish(self, work: Any, result: Tensor, there: Tensor) -> None:
+        work.wait()
+        if there is not result:
+            result.copy_(there)
+        torch.cuda.synchronize(self.device)  # ``wait`` only orders streams, and other threads have others
+
+
+def _waited(work: Any) -> None:
+    work.wait()
+
+
+def _settle(done: asyncio.Future[None], result: Callable[[], object]) -> None:
+    if done.done():
+        return
+    try:
+        result()
+    except RuntimeError as error:
+        done.set_exception(error)
+    else:
+        done.set_result(None)
 
 
 def _own_gpu(world: RealWorld, plan: Plan) -> torch.device:
@@ -73,110 +222,24 @@ async def _store(world: RealWorld, plan: Plan, peers: Collectives) -> Any:
     return await asyncio.to_thread(make, int(await peers.broadcast(port)), False)
 
 
-@dataclass(slots=True)
-class _Gloo:
-    group: Any
-    store: Any  # referenced, as the group uses it
-    meter: Meter
+async def _peers_of_connections(peers: Collectives, listener: Place) -> dict[Ends, str]:
+    """The worker at the other end of each of Gloo's connections. ``listener``: where this worker's Gloo listens.
 
-    def start(self, tensor: Tensor) -> asyncio.Future[None]:
-        return _done(self.group.allreduce([tensor]))
-
-    def start_reduce(self, tensor: Tensor) -> asyncio.Future[None]:
-        return _done(self.group.reduce(tensor, 0))
-
-    def start_broadcast(self, tensor: Tensor) -> asyncio.Future[None]:
-        return _done(self.group.broadcast(tensor, 0))
-
-    def start_reduce_scatter(self, part: Tensor, tensor: Tensor) -> asyncio.Future[None]:
-        work = self.group._reduce_scatter_base(part, tensor)  # torch gives this one no future
-        return asyncio.get_running_loop().run_in_executor(None, _waited, work)
-
-    def start_all_gather(self, tensor: Tensor, part: Tensor) -> asyncio.Future[None]:
-        return _done(self.group._allgather_base(tensor, part))
-
-    def received_bytes(self) -> dict[str, int]:
-        return self.meter.since_last()
+    A connection that this worker made is known by the listener at its other end; one that was accepted is known from
+    the worker that made it.
+    """
+    listeners = [(str(host), int(port)) for host, port in await _exchange(peers, listener)]
+    others = [place for rank, place in enumerate(listeners) if rank != peers.rank]
+    made = [counted.ends for counted in sockets.connections().values() if counted.ends[1] in others]
+    theirs = {ends: peers.ranks[listeners.index(ends[1])] for ends in made}
+    for name, found in zip(peers.ranks, await _exchange(peers, made), strict=True):
+        for mine, other in found:
+            if tuple(other) == listener:
+                theirs[listener, tuple(mine)] = name
+    return theirs
 
 
-@dataclass(slots=True)
-class _Nccl:
-    """NCCL says nothing of bytes, and between GPUs none cross a socket: those are counted that its rings must move."""
-
-    group: Any
-    store: Any
-    device: torch.device
-    ranks: tuple[str, ...]
-    rank: int
-    moved: dict[str, int] = field(default_factory=dict)
-
-    def start(self, tensor: Tensor) -> asyncio.Future[None]:
-        there = tensor.to(self.device)
-        self._count(self.rank - 1, 2 * self._without_one(tensor))
-        return self._finished(self.group.allreduce([there]), tensor, there)
-
-    def start_reduce(self, tensor: Tensor) -> asyncio.Future[None]:
-        there = tensor.to(self.device)
-        if self.rank + 1 < len(self.ranks):
-            self._count(self.rank + 1, tensor.nbytes)
-        return self._finished(self.group.reduce(there, 0), tensor, there)
-
-    def start_broadcast(self, tensor: Tensor) -> asyncio.Future[None]:
-        there = tensor.to(self.device)
-        if self.rank:
-            self._count(self.rank - 1, tensor.nbytes)
-        return self._finished(self.group.broadcast(there, 0), tensor, there)
-
-    def start_reduce_scatter(self, part: Tensor, tensor: Tensor) -> asyncio.Future[None]:
-        there = part.to(self.device)
-        self._count(self.rank - 1, self._without_one(tensor))
-        return self._finished(self.group._reduce_scatter_base(there, tensor.to(self.device)), part, there)
-
-    def start_all_gather(self, tensor: Tensor, part: Tensor) -> asyncio.Future[None]:
-        there = tensor.to(self.device)
-        self._count(self.rank - 1, self._without_one(tensor))
-        return self._finished(self.group._allgather_base(there, part.to(self.device)), tensor, there)
-
-    def received_bytes(self) -> dict[str, int]:
-        moved, self.moved = self.moved, {}
-        return moved
-
-    def _count(self, rank: int, size_bytes: int) -> None:
-        name = self.ranks[rank % len(self.ranks)]
-        self.moved[name] = self.moved.get(name, 0) + size_bytes
-
-    def _without_one(self, tensor: Tensor) -> int:
-        """Return the bytes of all parts of a tensor but one."""
-        return tensor.nbytes * (len(self.ranks) - 1) // len(self.ranks)
-
-    def _finished(self, work: Any, result: Tensor, there: Tensor) -> asyncio.Future[None]:
-        return asyncio.get_running_loop().run_in_executor(None, self._finish, work, result, there)
-
-    def _finish(self, work: Any, result: Tensor, there: Tensor) -> None:
-        work.wait()
-        if there is not result:
-            result.copy_(there)
-        torch.cuda.synchronize(self.device)  # ``wait`` only orders streams, and other threads have others
-
-
-def _done(work: Any) -> asyncio.Future[None]:
-    """Return what is set when an operation of Gloo is done."""
-    loop, done = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
-    future = work.get_future()
-    future.add_done_callback(lambda ended: loop.call_soon_threadsafe(_settle, done, ended.wait))
-    return done
-
-
-def _waited(work: Any) -> None:
-    work.wait()
-
-
-def _settle(done: asyncio.Future[None], result: Callable[[], object]) -> None:
-    if done.done():
-        return
-    try:
-        result()
-    except RuntimeError as error:
-        done.set_exception(error)
-    else:
-        done.set_result(None)
+async def _exchange(peers: Collectives, value: Any) -> list[Any]:
+    """Return the value of every rank, by rank. Values must be JSON; tuples come back as lists."""
+    text = torch.frombuffer(bytearray(msgspec.json.encode(value)), dtype=torch.uint8)
+    return [msgspec.json.decode(bytes(part.tolist())) for part in await peers.all_gather(text)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any
 
 from testbed.axes import option
 from testbed.policy.collective import ALL_REDUCE, SELECTORS, SPARSE
@@ -115,32 +115,3 @@ class GlooOptions:
     backend: str = option("gloo", "gloo: on the CPU, over TCP. nccl: one GPU per worker", choices=BACKENDS)
     bucket: int = option(_BUCKET_BYTES, **_BUCKET)
     overlap: str = option(AFTERWARDS, **_OVERLAP)
-
-
-MPICH_ALGORITHMS = {
-    "auto": "auto",
-    "ring": "tsp_ring",
-    "recursive_doubling": "sched_recursive_doubling",
-    "reduce_scatter_allgather": "sched_reduce_scatter_allgather",
-    "recursive_exchange": "tsp_recexch_single_buffer",
-    "tree": "tsp_tree",
-}
-"""MPICH's algorithms, with the values of its variable ``MPIR_CVAR_IALLREDUCE_INTRA_ALGORITHM``."""
-
-
-@dataclass(frozen=True, slots=True)
-class MpiOptions:
-    """Data-parallel training over MPI: the same workers, hosts and links, with MPICH's sockets and all-reduce.
-
-    Everything except the sum of gradients is as with ``allreduce``. The bytes of a run are those that MPICH's TCP
-    connections carried, including MPICH's headers; the kernel counts them.
-    """
-
-    backend: ClassVar[str] = "mpi"
-    algorithm: str = option("auto", "of MPICH; auto: MPICH chooses one", choices=tuple(MPICH_ALGORITHMS))
-    bucket: int = option(_BUCKET_BYTES, **_BUCKET)
-    overlap: str = option(AFTERWARDS, **_OVERLAP)
-
-
-LIBRARIES: dict[str, type[GlooOptions | MpiOptions]] = {"gloo": GlooOptions, "mpi": MpiOptions}
-"""Paradigms whose sums are made by a library with sockets of its own."""

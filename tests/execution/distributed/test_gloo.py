@@ -16,7 +16,7 @@ from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution import devices
 from testbed.execution.distributed import role as role_module
 from testbed.execution.distributed import torch_group
-from testbed.execution.distributed.backends import require
+from testbed.execution.distributed.torch_group import require
 from testbed.plan.model import Choice, Plan
 from testbed.scenario.load import load
 from tests.engine.collectives.plans import run_plan, serverless_plan
@@ -68,13 +68,13 @@ def test_the_last_round_is_counted_though_the_others_have_closed_their_connectio
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that gets the processor late reads its counters when the others' groups are gone."""
-    read = torch_group._Gloo.received_bytes
+    read = torch_group.Gloo.received_bytes
 
-    def late(group: torch_group._Gloo) -> dict[str, int]:
+    def late(group: torch_group.Gloo) -> dict[str, int]:
         time.sleep(0.5 if group.group.rank() == 2 else 0.0)
         return read(group)
 
-    monkeypatch.setattr(torch_group._Gloo, "received_bytes", late)
+    monkeypatch.setattr(torch_group.Gloo, "received_bytes", late)
     run = forked(tmp_path, serverless_plan([2, 1], "gloo", {}, rounds=2))
     rounds = [e["round"] for e in run.events["b/worker0"] if e["kind"] == "transfer" and e["message"] == "gloo"]
     assert {*rounds} == {0, 1}

@@ -10,12 +10,12 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 
-from testbed.execution.distributed.torch_group import _Nccl
+from testbed.execution.distributed.torch_group import Nccl
 from tests.for_each import for_each
 
 NAMES = ("a/worker0", "a/worker1", "a/worker2", "a/worker3")
 WHOLE, PART = 4 * 1000, 4 * 250  # bytes
-OPERATIONS: dict[str, Callable[[_Nccl, torch.Tensor, torch.Tensor], Any]] = {
+OPERATIONS: dict[str, Callable[[Nccl, torch.Tensor, torch.Tensor], Any]] = {
     "sum": lambda group, whole, part: group.start(whole),
     "reduce": lambda group, whole, part: group.start_reduce(whole),
     "broadcast": lambda group, whole, part: group.start_broadcast(whole),
@@ -41,7 +41,7 @@ def test_each_worker_receives_what_a_ring_moves(
     library = MagicMock()
 
     async def bytes_at(rank: int) -> dict[str, int]:
-        group = _Nccl(library, None, torch.device("cpu"), NAMES, rank)
+        group = Nccl(library, None, torch.device("cpu"), NAMES, rank)
         await OPERATIONS[operation](group, torch.zeros(1000), torch.zeros(250))
         found = group.received_bytes()
         assert group.received_bytes() == {}
