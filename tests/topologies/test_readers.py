@@ -43,6 +43,12 @@ def test_gml() -> None:
     assert list(graph) == ["london", "paris"] and graph.edges["paris", "london"]["rate_bps"] == 1e9
 
 
+def test_gml_of_the_topology_zoo_has_parallel_links_texts_of_several_lines_and_numbers_without_a_point() -> None:
+    parallel = '  edge [ source 1 target 0 LinkSpeedRaw 2e9 ]  # "another\n]\n'
+    text = GML.replace("plain", "\n\nplain")[:-2] + parallel
+    assert read(text, "t.gml").edges["london", "paris"]["rate_bps"] == 3e9
+
+
 def test_sndlib() -> None:
     graph = read(SNDLIB, "abilene.xml")
     assert list(graph) == ["atlang", "chinng", "nycmng"]

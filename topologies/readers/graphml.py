@@ -1,61 +1,76 @@
-"""GraphML as the Internet Topology Zoo, yEd, networkx and Gephi write it.
-
-``networkx.read_graphml`` is not used: its errors name no line, and it expands entities.
-"""
+"""GraphML as the Internet Topology Zoo, yEd, networkx and Gephi write it. networkx reads its keys and values."""
 
 from __future__ import annotations
 
+from typing import Any
 from xml.etree.ElementTree import Element
 
+import networkx as nx
+from networkx.readwrite.graphml import GraphMLReader
+
 from topologies.readers.raw import RawEdge, RawGraph, RawVertex
-from topologies.readers.xml import attribute, line_of, parse_xml, text_of
+from topologies.readers.xml import attribute, line_of, parse_xml
 from topologies.text_file import TextFile
 
 
 def parse(file: TextFile) -> RawGraph:
-    """Return the first graph of the file."""
+    """Return the first graph of the file. Raise ``ScenarioError`` with the line."""
     root = parse_xml(file)
     graph = root.find("graph")
     if root.tag != "graphml" or graph is None:
         what = f"the root is <{root.tag}>" if root.tag != "graphml" else "there is no <graph>"
         file.refuse(line_of(root), f"not GraphML: {what}", "expected <graphml> with a <graph> in it")
-    keys = {key.get("id", ""): key for key in root.findall("key")}
-    raw = RawGraph(
-        vertices=[
-            RawVertex(attribute(file, node, "id"), line_of(node), _data(file, node, keys))
-            for node in graph.findall("node")
-        ],
-        edges=[_edge(file, edge, keys) for edge in graph.findall("edge")],
-        directed=graph.get("edgedefault") == "directed",
-    )
+    reader = _Reader(file)
+    try:
+        reader.make_graph(graph, *reader.find_graphml_keys(root))
+    except (nx.NetworkXError, LookupError) as error:
+        file.refuse(line_of(graph), f"networkx cannot read it: {error}", "correct the file")
+    raw = RawGraph(reader.vertices, reader.edges, graph.get("edgedefault") == "directed")
     one_way = sum(edge.get("directed") == "true" for edge in graph.findall("edge"))
     if one_way and not raw.directed:
         raw.notes.append(f"{one_way} directed edges of an undirected graph were read as links in both directions")
-    if graph.find("hyperedge") is not None:
-        raw.notes.append("hyperedges were left out")
     return raw
 
 
-def _edge(file: TextFile, edge: Element, keys: dict[str, Element]) -> RawEdge:
-    ends = (attribute(file, edge, "source"), attribute(file, edge, "target"))
-    return RawEdge(*ends, line_of(edge), _data(file, edge, keys))
+class _Reader(GraphMLReader):
+    """Gives vertices and edges in the order of the file, with their lines; all values are texts.
 
+    networkx' own graph has neither. It would also join vertices of the same id, and add one for an edge to nowhere.
+    """
 
-def _data(file: TextFile, element: Element, keys: dict[str, Element]) -> dict[str, str]:
-    """Return the element's values by name; a key's default holds where the element has no value."""
-    holder = "edge" if element.tag == "edge" else "node"
-    found = {
-        _name(key): text_of(key.find("default"))
-        for key in keys.values()
-        if key.find("default") is not None and key.get("for", "all") in (holder, "all")
-    }
-    for data in element.findall("data"):
-        key = attribute(file, data, "key")
-        if key not in keys:
-            file.refuse(line_of(data), f"no <key> has the id '{key}'", "declare it: <key id=… attr.name=… for=…>")
-        found[_name(keys[key])] = text_of(data)
-    return found
+    NS_GRAPHML = ""  # ``parse_xml`` leaves namespaces out
 
+    def __init__(self, file: TextFile) -> None:
+        super().__init__()
+        self.python_type = dict.fromkeys(self.python_type, str)
+        self.vertices: list[RawVertex] = []
+        self.edges: list[RawEdge] = []
+        self._file = file
+        self._defaults: dict[str, dict[str, str]] = {"node": {}, "edge": {}}
 
-def _name(key: Element) -> str:
-    return key.get("attr.name") or key.get("id") or ""
+    def find_graphml_keys(self, graph_element: Element) -> tuple[dict[str, Any], dict[str, str]]:
+        for key in graph_element.findall("key"):  # networkx wants a name, and warns without a type
+            key.set("attr.name", key.get("attr.name") or key.get("id", ""))
+            key.set("attr.type", "string")
+        keys, defaults = super().find_graphml_keys(graph_element)
+        for key, default in defaults.items():
+            for holder, values in self._defaults.items():
+                if keys[key]["for"] in (holder, "all", None):
+                    values[keys[key]["name"]] = default
+        return keys, defaults
+
+    def add_node(self, G: Any, node_xml: Element, graphml_keys: dict[str, Any], defaults: Any) -> None:  # noqa: N803
+        key = attribute(self._file, node_xml, "id")
+        self.vertices.append(RawVertex(key, line_of(node_xml), self._texts(node_xml, graphml_keys)))
+
+    def add_edge(self, G: Any, edge_element: Element, graphml_keys: dict[str, Any]) -> None:  # noqa: N803
+        source, target = (attribute(self._file, edge_element, end) for end in ("source", "target"))
+        self.edges.append(RawEdge(source, target, line_of(edge_element), self._texts(edge_element, graphml_keys)))
+
+    def _texts(self, element: Element, keys: dict[str, Any]) -> dict[str, str]:
+        """Return the element's values by name; a key's default holds where the element has no value."""
+        try:
+            values = self.decode_data_elements(keys, element)
+        except nx.NetworkXError as error:
+            self._file.refuse(line_of(element), str(error), "declare it: <key id=… attr.name=… for=…>")
+        return {**self._defaults[element.tag], **{name: (text or "").strip() for name, text in values.items()}}
