@@ -24,7 +24,7 @@ def parse(file: TextFile) -> RawGraph:
     """Return the graph of the file. Raise ``ScenarioError``, with the line where networkx names one."""
     text, lines = _repaired(file.text)
     try:
-        graph = nx.parse_gml(text, label=None)
+        graph = nx.parse_gml(text, label="id")
     except Exception as error:  # of many kinds, where a file is broken
         message = " ".join(str(error).split()) or type(error).__name__
         place = _PLACE.search(message)

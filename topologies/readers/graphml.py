@@ -20,13 +20,15 @@ def parse(file: TextFile) -> RawGraph:
     if root.tag != "graphml" or graph is None:
         what = f"the root is <{root.tag}>" if root.tag != "graphml" else "there is no <graph>"
         file.refuse(line_of(root), f"not GraphML: {what}", "expected <graphml> with a <graph> in it")
+    one_way = sum(edge.get("directed") == "true" for edge in graph.findall("edge"))
+    for element in root.iter():
+        element.tag = f"{{{GraphMLReader.NS_GRAPHML}}}{element.tag}"  # ``parse_xml`` leaves out what networkx looks for
     reader = _Reader(file)
     try:
-        reader.make_graph(graph, *reader.find_graphml_keys(root))
+        reader.make_graph(graph, *reader.find_graphml_keys(root))  # type: ignore[no-untyped-call]
     except (nx.NetworkXError, LookupError) as error:
         file.refuse(line_of(graph), f"networkx cannot read it: {error}", "correct the file")
     raw = RawGraph(reader.vertices, reader.edges, graph.get("edgedefault") == "directed")
-    one_way = sum(edge.get("directed") == "true" for edge in graph.findall("edge"))
     if one_way and not raw.directed:
         raw.notes.append(f"{one_way} directed edges of an undirected graph were read as links in both directions")
     return raw
@@ -38,8 +40,6 @@ class _Reader(GraphMLReader):
     networkx' own graph has neither. It would also join vertices of the same id, and add one for an edge to nowhere.
     """
 
-    NS_GRAPHML = ""  # ``parse_xml`` leaves namespaces out
-
     def __init__(self, file: TextFile) -> None:
         super().__init__()
         self.python_type = dict.fromkeys(self.python_type, str)
@@ -49,10 +49,12 @@ class _Reader(GraphMLReader):
         self._defaults: dict[str, dict[str, str]] = {"node": {}, "edge": {}}
 
     def find_graphml_keys(self, graph_element: Element) -> tuple[dict[str, Any], dict[str, str]]:
-        for key in graph_element.findall("key"):  # networkx wants a name, and warns without a type
-            key.set("attr.name", key.get("attr.name") or key.get("id", ""))
+        for key in graph_element.findall(
+            f"{{{self.NS_GRAPHML}}}key"
+        ):  # networkx wants a name, and warns without a type
+            key.set("attr.name", key.get("attr.name") or key.get("id") or "")
             key.set("attr.type", "string")
-        keys, defaults = super().find_graphml_keys(graph_element)
+        keys, defaults = super().find_graphml_keys(graph_element)  # type: ignore[no-untyped-call]
         for key, default in defaults.items():
             for holder, values in self._defaults.items():
                 if keys[key]["for"] in (holder, "all", None):
@@ -61,16 +63,17 @@ class _Reader(GraphMLReader):
 
     def add_node(self, G: Any, node_xml: Element, graphml_keys: dict[str, Any], defaults: Any) -> None:  # noqa: N803
         key = attribute(self._file, node_xml, "id")
-        self.vertices.append(RawVertex(key, line_of(node_xml), self._texts(node_xml, graphml_keys)))
+        self.vertices.append(RawVertex(key, line_of(node_xml), self._texts("node", node_xml, graphml_keys)))
 
     def add_edge(self, G: Any, edge_element: Element, graphml_keys: dict[str, Any]) -> None:  # noqa: N803
         source, target = (attribute(self._file, edge_element, end) for end in ("source", "target"))
-        self.edges.append(RawEdge(source, target, line_of(edge_element), self._texts(edge_element, graphml_keys)))
+        values = self._texts("edge", edge_element, graphml_keys)
+        self.edges.append(RawEdge(source, target, line_of(edge_element), values))
 
-    def _texts(self, element: Element, keys: dict[str, Any]) -> dict[str, str]:
+    def _texts(self, holder: str, element: Element, keys: dict[str, Any]) -> dict[str, str]:
         """Return the element's values by name; a key's default holds where the element has no value."""
         try:
-            values = self.decode_data_elements(keys, element)
+            values = self.decode_data_elements(keys, element)  # type: ignore[no-untyped-call]
         except nx.NetworkXError as error:
             self._file.refuse(line_of(element), str(error), "declare it: <key id=… attr.name=… for=…>")
-        return {**self._defaults[element.tag], **{name: (text or "").strip() for name, text in values.items()}}
+        return {**self._defaults[holder], **{name: (text or "").strip() for name, text in values.items()}}

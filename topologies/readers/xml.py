@@ -48,7 +48,8 @@ def attribute(file: TextFile, element: Element, name: str) -> str:
     """Return an attribute's value. Raise ``ScenarioError`` if the element has none."""
     value = element.get(name)
     if not value:
-        file.refuse(line_of(element), f"<{element.tag}> has no {name}", f'write <{element.tag} {name}="…">')
+        tag = element.tag.rpartition("}")[2]
+        file.refuse(line_of(element), f"<{tag}> has no {name}", f'write <{tag} {name}="…">')
     return value
 
 
