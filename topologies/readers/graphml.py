@@ -49,9 +49,8 @@ class _Reader(GraphMLReader):
         self._defaults: dict[str, dict[str, str]] = {"node": {}, "edge": {}}
 
     def find_graphml_keys(self, graph_element: Element) -> tuple[dict[str, Any], dict[str, str]]:
-        for key in graph_element.findall(
-            f"{{{self.NS_GRAPHML}}}key"
-        ):  # networkx wants a name, and warns without a type
+        # networkx wants a name for each key, and warns without a type
+        for key in graph_element.findall(f"{{{self.NS_GRAPHML}}}key"):
             key.set("attr.name", key.get("attr.name") or key.get("id") or "")
             key.set("attr.type", "string")
         keys, defaults = super().find_graphml_keys(graph_element)  # type: ignore[no-untyped-call]
