@@ -207,15 +207,11 @@ class WorldContract(MessageContract, ServeContract):
 
         async def program(world: World) -> list[str]:
             done: list[str] = []
-
-            async def sum_during_the_first_step() -> None:
-                await world.sleep(STEP_TIME_S / 2)
-                await world.compute(Work("sum", size_bytes=8), lambda: done.append("sum"))
-
-            summing = world.spawn(sum_during_the_first_step(), "a sum")
-            for _ in range(3):
-                await world.compute(Work("step"), lambda: None)
-                done.append("step")
+            first = world.spawn(world.compute(Work("step"), lambda: done.append("step")), "the first step")
+            summing = world.spawn(world.compute(Work("sum", size_bytes=8), lambda: done.append("sum")), "a sum")
+            await world.wait(first, "the first step")
+            for _ in range(2):
+                await world.compute(Work("step"), lambda: done.append("step"))
             await world.wait(summing, "the sum")
             return done
 
