@@ -53,8 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="the back end that the simulation is compared with; default: %(default)s")  # fmt: skip
     parser.add_argument("--repeats", type=whole, default=1, metavar="N",
                         help="run all with N seeds; compare means, and measured runs with each other")  # fmt: skip
-    parser.add_argument("--host", metavar="VALUE",
-                        help="simulation.host of the simulated runs, as `testbed calibrate` prints it")  # fmt: skip
     parser.add_argument(
         "--set", action="append", default=[], metavar="PATH=V,V",
         help="for all runs, on both back ends; each of several values makes a grid of its own; may be repeated",
@@ -162,9 +160,8 @@ def _results(
 
     before = {"simulation.network": "emulated"} if world == "simulate" else {}
     after: dict[str, str] = {}
-    if world == "simulate":
-        after |= {"simulation.host": arguments.host} if arguments.host else {}
-        after |= {"simulation.costs": _costs_text(arguments.costs)} if arguments.costs else {}
+    if world == "simulate" and arguments.costs:
+        after["simulation.costs"] = _costs_text(arguments.costs)
     settings = ({**before, **place.settings, **after} for place in places)
     seed = load(arguments.scenario, on=world, sweeping=True).seed + repeat
     wanted = [

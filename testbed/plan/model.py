@@ -405,34 +405,14 @@ class ProgramPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostPlan:
-    """A machine whose ``cores`` all nodes share, as in emulation; ``testbed calibrate`` measures it.
-
-    message_s  of a core, per message at each of its ends; ``byte_s`` per byte at each end
-    step_s     of a core, in which a training step really computes, before it is paced
-    memory_s   of a core, per byte read by sums and optimizers
-    packet_s   of a core, per full segment that crosses the WAN, its acknowledgement included: what emulating costs
-               (forwarding, shaping, a delay line outside the kernel)
-    """
-
-    cores: int
-    message_s: float
-    byte_s: float
-    step_s: float = 0.0
-    memory_s: float = 0.0
-    packet_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationPlan:
     """How the virtual world runs; other back ends ignore it.
 
     fold    let one coroutine run all workers of a data centre that wait for each other, where results stay the same
     events  ``full``; ``brief``: workers log their rounds, and no node what happens inside a LAN; ``auto``: brief for
             runs of very many nodes
-    network  ``tcp``; ``emulated``: with what an emulated link does to packets (``testbed.simulation.packets``), as with
-             ``host``; ``ideal``: every byte carries payload, flows share links equally, connections have no start-up
-    host    the machine whose emulation is to be predicted; ``None``: every node has a processor of its own
+    network  ``tcp``; ``emulated``: with what an emulated link does to packets (``testbed.simulation.packets``);
+             ``ideal``: every byte carries payload, flows share links equally, connections have no start-up
     costs   rows of a table of costs that take the place of the reference machine's: seconds of a call, and for each
             element and each byte of payload
     """
@@ -440,13 +420,12 @@ class SimulationPlan:
     fold: bool = True
     events: str = "auto"
     network: str = "tcp"
-    host: HostPlan | None = None
     costs: dict[str, tuple[float, float, float]] = field(default_factory=dict)
 
     @property
     def predicts_emulation(self) -> bool:
         """Whether the network is an emulated one, with what its links and ports do to packets."""
-        return self.network == "emulated" or self.host is not None
+        return self.network == "emulated"
 
 
 @dataclass(frozen=True, kw_only=True)

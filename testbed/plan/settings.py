@@ -62,12 +62,7 @@ def recovery_of(scenario: Scenario) -> model.RecoveryPlan:
 
 
 def simulation_of(scenario: Scenario) -> model.SimulationPlan:
-    host = scenario.simulation.host
-    planned = host and model.HostPlan(
-        cores=host.cores, message_s=host.message, byte_s=8 / host.stream, step_s=host.step, memory_s=8 / host.memory,
-        packet_s=host.packet,
-    )  # fmt: skip
-    return _same(model.SimulationPlan, scenario.simulation.model_copy(update={"host": planned}))
+    return _same(model.SimulationPlan, scenario.simulation)
 
 
 def exact_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> model.ExactPlan | None:

@@ -86,8 +86,7 @@ def _topology(scenario: Scenario) -> Iterator[str]:
 
 def _links(scenario: Scenario, back_end: str, network: NetworkPlan) -> Iterator[str]:
     """Yield what a back end cannot do to a link, by its own settings or by faults."""
-    simulated, host = scenario.simulation.network, scenario.simulation.host
-    by_packet = back_end == "simulate" and (simulated == "emulated" or (simulated == "tcp" and host is not None))
+    by_packet = back_end == "simulate" and scenario.simulation.network == "emulated"
     if back_end in EMULATED:
         fast = [site.name for site in network.sites if site.lan_rate_bps > EMULATED_LAN_CEILING_BPS]
         if fast:

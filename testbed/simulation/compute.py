@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from testbed.compute_model import ComputeModel
-from testbed.costs import CODING, COPY, USER_CODE
+from testbed.costs import CODING, COPY
 from testbed.simulation.clock import Clock, Sleep, VirtualFuture
-from testbed.simulation.host import Thread
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.recorder import VirtualRecorder
 from testbed.world import Work
@@ -25,12 +24,11 @@ class SimulatedProcessor:
         self._records = recorder.keeps("compute")
         self._held = False  # by a piece of work
         self._turns: deque[VirtualFuture[None]] = deque()  # of those that wait for it
-        self._coding_thread: Thread | None = None  # of a node on a shared host
         node.coding.duration_s = lambda work: model.duration_s(work, node.pacer, clock.now)
 
     async def compute(self, work: Work, function: Callable[[], T]) -> T:
         """Run ``function`` now and return its result after the modelled time of ``work``."""
-        if work.kind == COPY and (self._node.thread is not None or not self._model.copies_cost):
+        if work.kind == COPY and not self._model.copies_cost:
             return function()
         if work.kind in CODING:
             return await self._code(work, function)
@@ -71,9 +69,6 @@ class SimulatedProcessor:
             if node.group is not None:
                 duration_s = node.group.work_after(duration_s, start_s) - start_s
         result = function()
-        if node.thread is not None and work.kind != USER_CODE:
-            await self._on_a_core(node.thread, work)
-            duration_s = max(clock.now - start_s, duration_s if work.kind == "step" else 0.0)
         await Sleep(clock, start_s + duration_s)
         if node.paused_until_s > clock.now:
             await node.resumed(clock)
@@ -88,37 +83,16 @@ class SimulatedProcessor:
         duration_s = self._model.duration_s(work, node.pacer, clock.now)
         if duration_s <= 0:
             return result
-        if node.thread is not None:
-            start_s = clock.now
-            self._coding_thread = self._coding_thread or Thread(node.thread.host)
-            done: VirtualFuture[None] = VirtualFuture(clock)
-            self._coding_thread.do(duration_s, lambda: done.set_result(None))
-            await done
+        if work.done_s:  # for each contribution of folded workers as it came
+            end_s = max(clock.now, work.done_s)
+        elif node.group is not None:
+            end_s = node.group.code(duration_s, clock.now)
         else:
-            if work.done_s:  # for each contribution of folded workers as it came
-                end_s = max(clock.now, work.done_s)
-            elif node.group is not None:
-                end_s = node.group.code(duration_s, clock.now)
-            else:
-                end_s = node.coding.take(clock.now, duration_s)
-            start_s = max(clock.now, end_s - duration_s)
-            await Sleep(clock, end_s)
+            end_s = node.coding.take(clock.now, duration_s)
+        start_s = max(clock.now, end_s - duration_s)
+        await Sleep(clock, end_s)
         duration_s = clock.now - start_s
         await node.resumed(clock)
         if self._records:
             self._recorder.computed(work, start_s, duration_s, clock.now)
         return result
-
-    async def _on_a_core(self, thread: Thread, work: Work) -> None:
-        """Return when a core of the shared host has done the work. A step runs in a thread of its own, while the
-        modelled time passes beside it."""
-        done: VirtualFuture[None] = VirtualFuture(self._clock)
-        costs = thread.host.plan
-        if work.kind == "step":
-            Thread(thread.host).do(costs.step_s * work.steps, lambda: done.set_result(None))
-        else:
-            work_s = self._model.work_overhead_s + work.size_bytes * costs.memory_s
-            if work.cost is not None:
-                work_s = self._model.duration_s(work, self._node.pacer, self._clock.now)
-            thread.do(work_s, lambda: done.set_result(None))
-        await done

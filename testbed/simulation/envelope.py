@@ -18,10 +18,8 @@ class Receiver(Protocol):
 class Envelope(msgspec.Struct, eq=False):
     """A message with its sizes on the wire. Sizes count the messages of all nodes that sender and target represent.
 
-    folded     its sender is a folded node, whose workers' parts arrive one by one
-    parts      flow groups of a folded sender whose part has yet to arrive
-    forwarded  the cores of a shared host have forwarded its packets
-    arrived    its last byte has arrived
+    folded  its sender is a folded node, whose workers' parts arrive one by one
+    parts   flow groups of a folded sender whose part has yet to arrive
     """
 
     message: Message
@@ -31,11 +29,3 @@ class Envelope(msgspec.Struct, eq=False):
     tier: str
     folded: bool = False
     parts: int = 1
-    forwarded: bool = True
-    arrived: bool = False
-
-    def on_forwarded(self) -> None:
-        """The host has forwarded it: deliver it, if its last byte has arrived."""
-        self.forwarded = True
-        if self.arrived:
-            self.target.deliver(self)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from testbed.messages import Message, MessageKind
@@ -18,8 +17,7 @@ Handle = Callable[[Message], bool]
 
 class SimulatedInbox:
     """Reads the messages that arrive at a node one after another, ``message_cost_s`` each, and keeps them in that order
-    for receivers that take one each, or for a handler that takes all. On a shared host reading takes one of its cores
-    instead (``testbed.simulation.host``).
+    for receivers that take one each, or for a handler that takes all.
 
     The handler is called where a coroutine that receives in a loop would resume: after the events that were scheduled
     for this instant before the message came.
@@ -42,17 +40,9 @@ class SimulatedInbox:
 
         The message of an envelope in several parts is handed over with the last of them.
         """
-        if not envelope.forwarded:
-            envelope.arrived = True
-            return
         if self.catch_up is not None:
             self.catch_up()
         envelope.parts -= 1
-        thread = self.node.thread
-        if thread is not None:
-            size_bytes = envelope.payload_bytes + envelope.header_bytes
-            thread.do(thread.host.message_s(size_bytes), partial(self._hand_over, envelope, False))
-            return
         cost_s = self._message_cost_s * copies
         if cost_s <= 0:
             if envelope.folded:
@@ -84,28 +74,28 @@ class SimulatedInbox:
         self.reading_until_s = (at_s if at_s > self.reading_until_s else self.reading_until_s) + cost_s
         return self.reading_until_s
 
-    def _hand_over(self, envelope: Envelope, last: bool = True) -> None:
-        """Give the message to the role as soon as the node is not paused. ``last``: see ``put``."""
+    def _hand_over(self, envelope: Envelope) -> None:
+        """Give the message to the role as soon as the node is not paused."""
         if not self.node.ended and (self.node.paused_until_s > self._clock.now or self._held):
             self._held.append(envelope)
             self._clock.at(self.node.paused_until_s, self._hand_over_held)
         else:
-            self._give(envelope, last)
+            self._give(envelope)
 
     def _hand_over_held(self, _: Any) -> None:
         """Give the role the first message that is held: the order stays that of arrival when pauses overlap."""
         if self.node.paused_until_s > self._clock.now:
             self._clock.at(self.node.paused_until_s, self._hand_over_held)
         else:
-            self._give(self._held.popleft(), True)
+            self._give(self._held.popleft())
 
-    def _give(self, envelope: Envelope, last: bool) -> None:
+    def _give(self, envelope: Envelope) -> None:
         message = envelope.message
         if self.node.ended:
             self.on_missed(message)
             return
         self._recorder.arrived(message, envelope.payload_bytes, envelope.header_bytes, envelope.tier, self._clock.now)
-        self.put(message, last)
+        self.put(message, last=True)
 
     def report_lost(self, peer: str, reason: str) -> None:
         """Tell the role that the node ``peer`` is lost."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from testbed.plan.pace import Pacer
 from testbed.simulation.clock import Clock, Sleep
-from testbed.simulation.host import Thread
 from testbed.simulation.worker_group import WorkerGroup
 from testbed.world import Work
 
@@ -41,7 +40,6 @@ class SimulatedNode:
 
     pacer           durations of its training steps
     group           the workers that it represents, if it is a folded node (``testbed.simulation.fold``)
-    thread          its process on the shared host, if the Plan has one; else it has a processor of its own
     coding          the core of its codecs
     paused_until_s  a fault has stopped it until then: it neither reads nor continues anything
     """
@@ -49,7 +47,6 @@ class SimulatedNode:
     name: str
     pacer: Pacer
     group: WorkerGroup | None = None
-    thread: Thread | None = None
     paused_until_s: float = 0.0
     ended: bool = False
     coding: CodingCore = field(default_factory=CodingCore)

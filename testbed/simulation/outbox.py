@@ -15,7 +15,6 @@ from testbed.plan.instant import ConnectionState
 from testbed.simulation.best_effort import BestEffort
 from testbed.simulation.clock import Clock, VirtualFuture
 from testbed.simulation.envelope import Envelope
-from testbed.simulation.host import Thread
 from testbed.simulation.inbox import SimulatedInbox
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.predicted_transfer import GroupConnections
@@ -32,7 +31,7 @@ class Peer:
     groups  connections of a folded sender; ``connection`` is the first of them
     """
 
-    __slots__ = ("best_effort", "connection", "forwarding", "groups", "inbox", "tier", "waiting_senders")
+    __slots__ = ("best_effort", "connection", "groups", "inbox", "tier", "waiting_senders")
 
     def __init__(
         self, connection: SimulatedConnection, inbox: SimulatedInbox, tier: str, best_effort: BestEffort | None = None,
@@ -41,7 +40,6 @@ class Peer:
         self.connection, self.inbox, self.tier = connection, inbox, tier
         self.best_effort, self.groups = best_effort, groups
         self.waiting_senders: list[VirtualFuture[None]] = []  # until the connection's queue has room
-        self.forwarding: Thread | None = None  # the shared host's work on packets that cross the WAN to that node
 
     @property
     def connections(self) -> list[TcpConnection]:
@@ -84,8 +82,6 @@ class SimulatedOutbox:
             envelope.parts, envelope.folded = peer.groups.count, True
             envelope.header_bytes += peer.groups.extra_bytes
             return peer.groups.send(size_bytes, message.priority, envelope)
-        if node.thread is not None:
-            return self._send_by_thread(node.thread, peer, size_bytes, envelope)
         connection = peer.connection
         if connection.queue.size_bytes + size_bytes <= QUEUE_LIMIT_BYTES or connection.idle:
             connection.send(size_bytes, message.priority, envelope)
@@ -131,17 +127,6 @@ class SimulatedOutbox:
             for connection, state in zip(self._peers[name].connections, of_node, strict=True):
                 connection.load_state(state)
             self._stop(self._peers[name], self._node.paused_until_s)
-
-    def _send_by_thread(self, thread: Thread, peer: Peer, size_bytes: float, envelope: Envelope) -> None:
-        """Send when the node's process on the shared host has prepared the message; forwarding takes cores, too."""
-        host, priority, connection = thread.host, envelope.message.priority, peer.connection
-        forwarding_s = host.forwarding_s(size_bytes) if peer.tier == "wan" else 0.0
-        on_start: Callable[[], None] | None = None
-        if forwarding_s > 0:
-            forwarding = peer.forwarding = peer.forwarding or Thread(host)
-            envelope.forwarded = False
-            on_start = partial(forwarding.do, forwarding_s, envelope.on_forwarded)
-        thread.do(host.message_s(size_bytes), lambda: connection.send(size_bytes, priority, envelope, on_start))
 
     def _send_best_effort(self, peer: Peer, message: Message) -> None:
         assert peer.best_effort is not None, f"channel {message.channel}: this Plan has no best-effort channels"

@@ -30,7 +30,6 @@ from testbed.simulation.connections import SimulatedNetwork
 from testbed.simulation.failure_notifier import FailureNotifier
 from testbed.simulation.faults import OnFault, SimulatedFaults
 from testbed.simulation.fold import fold
-from testbed.simulation.host import HostModel, Thread
 from testbed.simulation.node import SimulatedNode
 from testbed.simulation.outbox import Peer
 from testbed.simulation.paths import PathTable
@@ -116,7 +115,6 @@ class Simulation:
         self._network = SimulatedNetwork(plan, self.clock, self._tcp, paths, options.compiled, self._members, self._log)
         self._links = self._network.monitor
         self._waits = Waits(self.clock)
-        self._host = HostModel(self.clock, plan.simulation.host) if plan.simulation.host is not None else None
         self._left_out = left_out(plan)
         self._worlds: dict[str, SimulatedWorld] = {}
         self._recorders: dict[str, VirtualRecorder] = {}  # of nodes that report their status
@@ -130,8 +128,7 @@ class Simulation:
 
     def start(self, make_role: RoleMaker) -> None:
         """Make all nodes. Their roles begin in the Plan's order; those that join late begin with their fault."""
-        host = asdict(self._host.plan) if self._host else None
-        self._log.write("model", self.clock.now, tcp=asdict(self._tcp), compute=asdict(self._compute), host=host,
+        self._log.write("model", self.clock.now, tcp=asdict(self._tcp), compute=asdict(self._compute),
                         folded=self._folded_nodes)  # fmt: skip
         self._warn()
         for node in self._plan.nodes:
@@ -195,7 +192,6 @@ class Simulation:
             name,
             Pacer(plan.device, seed, name, self._due.training_since_s),
             WorkerGroup(self._members[name], seed) if name in self._members else None,
-            Thread(self._host) if self._host else None,
         )
         world = SimulatedWorld(
             node, self.clock, self._waits, recorder, self._compute, self._plan.timeouts.step_deadline_s, self._connect

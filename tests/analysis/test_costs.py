@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from analysis.costs import measure
-from testbed.cli.main import main
 from testbed.costs import read_costs, reference_costs, write_costs
 
 
@@ -19,8 +18,3 @@ def test_it_measures_the_rows_of_the_reference_table(tmp_path: Path) -> None:
         assert 1e-8 < row.seconds(1 << 15, 1 << 17) < 1.0, name
     lines = list(enumerate(write_costs(rows, "here").splitlines()[1:], start=2))
     assert set(read_costs(lines, "here.csv")) == set(rows)
-
-
-def test_calibrate_without_anything_to_measure_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["calibrate"]) != 0
-    assert "--costs FILE.csv" in capsys.readouterr().err

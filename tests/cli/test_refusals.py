@@ -32,7 +32,6 @@ SMALL = (
     ("argv", "said"),
     [
         (["run", QUICKSTART, "--again"], "--again: has no effect without --out"),
-        (["calibrate", "runs/one", "--on", "exact"], "--on exact: has no effect without --costs"),
         (["check", "stale", "--axis", "figure", "--set", "a=1"], "--set: has no effect on the axis figure"),
         (["check", "stale", "--axis", "figure", "--file", "a"], "--file: has no effect on the axis figure"),
         (["report", "runs/one", "--pdf", "--out", "a.pdf"], "--out a.pdf: names the page; write a.html"),

@@ -18,7 +18,11 @@ from testbed.scenario.reading.violations import Violation
 MAX_SHOWN = 20
 UNKNOWN_KEY = "unknown key"
 _RENAMED = {"training.iterations": "training.rounds"}
-_REMOVED = {"timeouts.suspect": "leave it out: it had no effect, and 'dead_after' says when a node is lost"}
+_REMOVED = {
+    "timeouts.suspect": "leave it out: it had no effect, and 'dead_after' says when a node is lost",
+    "simulation.host": "leave it out: 'network: emulated' predicts the links of an emulation packet by packet, and "
+    "'run: {on: exact}' shows what no machine's load disturbs",
+}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from testbed.scenario.reading.quantities import (
     DELAY,
     DURATION,
     INSTANT,
-    RATE,
     SIZE,
     TEXT,
     FieldType,
@@ -22,7 +21,7 @@ from testbed.scenario.reading.quantities import (
     refuse,
     text_of,
 )
-from testbed.scenario.reading.section import NULLABLE, Section
+from testbed.scenario.reading.section import Section
 from testbed.scenario.sections.tables import COSTS
 
 BACK_ENDS = ("emulate", "simulate", "local", "exact", "cluster")
@@ -90,23 +89,6 @@ class TimeoutChanges(Section):
     """The longest wait for all nodes to register."""
 
 
-class HostSection(Section):
-    """A machine whose cores all nodes share, as in emulation; `testbed calibrate RUN` measures it."""
-
-    cores: Annotated[int, integer(1, 1024)]
-    """Number of cores."""
-    message: Annotated[float, DURATION]
-    """Time of a core per message, at each of its ends."""
-    stream: Annotated[float, RATE]
-    """Rate at which a core processes the bytes of messages, at each end."""
-    step: Annotated[float, DURATION] = 1e-6
-    """Time of a core that a training step computes, before it is paced."""
-    memory: Annotated[float, RATE] = 32e9
-    """Rate at which a core reads memory in sums and optimizers."""
-    packet: Annotated[float, INSTANT] = 0.0
-    """Time of a core that emulation takes per full segment across the WAN, its acknowledgement included."""
-
-
 class SimulationSection(Section):
     """How the virtual world runs; other back ends ignore it."""
 
@@ -119,8 +101,6 @@ class SimulationSection(Section):
     """tcp: TCP's windows, headers and unequal shares. emulated: likewise, and what predicting an emulation takes: the
     shapers' token buckets, and acknowledgements that wait behind data of their direction. ideal: every byte of a link
     carries payload, flows share links equally, and connections have no start-up: for closed forms and bounds."""
-    host: Annotated[HostSection | None, NULLABLE] = None
-    """The machine whose emulation is to be predicted. By default every node has a processor of its own."""
     costs: COSTS = {}
     """{file: NAME.csv}: what encoding, decoding and optimizer steps cost, as `testbed calibrate --costs` measures it.
     Rows that it lacks are those of the reference machine."""
