@@ -28,7 +28,7 @@ BUSY_WARNING = 0.95  # of all cores, for BUSY_SAMPLES seconds on end
 BUSY_SAMPLES = 5
 STEAL_WARNING = 0.1
 # Rate of all links together per core, above which links that are used at once get less than their rates. Measured by
-# ``testbed bench ceiling``.
+# ``testbed bench links --links 1,12`` at rates that doubled.
 CEILING_BPS_PER_CORE = {"nfqueue": 125e6, "netem": 500e6}
 
 

@@ -10,19 +10,11 @@ from analysis.benchmarks import harness
 
 BENCHMARKS = {
     "links": "accuracy of emulated links: rate, round-trip time, loss",
-    "ceiling": "the highest rates at which emulated links are accurate on this machine",
-    "topologies": "every built-in topology: brought up, pinged, measured against its plan",
-    "trace_replay": "how closely emulated links follow a bandwidth trace",
-    "streams": "throughput of parallel TCP streams with capped and with free buffers",
-    "transport": "push and pull, beside Gloo, MPICH and a bare server: throughput, processor time, page faults",
-    "bring_up": "time to bring one emulated network up",
-    "endurance": "what stays behind after many starts and stops, some of them by SIGKILL",
+    "transport": "push and pull, beside Gloo and a bare server: throughput, processor time, page faults",
     "simulator": "processor time and memory of the virtual world, against bounds; messages a second; one whole run",
     "simgrid": "the flow network against SimGrid: the end of every transfer, and speed",
     "combinations": "random combinations of techniques: each is refused with a cure, or trains",
-    "divergence": "which trainings are called diverged, in virtual time",
     "codecs": "encode and decode of each codec, beside a clone, a bare sum and torch.topk",
-    "stalls": "how long codecs hold up a node's event loop",
     "gpu": "first contact with a GPU: bits, kernels, copies, whole runs; --device cpu rehearses it",
 }
 """Modules of this package by name. Only the chosen one is imported, as some bring torch and others must start fast."""

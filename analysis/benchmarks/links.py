@@ -28,7 +28,7 @@ RATES_MBPS = (1.0, 5.0, 20.0, 100.0, 300.0)
 RTTS_MS = (2.0, 20.0, 100.0, 300.0)
 LOSSES = (0.01, 0.05)
 RATE_ERROR, LOSS_ERROR = 0.02, 0.10
-LAST_TOTAL_BPS = 400e6  # of all links together; the benchmark ``ceiling`` finds what a machine's cores carry
+LAST_TOTAL_BPS = 400e6  # of all links together: more than that a machine's cores may not carry
 
 _PORT, _PAYLOAD_BYTES = 19_799, 64
 _PER_BURST, _BURST_GAP_S = 10, 0.001

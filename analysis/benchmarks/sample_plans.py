@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields, replace
-from itertools import pairwise
 from typing import Any
-
-import networkx as nx
 
 from testbed.plan.model import (
     Choice,
@@ -90,11 +87,3 @@ def pairs_of_sites(count: int, transport: TransportPlan | None = None, **link: A
     pairs = {(f"dc{2 * number}", f"dc{2 * number + 1}"): link for number in range(count)}
     routes: dict[str, tuple[str, ...]] = {f"{a}>{b}": (f"{a}>{b}",) for pair in pairs for a, b in (pair, pair[::-1])}
     return plan(pairs, sites=2 * count, routes=routes, transport=transport)
-
-
-def ring(sites: int, workers: int) -> Plan:
-    """Return a Plan of ``sites`` data centres in a ring, whose routes take the shorter way round."""
-    graph = nx.relabel_nodes(nx.cycle_graph(sites), {number: f"dc{number}" for number in range(sites)})
-    routes = {f"{a}>{b}": tuple(f"{x}>{y}" for x, y in pairwise(path))
-              for a, paths in nx.all_pairs_shortest_path(graph) for b, path in paths.items() if a != b}  # fmt: skip
-    return plan({edge: {} for edge in graph.edges}, sites=sites, workers=workers, routes=routes)

@@ -1,16 +1,11 @@
-"""Push and pull through one parameter server on one host, beside Gloo, MPICH, a bare socket server and ps-lite.
+"""Push and pull through one parameter server on one host, beside Gloo and a bare socket server.
 
 Workers push a tensor and pull the sum: real processes, frames and authentication, no training. ``--code`` names what is
-measured: an authentication code, through shared memory (``aes-gmac``) or over TCP (``aes-gmac:tcp``); the all-reduce of
-a run without servers (``ring:aes-gmac``, ``ring:aes-gmac:tcp``), which moves the same tensors without one; or a peer:
-``gloo`` and ``mpich`` (all-reduce of the same tensor), ``socket`` (a server without protocol), ``ps-lite``. What counts
-for the throughput is what all workers push and pull; of an all-reduce, the same bytes over its time. All take turns,
-``--turns`` times; shown are first quartiles over all, as other processes only add time. Processor time is the server's,
-after the warm-up: for each GB, and for each push and pull of a key. What small messages cost shows ``--size-bytes 64000
---keys 64``. Without ``mpiexec``, or without ``--ps-lite``, these peers are left out.
-
-``--ps-lite COMMAND`` is a command that runs ps-lite's own benchmark with PUSH_WORKERS, PUSH_BYTES, PUSH_KEYS and
-PUSH_REPEATS of its environment, and prints the seconds of each push and pull, one a line.
+measured: an authentication code, through shared memory (``aes-gmac``) or over TCP (``aes-gmac:tcp``); or a peer:
+``gloo`` (all-reduce of the same tensor), ``socket`` (a server without protocol). What counts for the throughput is what
+all workers push and pull; of an all-reduce, the same bytes over its time. All take turns, ``--turns`` times; shown are
+first quartiles over all, as other processes only add time. Processor time is the server's, after the warm-up: for each
+GB, and for each push and pull of a key. What small messages cost shows ``--size-bytes 64000 --keys 64``.
 """
 
 from __future__ import annotations
@@ -33,27 +28,24 @@ from analysis.benchmarks.push_pull import WARM_UP
 from analysis.benchmarks.transport_peers import Found, Job
 
 SCRIPT = Path(__file__).with_name("push_pull.py")
-PS_LITE, MPICH = "ps-lite", "mpich"
-PEERS = {"gloo": peers.measure_gloo, MPICH: peers.measure_mpich, "socket": peers.measure_socket}
-RING = "ring:"
+PEERS = {"gloo": peers.measure_gloo, "socket": peers.measure_socket}
+OVER_TCP = ":tcp"
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
-    missing = [name for name, there in ((MPICH, peers.mpich()), (PS_LITE, options.ps_lite)) if not there]
-    codes = [code for code in options.code if code not in missing]
     for size_bytes, keys in product(options.size_bytes, options.keys):
         found: dict[str, list[Found]] = {}
         for _ in range(options.turns):
-            for code in codes:
+            for code in options.code:
                 with tempfile.TemporaryDirectory() as folder:
                     job = Job(options.workers, size_bytes, keys, options.repeats, Path(folder))
-                    found.setdefault(code, []).append(_measured(code, job, options.ps_lite))
+                    found.setdefault(code, []).append(_measured(code, job))
         quartile_s = {code: _quartile([s for turn in turns for s in turn["times_s"]]) for code, turns in found.items()}
         for code, time_s in quartile_s.items():
             yield {
                 "size_bytes": size_bytes, "keys": keys, "code": code, "time_s": time_s,
                 "throughput_bytes_per_s": 2 * options.workers * size_bytes / time_s,
-                "times_the_first": quartile_s[codes[0]] / time_s,
+                "times_the_first": quartile_s[options.code[0]] / time_s,
                 "server_cpu_s_per_gb": _median(found[code], "server_cpu_s_per_gb"),
                 "server_cpu_us_per_message": _median(found[code], "server_cpu_us_per_message"),
                 "worker_cpu_s_per_gb": _median(found[code], "worker_cpu_s_per_gb"),
@@ -67,11 +59,7 @@ def _median(turns: list[Found], name: str) -> float | None:
     return statistics.median(values) if values else None
 
 
-def _measured(code: str, job: Job, ps_lite: str) -> Found:
-    if code == PS_LITE:
-        return peers.measure_command(ps_lite, job)
-    if code.startswith(RING):
-        return peers.measure_ring(code.removeprefix(RING), job)
+def _measured(code: str, job: Job) -> Found:
     return PEERS[code](job) if code in PEERS else _served(code, job)
 
 
@@ -89,7 +77,7 @@ def _served(code: str, job: Job) -> Found:
         "topology": {"data_centers": [{"name": "a", "central": True, "workers": job.workers}]},
         "workload": {"script": SCRIPT.name}, "paradigm": "ps", "device": {"pace": "measured"},
         "training": {"rounds": WARM_UP + job.repeats},
-        "transport": {"mac": code.removesuffix(peers.OVER_TCP), "shared_memory": not code.endswith(peers.OVER_TCP)},
+        "transport": {"mac": code.removesuffix(OVER_TCP), "shared_memory": not code.endswith(OVER_TCP)},
     }  # fmt: skip
     shutil.copy(SCRIPT, folder)
     (folder / "scenario.yaml").write_text(json.dumps(scenario), encoding="utf-8")
@@ -108,10 +96,9 @@ ARGUMENTS = {
     "--keys": {"type": listed(int), "default": (1,), "help": "parts that the tensor is pushed in"},
     "--code": {
         "type": listed(str),
-        "default": ("aes-gmac", "aes-gmac:tcp", "hmac-sha256:tcp", "none:tcp", "socket", "gloo", MPICH, PS_LITE),
+        "default": ("aes-gmac", "aes-gmac:tcp", "hmac-sha256:tcp", "none:tcp", "socket", "gloo"),
         "help": "authentication codes and peers that are measured",
     },
-    "--ps-lite": {"default": "", "metavar": "COMMAND", "help": "runs ps-lite's benchmark, see above"},
     "--workers": {"type": int, "default": 4},
     "--repeats": {"type": int, "default": 10, "help": "pushes and pulls of one run"},
     "--turns": {"type": int, "default": 2, "help": "runs of each code"},

@@ -1,4 +1,4 @@
-"""What push and pull are compared with, in the same run: Gloo, MPICH, a bare socket server, and a user's command.
+"""What push and pull are compared with, in the same run: Gloo's all-reduce, and a bare socket server.
 
 All move a tensor of ones of the same size between the same number of processes, again and again. Workers are as nice to
 other processes as those of a run (``WORKER_NICENESS``): else they would win where a machine is busy.
@@ -11,23 +11,17 @@ import multiprocessing
 import os
 import resource
 import selectors
-import shlex
-import shutil
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analysis.benchmarks.push_pull import WARM_UP
-from testbed.environment import host_environment
 from testbed.realtime.child import WORKER_NICENESS
 
 DEADLINE_S = 600.0  # of one run
-OVER_TCP = ":tcp"
 Found = dict[str, Any]  # ``times_s``, and where they are known the other columns of a row
 
 
@@ -40,12 +34,6 @@ class Job:
     keys: int
     repeats: int
     folder: Path
-
-
-def mpich() -> str | None:
-    """Return MPICH's ``mpiexec``, of this interpreter's environment or of the path; ``None`` where there is none."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
 def measure_gloo(job: Job) -> Found:
@@ -73,78 +61,24 @@ def _gloo_worker(rank: int, job: Job) -> None:
     distributed.destroy_process_group()
 
 
-def measure_ring(code: str, job: Job) -> Found:
-    """This project's ring all-reduce; ``code`` as in ``analysis.benchmarks.transport``."""
-    numbers = [str(each) for each in (job.workers, job.size_bytes, job.keys, job.repeats)]
-    kind = "tcp" if code.endswith(OVER_TCP) else "shared"
-    command = [sys.executable, "-m", "analysis.benchmarks.all_reduce", *numbers, str(job.folder)]
-    subprocess.run(
-        [*command, code.removesuffix(OVER_TCP), kind], env=host_environment(), check=True, timeout=DEADLINE_S
-    )
-    return dict(json.loads((job.folder / "peer.json").read_text(encoding="utf-8")))
-
-
-def measure_mpich(job: Job) -> Found:
-    launcher = mpich()
-    assert launcher is not None
-    numbers = [str(each) for each in (job.workers, job.size_bytes, job.keys, job.repeats)]
-    command = [launcher, "-n", numbers[0], sys.executable, "-m", __name__, *numbers, str(job.folder)]
-    subprocess.run(command, check=True, timeout=DEADLINE_S, stdout=subprocess.DEVNULL)
-    return dict(json.loads((job.folder / "peer.json").read_text(encoding="utf-8")))
-
-
-def _mpich_worker(job: Job) -> None:
-    import numpy as np
-    from mpi4py import MPI
-
-    os.nice(WORKER_NICENESS)
-    tensors = [np.ones(job.size_bytes // 4 // job.keys, np.float32) for _ in range(job.keys)]
-    sums = [np.empty_like(tensor) for tensor in tensors]
-
-    def step() -> None:
-        for tensor, total in zip(tensors, sums, strict=True):
-            MPI.COMM_WORLD.Allreduce(tensor, total)
-
-    _repeat(job, MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Barrier, step)
-
-
 def _repeat(job: Job, rank: int, barrier: Callable[[], object], step: Callable[[], None]) -> None:
-    """Time the steps; rank 0 writes what it has found."""
-    timer = RepeatTimer(job)
-    for _ in timer.repeats():
+    """Time the steps; rank 0 writes seconds of each repeat after the warm-up, page faults and processor time."""
+    times_s, faults, cpu_s = list[float](), 0, 0.0
+    for repeat in range(WARM_UP + job.repeats):
+        if repeat == WARM_UP:
+            faults, cpu_s = _faults(), time.process_time()
         barrier()
         begin_s = time.perf_counter()
         step()
-        timer.add(time.perf_counter() - begin_s)
+        times_s.append(time.perf_counter() - begin_s)
+    moved_bytes = 2 * job.size_bytes * job.repeats
+    found = {
+        "times_s": times_s[WARM_UP:],
+        "faults_per_mb": (_faults() - faults) / (moved_bytes / 1e6),
+        "worker_cpu_s_per_gb": (time.process_time() - cpu_s) / (moved_bytes / 1e9),
+    }
     if rank == 0:
-        timer.write()
-
-
-class RepeatTimer:
-    """What one process takes for a job: seconds of each repeat after the warm-up, page faults, processor time."""
-
-    def __init__(self, job: Job) -> None:
-        self._job, self._times_s = job, list[float]()
-        self._faults, self._cpu_s = 0, 0.0
-
-    def repeats(self) -> Iterator[int]:
-        """Count the repeats, those of the warm-up included."""
-        for repeat in range(WARM_UP + self._job.repeats):
-            if repeat == WARM_UP:
-                self._faults, self._cpu_s = _faults(), time.process_time()
-            yield repeat
-
-    def add(self, time_s: float) -> None:
-        self._times_s.append(time_s)
-
-    def write(self) -> None:
-        moved_bytes = 2 * self._job.size_bytes * self._job.repeats
-        found = {
-            "times_s": self._times_s[WARM_UP:],
-            "faults_per_mb": (_faults() - self._faults) / (moved_bytes / 1e6),
-            "worker_cpu_s_per_gb": (time.process_time() - self._cpu_s) / (moved_bytes / 1e9),
-        }
-        (self._job.folder / "peer.json").write_text(json.dumps(found), encoding="utf-8")
+        (job.folder / "peer.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 def _faults() -> int:
@@ -235,21 +169,3 @@ def _move(
                 if not views[ready]:
                     selector.unregister(ready)
                     del views[ready]
-
-
-def measure_command(command: str, job: Job) -> Found:
-    """A user's command, such as one that starts ps-lite's benchmark: prints the seconds of each repeat, one a line."""
-    settings = {"WORKERS": job.workers, "BYTES": job.size_bytes, "KEYS": job.keys, "REPEATS": job.repeats}
-    environment = os.environ | {f"PUSH_{name}": str(value) for name, value in settings.items()}
-    done = subprocess.run(
-        shlex.split(command), env=environment, check=True, timeout=DEADLINE_S, capture_output=True, text=True
-    )
-    times_s = [float(line) for line in done.stdout.split()]
-    if not times_s:
-        raise RuntimeError(f"{command}: printed no seconds")
-    return {"times_s": times_s}
-
-
-if __name__ == "__main__":
-    _workers, _size_bytes, _keys, _repeats = map(int, sys.argv[1:5])
-    _mpich_worker(Job(_workers, _size_bytes, _keys, _repeats, Path(sys.argv[5])))
