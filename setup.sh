@@ -98,7 +98,7 @@ say "installing the testbed and its Python packages"
 # setuptools builds the testbed, so that no environment is made for that; what cannot be had is told by the last step
 pip install --no-compile --no-deps 'setuptools>=77' -r <(grep -vE '^(torch|triton)==' constraints.txt) || true
 wait
-pip install --no-compile --no-build-isolation -c constraints.txt -e '.[fast,mpi,dev]'
+pip install --no-compile --no-build-isolation -c constraints.txt -e '.[mpi,dev]'
 # In a folder of its own: where it is installed, PyTorch imports it, which costs each process a second
 [ -z "$tests" ] || pip install --no-compile --no-deps --upgrade --target .venv/triton "$(grep '^triton==' constraints.txt)"
 compile 0 "$packages" testbed emulation topologies analysis scenarios

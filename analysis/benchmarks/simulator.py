@@ -14,7 +14,6 @@ and ``simulated_s`` the virtual time of a round.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import resource
 import subprocess
 import sys
@@ -96,7 +95,7 @@ def _rounds(text: str, rounds: int) -> Measured:
 
     with tempfile.TemporaryDirectory() as folder:
         # compiled from the start: a run of this size would load numba somewhere in its first rounds
-        options = SimulationOptions(compiled=importlib.util.find_spec("numba") is not None)
+        options = SimulationOptions(compiled=True)
         exits = simulate(plan, make_role, Path(folder), on_progress, options)
     for end in exits.values():
         if end.error is not None:

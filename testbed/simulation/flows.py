@@ -90,7 +90,7 @@ class FlowNetwork:
     """Links by number, each with a capacity.
 
     longest_path   links of the longest path; grows if a longer one is added
-    compiled       solve with numba: the same arithmetic, bit for bit. Raises ``ImportError`` without numba
+    compiled       solve with numba: the same arithmetic, bit for bit
     compile_after  switch to numba after so much work in Python: the sum over solves of the active flows
     carrying       watched classes that have carried anything since the reader last cleared it
     """

@@ -610,7 +610,7 @@ _COMPILED: list[Any] = []  # what owns the code behind the addresses
 
 @functools.cache
 def compiled() -> tuple[Callable[..., float], Callable[..., int], Callable[..., int]]:
-    """Return ``flush``, ``take_due`` and ``simulate_flows`` compiled. Raise ``ImportError`` without numba.
+    """Return ``flush``, ``take_due`` and ``simulate_flows`` compiled.
 
     The first two are C functions of (now, n_dirty, floats, integers) and of (now, floats, integers), where the last two
     are the addresses of two arrays, ``dirty`` and ``due`` among them (see ``solver_state``). numba's own way to call a

@@ -52,7 +52,7 @@ class SimulationOptions:
     """What the Plan leaves open.
 
     tcp       ``None``: by the Plan's transport
-    compiled  solve with numba, with the same results; ``None``: if it is installed and the run large or long
+    compiled  solve with numba, with the same results; ``None``: if the run is large or long
     begin_s   virtual time at which the run begins: after a restart, the time at which the attempt before it ended
     due       faults that have yet to happen; ``None``: all of the Plan's
     on_fault  called with each fault and the time at which it happens

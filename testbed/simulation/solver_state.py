@@ -131,7 +131,7 @@ class SolverState:
         self._use({**self._arrays, "I": ints})
 
     def compile(self) -> None:
-        """Solve with numba from now on. Raise ``ImportError`` without it."""
+        """Solve with numba from now on."""
         self._flush, self._take_due, self._simulate = compiled_by_numba(k.compiled)
         self.compiled = True
         self._use(self._arrays)

@@ -100,7 +100,6 @@ def difference(numbers: Floats, kept: list[Floats]) -> ValueSource:
 def test_the_compiled_sweep_does_what_steps_of_numpy_do(
     name: str, size: int, source: Callable[[Floats, list[Floats]], ValueSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("numba")
     numbers = inputs.make(name, size)
     for k in (1, size // 100):
         steps, loop = ([np.roll(numbers, 7), np.roll(numbers, 11)] for _ in range(2))
@@ -114,7 +113,6 @@ def test_the_compiled_sweep_does_what_steps_of_numpy_do(
 
 @for_each("gradient", [np.zeros(128, np.float64), np.zeros(256, np.float32)[::2]])
 def test_the_compiled_sweep_refuses_what_it_would_misread(gradient: Any) -> None:
-    pytest.importorskip("numba")
     from testbed.codec.selectors.compiled import SWEEPS
 
     with pytest.raises(Exception, match="a row is read as float32 one after the other"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 
 import pytest
@@ -14,12 +13,7 @@ from testbed.simulation.flows import FlowClass, FlowNetwork
 from tests.simulation.brute import Case, Change, Flow, finish_times, random_case, run_network, shares
 
 EXACT = 1e-9
-SOLVERS = [
-    False,
-    pytest.param(
-        True, marks=pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
-    ),
-]
+SOLVERS = [False, True]  # by Python, by numba
 
 
 def ends(capacities: list[float], *flows: Flow, changes: tuple[Change, ...] = ()) -> list[float]:
@@ -136,14 +130,12 @@ def test_random_dynamic_cases_agree_with_brute_force(first: int) -> None:
         assert carried == pytest.approx(sum(flow.size_bytes for flow in case.flows), rel=EXACT)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
 def test_numba_gives_the_same_bits() -> None:
     for seed in range(60):
         case = random_case(seed)
         assert run_network(case, compiled=True)[0] == run_network(case)[0], seed
 
 
-@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_network_that_begins_anew_forgets_its_classes_until_they_are_used_again(compiled: bool) -> None:
     clock, ended = Clock(), list[float]()
@@ -181,7 +173,6 @@ def test_links_that_have_nothing_in_common_may_change_at_the_same_instant(compil
     assert run_network(case, compiled)[0] == pytest.approx(finish_times(case), rel=EXACT)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
 def test_who_is_compiled_under_way_gives_the_same_bits() -> None:
     compiled = 0
     for seed in range(60):

@@ -359,7 +359,6 @@ def test_equal_plans_give_equal_bits_in_any_process(tmp_path: Path) -> None:
 
 
 def test_numba_gives_the_same_run(tmp_path: Path) -> None:
-    pytest.importorskip("numba", reason="numba is not installed")
     plan = star_plan(heterogeneous(8, 4))
     ends = []
     for compiled in (False, True):

@@ -6,7 +6,9 @@ import os
 import tempfile
 from pathlib import Path
 
+import numba
 import pytest
+from numba.core import caching
 
 from testbed.errors import CapabilityError
 from testbed.numba_cache import compiled_by_numba
@@ -184,7 +186,6 @@ def test_compiled_loops_are_kept_here_if_neither_sources_nor_home_can_be_written
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a container that is started as another user."""
-    caching, numba = pytest.importorskip("numba.core.caching"), pytest.importorskip("numba")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     named = [place for place in caching.CacheImpl._locator_classes if "UserProvided" in place.__name__]
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", named)

@@ -1,4 +1,4 @@
-"""The sweeps of ``sweep`` as loops that numba compiles, where it is installed: they take the time of the memory.
+"""The sweeps of ``sweep`` as loops that numba compiles: they take the time of the memory.
 
 NumPy takes four steps for a block: the sum, the magnitudes, the comparison, the positions. Here a row of 64 elements is
 updated and compared in vector registers, and the 64 bits of the comparison tell where the candidates are, so that only

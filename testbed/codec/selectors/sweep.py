@@ -9,7 +9,7 @@ result never depends on the sample.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import math
 from collections.abc import Iterator
 from functools import lru_cache, partial
@@ -79,7 +79,7 @@ class SampleAndSweep:
 
 def _sweep(source: ValueSource, bound: int, most: int) -> Indices | None:
     """Update everything; positions of magnitudes from ``bound`` on, or None if they are more than ``most``."""
-    if isinstance(source, _Compiled) and source.size >= COMPILED_FROM and importlib.util.find_spec("numba") is not None:
+    if isinstance(source, _Compiled) and source.size >= COMPILED_FROM:
         return _compiled_sweep(source, bound, most)
     bits, hits = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.bool_)
     found: list[Indices] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -38,8 +37,7 @@ GOLDEN: list[tuple[Callable[[], Graph], float]] = [
 @pytest.mark.parametrize(("make", "end_s"), GOLDEN)
 def test_simgrids_golden_values(make: Callable[[], Graph], end_s: float) -> None:
     graph = make()
-    compiled = len(graph.links) > 1000 and importlib.util.find_spec("numba") is not None
-    assert max(replay(graph, compiled)) == pytest.approx(end_s, abs=2e-9)
+    assert max(replay(graph, compiled=len(graph.links) > 1000)) == pytest.approx(end_s, abs=2e-9)
 
 
 def test_the_order_of_the_transfers_waited_for_does_not_matter() -> None:
