@@ -15,6 +15,7 @@ from tests.golden import values
 from tests.golden.kernels import libraries, missing_instructions, restart_with_variables
 
 INCOMPARABLE = 3  # exit code
+FAILED = "failed"  # so begins the status of a run that has not ended well
 
 
 def main() -> int:
@@ -40,10 +41,18 @@ def main() -> int:
     names = options.names or list(cases())
     measured = measure_all(names, options.jobs)
     if options.write:
-        golden = {**(values.read() if values.FILE.exists() else {}), **dict(measured)}
-        values.write({name: golden[name] for name in cases() if name in golden}, libraries())
+        write(dict(measured), list(cases()))
         return 0
     return compare(names, measured, is_whole=not options.names)
+
+
+def write(measured: dict[str, dict[str, Any]], names: list[str]) -> None:
+    """Write these values, and keep those of the other ``names``. End this process if a run has failed."""
+    for name, found in measured.items():
+        if found.get("status", "").startswith(FAILED):
+            sys.exit(f"nothing was written, because of {name}: {found['status']}")
+    golden = {**(values.read() if values.FILE.exists() else {}), **measured}
+    values.write({name: golden[name] for name in names if name in golden}, libraries())
 
 
 def compare(names: list[str], measured: Iterable[tuple[str, dict[str, Any]]], is_whole: bool) -> int:

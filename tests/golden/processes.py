@@ -39,7 +39,7 @@ def measure_all(names: Sequence[str], jobs: int) -> Iterator[tuple[str, dict[str
                 if process.exitcode == 0:
                     yield name, json.loads(file.read_text(encoding="utf-8"))
                 else:
-                    yield name, {"status": f"its process ended with {process.exitcode}"}
+                    yield name, {"status": f"failed: its process ended with {process.exitcode}"}
 
 
 def _measure_into(name: str, file: Path) -> None:
