@@ -30,7 +30,7 @@ from testbed.results.scalars import EventTail, Scalars, tail_of
 
 if TYPE_CHECKING:
     from analysis.load import StoredRun
-    from analysis.trackers import Tracker
+    from analysis.trackers.base import Tracker
 
 _POLL_EVERY_S = 0.5  # wall time
 

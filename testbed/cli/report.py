@@ -1,7 +1,6 @@
 """Write one HTML page about runs: what was run, on what, how far to trust it, where time and bytes went.
 
-The page holds everything itself: it opens offline, on a phone too, and prints well. `--pdf` prints it with a Chromium
-that is installed.
+The page holds everything itself: it opens offline, on a phone too, and prints well.
 """
 
 from __future__ import annotations
@@ -18,24 +17,23 @@ HELP = "write one self-contained HTML page about runs"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories; the first is the base")
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: report.html in the run, or here if several")
-    parser.add_argument("--pdf", action="store_true", help="also print it to a PDF of the same name")
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
     from analysis.load import load
     from analysis.report.page import page
-    from analysis.report.printing import printed
     from testbed.results import atomic
 
     folder = arguments.runs[0] if len(arguments.runs) == 1 else Path()
     path: Path = arguments.out or folder / "report.html"
     if path.suffix.lower() == ".pdf":
-        raise ScenarioError(f"--out {path}: names the page; write {path.with_suffix('.html')} (and --pdf to print it)")
+        raise ScenarioError(
+            f"--out {path}: names the page; write {path.with_suffix('.html')}, and print it in a browser"
+        )
     text = page(load(arguments.runs))
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic.write_text(path, text)
-    files = [path, *([printed(path)] if arguments.pdf else [])]
     if arguments.json:
-        return {"kind": "report", "file": str(path), "files": [str(each) for each in files]}
-    print(*files, sep="\n")
+        return {"kind": "report", "file": str(path)}
+    print(path)
     return 0

@@ -10,7 +10,8 @@ import pytest
 
 from analysis.export import FORMATS
 from analysis.load import StoredRun, load_run
-from analysis.trackers import parameters, scalars, summary
+from analysis.trackers import scalars, summary
+from analysis.trackers.base import parameters
 from testbed.errors import CapabilityError
 from tests.for_each import for_each
 from tests.results.fake_run import make_run

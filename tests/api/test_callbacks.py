@@ -11,6 +11,7 @@ import pytest
 import testbed
 from analysis import trackers
 from analysis.load import StoredRun
+from analysis.trackers.base import Tracker
 from testbed import api, callbacks
 from testbed.errors import CapabilityError, RunFailed, ScenarioError
 from testbed.execution import host, session
@@ -127,14 +128,14 @@ def test_a_live_log_of_a_run_that_did_not_start_has_nothing_to_write(memory: typ
         api.run(SMALL, out=tmp_path / "run", progress=False, log=["tensorboard"], callbacks=[Refuses()])
 
 
-class Memory(trackers.Tracker):
+class Memory(Tracker):
     """A tracker in this process."""
 
     shares = True
     written: list[SeriesValue]
     closed: Mapping[str, float] | None
 
-    def __init__(self, run: str, plan: trackers.Plan, out: Path) -> None:
+    def __init__(self, run: str, plan: Any, out: Path) -> None:
         Memory.written, Memory.closed, self.files = [], None, []
 
     def write(self, scalars: Iterable[SeriesValue]) -> None:
@@ -182,7 +183,7 @@ def test_a_missing_package_or_unknown_tracker_is_told_before_anything_is_created
     def absent(module: str) -> Any:
         raise ImportError(module)
 
-    monkeypatch.setattr("analysis.trackers.importlib.import_module", absent)
+    monkeypatch.setattr("importlib.import_module", absent)
     with pytest.raises(CapabilityError, match=r"'wandb' is missing, the extra \[wandb\].* -m pip install wandb"):
         api.run(SMALL, out=tmp_path / "run", log=["wandb"])
     monkeypatch.undo()

@@ -34,7 +34,7 @@ SMALL = (
         (["run", QUICKSTART, "--again"], "--again: has no effect without --out"),
         (["check", "stale", "--axis", "figure", "--set", "a=1"], "--set: has no effect on the axis figure"),
         (["check", "stale", "--axis", "figure", "--file", "a"], "--file: has no effect on the axis figure"),
-        (["report", "runs/one", "--pdf", "--out", "a.pdf"], "--out a.pdf: names the page; write a.html"),
+        (["report", "runs/one", "--out", "a.pdf"], "--out a.pdf: names the page; write a.html"),
         (["plan", QUICKSTART, "--table", "--json"], "--table: has no effect with --json"),
         (["shell", QUICKSTART, "--json"], "--json: has no effect on a shell"),
         (["validate-sim", QUICKSTART, "--jobs", "-1"], "--jobs -1: at least 1"),
