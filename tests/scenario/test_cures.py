@@ -126,10 +126,6 @@ OF_SEVERAL: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     ("paradigm={kind: allreduce, algorithm: hitopk}", "data_centers[west].workers=3"): [
         ("paradigm={kind: allreduce, algorithm: flat_topk}",)
     ],
-    ("paradigm={kind: allreduce, algorithm: hitopk, coordinated: true}", "training.compute=modelled",
-     "run.on=simulate"): [
-        ("paradigm={kind: allreduce, algorithm: hitopk, coordinated: false}",), ("training.compute=real",)
-    ],
     ("paradigm={kind: allreduce, optimizer_work: norms}",): [
         ("paradigm={kind: allreduce, optimizer_work: update}",), ("optimizer=lars",)
     ],

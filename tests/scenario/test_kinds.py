@@ -30,7 +30,7 @@ def test_every_axis_of_a_scenario_is_there() -> None:
 
 def test_defaults_are_written_as_in_a_scenario() -> None:
     options = {option.name: option.default for kind in kinds_of("paradigm") for option in kind.options}
-    assert options["density"] == "1 %" and options["coordinated"] == "false"
+    assert options["density"] == "1 %" and options["inside"] == "ring"
     star = next(kind for kind in kinds_of("generator") if kind.name == "star")
     assert {option.name: option.default for option in star.options}["rate"] == "20 Mbit/s"
 

@@ -90,11 +90,6 @@ EXAMPLES = [
     ("paradigm=gloo", "codec=fp16"),
     ("paradigm=allreduce", "codec={tier1: fp16, tier2: none}"),
     ("paradigm={kind: allreduce, algorithm: hitopk}", "data_centers[west].workers=3"),
-    (
-        "paradigm={kind: allreduce, algorithm: hitopk, coordinated: true}",
-        "training.compute=modelled",
-        "run.on=simulate",
-    ),
     ("paradigm={kind: allreduce, optimizer_work: norms}",),
     ("optimizer=lars", "data_centers[west].workers=3", "paradigm={kind: allreduce, optimizer_work: update}"),
     (*SCRIPT, "training={rounds: 100, precision: bf16}"),

@@ -44,7 +44,7 @@ def sweeps(quick: bool) -> tuple[StudySweep, ...]:
     ps = {"PS": {"paradigm": "ps", "order": "{kind: fifo, slice: whole}", "topology.lan": port}}
     places = {RANKS: ("4", "6") if quick else ("4", "6", "8"), HIDDEN: sizes}
     slow = {**places, RANKS: ("4",) if quick else ("4", "8"), RATE: ("20 Mbit/s",), DELAY: ("0.5 ms", "25 ms")}
-    two = {"topology.generator.workers": ("2",), "paradigm.rank_order": ("plan",), HIDDEN: sizes}
+    two = {"topology.generator.workers": ("2",), HIDDEN: sizes}
     rings = {name: {"topology": _topology(order), "paradigm.algorithm": "ring"} for name, order in RINGS.items()}
     return (
         StudySweep("equal links", {**flat, **ps}, places),

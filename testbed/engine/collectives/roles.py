@@ -18,7 +18,6 @@ from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep, SharedStep, WholeStep
 from testbed.engine.collectives.sums import (
     BucketSum,
-    CoordinatedChoice,
     DenseSum,
     GatheredSum,
     OwnChoice,
@@ -55,12 +54,12 @@ def allreduce_worker(
     learner = guarded(plan, node, make_learner(plan, node))
     options = AllReduceOptions(**plan.technique.paradigm.options)
     buckets = buckets_by_fragment(plan, learner.sizes, options.bucket)
-    ranks = ranks_of(plan, options.rank_order, options.bucket)
+    ranks = ranks_of(plan)
     if options.algorithm in SPARSE and SPARSE[options.algorithm].hierarchical:
         ranks.peers_of(ranks.names[0])  # refuse before anything starts
 
     async def make_exchanges(world: World, mail: CollectiveMail, values: list[Tensor], present: Names) -> Exchanges:
-        left = ranks_of(plan, options.rank_order, options.bucket, present)
+        left = ranks_of(plan, present)
         sizes = [sum(learner.sizes[key] for key in bucket) for bucket in buckets]
         neighbours, library = Collectives(world, mail, left.site_of(world.node), name="library"), None
         if make_library is not None and neighbours.size > 1:
@@ -123,8 +122,7 @@ class _SumMaker:
             return TopKSum(world, alone, self._group(ranks.names, name), own, bucket, direct=True)
         inside = self._group(ranks.site_of(world.node), f"{name} inside")
         across = self._group(ranks.peers_of(world.node), f"{name} across")
-        choose = CoordinatedChoice(world, inside, options.density) if options.coordinated else own
-        return TopKSum(world, self._library or OwnSiteSums(world, inside), across, choose, bucket)
+        return TopKSum(world, self._library or OwnSiteSums(world, inside), across, own, bucket)
 
     def _segments(self, elements: int) -> int:
         """Return how many pieces make hops overlap: they hide the delay of a WAN, and cost messages."""

@@ -6,8 +6,7 @@ computes: what is chosen or encoded is so there, and only that is copied; a dens
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -24,19 +23,10 @@ from testbed.engine.collectives.buffers import Parts
 from testbed.engine.collectives.collectives import Collectives
 from testbed.messages import Message, MessageKind
 from testbed.policy.collective import SELECTORS, Algorithm
-from testbed.policy.collective.butterfly import recursive_doubling
-from testbed.policy.collective.threshold import TURNS, Turn, bin_of_kth, share_of_ties, top_count
 from testbed.state import Memoryless, State, Stateful, below, joined, under
 from testbed.world import Work, World
 
 Choice = tuple[Tensor, Tensor]  # ascending indices (int64), and their values
-
-
-class Chooser(Stateful, Protocol):
-    """Chooses what to send of a tensor in a round, and keeps the rest for later (error feedback)."""
-
-    def __call__(self, tensor: Tensor, round_: int) -> Awaitable[Choice]:
-        """Return what to send."""
 
 
 def _memories(selector: str, seed: int, sender: str) -> Memories:
@@ -45,8 +35,13 @@ def _memories(selector: str, seed: int, sender: str) -> Memories:
     return Memories(PublishedMsTopk(seed, sender) if selector == "published" else RandomK(seed, sender))
 
 
+def top_count(elements: int, density: float) -> int:
+    """Return k for a share of ``elements``: rounded, at least one, and none of nothing."""
+    return min(elements, max(1, round(elements * density)))
+
+
 class OwnChoice:
-    """A share ``density`` of what this worker holds, which ``selector`` chooses.
+    """A share ``density`` of what this worker holds, which ``selector`` chooses; the rest is kept (error feedback).
 
     A selector that draws does so by worker and ``bucket``: with equal positions at all workers, each round would send
     the same few elements of the sum.
@@ -81,75 +76,6 @@ class OwnChoice:
             if self._resumed:
                 self._memory.load_state(self._resumed)
         return take_finite(self._memory, self._bucket, tensor, count)
-
-
-class CoordinatedChoice:
-    """A share ``density`` of the elements of all shards together; keeps the rest of this shard.
-
-    With the same number of elements from each shard, large ones of one shard are kept back while smaller ones of
-    another are sent. So the workers of a data centre agree on one threshold for all shards of its sum: three small
-    histograms are summed over the workers (8, 8 and 2 KiB; see ``policy.collective.threshold``), and all send what
-    reaches it: exactly the k largest of the whole, ties by the lowest index.
-    """
-
-    def __init__(self, world: World, inside: Collectives, density: float) -> None:
-        self._world, self._inside, self._density = world, inside, density
-        self._residual: Tensor | None = None
-
-    def state(self) -> State:
-        return {} if self._residual is None else {"residual": self._residual.clone()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._residual = state["residual"].clone() if state else None
-
-    async def __call__(self, tensor: Tensor, round_: int) -> Choice:
-        """Return what reaches the threshold: ascending indices, and their values."""
-        work = Work("select", round_, size_bytes=3 * tensor.nbytes)
-        magnitudes = await self._world.compute(work, lambda: self._gathered(tensor).abs().view(torch.int32))
-        sizes = await self._inside.all_reduce(torch.tensor([tensor.numel()]), recursive_doubling)
-        threshold, wanted = await self._threshold(magnitudes, top_count(int(sizes), self._density), round_)
-        chosen = await self._take(magnitudes, threshold, wanted, round_)
-        residual = self._residual
-        assert residual is not None
-        values = residual[chosen]
-        residual[chosen] = 0
-        return chosen, values
-
-    def _gathered(self, tensor: Tensor) -> Tensor:
-        if self._residual is None:
-            self._residual = torch.zeros_like(tensor)
-        self._residual = self._residual.to(tensor.device).add_(tensor)  # a checkpoint's is in main memory
-        return self._residual
-
-    async def _threshold(self, magnitudes: Tensor, count: int, round_: int) -> tuple[int, int]:
-        """Return the bits of the ``count``-th largest magnitude, and how many of those equal to it are still wanted.
-
-        Magnitudes of float32 order like their bits read as integers, so the threshold is found digit by digit.
-        """
-        prefix, wanted = 0, count
-        for turn in TURNS:
-            work = Work("select", round_, size_bytes=magnitudes.nbytes)
-            found = await self._world.compute(work, partial(_counts, magnitudes, turn, prefix))
-            counts = await coding.exact(self._world, found)
-            total = await self._inside.all_reduce(counts, recursive_doubling)
-            number, above = bin_of_kth(total.tolist(), wanted)
-            prefix, wanted = prefix << turn.bits | number, wanted - above
-        return prefix, wanted
-
-    async def _take(self, magnitudes: Tensor, threshold: int, wanted: int, round_: int) -> Tensor:
-        work = Work("select", round_, size_bytes=magnitudes.nbytes)
-        ties = await self._world.compute(work, lambda: torch.nonzero(magnitudes == threshold).flatten())
-        all_ties = await self._inside.all_gather(torch.tensor([ties.numel()]))
-        mine = share_of_ties([int(count) for count in all_ties], wanted, self._inside.rank)
-        larger = await self._world.compute(work, lambda: torch.nonzero(magnitudes > threshold).flatten())
-        return torch.cat([larger, ties[:mine]]).sort().values
-
-
-def _counts(magnitudes: Tensor, turn: Turn, prefix: int) -> Tensor:
-    """Return how many magnitudes that begin with ``prefix`` fall into each bin of this turn."""
-    candidates = magnitudes[magnitudes >> (turn.shift + turn.bits) == prefix]
-    bins = (candidates >> turn.shift) & ((1 << turn.bits) - 1)
-    return torch.bincount(bins, minlength=1 << turn.bits).to(torch.int32)
 
 
 class BucketSum(Stateful, Protocol):
@@ -275,7 +201,14 @@ class TopKSum:
     """
 
     def __init__(
-        self, world: World, inside: SiteSums, across: Collectives, choose: Chooser, bucket: int, *, direct: bool = False
+        self,
+        world: World,
+        inside: SiteSums,
+        across: Collectives,
+        choose: OwnChoice,
+        bucket: int,
+        *,
+        direct: bool = False,
     ) -> None:
         self._world, self._inside, self._across, self._choose = world, inside, across, choose
         self._bucket, self._direct = bucket, direct

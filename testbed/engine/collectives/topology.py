@@ -1,4 +1,4 @@
-"""Ranks and their groups, from the Plan: which workers take part, in which data centre, in which order around rings."""
+"""Ranks and their groups, from the Plan: which workers take part, in which data centre, in which order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
-from testbed.policy.collective.ring_order import best_ring
 from testbed.policy.collective.schedule import GroupShape
 
 
@@ -41,40 +40,11 @@ class Ranks:
         return tuple(site[number] for site in self.sites)
 
 
-def ranks_of(plan: Plan, order: str, bucket_bytes: float, present: tuple[str, ...] | None = None) -> Ranks:
-    """Return all training workers, or those ``present``.
-
-    order  ``plan``, or ``network``: the best ring of data centres for such buckets
-
-    Every rank of a simulation asks for the same, and it takes long: answers are kept.
-    """
-    asked = (ranks_of, order, bucket_bytes, present)
-    if asked not in plan.memory:
-        plan.memory[asked] = _ranks_of(plan, order, bucket_bytes, present)
-    ranks: Ranks = plan.memory[asked]
-    return ranks
-
-
-def _ranks_of(plan: Plan, order: str, bucket_bytes: float, present: tuple[str, ...] | None) -> Ranks:
+def ranks_of(plan: Plan, present: tuple[str, ...] | None = None) -> Ranks:
+    """Return all training workers, or those ``present``: data centres, and workers in each, in the Plan's order."""
     by_site: dict[str, list[str]] = {}
     for worker in plan.training_workers:
         if present is None or worker.name in present:
             by_site.setdefault(worker.data_center, []).append(worker.name)
-    names = list(by_site)
-    if order == "network":
-        names = [names[index] for index in best_ring(link_times_s(plan, names, bucket_bytes / len(names)))]
-    sites = tuple(tuple(by_site[name]) for name in names)
+    sites = tuple(map(tuple, by_site.values()))
     return Ranks(tuple(worker for site in sites for worker in site), sites)
-
-
-def link_times_s(plan: Plan, sites: list[str], size_bytes: float) -> list[list[float]]:
-    """Return the seconds of a message of that size from each data centre to each other, alone on its path."""
-    links = {link.name: link for link in plan.network.links}
-
-    def time_s(source: str, target: str) -> float:
-        if source == target:
-            return 0.0
-        path = [links[name] for name in plan.network.between(source, target)]
-        return sum(link.delay_s for link in path) + 8 * size_bytes / min(link.rate_bps for link in path)
-
-    return [[time_s(source, target) for target in sites] for source in sites]

@@ -55,9 +55,6 @@ class AllReduceOptions:
         "most 8",
         max=64,
     )
-    rank_order: str = option(
-        "network", "order of ranks: as listed, or the best ring on the network", choices=("plan", "network")
-    )
     density: float = option(0.01, "share of elements that hitopk and flat_topk send", unit="share")
     selector: str = option(
         "published",
@@ -65,7 +62,6 @@ class AllReduceOptions:
         "threshold; exact: the largest; random: any",
         choices=tuple(SELECTORS),
     )
-    coordinated: bool = option(False, "hitopk: choose the largest of the whole data centre, not of each shard")
     inside: str = option(
         "ring",
         "hitopk: how the workers of a data centre sum before they choose, and gather. ring: by this project's own "
@@ -86,18 +82,15 @@ class AllReduceOptions:
         if self.optimizer_work != "replicated":
             looked_at.add("shared_by")
         if self.algorithm in ALL_REDUCE:
-            looked_at |= {"segments", "rank_order"}
+            looked_at.add("segments")
         else:
-            looked_at |= {"density"} if self.coordinated else {"density", "selector"}
+            looked_at |= {"density", "selector"}
             if SPARSE[self.algorithm].hierarchical:
-                looked_at |= {"coordinated", "inside"}
+                looked_at.add("inside")
         for each in fields(AllReduceOptions):
             if each.name not in looked_at and getattr(self, each.name) != each.default:
-                sparse = self.algorithm in SPARSE
-                causes = {"shared_by": "optimizer_work", "selector": "coordinated" if sparse else "algorithm"}
-                cause = causes.get(each.name, "algorithm")
-                value = str(getattr(self, cause)).lower() if cause == "coordinated" else getattr(self, cause)
-                yield each.name, f"has no effect with '{cause}: {value}'", "remove it"
+                cause = "optimizer_work" if each.name == "shared_by" else "algorithm"
+                yield each.name, f"has no effect with '{cause}: {getattr(self, cause)}'", "remove it"
 
 
 NCCL = "nccl"

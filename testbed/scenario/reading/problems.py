@@ -19,6 +19,8 @@ MAX_SHOWN = 20
 UNKNOWN_KEY = "unknown key"
 _RENAMED = {"training.iterations": "training.rounds"}
 _REMOVED = {
+    "paradigm.rank_order": "leave it out: ranks are in the order in which the scenario lists its data centres",
+    "paradigm.coordinated": "leave it out: each worker chooses from its own part of the sum of its data centre",
     "timeouts.suspect": "leave it out: it had no effect, and 'dead_after' says when a node is lost",
     "simulation.host": "leave it out: 'network: emulated' predicts the links of an emulation packet by packet, and "
     "'run: {on: exact}' shows what no machine's load disturbs",

@@ -88,9 +88,6 @@ def modelled_compute_has_no_values(scenario: Scenario) -> Found:
     if any(fault.kind == "nan" for fault in scenario.faults):
         problem = "of kind 'nan' need values, and training.compute is 'modelled'"
         yield Violation(("faults",), problem, "remove them")
-    if getattr(scenario.paradigm.options, "coordinated", False):
-        problem = "compares magnitudes, and with training.compute 'modelled' tensors have no numbers"
-        yield Violation(("paradigm", "coordinated"), problem, "write false, or 'compute: real'")
 
 
 def measured_pace_needs_real_time(scenario: Scenario) -> Found:

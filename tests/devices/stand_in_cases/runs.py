@@ -76,7 +76,6 @@ def on_host(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., set[str]]
             ("paradigm={kind: hips, inside: ring}", "sync={kind: hfa, k1: 2}", AT_WORKERS), marks=pytest.mark.slow
         ),
         pytest.param(("paradigm={kind: hips, inside: ring}", "device.server_device=cuda"), marks=pytest.mark.slow),
-        pytest.param(("paradigm={kind: allreduce, algorithm: hitopk, coordinated: true}",), marks=pytest.mark.slow),
         pytest.param(("paradigm={kind: allreduce, algorithm: flat_topk}",), marks=pytest.mark.slow),
         pytest.param(("paradigm={kind: allreduce, optimizer_work: update}",), marks=pytest.mark.slow),
         pytest.param(("paradigm={kind: allreduce, optimizer_work: update}", "optimizer=lars"), marks=pytest.mark.slow),

@@ -47,7 +47,6 @@ INSIDE = {
     "netstorm detours": ["overlay={kind: netstorm, chunk: 2000 bytes, auxiliary: 1, change: 0.01}"],
     "shared optimizer": ["paradigm={kind: allreduce, optimizer_work: update}"],
     "overlapping buckets": ["paradigm={kind: allreduce, overlap: buckets}"],
-    "coordinated": ["paradigm={kind: allreduce, algorithm: hitopk, coordinated: true}", "data_centers[*].workers=2"],
     "asynchronous twice": ["sync={tier1: tap, tier2: {kind: ssp, staleness: 1}}"],
     "dc-asgd": ["sync=mixedsync", "optimizer={kind: dcasgd, learning_rate: 0.05}"],
     "dc-asgd by workers": ["sync=tap", "optimizer={kind: dcasgd, learning_rate: 0.05}"],
@@ -70,7 +69,7 @@ INSIDE = {
                           "device.slowdown.points=[{at: 0 s, factor: 1}, {at: 600 ms, factor: 3}]"],
 }  # fmt: skip
 # one of each way in which state is kept, besides the drawn combinations; all of them are among the slow tests
-QUICKLY = ("dgt 4-bit", "netstorm detours", "coordinated", "dc-asgd", "slower and slower", "gossip adpsgd", "layers",
+QUICKLY = ("dgt 4-bit", "netstorm detours", "dc-asgd", "slower and slower", "gossip adpsgd", "layers",
            "asynchronous routes", "dc-asgd by workers", "fragments", "fragments summed",
            "hfa sums", "diloco shares its outer steps", "esync mixes", "rows", "sums inside")  # fmt: skip
 

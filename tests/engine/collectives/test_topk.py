@@ -14,17 +14,16 @@ from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.sums import (
     BucketSum,
-    CoordinatedChoice,
     DenseSum,
     OwnChoice,
     OwnSiteSums,
     TopKSum,
+    top_count,
 )
 from testbed.engine.inbox import Inbox
 from testbed.errors import Diverged
 from testbed.ids import data_center_of
 from testbed.policy.collective import ALL_REDUCE, SELECTORS
-from testbed.policy.collective.threshold import top_count
 from testbed.training.seeds import torch_stream
 from testbed.world import World
 from tests.contract.programs import Program
@@ -58,8 +57,6 @@ def make_sum(world: World, mail: CollectiveMail, kind: str, density: float, work
     own = OwnChoice(world, density, 1, kind if kind in SELECTORS else "exact")
     if kind == "hitopk" or kind in SELECTORS:
         return TopKSum(world, OwnSiteSums(world, inside), across, own, 0)
-    if kind == "coordinated":
-        return TopKSum(world, OwnSiteSums(world, inside), across, CoordinatedChoice(world, inside, density), 0)
     if kind == "flat":
         alone = Collectives(world, mail, [world.node], name="alone")
         return TopKSum(world, OwnSiteSums(world, alone), everybody, own, 0, direct=True)
@@ -87,7 +84,7 @@ def largest(tensor: Tensor, count: int) -> Tensor:
     return torch.sort(tensor.abs(), descending=True, stable=True).indices[:count]
 
 
-def expected(coordinated: bool) -> list[Tensor]:
+def expected() -> list[Tensor]:
     """The definition, in double precision, without any communication."""
     residuals = torch.zeros(SITES, SIZE, dtype=torch.float64)
     sums = []
@@ -96,25 +93,22 @@ def expected(coordinated: bool) -> list[Tensor]:
         for site in range(SITES):
             ranks = range(site * WORKERS, (site + 1) * WORKERS)
             residuals[site] += sum(gradient_of(rank, round_).double() for rank in ranks)
-            chosen = _chosen(residuals[site], coordinated)
+            chosen = _chosen(residuals[site])
             total[chosen] += residuals[site][chosen]
             residuals[site][chosen] = 0
         sums.append(total)
     return sums
 
 
-def _chosen(site_sum: Tensor, coordinated: bool) -> Tensor:
-    if coordinated:
-        return largest(site_sum, top_count(SIZE, DENSITY))
+def _chosen(site_sum: Tensor) -> Tensor:
     part = SIZE // WORKERS
     shards = [largest(site_sum[i * part : (i + 1) * part], top_count(part, DENSITY)) + i * part for i in range(WORKERS)]
     return torch.cat(shards)
 
 
-@for_each("kind", ["hitopk", "coordinated"])
-def test_is_what_it_is_defined_to_be_and_the_same_everywhere(kind: str, runs: Runs) -> None:
-    results = run_kind(runs, kind)
-    for got, wanted in zip(results[0][0], expected(kind == "coordinated"), strict=True):
+def test_is_what_it_is_defined_to_be_and_the_same_everywhere(runs: Runs) -> None:
+    results = run_kind(runs, "hitopk")
+    for got, wanted in zip(results[0][0], expected(), strict=True):
         assert torch.allclose(got.double(), wanted, atol=1e-3)
         assert torch.count_nonzero(got) == torch.count_nonzero(wanted)
     for sums, _ in results:
@@ -164,37 +158,6 @@ def random_choice(node: str, bucket: int) -> OwnChoice:
     return OwnChoice(world, 0.1, 1, "random", bucket)
 
 
-def test_what_is_kept_back_goes_to_where_gradients_are_after_a_checkpoint() -> None:
-    """In a checkpoint it is in main memory."""
-    choice = CoordinatedChoice(SimpleNamespace(), SimpleNamespace(), 0.1)  # type: ignore[arg-type]
-    choice.load_state({"residual": torch.ones(4)})
-    assert choice._gathered(torch.ones(4, device="meta")).is_meta
-
-
-def test_the_coordinated_choice_keeps_as_much_energy_as_the_global_one(tmp_path: Path) -> None:
-    energy = {}
-    for kind in ("hitopk", "coordinated"):
-        (total, *_), _ = run_kind(Virtual(tmp_path / kind), kind, rounds=1)[0]
-        energy[kind] = float(total.double().square().sum())
-    best = float(expected(True)[0].square().sum())
-    assert energy["coordinated"] == pytest.approx(best, rel=1e-5)
-    assert energy["hitopk"] < 0.8 * best
-
-
-def test_equal_numbers_are_taken_by_the_lowest_index_and_no_more_than_k(tmp_path: Path) -> None:
-    async def job(world: World, rank: int) -> Tensor:
-        inbox = Inbox(world)
-        one = make_sum(world, CollectiveMail(world, inbox), "coordinated", DENSITY)
-        world.spawn(inbox.run(), "inbox")
-        return (await one(torch.ones(SIZE), 0, False))[0]
-
-    programs = {name: (lambda world, rank=rank: job(world, rank)) for rank, name in enumerate(NAMES)}
-    total = Virtual(tmp_path)(programs)[NAMES[5]]
-    count = top_count(SIZE, DENSITY)
-    assert torch.equal(torch.nonzero(total).flatten(), torch.arange(count))
-    assert total[0] == SITES * WORKERS
-
-
 def test_nothing_is_lost(tmp_path: Path) -> None:
     """Whole numbers, so that sums are exact: with everything sent in the end, all gradients have arrived."""
 
@@ -220,21 +183,17 @@ def wan_bytes(runs: Runs, site: str, rounds: int = 1) -> int:
     return sum(out) // rounds
 
 
-@pytest.mark.sample(2)  # of 6, which take 3 s
+@pytest.mark.sample(2)  # of 4, which take 2 s
 @pytest.mark.parametrize(
     ("kind", "formula"),
     [
         ("hitopk", hitopk_wan_bytes(SITES, WORKERS, SIZE, DENSITY)),
-        ("coordinated", (SITES - 1) * top_count(SIZE, DENSITY) * 8),
         ("flat", flat_sparse_wan_bytes(SITES, WORKERS, SIZE, DENSITY)),
     ],
 )
 def test_bytes_across_the_wan_to_the_byte(kind: str, formula: int, runs: Runs) -> None:
     run_kind(runs, kind)
-    if kind == "coordinated":  # shards differ, so only the round trip of all data centres is fixed
-        assert sum(wan_bytes(runs, site, ROUNDS) for site in "abc") == 3 * formula
-    else:
-        assert [wan_bytes(runs, site, ROUNDS) for site in "abc"] == [formula] * 3
+    assert [wan_bytes(runs, site, ROUNDS) for site in "abc"] == [formula] * 3
 
 
 def test_times_are_ordered_as_the_model_says(tmp_path: Path) -> None:

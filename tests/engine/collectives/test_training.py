@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from testbed.engine.collectives.roles import allreduce_worker
-from testbed.engine.collectives.topology import link_times_s, ranks_of
 from testbed.errors import ScenarioError
 from testbed.plan.model import Choice
 from testbed.policy.collective import ALL_REDUCE
@@ -115,8 +114,7 @@ def test_summing_during_the_backward_pass_keeps_the_bits(kind: str, tmp_path: Pa
         {"algorithm": "ring"},
         {"algorithm": "blueconnect", "bucket": 5000},
         {"algorithm": "butterfly", "segments": 3},
-        {"algorithm": "hitopk", "density": 0.05},
-        {"algorithm": "hitopk", "density": 0.05, "coordinated": True, "bucket": 3000},
+        {"algorithm": "hitopk", "density": 0.05, "bucket": 3000},
         {"algorithm": "flat_topk", "density": 0.05},
     ],
     ids=lambda options: "-".join(str(value) for value in options.values()),
@@ -212,18 +210,6 @@ def test_payloads_of_a_codec_with_a_memory_are_not_added_up_on_the_way(tmp_path:
     assert len(result.hashes()) == 1
     with pytest.raises(ScenarioError, match="'merge: sum' adds up on the way"):
         load(THREE_SITES, ("overlay=tree", codec))
-
-
-def test_the_network_orders_data_centres() -> None:
-    plan = serverless_plan([1, 1, 1, 1], "allreduce", {})
-    slow = {"a>b", "b>a", "c>d", "d>c"}
-    links = tuple(replace(link, rate_bps=1e6) if link.name in slow else link for link in plan.network.links)
-    plan = replace(plan, network=replace(plan.network, links=links))
-    order = [name[0] for name in ranks_of(plan, "network", 1e6).names]
-    assert all(f"{a}>{b}" not in slow for a, b in zip(order, order[1:] + order[:1], strict=True)), order
-    assert [name[0] for name in ranks_of(plan, "plan", 1e6).names] == ["a", "b", "c", "d"]
-    times = link_times_s(plan, ["a", "b"], 1e6)
-    assert times[0][1] == pytest.approx(0.005 + 8.0)
 
 
 def test_the_first_sums_are_on_their_way_together(tmp_path: Path) -> None:

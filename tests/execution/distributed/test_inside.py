@@ -83,7 +83,7 @@ HITOPK = "paradigm={{kind: allreduce, algorithm: hitopk, density: 0.05, bucket: 
 
 @pytest.mark.slow  # 5 s
 def test_parts_of_three_are_equal_at_all_workers(tmp_path: Path) -> None:
-    settings = ("data_centers[*].workers=3", HITOPK.replace("density", "overlap: buckets, coordinated: true, density"))
+    settings = ("data_centers[*].workers=3", HITOPK.replace("density", "overlap: buckets, density"))
     ended = trained(tmp_path / "gloo", "local", *(each.format("gloo") for each in settings))
     assert len(ended.hashes("worker")) == 1
 

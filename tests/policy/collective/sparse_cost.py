@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from testbed.policy.collective.threshold import top_count
+from testbed.engine.collectives.sums import top_count
 from tests.policy.collective.cost import LinkCost, message_s
 
 VALUE_BYTES = 4

@@ -158,7 +158,7 @@ def test_options_that_have_no_effect_are_named() -> None:
     assert [*AllReduceOptions(density=0.1).problems()] == [
         ("density", "has no effect with 'algorithm: ring'", "remove it")
     ]
-    sparse = AllReduceOptions(algorithm="flat_topk", density=0.1, coordinated=True)
-    assert [option for option, *_ in sparse.problems()] == ["coordinated"]
+    sparse = AllReduceOptions(algorithm="flat_topk", density=0.1, inside="gloo")
+    assert [option for option, *_ in sparse.problems()] == ["inside"]
     assert [option for option, *_ in AllReduceOptions(algorithm="hitopk", segments=4).problems()] == ["segments"]
     assert [option for option, *_ in AllReduceOptions(shared_by="all").problems()] == ["shared_by"]
