@@ -85,6 +85,13 @@ class World(Protocol):
         links, and this call never waits. The Plan gives the number of such channels.
         """
 
+    async def send_aside(self, to: str, message: Message) -> None:
+        """Send ``message`` outside the timed path, for evaluations: it takes no time of this world's clock.
+
+        It is not recorded, and reliable and in order among such messages. Where two nodes share no memory, it goes as
+        ``send`` has it.
+        """
+
     async def drain(self, to: str) -> None:
         """Return when no message for ``to`` waits on a channel above 0, and the last one has had its time at the pace.
 

@@ -147,18 +147,26 @@ class Evaluation:
 
     async def before_push(self, round_: int) -> bool:
         """Collect the score that is due. Return whether the target has been reached, so that this round is the last."""
-        if self._due(round_):
+        if self.due(round_):
             await self._scores.collect()
         return self._scores.reached
 
     def needs_model(self, round_: int) -> bool:
         """Return whether this worker is to have the whole model after ``round_``; asked before its push."""
-        return self.active and (self._due(round_) or self._scores.reached or round_ == self._rounds - 1)
+        return self.active and (self.due(round_) or self._scores.reached or round_ == self._rounds - 1)
+
+    def due(self, round_: int) -> bool:
+        """Return whether this worker scores the model after ``round_``."""
+        return self.active and round_ % self._every == self._every - 1
 
     def after_round(self, round_: int) -> None:
         """Copy the new values and start scoring them, every ``every`` rounds."""
-        if self._due(round_):
+        if self.due(round_):
             self._take(round_)
+
+    def take(self, round_: int, values: list[Tensor], time_s: float) -> None:
+        """Start scoring values that are not the learner's own; the score before has been collected."""
+        self._scores.take(round_, self._learner.epoch, values, time_s)
 
     async def finish(self, round_: int, *, changed: bool = False) -> None:
         """Score the final values of a run whose last round was ``round_``; ``changed``: since the end of that round."""
@@ -180,11 +188,8 @@ class Evaluation:
             self._before = set()
             self._scores.load_state(state)
 
-    def _due(self, round_: int) -> bool:
-        return self.active and round_ % self._every == self._every - 1
-
     def _take(self, round_: int) -> None:
-        self._scores.take(round_, self._learner.epoch, self._learner.values(), self._world.now())
+        self.take(round_, self._learner.values(), self._world.now())
 
 
 def _who_come_before(plan: Plan, node: str) -> Collection[str]:

@@ -29,7 +29,7 @@ from testbed.errors import RunFailed
 from testbed.plan.model import Timeouts
 from testbed.realtime.tls import Tls, new_tls, receive, send_all
 
-DATA, BEAT = "data", "heartbeat"  # purposes of a connection
+DATA, ASIDE, BEAT = "data", "aside", "heartbeat"  # purposes of a connection
 PROTOCOL = 4
 MAX_HELLO_BYTES = 1024
 SECRET_BYTES = 32
@@ -105,7 +105,7 @@ class Keys:
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True):
-    """Who connects to whom, and what for (``data`` or ``heartbeat``).
+    """Who connects to whom, and what for (``data``, ``aside`` or ``heartbeat``).
 
     ``process``: of the initiator; that of a node that has started again has another one.
     """

@@ -20,7 +20,6 @@ from typing import Any, Protocol
 
 from testbed.errors import EXHAUSTED, RunFailed, of_os
 from testbed.realtime.auth import (
-    DATA,
     HandshakeRefused,
     HandshakeResult,
     Hello,
@@ -94,7 +93,7 @@ class Connector:
                 sock, self._credentials, self._node, to, purpose, limit_s=limit_s, process=self._process
             )
             stream: ByteStream = SocketStream(sock)
-            if purpose == DATA and self._setup.shares_memory(to):
+            if self._setup.shares_memory(to, purpose):
                 async with asyncio.timeout(limit_s):
                     stream = await offer(sock, keys)
             on_failure.pop_all()
@@ -180,7 +179,7 @@ class Acceptor:
                 on_failure.callback(sock.close)
                 hello, keys = await accept(sock, self._credentials, self._owner.authorize, limit_s=limit_s)
                 stream: ByteStream = SocketStream(sock)
-                if hello.purpose == DATA and self._setup.shares_memory(hello.initiator):
+                if self._setup.shares_memory(hello.initiator, hello.purpose):
                     async with asyncio.timeout(limit_s):
                         stream = await take(sock, keys)
                     if isinstance(stream, SocketStream):

@@ -58,7 +58,7 @@ class Handler(Protocol):
 
 
 class Connection:
-    """``peer``: name of the other end. ``purpose``: ``data`` or ``heartbeat``.
+    """``peer``: name of the other end. ``purpose``: ``data``, ``aside`` or ``heartbeat``.
 
     ``began_at_s``, ``heard_at_s``: on the loop's clock.
     """

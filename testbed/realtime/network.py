@@ -1,7 +1,8 @@
 """The connections of one node: to whom it sends, from whom it receives, who has left, and when it may leave itself.
 
 One data connection per ordered pair of nodes, opened by the sender when it first has something to send; so the order in
-which nodes start does not matter. One heartbeat connection per node, to the monitor (``testbed.realtime.heartbeat``).
+which nodes start does not matter. Likewise one for what is sent aside, where both nodes share memory. One heartbeat
+connection per node, to the monitor (``testbed.realtime.heartbeat``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from testbed.ids import data_center_of, link_name
 from testbed.messages import Message, encode_header
 from testbed.plan.fault_clock import expendable
 from testbed.plan.model import UNSHAPED, monitor_of
-from testbed.realtime.auth import BEAT, DATA, HandshakeResult, Hello, Keys
+from testbed.realtime.auth import ASIDE, BEAT, DATA, HandshakeResult, Hello, Keys
 from testbed.realtime.connecting import Acceptor, Connector
 from testbed.realtime.connection import Connection
 from testbed.realtime.frames import HEARTBEAT, Arrival
@@ -31,7 +32,7 @@ _CONTROL_QUEUE_BYTES = 1 << 16  # of a connection that carries control frames on
 class NetworkOwner(Protocol):
     """The world that a network belongs to: it gets messages, losses, warnings and errors."""
 
-    def deliver(self, arrival: Arrival, began_s: float) -> None: ...
+    def deliver(self, arrival: Arrival, began_s: float, aside: bool = False) -> None: ...
     def on_peer_lost(self, peer: str, why: str) -> None: ...
     def warn(self, message: str) -> None: ...
     def record(self, kind: str, **fields: Any) -> None: ...
@@ -46,13 +47,14 @@ class Network:
         plan, node = setup.plan, setup.name
         self._plan, self.node, self._addresses, self._limits = plan, node, setup.addresses, setup.limits
         self._bound, self._beside, self._owner = setup.bound, setup.beside, owner
+        self._shares_memory = setup.shares_memory
         self._loop = asyncio.get_running_loop()
         self._connector = Connector(setup)
         self._acceptor = Acceptor(setup, self, owner.run_task)
         self._opening: set[asyncio.Task[None]] = set()
-        self._dialling: set[str] = set()  # peers to which a data connection is being opened
-        self._queues: dict[str, SendQueue] = {}
-        self._outgoing: dict[str, Connection] = {}  # data connections that this node opened
+        self._dialling: set[tuple[str, str]] = set()  # by peer and purpose, as the next two
+        self._queues: dict[tuple[str, str], SendQueue] = {}
+        self._outgoing: dict[tuple[str, str], Connection] = {}  # that this node opened
         self._outgoing_keys: dict[str, Keys] = {}
         self._incoming: dict[tuple[str, str], Connection] = {}  # by peer and purpose
         self._processes: dict[str, bytes] = {}  # by peer: which of its processes has connected last
@@ -90,49 +92,53 @@ class Network:
 
     # ---- sending ------------------------------------------------------------------------------------------------
 
-    def send(self, to: str, message: Message) -> asyncio.Future[None] | None:
-        """See ``testbed.world.World.send``; returns what the sender has to wait for, if anything."""
+    def send(self, to: str, message: Message, aside: bool = False) -> asyncio.Future[None] | None:
+        """See ``World.send`` and ``send_aside``; returns what the sender has to wait for, if anything."""
         assert to in self._addresses, f"{self.node} sends to {to}, which is no node of this run"
         if to in self._left:
             if to not in self._expendable:
                 self._owner.warn(f"{message.kind} for {to} dropped: it has ended")
             return None
-        queue = self._queues.get(to)
+        where = (to, ASIDE if aside and self._shares_memory(to, ASIDE) else DATA)
+        queue = self._queues.get(where)
         if queue is None:
-            queue = self._queues[to] = SendQueue(self._limits.queue_bytes)
-            if to not in self._dialling:  # else it was lost meanwhile, and is back: a second call would be refused
-                self._dialling.add(to)
-                self._opening.add(self._owner.run_task(self._open_data(to), f"connect to {to}"))
+            queue = self._queues[where] = SendQueue(self._limits.queue_bytes)
+            if where not in self._dialling:  # else it was lost meanwhile, and is back: a second call would be refused
+                self._dialling.add(where)
+                self._opening.add(self._owner.run_task(self._open(*where), f"connect to {to}"))
         if message.channel:
             assert self._udp is not None, f"channel {message.channel}: this plan has no best-effort channels"
             self._udp.send(to, self._addresses[to], message)
-            if to in self._outgoing:
-                self._udp.connected(to, self._outgoing[to], self._outgoing_keys[to])
+            if where in self._outgoing:
+                self._udp.connected(to, self._outgoing[where], self._outgoing_keys[to])
             return None
         item = queue.post(encode_header(message), message.parts, message.priority)
-        if to in self._outgoing:
-            self._outgoing[to].wake()
+        if where in self._outgoing:
+            self._outgoing[where].wake()
         return queue.accepted(item)
 
     async def drain(self, to: str) -> None:
         if self._udp is not None:
             await self._udp.drain(to)
 
-    async def _open_data(self, to: str) -> None:
+    async def _open(self, to: str, purpose: str) -> None:
+        where = (to, purpose)
         try:
-            opened = await self._connector.connect(to, DATA, lambda: to in self._left and to in self._expendable)
+            opened = await self._connector.connect(to, purpose, lambda: to in self._left and to in self._expendable)
         finally:
-            self._dialling.discard(to)
+            self._dialling.discard(where)
         if opened is None:
             return
         stream, keys = opened
-        queue = self._queues.get(to)
+        queue = self._queues.get(where)
         if queue is None:  # it was lost meanwhile
             stream.close()
             return
-        self._outgoing[to], self._outgoing_keys[to] = self._begin(stream, to, DATA, queue, keys), keys
-        if self._udp is not None:
-            self._udp.connected(to, self._outgoing[to], keys)
+        self._outgoing[where] = self._begin(stream, to, purpose, queue, keys)
+        if purpose == DATA:
+            self._outgoing_keys[to] = keys
+            if self._udp is not None:
+                self._udp.connected(to, self._outgoing[where], keys)
 
     async def _open_heartbeat(self) -> None:
         monitor = monitor_of(self._plan)
@@ -155,7 +161,7 @@ class Network:
     def authorize(self, hello: Hello) -> HandshakeResult:
         """Whether a node that knows the secret may connect."""
         peer = hello.initiator
-        if hello.target != self.node or hello.purpose not in (DATA, BEAT) or peer not in self._addresses:
+        if hello.target != self.node or hello.purpose not in (DATA, ASIDE, BEAT) or peer not in self._addresses:
             return HandshakeResult.UNKNOWN_NODE
         if self._processes.get(peer, hello.process) != hello.process and peer in self._expendable:
             self._lose(peer, "has started again")  # the end of its old connections may have been lost on the way
@@ -188,7 +194,8 @@ class Network:
             connection.close()
             self._lose(connection.peer, f"sent a message in the name of {arrival.message.sender!r}")
         elif not self._finishing:
-            self._owner.deliver(arrival, arrival.began_s - connection.least_delay_s())
+            began_s = arrival.began_s - connection.least_delay_s()
+            self._owner.deliver(arrival, began_s, aside=connection.purpose == ASIDE)
 
     def on_datagrams(self, arrival: Arrival) -> None:
         """A best-effort message is complete; its sender has been verified."""
@@ -229,11 +236,13 @@ class Network:
         for connection in self._connections():
             if connection.peer == peer:
                 connection.close()
-        for by_peer in (self._outgoing, self._heartbeats.connections, self._outgoing_keys):
+        for by_peer in (self._heartbeats.connections, self._outgoing_keys):
             by_peer.pop(peer, None)
-        queue = self._queues.pop(peer, None)
-        if queue is not None:
-            queue.clear()
+        for purpose in (DATA, ASIDE):
+            self._outgoing.pop((peer, purpose), None)
+            queue = self._queues.pop((peer, purpose), None)
+            if queue is not None:
+                queue.clear()
         if self._udp is not None:
             self._udp.lost(peer)
 
@@ -308,7 +317,7 @@ class Network:
         if self._plan.back_end not in UNSHAPED or not self._plan.has_wan:
             return
         here = data_center_of(self.node)
-        for peer, connection in self._outgoing.items():
+        for (peer, _), connection in self._outgoing.items():
             there, info = data_center_of(peer), connection.tcp_info()
             if there != here and info is not None:
                 self._owner.record(

@@ -6,9 +6,9 @@ import socket
 from dataclasses import dataclass, field
 
 from testbed.plan.model import Plan
-from testbed.realtime.auth import Credentials
+from testbed.realtime.auth import ASIDE, DATA, Credentials
 from testbed.realtime.processor import Tokens
-from testbed.realtime.shared_memory import shares_memory
+from testbed.realtime.shared_memory import has_shared_memory, shares_memory
 from testbed.realtime.sockets import Address
 
 
@@ -67,5 +67,10 @@ class NodeSetup:
         address, port = self.addresses[self.name]
         return self.source or address, port
 
-    def shares_memory(self, peer: str) -> bool:
-        return (self.beside is None or peer in self.beside) and shares_memory(self.plan, self.name, peer)
+    def shares_memory(self, peer: str, purpose: str) -> bool:
+        """Return whether a connection goes through memory: for what is sent aside, wherever that can be."""
+        if self.beside is not None and peer not in self.beside:
+            return False
+        if purpose == ASIDE:
+            return has_shared_memory(self.plan)
+        return purpose == DATA and shares_memory(self.plan, self.name, peer)

@@ -1,4 +1,5 @@
-"""Connections between two nodes of one host, below which lies no emulated link: bytes go through shared memory.
+"""Connections between two nodes of one host through shared memory: where no emulated link lies between them, and for
+what is sent aside (``testbed.world.World.send_aside``).
 
 The socket of the connection stays. Over it go the handshake and, authenticated by the connection's keys, the place of
 the memory: the initiator makes an anonymous file (memfd) with one ring of bytes per direction and two pipes, and the
@@ -51,12 +52,15 @@ _CODE_BYTES = 32
 _TAKEN, _REFUSED = b"\1", b"\0"
 
 
+def has_shared_memory(plan: Plan) -> bool:
+    """Return whether two nodes of one machine may share memory at all."""
+    return plan.transport.shared_memory and not plan.transport.tls and platform.machine() == "x86_64"
+
+
 def shares_memory(plan: Plan, one: str, other: str) -> bool:
     """Return whether connections between two nodes go through shared memory: both ends ask, and get one answer."""
     site = data_center_of(one)
-    if not plan.transport.shared_memory or plan.transport.tls or site != data_center_of(other):
-        return False
-    if platform.machine() != "x86_64":
+    if site != data_center_of(other) or not has_shared_memory(plan):
         return False
     if plan.back_end == "emulate":
         return plan.site(site).is_unshaped

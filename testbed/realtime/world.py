@@ -167,6 +167,12 @@ class RealWorld:
         if held_up is not None:
             await held_up
 
+    async def send_aside(self, to: str, message: Message) -> None:
+        message.sender, message.sent_at_s = self.node, self.now()
+        held_up = self.network.send(to, message, aside=True)
+        if held_up is not None:
+            await held_up
+
     async def drain(self, to: str) -> None:
         await self.network.drain(to)
 
@@ -198,11 +204,15 @@ class RealWorld:
             if not handle(self._take()):  # all that has come since this task was woken, without a turn of the loop
                 return
 
-    def deliver(self, arrival: Arrival, began_s: float) -> None:
-        """Called by the network: a message is complete. ``began_s``: when its transfer began, on the loop's clock."""
+    def deliver(self, arrival: Arrival, began_s: float, aside: bool = False) -> None:
+        """Called by the network: a message is complete. ``began_s``: when its transfer began, on the loop's clock.
+
+        What was sent ``aside`` is no transfer of the run, and not recorded.
+        """
         message, overhead_bytes, _, payload_bytes = arrival
         message.began_s = max(0.0, began_s - self._epoch_ns / 1e9)
-        self._recorder.arrived(message, payload_bytes, overhead_bytes, self.now())
+        if not aside:
+            self._recorder.arrived(message, payload_bytes, overhead_bytes, self.now())
         self._inbox.append((message, payload_bytes))
         self._count_inbox(payload_bytes)
         self._wake_receiver()

@@ -26,8 +26,8 @@ update      a global server, when it has applied a key's update
 checkpoint  the scheduler, when a checkpoint is complete (round)
 held        a server, when it sends a reply that it held; for the first key of a round only
 evaluate    the node that evaluates
-gossip      a gossiping worker, at every evaluation: 256 numbers of a random projection (round, sketch)
-consensus   a gossiping worker, at the end: RMS distance from the mean of all models (round, distance)
+consensus   the node that evaluates, of gossip: RMS distance of all models from their mean, which is scored (round,
+            distance)
 final       every node, when its role ends; ``parameters_sha256`` only if it holds parameters;
             ``not_finite``: how many of these are NaN or infinite, if any
 process     every node in the real world, twice a second

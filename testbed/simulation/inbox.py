@@ -89,6 +89,15 @@ class SimulatedInbox:
         else:
             self._give(self._held.popleft())
 
+    def take_aside(self, message: Message) -> None:
+        """Take a message that has not come over the network, as soon as the node is not paused."""
+        if self.node.ended:
+            return
+        if self.node.paused_until_s > self._clock.now:
+            self._clock.at(self.node.paused_until_s, self.take_aside, message)
+        else:
+            self.put(message)
+
     def _give(self, envelope: Envelope) -> None:
         message = envelope.message
         if self.node.ended:

@@ -202,6 +202,7 @@ class Simulation:
             world.compute = cast(Any, lambda work, function: compute(work, lambda: timed(function)[0]))
         world.on_failure = partial(self._on_failure, name)
         world.on_settle = self._settle
+        world.on_aside = lambda to, message: self._worlds[to].inbox.take_aside(message)
         if name == monitor_of(self._plan):
             world.inbox.on_missed = self._on_missed
         return world

@@ -30,7 +30,7 @@ class SimulatedWorld:
 
     ``on_failure(error)`` is called when the role, or a task whose result nothing awaits, raises.
     ``on_settle(resumed)`` returns the present instant with all that connections remember, and ``None`` while they
-    carry anything; see ``settle``.
+    carry anything; see ``settle``. ``on_aside(to, message)`` takes a message to another node outside the network.
     """
 
     call_from_thread: Callable[[Callable[[], None]], object] | None = None
@@ -50,9 +50,14 @@ class SimulatedWorld:
         self._records_waits = recorder.keeps("wait")
         self.on_failure: Callable[[BaseException], None] = lambda error: None
         self.on_settle: Callable[[Instant | None], Instant | None] = lambda instant: Instant(clock.now)
+        self.on_aside: Callable[[str, Message], None] = lambda to, message: None
 
     def now(self) -> float:
         return float(self._clock.now)
+
+    async def send_aside(self, to: str, message: Message) -> None:
+        message.sender, message.sent_at_s, message.began_s = self.node, self._clock.now, self._clock.now
+        self.on_aside(to, message)
 
     async def sleep(self, duration_s: float) -> None:
         await Sleep(self._clock, self._clock.now + max(0.0, duration_s))

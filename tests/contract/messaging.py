@@ -65,6 +65,19 @@ class MessageContract:
         got = run_worlds({WORKER: sending(REMOTE, *messages), REMOTE: receiving(100)})[REMOTE]
         assert [message.key for message in got] == list(range(100))
 
+    def test_what_is_sent_aside_arrives_whole_in_order_and_unrecorded(self, run_worlds: RunWorlds) -> None:
+        async def program(world: World) -> None:
+            for key in range(20):
+                message = Message(MessageKind.SNAPSHOT, key, 3, {"note": key}, (torch.full((5_000,), float(key)),))
+                await world.send_aside(REMOTE, message)
+
+        got = run_worlds({WORKER: program, REMOTE: receiving(20)})[REMOTE]
+        assert [(each.key, each.round, each.sender, each.meta) for each in got] == [
+            (key, 3, WORKER, {"note": key}) for key in range(20)
+        ]
+        assert all(each.parts[0].tolist() == [float(each.key)] * 5_000 for each in got)
+        assert not [event for event in run_worlds.events(REMOTE) if event["kind"] == "transfer"]
+
     def test_messages_of_several_senders_all_arrive(self, run_worlds: RunWorlds) -> None:
         messages = [Message(MessageKind.PUSH, key=index) for index in range(20)]
         mine, theirs = (

@@ -229,7 +229,7 @@ def test_a_peer_that_was_lost_and_is_back_while_it_is_called_gets_what_follows()
         network._connector.connect = held_up  # type: ignore[method-assign]
         await world.send(REMOTE, Message(MessageKind.PUSH, 1))
         await world.sleep(0.05)
-        network._queues.pop(REMOTE).clear()  # as for a peer that is lost, and has come back since
+        network._queues.pop((REMOTE, DATA)).clear()  # as for a peer that is lost, and has come back since
         await world.send(REMOTE, Message(MessageKind.PUSH, 2))
         await world.sleep(0.05)
         gate.set()
@@ -265,7 +265,7 @@ def test_a_damaged_frame_closes_the_connection_and_ends_the_run(damage: str) -> 
     async def liar(world: RealWorld) -> None:
         await world.send(REMOTE, Message(MessageKind.PUSH))
         await world.sleep(0.1)
-        connection = world.network._outgoing[REMOTE]
+        connection = world.network._outgoing[REMOTE, DATA]
         if damage == "garbage":
             os.write(connection.fileno(), b"x" * 100)
         elif damage == "flipped":
@@ -392,7 +392,7 @@ def test_send_waits_while_the_receiver_takes_nothing() -> None:
     async def flood(world: RealWorld) -> float:
         for key in range(60):
             await world.send(REMOTE, Message(MessageKind.PUSH, key=key, parts=(torch.ones(ONE_MEGABYTE),)))
-            assert world.network._queues[REMOTE].queued_bytes <= 6_000_000
+            assert world.network._queues[REMOTE, DATA].queued_bytes <= 6_000_000
         return world.now()
 
     async def slow(world: RealWorld) -> tuple[float, list[int], int]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from testbed.engine import sync_setup
 from testbed.engine.guard import Guarded
@@ -19,14 +18,12 @@ from testbed.plan.model import Plan
 from testbed.state import State, below, under
 from testbed.training.learner import Learner
 from testbed.training.optimizers import ModelOptimizer
-from testbed.training.seeds import torch_stream
 from testbed.world import Future, World
 
 Keep = Callable[[int], Awaitable[None]]  # makes a checkpoint after a round, if one is due
 
-WIDTH = 256
 _KEYS = {"model": 0, "offer": 0, "answer": 1}
-"""Messages with a model have a key, as tensors of training have everywhere; those that end a run have none."""
+"""Messages of the algorithm have a key, as tensors of training have everywhere."""
 
 
 class OwnModel:
@@ -44,8 +41,6 @@ class OwnModel:
         optimizer = sync_setup.stepped_with(plan)
         self._world, self._learner, self._work, self._factor = world, learner, work, factor
         self._optimizer = ModelOptimizer(optimizer.kind, optimizer.options, values)
-        self._sketch = Sketch(sum(learner.sizes), plan.seed)
-        self._every = plan.training.evaluate_every
 
     def state(self) -> State:
         return self._optimizer.state() | under("work", self._work.state())
@@ -82,35 +77,12 @@ class OwnModel:
         await self._world.compute(work, lambda: self._optimizer.step(gradients, self._factor))
 
     def end_round(self, round_: int, started_s: float, result: LocalResult, at: Tensor | None = None) -> None:
-        """Record the round and, as often as the model is evaluated, its sketch."""
+        """Record the round, after which the model is ``at``, if not the optimizer's."""
         flat = self.flat if at is None else at
         self._learner.load(list(torch.split(flat, list(self._learner.sizes))))
         self._world.record(
             "round", t0=started_s, round=round_, loss=result.loss, samples=result.samples, steps=result.steps
         )
-        if round_ % self._every == self._every - 1:
-            self._world.record("gossip", round=round_, sketch=self._sketch(flat))
-
-
-class Sketch:
-    """A model in 256 numbers, so that the consensus distance can be read from event logs without moving any model.
-
-    Elements get random signs, the same at all workers of a run, and are added up by position modulo 256 (AMS sketch:
-    Alon, Matias and Szegedy, 1996; Charikar et al., 2002). It is linear, so the sketch of a mean is the mean of
-    sketches, and the squared norm of a difference is kept on average, with a relative deviation of about
-    √(2/256) = 9 %.
-    """
-
-    def __init__(self, elements: int, seed: int) -> None:
-        bits = torch.randint(0, 2, (elements,), dtype=torch.int8, generator=torch_stream(seed, "sketch"))
-        self._signs = bits * 2 - 1
-
-    def __call__(self, flat: Tensor) -> list[float]:
-        """``WIDTH`` numbers of a flat model; none of a model without numbers."""
-        if flat.is_meta:
-            return []
-        padded = functional.pad(flat * self._signs, (0, -flat.numel() % WIDTH))
-        return [float(f"{value:.6g}") for value in padded.view(-1, WIDTH).sum(dim=0).tolist()]
 
 
 class GossipMail:
@@ -120,7 +92,7 @@ class GossipMail:
     """
 
     def __init__(self, world: World, inbox: Inbox, peers: Peers) -> None:
-        self._world, self._peers = world, peers
+        self._world, self.peers = world, peers
         self._handlers: dict[str, Handler] = {}
         self._models: dict[tuple[int, str], Future[Message | None]] = {}
         inbox.on(MessageKind.GOSSIP, self._on_message)
@@ -132,8 +104,13 @@ class GossipMail:
         self._handlers[what] = handler
 
     async def send(self, to: str, what: str, round_: int, *parts: Tensor, **meta: Any) -> None:
-        meta = {"what": what, **meta, **self._peers.stamp}
-        await self._world.send(to, Message(MessageKind.GOSSIP, _KEYS.get(what, -1), round_, meta, parts))
+        meta = {"what": what, **meta, **self.peers.stamp}
+        await self._world.send(to, Message(MessageKind.GOSSIP, _KEYS[what], round_, meta, parts))
+
+    async def send_aside(self, to: str, what: str, round_: int, *parts: Tensor, **meta: Any) -> None:
+        """Send what belongs to the evaluation, and not to the algorithm (``World.send_aside``)."""
+        meta = {"what": what, **meta, **self.peers.stamp}
+        await self._world.send_aside(to, Message(MessageKind.GOSSIP, -1, round_, meta, parts))
 
     async def model(self, round_: int, sender: str) -> Message | None:
         """Wait for the model that a neighbour sent in this round; ``None``: it was lost before."""
@@ -143,11 +120,11 @@ class GossipMail:
         return message
 
     def _on_message(self, message: Message) -> None:
-        if self._peers.accepts(message):
+        if self.peers.accepts(message):
             self._handlers[message.meta["what"]](message)
 
     def _drop_lost(self) -> None:
-        for place in [place for place in self._models if self._peers.joined_in(place[1]) is None]:
+        for place in [place for place in self._models if self.peers.joined_in(place[1]) is None]:
             future = self._models.pop(place)
             if not future.done():
                 future.set_result(None)

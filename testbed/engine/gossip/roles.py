@@ -24,13 +24,14 @@ from testbed.engine.collectives.worker import Start, serverless_worker
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.gossip.asynchronous import AsynchronousGossip
 from testbed.engine.gossip.compressed import Compression
+from testbed.engine.gossip.mean import MeanModel
 from testbed.engine.gossip.model import GossipMail, OwnModel
 from testbed.engine.gossip.synchronous import SynchronousGossip
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.engine.local_kinds import serverless_work
 from testbed.engine.membership import MembershipChanged
-from testbed.engine.peers import ENDED, NOTHING, TRAINED, Agreed, Peers
+from testbed.engine.peers import ENDED, NOTHING, TRAINED, Agreed
 from testbed.errors import ScenarioError
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
@@ -58,8 +59,10 @@ def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = No
         peers = start.peers
         work = serverless_work(plan, learner, start.values)
         model = OwnModel(world, plan, learner, work, start.values, _factor(plan, node, options))
-        gossip = _make_gossip(plan, options, world, GossipMail(world, start.session.inbox, peers), model, peers)
         evaluation, checkpointer = Evaluation(world, plan, learner), start.checkpointer
+        mail = GossipMail(world, start.session.inbox, peers)
+        mean = MeanModel(world, mail, learner.sizes, evaluation)
+        gossip = _make_gossip(plan, options, world, mail, model, mean)
         result = FinalModel(world, start, learner, gossip)
         peers.on_change.append(lambda epoch: evaluation.members(peers.by_seniority))
         if start.resumed:
@@ -76,6 +79,7 @@ def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = No
         evaluation.begin(plan.training.rounds, len(peers.names), resumed=checkpointer.checkpoint)
 
         async def state() -> State:
+            await mean.settled()
             kept = joined({"learner": learner, "gossip": gossip})
             return kept | under("evaluation", await evaluation.state())
 
@@ -84,8 +88,8 @@ def gossip_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = No
                 await checkpointer.save(round_, state)
 
         rounds = first if result.known else await gossip.run(evaluation, first, keep, joins=peers.joined_late)
-        await result.average(rounds)
-        await gossip.finish(evaluation, rounds)
+        await result.average()
+        await mean.finish(gossip.final_round(rounds), result.distance)
         return rounds
 
     return serverless_worker(plan, node, learner, buckets_of(learner.sizes, FIRST_VALUES_BYTES), train, files)
@@ -103,7 +107,8 @@ class FinalModel:
     """A worker's model as others take it: while all train, and in the end the average of all, the run's result.
 
     ``known``: the result has been computed. Then it stays, even if workers are lost: who has not got it takes it from
-    one that has. A worker that joins takes part from the round on that follows all that others have begun, and until
+    one that has. ``distance``: the root-mean-square distance of all models from it, where this worker has computed it.
+    A worker that joins takes part from the round on that follows all that others have begun, and until
     then has taken the model of a neighbour.
     """
 
@@ -111,6 +116,7 @@ class FinalModel:
         self._world, self._start, self._peers = world, start, start.peers
         self._learner, self._gossip = learner, gossip
         self.known = False
+        self.distance: float | None = None
         self._joins = ""  # whose model to take, as far as all have agreed
         self._has_model: Future[None] = world.future()
         self._peers.states.provide, self._peers.on_agreed = self._provide, self._on_agreed
@@ -167,8 +173,8 @@ class FinalModel:
         if state is not None:
             self._load(torch.split(state["result"], list(self._learner.sizes)))
 
-    async def average(self, rounds: int) -> None:
-        """Average the models of all who take part; record their root-mean-square distance from it."""
+    async def average(self) -> None:
+        """Average the models of all who take part."""
         if not self.known:
             members = len(self._peers.names)
             await self._start.session.membership.barrier(TRAINED, members)  # from here on no model changes
@@ -183,8 +189,8 @@ class FinalModel:
             except MembershipChanged:
                 continue
             if self._peers.epoch == epoch:
+                self.distance = distance
                 self._load(torch.split(mean, list(self._learner.sizes)))
-                self._world.record("consensus", round=rounds - 1, distance=distance)
 
     def _workers(self) -> Collectives:
         workers = Collectives(self._world, self._start.mail, self._peers.names, name="end")
@@ -204,7 +210,7 @@ async def _average(workers: Collectives, flat: Tensor) -> tuple[Tensor, float | 
 
 
 def _make_gossip(
-    plan: Plan, options: GossipOptions, world: World, mail: GossipMail, model: OwnModel, peers: Peers
+    plan: Plan, options: GossipOptions, world: World, mail: GossipMail, model: OwnModel, mean: MeanModel
 ) -> Gossip:
     algorithm, lan_rounds = ALGORITHMS[options.algorithm], sync_setup.lan_rounds(plan)
 
@@ -224,9 +230,9 @@ def _make_gossip(
         return LanAndWan(mixing_of(near, list(_sites(plan, names).values())), across, lan_rounds)
 
     if algorithm.pairwise:
-        return AsynchronousGossip(world, mail, model, peers, graphs, plan)
+        return AsynchronousGossip(world, mail, model, mean, graphs, plan)
     make = (mixing, partial(_compression, plan, options, world, model))
-    return SynchronousGossip(world, mail, model, peers, plan, make, push=algorithm.pushes)
+    return SynchronousGossip(world, mail, model, mean, plan, make, push=algorithm.pushes)
 
 
 def _compression(

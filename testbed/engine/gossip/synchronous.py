@@ -18,9 +18,10 @@ from torch import Tensor
 from testbed.engine.assigned_steps import LocalStepCounts, Report
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.gossip.compressed import Compression
+from testbed.engine.gossip.mean import MeanModel
 from testbed.engine.gossip.model import GossipMail, Keep, OwnModel
 from testbed.engine.local_work import LocalResult
-from testbed.engine.peers import Agreed, Peers
+from testbed.engine.peers import Agreed
 from testbed.messages import Message
 from testbed.plan.model import Plan
 from testbed.policy.gossip.mixing import Mixing, Part, rounds_to_reach_all
@@ -34,11 +35,13 @@ class MixingRounds:
 
     epoch        in which the phase was agreed on
     since        its first round
+    scores       the worker that scores the mean of all models
     compression  what models pass through; ``None``: they travel as they are
     """
 
     epoch: int
     since: int
+    scores: str
     joined_in: Mapping[str, int]
     mixing: Mixing
     compression: Compression | None
@@ -61,14 +64,15 @@ class SynchronousGossip:
     """
 
     def __init__(
-        self, world: World, mail: GossipMail, model: OwnModel, peers: Peers, plan: Plan,
+        self, world: World, mail: GossipMail, model: OwnModel, mean: MeanModel, plan: Plan,
         make: tuple[MakeMixing, MakeCompression], *, push: bool,
     ) -> None:  # fmt: skip
-        self._world, self._mail, self._model, self._peers = world, mail, model, peers
+        self._world, self._mail, self._model, self._mean, self._peers = world, mail, model, mean, mail.peers
+        self._every = plan.training.evaluate_every
         self._make_mixing, self._make_compression = make
         self._weight, self._push = 1.0, push
         self._planned_round = plan.training.rounds - 1
-        self._counts = LocalStepCounts(plan, world.node, peers.names)
+        self._counts = LocalStepCounts(plan, world.node, self._peers.names)
         self._phases: list[MixingRounds] = [self._phase(0, 0)]
 
     @property
@@ -130,7 +134,8 @@ class SynchronousGossip:
         joined_in = {name: self._peers.joined_in(name) or 0 for name in self._peers.names}
         names = tuple(joined_in)
         mixing = self._make_mixing(names)
-        return MixingRounds(epoch, since, joined_in, mixing, self._make_compression(mixing, names, epoch == 0))
+        compression = self._make_compression(mixing, names, epoch == 0)
+        return MixingRounds(epoch, since, self._peers.by_seniority[0], joined_in, mixing, compression)
 
     async def run(self, evaluation: Evaluation, first_round: int, keep: Keep, *, joins: bool) -> int:
         """Do all rounds up to the last, on which all workers agree. Return their number.
@@ -153,17 +158,28 @@ class SynchronousGossip:
             started_s = self._world.now()
             result = await (self._push_round if self._push else self._mix_round)(round_)
             self._model.end_round(round_, started_s, result, self.value)
+            if evaluation.due(round_):
+                await self._mean.settled()
             reached = await evaluation.before_push(round_)
             if reached and self._agrees:  # else when they agree again
                 self._announce(round_ + 1)
-            evaluation.after_round(round_)
+            await self._score(round_)
             if round_ < self._last_round:
                 await keep(round_)
             round_ += 1
 
-    async def finish(self, evaluation: Evaluation, rounds: int) -> None:
-        """Score the mean of all models, when all have ended."""
-        await evaluation.finish(rounds)
+    async def _score(self, round_: int) -> None:
+        """Let the mean of all models be scored, if that is due; the last one is scored when all have ended."""
+        if round_ % self._every != self._every - 1 or round_ >= self._last_round:
+            return
+        phase = self._phases[0]
+        await self._mean.give(phase.scores, round_, self.value)
+        if phase.scores == self._world.node:
+            self._mean.score(round_, phase.names)
+
+    def final_round(self, rounds: int) -> int:
+        """Return the last round of all workers together, of which this one has made ``rounds``."""
+        return rounds - 1
 
     def _announce(self, round_: int) -> None:
         """Let the run end when all know of it: the messages of ``round_`` say so first.

@@ -58,7 +58,7 @@ def resumed_at(directory: Path, plan: Plan) -> float:
     return files.resumed.instant.at_s if files is not None and files.resumed is not None else 0.0
 
 
-KINDS = ("round", "update", "evaluate", "blocks", "threshold", "gossip", "consensus", "final")
+KINDS = ("round", "update", "evaluate", "blocks", "threshold", "consensus", "final")
 
 
 def story(events: list[Event], since_s: float) -> list[Event]:

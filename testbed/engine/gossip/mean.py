@@ -1,0 +1,100 @@
+"""The mean of all workers' models, which is scored while they train: outside the timed path, as every evaluation.
+
+No worker has it. So all give their models to the one that evaluates, past the modelled network (``World.send_aside``),
+and it scores their mean. How far they are from it is the event ``consensus``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from testbed.engine.evaluation import Evaluation
+from testbed.engine.gossip.model import GossipMail
+from testbed.results.events import EVALUATING
+from testbed.world import Future, World
+
+
+class MeanModel:
+    """The mean model at the worker that evaluates, and what this worker gives to that one.
+
+    on_reached  called when a score that is due has reached the target
+    """
+
+    def __init__(self, world: World, mail: GossipMail, sizes: Sequence[int], evaluation: Evaluation) -> None:
+        self._world, self._mail, self._sizes, self._evaluation = world, mail, sizes, evaluation
+        self.on_reached: Callable[[], object] = lambda: None
+        self._models: dict[int, dict[str, Tensor]] = {}  # by round and worker, of rounds that are not scored yet
+        self._waiting: dict[int, tuple[Collection[str], Future[None]]] = {}  # by round: for whom
+        self._scoring: Future[None] | None = None  # of the last round
+        mail.on("snapshot", lambda message: self._take(message.sender, message.round, message.parts[0]))
+        mail.peers.on_change.append(lambda epoch: self._check())
+
+    async def give(self, to: str, round_: int, flat: Tensor) -> None:
+        """Let the worker ``to`` have this one's model after ``round_``."""
+        if to == self._world.node:
+            self._take(to, round_, flat)
+        else:
+            await self._mail.send_aside(to, "snapshot", round_, flat)
+
+    def score(self, round_: int, names: Collection[str]) -> None:
+        """Score the mean of the models that ``names`` have after ``round_``, once all have come.
+
+        The score before is due then.
+        """
+        before, time_s = self._scoring, self._world.now()
+        waiting: Future[None] = self._world.future()
+        self._waiting[round_] = names, waiting
+        self._scoring = self._world.spawn(self._score(round_, time_s, before, waiting), "score the mean model")
+        self._check()
+
+    async def settled(self) -> None:
+        """Return when the last mean has been made."""
+        if self._scoring is not None:
+            await self._world.wait(self._scoring, EVALUATING)
+
+    async def finish(self, round_: int, distance: float | None) -> None:
+        """Score the final mean, which the learner has: of ``round_``, at that distance from all models."""
+        await self.settled()
+        if self._evaluation.active:
+            self._world.record("consensus", round=round_, distance=distance)
+        await self._evaluation.finish(round_, changed=True)
+
+    def _check(self) -> None:
+        """Go on where all models have come, but for those of workers that are lost."""
+        for round_, (names, waiting) in self._waiting.items():
+            came = self._models.get(round_, {})
+            if not waiting.done() and all(name in came or self._mail.peers.joined_in(name) is None for name in names):
+                waiting.set_result(None)
+
+    def _take(self, worker: str, round_: int, flat: Tensor) -> None:
+        self._models.setdefault(round_, {})[worker] = flat
+        self._check()
+
+    async def _score(self, round_: int, time_s: float, before: Future[None] | None, waiting: Future[None]) -> None:
+        if before is not None:
+            await self._world.wait(before, EVALUATING)
+        if await self._evaluation.before_push(round_):
+            self.on_reached()
+        await self._world.wait(waiting, f"all models of round {round_}, to score their mean")
+        names, _ = self._waiting.pop(round_)
+        came = self._models[round_]
+        self._models = {later: models for later, models in self._models.items() if later > round_}
+        models = [came[name] for name in names if name in came]
+        mean, distance = await self._world.wait(self._world.aside(lambda: mean_of(models)), EVALUATING)
+        self._world.record("consensus", round=round_, distance=distance)
+        self._evaluation.take(round_, list(torch.split(mean, list(self._sizes))), time_s)
+
+
+def mean_of(models: Sequence[Tensor]) -> tuple[Tensor, float | None]:
+    """Return the mean of flat models, and their root-mean-square distance from it; ``None`` without numbers."""
+    total = models[0].clone()
+    for model in models[1:]:
+        total += model
+    mean = total / len(models)
+    if mean.is_meta:
+        return mean, None
+    return mean, sqrt(sum(float((model - mean).double().square().sum()) for model in models) / len(models))
