@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Protocol, TypeVar
 
-from emulation.flood import Flood, flood
+from emulation.bulk import Flood, transfer
 from emulation.layout import Layout, SwitchPort
 from emulation.ping import Pair, ping
 from testbed.errors import NetworkMismatch, RunFailed
@@ -244,7 +244,7 @@ def measure_rates(net: BuiltNetwork, budget_s: float) -> list[Measurement]:
         if results and time.monotonic() > deadline:
             break
         names = {flood.name for flood in group}
-        results += repeated(lambda chosen, names=names: _measure_rates(net, names if chosen is None else chosen))  # type: ignore[misc]
+        results += repeated(lambda chosen, names=names: measure_together(net, names if chosen is None else chosen))  # type: ignore[misc]
     return results
 
 
@@ -283,22 +283,20 @@ def flood_groups(
     return groups
 
 
-def measure_together(net: BuiltNetwork, names: set[str], wait_s: float) -> list[Measurement]:
-    """Flood links with another machine, which does the same at this time; return those that end here.
+def measure_together(net: BuiltNetwork, names: set[str], wait_s: float = 0.0) -> list[Measurement]:
+    """Flood links at the same time; return those that end here. What another machine floods, it floods meanwhile.
 
-    ``wait_s``: how long after the planned end to receive, as that machine may begin later.
+    ``wait_s``: how long after the planned end to receive, as another machine may begin later.
     """
-    return [] if not names else _measure_rates(net, names, wait_s)
-
-
-def _measure_rates(net: BuiltNetwork, names: set[str], wait_s: float = 0.0) -> list[Measurement]:
     floods = _floods(net, names)
+    if not floods:
+        return []
     plans = {link.name: link for link in net.plan.network.links}
     duration_s = max(each.duration_s(least_s(net, each.rate_bps)) for each in floods)
     # the flood is a tenth too fast, so a tenth of its duration waits in the queue at its end
     drain_s = 0.02 + wait_s + max(plans[each.name].delay_s + 0.12 * duration_s for each in floods)
     with net.measuring():
-        flood(floods, duration_s, drain_s)
+        transfer(floods, duration_s, drain_s)
     return [_rate(each, plans[each.name]) for each in floods if each.target_namespace]
 
 

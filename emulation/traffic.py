@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulation.flood import PAYLOAD_BYTES
+from emulation.bulk import PAYLOAD_BYTES
 from emulation.helpers import prepare_child
 from emulation.layout import Layout
 from emulation.namespaces import socket_in

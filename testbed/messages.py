@@ -122,13 +122,13 @@ class MessageKind(StrEnum):
     # ``speed``: the transfer that made it ready, in bytes per second. Answer: TELL, when the schedule says so.
     ASK = "ask"
     # root → member of an overlay, when another is lost: send what is not answered once more, directly; ``generation``:
-    # the number of these messages so far, which later ones name; ``gone``, ``joined``: ranks that are lost; ranks and
-    # membership epochs of those that have joined. Answer: MERGE, ``unrelayed``.
+    # the number of these messages so far, which later ones name; ``joined``: ranks and membership epochs of those that
+    # have joined. Answer: MERGE, ``unrelayed``.
     RESEND = "resend"
     # root → member: send the chunk to the node ``to``. Answer: none; its target asks when it has arrived.
     TELL = "tell"
     # member → member or root: ``entries`` (``overlay.entries``) of a chunk's round; ``kept``: ranks, and seconds that
-    # members kept theirs; ``speeds``: throughput measured below; ``on_to``: the final target, if this hop is a detour.
+    # members kept theirs; ``speeds``: throughput measured below.
     MERGE = "merge"
     # root or member → member: the values of a chunk's round, to be passed on; ``waits``: seconds by rank; ``parents``:
     # the chunk's tree from its next round on; ``unrelayed``: not to be passed on.

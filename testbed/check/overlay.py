@@ -44,8 +44,6 @@ def it_is_of_one_of_the_two_kinds(subject: Subject) -> None:
         "options chunk and merge where relays is true",
         repr(subject.options), "add fields with the metadata CHUNK and MERGE of testbed.policy.overlay.events",
     )  # fmt: skip
-    detour = entry.detour_bytes(subject.options)
-    require(isinstance(detour, int) and detour >= 0, "detour_bytes of 0 or more", repr(detour), "return whole bytes")
 
 
 # ---- trees ----------------------------------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ STOPPED = "stopped"  # cause in the ``error`` event of a node that was ended, an
 DOUBT = "doubt"  # cause in the ``warning`` event of a simulation whose prediction may be off
 NO_STEP = "no step"  # cause in the ``warning`` event of a script that ends without a training step
 NOT_EXCHANGED = "not exchanged"  # likewise, with local steps after its last exchange
+NOT_FINISHED = "not finished"  # likewise, whose last score is of a model that others may have changed since
 EVALUATING = "the evaluation to end"  # what a worker waits for whose next round depends on a score
 BLOCKS_AHEAD = "blocks for"  # so begins what a push waits for until it may be sent in blocks
 HAS_LEFT = "it has left"  # message of an epoch after a node ended its part on purpose

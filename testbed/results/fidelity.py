@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from testbed.results import COMPLETED
-from testbed.results.events import DOUBT, EVALUATING, NO_STEP, NOT_EXCHANGED
+from testbed.results.events import DOUBT, EVALUATING, NO_STEP, NOT_EXCHANGED, NOT_FINISHED
 from testbed.results.summary import counts, covered_round_time_s, final_digests, gone_nodes
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def assess(
         *training,
     ]
     held_up = _held_up(frames["waits"], frames["rounds"])
-    told = {DOUBT, NO_STEP, NOT_EXCHANGED} if training else {DOUBT}
+    told = {DOUBT, NOT_FINISHED, *({NO_STEP, NOT_EXCHANGED} if training else ())}
     notes = [*held_up, *plan["warnings"], *_node_warnings(frames["warnings"], measured, told)]
     return {
         "schema_version": SCHEMA_VERSION,
@@ -293,6 +293,13 @@ def _training_reasons(frames: Frames, plan: Mapping[str, Any], equal_every: int)
     warnings, finals, done = frames["warnings"], frames["finals"], frames["rounds"]
     if done.empty and (warnings["cause"] == NO_STEP).any():
         yield "no worker made a step: no batch came, or the loop of the script was not entered"
+    if (warnings["cause"] == NOT_FINISHED).any():
+        later = int((done["t_s"] > frames["accuracy"]["snapshot_t_s"].max()).sum())
+        if later:
+            yield (
+                f"the last score is that of an early model: {later} of {len(done)} rounds came after it; let every "
+                "worker call optimizer.finish() (or store.finish()) after its last step, and worker 0 report then"
+            )
     rounds = finals["rounds"].max()
     should_be_equal = equal_every and rounds > 0 and rounds % equal_every == 0
     if should_be_equal and len(final_digests(finals, plan, gone_nodes(frames["faults"]))) > 1:

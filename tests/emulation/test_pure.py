@@ -21,8 +21,8 @@ import pytest
 
 from analysis.benchmarks.sample_plans import plan, with_link
 from emulation import hosts, probe, sandbox, traffic
+from emulation.bulk import WAIT_S, Flood
 from emulation.commands import address_lines, delay_rules
-from emulation.flood import WAIT_S, Flood
 from emulation.helpers import Child
 from emulation.layout import Route, lay_out
 from emulation.measurement import FLOOD_CEILING_BPS, FLOOD_S, BuiltNetwork, _floods, _link_rtts_s, _rate, least_s

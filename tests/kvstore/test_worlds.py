@@ -177,6 +177,24 @@ def test_a_run_that_trains_nothing_or_several_models_is_degraded_with_the_cause(
     assert fidelity["status"] == "degraded" and any(cause in reason for reason in fidelity["reasons"])
 
 
+@for_each(
+    ("end", "early"),
+    [
+        ("if store.rank == 0: store.report(accuracy=0.5)", True),
+        ("store.report(loss=0.5); optimizer.finish()", True),
+        ("optimizer.finish(); store.report(accuracy=0.5)", False),
+        ("", False),  # it has no score
+    ],
+)
+def test_a_run_whose_last_score_is_that_of_an_early_model_is_degraded(end: str, early: bool, tmp_path: Path) -> None:
+    script = DOUBTFUL + "train(torch.ones(4, 2, 4))\n" + end
+    path = scripts.scenario(tmp_path / "script", script.replace("rate(step)", "0.1"))
+    done = run_scenario(tmp_path / "run", "simulate", "sync=tap", "data_centers[1].device.speed=0.2", scenario=path)
+    fidelity = result(done)["fidelity"]
+    told = [reason for reason in fidelity["reasons"] if "that of an early model" in reason]
+    assert len(told) == early and not [note for note in fidelity["notes"] if "finish()" in note]
+
+
 PROCESSES = """
 import multiprocessing, os, time, torch
 from testbed.kvstore import GeoOptimizer, connect

@@ -13,7 +13,6 @@ from testbed.engine.inbox import Handler, Mail
 from testbed.messages import Message, MessageKind
 from testbed.policy.overlay.base import ROOT, Overlay, TreeOverlay
 from testbed.policy.overlay.events import Chunk, chunks_of
-from testbed.policy.overlay.netstorm import Detours
 from testbed.policy.overlay.parents import Parents
 from testbed.state import State, below, under
 from testbed.world import World
@@ -31,7 +30,6 @@ class OverlayGroup:
     sums         whether relays add up what they pass on
     routes       whether each contribution and each reply travels by itself: they belong to no common round
     policy       this node's own
-    detours      this node's, around links with long queues (NetStorm's auxiliary routes)
     continues    whether members may be lost, and others join
     late         ranks of members that are not there from the start
     """
@@ -42,7 +40,6 @@ class OverlayGroup:
     sums: bool
     routes: bool
     policy: Overlay
-    detours: Detours | None
     continues: bool = False
     late: tuple[int, ...] = ()
 
@@ -105,11 +102,8 @@ class OverlayNode(ABC):
             self._resume(self._resumed)
 
     def state(self) -> State:
-        """Return what a checkpoint keeps, between two rounds: nothing is under way, so nothing waits for a link."""
+        """Return what a checkpoint keeps, between two rounds, as nothing is under way."""
         state: State = {"trees": trees_text(self._trees)} | under("policy", self._group.policy.state())
-        if self._group.detours is not None:
-            self._group.detours.clear()
-            state["avoided"] = json.dumps(self._group.detours.avoided)
         return state | ({"regrouped": json.dumps(self._regrouped())} if self._group.continues else {})
 
     @abstractmethod
@@ -124,8 +118,6 @@ class OverlayNode(ABC):
         """Continue from the state of a checkpoint; keys have been declared."""
         self._trees = trees_of(state["trees"])
         self._group.policy.load_state(below("policy", state))
-        if self._group.detours is not None:
-            self._group.detours.avoid(json.loads(state["avoided"]))
 
     def _new_trees(self) -> dict[int, Parents]:
         elements = {name: sum(chunk.sizes.values()) for name, chunk in self._chunks.items()}
@@ -142,15 +134,6 @@ class OverlayNode(ABC):
         await self._send(self._group.node(path[0]), with_meta(message, {**message.meta, "path": list(path[1:])}))
 
     async def _send(self, to: str, message: Message) -> None:
-        """Send to ``to``, through another member if the queue of the link is long: the message names its target."""
-        group, meta = self._group, {name: value for name, value in message.meta.items() if name != "on_to"}
-        if group.detours is not None:
-            via = group.detours.way(group.rank(to), message.payload_bytes, self._world.now())
-            if via != group.rank(to):
-                to, meta["on_to"] = group.members[via], to
-        await self._hand_to(to, with_meta(message, meta))
-
-    async def _hand_to(self, to: str, message: Message) -> None:
         await self._world.send(to, message)
 
 

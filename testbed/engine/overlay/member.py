@@ -7,7 +7,7 @@ as if the server had sent them.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,6 @@ from testbed.engine.overlay.group import (
     OverlayNode,
     by_number,
     named,
-    with_meta,
 )
 from testbed.messages import Message, MessageKind
 from testbed.policy.overlay.base import ScheduledOverlay
@@ -257,18 +256,15 @@ class OverlayMember(OverlayNode):
 
     def _passed_on(self, message: Message) -> bool:
         """Send a message on that is for another node. Return whether it was."""
-        to = message.meta.get("on_to")
-        if to is None or to == self._world.node:
-            if path := message.meta.get("path"):
-                self._note_throughput(message, self._meter.bytes_per_s(message))
-                self._world.spawn(self._send_along(path, message), "pass on")
-            return bool(path)
-        self._world.spawn(self._hand_to(to, with_meta(message, {**message.meta, "on_to": to})), "pass on")
-        return True
+        path = message.meta.get("path")
+        if path:
+            self._note_throughput(message, self._meter.bytes_per_s(message))
+            self._world.spawn(self._send_along(path, message), "pass on")
+        return bool(path)
 
     def _note_throughput(self, message: Message, bytes_per_s: float) -> None:
         """Note the throughput of a transfer, to be reported with the next MERGE."""
-        if self._group.policy.adapts and "on_to" not in message.meta:
+        if self._group.policy.adapts:
             measured = self._measured.setdefault(message.key, [])
             below = () if self._group.routes else message.meta.get("speeds", ())  # those travel on with the message
             measured += [*below, [self._group.rank(message.sender), self._rank, bytes_per_s]]
@@ -303,7 +299,6 @@ class OverlayMember(OverlayNode):
         if not epoch:
             return
         self._epoch, self._first_generation = epoch, -1
-        self._on_absent(self._group.rank(name) for name in self._group.members if name in absent)
         about = {"root": self._group.root, "epoch": epoch}
         for name in self._group.members:
             if name != self._world.node and name not in absent:
@@ -320,15 +315,10 @@ class OverlayMember(OverlayNode):
         """A member is lost, and with it what it was to pass on: send what is not answered to the root."""
         self._generation = max(self._generation, message.meta["generation"])
         self._joined.update(message.meta["joined"])
-        self._on_absent(message.meta["gone"])
         self._wake()
         for chunk, round_ in list(self._own):
             if self._is_direct(chunk):
                 self._world.spawn(self._send_own(self._chunks[chunk], round_), "send once more")
-
-    def _on_absent(self, ranks: Iterable[int]) -> None:
-        if self._group.detours is not None:
-            self._group.detours.avoid(tuple(ranks))
 
     def _on_hello(self, message: Message) -> None:
         self._heard[self._group.rank(message.sender)] = message.meta["epoch"]
@@ -340,7 +330,7 @@ class OverlayMember(OverlayNode):
         for future in waiting:
             future.set_result(None)
 
-    async def _hand_to(self, to: str, message: Message) -> None:
+    async def _send(self, to: str, message: Message) -> None:
         rank, generation = self._group.rank(to), self._generation
         while self._joined.get(rank, 0) > max(self._epoch, self._heard.get(rank, 0)):
             self._waiting.append(self._world.future())

@@ -136,8 +136,8 @@ class Root(OverlayNode):
 
     def _learn(self, policy: TreeOverlay, message: Message, bytes_per_s: float) -> None:
         """Tell the policy what was measured below; plan other trees for the next round if it asks for that."""
-        own = [[self._group.rank(message.sender), ROOT, bytes_per_s]] if "on_to" not in message.meta else []
-        for source, target, measured in [*message.meta["speeds"], *own]:
+        own = [self._group.rank(message.sender), ROOT, bytes_per_s]
+        for source, target, measured in [*message.meta["speeds"], own]:
             policy.measured(int(source), int(target), measured, message.round)
         if policy.revise(message.round):
             self._planned_trees = self._new_trees()
@@ -246,8 +246,6 @@ class Root(OverlayNode):
             return
         self._absent.add(rank)
         self._joined.pop(rank, None)
-        if self._group.detours is not None:
-            self._group.detours.avoid(self._absent)
         if self._chunks and all(rank not in each for each in self._together.values()):
             return
         self._generation += 1
@@ -256,7 +254,7 @@ class Root(OverlayNode):
         if isinstance(self._policy, ScheduledOverlay):
             self._policy.reset()
         about = {
-            "root": self._group.root, "generation": self._generation, "gone": sorted(self._absent),
+            "root": self._group.root, "generation": self._generation,
             "joined": [list(each) for each in self._joined.items()],
         }  # fmt: skip
         for other, name in enumerate(self._group.members):

@@ -19,7 +19,6 @@ from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.overlay.base import ROOT, GroupSetting
-from testbed.policy.overlay.netstorm import Detours
 from testbed.policy.sync import SYNC
 from testbed.training.seeds import seed_for
 
@@ -90,16 +89,12 @@ def group_of(plan: Plan, root: str, node: NodePlan) -> OverlayGroup:
     kind: Any = OVERLAYS[choice.kind]
     seed, path = seed_for(plan.seed, "overlay", root), partial(wan_links, plan)
     policy = kind(GroupSetting(root, members, seed, rates, lan_rounds, path), options)
-    rank = ROOT if node.name == root else members.index(node.name)
-    bound_bytes = kind.detour_bytes(options)
-    detours = Detours(rank, rates(), bound_bytes) if bound_bytes else None
     sync = plan.technique.sync_tier1 if server.role == "server" else plan.technique.sync_tier2
     absent = late_comers(plan)
     late = tuple(number for number, name in enumerate(members) if name in absent)
     continues = plan.recovery.on_failure == "continue"
     return OverlayGroup(
-        root, members, options.chunk, options.merge == "sum", not SYNC[sync.kind].waits, policy, detours, continues,
-        late,
+        root, members, options.chunk, options.merge == "sum", not SYNC[sync.kind].waits, policy, continues, late,
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
-from testbed.results.events import NO_STEP, NOT_EXCHANGED
+from testbed.results.events import NO_STEP, NOT_EXCHANGED, NOT_FINISHED
 from testbed.state import State, below, under
 from testbed.world import Future, Work, World
 
@@ -74,6 +74,7 @@ class ScriptWorker:
         self._timed_steps = 0  # steps whose modelled time has passed
         self._local_steps = 0  # of this round, so far
         self._barriers = self.rounds = 0
+        self._has_final_values = self._score_may_be_early = False
         self._values: list[Sequence[Tensor]] = []  # by key, each in the pieces in which it has come
         self.values: list[Tensor] = []
         self._get_parameters: Callable[[], list[Tensor]] | None = None
@@ -308,6 +309,9 @@ class ScriptWorker:
             steps = "step" if self._local_steps == 1 else "steps"
             message = f"the script made {self._local_steps} {steps} after its last exchange, which nobody else has seen"
             self._world.record("warning", message=message, cause=NOT_EXCHANGED)
+        if self._score_may_be_early:
+            message = "the script has reported no score after optimizer.finish() (or store.finish())"
+            self._world.record("warning", message=message, cause=NOT_FINISHED)
 
     def _warn_of_mixed_up_ranks(self) -> None:
         store = self._thread.store
@@ -343,6 +347,7 @@ class ScriptWorker:
         await self.barrier()
         if not self._job.at_server or self._job.rank > 0:
             return None
+        self._has_final_values = True
         self._values = [[value] for value in await self._store.pull(range(len(self._values)), newest=True)]
         self._restart()
         return await self._copies(self._values)
@@ -356,6 +361,7 @@ class ScriptWorker:
 
     async def score(self, accuracy: float | None, loss: float | None) -> None:
         if self._job.rank == 0 and (accuracy is not None or loss is not None):
+            self._score_may_be_early = self._job.at_server and not self._has_final_values
             known = {} if accuracy is None else {"accuracy": accuracy}
             self._world.record(
                 "evaluate", round=max(0, self.rounds - 1), **known, loss=loss, snapshot_t=self._world.now()

@@ -54,14 +54,6 @@ class Overlay(ABC):
     regroups: ClassVar[bool] = False
     Options: ClassVar[type[Any]]
 
-    @classmethod
-    def detour_bytes(cls, options: Any) -> int:
-        """Return a bound in bytes: where more than twice as many wait for a link, the next chunk takes a detour.
-
-        Fewer than the bound have to wait there. 0: no detours.
-        """
-        return 0
-
     def state(self) -> State:
         """Return, for a checkpoint, what decisions depend on, as numbers and texts; nothing is under way then."""
         return {}

@@ -7,11 +7,6 @@ performance, 1 / Σ over levels of the slowest link, so different chunks use dif
 with the server, so it is the root of each tree, wherever the hub is. Planned rates are known before training, as links
 are measured then; later transfers are measured as they pass, and forgotten after ``expiry`` rounds. Nodes learn of a
 change with the values of a chunk's round, for its next one: so no two trees mix in a round, without further messages.
-
-Auxiliary routes: within a round the trees do not change, but where more than twice ``auxiliary`` chunks wait for one
-link, the next goes through the neighbour of both its ends for which the fewest wait, if these are fewer than
-``auxiliary``. A chunk that passes a node that way is not merged there, so the sums remain those of the trees. How much
-waits is estimated from what was sent and the link's rate.
 """
 
 from __future__ import annotations
@@ -19,7 +14,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -42,10 +37,6 @@ class NetStorm(TreeOverlay):
         trees: int = option(3, "how many trees at most", min=1, max=1000)
         change: float = option(0.1, "mean relative change of rates from which trees are recomputed", min=0, max=100)
         expiry: int = option(5, "rounds of its tier after which a measurement is forgotten", min=0, max=10**6)
-        auxiliary: int = option(
-            0, "chunks: where more than twice as many wait for a link, the next takes a detour with fewer; 0: none",
-            min=0,
-        )  # fmt: skip
         chunk: int = option(1_000_000, **CHUNK)
         merge: str = option("sum", **MERGE)
 
@@ -53,10 +44,6 @@ class NetStorm(TreeOverlay):
         self._members, self._options, self._planned = len(setting.members), options, setting.planned_rates()
         self._throughput = Throughput(options.expiry * setting.lan_rounds)
         self._used = dict(self._planned)  # rates behind the trees that are in use
-
-    @classmethod
-    def detour_bytes(cls, options: Options) -> int:
-        return options.auxiliary * options.chunk
 
     def measured(self, source: int, target: int, bytes_per_s: float, round_: int) -> None:
         self._throughput.add(str(source), str(target), bytes_per_s, round_)
@@ -90,49 +77,6 @@ class NetStorm(TreeOverlay):
             load[index] += elements[chunk]
             chosen[chunk] = best[index]
         return chosen
-
-
-class Detours:
-    """One node's estimate of the bytes that wait for its links, and the detour of the next chunk."""
-
-    def __init__(self, rank: int, rates: Rates, bound_bytes: int) -> None:
-        self._rank, self._rates, self._bound = rank, rates, bound_bytes
-        self._free_s: dict[int, float] = {}  # when all that was handed over to a neighbour will have left
-        self._avoided: frozenset[int] = frozenset()
-
-    @property
-    def avoided(self) -> list[int]:
-        """Return the members through which it takes no detour, in order."""
-        return sorted(self._avoided)
-
-    def avoid(self, ranks: Collection[int]) -> None:
-        """Take no detour through these members, which are lost."""
-        self._avoided = frozenset(ranks)
-
-    def clear(self) -> None:
-        """Note that everything has left: nothing waits for any link."""
-        self._free_s.clear()
-
-    def way(self, to: int, size_bytes: int, now_s: float) -> int:
-        """Return the neighbour that the chunk for ``to`` is sent to: ``to`` itself, or a node in between."""
-        via = self._chosen(to, now_s) if (self._rank, to) in self._rates else to
-        if (rate := self._rates.get((self._rank, via))) is not None:
-            self._free_s[via] = max(now_s, self._free_s.get(via, 0.0)) + size_bytes / rate
-        return via
-
-    def _chosen(self, to: int, now_s: float) -> int:
-        if self._bound == 0 or self._waiting(to, now_s) <= 2 * self._bound:
-            return to
-        between = [
-            other for (one, other) in self._rates
-            if one == self._rank and other not in (to, ROOT, *self._avoided) and (other, to) in self._rates
-        ]  # fmt: skip
-        best = min(between, key=lambda other: (self._waiting(other, now_s), other), default=to)
-        return best if self._waiting(best, now_s) < self._bound else to
-
-    def _waiting(self, neighbour: int, now_s: float) -> float:
-        """Return the bytes that still wait for the link to ``neighbour``."""
-        return max(0.0, self._free_s.get(neighbour, 0.0) - now_s) * self._rates[self._rank, neighbour]
 
 
 def fastest_paths(hub: int, members: int, rates: Rates) -> Parents:

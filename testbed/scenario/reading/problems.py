@@ -19,6 +19,7 @@ MAX_SHOWN = 20
 UNKNOWN_KEY = "unknown key"
 _RENAMED = {"training.iterations": "training.rounds"}
 _REMOVED = {
+    "overlay.auxiliary": "leave it out: chunks take the trees, which are planned again when the network has changed",
     "paradigm.rank_order": "leave it out: ranks are in the order in which the scenario lists its data centres",
     "paradigm.coordinated": "leave it out: each worker chooses from its own part of the sum of its data centre",
     "timeouts.suspect": "leave it out: it had no effect, and 'dead_after' says when a node is lost",
@@ -135,8 +136,9 @@ def _unknown_key(root: Node, path: Path, model: type[BaseModel]) -> Problem:
         where = parent.keys[key]
     if written in _RENAMED:
         return Problem(where, written, "was renamed", f"write {_RENAMED[written]}")
-    if written in _REMOVED:
-        return Problem(where, written, "was removed", _REMOVED[written])
+    of_any_tier = ".".join(part for part in written.split(".") if part not in TIERS)
+    if of_any_tier in _REMOVED:
+        return Problem(where, written, "was removed", _REMOVED[of_any_tier])
     known = [key for key in keys_at(model, path[:-1]) if key != "kind"] or ["no options"]
     return Problem(where, written, UNKNOWN_KEY, suggestion(key, known) or f"allowed: {', '.join(known)}")
 

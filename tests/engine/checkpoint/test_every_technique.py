@@ -44,14 +44,14 @@ INSIDE = {
     "dgt 4-bit": ["order={kind: dgt, block: 512 bytes, code: 4-bit, selection: random}", *LOSSY],
     "dgt retransmits": ["order={kind: dgt, block: 512 bytes, late: retransmit}", *LOSSY],
     "tsengine sums": ["overlay={kind: tsengine, chunk: 2000 bytes}"],
-    "netstorm detours": ["overlay={kind: netstorm, chunk: 2000 bytes, auxiliary: 1, change: 0.01}"],
+    "netstorm plans anew": ["overlay={kind: netstorm, chunk: 2000 bytes, change: 0.01}"],
     "shared optimizer": ["paradigm={kind: allreduce, optimizer_work: update}"],
     "overlapping buckets": ["paradigm={kind: allreduce, overlap: buckets}"],
     "asynchronous twice": ["sync={tier1: tap, tier2: {kind: ssp, staleness: 1}}"],
     "dc-asgd": ["sync=mixedsync", "optimizer={kind: dcasgd, learning_rate: 0.05}"],
     "dc-asgd by workers": ["sync=tap", "optimizer={kind: dcasgd, learning_rate: 0.05}"],
     "asynchronous routes": ["sync=ssp", "data_centers[*].workers=2",
-                            "overlay={kind: netstorm, chunk: 2000 bytes, auxiliary: 1, change: 0.01, merge: exact}"],
+                            "overlay={kind: netstorm, chunk: 2000 bytes, change: 0.01, merge: exact}"],
     "fragments": ["sync={kind: diloco, h: 4, fragments: 2, overlap_steps: 1}", "optimizer.at=worker"],
     "fragments summed": ["paradigm=allreduce", "sync={kind: diloco, h: 4, fragments: 2, overlap_steps: 1}"],
     "hfa sums": ["paradigm=allreduce", "sync={kind: hfa, k1: 2, k2: 2}", "codec={kind: topk, ratio: 0.1, bound: 100}"],
@@ -69,7 +69,7 @@ INSIDE = {
                           "device.slowdown.points=[{at: 0 s, factor: 1}, {at: 600 ms, factor: 3}]"],
 }  # fmt: skip
 # one of each way in which state is kept, besides the drawn combinations; all of them are among the slow tests
-QUICKLY = ("dgt 4-bit", "netstorm detours", "dc-asgd", "slower and slower", "gossip adpsgd", "layers",
+QUICKLY = ("dgt 4-bit", "netstorm plans anew", "dc-asgd", "slower and slower", "gossip adpsgd", "layers",
            "asynchronous routes", "dc-asgd by workers", "fragments", "fragments summed",
            "hfa sums", "diloco shares its outer steps", "esync mixes", "rows", "sums inside")  # fmt: skip
 

@@ -20,7 +20,7 @@ SMALL = (
 )  # fmt: skip
 TREES = (
     "{kind: tree, degree: 1, merge: exact}",
-    "{kind: netstorm, merge: exact, chunk: 1000 bytes, auxiliary: 1, change: 0}",
+    "{kind: netstorm, merge: exact, chunk: 1000 bytes, change: 0}",
 )
 
 

@@ -33,7 +33,6 @@ EXACT = [
     "{kind: tsengine, merge: exact, chunk: 1 KB, ports: 1}",
     "{kind: tsengine, merge: exact, pairing: fastest}",
     "{kind: netstorm, merge: exact, change: 0, chunk: 4 KB}",
-    "{kind: netstorm, merge: exact, auxiliary: 1, chunk: 4 KB}",
 ]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.policy.overlay.base import ROOT, GroupSetting
-from testbed.policy.overlay.netstorm import Detours, NetStorm, fastest_paths, performance
+from testbed.policy.overlay.netstorm import NetStorm, fastest_paths, performance
 from testbed.policy.overlay.parents import Parents
 
 
@@ -86,25 +86,3 @@ def test_a_small_change_keeps_the_trees() -> None:
     policy = NetStorm(setting(2, line(8.0)), NetStorm.Options(change=0.5))
     policy.measured(-1, 1, 5.0, 1)
     assert not policy.revise(1)
-
-
-TRIANGLE = {way: 10.0 for a, b in ((0, 1), (0, 2), (1, 2), (-1, 0), (-1, 1)) for way in ((a, b), (b, a))}
-
-
-def test_what_is_too_much_for_a_link_goes_through_a_neighbour_of_both_ends() -> None:
-    """From 0 to 1, chunks of 10 bytes that take a second: more than two may not wait, fewer than one there."""
-    detours = Detours(0, TRIANGLE, 10)
-    assert [detours.way(1, 10, 0.0) for _ in range(6)] == [1, 1, 1, 2, 1, 1]
-    assert detours.way(1, 10, 0.5) == 2  # for which half a chunk is left to wait, and then one and a half
-    assert detours.way(1, 10, 0.9) == 1
-    assert detours.way(1, 10, 100.0) == 1
-
-
-def test_there_is_no_way_through_the_server_nor_without_links() -> None:
-    detours = Detours(0, {way: rate for way, rate in TRIANGLE.items() if 2 not in way}, 10)
-    assert [detours.way(1, 10, 0.0) for _ in range(6)] == [1] * 6
-
-
-def test_without_a_bound_chunks_wait() -> None:
-    detours = Detours(0, TRIANGLE, 0)
-    assert [detours.way(1, 10, 0.0) for _ in range(6)] == [1] * 6
