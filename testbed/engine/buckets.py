@@ -70,7 +70,8 @@ def buckets_of(plan: Plan, sizes: Sequence[int], widths: Mapping[int, int]) -> B
 def script_buckets_of(plan: Plan, sizes: Sequence[int], together: int, codec: str | None) -> Buckets:
     """Return the same for a script that pushes the first ``together`` keys in every round, the others in some.
 
+    They stay apart where the script's optimizer runs on servers, which leave a parameter without a gradient alone.
     ``codec``: the kind that the script has chosen.
     """
-    some = keys_together(plan, sizes[:together], codec)
+    some = keys_together(plan, sizes[:together], codec) if sync_setup.all_wait(plan) else None
     return Buckets(sizes, [*some, *([key] for key in range(together, len(sizes)))] if some else None)

@@ -38,9 +38,14 @@ def _order(plan: Plan, script_codec: str | None = None) -> tuple[type[Order], An
 def _chosen_order(plan: Plan, script_codec: str | None) -> tuple[type[Order], Any]:
     choice = plan.technique.order
     options = ORDERS.options(choice.kind, choice.options)
-    if getattr(options, "slice", WHOLE) == AUTO and not may_be_cut(plan, script_codec):
+    if _slices_are_chosen(options) and not may_be_cut(plan, script_codec):
         options = replace(options, slice=WHOLE)
     return ORDERS[choice.kind], options
+
+
+def _slices_are_chosen(options: Any) -> bool:
+    """Return whether the size of slices is chosen for the model, and not by the scenario."""
+    return bool(getattr(options, "slice", WHOLE) == AUTO)
 
 
 def may_be_cut(plan: Plan, script_codec: str | None = None) -> bool:
@@ -51,13 +56,19 @@ def may_be_cut(plan: Plan, script_codec: str | None = None) -> bool:
     if not plan.with_role("global_server"):
         return False
     technique = plan.technique
-    codecs = [CODECS[kind] for kind in (technique.codec_tier1.kind, script_codec or technique.codec_tier2.kind)]
     return (
-        all(codec.dense or codec.elementwise for codec in codecs)
+        _elements_are_alike(plan, script_codec)
         and all(SYNC[sync.kind].waits for sync in (technique.sync_tier1, technique.sync_tier2))
         and not any(OVERLAYS[overlay.kind].relays for overlay in (technique.overlay_tier1, technique.overlay_tier2))
-        and not (OPTIMIZERS[technique.optimizer.kind].whole_tensors and optimizer_at_top(plan))
     )
+
+
+def _elements_are_alike(plan: Plan, script_codec: str | None = None) -> bool:
+    """Return whether codecs and the servers' optimizer treat an element alike in whatever tensor it stands."""
+    technique = plan.technique
+    codecs = [CODECS[kind] for kind in (technique.codec_tier1.kind, script_codec or technique.codec_tier2.kind)]
+    whole_tensors = OPTIMIZERS[technique.optimizer.kind].whole_tensors and optimizer_at_top(plan)
+    return all(codec.dense or codec.elementwise for codec in codecs) and not whole_tensors
 
 
 def table_widths(plan: Plan, learner: SegmentedLearner) -> Mapping[int, int]:
@@ -112,10 +123,12 @@ def keys_together(plan: Plan, sizes: Sequence[int], script_codec: str | None = N
 
     ``None``: each travels alone.
     """
-    order, options = _order(plan, script_codec)
-    if getattr(options, "slice", WHOLE) != AUTO or len(set(map(order(options).priority, range(len(sizes))))) > 1:
+    if not plan.with_role("global_server") or not _elements_are_alike(plan, script_codec):
         return None
-    return together(sizes)
+    choice = plan.technique.order
+    order, options = ORDERS[choice.kind], ORDERS.options(choice.kind, choice.options)
+    urgencies = set(map(order(options).priority, range(len(sizes))))
+    return together(sizes) if _slices_are_chosen(options) and len(urgencies) == 1 else None
 
 
 def _make_slicer(plan: Plan) -> Slicer:

@@ -44,9 +44,10 @@ for step in range(store.job.rounds):
         (("order=p3",), False),
         (("order=dgt",), False),
         (("codec={tier1: none, tier2: topk}",), False),
-        (("sync=mixedsync",), False),
+        (("sync=mixedsync",), True),
+        (("paradigm=ps", "sync=tap"), True),
         (("sync={kind: diloco, h: 4, fragments: 2}", LOCAL), False),
-        (("overlay={tier1: star, tier2: tree}",), False),
+        (("overlay={tier1: star, tier2: tree}",), True),
         (("optimizer={kind: lars, learning_rate: 0.1}",), False),
     ],
 )
@@ -68,6 +69,7 @@ def test_keys_travel_together_where_nothing_tells_them_apart(settings: tuple[str
         ("topology.data_centers[hub].global_servers=2", "shard={kind: multigps, bound: 1000}", TWO_BITS),
         ("sync={kind: hfa, k1: 2, k2: 2}", LOCAL, "codec=fp16"),
         ("paradigm={kind: hips, inside: ring}",),
+        ("overlay={tier1: star, tier2: tsengine}",),
     ],
 )
 def test_buckets_end_with_the_bits_of_tensors_that_travel_alone(settings: tuple[str, ...], tmp_path: Path) -> None:

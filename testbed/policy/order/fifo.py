@@ -52,8 +52,9 @@ class Fifo(Order):
         """``slice``: tensors are cut into pieces of at most so many bytes (as float32), so that one piece is sent while
         the next is encoded, and the hops of a round overlap. ``whole``: not cut. ``auto``: into equal pieces of about a
         32nd of the model, or 1 MiB or 4 MiB, where workers wait for each other and codecs, the servers' optimizer and
-        relays treat each element alike, which leaves results the same bit by bit; else whole. Where tensors may be cut,
-        those of a model with more than 64 are also joined, to about that size, and travel together.
+        relays treat each element alike, which leaves results the same bit by bit; else whole. Tensors of a model with
+        more than 64 are also joined, to about that size, and travel together, where codecs and the servers' optimizer
+        treat each element alike.
         """
 
         slice: int = option(AUTO, "largest piece of a tensor", unit="bytes", words={"auto": AUTO, "whole": WHOLE})

@@ -11,6 +11,7 @@ from testbed.engine.learner import make_learner
 from testbed.policy.gossip import ALGORITHMS
 from testbed.policy.sync import SYNC
 from tests.engine.runs import Simulated, run
+from tests.for_each import for_each
 
 TECHNIQUES = {
     **{kind: (f"sync={kind}",) for kind in SYNC.where(lambda sync: not sync.waits)},
@@ -57,9 +58,18 @@ def test_the_last_score_is_that_of_the_final_global_model(
         assert [score["round"] for score in scores] == [2, 5, 7]
 
 
-def test_slices_of_several_global_servers_are_scored_as_one_model(tmp_path: Path) -> None:
+@for_each(
+    "model",
+    [
+        ("order=p3", "training.model=cnn"),
+        ("training.model={kind: mlp, layers: 34, hidden: 8}",),  # whose tensors travel together
+    ],
+)
+def test_slices_and_buckets_of_several_global_servers_are_scored_as_one_model(
+    model: tuple[str, ...], tmp_path: Path
+) -> None:
     """The local servers cut once more what workers have cut. Who ends last has the final values by its last reply."""
-    cut = ("topology.data_centers[0].global_servers=2", "shard=multigps", "order=p3", "training.model=cnn")
+    cut = ("topology.data_centers[0].global_servers=2", "shard=multigps", *model)
     ended = run(tmp_path, "sync=tap", "training.rounds=6", "training.evaluate_every=2", *cut)
     last = max(ended.of_kind("round"), key=lambda event: float(event["t"]))["node"]
     expected = make_learner(ended.plan, ended.plan.training_workers[0]).evaluate(ended.results[last])
