@@ -18,13 +18,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 from emulation.namespaces import enlarge_buffers, inside, socket_in
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
-
-if TYPE_CHECKING:
-    from emulation.measurement import BuiltNetwork
 
 # Payload of a full-sized frame: 1514 bytes less Ethernet 14, IP 20 and TCP 20 with 12 for time stamps.
 GOODPUT_SHARE = 1448 / 1514
@@ -38,6 +35,13 @@ _EXCESS = 1.1
 _SO_TIMESTAMPNS, _PORT = 35, 19_797
 _BUFFER_BYTES = 8 << 20
 _LEAST_FRAMES = 8
+
+
+class NodeAddresses(Protocol):
+    """Of a network that is up: each node's namespace and IPv4 address."""
+
+    def namespace_path(self, node_name: str) -> str: ...
+    def address(self, node_name: str) -> str: ...
 
 
 @dataclass(slots=True)
@@ -55,7 +59,7 @@ class BulkTransfer:
     received: list[tuple[float, int]] = field(default_factory=list)
 
     @classmethod
-    def between(cls, network: BuiltNetwork, source: str, target: str, congestion_control: str | None = None) -> Self:
+    def between(cls, network: NodeAddresses, source: str, target: str, congestion_control: str | None = None) -> Self:
         """Return the transfer from node ``source`` to node ``target`` of a network that is up."""
         paths = network.namespace_path(source), network.namespace_path(target)
         return cls(f"{source} to {target}", *paths, network.address(target), congestion_control)

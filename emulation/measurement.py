@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Protocol, TypeVar
 
-from emulation.bulk import Flood, transfer
+from emulation.bulk import Flood, NodeAddresses, transfer
 from emulation.layout import Layout, SwitchPort
 from emulation.ping import Pair, ping
 from testbed.errors import NetworkMismatch, RunFailed
@@ -34,7 +34,7 @@ FLOOD_CEILING_BPS = 150e6  # of the links flooded at one time: a faster flood me
 ETHERNET_BYTES = 14
 
 
-class BuiltNetwork(Protocol):
+class BuiltNetwork(NodeAddresses, Protocol):
     """The part of ``emulation.network.Emulation`` that measurements use.
 
     ``layout``: what is on this machine. ``whole``: with what is on others.
@@ -45,8 +45,6 @@ class BuiltNetwork(Protocol):
     whole: Layout
     mtu_bytes: int
 
-    def namespace_path(self, node_name: str) -> str: ...
-    def address(self, node_name: str) -> str: ...
     def measuring(self) -> AbstractContextManager[None]: ...
 
 
