@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from testbed.check.subject import Subject
 from testbed.check.verdict import CheckFailed, require
 from testbed.errors import ScenarioError
-from testbed.training.models import build_model, segments, shape_of_model
+from testbed.training.models import build_model, segments, shape_of_model, trained
 from testbed.training.options.declarations import IMAGES, RECORDS, TEXT
 from testbed.training.tables import EmbeddingTables
 from testbed.training.trainer import TorchStep, mean_loss
@@ -101,7 +101,7 @@ def the_seed_alone_decides_the_parameters(subject: Subject) -> None:
 
 def _gradients(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
     try:
-        return torch.autograd.grad(mean_loss(model(inputs), labels), list(model.parameters()))
+        return torch.autograd.grad(mean_loss(model(inputs), labels), list(trained(model).values()))
     except RuntimeError as error:
         raise CheckFailed(
             "a gradient of every parameter",
@@ -115,7 +115,7 @@ def gradients_are_finite_and_repeat(subject: Subject) -> None:
         inputs, labels = _batch(subject, shape)
         model = _build(subject, shape)
         first, again = _gradients(model, inputs, labels), _gradients(model, inputs, labels)
-        names = [name for name, _ in model.named_parameters()]
+        names = list(trained(model))
         for name, one, other in zip(names, first, again, strict=True):
             require(bool(one.isfinite().all()), "finite gradients", f"{name} has others", "look for 0/0 and log 0")
             require(
@@ -156,7 +156,7 @@ def tables_are_declared(subject: Subject) -> None:
 def sizes_are_known_without_numbers(subject: Subject) -> None:
     """``compute: modelled`` builds the model on torch's meta device."""
     for shape in shapes(subject):
-        sizes = tuple(parameter.numel() for parameter in _build(subject, shape).parameters())
+        sizes = tuple(parameter.numel() for parameter in trained(_build(subject, shape)).values())
         measured = shape_of_model(subject.kind, dict(subject.values), shape, CLASSES)
         require(
             measured.sizes == sizes, f"the same sizes on the meta device: {sizes[:8]}", str(measured.sizes[:8]),

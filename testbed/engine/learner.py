@@ -15,7 +15,7 @@ from testbed.plan.model import NodePlan, Plan, computes_in_real_time
 from testbed.training.batches import Batches
 from testbed.training.datasets import load_dataset
 from testbed.training.learner import SegmentedLearner
-from testbed.training.models import assemble, build_model, shape_of_model
+from testbed.training.models import assemble, build_model, shape_of_model, trained
 from testbed.training.options import DATASETS, LOADINGS, MODELS
 from testbed.training.options.declarations import NOTHING, PROGRAM, SCRIPT
 from testbed.training.seeds import seed_for
@@ -30,6 +30,8 @@ def make_learner(
 ) -> SegmentedLearner:
     """Return model and share of the data for ``node``. Each draws first parameters; the master's replace them.
 
+    Frozen ones do not travel, so that all draw the same.
+
     device   on which it computes, instead of the node's own
     on_host  see ``Computing``
     """
@@ -37,8 +39,10 @@ def make_learner(
         return _shape_only(plan)
     training = plan.training
     dataset = load_dataset(training.data.kind, training.data.options, plan.seed)
-    seed = seed_for(plan.seed, "model", node.rank)
-    model = build_model(training.model.kind, training.model.options, dataset.input_shape, dataset.classes, seed)
+    about = training.model.kind, training.model.options, dataset.input_shape, dataset.classes
+    model = build_model(*about, seed_for(plan.seed, "model", node.rank))
+    if len(trained(model)) < len(list(model.parameters())):
+        model = build_model(*about, seed_for(plan.seed, "model", 0))
     workers = [worker.name for worker in plan.training_workers]
     rank = workers.index(node.name) if node.name in workers else 0
     split = training.split
@@ -57,14 +61,14 @@ def make_learner(
 
 
 def parameter_bytes(plan: Plan) -> int:
-    """Return the bytes of the model's parameters; 0 where a user's script brings the model."""
+    """Return the bytes of the parameters that are trained; 0 where a user's script brings the model."""
     model, data = plan.training.model, plan.training.data
     if MODELS[model.kind].takes in (PROGRAM, SCRIPT):
         return 0
     dataset = load_dataset(data.kind, data.options, plan.seed)
     with torch.device("meta"):
         made = assemble(model.kind, model.options, dataset.input_shape, dataset.classes)
-    return sum(parameter.nbytes for parameter in made.parameters())
+    return sum(parameter.nbytes for parameter in trained(made).values())
 
 
 def samples_of(plan: Plan) -> list[int]:

@@ -20,7 +20,7 @@ from testbed.errors import ScenarioError
 from testbed.training.batches import Batches
 from testbed.training.datasets import Dataset, as_model_input, digest_of
 from testbed.training.learner import Score, SegmentedStep, State, StepResult
-from testbed.training.models import Segment, measure, segments
+from testbed.training.models import Segment, measure, segments, trained
 from testbed.training.shapes import ModelShape
 from testbed.training.tables import EmbeddingTables
 
@@ -126,10 +126,10 @@ class TorchStep:
 
 
 def complete(gradients: Sequence[Tensor | None], module: nn.Module) -> list[Tensor]:
-    """Return the gradients of all parameters of ``module``. Raise ``ScenarioError`` if one is missing or sparse."""
+    """Return the gradients of what is trained of ``module``. Raise ``ScenarioError`` if one is missing or sparse."""
     found = [gradient for gradient in gradients if gradient is not None and not gradient.is_sparse]
     if len(found) < len(gradients):
-        for (name, _), gradient in zip(module.named_parameters(), gradients, strict=True):
+        for (name, _), gradient in zip(trained(module).items(), gradients, strict=True):
             if gradient is None:
                 raise ScenarioError(
                     f"training.model: the forward pass does not use the parameter '{name}'; use it, or do not create it"
@@ -150,7 +150,7 @@ def returned(gradients: Sequence[Tensor], on_host: bool) -> list[Tensor]:
 
 
 class Trainer:
-    """A model and its data on ``device``. Tensors are flat float32, one per parameter, in the model's order.
+    """A model and its data on ``device``. Tensors are flat float32, one per parameter that is trained, in their order.
 
     Gradients and values stay on the device, unless ``computing`` wants them in main memory; values may come from both.
     """
@@ -164,7 +164,7 @@ class Trainer:
         self._computing, self._accelerator = computing, accelerator_of(device)
         self._scored_model: nn.Module | None = None
         self.epoch = 0
-        self._parameters = list(self.model.parameters())
+        self._parameters = list(trained(self.model).values())
         self._segments = segments(self.model)
         if computing.compiled:
             for module in (self.model, *(segment.module for segment in self._segments)):
@@ -275,7 +275,7 @@ class Trainer:
         with self._accelerator.on(EVALUATION) if self._accelerator else nullcontext():
             if self._scored_model is None:
                 self._scored_model = copy.deepcopy(self.model)
-            _set(list(self._scored_model.parameters()), values)
+            _set(list(trained(self._scored_model).values()), values)
             for some_inputs, some_labels in zip(inputs, labels, strict=True):
                 expected = some_labels.to(self.device)
                 logits = self._scored_model(as_model_input(some_inputs.to(self.device)))

@@ -202,7 +202,7 @@ def test_blocks_that_break_the_contract_are_named(block: nn.Module, by_segments:
 @for_each(
     ("model", "problem"),
     [
-        (nn.Sequential(nn.Linear(4, 4), nn.PReLU().requires_grad_(False)), r"without gradients \(1.weight\)"),
+        (nn.Linear(4, 4).requires_grad_(False), "parameters without gradients only; there is nothing to train"),
         (nn.Flatten(), "has no parameters; there is nothing to train"),
         (nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), r"'1\.weight' is not initialised yet.*torch\.zeros\(1, 1,"),
         (nn.Linear(4, 4).double(), r"'weight' is torch\.float64.*model\.float\(\)"),

@@ -1,4 +1,4 @@
-"""Models by name, each a sequence of named blocks. Every tensor of a model is a key, numbered in the model's order.
+"""Models by name, each a sequence of named blocks. Every tensor that is trained is a key, in the model's order.
 
 No model has buffers (running means and variances of batch normalisation): they are not trained by gradients and would
 have to be averaged separately, and a mean over data centres with different data fits none of them (Hsieh et al., The
@@ -41,7 +41,7 @@ class Segment:
     @property
     def parameters(self) -> list[nn.Parameter]:
         """Its tensors, in the order of ``keys``."""
-        return list(self.module.parameters())
+        return list(trained(self.module).values())
 
     def __call__(self, inputs: Tensor) -> Any:
         """Return what the next segment is given. Raise ``ScenarioError`` if the module changes ``inputs`` in place."""
@@ -56,23 +56,28 @@ class Segment:
             ) from error
 
 
+def trained(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that are trained, by name: all but frozen ones (``requires_grad=False``)."""
+    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+
+
 def segments(model: nn.Module) -> tuple[Segment, ...]:
     """Return the top-level children of a ``Sequential``; any other model is one segment.
 
-    Children before the first that has parameters, such as ``nn.Flatten``, belong to its segment; one that begins with a
-    layer that works in place belongs to the segment whose output it changes. Raise ``ScenarioError`` if two share a
-    parameter, so that neither has its whole gradient.
+    Children before the first that has parameters to train, such as ``nn.Flatten``, belong to its segment; one that
+    begins with a layer that works in place belongs to the segment whose output it changes. Raise ``ScenarioError`` if
+    two share a parameter, so that neither has its whole gradient.
     """
     blocks = _joined(_children(model)) if isinstance(model, nn.Sequential) else [("model", model)]
     owners: dict[nn.Parameter, str] = {}
     for name, block in blocks:
-        for parameter_name, parameter in block.named_parameters():
+        for parameter_name, parameter in trained(block).items():
             if owners.setdefault(parameter, name) != name:
                 raise ScenarioError(
                     f"training.model: the blocks '{owners[parameter]}' and '{name}' share a parameter "
                     f"('{parameter_name}' of the latter); write the model as one module that is no nn.Sequential"
                 )
-    ranges = key_ranges(tuple(len(list(block.parameters())) for _, block in blocks))
+    ranges = key_ranges(tuple(len(trained(block)) for _, block in blocks))
     return tuple(Segment(name, block, keys) for (name, block), keys in zip(blocks, ranges, strict=True))
 
 
@@ -82,11 +87,11 @@ def _children(model: nn.Sequential) -> list[tuple[str, nn.Module]]:
 
 
 def _joined(blocks: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """Return ``blocks`` with those before the first parameters joined to the block that has them.
+    """Return ``blocks`` with those before the first parameters to train joined to the block that has them.
 
     A block that changes its input in place is joined to the one before, as a segment keeps its input.
     """
-    first = next((index for index, (_, block) in enumerate(blocks) if list(block.parameters())), 0)
+    first = next((index for index, (_, block) in enumerate(blocks) if trained(block)), 0)
     parts = [[block for _, block in blocks[: first + 1]]]
     names = [name for name, _ in blocks[first : first + 1]]
     for name, block in blocks[first + 1 :]:
@@ -170,14 +175,9 @@ def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], c
             "write nn.GroupNorm instead of batch normalisation, or train with a script (workload.script), where each "
             "worker keeps buffers of its own"
         )
-    parameters = dict(model.named_parameters())
-    if not parameters:
-        raise ScenarioError(f"training.model: '{kind}' has no parameters; there is nothing to train")
-    if frozen := [name for name, parameter in parameters.items() if not parameter.requires_grad]:
-        raise ScenarioError(
-            f"training.model: '{kind}' has parameters without gradients ({', '.join(frozen)}); leave out "
-            "requires_grad=False, or train it with a script (workload.script)"
-        )
+    if not trained(model):
+        what = "parameters without gradients only" if list(model.parameters()) else "no parameters"
+        raise ScenarioError(f"training.model: '{kind}' has {what}; there is nothing to train")
     return model if isinstance(model, nn.Sequential) else nn.Sequential(OrderedDict(model=model))
 
 
@@ -189,8 +189,9 @@ def initialise(model: nn.Module) -> None:
     """Initialise matrices and kernels by Xavier, biases with zeros.
 
     Other vectors stay as their layer has made them: scales of normalisations are 1, the slopes of ``PReLU`` 0.25.
+    So do frozen parameters.
     """
-    for name, parameter in model.named_parameters():
+    for name, parameter in trained(model).items():
         if parameter.dim() > 1:
             nn.init.xavier_uniform_(parameter)
         elif "bias" in name.rpartition(".")[2]:  # also ``bias_hh_l0`` of recurrent layers
