@@ -56,10 +56,7 @@ def aggregation_weights(plan: Plan, server: NodePlan) -> dict[str, float]:
     """
     children = sync_setup.contributors(plan, server)
     if sync_setup.contribution_of(plan) is Contribution.GRADIENT:
-        if aggregation_weights not in plan.memory:
-            below = Counter(parent for worker in plan.training_workers for parent in worker.parents)
-            plan.memory[aggregation_weights] = below
-        workers = plan.memory[aggregation_weights]
+        workers = plan.training_workers_by_parent
         return {child: float(workers.get(child, 1)) for child in children}
     return {child: contribution_weight(plan, plan.node(child)) for child in children}
 

@@ -12,6 +12,7 @@ from testbed.engine.slicing import overlaps
 from testbed.errors import ScenarioError
 from testbed.placing import place_of
 from testbed.plan.model import NodePlan, Plan, computes_in_real_time
+from testbed.plan.once import once_per_plan
 from testbed.training.batches import Batches
 from testbed.training.datasets import load_dataset
 from testbed.training.learner import SegmentedLearner
@@ -36,7 +37,7 @@ def make_learner(
     on_host  see ``Computing``
     """
     if plan.training.compute == "modelled":
-        return _shape_only(plan)
+        return ShapeTrainer(_shape_only(plan), plan.training.batch_size)
     training = plan.training
     dataset = load_dataset(training.data.kind, training.data.options, plan.seed)
     about = training.model.kind, training.model.options, dataset.input_shape, dataset.classes
@@ -81,16 +82,15 @@ def samples_of(plan: Plan) -> list[int]:
     return [len(share) for share in shares_of(labels, split.kind, split.options, plan.seed, workers)]
 
 
-def _shape_only(plan: Plan) -> SegmentedLearner:
-    if _shape_only not in plan.memory:
-        model, data = plan.training.model, plan.training.data
-        input_shape: tuple[int, ...] = ()
-        classes = 0
-        if DATASETS[data.kind].gives != NOTHING:
-            dataset = load_dataset(data.kind, data.options, plan.seed)
-            input_shape, classes = dataset.input_shape, dataset.classes
-        plan.memory[_shape_only] = shape_of_model(model.kind, model.options, input_shape, classes)
-    return ShapeTrainer(plan.memory[_shape_only], plan.training.batch_size)
+@once_per_plan
+def _shape_only(plan: Plan) -> ModelShape:
+    model, data = plan.training.model, plan.training.data
+    input_shape: tuple[int, ...] = ()
+    classes = 0
+    if DATASETS[data.kind].gives != NOTHING:
+        dataset = load_dataset(data.kind, data.options, plan.seed)
+        input_shape, classes = dataset.input_shape, dataset.classes
+    return shape_of_model(model.kind, model.options, input_shape, classes)
 
 
 def shape_of(plan: Plan, learner: SegmentedLearner) -> ModelShape:

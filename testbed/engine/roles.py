@@ -12,8 +12,11 @@ from testbed.engine.checkpoint import Checkpointer, CheckpointFiles
 from testbed.engine.collectives.inside import MakeLibrary, inside_store, neighbours_of
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.roles import allreduce_worker
+from testbed.engine.departure import Departure
 from testbed.engine.dgt.receiver import block_receiver
 from testbed.engine.dgt.sender import block_route
+from testbed.engine.driver import RoundDriver
+from testbed.engine.evaluation import Evaluation
 from testbed.engine.global_model import AsynchronousRootStore, GlobalModel
 from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.guard import guarded
@@ -23,7 +26,7 @@ from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.local_kinds import local_work_of
 from testbed.engine.membership import MEMBERSHIP_MESSAGES, Membership
 from testbed.engine.overlay.wiring import NodeOverlays
-from testbed.engine.pipeline import PipelinedWorker
+from testbed.engine.pipeline import PipelinedExchange
 from testbed.engine.replica import ReplicaMail, ReplicatedRootStore
 from testbed.engine.root_store import RootStore, parameter_state_maker
 from testbed.engine.scheduler import Scheduler
@@ -31,10 +34,10 @@ from testbed.engine.script.thread import start_script
 from testbed.engine.script.watch import ScriptWatch
 from testbed.engine.script.worker import ScriptWorker, script_job
 from testbed.engine.server import Server
+from testbed.engine.server_exchange import ServerExchange, ServerParts
 from testbed.engine.session import Session
 from testbed.engine.slicing import optimizer_at_top, order_of, overlaps, slicer_of
 from testbed.engine.upstream import ParentServers, Upstream
-from testbed.engine.worker import Departure, Worker, WorkerParts
 from testbed.messages import Message, MessageKind
 from testbed.placing import place_of
 from testbed.plan.asynchronous import is_scored_at_top, shares_rounds
@@ -92,15 +95,18 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_libr
         await session.join()
         store.membership_epoch = membership.epoch
         overlays.join()
-        checkpointer = Checkpointer(world, membership, plan, files)
         pushes = await inside_store(world, plan, store, mail, make_library) if mail else store
-        parts = WorkerParts(pushes, learner, work, membership, checkpointer, departure, handover)
-        worker = PipelinedWorker(world, plan, node, parts, shape) if shape else Worker(world, plan, node, parts)
-        rounds = await worker.run()
-        if leaves_servers and not worker.leaves:
+        evaluation = Evaluation(world, plan, learner)
+        parts = ServerParts(pushes, learner, work, evaluation, membership, handover)
+        exchange = (
+            PipelinedExchange(world, plan, node, parts, shape) if shape else ServerExchange(world, plan, node, parts)
+        )
+        driver = RoundDriver(session, plan, node, learner, exchange, files, departure)
+        rounds = await driver.run()
+        if leaves_servers and not driver.leaves:
             await store.leave()  # they may hold others' replies until this worker has caught up
-        await session.finish(worker.leaves)
-        return await session.record_final(worker.final_values(), rounds=rounds)
+        await session.finish(driver.leaves)
+        return await session.record_final(exchange.final_values(), rounds=rounds)
 
     return run
 

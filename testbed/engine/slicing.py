@@ -11,6 +11,7 @@ from testbed.codec.options import CODECS, ROWS
 from testbed.engine import sync_setup
 from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
+from testbed.plan.once import once_per_plan
 from testbed.policy.events import Contribution
 from testbed.policy.order import ORDERS
 from testbed.policy.order.base import Order
@@ -27,15 +28,8 @@ from testbed.training.options import OPTIMIZERS
 Slicer = Callable[[tuple[int, ...], int, str | None], tuple[Slice, ...]]
 
 
+@once_per_plan
 def _order(plan: Plan, script_codec: str | None = None) -> tuple[type[Order], Any]:
-    where = (_order, script_codec)
-    if where not in plan.memory:
-        plan.memory[where] = _chosen_order(plan, script_codec)
-    order: tuple[type[Order], Any] = plan.memory[where]
-    return order
-
-
-def _chosen_order(plan: Plan, script_codec: str | None) -> tuple[type[Order], Any]:
     choice = plan.technique.order
     options = ORDERS.options(choice.kind, choice.options)
     if _slices_are_chosen(options) and not may_be_cut(plan, script_codec):
@@ -106,16 +100,14 @@ def dgt_options(plan: Plan) -> Dgt.Options | None:
     return options if order.best_effort else None
 
 
+@once_per_plan
 def slicer_of(plan: Plan) -> Slicer:
     """Return the function that places keys by the shard axis and cuts them further by the order axis.
 
     The function raises ``ScenarioError`` where servers would update slices with an optimizer of whole tensors. All
     nodes share it, and what it has returned: most ask for the same slices.
     """
-    if slicer_of not in plan.memory:
-        plan.memory[slicer_of] = cache(_make_slicer(plan))
-    slicer: Slicer = plan.memory[slicer_of]
-    return slicer
+    return cache(_make_slicer(plan))
 
 
 def keys_together(plan: Plan, sizes: Sequence[int], script_codec: str | None = None) -> list[list[int]] | None:

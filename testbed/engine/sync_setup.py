@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from testbed.plan.model import Choice, NodePlan, Plan
+from testbed.plan.once import once_per_plan
 from testbed.policy.collective.options import inside_of
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
@@ -109,17 +110,15 @@ def tier_of_workers(plan: Plan, names: Sequence[str]) -> Tier:
     return Tier(tuple(Member(name, tuple(_devices(plan)[name])) for name in names), number=2)
 
 
+@once_per_plan
 def _devices(plan: Plan) -> dict[str, list[WorkerDevice]]:
     """Return the devices of the training workers, by worker and by the nodes that they push to."""
-    if _devices not in plan.memory:
-        devices: dict[str, list[WorkerDevice]] = defaultdict(list)
-        for worker in plan.training_workers:
-            device = WorkerDevice(worker.name, worker.device.step_time_s)
-            for name in (worker.name, *worker.parents):
-                devices[name].append(device)
-        plan.memory[_devices] = devices
-    found: dict[str, list[WorkerDevice]] = plan.memory[_devices]
-    return found
+    devices: dict[str, list[WorkerDevice]] = defaultdict(list)
+    for worker in plan.training_workers:
+        device = WorkerDevice(worker.name, worker.device.step_time_s)
+        for name in (worker.name, *worker.parents):
+            devices[name].append(device)
+    return devices
 
 
 def contributors(plan: Plan, node: NodePlan) -> tuple[str, ...]:
@@ -127,8 +126,13 @@ def contributors(plan: Plan, node: NodePlan) -> tuple[str, ...]:
 
     Where workers sum among themselves, the first of them contributes for all.
     """
-    found: dict[str, tuple[str, ...]] = plan.memory.setdefault(contributors, {})
-    if node.name not in found:
-        children = tuple(child for child in node.children if child in plan.contributing)
-        found[node.name] = children[: 1 if node.role == "server" and sums_inside(plan) else None]
-    return found[node.name]
+    return _contributors(plan, node.name)
+
+
+@once_per_plan
+def _contributors(plan: Plan, server: str) -> tuple[str, ...]:
+    node = plan.node(server)
+    children = tuple(child for child in node.children if child in plan.contributing)
+    if node.role == "server" and sums_inside(plan):
+        return children[:1]
+    return children

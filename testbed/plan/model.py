@@ -540,11 +540,6 @@ class Plan:
         parents = {parent for worker in self.training_workers for parent in worker.parents}
         return frozenset(parents.union(worker.name for worker in self.training_workers))
 
-    @cached_property
-    def memory(self) -> dict[Any, Any]:
-        """Values made from this Plan that all nodes ask for, by what was asked."""
-        return {}
-
     def site(self, name: str) -> SitePlan:
         """The data centre of that name; ``KeyError`` if there is none."""
         for site in self.network.sites:

@@ -13,6 +13,7 @@ from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import contribution_weight, weight_inside
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.collectives.exchange import Names, Reduction, Reductions, buckets_by_fragment, data_parallel
 from testbed.engine.collectives.inside import MakeLibrary
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import OptimizerStep, SharedStep, WholeStep
@@ -26,7 +27,6 @@ from testbed.engine.collectives.sums import (
     TopKSum,
 )
 from testbed.engine.collectives.topology import Ranks, ranks_of
-from testbed.engine.collectives.worker import Exchange, Exchanges, Names, buckets_by_fragment, data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.engine.slicing import gradients_of_a_step
@@ -58,7 +58,7 @@ def allreduce_worker(
     if options.algorithm in SPARSE and SPARSE[options.algorithm].hierarchical:
         ranks.peers_of(ranks.names[0])  # refuse before anything starts
 
-    async def make_exchanges(world: World, mail: CollectiveMail, values: list[Tensor], present: Names) -> Exchanges:
+    async def make_reductions(world: World, mail: CollectiveMail, values: list[Tensor], present: Names) -> Reductions:
         left = ranks_of(plan, present)
         sizes = [sum(learner.sizes[key] for key in bucket) for bucket in buckets]
         neighbours, library = Collectives(world, mail, left.site_of(world.node), name="library"), None
@@ -70,13 +70,13 @@ def allreduce_worker(
             make = _SumMaker(plan, world, mail, ranks, tier, library)
             return [make.sum_of(number, size) for number, size in enumerate(sizes)]
 
-        across = Exchange(sums(left, 2), make_step(world, mail, values), contribution_weight(plan, node))
+        across = Reduction(sums(left, 2), make_step(world, mail, values), contribution_weight(plan, node))
         inside = None
         if sync_setup.lan_rounds(plan) > 1:
             step = WholeStep(sync_setup.stepped_with(plan), values, gradients_of_a_step(plan))
-            inside = Exchange(sums(ranks.inside(world.node), 1), step, weight_inside(plan, node))
+            inside = Reduction(sums(ranks.inside(world.node), 1), step, weight_inside(plan, node))
         reports = Collectives(world, mail, ranks.names, name="reports") if sync_setup.needs_reports(plan) else None
-        return Exchanges(across, inside, reports)
+        return Reductions(across, inside, reports)
 
     def make_step(world: World, mail: CollectiveMail, values: list[Tensor]) -> OptimizerStep:
         choice, workers = sync_setup.stepped_with(plan), gradients_of_a_step(plan)
@@ -87,7 +87,7 @@ def allreduce_worker(
         shares = shares_of([value.numel() for value in values], len(names))
         return SharedStep(choice, values, group, shares, updates=updates, workers=workers)
 
-    return data_parallel(plan, node, learner, buckets, make_exchanges, files, overlaps=options.overlap == BUCKETS)
+    return data_parallel(plan, node, learner, buckets, make_reductions, files, overlaps=options.overlap == BUCKETS)
 
 
 class _SumMaker:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from testbed.errors import ScenarioError
 from testbed.plan.model import Plan
+from testbed.plan.once import once_per_plan
 from testbed.policy.collective.schedule import GroupShape
 
 
@@ -40,6 +41,7 @@ class Ranks:
         return tuple(site[number] for site in self.sites)
 
 
+@once_per_plan
 def ranks_of(plan: Plan, present: tuple[str, ...] | None = None) -> Ranks:
     """Return all training workers, or those ``present``: data centres, and workers in each, in the Plan's order."""
     by_site: dict[str, list[str]] = {}

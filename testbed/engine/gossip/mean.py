@@ -56,13 +56,6 @@ class MeanModel:
         if self._scoring is not None:
             await self._world.wait(self._scoring, EVALUATING)
 
-    async def finish(self, round_: int, distance: float | None) -> None:
-        """Score the final mean, which the learner has: of ``round_``, at that distance from all models."""
-        await self.settled()
-        if self._evaluation.active:
-            self._world.record("consensus", round=round_, distance=distance)
-        await self._evaluation.finish(round_, changed=True)
-
     def _check(self) -> None:
         """Go on where all models have come, but for those of workers that are lost."""
         for round_, (names, waiting) in self._waiting.items():

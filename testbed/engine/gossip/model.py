@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from testbed.engine import sync_setup
-from testbed.engine.guard import Guarded
 from testbed.engine.inbox import Handler, Inbox
 from testbed.engine.local_work import LocalResult, LocalWork, optimizer_work
 from testbed.engine.peers import Peers
@@ -20,10 +19,8 @@ from testbed.training.learner import Learner
 from testbed.training.optimizers import ModelOptimizer
 from testbed.world import Future, World
 
-Keep = Callable[[int], Awaitable[None]]  # makes a checkpoint after a round, if one is due
-
 _KEYS = {"model": 0, "offer": 0, "answer": 1}
-"""Messages of the algorithm have a key, as tensors of training have everywhere."""
+"""Messages with a model have a key, as tensors of training have everywhere; others have none."""
 
 
 class OwnModel:
@@ -65,8 +62,6 @@ class OwnModel:
     async def work(self, round_: int, steps: int, at: Tensor | None = None) -> LocalResult:
         """Do the local work of a round, from the current model or from another."""
         values = self._optimizer.values() if at is None else torch.split(at, list(self._learner.sizes))
-        if isinstance(self._learner, Guarded):
-            self._learner.round = round_
         self._work.load(list(values))
         return await self._work.run(self._world, round_, steps)
 
@@ -76,13 +71,9 @@ class OwnModel:
         work = optimizer_work(self._optimizer.keys, round_)
         await self._world.compute(work, lambda: self._optimizer.step(gradients, self._factor))
 
-    def end_round(self, round_: int, started_s: float, result: LocalResult, at: Tensor | None = None) -> None:
-        """Record the round, after which the model is ``at``, if not the optimizer's."""
-        flat = self.flat if at is None else at
+    def show(self, flat: Tensor) -> None:
+        """Let the learner have the model as it is after a round."""
         self._learner.load(list(torch.split(flat, list(self._learner.sizes))))
-        self._world.record(
-            "round", t0=started_s, round=round_, loss=result.loss, samples=result.samples, steps=result.steps
-        )
 
 
 class GossipMail:
@@ -105,7 +96,7 @@ class GossipMail:
 
     async def send(self, to: str, what: str, round_: int, *parts: Tensor, **meta: Any) -> None:
         meta = {"what": what, **meta, **self.peers.stamp}
-        await self._world.send(to, Message(MessageKind.GOSSIP, _KEYS[what], round_, meta, parts))
+        await self._world.send(to, Message(MessageKind.GOSSIP, _KEYS.get(what, -1), round_, meta, parts))
 
     async def send_aside(self, to: str, what: str, round_: int, *parts: Tensor, **meta: Any) -> None:
         """Send what belongs to the evaluation, and not to the algorithm (``World.send_aside``)."""

@@ -16,10 +16,9 @@ from typing import Any
 from torch import Tensor
 
 from testbed.engine.assigned_steps import LocalStepCounts, Report
-from testbed.engine.evaluation import Evaluation
+from testbed.engine.exchange import RoundDone
+from testbed.engine.gossip.algorithm import GossipAlgorithm, GossipParts
 from testbed.engine.gossip.compressed import Compression
-from testbed.engine.gossip.mean import MeanModel
-from testbed.engine.gossip.model import GossipMail, Keep, OwnModel
 from testbed.engine.local_work import LocalResult
 from testbed.engine.peers import Agreed
 from testbed.messages import Message
@@ -56,7 +55,7 @@ MakeMixing = Callable[[Sequence[str]], Mixing]
 MakeCompression = Callable[[Mixing, Sequence[str], bool], Compression | None]
 
 
-class SynchronousGossip:
+class SynchronousGossip(GossipAlgorithm):
     """One worker. ``push``: step first, then push (SGP); else mix while computing (D-PSGD).
 
     make_mixing       returns who mixes with whom, of the workers that take part
@@ -64,10 +63,16 @@ class SynchronousGossip:
     """
 
     def __init__(
-        self, world: World, mail: GossipMail, model: OwnModel, mean: MeanModel, plan: Plan,
-        make: tuple[MakeMixing, MakeCompression], *, push: bool,
-    ) -> None:  # fmt: skip
-        self._world, self._mail, self._model, self._mean, self._peers = world, mail, model, mean, mail.peers
+        self,
+        world: World,
+        parts: GossipParts,
+        plan: Plan,
+        make: tuple[MakeMixing, MakeCompression],
+        *,
+        push: bool,
+    ) -> None:
+        super().__init__(world, parts)
+        self._reached = False  # the target, as far as this worker has announced
         self._every = plan.training.evaluate_every
         self._make_mixing, self._make_compression = make
         self._weight, self._push = 1.0, push
@@ -137,48 +142,43 @@ class SynchronousGossip:
         compression = self._make_compression(mixing, names, epoch == 0)
         return MixingRounds(epoch, since, self._peers.by_seniority[0], joined_in, mixing, compression)
 
-    async def run(self, evaluation: Evaluation, first_round: int, keep: Keep, *, joins: bool) -> int:
-        """Do all rounds up to the last, on which all workers agree. Return their number.
+    @property
+    def end(self) -> float:
+        return self._last_round + 1
 
-        ``joins``: the run is in progress.
-        """
-        reached, round_ = False, first_round
-        if joins:
-            await keep(round_ - 1)  # where the others are
-        while True:
-            while not self._agrees:
-                await self._peers.agreed()
-            while len(self._phases) > 1 and self._phases[1].since <= round_:
-                del self._phases[0]
-            if reached:
-                self._announce(round_)
-            if round_ > self._last_round:
-                return round_
-            self._peers.progress = round_  # before anything of this round is sent
-            started_s = self._world.now()
-            result = await (self._push_round if self._push else self._mix_round)(round_)
-            self._model.end_round(round_, started_s, result, self.value)
-            if evaluation.due(round_):
-                await self._mean.settled()
-            reached = await evaluation.before_push(round_)
-            if reached and self._agrees:  # else when they agree again
-                self._announce(round_ + 1)
-            await self._score(round_)
-            if round_ < self._last_round:
-                await keep(round_)
-            round_ += 1
+    def start(self, first_round: int) -> None:
+        """Nothing: the first phase has begun."""
 
-    async def _score(self, round_: int) -> None:
+    async def ready(self, round_: int) -> None:
+        while not self._agrees:
+            await self._peers.agreed()
+        while len(self._phases) > 1 and self._phases[1].since <= round_:
+            del self._phases[0]
+        if self._reached:
+            self._announce(round_)
+
+    async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:
+        self._peers.progress = round_  # before anything of this round is sent
+        started_s = self._world.now()
+        result = await (self._push_round if self._push else self._mix_round)(round_)
+        self._model.show(self.value)
+        if self._evaluation.due(round_):
+            await self._mean.settled()
+        self._reached = await self._evaluation.before_push(round_)
+        if self._reached and self._agrees:  # else when they agree again
+            self._announce(round_ + 1)
+        over(RoundDone(round_, started_s, result))
+
+    def score(self, round_: int) -> None:
         """Let the mean of all models be scored, if that is due; the last one is scored when all have ended."""
         if round_ % self._every != self._every - 1 or round_ >= self._last_round:
             return
         phase = self._phases[0]
-        await self._mean.give(phase.scores, round_, self.value)
+        self._world.spawn(self._mean.give(phase.scores, round_, self.value), "a model to be scored")
         if phase.scores == self._world.node:
             self._mean.score(round_, phase.names)
 
     def final_round(self, rounds: int) -> int:
-        """Return the last round of all workers together, of which this one has made ``rounds``."""
         return rounds - 1
 
     def _announce(self, round_: int) -> None:

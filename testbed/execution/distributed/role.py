@@ -11,9 +11,9 @@ from testbed.engine import coding, sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.checkpoint import CheckpointFiles
 from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.collectives.exchange import Names, Reduction, Reductions, buckets_by_fragment, data_parallel
 from testbed.engine.collectives.operation import CollectiveMail
 from testbed.engine.collectives.step import WholeStep
-from testbed.engine.collectives.worker import Exchange, Exchanges, Names, buckets_by_fragment, data_parallel
 from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.engine.slicing import gradients_of_a_step
@@ -31,9 +31,9 @@ def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None
     options = GlooOptions(**plan.technique.paradigm.options)
     buckets = buckets_by_fragment(plan, learner.sizes, options.bucket)
 
-    async def make_exchanges(
+    async def make_reductions(
         world: RealWorld, mail: CollectiveMail, values: list[Tensor], training: Names
-    ) -> Exchanges:
+    ) -> Reductions:
         peers = Collectives(world, mail, training, name="peers")
         peers.round = -1
         group = await make_group(world, plan, peers, options.backend)
@@ -41,9 +41,9 @@ def distributed_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None
         sums = [LibrarySum(world, group, options.backend, number, starting) for number in range(len(buckets))]
         reports = Collectives(world, mail, training, name="reports") if sync_setup.needs_reports(plan) else None
         step = WholeStep(sync_setup.stepped_with(plan), values, gradients_of_a_step(plan))
-        return Exchanges(Exchange(sums, step, contribution_weight(plan, node)), reports=reports)
+        return Reductions(Reduction(sums, step, contribution_weight(plan, node)), reports=reports)
 
-    return data_parallel(plan, node, learner, buckets, make_exchanges, files, overlaps=options.overlap == BUCKETS)
+    return data_parallel(plan, node, learner, buckets, make_reductions, files, overlaps=options.overlap == BUCKETS)
 
 
 class LibrarySum(Memoryless):

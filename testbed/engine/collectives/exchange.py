@@ -22,37 +22,34 @@ import torch
 from torch import Tensor
 
 from testbed import buffers
-from testbed.engine import coding, sync_setup
+from testbed.engine import sync_setup
 from testbed.engine.aggregation_weights import rescaling
 from testbed.engine.assigned_steps import LocalStepCounts, Report
-from testbed.engine.checkpoint import Checkpointer, CheckpointFiles, in_main_memory
+from testbed.engine.checkpoint import CheckpointFiles, in_main_memory
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail, unless_changed
 from testbed.engine.collectives.step import OptimizerStep
 from testbed.engine.collectives.sums import BucketSum
-from testbed.engine.evaluation import Evaluation
-from testbed.engine.guard import Guarded
+from testbed.engine.exchange import FinalScore, RoundDone
 from testbed.engine.learner import step_shares
 from testbed.engine.local_kinds import serverless_work
 from testbed.engine.local_work import LocalResult, LocalWork, copying, load_batch
-from testbed.engine.membership import MembershipChanged
-from testbed.engine.peers import FIRST_VALUES, NOTHING, Agreed, Peers
-from testbed.engine.session import Session
+from testbed.engine.peers import FIRST_VALUES, NOTHING, Agreed
+from testbed.engine.serverless import Buckets, PlaceInRun, ServerlessExchange, serverless_worker, split
 from testbed.engine.slicing import optimizer_at_top
-from testbed.messages import MessageKind
 from testbed.plan.model import NodePlan, Plan
 from testbed.policy.events import Contribution
 from testbed.policy.shard.slices import buckets_of
 from testbed.policy.sync.streaming import fragments_of
 from testbed.state import State, Stateful, below, joined, take_over, under
-from testbed.training.learner import Learner, SegmentedLearner
-from testbed.world import Future, Work, World
+from testbed.training.learner import SegmentedLearner
+from testbed.world import Future, Work
 
 Tasks = dict[int, Future[Any]]  # sums of buckets that have begun, by number
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class Reduction:
     """How contributions meet: the sum of each bucket, and the step that follows.
 
     weight  what this worker's contribution is multiplied by
@@ -64,166 +61,95 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanges:
+class Reductions:
     """``across``: over all workers. ``inside``: of rounds that stay in a data centre, if there are any.
 
     reports  among all workers; needed where an algorithm assigns local steps
     """
 
-    across: Exchange
-    inside: Exchange | None = None
+    across: Reduction
+    inside: Reduction | None = None
     reports: Collectives | None = None
 
 
 Names = tuple[str, ...]  # the workers that take part
-MakeExchanges = Callable[[Any, CollectiveMail, list[Tensor], Names], Awaitable[Exchanges]]
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What a worker begins to train with: its mail, its place in the run, first values, and its checkpoints.
-
-    ``progress``: the last round it has done, in a checkpoint; else whether it has first values (``engine.peers``).
-    """
-
-    mail: CollectiveMail
-    session: Session
-    peers: Peers
-    values: list[Tensor]
-    checkpointer: Checkpointer
-    progress: int
-
-    @property
-    def resumed(self) -> bool:
-        """Whether it goes on where a checkpoint was made."""
-        return self.checkpointer.resumed
-
-    async def together(self, workers: int, agree: Callable[[], Awaitable[object]]) -> None:
-        """Return when all workers begin to train, or to go on where a checkpoint was made.
-
-        ``agree``: where workers agree among themselves, returns when they have.
-        """
-        if self.peers.regroups:
-            await self.peers.greet()
-            self.peers.report(self.progress)
-            await agree()
-            if self.resumed:
-                await self.checkpointer.resume()
-        elif self.resumed:
-            await self.checkpointer.resume()
-        else:
-            await self.session.membership.barrier("train", workers)
-
-
-Train = Callable[[Any, Start], Awaitable[int]]
-
-
-def serverless_worker(
-    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, train: Train,
-    files: CheckpointFiles | None = None,
-) -> Callable[[Any], Awaitable[list[Tensor]]]:  # fmt: skip
-    """Return the role of a worker of a run without servers. ``train`` returns the rounds that it has done."""
-
-    async def run(world: Any) -> list[Tensor]:
-        session = Session(plan, node, world)
-        mail = CollectiveMail(world, session.inbox)
-        peers = Peers(world, session.inbox, session.membership, plan)
-        peers.on_change.append(mail.change_to)
-        session.inbox.drop(MessageKind.GOSSIP)  # a worker is sent its first when it has greeted the others
-        session.use(learner)
-        await session.join()
-        values, progress = await _begin(world, mail, plan, learner, buckets, peers)
-        checkpointer = Checkpointer(world, session.membership, plan, files)
-        if checkpointer.resumed:
-            progress = checkpointer.first_round - 1
-        start = Start(mail, session, peers, values, checkpointer, progress)
-        rounds = await train(world, start) if node.trains else 0
-        await session.finish()
-        return await session.record_final(learner.values(), rounds=rounds)
-
-    return run
+MakeReductions = Callable[[Any, CollectiveMail, list[Tensor], Names], Awaitable[Reductions]]
 
 
 def data_parallel(
-    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, make_exchanges: MakeExchanges,
+    plan: Plan, node: NodePlan, learner: SegmentedLearner, buckets: Buckets, make_reductions: MakeReductions,
     files: CheckpointFiles | None = None, *, overlaps: bool,
 ) -> Callable[[Any], Awaitable[list[Tensor]]]:  # fmt: skip
     """Return the role of a worker that sums contributions with all others, bucket by bucket, and steps with the sums.
 
     ``overlaps``: sum a bucket when its gradients are there, not after the whole backward pass.
     """
+    kind = OverlappingAllReduce if overlaps else AllReduceExchange
 
-    async def train(world: Any, start: Start) -> int:
-        work = serverless_work(plan, learner, start.values)
-        make = partial(make_exchanges, world, start.mail, start.values)
-        exchanges = await make(start.peers.names)
-        kind = OverlappingWorker if overlaps else AllReduceWorker
-        return await kind(world, plan, work, learner, buckets, exchanges).run(start, make)
+    def make_exchange(place: PlaceInRun) -> AllReduceExchange:
+        return kind(place, plan, learner, buckets, make_reductions)
 
-    return serverless_worker(plan, node, learner, buckets, train, files)
+    return serverless_worker(plan, node, learner, make_exchange, files)
 
 
-class AllReduceWorker:
-    """One training worker. All workers end a round with the same bits; inside, all of a data centre.
+class AllReduceExchange(ServerlessExchange):
+    """All workers end a round with the same bits; inside, all of a data centre.
 
     A round is over here when all its sums are (``Peers.progress``): then it is over for all, even if workers are lost.
     A change of the membership before that makes it be summed again, from the memories with which it began.
     """
 
+    _work: LocalWork
+    _reductions: Reductions
+
     def __init__(
-        self, world: World, plan: Plan, work: LocalWork, learner: SegmentedLearner, buckets: Buckets,
-        exchanges: Exchanges,
+        self, place: PlaceInRun, plan: Plan, learner: SegmentedLearner, buckets: Buckets,
+        make_reductions: MakeReductions,
     ) -> None:  # fmt: skip
-        self._world, self._plan, self._work, self._learner = world, plan, work, learner
-        self._buckets, self._exchanges, self._lan_rounds = buckets, exchanges, sync_setup.lan_rounds(plan)
+        super().__init__(place, plan, learner, buckets)
+        self._make_reductions = make_reductions
+        self._lan_rounds = sync_setup.lan_rounds(plan)
         gradients = sync_setup.contribution_of(plan) is Contribution.GRADIENT
         # with 'at: worker' steps are of the mean of all gradients, as they are with servers; otherwise of their sum
         self._mean_of = len(plan.training_workers) if gradients and not optimizer_at_top(plan) else 1
-        self._evaluation = Evaluation(world, plan, learner)
-        self._counts = LocalStepCounts(plan, world.node, [worker.name for worker in plan.training_workers])
+        self._counts = LocalStepCounts(plan, self._world.node, [worker.name for worker in plan.training_workers])
         self._worked_s = 0.0  # the steps of the latest round, without an evaluation that is not ready yet
         self._begun: list[State] = []  # what the sums remembered when the round began
-        self._stepped: Future[None] = world.future()  # set when the values of the last round are there
+        self._stepped: Future[None] = self._world.future()  # set when the values of the last round are there
         self._ends = False  # that round said that the run ends: it does with the round whose steps are under way
-        self._last = False  # the round that has just been done was the run's last
+        self._epoch = 0  # of the workers that sum
+        self.end: float = plan.training.rounds
+
+    async def prepare(self, values: list[Tensor]) -> None:
+        self._work = serverless_work(self._plan, self._learner, values)
+        self._values = values
+        self._reductions = await self._make(self._peers.names)
+        self._epoch = self._peers.epoch
+        self._peers.states.provide = self._provide
+        self._stepped.set_result(None)
+
+    async def _make(self, names: Names) -> Reductions:
+        return await self._make_reductions(self._world, self._mail, self._values, names)
 
     @property
     def _memories(self) -> dict[str, Stateful]:
-        parts: dict[str, Stateful] = {"learner": self._learner, "work": self._work, "steps": self._counts}
-        for prefix, exchange in (("", self._exchanges.across), ("inside/", self._exchanges.inside)):
-            if exchange is not None:
-                parts[f"{prefix}step"] = exchange.step
-                parts |= {f"{prefix}sum/{number}": each for number, each in enumerate(exchange.sums)}
+        parts: dict[str, Stateful] = {"work": self._work, "steps": self._counts}
+        for prefix, reduction in (("", self._reductions.across), ("inside/", self._reductions.inside)):
+            if reduction is not None:
+                parts[f"{prefix}step"] = reduction.step
+                parts |= {f"{prefix}sum/{number}": each for number, each in enumerate(reduction.sums)}
         return parts
 
-    async def run(self, start: Start, make: Callable[[Names], Awaitable[Exchanges]]) -> int:
-        """Train to the end. Return the number of rounds done. ``make`` returns the exchanges of those who are left."""
-        workers, checkpointer = len(self._plan.training_workers), start.checkpointer
-        self._peers, self._make, self._epoch = start.peers, make, start.peers.epoch
-        self._peers.states.provide = self._provide
-        self._peers.on_change.append(lambda epoch: self._evaluation.members(self._peers.by_seniority))
-        if start.resumed:
-            self._evaluation.members(self._peers.by_seniority)
-            take_over(self._memories, checkpointer.state)
-            self._ends = "ends" in checkpointer.state
-            self._evaluation.load_state(below("evaluation", checkpointer.state))
-        self._stepped.set_result(None)
-        await start.together(workers, self._agree)
-        if self._peers.regroups:
-            self._evaluation.members(self._peers.by_seniority)
-        else:
-            self._peers.progress = start.progress
-        self._evaluation.begin(self._plan.training.rounds, workers, resumed=checkpointer.checkpoint)
-        round_ = self._done
-        if start.peers.joined_late and not self._last:
-            await self._save(checkpointer, round_ - 1)  # where the others are
-        while not self._last:
-            await self._round(round_)
-            if not self._last:
-                await self._save(checkpointer, round_)
-            round_ += 1
-        await self._evaluation.finish(round_ - 1, changed=await self._work.finish(self._world))
-        return round_
+    def state(self) -> State:
+        return joined(self._memories) | ({"ends": 1} if self._ends else {})
+
+    def load_state(self, state: State) -> None:
+        take_over(self._memories, state)
+        self._ends = "ends" in state
+
+    async def meet(self, resume: Callable[[], Awaitable[None]] | None) -> int:
+        await super().meet(resume)
+        return self._done
 
     @property
     def _done(self) -> int:
@@ -231,51 +157,44 @@ class AllReduceWorker:
         assert self._peers.progress is not None, "it has reported"
         return self._peers.progress + 1
 
-    async def _save(self, checkpointer: Checkpointer, round_: int) -> None:
-        if not checkpointer.due(round_):
-            return
-        await self._work.receive_pending()
-        await checkpointer.save(round_, self._state)
+    async def ready(self, round_: int) -> None:
         if self._peers.regroups and self._peers.epoch != self._epoch:
-            await self._agree()
+            await self.agree()
 
-    async def _state(self) -> State:
-        kept = joined(self._memories) | ({"ends": 1} if self._ends else {})
-        return kept | under("evaluation", await self._evaluation.state())
+    async def settle(self) -> None:
+        await self._work.receive_pending()
 
-    async def _round(self, round_: int) -> None:
+    async def finish(self, rounds: int) -> FinalScore:
+        return FinalScore(rounds - 1, changed=await self._work.finish(self._world))
+
+    async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:
         started_s = self._world.now()
         if self._peers.regroups:
-            work, sums = Work("copy", size_bytes=4 * sum(self._learner.sizes)), self._exchanges.across.sums
+            work, sums = Work("copy", size_bytes=4 * sum(self._learner.sizes)), self._reductions.across.sums
             self._begun = await self._world.compute(work, lambda: [each.state() for each in sums])
-        if isinstance(self._learner, Guarded):
-            self._learner.round = round_
         result, reached, tasks = await self._compute(round_)
         telling = self._tell(round_)
         await self._exchanged(round_, result, reached, tasks)
         await self._hear(round_, telling)
         self._counts.measured(round_, result, self._worked_s)
-        self._world.record(
-            "round", t0=started_s, round=round_, loss=result.loss, samples=result.samples, steps=result.steps
-        )
-        self._evaluation.after_round(round_)
+        over(RoundDone(round_, started_s, result))
 
     def _crosses(self, round_: int) -> bool:
         return (round_ + 1) % self._lan_rounds == 0
 
-    def _exchange(self, round_: int) -> Exchange:
-        inside = self._exchanges.inside
-        return self._exchanges.across if inside is None or self._crosses(round_) else inside
+    def _reduction(self, round_: int) -> Reduction:
+        inside = self._reductions.inside
+        return self._reductions.across if inside is None or self._crosses(round_) else inside
 
     async def _compute(self, round_: int) -> tuple[LocalResult, bool, Tasks]:
         """Do the local work of a round, and begin to sum all buckets at the same time.
 
         Return also whether this worker has reached the target.
         """
-        self._work.since, began_s = self._exchange(round_).step.values(), self._world.now()
+        self._work.since, began_s = self._reduction(round_).step.values(), self._world.now()
         result = await self._work.run(self._world, round_, self._counts.of(round_))
         self._worked_s = self._world.now() - began_s
-        reached = await self._evaluation.before_push(round_)
+        reached = await self.evaluation.before_push(round_)
         return result, reached, await self._begin_all(result, round_, reached)
 
     async def _begin_all(self, result: LocalResult, round_: int, reached: bool) -> Tasks:
@@ -291,14 +210,15 @@ class AllReduceWorker:
             self._work.pending = partial(self._synchronise, round_, result, reached, tasks)
         else:
             await self._synchronise(round_, result, reached, tasks)
-        self._last = self._ends or round_ + 1 == self._plan.training.rounds
+        if self._ends:
+            self.end = round_ + 1
 
     async def _begin(self, number: int, contributions: Mapping[int, Tensor], round_: int, reached: bool) -> Future[Any]:
         """Begin to sum a bucket.
 
         Only a sum over all workers carries that the target is reached: other data centres do not hear one inside.
         """
-        mine, exchange = [contributions[key] for key in self._buckets[number]], self._exchange(round_)
+        mine, exchange = [contributions[key] for key in self._buckets[number]], self._reduction(round_)
         flat = await self._world.compute(copying(mine), lambda: _joined(mine, exchange.weight))
         summing = exchange.sums[number](flat, round_, reached and self._crosses(round_))
         return self._world.spawn(unless_changed(summing), "a bucket")
@@ -309,10 +229,10 @@ class AllReduceWorker:
         The flag travels with the sums, so all workers hear of it in the same round and stop after it.
         """
         while (sums := await self._summed(tasks, round_)) is None:
-            await self._agree()
+            await self.agree()
             if self._done > round_:
                 return  # another has completed it: its values are here
-            for one, memory in zip(self._exchanges.across.sums, self._begun, strict=True):
+            for one, memory in zip(self._reductions.across.sums, self._begun, strict=True):
                 one.load_state(memory)
             tasks = await self._begin_all(result, round_, reached)
         self._stepped = self._world.future()
@@ -342,21 +262,21 @@ class AllReduceWorker:
             scaled = flat * factor if missing else flat
             scaled = scaled / self._mean_of if self._mean_of > 1 else scaled
             totals.update(zip(bucket, split(scaled, bucket, self._learner.sizes), strict=True))
-        values = await self._exchange(round_).step(self._world, round_, {key: totals[key] for key in sorted(totals)})
+        values = await self._reduction(round_).step(self._world, round_, {key: totals[key] for key in sorted(totals)})
         await self._work.take(self._world, round_, {key: values[key] for key in sorted(totals)})
-        if self._exchanges.inside is not None and self._crosses(round_):
-            self._exchanges.inside.step.load(values)
+        if self._reductions.inside is not None and self._crosses(round_):
+            self._reductions.inside.step.load(values)
 
     def _tell(self, round_: int) -> Future[list[Tensor]] | None:
         """Begin to tell all others how long a step of the last round took."""
-        reports, mine = self._exchanges.reports, self._counts.reports.get(self._world.node)
+        reports, mine = self._reductions.reports, self._counts.reports.get(self._world.node)
         if reports is None or mine is None or not self._crosses(round_):
             return None
         reports.round = round_
         return self._world.spawn(reports.all_gather(torch.tensor(mine, dtype=torch.float64)), "reports")
 
     async def _hear(self, round_: int, telling: Future[list[Tensor]] | None) -> None:
-        reports = self._exchanges.reports
+        reports = self._reductions.reports
         if telling is not None and reports is not None:
             gathered = await self._world.wait(telling, f"the reports of round {round_}")
             told = [Report(int(each[0]), float(each[1])) for each in gathered]
@@ -364,7 +284,7 @@ class AllReduceWorker:
 
     # ---- changes of the membership ------------------------------------------------------------------------------
 
-    async def _agree(self) -> None:
+    async def agree(self) -> None:
         """Wait for the agreement of the newest epoch, and prepare to sum with those who take part in it."""
         peers = self._peers
         while True:
@@ -378,11 +298,11 @@ class AllReduceWorker:
                 break
         if peers.progress == NOTHING:
             peers.progress = FIRST_VALUES  # no worker has any: these are the first
-        before, made = self._exchanges.across, await self._make(peers.names)
+        before, made = self._reductions.across, await self._make(peers.names)
         for one, kept in zip(made.across.sums, before.sums, strict=True):
             one.load_state(kept.state())
         self._epoch = agreed.epoch
-        self._exchanges = replace(made, across=replace(made.across, step=before.step))
+        self._reductions = replace(made, across=replace(made.across, step=before.step))
 
     def _take_from(self, agreed: Agreed) -> str:
         progress = NOTHING if self._peers.progress is None else self._peers.progress
@@ -391,8 +311,10 @@ class AllReduceWorker:
     async def _take(self, state: State, round_: int) -> None:
         """Take the place of a worker that has done ``round_``, which this one has not."""
         self._stepped = self._world.future()
-        self._ends = self._last = bool(state["last"])
-        step = self._exchanges.across.step
+        self._ends = bool(state["last"])
+        if self._ends:
+            self.end = round_ + 1
+        step = self._reductions.across.step
         step.load_state(below("step", state))
         await self._work.take(self._world, round_, dict(enumerate(step.values())))
         self._stepped.set_result(None)
@@ -401,10 +323,10 @@ class AllReduceWorker:
         """Return the values of the last round, and what the next step depends on."""
         await self._world.wait(self._stepped, "the step of the round before")
         ended = self._ends or self._done == self._plan.training.rounds
-        return under("step", in_main_memory(self._exchanges.across.step.state())) | {"last": int(ended)}
+        return under("step", in_main_memory(self._reductions.across.step.state())) | {"last": int(ended)}
 
 
-class OverlappingWorker(AllReduceWorker):
+class OverlappingAllReduce(AllReduceExchange):
     """Sums buckets during the backward pass. Segments of the model take their shares of the step's time."""
 
     async def _compute(self, round_: int) -> tuple[LocalResult, bool, Tasks]:
@@ -414,7 +336,7 @@ class OverlappingWorker(AllReduceWorker):
         for segment, (share, _) in enumerate(shares):
             work = Work("step", round_, steps=share, part=f"forward {segment}")
             await self._world.compute(work, partial(step.forward_segment, segment))
-        reached = await self._evaluation.before_push(round_)
+        reached = await self.evaluation.before_push(round_)
         gradients: dict[int, Tensor] = {}
         tasks: Tasks = {}
         for segment in reversed(range(len(shape.keys))):
@@ -426,9 +348,6 @@ class OverlappingWorker(AllReduceWorker):
                     tasks[number] = await self._begin(number, gradients, round_, reached)
         ascending = {key: gradients[key] for key in sorted(gradients)}
         return LocalResult(ascending, step.loss, step.samples, 1), reached, tasks
-
-
-Buckets = tuple[tuple[int, ...], ...]  # keys of each bucket
 
 
 def buckets_by_fragment(plan: Plan, sizes: Sequence[int], bucket_bytes: int) -> Buckets:
@@ -443,48 +362,6 @@ def buckets_by_fragment(plan: Plan, sizes: Sequence[int], bucket_bytes: int) -> 
     )
 
 
-async def _begin(
-    world: World, mail: CollectiveMail, plan: Plan, learner: Learner, buckets: Buckets, peers: Peers
-) -> tuple[list[Tensor], int]:
-    """Return a worker's first values, and what they are: a worker that joins a run in progress has none."""
-    if peers.joined_late:
-        return learner.values(), NOTHING
-    names = [worker.name for worker in plan.with_role("worker") if peers.joined_in(worker.name) is not None]
-    try:
-        return await first_values(world, mail, learner, buckets, names), FIRST_VALUES
-    except MembershipChanged:
-        return learner.values(), NOTHING
-
-
-async def first_values(
-    world: World, mail: CollectiveMail, learner: Learner, buckets: Buckets, names: Sequence[str]
-) -> list[Tensor]:
-    """Load the first worker's values at all workers, those that do not train included.
-
-    Return them by key, where the learner's own are.
-    """
-    workers = Collectives(world, mail, names, name="start")
-    workers.round = -1  # before training
-    values = learner.values()
-    on_host = values[0].is_cpu or values[0].is_meta
-    flats = [await coding.exact(world, buffers.joined([values[key] for key in bucket])) for bucket in buckets]
-    calls = [workers.broadcast(flat) for flat in flats]
-    tasks = [world.spawn(unless_changed(call), "first values") for call in calls]
-    for bucket, task in zip(buckets, tasks, strict=True):
-        what = f"first values of keys {bucket[0]} to {bucket[-1]} from {workers.ranks[0]}"
-        done, flat = await world.wait(task, what)
-        if not done or flat is None:
-            raise MembershipChanged
-        for key, value in zip(bucket, split(flat, bucket, learner.sizes), strict=True):
-            values[key] = value
-    learner.load(values)
-    return values if on_host else learner.values()
-
-
 def _joined(tensors: Sequence[Tensor], weight: float) -> Tensor:
     flat = buffers.joined(tensors)
     return flat if weight == 1.0 else flat.mul_(weight)
-
-
-def split(flat: Tensor, keys: Sequence[int], sizes: Sequence[int]) -> list[Tensor]:
-    return list(torch.split(flat, [sizes[key] for key in keys]))

@@ -1,0 +1,53 @@
+"""When a worker leaves a run that goes on without it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from testbed.engine import sync_setup
+from testbed.engine.inbox import Mail
+from testbed.messages import Message, MessageKind
+from testbed.plan.asynchronous import rounds_of_each
+from testbed.plan.model import NodePlan, Plan
+from testbed.state import State
+from testbed.world import World
+
+
+class Departure:
+    """Decides whether this worker leaves: after a round that the Plan names, or when its world asks it to (LEAVE).
+
+    It leaves between two of its rounds, when every push is answered, and after a round whose aggregate crossed the
+    WAN: what a data centre has only averaged inside (HFA) would be lost with its last worker. So what it has computed
+    is in the model, and no other node waits for it. The scheduler makes it a new membership epoch.
+    """
+
+    def __init__(self, world: World, inbox: Mail, plan: Plan, node: NodePlan) -> None:
+        self._world, self._lan_rounds = world, sync_setup.lan_rounds(plan)
+        rounds = [
+            fault.round for fault in plan.faults
+            if fault.kind == "leave" and fault.round is not None and node.name in fault.targets
+        ]  # fmt: skip
+        self._after: float = min(rounds, default=math.inf)
+        self._last_round = rounds_of_each(plan) - 1
+        self._asked = False
+        inbox.on(MessageKind.LEAVE, self._on_asked)
+
+    def state(self) -> State:
+        """Return whether it was asked to leave, where it does so after a later round."""
+        return {"asked": int(self._asked)} if self._asked else {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._asked = "asked" in state
+
+    def due(self, round_: int) -> bool:
+        """Return whether ``round_``, which is over, was this worker's last. After the run's last one all end alike."""
+        if round_ == self._last_round or (round_ + 1) % self._lan_rounds:
+            return False
+        if round_ >= self._after and not self._asked:
+            self._world.record("fault", fault="leave", targets=self._world.node, begins=True)
+        return self._asked or round_ >= self._after
+
+    def _on_asked(self, message: Message) -> None:
+        self._asked = True

@@ -1,0 +1,94 @@
+"""What the algorithms of gossip have in common, as ``gossip.exchange`` leads them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from testbed.engine.evaluation import Evaluation
+from testbed.engine.exchange import RoundDone
+from testbed.engine.gossip.mean import MeanModel
+from testbed.engine.gossip.model import GossipMail, OwnModel
+from testbed.engine.peers import Agreed
+from testbed.state import State
+from testbed.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class GossipParts:
+    """What an algorithm works with: mail of other workers, its own model, the mean of all, and who scores that."""
+
+    mail: GossipMail
+    model: OwnModel
+    mean: MeanModel
+    evaluation: Evaluation
+
+
+class GossipAlgorithm(ABC):
+    """One worker's side of an algorithm by which workers mix their models with neighbours."""
+
+    def __init__(self, world: World, parts: GossipParts) -> None:
+        self._world = world
+        self._mail = parts.mail
+        self._model = parts.model
+        self._mean = parts.mean
+        self._evaluation = parts.evaluation
+        self._peers = parts.mail.peers
+
+    @property
+    @abstractmethod
+    def end(self) -> float:
+        """The number of rounds of this worker, as far as it knows."""
+
+    @property
+    @abstractmethod
+    def value(self) -> Tensor:
+        """This worker's estimate of the model, flat."""
+
+    @property
+    @abstractmethod
+    def neighbours(self) -> list[str]:
+        """The workers whose models this one mixes with its own."""
+
+    @abstractmethod
+    def start(self, first_round: int) -> None:
+        """Note that training begins here, with this round."""
+
+    async def ready(self, round_: int) -> None:  # noqa: B027 - optional
+        """Return when it is known with whom to mix in ``round_``."""
+
+    @abstractmethod
+    async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:
+        """Do a round, as ``Exchange.run``."""
+
+    @abstractmethod
+    def score(self, round_: int) -> None:
+        """Let the mean of all models be scored, if that is due after ``round_``."""
+
+    @abstractmethod
+    def final_round(self, rounds: int) -> int:
+        """Return the last round of all workers together, of which this one has made ``rounds``."""
+
+    @abstractmethod
+    def agree(self, agreed: Agreed) -> None:
+        """Take part with those that have agreed."""
+
+    @abstractmethod
+    def give(self) -> State:
+        """Return what a worker that joins takes."""
+
+    @abstractmethod
+    def take(self, state: State) -> None:
+        """Take what another worker gives."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """Return what a checkpoint keeps, between two rounds."""
+
+    @abstractmethod
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take the place of the algorithm that ``state`` is of."""

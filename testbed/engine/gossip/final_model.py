@@ -1,0 +1,124 @@
+"""The model that a run of gossip ends with, and what workers that join take until then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.gossip.algorithm import GossipAlgorithm
+from testbed.engine.membership import MembershipChanged
+from testbed.engine.peers import ENDED, NOTHING, TRAINED, Agreed
+from testbed.engine.serverless import PlaceInRun
+from testbed.state import State
+from testbed.training.learner import Learner
+from testbed.world import Future, Work
+
+
+class FinalModel:
+    """A worker's model as others take it: while all train, and in the end the average of all, the run's result.
+
+    ``known``: the result has been computed. Then it stays, even if workers are lost: who has not got it takes it from
+    one that has. ``distance``: the root-mean-square distance of all models from it, where this worker has computed it.
+    A worker that joins takes part from the round on that follows all that others have begun, and until
+    then has taken the model of a neighbour.
+    """
+
+    def __init__(self, place: PlaceInRun, learner: Learner, gossip: GossipAlgorithm) -> None:
+        self._world, self._place, self._peers = place.session.world, place, place.peers
+        self._learner, self._gossip = learner, gossip
+        self.known = False
+        self.distance: float | None = None
+        self._joins = ""  # whose model to take, as far as all have agreed
+        self._has_model: Future[None] = self._world.future()
+        self._peers.states.provide, self._peers.on_agreed = self._provide, self._on_agreed
+
+    async def begin(self) -> None:
+        """Return when all have agreed who takes part, and this worker has a model."""
+        await self._agree()
+        while self._joins and not self.known:
+            source = self._source()
+            if not source:
+                break  # no worker has one: it begins with its own
+            try:
+                self._gossip.take(await self._peers.states.ask(source))
+                break
+            except MembershipChanged:
+                continue
+        self._has_model.set_result(None)
+
+    @property
+    def first(self) -> int:
+        """Return the first round of this worker."""
+        assert self._peers.progress is not None, "it has reported"
+        return self._peers.progress + 1
+
+    def _source(self) -> str:
+        """Return the worker whose model to take: a neighbour, if one was there before. So none waits for another."""
+        names, node = self._peers.names, self._world.node
+        mine = self._peers.joined_in(node) or 0
+        if not mine:
+            first = self._joins if self._joins in names else names[0]
+            return first if first != node else ""
+        older = [name for name in names if (self._peers.joined_in(name) or 0) < mine]
+        return next((name for name in older if name in self._gossip.neighbours), older[0] if older else "")
+
+    def _on_agreed(self, agreed: Agreed) -> None:
+        if agreed.progress == ENDED:
+            return
+        if self._peers.progress == NOTHING:
+            self._joins, self._peers.progress = agreed.holder, agreed.progress
+        self._gossip.agree(agreed)
+
+    async def _provide(self) -> State:
+        await self._world.wait(self._has_model, "a model of this worker's own")
+        ended = {"result": torch.cat(self._learner.values())} if self.known else {}
+        # as work, so that no step is changing the model meanwhile
+        work = Work("copy", size_bytes=4 * sum(self._learner.sizes))
+        return ended | await self._world.compute(work, self._gossip.give)
+
+    async def _agree(self) -> None:
+        """Return when all agree on the newest epoch, and this worker has the result, if another has."""
+        _, state = await self._peers.agreed(
+            lambda agreed: agreed.holder if agreed.progress == ENDED and not self.known else ""
+        )
+        if state is not None:
+            self._load(torch.split(state["result"], list(self._learner.sizes)))
+
+    async def average(self) -> None:
+        """Average the models of all who take part."""
+        if not self.known:
+            members = len(self._peers.names)
+            await self._place.session.membership.barrier(TRAINED, members)  # from here on no model changes
+        while not self.known:
+            if self._peers.regroups:
+                await self._agree()
+            if self.known:
+                return
+            epoch, workers = self._peers.epoch, self._workers()
+            try:
+                mean, distance = await _average(workers, self._gossip.value)
+            except MembershipChanged:
+                continue
+            if self._peers.epoch == epoch:
+                self.distance = distance
+                self._load(torch.split(mean, list(self._learner.sizes)))
+
+    def _workers(self) -> Collectives:
+        workers = Collectives(self._world, self._place.mail, self._peers.names, name="end")
+        workers.round = -1  # after training
+        return workers
+
+    def _load(self, values: Sequence[Tensor]) -> None:
+        self.known, self._peers.progress = True, ENDED
+        self._learner.load(list(values))
+
+
+async def _average(workers: Collectives, flat: Tensor) -> tuple[Tensor, float | None]:
+    """Return the average of all models, and their distance from it; ``None`` for models without numbers."""
+    mean = await workers.all_reduce(flat) / workers.size
+    squares = await workers.all_reduce((flat - mean).double().square().sum().reshape(1))
+    return mean, None if squares.is_meta else sqrt(float(squares) / workers.size)

@@ -1,0 +1,163 @@
+"""Workers without servers: what those of all-reduce and of gossip have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from testbed import buffers
+from testbed.engine import coding
+from testbed.engine.checkpoint import CheckpointFiles
+from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.collectives.operation import CollectiveMail, unless_changed
+from testbed.engine.driver import RoundDriver
+from testbed.engine.evaluation import Evaluation
+from testbed.engine.exchange import Exchange
+from testbed.engine.membership import TRAIN, MembershipChanged
+from testbed.engine.peers import FIRST_VALUES, NOTHING, Peers
+from testbed.engine.session import Session
+from testbed.messages import MessageKind
+from testbed.plan.model import NodePlan, Plan
+from testbed.state import State
+from testbed.training.learner import SegmentedLearner
+from testbed.world import World
+
+Buckets = tuple[tuple[int, ...], ...]  # keys of each bucket
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceInRun:
+    """What a worker needs to exchange with others: its node, its session, its mail, and who they are."""
+
+    node: NodePlan
+    session: Session
+    mail: CollectiveMail
+    peers: Peers
+
+
+class ServerlessExchange(Exchange):
+    """An exchange of workers with each other. First values travel in ``buckets``."""
+
+    def __init__(self, place: PlaceInRun, plan: Plan, learner: SegmentedLearner, buckets: Buckets) -> None:
+        self._place = place
+        self._node, self._session, self._mail, self._peers = place.node, place.session, place.mail, place.peers
+        self._world, self._plan = place.session.world, plan
+        self._learner, self._buckets = learner, buckets
+        self.evaluation = Evaluation(self._world, plan, learner)
+        self._peers.on_change.append(lambda epoch: self.evaluation.members(self._peers.by_seniority))
+        self._progress = NOTHING
+        self.workers = len(plan.training_workers)
+
+    async def begin(self, state: State | None, after: int) -> None:
+        if state is None:
+            values, self._progress = await self._first_values()
+        else:
+            values, self._progress = self._learner.values(), after
+        if not self._node.trains:
+            return
+        await self.prepare(values)
+        if state is not None:
+            self.evaluation.members(self._peers.by_seniority)
+            self.load_state(state)
+
+    async def _first_values(self) -> tuple[list[Tensor], int]:
+        """Return a worker's first values, and what they are: a worker that joins a run in progress has none."""
+        names = [
+            worker.name for worker in self._plan.with_role("worker") if self._peers.joined_in(worker.name) is not None
+        ]
+        if self._peers.joined_late:
+            return self._learner.values(), NOTHING
+        try:
+            return await first_values(self._world, self._mail, self._learner, self._buckets, names), FIRST_VALUES
+        except MembershipChanged:
+            return self._learner.values(), NOTHING
+
+    @abstractmethod
+    async def prepare(self, values: list[Tensor]) -> None:
+        """Make what exchanges ``values``, those with which training begins."""
+
+    @abstractmethod
+    def load_state(self, state: State) -> None:
+        """Take the place of the exchange that ``state`` is of."""
+
+    @abstractmethod
+    async def agree(self) -> None:
+        """Return when all workers agree who takes part, and this one has what the others have."""
+
+    async def meet(self, resume: Callable[[], Awaitable[None]] | None) -> int:
+        """Return the round after the last one that is done. Where workers agree, they do that first."""
+        peers = self._peers
+        if peers.regroups:
+            await peers.greet()
+            peers.report(self._progress)
+            await self.agree()
+            self.evaluation.members(peers.by_seniority)
+            self.workers = len(peers.names)
+        else:
+            peers.progress = self._progress
+        if resume is not None:
+            await resume()
+        elif not peers.regroups:
+            await self._session.membership.barrier(TRAIN, self.workers)
+        assert peers.progress is not None, "it has reported"
+        return peers.progress + 1
+
+
+def serverless_worker(
+    plan: Plan,
+    node: NodePlan,
+    learner: SegmentedLearner,
+    make_exchange: Callable[[PlaceInRun], ServerlessExchange],
+    files: CheckpointFiles | None = None,
+) -> Callable[[Any], Awaitable[list[Tensor]]]:
+    """Return the role of a worker of a run without servers."""
+
+    async def run(world: World) -> list[Tensor]:
+        session = Session(plan, node, world)
+        mail = CollectiveMail(world, session.inbox)
+        peers = Peers(world, session.inbox, session.membership, plan)
+        peers.on_change.append(mail.change_to)
+        session.inbox.drop(MessageKind.GOSSIP)  # a worker is sent its first when it has greeted the others
+        session.use(learner)
+        await session.join()
+        exchange = make_exchange(PlaceInRun(node, session, mail, peers))
+        rounds = await RoundDriver(session, plan, node, learner, exchange, files).run()
+        await session.finish()
+        return await session.record_final(learner.values(), rounds=rounds)
+
+    return run
+
+
+async def first_values(
+    world: World, mail: CollectiveMail, learner: SegmentedLearner, buckets: Buckets, names: Sequence[str]
+) -> list[Tensor]:
+    """Load the first worker's values at all workers, those that do not train included.
+
+    Return them by key, where the learner's own are.
+    """
+    workers = Collectives(world, mail, names, name="start")
+    workers.round = -1  # before training
+    values = learner.values()
+    on_host = values[0].is_cpu or values[0].is_meta
+    flats = [await coding.exact(world, buffers.joined([values[key] for key in bucket])) for bucket in buckets]
+    calls = [workers.broadcast(flat) for flat in flats]
+    tasks = [world.spawn(unless_changed(call), "first values") for call in calls]
+    for bucket, task in zip(buckets, tasks, strict=True):
+        what = f"first values of keys {bucket[0]} to {bucket[-1]} from {workers.ranks[0]}"
+        done, flat = await world.wait(task, what)
+        if not done or flat is None:
+            raise MembershipChanged
+        for key, value in zip(bucket, split(flat, bucket, learner.sizes), strict=True):
+            values[key] = value
+    learner.load(values)
+    return values if on_host else learner.values()
+
+
+def split(flat: Tensor, keys: Sequence[int], sizes: Sequence[int]) -> list[Tensor]:
+    """Return the tensors of ``keys`` in ``flat``, which has them one after the other; ``sizes``: of all keys."""
+    return list(torch.split(flat, [sizes[key] for key in keys]))
