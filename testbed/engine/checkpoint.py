@@ -47,8 +47,7 @@ from testbed.state import State, below, under
 from testbed.world import World
 
 GIVE_UP_AFTER = 3  # checkpoints in a row that could not be written
-VERSION = 3
-READ_VERSIONS = (2, VERSION)  # 2: of runs in which all nodes take part
+VERSION = 4
 KEPT = 2
 
 
@@ -163,8 +162,8 @@ class CheckpointFiles:
 
     def _read(self, path: Path) -> Checkpoint:
         about = msgspec.json.decode(read_regular(path / "manifest.json"), type=_Manifest)
-        if about.version not in READ_VERSIONS:
-            raise ValueError(f"version {about.version}, this release reads version {VERSION}")
+        if about.version != VERSION:
+            raise ValueError(f"it has version {about.version}, and this release resumes version {VERSION}")
         nodes = {_file_name(node): node for node in about.nodes.values()}
         if about.nodes != nodes or nodes.keys() != about.files.keys():
             raise ValueError("manifest.json is damaged (its nodes are not those of its files)")

@@ -90,16 +90,15 @@ class Scores:
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._above = bool(state.get("above", False))  # earlier releases: one score reached the target
+        self._above = bool(state["above"])
         self.reached = bool(state["reached"])
         if "round" in state:
             score: Future[Score | None] = self._world.future()
             known = {field.name: state[field.name] for field in fields(Score) if field.name in state}
             score.set_result(Score(**known) if known else None)
-            epoch = int(state.get("epoch", 0))  # earlier releases kept neither this nor when it was taken
-            taken_s = float(state.get("taken_s", self._world.now()))
+            epoch, taken_s = int(state["epoch"]), float(state["taken_s"])
             self._snapshot = _Snapshot(int(state["round"]), epoch, taken_s, score)
-            self._snapshot_age_s = float(state.get("age_s", 0.0))
+            self._snapshot_age_s = float(state["age_s"])
 
 
 class Evaluation:

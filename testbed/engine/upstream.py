@@ -214,8 +214,8 @@ class ParentServers(Upstream):
         return {"begun": self._first_round} | rounds | bases | under("codec", self._store.state())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._begun = int(state.get("begun", 0))  # earlier releases did not keep it
+        self._begun = int(state["begun"])
         self._next_round = {int(key): int(round_) for key, round_ in state.items() if key.isdecimal()}
-        if self._bases is not None and "bases" in state:  # earlier releases did not keep them
+        if self._bases is not None:
             self._bases.load_state(str(state["bases"]))
         self._store.load_state(below("codec", state))

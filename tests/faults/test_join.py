@@ -20,7 +20,11 @@ JOINS = {
     "data centre": ("kind: join, data_center: east, round: 3", ("east/worker0", "east/worker1", "east/server0")),
 }
 LOCAL_STEPS = ("sync={kind: diloco, h: 2}", "optimizer={kind: sgd, learning_rate: 0.01, at: worker, warmup: 20}")
-UPDATES = {"hips": "work/0/updates", "allreduce": "work/0/updates", "gossip": "gossip/model/work/0/updates"}
+UPDATES = {
+    "hips": "exchange/work/0/updates",
+    "allreduce": "exchange/work/0/updates",
+    "gossip": "exchange/model/work/0/updates",
+}
 
 
 def took_part(ended: Ended, joining: tuple[str, ...], name: str, last: int = LAST) -> None:

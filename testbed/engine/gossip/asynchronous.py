@@ -1,10 +1,13 @@
 """AD-PSGD (Lian et al., ICML 2018): a worker averages with one neighbour while it computes, and waits for no step.
 
 An active worker sends its model (``offer``) to a passive one, which answers with its own (``answer``) and moves half
-way towards the offer; the active one moves half way towards the answer. The run ends when all workers together have
-made as many steps as were asked for: each reports its steps to the first worker (``step``), which counts them and tells
-all others (``stop``). As often as all have made so many steps on the mean, it asks all for their models (``ask``), and
-scores the mean of them; that belongs neither to the algorithm nor to its time, and goes aside.
+way towards the offer; the active one moves half way towards the answer.
+
+All workers together make as many steps as were asked for. Each reports its steps to the first worker (``step``), which
+counts them and lets it begin the one after the next (``go``), as long as steps are left. So a worker waits for no
+answer, and the last steps fall to who is ready. As often as all have made so many steps on the mean, the first worker
+asks all for their models (``ask``), and scores the mean of them. None of this belongs to the algorithm, nor to its
+time: it goes aside.
 
 A worker that is lost is no longer asked, and its answer is not waited for; the first of those who are left counts,
 after all have reported to it how many steps they have made.
@@ -31,6 +34,9 @@ from testbed.state import State, below, under
 from testbed.training.seeds import seed_for
 from testbed.world import Future, World
 
+# Steps that a worker may make beyond those that it has made: the answer to its report may take as long as one.
+_AHEAD = 2
+
 
 class AsynchronousGossip(GossipAlgorithm):
     """One worker; ``Partners`` explains why the average is kept and no circle of waits can form.
@@ -46,33 +52,48 @@ class AsynchronousGossip(GossipAlgorithm):
         graphs_of: Callable[[Sequence[str]], tuple[Graph, Graph]],
     ) -> None:
         super().__init__(world, parts)
+        peers, mail = self._peers, self._mail
         self._graphs_of, self._lan_rounds = graphs_of, sync_setup.lan_rounds(plan)
         self._steps, self._seed = plan.training.rounds, plan.seed  # steps of each worker, on average
+        self._budget = self._steps * len(plan.training_workers)  # of all of them, whoever makes them
+        self._resumed_at = 0  # steps made in all when the run was resumed
+        self._total = 0  # steps that may be made in all by now, as far as this worker knows
         self._every = plan.training.evaluate_every  # likewise
-        self._counts = LocalStepCounts(plan, world.node, self._peers.names)
+        self._ahead = min(_AHEAD, self._steps)
+        self._counts = LocalStepCounts(plan, world.node, peers.names)
         self._made: dict[str, int] = {}  # steps by worker, at the one that counts
+        self._granted: dict[str, int] = {}  # steps that each may make, likewise
+        self._ended: set[str] = set()  # who was told that no more are left
         self._scored = 0  # how often the mean model was
+        self._may_make = 0  # steps of this worker
+        self._told: Future[None] = world.future()  # that it may make more, or that no more are left
+        self._none_left = False  # but those granted
         self._stopped = self._stepping = False
-        self._step = -1  # the step that this worker makes, or has made last
         self._offers: list[Message] = []
-        self._asks: list[tuple[str, int]] = []  # who wants the model, and after which round
+        self._asks: list[tuple[str, int]] = []  # who wants the model, and of which round
         self._asked = ""  # the partner that has yet to answer
         self._answer: Future[Message | None] = world.future()
-        self._begun = self._resumed = False
+        self._begun = False
+        self._step = -1  # the step that this worker makes, or has made last
+        self._is_over = False  # no step is left for this worker
         self._meet()
-        mail = self._mail
         mail.on("offer", self._on_offer)
         mail.on("answer", self._on_answer)
-        mail.on("step", lambda message: self._on_step(message.sender, message.round + 1))
+        mail.on("step", self._on_report)
+        mail.on("go", lambda message: self._on_go(message.round, message.meta["total"], message.meta["last"]))
         mail.on("ask", lambda message: self._on_ask(message.sender, message.round))
         mail.on("stop", lambda message: self._on_stop())
         self._mean.on_reached = self._stop_all
-        self._peers.on_change.append(lambda epoch: self._on_change())
-        self._peers.on_heard = self._on_heard
+        peers.on_change.append(lambda epoch: self._on_change())
+        peers.on_heard = self._on_heard
+        mail.on("open", lambda message: None)
+        for name in () if peers.regroups else (self._names if self._counter == world.node else [self._counter]):
+            if name != world.node:
+                self._send_aside(name, "open", 0)  # so that the connection is there when it is needed
 
     @property
     def end(self) -> float:
-        return self._step + 1 if self._stopped else math.inf
+        return self._step + 1 if self._is_over or self._stopped else math.inf
 
     @property
     def value(self) -> Tensor:
@@ -80,11 +101,12 @@ class AsynchronousGossip(GossipAlgorithm):
 
     def state(self) -> State:
         """Return what a checkpoint keeps: all workers have made the same number of steps, and no exchange is open."""
-        return {"scored": self._scored} | under("model", self._model.state())
+        made = (self._peers.progress or 0) + 1
+        total = self._total - sum(granted - made for granted in self._granted.values())
+        return {"scored": self._scored, "made": total} | under("model", self._model.state())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._resumed = True
-        self._scored = int(state["scored"])
+        self._scored, self._resumed_at = int(state["scored"]), int(state["made"])
         self._model.load_state(below("model", state))
 
     def give(self) -> State:
@@ -108,10 +130,16 @@ class AsynchronousGossip(GossipAlgorithm):
     def start(self, first_round: int) -> None:
         """At a checkpoint all workers have made the same number of steps."""
         self._begun, self._step = True, first_round - 1
-        if self._peers.regroups and not self._resumed:
-            self._count(first_round)
-        else:
-            self._made = dict.fromkeys(self._names, first_round)
+        if self._peers.joined_late:
+            return
+        self._may_make = first_round + self._ahead  # as all begin together
+        self._total = max(self._total, self._resumed_at + self._ahead * len(self._names))
+        for name in self._names if self._counter == self._world.node else ():
+            self._made.setdefault(name, first_round)  # else its first report has come already
+            self._granted.setdefault(name, self._may_make)
+
+    async def ready(self, round_: int) -> None:
+        self._is_over = not await self._may_step(round_)
 
     async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:
         self._step = round_
@@ -122,30 +150,39 @@ class AsynchronousGossip(GossipAlgorithm):
         result = await self._model.work(round_, self._counts.of(round_))
         if exchange is not None:
             await self._world.wait(exchange, f"the exchange of step {round_}")
-        self._stepping = True  # a thread may be changing the model: what others want waits until it has
+        self._stepping = True  # a thread may be changing the model: what is asked waits until it has
         await self._model.step(round_, result)
         self._stepping = False
         self._model.show(self.value)
-        self._answer_all()
         over(RoundDone(round_, started_s, result))
-        self._count(round_ + 1)
+        self._answer_all()
 
     def score(self, round_: int) -> None:
         """Nothing: the worker that counts steps says when the mean is due."""
 
-    def final_round(self, rounds: int) -> int:
-        return min(math.ceil(self._mean_steps()), self._steps) - 1
+    async def _may_step(self, made: int) -> bool:
+        """Report how many steps this worker has made, and return whether it may make another."""
+        self._report(made)
+        while made >= self._may_make and not (self._none_left or self._stopped):
+            self._told = self._world.future()
+            await self._world.wait(self._told, f"the word of {self._counter} that step {made} may begin")
+        return made < self._may_make and not self._stopped
 
-    def _mean_steps(self) -> float:
-        """Return how many steps the workers have made on the mean, as far as this one knows."""
-        return sum(self._made.get(name, 0) for name in self._names) / len(self._names)
-
-    def _count(self, made: int) -> None:
-        """Let the worker that counts know how many steps this one has made."""
+    def _report(self, made: int) -> None:
         if self._counter == self._world.node:
-            self._on_step(self._world.node, made)
+            self._on_step(self._world.node, made, self._may_make, self._total)
         else:
-            self._world.spawn(self._mail.send(self._counter, "step", made - 1), "steps for the worker that counts")
+            self._send_aside(self._counter, "step", made, granted=self._may_make, total=self._total)
+
+    def _send_aside(self, to: str, what: str, round_: int, **meta: Any) -> None:
+        self._world.spawn(self._mail.send_aside(to, what, round_, **meta), f"{what} for {to}")
+
+    def final_round(self, rounds: int) -> int:
+        return min(math.ceil(self._made_in_all() * self._steps / self._budget), self._steps) - 1
+
+    def _made_in_all(self) -> int:
+        """Return how many steps have been made, at the worker that counts; those of lost workers count."""
+        return self._total - sum(self._granted[name] - made for name, made in self._made.items())
 
     async def _exchange(self, step: int) -> None:
         if not self._partners(step).neighbours:
@@ -172,10 +209,7 @@ class AsynchronousGossip(GossipAlgorithm):
             self._answer_all()
 
     def _answer_all(self) -> None:
-        """Give the model as it is to who scores it. Answer offers with it, and move half way to each.
-
-        Nothing else happens between the two.
-        """
+        """Answer with the model as it is, then move half way to the offer; without a wait between the two."""
         asks, self._asks = self._asks, []
         for worker, round_ in asks:
             self._world.spawn(self._mean.give(worker, round_, self._model.flat), "a model to be scored")
@@ -191,36 +225,69 @@ class AsynchronousGossip(GossipAlgorithm):
         if message.sender == self._asked and not self._answer.done():
             self._answer.set_result(message)
 
-    def _on_step(self, worker: str, made: int) -> None:
-        self._made[worker] = max(made, self._made.get(worker, 0))
-        if self._mean_steps() >= self._steps and not self._stopped:
-            self._stop_all()
-        elif self._begun and self._counter == self._world.node:
-            self._score_mean()
+    def _on_report(self, message: Message) -> None:
+        self._on_step(message.sender, message.round, message.meta["granted"], message.meta["total"])
 
-    def _score_mean(self) -> None:
+    def _on_step(self, worker: str, made: int, granted: int, total: int) -> None:
+        """Note, at the worker that counts, what another reports. Let it begin the step after the next."""
+        self._total = max(total, self._total)  # what the worker before this one has granted
+        self._made[worker] = max(made, self._made.get(worker, 0))
+        self._granted[worker] = max(made, granted, self._granted.get(worker, 0))
+        self._grant()
+        self._score()
+
+    def _grant(self) -> None:
+        if not self._begun or any(name not in self._made and self._peers.joined_in(name) == 0 for name in self._names):
+            return  # in the place of a worker that is lost, this one has yet to hear of them
+        going_on = [name for name in self._made if name not in self._ended]
+        for name in going_on:
+            more = max(0, min(self._made[name] + self._ahead - self._granted[name], self._budget - self._total))
+            self._granted[name] += more
+            self._total += more
+            if more:
+                self._go(name, last=False)
+        for name in going_on if self._total >= self._budget else ():
+            self._ended.add(name)
+            self._go(name, last=True)
+
+    def _go(self, worker: str, last: bool) -> None:
+        if worker == self._world.node:
+            self._on_go(self._granted[worker], self._total, last)
+        else:
+            self._send_aside(worker, "go", self._granted[worker], total=self._total, last=last)
+
+    def _on_go(self, steps: int, total: int, last: bool) -> None:
+        self._may_make, self._total, self._none_left = max(steps, self._may_make), max(total, self._total), last
+        self._tell_news()
+
+    def _score(self) -> None:
         """Let the mean of all models be scored, if that is due; the last one is scored when all have ended."""
-        due = int(self._mean_steps()) // self._every
-        if due <= self._scored or self._stopped:
+        made = self._made_in_all()
+        due = made * self._steps // (self._budget * self._every)
+        if due <= self._scored or self._stopped or made >= self._budget:
             return
         self._scored, round_ = due, due * self._every - 1
-        self._mean.score(round_, self._names)
-        for name in self._names:
+        names = [name for name in self._names if name in self._made]
+        self._mean.score(round_, names)
+        for name in names:
             if name == self._world.node:
                 self._on_ask(name, round_)
             else:
-                self._world.spawn(self._mail.send_aside(name, "ask", round_), f"the question for the model of {name}")
+                self._send_aside(name, "ask", round_)
 
     def _stop_all(self) -> None:
-        if self._stopped:
-            return
-        self._on_stop()
         for other in self._names:
-            if other != self._world.node:
-                self._world.spawn(self._mail.send(other, "stop", 0), "declare the end")
+            if other != self._world.node and not self._stopped:
+                self._send_aside(other, "stop", 0)
+        self._on_stop()
 
     def _on_stop(self) -> None:
         self._stopped = True
+        self._tell_news()
+
+    def _tell_news(self) -> None:
+        if not self._told.done():
+            self._told.set_result(None)
 
     # ---- changes of the membership ------------------------------------------------------------------------------
 
@@ -233,7 +300,9 @@ class AsynchronousGossip(GossipAlgorithm):
 
     def _on_change(self) -> None:
         self._meet()
-        self._made = {name: made for name, made in self._made.items() if name in self._names}
+        for name in set(self._made).difference(self._names):
+            self._total -= self._granted.pop(name) - self._made.pop(name)  # others make what it has not made
+            self._ended.discard(name)
         if self._asked and self._asked not in self._names and not self._answer.done():
             self._answer.set_result(None)
         if self._begun:
@@ -245,10 +314,7 @@ class AsynchronousGossip(GossipAlgorithm):
 
     def _tell(self, other: str) -> None:
         """Tell another worker what it may not know: that the end is declared, or how many steps this one has made."""
-        if other == self._world.node:
-            self._on_step(other, self._made.get(other, 0))
-        elif self._stopped:
-            self._world.spawn(self._mail.send(other, "stop", 0), "declare the end")
-        else:
-            made = max(0, self._peers.progress or 0)
-            self._world.spawn(self._mail.send(other, "step", made - 1), "steps for the worker that counts")
+        if self._stopped and other != self._world.node:
+            self._send_aside(other, "stop", 0)
+        elif other == self._counter:
+            self._report(max(0, self._peers.progress or 0))

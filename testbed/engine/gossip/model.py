@@ -20,7 +20,7 @@ from testbed.training.optimizers import ModelOptimizer
 from testbed.world import Future, World
 
 _KEYS = {"model": 0, "offer": 0, "answer": 1}
-"""Messages with a model have a key, as tensors of training have everywhere; others have none."""
+"""Messages of the algorithm have a key, as tensors of training have everywhere."""
 
 
 class OwnModel:
@@ -96,7 +96,7 @@ class GossipMail:
 
     async def send(self, to: str, what: str, round_: int, *parts: Tensor, **meta: Any) -> None:
         meta = {"what": what, **meta, **self.peers.stamp}
-        await self._world.send(to, Message(MessageKind.GOSSIP, _KEYS.get(what, -1), round_, meta, parts))
+        await self._world.send(to, Message(MessageKind.GOSSIP, _KEYS[what], round_, meta, parts))
 
     async def send_aside(self, to: str, what: str, round_: int, *parts: Tensor, **meta: Any) -> None:
         """Send what belongs to the evaluation, and not to the algorithm (``World.send_aside``)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from testbed.engine.collectives.collectives import Collectives
 from testbed.engine.collectives.operation import CollectiveMail
+from testbed.engine.gossip.algorithm import GossipAlgorithm, GossipParts
 from testbed.engine.gossip.asynchronous import AsynchronousGossip
 from testbed.engine.gossip.mean import MeanModel
 from testbed.engine.gossip.model import GossipMail, OwnModel
@@ -120,7 +121,7 @@ class Still:
 class FixedPeers:
     """The part of ``Peers`` that gossip uses, with a membership that never changes."""
 
-    epoch, last, progress, regroups = 0, 39, 0, False
+    epoch, last, progress, regroups, joined_late = 0, 39, 0, False, False
 
     def __init__(self, names: list[str]) -> None:
         self.names, self.on_change, self.stamp = tuple(names), [], {}
@@ -149,6 +150,16 @@ class NoEvaluation:
         pass
 
 
+async def all_rounds(algorithm: GossipAlgorithm) -> None:
+    """Do all rounds, as a driver does."""
+    algorithm.start(0)
+    for round_ in count():
+        await algorithm.ready(round_)
+        if round_ >= algorithm.end:
+            return
+        await algorithm.run(round_, lambda done: None)
+
+
 def mixing_only(plan: Plan, rank: int, names: list[str], make: Any) -> Program:
     """A worker whose model begins with random numbers of its own; returns the model before and after."""
 
@@ -160,9 +171,11 @@ def mixing_only(plan: Plan, rank: int, names: list[str], make: Any) -> Program:
         first = torch.randn(42, generator=torch_stream(1, rank))
         values = list(torch.split(first, list(Still.sizes)))
         model = OwnModel(world, plan, Still(), OneGradient(Still()), values, 1.0)
-        one = make(world, mail, model)
+        evaluation: Any = NoEvaluation()
+        mean = MeanModel(world, mail, Still.sizes, evaluation)
+        one: GossipAlgorithm = make(world, GossipParts(mail, model, mean, evaluation))
         await collectives.all_reduce(torch.zeros(1))
-        await one.run(NoEvaluation(), 0, no_checkpoint, joins=False)
+        await all_rounds(one)
         await collectives.all_reduce(torch.zeros(1))  # others may still ask
         return first, one.value
 
@@ -178,14 +191,13 @@ def test_mixing_keeps_the_average_and_comes_together(algorithm: str, kind: str, 
     plan = serverless_plan([2, 3], "gossip", {}, step_times_s=steps, rounds=40)
     star = given(5, [(0, other) for other in range(1, 5)])
 
-    def make(world: World, mail: GossipMail, model: OwnModel) -> Any:
-        mean = MeanModel(world, mail, Still.sizes, NoEvaluation())
+    def make(world: World, parts: GossipParts) -> GossipAlgorithm:
         if algorithm.startswith("adpsgd"):
             graph = GRAPHS["ring" if algorithm.endswith("ring") else "complete"](5)
-            return AsynchronousGossip(world, mail, model, mean, lambda names: (graph, graph), plan)
+            return AsynchronousGossip(world, parts, plan, lambda names: (graph, graph))
         mixing = {"dpsgd": Metropolis(star), "sgp": PushToOne([range(5)]), "sgp-star": PushToAll(star)}[algorithm]
         make_parts = (lambda names: mixing, lambda mixing, names, from_start: None)
-        return SynchronousGossip(world, mail, model, mean, plan, make_parts, push=algorithm != "dpsgd")
+        return SynchronousGossip(world, parts, plan, make_parts, push=algorithm != "dpsgd")
 
     programs = {name: mixing_only(plan, rank, names, make) for rank, name in enumerate(names)}
     programs["a/scheduler"] = nothing
@@ -193,10 +205,6 @@ def test_mixing_keeps_the_average_and_comes_together(algorithm: str, kind: str, 
     before, after = (torch.stack([results[name][i] for name in names]) for i in (0, 1))
     assert float((after - after.mean(dim=0)).abs().max()) < 0.1 * float((before - before.mean(dim=0)).abs().max())
     assert torch.allclose(after.mean(dim=0), before.mean(dim=0), atol=1e-3 if algorithm == "sgp-star" else 1e-5)
-
-
-async def no_checkpoint(round_: int) -> None:
-    """None is due after any round."""
 
 
 async def nothing(world: World) -> None:
