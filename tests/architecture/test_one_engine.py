@@ -10,11 +10,11 @@ from pathlib import Path
 import emulation
 import testbed.realtime
 import testbed.simulation
-from testbed.engine import evaluation, inbox, kvworker, membership, scheduler, server, upstream, worker
+from testbed.engine import driver, evaluation, inbox, kvworker, membership, scheduler, server, server_exchange, upstream
 
 ROOT = Path(__file__).parents[2]
 WORLDS = (testbed.realtime, testbed.simulation, emulation)
-ENGINE_MODULES = (evaluation, inbox, kvworker, membership, scheduler, server, upstream, worker)
+ENGINE_MODULES = (driver, evaluation, inbox, kvworker, membership, scheduler, server, server_exchange, upstream)
 
 
 def engine_classes() -> set[str]:
@@ -33,7 +33,7 @@ def trees(folder: Path) -> list[tuple[Path, ast.Module]]:
 
 def test_no_world_subclasses_a_role() -> None:
     names = engine_classes()
-    assert {"Worker", "Server", "Scheduler"} <= names
+    assert {"RoundDriver", "ServerExchange", "Server", "Scheduler"} <= names
     for package in WORLDS:
         for path, tree in trees(Path(str(package.__file__)).parent):
             for node in ast.walk(tree):
