@@ -63,6 +63,21 @@ def test_help_is_light() -> None:
     assert "exit codes:" in done.stdout
 
 
+def test_commands_that_train_nothing_import_no_torch(finished: Path, tmp_path: Path) -> None:
+    """Importing torch takes longer than these commands do."""
+    verbs = [
+        ["compare", str(finished), str(finished), "--json"],
+        ["validate", "quickstart", "--json"],
+        ["sweep", "quickstart", "--seeds", "2", "--dry-run"],
+    ]
+    code = (
+        "import sys\nfrom testbed.cli.main import main\n"
+        "sys.modules['torch'] = None\n"
+        f"assert [main(verb) for verb in {verbs}] == [0] * {len(verbs)}"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+
+
 def test_documented_exit_codes_are_those_of_the_errors() -> None:
     from testbed import errors
 

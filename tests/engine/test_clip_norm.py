@@ -32,13 +32,13 @@ def test_the_same_gradient_is_clipped_everywhere(tmp_path: Path) -> None:
         assert torch.allclose(one, other, atol=1e-6) == ("1e6" not in place[1]), place
 
 
-@pytest.mark.parametrize("sync", ["mixedsync", "{tier1: fsa, tier2: ssp}"])
-def test_each_push_is_clipped_by_itself_where_nobody_waits(sync: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("technique", ["sync=mixedsync", "sync={tier1: fsa, tier2: ssp}", "paradigm=gossip"])
+def test_each_contribution_is_clipped_by_itself_where_there_is_no_common_gradient(technique: str, tmp_path: Path) -> None:
     """A step is no longer than rate × workers × norm, and without clipping these are longer."""
-    still = run(tmp_path / "still", *FEW, "optimizer={kind: sgd, learning_rate: 1e-12}", f"sync={sync}")
+    still = run(tmp_path / "still", *FEW, "optimizer={kind: sgd, learning_rate: 1e-12}", technique)
     bound = 0.05 * 0.1 * 2 * WORKERS  # 2 rounds
     for name, optimizer in ("clipped", AT_SERVER), ("free", "optimizer={kind: sgd, learning_rate: 0.05}"):
-        done = run(tmp_path / name, *FEW, optimizer, f"sync={sync}")
+        done = run(tmp_path / name, *FEW, optimizer, technique)
         moved = float((done.parameters("east/worker0") - still.parameters("east/worker0")).norm())
         assert moved > 0 and (moved <= bound) == (name == "clipped"), (name, moved)
 

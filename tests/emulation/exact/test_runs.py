@@ -16,7 +16,7 @@ import pytest
 
 from emulation.exact import kernel
 from testbed import api
-from testbed.errors import NoProgress
+from testbed.errors import Diverged, NoProgress
 from testbed.process_id import start_ticks
 from testbed.results.events import read
 from tests.for_each import for_each
@@ -111,6 +111,22 @@ def test_a_measured_processor_takes_the_time_that_it_works(folder: Path) -> None
     assert all(each["real_s"] > 0 for each in steps.values())
     rounds = [each for each in found if each["kind"] == "round"]
     assert all(each["t"] - each["t0"] >= steps[each["node"], each["round"]]["modelled_s"] for each in rounds)
+
+
+def test_a_gradient_that_is_not_finite_ends_the_run_with_its_place(folder: Path) -> None:
+    done = run_in(folder, "quickstart", *SHORT, "--set", "faults=[{kind: nan, node: tokyo/worker0, round: 1}]")
+    assert done.returncode == Diverged.exit_code, done.stderr
+    status = json.loads(((folder / "run").rename(folder / "nan") / "status.json").read_text())
+    assert "non-finite gradient: tokyo/worker0, step 1" in status["message"]
+
+
+def test_an_outage_takes_time_and_changes_no_bit(folder: Path, first: Path) -> None:
+    cut = "faults=[{kind: down, link: virginia>tokyo, at: 500 ms, for: 2 s}]"
+    assert run_in(folder, "quickstart", *SHORT, "--set", cut).returncode == 0
+    ended = json.loads(((folder / "run").rename(folder / "cut") / "result.json").read_text())
+    before = json.loads((first / "result.json").read_text())
+    assert ended["parameters_sha256"] == before["parameters_sha256"]
+    assert ended["training_s"] > before["training_s"] + 1.5
 
 
 @for_each("victim", ["launcher", "kernel"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,21 @@ def test_it_trains_as_our_all_reduce_does(trained: Forked, tmp_path: Path) -> No
         for mine, reference in zip(values, ours[name], strict=True):
             assert torch.allclose(mine, reference, atol=1e-5)
         assert all(torch.equal(a, b) for a, b in zip(values, results["a/worker0"], strict=True))
+
+
+def test_its_sum_is_clipped_as_that_of_our_all_reduce(trained: Forked, tmp_path: Path) -> None:
+    def clipped(plan: Plan) -> Plan:
+        optimizer = plan.technique.optimizer
+        options = {**optimizer.options, "clip_norm": 0.1}
+        return replace(plan, technique=replace(plan.technique, optimizer=Choice(kind=optimizer.kind, options=options)))
+
+    results = forked(tmp_path / "gloo", clipped(gloo_plan([2, 1], bucket=100_000))).values
+    plan = serverless_plan([2, 1], "allreduce", {}, rounds=ROUNDS, model=MODEL)
+    ours = run_plan(Virtual(tmp_path), clipped(plan), allreduce_worker)["a/worker0"]
+    for values in results.values():
+        assert all(torch.allclose(mine, other, atol=1e-5) for mine, other in zip(values, ours, strict=True))
+    free = trained.values["a/worker0"]
+    assert not all(torch.allclose(mine, other, atol=1e-5) for mine, other in zip(free, ours, strict=True))
 
 
 def test_its_bytes_are_counted_by_peer(trained: Forked) -> None:
