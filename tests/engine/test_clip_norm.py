@@ -33,7 +33,7 @@ def test_the_same_gradient_is_clipped_everywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("technique", ["sync=mixedsync", "sync={tier1: fsa, tier2: ssp}", "paradigm=gossip"])
-def test_each_contribution_is_clipped_by_itself_where_there_is_no_common_gradient(technique: str, tmp_path: Path) -> None:
+def test_contributions_are_clipped_where_there_is_no_common_gradient(technique: str, tmp_path: Path) -> None:
     """A step is no longer than rate × workers × norm, and without clipping these are longer."""
     still = run(tmp_path / "still", *FEW, "optimizer={kind: sgd, learning_rate: 1e-12}", technique)
     bound = 0.05 * 0.1 * 2 * WORKERS  # 2 rounds
