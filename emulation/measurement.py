@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Protocol
 
 from emulation.bulk import Flood, NodeAddresses, transfer
 from emulation.layout import Layout, SwitchPort
@@ -92,12 +93,12 @@ def judge(results: Sequence[Measurement], record: Callable[..., None]) -> None:
         raise NetworkMismatch("the emulated network differs from the plan:\n  " + "\n  ".join(far))
 
 
-def repeated(measure: Callable[[set[str] | None], list[Measurement]]) -> list[Measurement]:
-    """Measure all (``measure(None)``), and up to ``REPEATS`` times again by name what is outside its tolerance.
+def repeated(names: set[str], measure: Callable[[set[str]], list[Measurement]]) -> list[Measurement]:
+    """Measure what has these names, and up to ``REPEATS`` times again what is outside its tolerance.
 
     The better value counts: a busy moment of the host is no property of a link.
     """
-    best = {each.link: each for each in measure(None)}
+    best = {each.link: each for each in measure(names)}
     for _ in range(REPEATS):
         outside = {name for name, each in best.items() if not each.ok}
         if not outside:
@@ -134,12 +135,12 @@ def measure_rtts(net: BuiltNetwork) -> list[Measurement]:
     """Measure all links, all paths between sites, and one node of each LAN: those that begin on this machine."""
     lans_s = {f"lan {site.name}": 2 * site.lan_delay_s for site in net.plan.network.sites}
     planned_s = _link_rtts_s(net) | _path_rtts_s(net) | lans_s
-    return repeated(lambda chosen: _measure_rtts(net, planned_s, chosen))
+    return repeated(set(planned_s), partial(_measure_rtts, net, planned_s))
 
 
-def _measure_rtts(net: BuiltNetwork, planned_s: dict[str, float], chosen: set[str] | None) -> list[Measurement]:
+def _measure_rtts(net: BuiltNetwork, planned_s: dict[str, float], names: set[str]) -> list[Measurement]:
     everything = (*_link_pairs(net), *_path_pairs(net), *_lan_pairs(net))
-    pairs = [pair for pair in everything if chosen is None or pair.name in chosen]
+    pairs = [pair for pair in everything if pair.name in names]
     lossy = any(link.lost for link in net.plan.network.links)
     slowest_s = max((planned_s[pair.name] for pair in pairs), default=0.0)
     with net.measuring():
@@ -226,58 +227,33 @@ def _gateway_pairs(net: BuiltNetwork) -> list[Pair]:
 # -- rates ----------------------------------------------------------------------------------------------------------
 
 
-class _HasRate(Protocol):
-    @property
-    def rate_bps(self) -> float: ...
-
-
-Rated = TypeVar("Rated", bound=_HasRate)
-
-
 def measure_rates(net: BuiltNetwork, budget_s: float) -> list[Measurement]:
-    """Measure as many links as fit into ``budget_s`` seconds, one link of each rate first."""
-    deadline = time.monotonic() + budget_s
+    """Measure as many links with both ends here as fit into ``budget_s`` seconds, one link of each rate first."""
+    deadline, here = time.monotonic() + budget_s, set(net.layout.vertices)
+    links = [link.plan for link in net.layout.wan if {link.egress.vertex, link.ingress.vertex} <= here]
     results: list[Measurement] = []
-    for group in flood_groups(_floods(net, None)):
+    for group in flood_groups(links):
         if results and time.monotonic() > deadline:
             break
-        names = {flood.name for flood in group}
-        results += repeated(lambda chosen, names=names: measure_together(net, names if chosen is None else chosen))  # type: ignore[misc]
+        results += repeated({link.name for link in group}, partial(measure_together, net))
     return results
 
 
-def _floods(net: BuiltNetwork, names: set[str] | None) -> list[Flood]:
-    """Return the floods of links with both ends here, or of those in ``names``, of which one end may be elsewhere."""
-    here = set(net.layout.vertices)
-
-    def path(vertex: str) -> str:
-        return net.namespace_path(vertex) if vertex in here else ""
-
-    return [
-        Flood(
-            link.plan.name, path(link.egress.vertex), path(link.ingress.vertex), link.ingress.ip,
-            shaped_bps(link.plan.rate_bps), net.mtu_bytes + ETHERNET_BYTES,
-        )
-        for link in net.layout.wan
-        if ({link.egress.vertex, link.ingress.vertex} <= here if names is None else link.plan.name in names)
-    ]  # fmt: skip
-
-
 def flood_groups(
-    floods: Sequence[Rated], kind: Callable[[Rated], object] = lambda each: each.rate_bps
-) -> list[list[Rated]]:
+    links: Sequence[LinkPlan], kind: Callable[[LinkPlan], object] = lambda link: link.rate_bps
+) -> list[list[LinkPlan]]:
     """Return the links to flood together, within ``FLOOD_CEILING_BPS``; one link of each ``kind`` comes first."""
     seen: set[object] = set()
-    firsts: list[Rated] = []
-    others: list[Rated] = []
-    for each in floods:
-        (others if kind(each) in seen else firsts).append(each)
-        seen.add(kind(each))
-    groups: list[list[Rated]] = []
-    for each in (*firsts, *others):
-        if not groups or sum(other.rate_bps for other in groups[-1]) + each.rate_bps > FLOOD_CEILING_BPS:
+    firsts: list[LinkPlan] = []
+    others: list[LinkPlan] = []
+    for link in links:
+        (others if kind(link) in seen else firsts).append(link)
+        seen.add(kind(link))
+    groups: list[list[LinkPlan]] = []
+    for link in (*firsts, *others):
+        if not groups or sum(other.rate_bps for other in groups[-1]) + link.rate_bps > FLOOD_CEILING_BPS:
             groups.append([])
-        groups[-1].append(each)
+        groups[-1].append(link)
     return groups
 
 
@@ -296,6 +272,23 @@ def measure_together(net: BuiltNetwork, names: set[str], wait_s: float = 0.0) ->
     with net.measuring():
         transfer(floods, duration_s, drain_s)
     return [_rate(each, plans[each.name]) for each in floods if each.target_namespace]
+
+
+def _floods(net: BuiltNetwork, names: set[str]) -> list[Flood]:
+    """Return the floods of the named links that begin or end on this machine."""
+    here = set(net.layout.vertices)
+
+    def path(vertex: str) -> str:
+        return net.namespace_path(vertex) if vertex in here else ""
+
+    return [
+        Flood(
+            link.plan.name, path(link.egress.vertex), path(link.ingress.vertex), link.ingress.ip,
+            shaped_bps(link.plan.rate_bps), net.mtu_bytes + ETHERNET_BYTES,
+        )
+        for link in net.layout.wan
+        if link.plan.name in names
+    ]  # fmt: skip
 
 
 def least_s(net: BuiltNetwork, rate_bps: float) -> float:

@@ -7,7 +7,8 @@ start the nodes in them. The machines' own network is measured first, and a run 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from testbed.cluster.starting import AgentStarter
 from testbed.cluster.underlay import Pair, UnderlayPath
 from testbed.errors import NetworkMismatch
 from testbed.execution.cluster import Driver, driving, run_attempts
-from testbed.plan.model import LinkPlan, Plan
+from testbed.plan.model import Plan
 from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
@@ -117,21 +118,17 @@ class MachinesNetwork:
         for group in flood_groups(everything, lambda link: (*pairs[link.name], link.rate_bps)):
             if results and time.monotonic() > end_s:
                 break
-            results += repeated(
-                lambda chosen, group=group: self._flood(  # type: ignore[misc]
-                    [link for link in group if chosen is None or link.name in chosen], pairs
-                )
-            )
+            results += repeated({link.name for link in group}, partial(self._flood, pairs))
         return results
 
-    def _flood(self, chosen: Sequence[LinkPlan], pairs: Mapping[str, Pair]) -> list[Measurement]:
+    def _flood(self, pairs: Mapping[str, Pair], links: set[str]) -> list[Measurement]:
         """Flood links together: the agent at each end is asked to do its part at the same time."""
         from emulation.measurement import Measurement
 
         names: dict[str, list[str]] = {}
-        for link in chosen:
-            for machine in pairs[link.name]:
-                names.setdefault(machine, []).append(link.name)
+        for link in sorted(links):
+            for machine in pairs[link]:
+                names.setdefault(machine, []).append(link)
         asked = {name: {"do": "flood", "links": found, "wait_s": _LATE_S} for name, found in names.items()}
         answers = self._connections.ask_all(asked, _BRING_UP_LIMIT_S)
         return [Measurement(**each) for answer in answers.values() for each in answer]

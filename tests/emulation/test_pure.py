@@ -414,7 +414,7 @@ def test_a_link_that_is_too_slow_is_measured_as_it_is_emulated() -> None:
     net = cast(BuiltNetwork, SimpleNamespace(plan=slow, layout=lay_out(slow, wires=False), mtu_bytes=1500,
                                              namespace_path=lambda vertex: f"/ns/{vertex}"))  # fmt: skip
     assert _link_rtts_s(net)["dc0>dc1"] == pytest.approx(2 * (0.02 + 90 * 8 / 64e3))
-    (flood, _) = _floods(net, None)
+    (flood,) = _floods(net, {slow.network.links[0].name})
     assert (flood.rate_bps, _rate(flood, slow.network.links[0]).planned) == (64e3, 64e3)
 
 
