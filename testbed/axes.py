@@ -110,6 +110,7 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         """
         if kind in self.shipped or kind in installed(self.name):
             return kind
+        self._refuse_removed(kind)
         place, colon, class_name = kind.rpartition(":")
         if not colon or not self._base:
             raise AxisError(f"'{kind}' is not one of {', '.join(self)}")
@@ -156,7 +157,12 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         """Return the kinds whose class ``fits``, for messages that propose one."""
         return [kind for kind in self if fits(self[kind])]
 
+    def _refuse_removed(self, kind: str) -> None:
+        if kind in self.removed:
+            raise AxisError(f"'{kind}' was removed", self.removed[kind])
+
     def _load(self, kind: str) -> type[T]:
+        self._refuse_removed(kind)
         found = import_code(kind, installed(self.name).get(kind)) if self._base and isinstance(kind, str) else None
         if found is None:
             raise AxisError(f"'{kind}' is not one of {', '.join(self)}")
