@@ -19,6 +19,7 @@ from testbed.plan.model import (
 )
 from testbed.plan.silence import longest_outage
 from testbed.policy.events import Contribution
+from testbed.policy.gossip import ALGORITHMS
 from testbed.scenario import Scenario
 from testbed.scenario.reading.suggest import nearest_or_all, suggestion
 from testbed.training.options import OPTIMIZERS
@@ -247,7 +248,10 @@ def _checkpoints(scenario: Scenario) -> Iterator[str]:
     if every > rounds and scenario.workload is None:
         yield f"checkpoint.every: {every}, and training.rounds is {rounds}: no checkpoint is written"
     late = [tier.kind for tier in (scenario.sync.tier1, scenario.sync.tier2) if not tier.declared.waits]
-    if 0 < every < rounds and late and scenario.paradigm.declared.tiers:
+    if not scenario.paradigm.declared.tiers:
+        gossip = getattr(scenario.paradigm.options, "algorithm", "")
+        late = [gossip] if gossip in ALGORITHMS and ALGORITHMS[gossip].pairwise else []
+    if 0 < every < rounds and late:
         yield (
             f"checkpoint.every: with '{late[0]}' workers wait for each other at every checkpoint, and nowhere else, so "
             "checkpoints change what each contributes"

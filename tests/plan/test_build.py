@@ -291,6 +291,15 @@ def test_a_run_that_ends_before_its_first_checkpoint_is_warned_of() -> None:
     assert not any("checkpoint" in line for line in plan_of("training.rounds=7", "checkpoint.every=7").warnings)
 
 
+@for_each(
+    ("technique", "told"),
+    [("sync=tap", True), ("paradigm={kind: gossip, algorithm: adpsgd}", True), ("paradigm=gossip", False)],
+)
+def test_checkpoints_at_which_workers_meet_are_told(technique: str, told: bool) -> None:
+    warnings = plan_of(technique, "checkpoint.every=2", on="simulate").warnings
+    assert any("wait for each other at every checkpoint" in each for each in warnings) == told
+
+
 def test_compensation_for_delays_is_warned_of_where_there_are_none() -> None:
     delayed = "optimizer={kind: dcasgd, learning_rate: 0.02}"
     for others in ((), ("paradigm=allreduce",), ("paradigm=ps", "sync=bsp")):
