@@ -26,7 +26,7 @@ from topologies.graph import MAX_NAME, Graph, new_graph, slug
 from topologies.table import MISSING, Column, Row, Table, read_matrix, read_table, role_of
 from topologies.text_file import TextFile
 from topologies.traces.formats.own import NetworkTraces, trace_of
-from topologies.traces.model import LIMITS, Reading, Trace
+from topologies.traces.model import CONSTANT_LIMITS, Reading, Trace
 
 MAX_SITES = 1000
 ASYMMETRIC = 0.1  # round trips of a pair that differ by more than this share of their mean are noted
@@ -103,23 +103,28 @@ def _take_list(found: Measured, table: Table) -> None:
     quantities = [column for role in _WHAT if (column := table.column(role)) is not None]
     if not quantities:
         table.needed("rate", "rate")
-    over_time, repeated = table.column("time") is not None, 0
+    over_time = table.column("time") is not None
+    repeated = unmeasured = 0
     found.notes += [f"{table.file.name}: {note}" for note in table.notes]
     for (source, target), rows in table.pairs().items():
         ends = tuple(found.site(table.file, rows[0].line, name) for name in (source, target))
         if ends[0] == ends[1]:
             continue
         for column in quantities:
-            rows_with = [row for row in rows if table.value(row, column) is not None] if not over_time else rows
+            rows_with = [row for row in rows if table.value(row, column) is not None]
             if over_time and len(rows) > 1:
                 _take_trace(found, table, (ends[0], ends[1]), rows, column)
             elif rows_with:
-                values = [_checked(table, row, column) for row in rows_with if table.value(row, column) is not None]
+                read = [_checked(table, row, column) for row in rows_with]
+                values = [value for value in read if value is not None]
+                unmeasured += len(read) - len(values)
                 repeated += len(values) > 1
                 if values:
                     found.values[column.role][ends[0], ends[1]] = median(values)
+    _note_unmeasured(found, table, unmeasured)
     if repeated:
-        found.notes.append(f"{table.file.name}: {repeated} pairs were measured repeatedly: the median counts")
+        pairs = "pair was" if repeated == 1 else "pairs were"
+        found.notes.append(f"{table.file.name}: {repeated} {pairs} measured repeatedly: the median counts")
 
 
 def _take_trace(found: Measured, table: Table, ends: Pair, rows: list[Row], column: Column) -> None:
@@ -127,7 +132,7 @@ def _take_trace(found: Measured, table: Table, ends: Pair, rows: list[Row], colu
         return
     what = _WHAT[column.role]
     trace = trace_of(table, rows, column, Reading(what=what))
-    up = [value for value in trace.values if value > 0 or what != "rate"]
+    up = [value for value in trace.values if what != "rate" or value > 0]
     if not up:
         table.file.refuse(rows[0].line, f"the rate from {ends[0]} to {ends[1]} is always 0", "remove the pair")
     found.values[column.role][ends] = median(up)
@@ -135,9 +140,17 @@ def _take_trace(found: Measured, table: Table, ends: Pair, rows: list[Row], colu
         found.traces[(*ends, what)] = trace
 
 
-def _checked(table: Table, row: Row, column: Column) -> float:
+def _note_unmeasured(found: Measured, table: Table, count: int) -> None:
+    if count:
+        found.notes.append(f"{table.file.name}: rates of 0 count as not measured ({count})")
+
+
+def _checked(table: Table, row: Row, column: Column) -> float | None:
+    """Return a value that holds for the whole run; ``None`` for a rate of 0: it was not measured."""
     value = table.value(row, column)
-    low, high, unit = LIMITS[_WHAT[column.role]]
+    if column.role == "rate" and value == 0:
+        return None
+    low, high, unit = CONSTANT_LIMITS[_WHAT[column.role]]
     if value is None or not low <= value <= high:
         problem = f"{row.cells[column.number]} in '{column.name}' is {value:g} {unit}, outside [{low:g}, {high:g}]"
         table.file.refuse(row.line, problem, "correct it, or state its unit in the header")
@@ -145,7 +158,7 @@ def _checked(table: Table, row: Row, column: Column) -> float:
 
 
 def _take_matrix(found: Measured, table: Table) -> None:
-    """Take note of a matrix; an empty cell, and a rate of 0, were not measured."""
+    """Take note of a matrix; an empty cell was not measured."""
     file, names = table.file, table.names
     role, scale = _meaning(table, names[0])
     column = Column(names[0] or file.name, 0, role, scale)
@@ -162,12 +175,11 @@ def _take_matrix(found: Measured, table: Table) -> None:
                 continue
             cell_column = Column(column.name, number, role, scale)
             value = _checked(table, row, cell_column)
-            if role == "rate" and value == 0:
+            if value is None:
                 unmeasured += 1
             else:
                 found.values[role][source, target] = value
-    if unmeasured:
-        found.notes.append(f"{file.name}: rates of 0 count as not measured ({unmeasured})")
+    _note_unmeasured(found, table, unmeasured)
 
 
 def _meaning(table: Table, corner: str) -> tuple[str, float | None]:

@@ -66,6 +66,13 @@ def test_one_network_written_in_many_ways(name: str, text: str, tmp_path: Path) 
     assert graph.graph["central"] == "c"
 
 
+def test_a_rate_of_0_was_not_measured_in_a_list_either(tmp_path: Path) -> None:
+    text = "src,dst,mbps\na,b,20\nb,a,0\na,c,30\nc,a,30\n"
+    graph, _ = read(tmp_path, {"l.csv": text}, delay_s=0.01)
+    assert graph.edges["b", "a"]["rate_bps"] == 20e6
+    assert "l.csv: rates of 0 count as not measured (1)" in graph.graph["notes"]
+
+
 def test_round_trips_that_differ_much_are_told(tmp_path: Path) -> None:
     graph, _ = read(tmp_path, {"rtt.csv": RTT.replace("90,", "150,")}, rate_bps=1e8)
     assert "round trips of frankfurt-virginia differ by the direction: their mean counts" in graph.graph["notes"]
@@ -124,6 +131,8 @@ def test_every_link_follows_its_own_rows(tmp_path: Path) -> None:
             "central: no site named 'x' in l.csv",
         ),
         ({"l.csv": "src,dst,rtt_ms\na,b\n"}, {}, "l.csv:2: expected 3 cells, found 2"),
+        ({"l.csv": "src,dst,kbps\na,b,0.5\n"}, {"delay_s": 0.01}, "l.csv:2: 0.5 in 'kbps' is 500 bit/s, outside [1000"),
+        ({"l.csv": "src,dst,kbps\na,b,0\n"}, {"delay_s": 0.01}, "l.csv: "),
     ],
 )
 def test_what_is_missing_is_named(

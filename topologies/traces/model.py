@@ -21,6 +21,7 @@ UNITS = {
 }
 TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 LIMITS = {"rate": (0.0, 1e12, "bit/s"), "delay": (0.0, 10.0, "s"), "loss": (0.0, 0.5, "as a share")}
+CONSTANT_LIMITS = LIMITS | {"rate": (MIN_RATE_BPS, 1e12, "bit/s")}  # of a value that holds for a whole run
 
 
 def rate_or_outage(rate_bps: float) -> float:
