@@ -73,35 +73,6 @@ def unresolved(claim: str, why: str, measured: str = "–") -> Claim:
     return Claim(claim, measured, UNRESOLVED, why)
 
 
-def ordered(claim: str, groups: Mapping[str, Sequence[float]], slack: float = 0.0) -> Claim:
-    """Whether means over seeds fall in the order given; ``slack``: share by which a value may exceed the one before.
-    Without any, equal ones do not fall.
-
-    Neighbours whose intervals overlap are not resolved, nor is anything of one seed, which has no interval. Neither is
-    anything where a value is missing (NaN), or a series has fewer than another: a mean over those seeds that reached a
-    target says nothing about those that did not.
-    """
-    missing = {name: _missing(values) for name, values in groups.items()}
-    if any(missing.values()):
-        lacking = ", ".join(f"{name} lacks {count}" for name, count in missing.items() if count)
-        return unresolved(claim, f"not every seed has a value: {lacking}")
-    means = {name: mean_of(values) for name, values in groups.items() if len(values)}
-    measured = ", ".join(f"{name} {mean.value:.4g}" for name, mean in means.items())
-    if len(means) < len(groups):
-        return unresolved(claim, "some series have no value", measured)
-    if len({mean.count for mean in means.values()}) > 1:
-        counts = ", ".join(f"{name} {mean.count}" for name, mean in means.items())
-        return unresolved(claim, f"not every seed has a value in every series: {counts}", measured)
-    overlap = False
-    for above, below in pairwise(means.values()):
-        gap = above.value * (1 + slack) - below.value
-        reach = (above.half_width**2 + below.half_width**2) ** 0.5
-        if gap <= -reach:
-            return Claim(claim, measured, FAIL, "the order is another")
-        overlap |= abs(gap) <= reach and reach > 0
-    return unresolved(claim, "intervals overlap: more seeds", measured) if overlap else Claim(claim, measured, PASS)
-
-
 def in_order(claim: str, values: Mapping[str, float], slack: float = 0.0) -> Claim:
     """Decide whether values that are the same for every seed fall in the order given, up to the share ``slack``.
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
+
+import pandas as pd
 
 from analysis.metrics import accuracy_curve, stands_for
 from analysis.studies.study import StudyRun
 from testbed.costs import CODING
-from testbed.ids import data_center_of
 from testbed.results.intervals import union
 from testbed.units import parse_rate
 
@@ -48,11 +50,14 @@ def warm_rounds(each: StudyRun, first: int = 1) -> Any:
     return lengths[lengths.index >= first]
 
 
-def periods(each: StudyRun) -> Any:
-    """Return the seconds between the starts of rounds, without the first, at the worker with most rounds."""
-    rounds = each.run.tables["rounds"]
-    begins = max((group["t0_s"].sort_values() for _, group in rounds.groupby("node")), key=len)
-    return begins.iloc[1:].diff().dropna()
+def round_s(each: StudyRun, first: int = 1) -> float:
+    """Mean time from the end of one round to that of the next, from round ``first`` on (0 sets connections up).
+
+    Not a round's own length: where one worker has its values sooner than another, its next round has begun by then.
+    """
+    ends = each.run.tables["rounds"].groupby("round")["t_s"].max().sort_index()
+    late = ends[ends.index >= first - 1]
+    return float((late.iloc[-1] - late.iloc[0]) / (len(late) - 1)) if len(late) > 1 else math.nan
 
 
 def compute_ratio(each: StudyRun) -> dict[str, float]:
@@ -85,27 +90,17 @@ def computing_share(each: StudyRun) -> float:
     return total / workers
 
 
-def wan_by_direction(each: StudyRun) -> dict[tuple[str, str, int], int]:
-    """Payload over the WAN by (data centre that is not central, ``push`` or ``value``, key), per round; mean."""
-    transfers = each.run.tables["transfers"]
-    wan = (transfers["tier"] == "wan") & (transfers["round"] >= 0)
-    moved = transfers[wan & transfers["message"].isin(("push", "value"))]
-    remote = moved["source"].where(moved["message"] == "push", moved["target"]).map(data_center_of)
-    sums = moved.assign(site=remote).groupby(["site", "message", "key"])["payload_bytes"].agg(["sum", "count"])
-    rows: Any = sums.reset_index().itertuples(index=False)
-    return {(str(site), str(kind), int(key)): int(total // count) for site, kind, key, total, count in rows}
+def sooner_than(twin: str, *varied: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """Return what derives ``times_sooner``: the twin's time to the target, or to its end, over each run's, by seed.
 
+    varied  columns in which, besides, cases vary
+    """
+    place = ["sweep", "back_end", "seed", *varied]
 
-def final_loss(each: StudyRun) -> float | None:
-    """Return the loss on the test set at the last evaluation; None of a run that has diverged before any."""
-    losses = each.run.tables["accuracy"].sort_values("snapshot_t_s")["loss"]
-    return None if losses.empty else float(losses.iloc[-1])
+    def derive(runs: pd.DataFrame) -> pd.DataFrame:
+        twins = runs[runs["variant"] == twin].drop_duplicates(place).set_index(place)
+        reached = twins["time_to_target_s"].fillna(twins["training_s"])
+        own = reached.reindex(pd.MultiIndex.from_frame(runs[place])).to_numpy()
+        return runs.assign(times_sooner=own / runs["time_to_target_s"])
 
-
-def updates_until_target(each: StudyRun) -> int | None:
-    """Updates of key 0 until the first evaluation that reaches 90 % accuracy; None if none does."""
-    scores, updates = each.run.tables["accuracy"], each.run.tables["updates"]
-    reached = scores.loc[scores["accuracy"] >= 0.9, "snapshot_t_s"]
-    if reached.empty:
-        return None
-    return max(1, int(((updates["key"] == 0) & (updates["t_s"] <= reached.min())).sum()))
+    return derive

@@ -17,9 +17,12 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import NullFormatter
 
 from analysis.figures import panels
-from analysis.identity import Identity, series
+from analysis.identity import BACK_ENDS, Identity, series
 from analysis.metrics import mean_of
-from analysis.studies.study import Panel, Published, Results, Study, select
+from analysis.studies import verdict
+from analysis.studies.claims import FAIL, PASS
+from analysis.studies.results import Published, Results, select
+from analysis.studies.study import Panel, Study
 from testbed import numbers
 
 Looks = Mapping[str, Identity]
@@ -37,7 +40,7 @@ def draw(study: Study, results: Results) -> Figure:
         unused.set_visible(False)
     shared: dict[str, Any] = {}
     for axes, panel in zip(grid, study.panels, strict=False):
-        _panel(axes, panel, study.looks, results)
+        _panel(axes, panel, study, results)
         handles, labels = axes.get_legend_handles_labels()
         if panel.legend and handles:
             axes.legend(fontsize=7)
@@ -51,9 +54,12 @@ def draw(study: Study, results: Results) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, panel: Panel, looks: Looks, results: Results) -> None:
+def _panel(axes: Axes, panel: Panel, study: Study, results: Results) -> None:
     axes.set_title(panel.title)
-    if panel.y or panel.kind == "curve":
+    looks = study.looks
+    if panel.kind == FOREST:
+        _forest(axes, study, results)
+    else:
         rows = select(results.curves if panel.kind == "curve" else results.runs, panel.where)
         shown = {name: looks.get(name, series(place, name)) for place, name in enumerate(_names(rows, panel, looks))}
         KINDS[panel.kind](axes, rows, panel, shown)
@@ -61,8 +67,6 @@ def _panel(axes: Axes, panel: Panel, looks: Looks, results: Results) -> None:
             _overlay(axes, panel, [each for each in results.published if each.unit == panel.published], shown)
     for level, label in panel.levels.items():
         horizontal(axes, level, label)
-    if panel.draw:
-        panel.draw(axes, results)
     if panel.kind == "curve" and not panel.y:
         panels.accuracy_axis(axes, None)
     else:
@@ -243,7 +247,47 @@ def _points(axes: Axes, rows: pd.DataFrame, panel: Panel, looks: Looks) -> None:
             axes.plot(mine["x_"], values_of(mine, panel.model), color=look.color, linewidth=1.0, linestyle=look.line)
 
 
+_TICKS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
+_COLORS = {PASS: "#009E73", FAIL: "#D55E00"}
+
+
+def _forest(axes: Axes, study: Study, found: Results) -> None:
+    """For every expected factor, its mean and interval, and a bracket where it is expected."""
+    labels: list[str] = []
+    known: list[float] = []
+    for part in reversed(study.parts or (study,)):
+        for expected in (each for each in reversed(part.expected) if not (each.points or each.alone)):
+            ran = [str(each) for each in found.rows(sweep=expected.case)["back_end"].unique()]
+            for back_end in reversed(ran):
+                runs = Results(found.rows(back_end=back_end), found.curves)
+                values = verdict.factors_of(part, runs, expected).values
+                color = _COLORS.get(verdict.claim_of(part, runs, expected).verdict, "#E69F00")
+                place, ends = len(labels), (max(expected.low, 0.05), min(expected.high, 50.0))
+                axes.plot(ends, (place, place), color=color, alpha=0.18, linewidth=7, solid_capstyle="butt", zorder=1)
+                if values:
+                    mean = mean_of(values)
+                    width = mean.half_width if mean.count > 1 else 0.0
+                    axes.errorbar(mean.value, place, xerr=width, color=color, marker="o", markersize=5, capsize=2.5,
+                                  zorder=3, markeredgecolor="white", markeredgewidth=0.6)  # fmt: skip
+                others = [each for each in part.expected if each.case == expected.case and not each.points]
+                which = f" ({expected.claim.split(':')[0]})" if len(others) > 1 else ""
+                about = f"{part.technique}: " if part.technique else ""
+                told = "" if back_end == "simulate" else f", {BACK_ENDS[back_end].label}"
+                labels.append(f"{about}{expected.case}{which}{told}")
+                known += values
+    axes.axvline(1, color=INK, linewidth=0.8)
+    axes.set_yticks(range(len(labels)), labels, fontsize=7.5)
+    axes.set_ylim(-0.7, len(labels) - 0.3)
+    log_axis(axes, "x")
+    axes.grid(axis="y", visible=False)
+    if known:
+        axes.set_xlim(min(0.5, 0.8 * min(known)), max(2.5, 1.25 * max(known)))
+    low, high = axes.get_xlim()
+    axes.set_xticks([tick for tick in _TICKS if low <= tick <= high])
+
+
 KINDS = {"line": _lines, "curve": _curves, "bar": _bars, "points": _points}
+FOREST = "forest"  # which shows claims, and not columns
 
 
 # ---- overlays and axes ----------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 <out>/<sweep>/             one sweep directory (``testbed.execution.sweep``): runs are keyed by content
 <out>/<name>.csv           one row per run, or per evaluation where the study shows curves
-<out>/<name>.png|svg|pdf   all panels            <out>/verdict.json   every claim with its measured value
+<out>/<name>.png|svg|pdf   all panels            <out>/verdict.json   every claim with its measured value, also
+<out>/<name>-claims.csv|tex                      as a table
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from analysis.figures import panels
 from analysis.identity import BACK_ENDS
 from analysis.load import load_run
 from analysis.metrics import throughput, time_to_accuracy, wan_bytes
+from analysis.studies import verdict
 from analysis.studies.claims import UNRESOLVED, Claim, unresolved
+from analysis.studies.columns import accuracy, round_s
 from analysis.studies.drawing import draw, values_of
-from analysis.studies.study import Request, Results, Study, StudyRun, StudySweep, published, select
+from analysis.studies.results import Results, published, select
+from analysis.studies.study import RATE, Request, Study, StudyRun, StudySweep
 from testbed import numbers
 from testbed.errors import RunFailed, ScenarioError
 from testbed.execution import sweep as sweeps
@@ -38,6 +42,7 @@ from testbed.scenario.sweep import SweepAxis, SweepSettings
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 # metadata without anything that changes when a figure is drawn again
 FORMATS: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+DEFAULT_TARGET = 0.9
 PLACE = ["sweep", "variant", "back_end", "seed"]
 """Columns that, with the settings of the grid, name a run."""
 
@@ -59,37 +64,38 @@ def execute(name: str, study: Study, request: Request, watch: Watch = unseen) ->
     """
     _check(study, request)
     request.out.mkdir(parents=True, exist_ok=True)
-    if study.measure:
-        rows, curves, code = _measured(study, request), None, set[str]()
-    else:
-        rows, curves, code = frames(study, run_all(study, request, watch))
+    rows, curves, code = frames(study, run_all(study, request, watch))
     missing, swept = left_out(study, request), swept_by(study, request)
     results = write_figure(name, study, (rows, curves), request.out, missing, swept)
     rows = results.runs
     claims = claims_of(study, results, missing, swept)
-    verdict = {
+    if claims:
+        table = pd.DataFrame([asdict(each) for each in claims])
+        atomic.write_text(request.out / f"{name}-claims.csv", table.to_csv(index=False))
+        atomic.write_text(request.out / f"{name}-claims.tex", as_latex(table))
+    told = {
         "schema_version": 1,
         "figure": name,
         "title": study.title,
         "source": study.source,
-        "back_ends": sorted(set(rows["back_end"])) if "back_end" in rows else [],
+        "back_ends": sorted(set(rows["back_end"])),
         "runs": len(rows),
         "code": sorted(code),
         "summary": {state: sum(each.verdict == state for each in claims) for state in ("pass", "fail", "not resolved")},
         "assertions": [asdict(each) for each in claims],
     }
-    atomic.write_json(request.out / "verdict.json", verdict)
-    return {**verdict, "means": means(study, rows).to_dict("records")}
+    atomic.write_json(request.out / "verdict.json", told)
+    return {**told, "means": means(study, rows).to_dict("records")}
 
 
 def write_figure(
     name: str, study: Study, found: tuple[pd.DataFrame, pd.DataFrame | None], out: Path, missing: Sequence[str],
     swept: Sequence[str] = (),
 ) -> Results:  # fmt: skip
-    """Write CSV, table and pictures of runs and curves; return these, with derived columns.
+    """Write CSV and pictures of runs and curves; return these, with derived columns.
 
-    What needs the variants ``missing`` is left out. Where the user has ``swept`` settings, each of their points has a
-    table and a picture: what is shown are means over seeds, and what is compared differs in nothing else.
+    What needs the variants ``missing`` is left out. Where the user has ``swept`` settings, each of their points has
+    a picture: what is shown are means over seeds, and what is compared differs in nothing else.
     """
     rows, curves = found
     parts = [(told, Results(*(each, each) if curves is None else (each, select(curves, where))))
@@ -103,14 +109,8 @@ def write_figure(
     atomic.write_text(out / f"{name}.csv", table.to_csv(index=False))
     for number, (told, each) in enumerate(parts, 1):
         stem = name if len(parts) == 1 else f"{name}-{number}"
-        if study.table:
-            with _unless(missing):
-                shown = study.table(each)
-                atomic.write_text(out / f"{stem}-table.csv", shown.to_csv(index=False))
-                atomic.write_text(out / f"{stem}-table.tex", as_latex(shown))
-        if study.panels:
-            with _unless(missing):
-                _save(study, each, out / stem, told)
+        with _unless(missing):
+            _save(study, each, out / stem, told)
     return results
 
 
@@ -138,10 +138,7 @@ def means(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     """What the panels show, as a table: a row per place that varies, the mean over seeds of each panel's ``y``."""
     shown = [panel for panel in study.panels if panel.y and panel.kind != "curve"]
     texts = [name for name in rows if rows[name].map(type).eq(str).all() and "sha256" not in name]
-    measured = [panel.x for panel in shown if study.measure and panel.x in rows]
-    places = [
-        name for name in dict.fromkeys([*PLACE[:-1], *texts, *measured]) if name in rows and rows[name].nunique() > 1
-    ]
+    places = [name for name in dict.fromkeys([*PLACE[:-1], *texts]) if name in rows and rows[name].nunique() > 1]
     found: dict[tuple[Any, ...], dict[str, float]] = {}
     for panel in shown:
         part = select(rows, panel.where)
@@ -158,32 +155,22 @@ def means(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _check(study: Study, request: Request) -> None:
-    """Raise ``ScenarioError`` for labels of ``--only`` that the study has not, and back ends that it cannot measure."""
-    if unfit := [on for on in request.on if study.measures_on and on not in study.measures_on]:
-        raise ScenarioError(f"--on {unfit[0]}: this study measures on {' and '.join(study.measures_on)} only")
-    if request.only and not study.sweeps:
-        raise ScenarioError("--only: this study measures, and has no variants to choose from; leave it out")
-    known: dict[str, None] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for sweep in study.sweeps(request.quick) if study.sweeps and request.only else ():
-            for scenario in _scenarios(sweep.scenario or study.scenario, Path(folder)):
-                known |= dict.fromkeys(label or scenario.stem for label in sweep.variants)
+    """Raise ``ScenarioError`` for labels of ``--only`` that the study has not."""
+    known = dict.fromkeys(label for sweep in study.sweeps(request.quick) for label in sweep.variants)
     if unknown := [label for label in request.only if label not in known]:
         raise ScenarioError(f"--only: no variant '{unknown[0]}' in this study (one of {', '.join(known)})")
 
 
 def swept_by(study: Study, request: Request) -> list[str]:
     """Return the settings that the user sweeps, and the study does not: columns that no claim or panel knows."""
-    if not study.sweeps:
-        return []
     known = {completed(path) for sweep in study.sweeps(request.quick) for path in sweep.grid}
     return [path for path, values in request.settings.items() if len(values) > 1 and completed(path) not in known]
 
 
 def left_out(study: Study, request: Request) -> list[str]:
-    """Return the labels of the variants that ``--only`` leaves out. Those of a pattern of scenarios are not known."""
-    declared = study.sweeps(request.quick) if study.sweeps and request.only else ()
-    labels = dict.fromkeys(label for sweep in declared for label in sweep.variants if label)
+    """Return the labels of the variants that ``--only`` leaves out."""
+    declared = study.sweeps(request.quick) if request.only else ()
+    labels = dict.fromkeys(label for sweep in declared for label in sweep.variants)
     return [label for label in labels if label not in request.only]
 
 
@@ -207,32 +194,18 @@ def claims_of(study: Study, results: Results, missing: Sequence[str], swept: Seq
 
 
 def _decided(study: Study, results: Results) -> Iterator[Claim]:
-    """Yield the claims; once for each back end, unless the study gets all of them at once."""
-    if study.claims is None:
-        return
-    ran = list(results.runs["back_end"].unique()) if "back_end" in results.runs else []
-    if len(ran) < 2 or study.all_back_ends or len(study.on) > 1:
-        yield from study.claims(results)
-        return
+    """Yield the claims; once for each back end."""
+    ran = list(results.runs["back_end"].unique())
     for back_end in ran:
         runs, curves = (select(each, {"back_end": back_end}) for each in (results.runs, results.curves))
-        for each in study.claims(replace(results, runs=runs, curves=curves)):
-            yield replace(each, claim=f"{each.claim} ({BACK_ENDS[back_end].label})")
+        for each in verdict.claims_of(study, replace(results, runs=runs, curves=curves)):
+            yield replace(each, claim=f"{each.claim} ({BACK_ENDS[back_end].label})") if len(ran) > 1 else each
 
 
 def results_of(name: str, study: Study, rows: pd.DataFrame, curves: pd.DataFrame | None) -> Results:
     """Return what claims and panels are made from, including derived columns and published numbers."""
     rows = study.derive(rows) if study.derive else rows
     return Results(rows, rows if curves is None else curves, tuple(published(name)))
-
-
-def _measured(study: Study, request: Request) -> pd.DataFrame:
-    assert study.measure
-    unknown = sorted(set(request.settings) - set(study.parameters))
-    if unknown:
-        raise ScenarioError(f"{unknown[0]}: no parameter of this study (one of {', '.join(study.parameters)})")
-    defaults = {name: tuple(values.split(",")) for name, values in study.parameters.items()}
-    return study.measure(replace(request, on=request.on or study.on), {**defaults, **request.settings})
 
 
 # ---- runs -----------------------------------------------------------------------------------------------------------
@@ -249,35 +222,32 @@ class StudyJob:
 
 def jobs(study: Study, request: Request) -> Iterator[StudyJob]:
     """Yield every sweep of a study on every requested back end. Raise ``ScenarioError`` for what cannot run."""
-    assert study.sweeps
     swept, back_ends = swept_by(study, request), request.on or study.on
     with tempfile.TemporaryDirectory() as folder:
         for sweep in study.sweeps(request.quick):
-            given = sweep.scenario or study.scenario
-            for scenario in _scenarios(given, Path(folder)):
-                for on in (each for each in back_ends if not sweep.on or each in sweep.on):
-                    asked = _asked(sweep, request, scenario, swept)
-                    labelled = list(_points(asked, scenario, on, Path.cwd() if "\n" in given else scenario.parent))
-                    if not labelled:
-                        continue
-                    name = sweep.name + (f"-{scenario.stem}" if "*" in given else "")
-                    points = [point for _, point in labelled]
-                    yield StudyJob(asked, labelled, sweeps.SweepJob(
-                        directory=request.out / (f"{name}-{on}" if len(back_ends) > 1 else name), scenario=scenario,
-                        sweep=SweepSettings(), points=points, jobs=request.jobs, cluster=request.cluster,
-                    ))  # fmt: skip
+            scenario, asked = _scenario(sweep.scenario, Path(folder)), _asked(sweep, request, swept)
+            files = Path.cwd() if "\n" in sweep.scenario else scenario.parent
+            for on in (each for each in back_ends if not sweep.on or each in sweep.on):
+                labelled = list(_points(asked, scenario, on, files))
+                if not labelled:
+                    continue
+                name = f"{sweep.name}-{on}" if len(back_ends) > 1 else sweep.name
+                yield StudyJob(asked, labelled, sweeps.SweepJob(
+                    directory=request.out / name, scenario=scenario, sweep=SweepSettings(),
+                    points=[point for _, point in labelled], jobs=request.jobs, cluster=request.cluster,
+                ))  # fmt: skip
 
 
-def _scenarios(given: str, folder: Path) -> list[Path]:
-    """Files of a path, of a pattern below ``scenarios/``, or of a YAML text, which is written into ``folder``."""
+def _scenario(given: str, folder: Path) -> Path:
+    """Return the file of a path, or of a YAML text, which is written into ``folder``."""
     if "\n" in given:
         path = folder / "scenario.yaml"
         path.write_text(given)
-        return [path]
-    found = sorted(SCENARIOS.glob(given)) if not Path(given).is_absolute() else [Path(given)]
-    if not found:
-        raise ScenarioError(f"{SCENARIOS / given}: no such scenario")
-    return found
+        return path
+    path = SCENARIOS / given  # of an absolute path, that
+    if not path.is_file():
+        raise ScenarioError(f"{path}: no such scenario")
+    return path
 
 
 def _is_below(place: str, others: Collection[str]) -> bool:
@@ -291,7 +261,7 @@ def _differ(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
     return any(one.get(place) != other.get(place) for place in {*one, *other} - _OF_COMPARISONS)
 
 
-def _asked(sweep: StudySweep, request: Request, scenario: Path, swept: Sequence[str]) -> StudySweep:
+def _asked(sweep: StudySweep, request: Request, swept: Sequence[str]) -> StudySweep:
     """Return the sweep with what the user set: values of the grid are replaced, all else is added to every variant.
 
     swept  settings of the user's that take several values in every sweep; others do so where the grid has them
@@ -301,8 +271,9 @@ def _asked(sweep: StudySweep, request: Request, scenario: Path, swept: Sequence[
     in_grid = {completed(path): path for path in sweep.grid}
     given = {in_grid.get(completed(path), path): values for path, values in request.settings.items()
              if len(values) == 1 or path in swept or completed(path) in in_grid}  # fmt: skip
-    chosen = {label or scenario.stem: settings for label, settings in sweep.variants.items()
-              if not request.only or (label or scenario.stem) in request.only}  # fmt: skip
+    chosen = {
+        label: settings for label, settings in sweep.variants.items() if not request.only or label in request.only
+    }
     places = {completed(path) for path in given}
     left = {label: {path: value for path, value in settings.items() if not _is_below(completed(path), places)}
             for label, settings in chosen.items()}  # fmt: skip
@@ -313,9 +284,7 @@ def _asked(sweep: StudySweep, request: Request, scenario: Path, swept: Sequence[
             raise ScenarioError(f"--set {paths}: {told}")
     fixed = {path: values[0] for path, values in given.items() if len(values) == 1 and path not in sweep.grid}
     grid = {**sweep.grid, **{path: values for path, values in given.items() if path not in fixed}}
-    out = str(request.out.absolute())
-    variants = {label: {path: value.replace("{out}", out) for path, value in (settings | fixed).items()}
-                for label, settings in left.items()}  # fmt: skip
+    variants = {label: {**settings, **fixed} for label, settings in left.items()}
     return replace(sweep, variants=variants, grid=grid, seeds=request.seeds or sweep.seeds)
 
 
@@ -358,20 +327,21 @@ def _run_job(study_job: StudyJob, watch: Watch) -> list[StudyRun]:
 
 def frames(study: Study, found: list[StudyRun]) -> tuple[pd.DataFrame, pd.DataFrame | None, set[str]]:
     """Return one row per run, the rows of all curves if the study shows any, and the commits of the code that ran."""
-    rows = [{**usual(each, study.target), **_own(study, each)} for each in found]
+    rows = pd.DataFrame([{**usual(each, study.target), **_own(study, each)} for each in found])
+    if study.parts:  # some have a case in common
+        rows = rows.drop_duplicates([*PLACE, "learning_rate"], ignore_index=True)
     curves = None
-    if study.curves:
-        curves = pd.concat([study.curves(each).assign(**_place(each)) for each in found], ignore_index=True)
+    if any(panel.kind == "curve" for panel in study.panels):
+        curves = pd.concat([accuracy(each).assign(**_place(each)) for each in found], ignore_index=True)
     code = {str(each.run.manifest.get("testbed", {}).get("git_commit")) for each in found}
-    return pd.DataFrame(rows), curves, code
+    return rows, curves, code
 
 
 def _own(study: Study, each: StudyRun) -> dict[str, Any]:
-    """Return the study's own columns; several from a function that gives a mapping, such as one per worker."""
-    values: dict[str, Any] = {}
-    for name, of in study.columns.items():
-        value = of(each)
-        values |= {f"{name} {key}": part for key, part in value.items()} if name.endswith(" of") else {name: value}
+    """Return the study's own columns."""
+    values = {name: of(each) for part in (study, *study.parts) for name, of in part.columns.items()}
+    if study.rates or study.parts:
+        values["learning_rate"] = float(each.settings.get(RATE, "nan"))
     return values
 
 
@@ -380,16 +350,18 @@ def _place(each: StudyRun) -> dict[str, Any]:
             "seed": each.seed}  # fmt: skip
 
 
-def usual(each: StudyRun, target: float) -> dict[str, Any]:
+def usual(each: StudyRun, target: float | None) -> dict[str, Any]:
     """Return the first columns of every study's table: place, result, throughput, traffic, time to ``target``."""
     result: Mapping[str, Any] = each.run.result or {}
     known = ("rounds", "accuracy", "round_time_s", "training_s")
+    own = each.run.plan["training"].get("target_accuracy")
     return {
         **_place(each),
         **{name: result.get(name) for name in known},
         "throughput": throughput(each.run),
         "wan_bytes": wan_bytes(each.run),
-        "time_to_target_s": time_to_accuracy(each.run, target),
+        "round_s": round_s(each),
+        "time_to_target_s": time_to_accuracy(each.run, target or own or DEFAULT_TARGET),
         "parameters_sha256": result.get("parameters_sha256"),
         "fidelity": result["fidelity"]["status"] if result else None,
     }

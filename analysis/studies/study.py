@@ -1,50 +1,95 @@
-"""What a study declares: sweeps over a scenario, columns derived from each run, claims, and panels of a figure.
+"""What a study declares: variants of a scenario, the cases in which they run, what is expected of them, and panels.
 
-A study runs nothing. ``analysis.studies.engine`` executes it: run directories, one CSV file, one figure, one verdict.
+The first variant is the *twin* of the others: the same job without the technique. A study runs nothing.
+``analysis.studies.engine`` executes it: run directories, one CSV file, one figure, a verdict on every claim.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from analysis.identity import Identity
 from analysis.load import StoredRun
 from analysis.studies import STUDIES
-from analysis.studies.claims import Claim
+from analysis.studies.claims import INFINITY, Claim
+from analysis.studies.results import Results
 from testbed.axes import import_code, installed
 from testbed.errors import ScenarioError
 
 Settings = Mapping[str, str]
+RATE = "optimizer.learning_rate"
+SEEDS = 5
+_QUICK_SEEDS, _QUICK_VALUES = 2, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Conditions in which every variant runs.
+
+    settings        added to those of every variant, which overrule them
+    varies          setting to its values: every variant runs with every combination
+    variants        of this case alone, instead of the study's
+    learning_rates  of each variant, if the case has its own
+    scenario        instead of the study's
+    seeds           how many; one where everything is the same for every seed, as bytes and modelled times are
+    """
+
+    settings: Settings = field(default_factory=dict)
+    varies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    variants: Mapping[str, Settings] = field(default_factory=dict)
+    learning_rates: Settings = field(default_factory=dict)
+    scenario: str = ""
+    seeds: int = SEEDS
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One claim: in ``case``, the twin's ``column`` over the technique's lies in [``low``, ``high``], seed by seed.
+
+    points           instead, the technique's share less the twin's, in points
+    alone            instead, the technique's own value
+    twin, technique  other variants than the first and the last of the case
+    at               column to value, where the case varies settings
+    exact            the value is the same for every seed, so that one decides
+    """
+
+    claim: str
+    case: str
+    column: str
+    low: float = -INFINITY
+    high: float = INFINITY
+    points: bool = False
+    alone: bool = False
+    twin: str = ""
+    technique: str = ""
+    at: Mapping[str, Any] = field(default_factory=dict)
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StudySweep:
-    """Runs of one scenario: every variant with every combination of ``grid``, ``seeds`` times.
+    """Runs of one scenario: every variant (label to its settings) with every combination of ``grid``, by seed.
 
-    ``variants``: label of a series to the settings that make it; ``{out}`` in a setting stands for the directory of the
-    study. ``grid``: setting to its values. ``scenario``: instead of the study's own. ``on``: the back ends on which it
-    can run; empty means all.
+    on  back ends on which it can run; empty: all
     """
 
     name: str
     variants: Mapping[str, Settings]
-    grid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    seeds: int = 1
-    scenario: str = ""
+    grid: Mapping[str, tuple[str, ...]]
+    seeds: int
+    scenario: str
     on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StudyRun:
-    """One finished run and its place in the study. ``settings`` are those of the grid."""
+    """One finished run and its place in the study. ``settings`` are those that its case varies."""
 
     sweep: str
     variant: str
@@ -57,8 +102,8 @@ class StudyRun:
 class Request:
     """What a user asks of a study. ``on``: back ends; empty means the study's own.
 
-    ``settings``: setting (or, of a study that measures, parameter) to its values; one is fixed, several are swept, each
-    with a figure and claims of its own, unless the study sweeps that setting itself.
+    ``settings``: setting to its values; one is fixed, several are swept, each with a figure and claims of its own,
+    unless the study varies that setting itself.
     ``only``: labels of the variants to run; empty means all.
     ``cluster``: address of the cluster whose machines run them; empty means this machine.
     """
@@ -77,12 +122,11 @@ class Request:
 class Panel:
     """One pair of axes. ``x`` and ``y`` are columns, or expressions of columns as ``DataFrame.eval`` reads them.
 
-    ``kind``: ``line`` (mean over seeds with its 95 % interval), ``curve`` (``Study.curves``, one line per seed; without
-    ``y``, accuracy over time), ``bar`` (one bar per series, or a group of bars per value of ``x``), ``points``
-    (markers, with ``model`` as a line).
+    ``kind``: ``line`` (mean over seeds with its 95 % interval), ``curve`` (accuracy over time, one line per seed),
+    ``bar`` (one bar per series, or a group of bars per value of ``x``), ``points`` (markers, with ``model`` as a line),
+    ``forest`` (every expected factor with its interval and bounds).
     ``where``: column to the value that rows must have. ``series``: the column that distinguishes lines. ``levels``:
-    value of ``y`` to the label of a horizontal line. ``published``: unit of the published numbers to draw. ``draw``:
-    draws more, or, without ``y``, everything.
+    value of ``y`` to the label of a horizontal line. ``published``: unit of the published numbers to draw.
     """
 
     title: str
@@ -102,7 +146,6 @@ class Panel:
     labels: Mapping[str, str] = field(default_factory=dict)
     width: float = 1.0
     legend: bool = False
-    draw: Callable[[Axes, Results], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,40 +153,82 @@ class Study:
     """One figure with its claims.
 
     source      the paper and figure that it reproduces, or its subject
-    scenario    a file below ``scenarios/``, a pattern that names several there (each is a variant), an absolute path,
-                or the YAML text itself
-    sweeps      called with ``quick``: what to run, on the back ends ``on``
-    columns     name to a function of one run; from a mapping under a name that ends in " of" come several columns
+    scenario    a file below ``scenarios/``, an absolute path, or the YAML text itself
+    variants    label of a series to the settings that make it, the twin first
+    cases       name to the conditions; by default one without any
+    expected    claims as data; ``claims`` yields those that are no comparison of two variants
+    rates       learning rates that are tried for every variant alike, with one seed: in the cases that have learning
+                rates of their own, else in the first. Claims ask whether the stated ones are the best of them
+    on          back ends, unless the user asks for others; ``only_on``: those that can run it; empty: all
+    columns     name to a function of one run
     derive      adds columns that need several rows
-    curves      a frame per run (such as ``columns.accuracy``); the CSV then has one line for each of its rows
-    target      the accuracy of ``time_to_target_s``
-    all_back_ends  ``claims`` gets the runs of all back ends at once, as it compares them or tells them apart. Else,
-                where ``on`` has one back end, it is called for each that ran
-    measure     instead of sweeps: a function that returns the rows, with the defaults of its ``parameters``
-    measures_on  back ends that ``measure`` can; empty: all
-    sandboxed   ``measure`` makes emulated networks itself
+    target      the accuracy of ``time_to_target_s``; by default the scenario's own, or 90 %
+    technique   what claims are about, if they are to name it
+    parts       studies that this one shows together; it has no cases then
     """
 
     title: str
     source: str
     scenario: str = ""
-    sweeps: Callable[[bool], Sequence[StudySweep]] | None = None
+    variants: Mapping[str, Settings] = field(default_factory=dict)
+    cases: Mapping[str, Case] = field(default_factory=lambda: {"runs": Case()})
+    expected: tuple[Expected, ...] = ()
+    claims: Callable[[Results], Iterable[Claim]] | None = None
+    rates: tuple[str, ...] = ()
     on: tuple[str, ...] = ("simulate",)
+    only_on: tuple[str, ...] = ()
     columns: Mapping[str, Callable[[StudyRun], Any]] = field(default_factory=dict)
     derive: Callable[[pd.DataFrame], pd.DataFrame] | None = None
-    curves: Callable[[StudyRun], pd.DataFrame] | None = None
-    target: float = 0.9
-    claims: Callable[[Results], Iterable[Claim]] | None = None
-    all_back_ends: bool = False
+    target: float | None = None
+    technique: str = ""
     panels: tuple[Panel, ...] = ()
     looks: Mapping[str, Identity] = field(default_factory=dict)
     rows: int = 1
     size_in: tuple[float, float] = (9.0, 3.6)
-    table: Callable[[Results], pd.DataFrame] | None = None
-    measure: Callable[[Request, Mapping[str, tuple[str, ...]]], pd.DataFrame] | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    measures_on: tuple[str, ...] = ()
-    sandboxed: bool = False
+    parts: tuple[Study, ...] = ()
+
+    def sweeps(self, quick: bool = False) -> tuple[StudySweep, ...]:
+        """Return the runs of every case, and of the search of learning rates. ``quick``: few values and seeds."""
+        if self.parts:
+            return tuple(sweep for part in self.parts for sweep in part.sweeps(quick))
+        return tuple(sweep for name in self.cases for sweep in self._sweeps_of(name, quick))
+
+    def _sweeps_of(self, name: str, quick: bool) -> Iterator[StudySweep]:
+        case = self.cases[name]
+        given, scenario = self.variants_of(name), case.scenario or self.scenario
+        varies = {path: _few(values) if quick else values for path, values in case.varies.items()}
+        seeds = min(case.seeds, _QUICK_SEEDS) if quick else case.seeds
+        yield StudySweep(name, given, varies, seeds, scenario, self.only_on)
+        if name in self.searched:
+            middle = {path: values[len(values) // 2 : len(values) // 2 + 1] for path, values in case.varies.items()}
+            yield StudySweep(search_of(name), given, {**middle, RATE: self.rates}, 1, scenario, ("simulate",))
+
+    def variants_of(self, name: str) -> dict[str, Settings]:
+        """Return the variants of a case, with all their settings."""
+        case = self.cases[name]
+        rates = {label: {RATE: rate} for label, rate in case.learning_rates.items()}
+        given = case.variants or self.variants
+        return {label: {**case.settings, **each, **rates.get(label, {})} for label, each in given.items()}
+
+    @property
+    def searched(self) -> list[str]:
+        """The cases in which learning rates are tried."""
+        if not self.rates:
+            return []
+        return [name for name, case in self.cases.items() if case.learning_rates] or [*self.cases][:1]
+
+
+def search_of(case: str) -> str:
+    """Return the name of the sweep in which the learning rates of a case are tried."""
+    return f"{case}, learning rates"
+
+
+def _few(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return both ends, and evenly spread ones between them."""
+    last = len(values) - 1
+    if last < _QUICK_VALUES:
+        return values
+    return tuple(values[round(place * last / (_QUICK_VALUES - 1))] for place in range(_QUICK_VALUES))
 
 
 def find(name: str) -> tuple[str, Study]:
@@ -162,94 +247,3 @@ def find(name: str) -> tuple[str, Study]:
     if not isinstance(study, Study):
         raise ScenarioError(f"figure {name}: is no analysis.studies.study.Study")
     return name.rpartition(":")[2], study
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A number from a paper: drawn as a labelled overlay, never mixed with measured values."""
-
-    series: str
-    x: float
-    y: float
-    unit: str
-    source: str
-    confidence: str
-
-
-def published(figure: str) -> list[Published]:
-    """Return the numbers of one figure in ``published.csv``, in the order of the file; ``x`` is NaN without a place."""
-    table = pd.read_csv(Path(__file__).with_name("published.csv"), keep_default_na=False, na_values={"x": [""]})
-    rows = table[table["figure"] == figure].drop(columns="figure")
-    return [Published(**{str(name): value for name, value in row.items()}) for row in rows.to_dict("records")]
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """``runs``: one row per run; ``curves``: the rows of ``Study.curves``, or ``runs`` again without any."""
-
-    runs: pd.DataFrame
-    curves: pd.DataFrame
-    published: tuple[Published, ...] = ()
-
-    def rows(self, **where: Any) -> pd.DataFrame:
-        """Return the rows of ``runs`` whose columns have these values."""
-        return select(self.runs, where)
-
-    def of(self, column: str, **where: Any) -> list[float]:
-        """Return the known values of a column, or of an expression of columns, one per run."""
-        return [value for value in self.every(column, **where) if not math.isnan(value)]
-
-    def every(self, column: str, **where: Any) -> list[float]:
-        """Return what ``of`` does, with NaN for runs that have no value."""
-        rows = self.rows(**where)
-        return [float(value) for value in rows.eval(column).astype(float)] if len(rows) else []
-
-    def mean(self, column: str, **where: Any) -> float:
-        """Return the mean of ``of``. Raise ``LookupError`` without a value."""
-        values = self.of(column, **where)
-        if not values:
-            raise LookupError(f"no run with {where} has a {column}")
-        return sum(values) / len(values)
-
-    def pairs(self, column: str, first: Any, second: Any, by: str = "variant", **where: Any) -> list[tuple[Any, Any]]:
-        """Return the values of two variants (or values of ``by``), seed by seed; seeds that lack either are left out.
-
-        Pairs are of the same back end. Name in ``where`` what else varies: ``ValueError`` if a seed has several rows.
-        """
-        return [pair for pair in self._of_both(column, first, second, by, **where) if pd.notna([*pair]).all()]
-
-    def ratios(self, column: str, first: Any, second: Any, by: str = "variant", **where: Any) -> list[float]:
-        """Return ``first`` divided by ``second``, seed by seed; NaN for a seed of which a run has no value."""
-        both = self._of_both(column, first, second, by, **where)
-        return [a / b if pd.notna([a, b]).all() else math.nan for a, b in both]
-
-    def differences(self, column: str, first: Any, second: Any, by: str = "variant", **where: Any) -> list[float]:
-        """Return ``first`` minus ``second``, seed by seed; NaN for a seed of which a run has no value."""
-        both = self._of_both(column, first, second, by, **where)
-        return [a - b if pd.notna([a, b]).all() else math.nan for a, b in both]
-
-    def _of_both(self, column: str, first: Any, second: Any, by: str, **where: Any) -> list[tuple[Any, Any]]:
-        own = [each for each in ("back_end", "seed") if each in self.runs and each != by]
-        one, other = (self.rows(**{by: each}, **where).set_index(own)[column] for each in (first, second))
-        if not (one.index.is_unique and other.index.is_unique):
-            raise ValueError(f"{column} of {first} and {second}: several rows of one seed; say what else varies")
-        return [(one[seed], other[seed]) for seed in one.index if seed in other.index]
-
-
-def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the rows whose columns have these values; a tuple stands for any of its values."""
-    for column, value in where.items():
-        frame = frame[frame[column].isin(value) if isinstance(value, tuple) else frame[column] == value]
-    return frame
-
-
-def against(frame: pd.DataFrame, column: str, by: Sequence[str], **base: Any) -> pd.Series[float]:
-    """Return, for each row, the mean of ``column`` where ``base`` holds and ``by`` is equal; NaN without such rows.
-
-    The rows are of the same back end, unless ``base`` names one.
-    """
-    if "back_end" in frame and "back_end" not in (*by, *base):
-        by = [*by, "back_end"]
-    means = select(frame, base).groupby(list(by), dropna=False)[column].mean()
-    places = pd.MultiIndex.from_frame(frame[list(by)]) if len(by) > 1 else pd.Index(frame[by[0]])
-    return pd.Series(means.reindex(places).to_numpy(), index=frame.index)

@@ -37,35 +37,29 @@ class CheckedFigure:
 def the_declaration_is_complete(figure: CheckedFigure) -> None:
     study = figure.study
     require(study.title and study.source, "a title and a source", f"{study.title!r}, {study.source!r}", "name both")
-    require(
-        (study.sweeps is None) != (study.measure is None), "sweeps, or a function that measures", "both, or neither",
-        "set sweeps= or measure=",
-    )  # fmt: skip
+    require(study.parts or all(map(study.variants_of, study.cases)), "variants in every case", "none",
+            "name them in variants=")  # fmt: skip
     require(study.panels, "at least one panel", "none", "add panels=(Panel(…),)")
     for panel in study.panels:
+        kinds = (*drawing.KINDS, drawing.FOREST)
+        require(panel.kind in kinds, f"a panel of kind {', '.join(kinds)}", repr(panel.kind), "choose one")
         require(
-            panel.kind in drawing.KINDS, f"a panel of kind {', '.join(drawing.KINDS)}", repr(panel.kind), "choose one"
-        )
-        require(
-            panel.y or panel.draw or panel.kind == "curve", f"something to draw in panel '{panel.title}'",
-            "no y, no draw", "name a column as y",
+            panel.y or panel.kind in ("curve", drawing.FOREST), f"something to draw in panel '{panel.title}'", "no y",
+            "name a column as y",
         )  # fmt: skip
 
 
 def smallest(study: Study) -> Study:
-    """Return the study with every variant at one point of each grid, and one seed."""
-    assert study.sweeps
-    shrunk = tuple(
-        replace(sweep, grid={path: values[-1:] for path, values in sweep.grid.items()}, seeds=1)
-        for sweep in study.sweeps(False)
-    )
-    return replace(study, sweeps=lambda quick: shrunk)
+    """Return the study with every variant at one value of each setting that varies, and one seed."""
+    cases = {
+        name: replace(case, varies={path: values[-1:] for path, values in case.varies.items()}, seeds=1)
+        for name, case in study.cases.items()
+    }
+    return replace(study, cases=cases, rates=study.rates[-1:], parts=tuple(map(smallest, study.parts)))
 
 
 def every_variant_is_a_valid_scenario(figure: CheckedFigure) -> None:
     study = figure.study
-    if study.sweeps is None:
-        return
     with tempfile.TemporaryDirectory(prefix="testbed-check-") as folder:
         try:
             jobs = list(engine.jobs(smallest(study), Request(Path(folder), on=study.on[:1])))
@@ -77,14 +71,14 @@ def every_variant_is_a_valid_scenario(figure: CheckedFigure) -> None:
         jobs and all(job.labelled for job in jobs),
         "runs in every sweep",
         f"{len(jobs)} sweeps",
-        "add variants to sweeps",
+        "add variants",
     )
 
 
 def a_small_run_draws_and_decides(figure: CheckedFigure) -> None:
     """Simulate each variant once: panels have columns to draw, and claims values to decide by."""
     study = figure.study
-    if study.sweeps is None or "simulate" not in study.on:
+    if "simulate" not in study.on:
         return
     with tempfile.TemporaryDirectory(prefix="testbed-check-") as name:
         out = Path(name)
@@ -94,7 +88,7 @@ def a_small_run_draws_and_decides(figure: CheckedFigure) -> None:
             require(size_bytes > _LEAST_BYTES, f"a drawn figure.{form}", f"{size_bytes} bytes", "draw something")
         verdict = json.loads((out / "verdict.json").read_text())
     require(
-        len(verdict["assertions"]) > 0 or study.claims is None,
+        verdict["assertions"] or not (study.expected or study.claims),
         "claims with a verdict",
         "none",
         "yield a Claim for each",

@@ -1,4 +1,4 @@
-"""Reproduce a figure from a paper, or an experiment: run what is missing, then write CSV, PNG, SVG, PDF and a verdict.
+"""Reproduce a figure that shows what a technique claims: run what is missing, write CSV, PNG, SVG, PDF and a verdict.
 
 The verdict lists every claim with its measured value and pass, fail or not resolved. `--quick` is a small version with
 fewer points and seeds: more of its claims stay unresolved. A study of your own is named by its place:
@@ -8,19 +8,17 @@ fewer points and seeds: more of its claims stay unresolved. A study of your own 
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.studies import EXPERIMENTS, PAPERS, VERDICTS
+from analysis.studies import FIGURES, VERDICTS
 from testbed.cli.options import BACK_ENDS, Outcome, add_cluster, check_jobs, whole
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from analysis.studies.study import Request, Study
+    from analysis.studies.study import Request
     from testbed.execution.sweep import SweepJob
 
 HELP = "reproduce a figure from a paper, with a verdict on every claim"
@@ -28,14 +26,14 @@ HELP = "reproduce a figure from a paper, with a verdict on every claim"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME",
-                        help=f"from papers: {', '.join(PAPERS)}; experiments: {', '.join(EXPERIMENTS)}; "
+                        help=f"{', '.join(FIGURES)}; "
                              f"techniques beside their twins: {', '.join(VERDICTS)}; "
                              "or package.module:NAME, or file.py:NAME")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="few points and seeds: minutes instead of hours")
     parser.add_argument("--on", choices=BACK_ENDS, nargs="+", default=[], help="back ends; default: the study's own")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=V,V", dest="settings",
-                        help="a setting of every run, or parameter of the study; several values of a setting that "
-                             "the study does not sweep make a figure each")  # fmt: skip
+                        help="a setting of every run; several values of a setting that the study does not vary make "
+                             "a figure each")  # fmt: skip
     parser.add_argument("--only", default="", metavar="LABEL,…", help="only these variants")
     parser.add_argument("--seeds", type=whole, metavar="N", help="instead of the study's own number")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: figures/NAME or figures/NAME-quick")
@@ -50,12 +48,6 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     name, study = find(arguments.name)
     check_jobs(arguments.jobs)
     request = _request(arguments, name)
-    if _needs_sandbox(study, request):
-        from emulation.sandbox import sandbox_command
-
-        safe = [] if str(Path.cwd()) in sys.path else ["-P"]  # as here: a study may be in a module of that directory
-        again = [sys.executable, *safe, "-m", "testbed.cli.main", *sys.argv[1:]]
-        return subprocess.run(sandbox_command(again), check=False).returncode
 
     def watch(job: SweepJob) -> AbstractContextManager[Any]:
         from testbed.cli.sweep_progress import progress
@@ -84,15 +76,6 @@ def _request(arguments: argparse.Namespace, name: str) -> Request:
         settings={axis.paths[0]: tuple(value for (value,) in axis.steps) for axis in axes},
         only=tuple(label for label in arguments.only.split(",") if label), cluster=arguments.cluster,
     )  # fmt: skip
-
-
-def _needs_sandbox(study: Study, request: Request) -> bool:
-    """Return whether the study makes emulated networks itself, which only works inside namespaces of its own."""
-    if not study.sandboxed or "emulate" not in (request.on or study.on):
-        return False
-    from emulation.sandbox import is_inside
-
-    return not is_inside()
 
 
 def _print(verdict: dict[str, Any], out: Path) -> None:

@@ -9,33 +9,25 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.studies import VERDICTS, engine
+from analysis.studies import VERDICTS, drawing, engine
 from analysis.studies.claims import FAIL, INFINITY, PASS, UNRESOLVED
-from analysis.studies.study import Request, Results, find
-from analysis.studies.verdicts.comparison import (
-    RATE,
-    Expected,
-    TwinComparison,
-    best_rate,
-    claims_of,
-    draw_forest,
-    factors,
-    table_of,
-)
-from analysis.studies.verdicts.techniques import ALL
+from analysis.studies.results import Results
+from analysis.studies.study import RATE, Case, Expected, Request, Study, find
+from analysis.studies.verdict import best_rate, claims_of, factors
+from analysis.studies.verdicts import ALL
 from tests.for_each import for_each
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "verdicts"
-TWICE = Expected("twice as soon", "here", "to_target_s", low=2)
-EXAMPLE = TwinComparison("X", "nowhere", "x.yaml", {"twin": {RATE: "2"}, "X": {RATE: "1.5"}}, {"here": {}}, (TWICE,),
-                     ("1", "1.5", "2", "3"))  # fmt: skip
+TWICE = Expected("twice as soon", "here", "time_to_target_s", low=2)
+EXAMPLE = Study("X", "nowhere", "x.yaml", {"twin": {RATE: "2"}, "X": {RATE: "1.5"}}, {"here": Case()}, (TWICE,),
+                rates=("1", "1.5", "2", "3"), technique="X")  # fmt: skip
 
 
 def runs(times: dict[tuple[str, float, int], float | None]) -> pd.DataFrame:
     """(variant, learning rate, seed) to the time at the target; all runs end at 100 s."""
     return pd.DataFrame([
         {"sweep": sweep, "back_end": "simulate", "variant": variant, "learning_rate": rate, "seed": seed,
-         "to_target_s": time, "time_to_target_s": time, "training_s": 100.0, "accuracy": 0.9}
+         "time_to_target_s": time, "training_s": 100.0, "accuracy": 0.9}
         for (variant, rate, seed), time in times.items()
         for sweep in ("here", "here, learning rates")
         if sweep != "here" or rate == float(EXAMPLE.variants[variant][RATE])
@@ -44,7 +36,7 @@ def runs(times: dict[tuple[str, float, int], float | None]) -> pd.DataFrame:
 
 def claims(times: dict[tuple[str, float, int], float | None]) -> list[str]:
     frame = runs(times)
-    return [each.verdict for each in claims_of([EXAMPLE], Results(frame, frame))]
+    return [each.verdict for each in claims_of(EXAMPLE, Results(frame, frame))]
 
 
 BOTH_SIDES: dict[tuple[str, float, int], float | None] = {
@@ -58,7 +50,7 @@ BOTH_SIDES: dict[tuple[str, float, int], float | None] = {
 def test_both_sides_are_judged_at_their_own_best_learning_rate() -> None:
     tried = runs(BOTH_SIDES)
     assert {str(name): best_rate(rows) for name, rows in tried.groupby("variant")} == {"twin": 2.0, "X": 1.5}
-    values, lost, censored, _ = factors(tried[tried["sweep"] == "here"], "to_target_s", "twin", "X")
+    values, lost, censored, _ = factors(tried[tried["sweep"] == "here"], "time_to_target_s", "twin", "X")
     assert values == pytest.approx([3.0, 31 / 10.2]) and not lost and not censored
     assert claims(BOTH_SIDES) == [PASS, PASS, PASS]
 
@@ -77,7 +69,7 @@ def test_a_technique_that_misses_the_target_once_has_lost() -> None:
 def test_a_twin_that_misses_the_target_counts_as_if_it_had_reached_it_at_its_end() -> None:
     times = {place: None if place[0] == "twin" else time for place, time in BOTH_SIDES.items()}
     frame = runs(times)
-    values, lost, censored, _ = factors(frame[frame["sweep"] == "here"], "to_target_s", "twin", "X")
+    values, lost, censored, _ = factors(frame[frame["sweep"] == "here"], "time_to_target_s", "twin", "X")
     assert values == pytest.approx([10.0, 100 / 10.2]) and not lost and censored
 
 
@@ -92,7 +84,7 @@ def test_a_lower_bound_shows_that_a_factor_is_large_and_never_that_it_is_small(
     """Both seeds of the twin end at 100 s without the target: it would be reached at least ten times later."""
     frame = runs({place: None if place[0] == "twin" else time for place, time in BOTH_SIDES.items()})
     bounded = replace(EXAMPLE, expected=(replace(TWICE, low=low, high=high),))
-    assert next(iter(claims_of([bounded], Results(frame, frame)))).verdict == verdict
+    assert next(iter(claims_of(bounded, Results(frame, frame)))).verdict == verdict
 
 
 @for_each(
@@ -105,7 +97,7 @@ def test_what_never_arrives_is_not_sooner(arrived: dict[str, tuple[int, ...]], v
     late = {place: time if place[2] in arrived[place[0]] else None for place, time in BOTH_SIDES.items()}
     frame = runs(late)
     harm = replace(EXAMPLE, expected=(replace(TWICE, low=-INFINITY, high=1.05),))
-    assert next(iter(claims_of([harm], Results(frame, frame)))).verdict == verdict
+    assert next(iter(claims_of(harm, Results(frame, frame)))).verdict == verdict
 
 
 def test_only_an_unknown_time_to_a_target_is_replaced() -> None:
@@ -119,23 +111,16 @@ def test_a_best_learning_rate_at_an_end_of_the_search_is_not_resolved() -> None:
     assert claims(times) == [PASS, UNRESOLVED, UNRESOLVED]
 
 
-def test_table_and_forest_have_a_row_for_every_claim() -> None:
-    frame = runs(BOTH_SIDES)
-    found = Results(frame, frame)
-    (row,) = table_of([EXAMPLE], found).to_dict("records")
-    assert (row["technique"], row["back end"], row["verdict"]) == ("X", "simulated", PASS)
-    axes = Figure().subplots()
-    draw_forest((EXAMPLE,), axes, found)
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["X: here"]
+def rows_of_forest(study: Study) -> list[str]:
+    frame, axes = runs(BOTH_SIDES), Figure().subplots()
+    drawing._forest(axes, study, Results(frame, frame))
+    return [label.get_text() for label in axes.get_yticklabels()]
 
 
-def test_rows_of_one_case_are_told_apart() -> None:
-    frame = runs(BOTH_SIDES)
-    two = replace(EXAMPLE, expected=(*EXAMPLE.expected, replace(EXAMPLE.expected[0], claim="later: not at all")))
-    axes = Figure().subplots()
-    draw_forest((two,), axes, Results(frame, frame))
-    shown = [label.get_text() for label in axes.get_yticklabels()]
-    assert shown == ["X: here (later)", f"X: here ({EXAMPLE.expected[0].claim})"]
+def test_a_forest_has_a_row_for_every_claim_and_tells_those_of_one_case_apart() -> None:
+    assert rows_of_forest(EXAMPLE) == ["X: here"]
+    two = replace(EXAMPLE, expected=(*EXAMPLE.expected, replace(TWICE, claim="later: not at all")))
+    assert rows_of_forest(two) == ["X: here (later)", "X: here (twice as soon)"]
 
 
 def test_every_scenario_of_the_folder_belongs_to_a_verdict_and_to_the_readme() -> None:
@@ -153,6 +138,14 @@ def test_every_claim_is_of_a_case_and_of_variants_that_run() -> None:
             assert {expected.twin, expected.technique} <= {"", *each.variants}
 
 
+@for_each(("value", "verdict"), [(3.0, PASS), (1.5, FAIL)])
+def test_what_a_technique_comes_to_alone(value: float, verdict: str) -> None:
+    alone = replace(TWICE, column="round_s", alone=True, exact=True)
+    frame = runs(BOTH_SIDES).query("sweep == 'here'").assign(round_s=value)
+    (claim,) = claims_of(replace(EXAMPLE, expected=(alone,), rates=()), Results(frame, frame))
+    assert (claim.verdict, claim.measured) == (verdict, f"{value:g}")
+
+
 def decided(name: str, out: Path, seeds: int | None = None) -> dict[str, str]:
     """Claim to verdict, of all runs of a study."""
     found = engine.execute(name, find(name)[1], Request(out, jobs=1, seeds=seeds))
@@ -163,7 +156,7 @@ def decided(name: str, out: Path, seeds: int | None = None) -> dict[str, str]:
 def test_a_verdict_from_runs_to_table(tmp_path: Path) -> None:
     verdicts = decided("verdict-parallel-optimizer", tmp_path, seeds=2)
     assert set(verdicts.values()) == {PASS}, verdicts
-    table = pd.read_csv(tmp_path / "verdict-parallel-optimizer-table.csv")
+    table = pd.read_csv(tmp_path / "verdict-parallel-optimizer-claims.csv")
     assert table["verdict"].tolist() == [PASS] * len(verdicts)
 
 
@@ -173,7 +166,7 @@ def test_every_technique_wins_where_it_should(name: str, tmp_path: Path) -> None
     """Where it should gain nothing, five seeds may leave the claim open; it must not fail."""
     verdicts = decided(name, tmp_path)
     _, study = find(name)
-    comparison = next(each for each in ALL if each().title == study.title)
+    comparison = next(each for each in ALL if each.title == study.title)
     wins = next(iter(comparison.cases))
     assert FAIL not in verdicts.values(), verdicts
     assert {verdict for claim, verdict in verdicts.items() if f", {wins}: " in claim} == {PASS}, verdicts

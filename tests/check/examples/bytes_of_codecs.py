@@ -1,9 +1,6 @@
 """A figure: what two codecs send over the WAN in a round, with one claim."""
 
-from collections.abc import Iterable, Sequence
-
-from analysis.studies.claims import Claim, exactly
-from analysis.studies.study import Panel, Results, Study, StudySweep
+from analysis.studies.study import Expected, Panel, Study
 
 SCENARIO = """
 version: 1
@@ -17,20 +14,11 @@ training: {model: {kind: mlp, hidden: 8}, data: digits, batch: 8, rounds: 2, eva
 device: {step_time: 10 ms}
 """
 
-
-def sweeps(quick: bool) -> Sequence[StudySweep]:
-    return (StudySweep("codecs", {"none": {}, "fp16": {"codec": "fp16"}}, seeds=1 if quick else 3),)
-
-
-def claims(found: Results) -> Iterable[Claim]:
-    yield exactly("FP16 halves the bytes", found.ratios("wan_bytes", "none", "fp16")[0], 2, 2, " times")
-
-
 BYTES_OF_CODECS = Study(
     title="Bytes over the WAN",
     source="an example",
     scenario=SCENARIO,
-    sweeps=sweeps,
-    claims=claims,
+    variants={"none": {}, "fp16": {"codec": "fp16"}},
+    expected=(Expected("FP16 halves the bytes", "runs", "wan_bytes", 2, 2),),
     panels=(Panel("Bytes", "wan_bytes / 1e6", kind="bar", y_label="MB"),),
 )

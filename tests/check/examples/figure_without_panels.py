@@ -1,10 +1,10 @@
 """Broken on purpose: there is nothing to draw."""
 
-from analysis.studies.study import Study, StudySweep
+from analysis.studies.study import Study
 
 WITHOUT_PANELS = Study(
     title="Bytes over the WAN",
     source="an example",
     scenario="quickstart.yaml",
-    sweeps=lambda quick: (StudySweep("codecs", {"none": {}}),),
+    variants={"none": {}},
 )

@@ -1,1 +1,0 @@
-"""Experiments of our own: how much a technique is worth, and how good a prediction is."""
