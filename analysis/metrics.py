@@ -180,9 +180,3 @@ def waiting(run: StoredRun) -> float | None:
     workers = run.time_split.query("role == 'worker'")
     shares = workers["waiting_s"] / workers.filter(regex="_s$").sum(axis=1)
     return float(np.average(shares, weights=workers["node"].map(stands_for(run))))
-
-
-def staleness(run: StoredRun) -> float | None:
-    """Return the mean number of updates of a key between the value of a gradient and its own update."""
-    counts = run.tables["updates"]["staleness"].dropna()
-    return float(counts.mean()) if len(counts) else None

@@ -27,7 +27,7 @@ emulated links  are simulated by packets, not here (``packets``)
 Valid where bytes per transfer >= 16·C·RTT, or alone on the path; for CUBIC and Reno with queues of at least one
 bandwidth-delay product and similar RTTs (``validity``). Alone on an emulated path, warm transfers of 0.2 to 400 C·RTT
 took the predicted time within 7 % with CUBIC (median 0.9 %), those of 0.02 to 400 C·RTT within 8 % with BBR (median
-0.8 %), and messages of 0.5 to 80 KB within 6 % with both (``testbed figure transfers``).
+0.8 %), and messages of 0.5 to 80 KB within 6 % with both.
 
 Not modelled: delayed acknowledgements; acknowledgements' bandwidth; retransmissions of BBR that are lost again, and
 timeouts one after another, which take most of the time where more than 20 % are lost; queueing delay of small messages

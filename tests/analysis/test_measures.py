@@ -7,7 +7,7 @@ import pytest
 
 from analysis.figures.compare import round_split
 from analysis.load import StoredRun, Tables, load_run
-from analysis.metrics import staleness, throughput, waiting, wan_bytes, wan_of_training, wan_rate
+from analysis.metrics import throughput, waiting, wan_bytes, wan_of_training, wan_rate
 from analysis.studies.columns import computing_share, samples
 from analysis.studies.study import StudyRun
 from analysis.waits import matrix
@@ -34,12 +34,6 @@ def test_wan_rate_counts_until_the_first_worker_is_done(runs: list[StoredRun]) -
     end_s = rounds.groupby("node")["t_s"].max().min()
     wan = transfers[(transfers["tier"] == "wan") & (transfers["round"] >= 0) & (transfers["t_s"] <= end_s)]
     assert wan_rate(runs[0]) == pytest.approx(wan["payload_bytes"].sum() / (end_s - runs[0].start_s))
-
-
-def test_staleness_is_that_of_updates(runs: list[StoredRun]) -> None:
-    updates = runs[0].tables["updates"].iloc[:4].assign(staleness=pd.array([0, 2, 4, None], dtype="Int64"))
-    assert staleness(replace(runs[0], tables={**runs[0].tables, "updates": updates})) == 2.0
-    assert staleness(replace(runs[0], tables={**runs[0].tables, "updates": updates.iloc[:0]})) is None
 
 
 def test_everybody_waits_for_the_slow_data_centre(runs: list[StoredRun]) -> None:
