@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from testbed.errors import CapabilityError, RunFailed
 from testbed.execution.session import Event, Follower, SessionResult
@@ -97,16 +97,17 @@ class Callbacks(Follower):
 
     def start(self, plan: Plan, directory: Path) -> None:
         self._rounds = RoundCounter(node.name for node in plan.training_workers)
-        self._call("on_start", plan, directory)
+        self._call("on_start", lambda callback: callback.on_start(plan, directory))
 
     def take(self, event: Event) -> Iterable[str]:
         if self._outcome is not None:
             return ()  # the run is about to end
         for completed in self._rounds.take(event):
-            self._call("on_round", completed)
+            self._tell_round(completed)
         if event["kind"] == "evaluate":
             accuracy, loss = event.get("accuracy"), event.get("loss")
-            self._call("on_evaluate", EvaluatedRound(event["round"], event["snapshot_t"], accuracy, loss))
+            evaluated = EvaluatedRound(event["round"], event["snapshot_t"], accuracy, loss)
+            self._call("on_evaluate", lambda callback: callback.on_evaluate(evaluated))
         return ()
 
     def outcome(self, outcome: SessionResult) -> SessionResult:
@@ -121,11 +122,15 @@ class Callbacks(Follower):
             except Exception as error:  # the others, and other followers, get their end nevertheless
                 self._note(f"{type(callback).__name__}.on_end", error)
 
-    def _call(self, method: str, *arguments: Any) -> None:
+    def _tell_round(self, completed: CompletedRound) -> None:
+        self._call("on_round", lambda callback: callback.on_round(completed))
+
+    def _call(self, method: str, call: Callable[[Callback], None]) -> None:
+        """``call`` each callback; ``method``: for messages."""
         for callback in self._callbacks:
             name = f"{type(callback).__name__}.{method}"
             try:
-                getattr(callback, method)(*arguments)
+                call(callback)
             except StopRun as stop:
                 self._outcome = SessionResult("interrupted", f"stopped by {name}: {stop}".rstrip(": "), 0)
                 raise KeyboardInterrupt from stop

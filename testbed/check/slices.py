@@ -129,12 +129,10 @@ def best_effort_is_declared_with_its_channels(subject: Subject) -> None:
         repr(options),
         "write class Options(Dgt.Options), which say how blocks are sent",
     )  # fmt: skip
-    for name in ("channels", "needs_loss", "repairs_losses") if entry.best_effort else ():
-        told, sent = getattr(entry, name)(options), getattr(Dgt, name)(options)
-        require(
-            told == sent, f"{name} of {sent!r}, as its options say how blocks are sent", repr(told),
-            f"derive from Dgt, or return Dgt.{name}(options)",
-        )  # fmt: skip
+    if entry.best_effort:
+        _as_dgt("channels", entry.channels(options), Dgt.channels(options))
+        _as_dgt("needs_loss", entry.needs_loss(options), Dgt.needs_loss(options))
+        _as_dgt("repairs_losses", entry.repairs_losses(options), Dgt.repairs_losses(options))
     facts = (entry.overlaps(options), entry.needs_loss(options), entry.repairs_losses(options))
     require(
         all(isinstance(fact, bool) for fact in facts),
@@ -148,3 +146,13 @@ def best_effort_is_declared_with_its_channels(subject: Subject) -> None:
 
 
 ORDER = (every_element_is_sent_once, every_node_computes_the_same_order, best_effort_is_declared_with_its_channels)
+
+
+def _as_dgt(name: str, told: object, sent: object) -> None:
+    """Require that an order tells of itself what Dgt does with its options."""
+    require(
+        told == sent,
+        f"{name} of {sent!r}, as its options say how blocks are sent",
+        repr(told),
+        f"derive from Dgt, or return Dgt.{name}(options)",
+    )

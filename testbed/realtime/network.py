@@ -259,11 +259,18 @@ class Network:
     def pause_reading(self, pause: bool) -> None:
         """Stop reading messages as the inbox is full, or read again. It holds for connections to come, too."""
         self._paused = pause
-        for (_, purpose), connection in self._incoming.items():
-            if purpose == DATA and not connection.closed.done():
-                connection.pause_reading() if pause else connection.resume_reading()
+        readers: list[Connection | Udp] = [
+            connection
+            for (_, purpose), connection in self._incoming.items()
+            if purpose == DATA and not connection.closed.done()
+        ]
         if self._udp is not None:
-            self._udp.pause_reading() if pause else self._udp.resume_reading()
+            readers.append(self._udp)
+        for reader in readers:
+            if pause:
+                reader.pause_reading()
+            else:
+                reader.resume_reading()
 
     # ---- failure detection --------------------------------------------------------------------------------------
 

@@ -414,7 +414,10 @@ def gone_nodes(events: pd.DataFrame) -> dict[str, str]:
     epochs = events.loc[events["kind"] == "epoch", ["targets", "begins", "message"]]
     for targets, joins, cause in epochs.itertuples(index=False):
         for node in str(targets).split(", "):
-            gone.pop(node, None) if joins else gone.setdefault(node, cause)
+            if joins:
+                gone.pop(node, None)
+            else:
+                gone.setdefault(node, cause)
     return gone
 
 

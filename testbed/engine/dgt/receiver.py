@@ -19,7 +19,7 @@ a late block may still come.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,18 +166,7 @@ class BlockReceiver:
     @staticmethod
     def codecs(make_codec: CodecMaker) -> CodecMaker:
         """Return a maker of codecs for the server: pushes that come from here are decoded, and only that is paid."""
-
-        def make(*choice: Any) -> Codec:
-            codec = make_codec(*choice)
-            codec.decode, price = _decoded, codec.cost  # type: ignore[method-assign]
-
-            def cost(operation: str, size: int) -> Cost | None:
-                return BLOCKS_DECODED if operation == DECODE else price(operation, size)
-
-            codec.cost = cost  # type: ignore[method-assign]
-            return codec
-
-        return make
+        return lambda *choice: _CodecOfBlocks(make_codec(*choice))
 
     def state(self) -> State:
         """Return what a checkpoint keeps, between two rounds: late blocks that have come, for the next round.
@@ -336,12 +325,48 @@ class BlockReceiver:
             )  # fmt: skip
 
 
-def _decoded(wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-    """Return an assembled contribution. Raise ``ValueError`` when it has another size than the key."""
-    (tensor,) = parts
-    if tensor.numel() != size:
-        raise ValueError(f"{tensor.numel()} elements of key {wire_key}, where {size} were declared")
-    return tensor
+class _CodecOfBlocks(Codec):
+    """A server's codec of one child whose pushes are whole contributions, of decoded blocks; values pass ``inner``."""
+
+    def __init__(self, inner: Codec) -> None:
+        self._inner = inner
+
+    @property
+    def cost_name(self) -> str:  # type: ignore[override]
+        return self._inner.cost_name
+
+    def cost(self, operation: str, size: int) -> Cost | None:
+        return BLOCKS_DECODED if operation == DECODE else self._inner.cost(operation, size)
+
+    def begin(self, wire_key: int, value: Tensor) -> None:
+        self._inner.begin(wire_key, value)
+
+    def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
+        return self._inner.encode(wire_key, tensor)
+
+    def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        (contribution,) = parts
+        if contribution.numel() != size:
+            raise ValueError(f"{contribution.numel()} elements of key {wire_key}, where {size} were declared")
+        return contribution
+
+    def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
+        return self._inner.encode_value(wire_key, value)
+
+    def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
+        return self._inner.decode_value(wire_key, parts, size)
+
+    def value_state(self, wire_key: int, size: int) -> Hashable:
+        return self._inner.value_state(wire_key, size)
+
+    def follow_value(self, wire_key: int, value: Tensor, parts: tuple[Tensor, ...]) -> None:
+        self._inner.follow_value(wire_key, value, parts)
+
+    def state(self) -> dict[str, Any]:
+        return self._inner.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._inner.load_state(state)
 
 
 def block_receiver(plan: Plan, node: NodePlan, world: World, inbox: Mail) -> BlockReceiver | None:

@@ -6,7 +6,7 @@ device takes, counted from where the script began to compute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import astuple
 from functools import partial
 from typing import Any
@@ -42,7 +42,7 @@ from testbed.world import Future, Work, World
 
 
 class ScriptWorker:
-    """Carries out the requests of one script, each by the method of its name (``testbed.kvstore.session``).
+    """Carries out the requests of one script (``testbed.kvstore.session``), each by a method of its own.
 
     values  the values that the script holds in the end, by key
     rounds  the number of rounds done
@@ -80,6 +80,24 @@ class ScriptWorker:
         self._get_parameters: Callable[[], list[Tensor]] | None = None
         self._get_rates: Callable[[], str] = str
 
+        self._requests: dict[str, Callable[..., Awaitable[Any]]] = {
+            "barrier": self.barrier,
+            "begin": self.begin,
+            "exchange": self.exchange,
+            "finish": self.finish,
+            "first_round": self.first_round,
+            "holds": self.holds,
+            "keep": self.keep,
+            "not_finite": self.not_finite,
+            "push": self.push,
+            "resume": self.resume,
+            "score": self.score,
+            "step": self.step,
+            "take_over": self.take_over,
+            "untimed": self.untimed,
+            "value": self.value,
+        }
+
     async def run(self, thread: ScriptThread) -> None:
         """Carry out requests until the script ends."""
         answer: Any = None
@@ -102,7 +120,7 @@ class ScriptWorker:
                     self.values = self._current_values()
                     return
                 what, arguments = request
-                answer = await getattr(self, what)(*arguments)
+                answer = await self._requests[what](*arguments)
         finally:
             thread.abandon()
 
@@ -113,7 +131,7 @@ class ScriptWorker:
     async def _carry_out(self, thread: ScriptThread) -> None:
         while thread.posted:
             posted, what, arguments = thread.posted.popleft()
-            posted.answer = await getattr(self, what)(*arguments)
+            posted.answer = await self._requests[what](*arguments)
         self._carrying_out = None
 
     async def begin(
