@@ -48,6 +48,8 @@ def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list
 
     console = look.console()
     console.print(comparison_table(rows))
+    if rows[0]["target"] is None and any(row["accuracy"] is not None for row in rows):
+        console.print("the first run has no target: --target ACCURACY compares times to one")
     for error in errors:
         console.print(f"{error['name']}: simulated {numbers.seconds(error['simulated_s'])}, emulated "
                       f"{numbers.seconds(error['emulated_s'])} per round: {error['error']:+.1%}")  # fmt: skip

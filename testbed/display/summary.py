@@ -246,9 +246,12 @@ def as_text(parts: Iterable[RenderableType]) -> str:
 
 
 def comparison_table(rows: list[dict[str, Any]]) -> Table:
+    """Return one row per run. Without a target the speed-up is that of what the heading names."""
     target = rows[0]["target"]
     to_target = f">to {numbers.target(target)}" if target else ">to target"
-    shown = look.table("", "run", ">accuracy", ">round time", ">step time", ">samples/s", to_target, ">speed-up",
+    speed_ups = {row.get("speed_up_of") for row in rows} - {None}
+    of = " of a step" if speed_ups == {"step_time_s"} else ""
+    shown = look.table("", "run", ">accuracy", ">round time", ">step time", ">samples/s", to_target, f">speed-up{of}",
                        ">WAN bytes", ">waiting")  # fmt: skip
     for row in rows:
         doubt = "" if row["fidelity"] == "ok" else f"\nfidelity {row['fidelity']}"

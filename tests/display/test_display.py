@@ -400,3 +400,8 @@ def test_a_comparison_says_which_runs_were_not_done() -> None:
     states = ("interrupted", "failed", "diverged", "degraded")
     text = compared(*({"run": "b", "status": state} for state in states))
     assert all(text.count(state) == 1 for state in states) and "done" not in text
+
+
+def test_a_comparison_without_a_target_says_of_what_the_speed_up_is() -> None:
+    assert "speed-up of a step" in " ".join(compared({"speed_up": 2.0, "speed_up_of": "step_time_s"}).split())
+    assert "of a step" not in " ".join(compared({"speed_up": 2.0, "speed_up_of": "time_to_target_s"}).split())
