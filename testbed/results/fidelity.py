@@ -326,8 +326,12 @@ def _node_warnings(warnings: pd.DataFrame, measured: list[dict[str, Any]], told:
     """Return the warnings of nodes, but for those that the measurements repeat, and for causes that are ``told``."""
     selected = warnings[(warnings["kind"] == "warning") & ~warnings["cause"].isin(list(told))]
     off = tuple(f"{row['link'] or row['path']}: " for row in measured if row["problem"])
-    return [
-        f"{node}: {message}"
-        for node, message in zip(selected["node"], selected["message"], strict=True)
-        if not (off and message.startswith(off) and "planned" in message)
-    ]
+    nodes: dict[str, list[str]] = {}  # by message
+    for node, message in zip(selected["node"], selected["message"], strict=True):
+        if not (off and message.startswith(off) and "planned" in message):
+            nodes.setdefault(message, []).append(node)
+    return [f"{_first_of(list(dict.fromkeys(told)))}: {message}" for message, told in nodes.items()]
+
+
+def _first_of(nodes: list[str]) -> str:
+    return nodes[0] if len(nodes) == 1 else f"{nodes[0]} and {len(nodes) - 1} more"

@@ -407,8 +407,10 @@ def test_without_predicted_rounds_none_are_compared(tmp_path: Path) -> None:
 
 
 def test_node_warnings_are_listed_once_with_their_node(tmp_path: Path) -> None:
-    report = assess(tmp_path, warning=[{"message": "late"}, {"message": "late"}])
-    assert report["notes"] == ["network.jitter has no effect here", "monitor: late"]
+    nodes = ({"message": "early", "node": node} for node in ("a/worker0", "b/worker0", "b/worker1"))
+    report = assess(tmp_path, warning=[{"message": "late"}, {"message": "late"}, *nodes])
+    told = ["monitor: late", "a/worker0 and 2 more: early"]
+    assert report["notes"] == ["network.jitter has no effect here", *told]
     assert report["status"] == "ok"
 
 
