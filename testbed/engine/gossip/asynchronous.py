@@ -103,10 +103,11 @@ class AsynchronousGossip(GossipAlgorithm):
         """Return what a checkpoint keeps: all workers have made the same number of steps, and no exchange is open."""
         made = (self._peers.progress or 0) + 1
         total = self._total - sum(granted - made for granted in self._granted.values())
-        return {"scored": self._scored, "made": total} | under("model", self._model.state())
+        return {"scored": self._scored, "made": total, "step": made} | under("model", self._model.state())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._scored, self._resumed_at = int(state["scored"]), int(state["made"])
+        self._begin(int(state["step"]))  # reports may come before this worker's start
         self._model.load_state(below("model", state))
 
     def give(self) -> State:
@@ -128,14 +129,22 @@ class AsynchronousGossip(GossipAlgorithm):
         """Nothing: workers mix with those that take part, each at its own time."""
 
     def start(self, first_round: int) -> None:
-        """At a checkpoint all workers have made the same number of steps."""
-        self._begun, self._step = True, first_round - 1
+        self._step = first_round - 1
+        if not self._begun:
+            self._begin(first_round)
+
+    def _begin(self, first_round: int) -> None:
+        """Count from ``first_round`` on: at a checkpoint all workers have made the same number of steps."""
+        self._begun = True
         if self._peers.joined_late:
             return
-        self._may_make = first_round + self._ahead  # as all begin together
-        self._total = max(self._total, self._resumed_at + self._ahead * len(self._names))
-        for name in self._names if self._counter == self._world.node else ():
-            self._made.setdefault(name, first_round)  # else its first report has come already
+        reported = max(0, first_round - 1)  # after a checkpoint, the last step before it is yet to be reported
+        self._may_make = reported + self._ahead  # as all begin together
+        if self._counter != self._world.node:
+            return
+        self._total = max(self._total, self._resumed_at + (self._may_make - first_round) * len(self._names))
+        for name in self._names:
+            self._made.setdefault(name, reported)  # else its first report has come already
             self._granted.setdefault(name, self._may_make)
 
     async def ready(self, round_: int) -> None:
