@@ -7,9 +7,8 @@ for every seed, such as bytes or times of modelled computation, by its value.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from analysis.metrics import mean_of
 
@@ -71,16 +70,6 @@ def decided(claim: str, measured: str, holds: bool, why: str = "") -> Claim:
 def unresolved(claim: str, why: str, measured: str = "–") -> Claim:
     """Return a claim that these runs cannot decide."""
     return Claim(claim, measured, UNRESOLVED, why)
-
-
-def in_order(claim: str, values: Mapping[str, float], slack: float = 0.0) -> Claim:
-    """Decide whether values that are the same for every seed fall in the order given, up to the share ``slack``.
-
-    Without any, equal ones do not fall.
-    """
-    measured = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
-    falls = all(below < above * (1 + slack) for above, below in pairwise(values.values()))
-    return decided(claim, measured, falls, "the order is another")
 
 
 def _missing(values: Sequence[float]) -> int:

@@ -41,28 +41,6 @@ class Results:
         """Return the rows of ``runs`` whose columns have these values."""
         return select(self.runs, where)
 
-    def of(self, column: str, **where: Any) -> list[float]:
-        """Return the known values of a column, or of an expression of columns, one per run."""
-        rows = self.rows(**where)
-        return [float(value) for value in rows.eval(column).dropna()] if len(rows) else []
-
-    def mean(self, column: str, **where: Any) -> float:
-        """Return the mean of ``of``. Raise ``LookupError`` without a value."""
-        values = self.of(column, **where)
-        if not values:
-            raise LookupError(f"no run with {where} has a {column}")
-        return sum(values) / len(values)
-
-    def ratios(self, column: str, first: Any, second: Any, **where: Any) -> list[float]:
-        """Return the value of variant ``first`` divided by that of ``second``, seed by seed; NaN if one has none.
-
-        Name in ``where`` what else varies: ``ValueError`` if a seed has several rows.
-        """
-        one, other = (self.rows(variant=each, **where).set_index("seed")[column] for each in (first, second))
-        if not (one.index.is_unique and other.index.is_unique):
-            raise ValueError(f"{column} of {first} and {second}: several rows of one seed; say what else varies")
-        return [float(one[seed] / other[seed]) for seed in one.index if seed in other.index]
-
 
 def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     """Return the rows whose columns have these values; a tuple stands for any of its values."""

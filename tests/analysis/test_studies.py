@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from analysis import identity
 from analysis.load import StoredRun, load_run
 from analysis.studies import FIGURES, STUDIES, VERDICTS, drawing, engine, headline, verdict
-from analysis.studies.claims import A_DIFFERENCE, FAIL, PASS, UNRESOLVED, between, exactly, in_order
+from analysis.studies.claims import A_DIFFERENCE, FAIL, PASS, UNRESOLVED, between, exactly
 from analysis.studies.columns import compute_ratio
 from analysis.studies.results import Results, against, published
 from analysis.studies.study import Case, Expected, Panel, Request, Study, StudyRun, find
@@ -81,17 +81,8 @@ def test_a_seed_without_a_value_is_not_passed_over() -> None:
     assert between("", [3.0, math.nan, 3.1], 1).verdict == UNRESOLVED
 
 
-def test_orders_of_what_is_the_same_for_every_seed() -> None:
-    assert in_order("", {"a": 3.0, "b": 1.0}).verdict == PASS
-    assert in_order("", {"a": 1.0, "b": 3.0}).verdict == FAIL
-    assert in_order("", {"a": 1.0, "b": 1.01}, slack=0.02).verdict == PASS
-    for below, found in ((1.0999, PASS), (1.1001, FAIL)):
-        assert in_order("", {"a": 1.0, "b": below}, slack=0.1).verdict == found
-
-
 def test_runs_that_are_equal_support_no_difference() -> None:
     """As those of a setting without effect: neither is before, above or worse than the other."""
-    assert in_order("", {"a": 1.0, "b": 1.0}).verdict == FAIL
     assert between("", [0.0, 0.0], A_DIFFERENCE).verdict == FAIL
 
 
@@ -123,15 +114,6 @@ def test_a_table_of_two_sweeps_has_a_row_for_each_place_and_no_tuple() -> None:
     found = engine.means(Study("", "", "", panels=panels), rows).astype(object)
     records = found.where(found.notna(), None).to_dict("records")
     assert records == [{"sweep": "rates", "rates": 2.0, "sizes": None}, {"sweep": "sizes", "rates": None, "sizes": 5.0}]
-
-
-def test_ratios_are_of_one_seed() -> None:
-    frame = pd.DataFrame({"variant": ["a", "a", "b", "b"], "seed": [1, 2, 2, 1], "t": [math.nan, 4.0, 2.0, 9.0]})
-    first, second = Results(frame, frame).ratios("t", "a", "b")
-    assert math.isnan(first) and second == 2.0
-    two = pd.concat([frame, frame])
-    with pytest.raises(ValueError, match="several rows"):
-        Results(two, two).ratios("t", "a", "b")
 
 
 def test_a_base_is_that_of_the_same_place() -> None:

@@ -41,7 +41,6 @@ TABLES = (
 STUDIES = (
     "analysis/benchmarks/*",
     "analysis/studies/*",
-    "analysis/figures/papers/*",
     "analysis/notebooks/*",
 )
 # 'text' is also what a sample is, 'constant' a learning rate's schedule, 'none' a cell of a table without a value.
