@@ -16,7 +16,7 @@ SLACK = 0.99
 
 def _over(column: str, more: str, less: str, low: float, high: float = float("inf")) -> Expected:
     what = {"throughput": "throughput", "traffic_mb_per_s": "WAN traffic per second"}[column]
-    return Expected(f"{what}: {more} over {less}", IID, column, low, high, twin=more, technique=less)
+    return Expected(f"{what}: {more} over {less} is above {low:.3g}", IID, column, low, high, twin=more, technique=less)
 
 
 STUDY = Study(
@@ -54,8 +54,8 @@ STUDY = Study(
         Panel("Throughput", "throughput", kind="bar", where={"sweep": IID}, y_label="samples/s"),
         Panel("WAN traffic", "traffic_mb_per_s", kind="bar", where={"sweep": IID}, y_label="MB/s"),
         Panel("Time to 90 %, IID", "time_to_target_s", kind="bar", where={"sweep": IID}, y_label="s"),
-        Panel("How far workers' shares of computing differ", "ratio_spread", kind="bar", where={"sweep": IID},
-              y_label="share of a round"),
+        Panel("Unequal shares of computing", "ratio_spread", kind="bar", where={"sweep": IID},
+              y_label="largest less smallest share of a round"),
     ),
     rows=2,
     size_in=(9.4, 5.4),
