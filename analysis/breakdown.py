@@ -48,12 +48,14 @@ from testbed.results.events import BLOCKS_AHEAD
 from testbed.results.intervals import Intervals, union
 
 PARTS = ("compute", "codec", "lan", "wan", "waiting")
-UPWARDS, DOWNWARDS = ("push", "merge"), ("value", "spread")
+UPWARDS = ("push", "merge")
+DOWNWARDS = ("value", "spread")
 """Messages with contributions, and with values: directly to or from a server, or relayed by an overlay."""
 BLOCK = "block"  # of a push; an event of several ends when the server has taken the push, or the one after it
 
 # Of longer runs, ``per_node`` takes rounds by chance: the mean of so many is exact enough, and takes two seconds.
-MOST_ROWS, LEAST_ROUNDS = 10_000, 50
+MOST_ROWS = 10_000
+LEAST_ROUNDS = 50
 
 _NEVER = union([])
 Frames = Mapping[str, pd.DataFrame]
@@ -83,7 +85,8 @@ def per_round(frames: Frames, chosen: Collection[int] | None = None) -> pd.DataF
 
     chosen  only these rounds
     """
-    rounds, transfers = frames["rounds"], frames["transfers"]
+    rounds = frames["rounds"]
+    transfers = frames["transfers"]
     tensors = transfers[transfers["message"].isin((*UPWARDS, BLOCK, *DOWNWARDS)) & (transfers["round"] >= 0)]
     if chosen is not None:
         rounds, tensors = (each[each["round"].isin(chosen)] for each in (rounds, tensors))
@@ -133,7 +136,8 @@ def critical_path(index: _Index, worker: str, round_: int, span: Span) -> tuple[
     ``span``: begin and end of the worker's round in s.
     """
     down: list[Hop] = []
-    node, passed = worker, set[str]()
+    node = worker
+    passed = set[str]()
     while node not in passed and (value := _value_before(index, node, round_, span, down[0] if down else None)):
         passed.add(node)
         down.insert(0, value)
@@ -144,7 +148,7 @@ def critical_path(index: _Index, worker: str, round_: int, span: Span) -> tuple[
 
 def _way_up(
     index: _Index, worker: str, round_: int, within: tuple[Span, float], values: Mapping[str, Hop]
-) -> list[Hop]:  # fmt: skip
+) -> list[Hop]:
     """Return the pushes from the worker upwards, each before the last blocks of it.
 
     within  span of the round, and when the value was sent that was made of them
@@ -152,7 +156,9 @@ def _way_up(
     """
     up: list[Hop] = []
     span, taken_s = within
-    node, key, passed = worker, -1, set[str]()
+    node = worker
+    key = -1
+    passed = set[str]()
     while node not in passed:
         passed.add(node)
         value = values.get(node)
@@ -243,7 +249,8 @@ def _overlap(pieces: list[tuple[float, float]], begin: float, end: float) -> flo
 
 
 def _index(frames: Frames, tensors: pd.DataFrame) -> _Index:
-    pushes, values = defaultdict(list), defaultdict(list)
+    pushes = defaultdict(list)
+    values = defaultdict(list)
     for round_, hop in hops(tensors):
         if hop.message not in DOWNWARDS:
             pushes[hop.source, round_, hop.key].append(hop)
@@ -257,15 +264,17 @@ def _index(frames: Frames, tensors: pd.DataFrame) -> _Index:
     pushers = {data_center_of(node): node for node in sorted(sources)}
     waits = frames["waits"]
     ahead = _spans(waits[waits["waiting_for"].str.startswith(BLOCKS_AHEAD, na=False)])
-    queueing = {node: each.minus(computing.get(node, _NEVER)).minus(coding.get(node, _NEVER))
-                for node, each in ahead.items()}  # fmt: skip
+    queueing = {
+        node: each.minus(computing.get(node, _NEVER)).minus(coding.get(node, _NEVER)) for node, each in ahead.items()
+    }
     return _Index(dict(pushes), dict(values), computing, serving, coding, queueing, peers, pushers)
 
 
 def _computing_and_coding(computes: pd.DataFrame) -> tuple[dict[str, Intervals], dict[str, Intervals]]:
     """Return when each node computed, and when its codecs worked while it did not compute."""
     by_codec = computes["work"].isin(CODING)
-    computing, coding = _spans(computes[~by_codec]), _spans(computes[by_codec])
+    computing = _spans(computes[~by_codec])
+    coding = _spans(computes[by_codec])
     return computing, {node: each.minus(computing.get(node, _NEVER)) for node, each in coding.items()}
 
 
@@ -275,7 +284,8 @@ def _spans(table: pd.DataFrame) -> dict[str, Intervals]:
 
 
 def _servers(frames: Frames) -> pd.DataFrame:
-    rounds, nodes = frames["rounds"], frames["nodes"]
+    rounds = frames["rounds"]
+    nodes = frames["nodes"]
     training = union(rounds[["t0_s", "t_s"]].to_numpy())
     count = int(rounds.groupby("node").size().max())
     (computing, coding), moving = _computing_and_coding(frames["computes"]), _moving(frames["transfers"])
@@ -295,7 +305,12 @@ def _servers(frames: Frames) -> pd.DataFrame:
 
 def _moving(transfers: pd.DataFrame) -> dict[tuple[str, str], Intervals]:
     """Return when transfers to or from a node were in progress, by node and tier."""
-    ends = pd.concat([transfers[[end, "tier", "t0_s", "t_s"]].set_axis(["node", "tier", "t0_s", "t_s"], axis=1)
-                      for end in ("source", "target")])  # fmt: skip
-    edges, groups = ends[["t0_s", "t_s"]].to_numpy(), ends.groupby(["node", "tier"], observed=True).indices
+    ends = pd.concat(
+        [
+            transfers[[end, "tier", "t0_s", "t_s"]].set_axis(["node", "tier", "t0_s", "t_s"], axis=1)
+            for end in ("source", "target")
+        ]
+    )
+    edges = ends[["t0_s", "t_s"]].to_numpy()
+    groups = ends.groupby(["node", "tier"], observed=True).indices
     return {(str(node), str(tier)): union(edges[rows]) for (node, tier), rows in groups.items()}

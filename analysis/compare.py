@@ -52,8 +52,15 @@ _COLUMNS = (  # of the LaTeX table: heading, field, factor
     ("to target (s)", "time_to_target_s", 1.0), ("speed-up", "speed_up", 1.0), ("WAN (MB)", "wan_bytes", 1e-6),
     ("waiting (\\%)", "waiting_share", 100.0),
 )  # fmt: skip
-_LATEX = str.maketrans({**{each: f"\\{each}" for each in "_%&#${}"}, **{each: f"${each}$" for each in "+<>|"},
-                        "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"})  # fmt: skip
+_LATEX = str.maketrans(
+    {
+        **{each: f"\\{each}" for each in "_%&#${}"},
+        **{each: f"${each}$" for each in "+<>|"},
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "\\": r"\textbackslash{}",
+    }
+)
 
 
 def latex_text(text: str) -> str:
@@ -65,8 +72,16 @@ def tabular(columns: str, head: Sequence[str], rows: Iterable[Sequence[str]], no
     """Return a ``tabular`` for the package booktabs."""
     top, *body = [" & ".join(cells) + r" \\" for cells in (head, *rows)]
     notes = [f"% {note}"] if note else []
-    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", top, r"\midrule", *body, r"\bottomrule", *notes,
-             r"\end{tabular}"]  # fmt: skip
+    lines = [
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        top,
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        *notes,
+        r"\end{tabular}",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -125,7 +140,8 @@ def _row(run: StoredRun, label: str, target: float | None) -> dict[str, Any]:
 
 def _pace(run: StoredRun) -> dict[str, float | None]:
     """Return what runs compare by whose rounds have different numbers of steps."""
-    rounds, copies = run.tables["rounds"], stands_for(run)
+    rounds = run.tables["rounds"]
+    copies = stands_for(run)
     step_s = summary.step_time_s(rounds, copies) if run.program is None else None
     return {"step_time_s": step_s, "samples_per_s": summary.samples_per_s(rounds, copies)}
 

@@ -36,8 +36,10 @@ from testbed.realtime.cores import processor_clock
 from testbed.training.optimizers import KeyOptimizer
 from testbed.training.options import OPTIMIZERS
 
-SMALL, SMALL_KEYS = 2_000, 8
-SLICE, LARGE = MOST_BYTES // ELEMENT_BYTES, 1 << 24
+SMALL = 2_000
+SMALL_KEYS = 8
+SLICE = MOST_BYTES // ELEMENT_BYTES
+LARGE = 1 << 24
 _RATIOS = (0.01, 0.1)
 _MEMBERS = 4
 _OTHER = 1 << 23  # elements of the work between two calls: more than caches hold
@@ -179,7 +181,8 @@ def _optimizers(large: int, repeats: int) -> dict[str, Row]:
 
 
 def _step(kind: str, options: dict[str, Any], size: int, repeats: int) -> tuple[str, float]:
-    optimizer, gradient = KeyOptimizer(kind, options, torch.randn(size)), torch.randn(size) * 1e-3
+    optimizer = KeyOptimizer(kind, options, torch.randn(size))
+    gradient = torch.randn(size) * 1e-3
 
     def step() -> None:
         optimizer.step(gradient)
@@ -199,7 +202,8 @@ def _blocks(large: int, repeats: int) -> dict[str, Row]:
         encoded = fourbit.encode(tensor)
         return _seconds(times, lambda: fourbit.encode(tensor)), _seconds(times, lambda: fourbit.decode(*encoded, size))
 
-    small, big = seconds(SMALL, repeats * 3), seconds(large, repeats)
+    small = seconds(SMALL, repeats * 3)
+    big = seconds(large, repeats)
     return {
         f"blocks {operation}": Row(call_s, max(0.0, large_s - call_s) / large, 0.0)
         for operation, call_s, large_s in zip((ENCODE, DECODE), small, big, strict=True)
@@ -208,7 +212,8 @@ def _blocks(large: int, repeats: int) -> dict[str, Row]:
 
 def _seconds(repeats: int, function: Callable[[], object]) -> float:
     """Return what a call takes after other work, the median of some."""
-    clock, found_s = processor_clock(), []
+    clock = processor_clock()
+    found_s = []
     for _ in range(repeats):
         _other_work()
         begin_s = clock()
@@ -238,5 +243,6 @@ def _memory(large: int, repeats: int) -> dict[str, Row]:
             COPY: _seconds(times, lambda: buffers.clone(tensors[0])),
         }
 
-    small, big = seconds(SMALL, repeats * 3), seconds(large, repeats)
+    small = seconds(SMALL, repeats * 3)
+    big = seconds(large, repeats)
     return {name: Row(small[name], 0.0, max(0.0, big[name] - small[name]) / read_bytes[name]) for name in small}

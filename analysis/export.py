@@ -29,8 +29,11 @@ def tables_as_csv(runs: list[StoredRun], out: Path) -> list[Path]:
 
     Of runs whose directories have equal names, later ones have a number.
     """
-    about = [(name, each.name, each.type, each.unit, each.meaning)
-             for name, table in TABLES.items() for each in table.columns]  # fmt: skip
+    about = [
+        (name, each.name, each.type, each.unit, each.meaning)
+        for name, table in TABLES.items()
+        for each in table.columns
+    ]
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / "columns.csv"]
     described = pd.DataFrame(about, columns=["table", "column", "type", "unit", "meaning"])

@@ -132,7 +132,8 @@ def of_runs(plans: list[Mapping[str, Any]]) -> list[Identity]:
     """One identity per run: colour by technique, line by back end, while no two look alike; otherwise by place."""
     found = []
     for plan in plans:
-        known, where = technique(technique_of(plan)), BACK_ENDS[plan["back_end"]]
+        known = technique(technique_of(plan))
+        where = BACK_ENDS[plan["back_end"]]
         found.append(replace(known, label=f"{known.label}, {where.label}", line=where.line, hollow=where.hollow))
     labels = _told_apart([look.label for look in found], plans)
     found = [replace(look, label=label) for look, label in zip(found, labels, strict=True)]

@@ -86,7 +86,8 @@ class StoredRun:
         about = self.manifest
         if not about.get("packages"):
             return {}
-        own, machine = about["testbed"], about["machine"]
+        own = about["testbed"]
+        machine = about["machine"]
         commit = (own["git_commit"] or "no checkout")[:12] + (" with changes" if own["git_dirty_sha256"] else "")
         packages = ", ".join(f"{name} {about['packages'][name]}" for name in ("torch", "numpy"))
         return {

@@ -64,7 +64,8 @@ def ratio_of(base: Sequence[float], other: Sequence[float]) -> Ratio:
     if not base:
         raise ValueError("no pairs")
     logs = np.log(np.asarray(other, dtype=float) / np.asarray(base, dtype=float))
-    value, count = float(np.exp(logs.mean())), len(logs)
+    value = float(np.exp(logs.mean()))
+    count = len(logs)
     if count == 1:
         return Ratio(value, 0.0, math.inf, 1)
     if count >= BOOTSTRAP_FROM:
@@ -72,7 +73,8 @@ def ratio_of(base: Sequence[float], other: Sequence[float]) -> Ratio:
         low, high = np.quantile(drawn, (0.025, 0.975))
     else:
         half = mean_of(logs.tolist()).half_width
-        low, high = logs.mean() - half, logs.mean() + half
+        low = logs.mean() - half
+        high = logs.mean() + half
     return Ratio(value, float(np.exp(low)), float(np.exp(high)), count)
 
 
@@ -82,12 +84,14 @@ def accuracy_curve(run: StoredRun) -> pd.DataFrame:
 
     scores = run.tables["accuracy"].dropna(subset="accuracy").sort_values("snapshot_t_s")
     taken = scores["snapshot_t_s"].to_numpy()
-    return pd.DataFrame({
-        "time_s": taken - run.start_s,
-        "wan_bytes": wan_bytes_until(run.tables["transfers"], taken),
-        "round": scores["round"].to_numpy(),
-        "accuracy": scores["accuracy"].to_numpy(),
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "time_s": taken - run.start_s,
+            "wan_bytes": wan_bytes_until(run.tables["transfers"], taken),
+            "round": scores["round"].to_numpy(),
+            "accuracy": scores["accuracy"].to_numpy(),
+        }
+    )
 
 
 def wan_bytes_until(transfers: pd.DataFrame, moments: Any) -> Any:
@@ -141,9 +145,16 @@ def simulation_errors(runs: Sequence[StoredRun]) -> list[dict[str, Any]]:
     rows = []
     for key, found in times.items():
         if {"simulate", "emulate"} <= found.keys():
-            simulated, emulated = fmean(found["simulate"]), fmean(found["emulate"])
-            rows.append({"name": names[key], "simulated_s": simulated, "emulated_s": emulated,
-                         "error": relative_error(simulated, emulated)})  # fmt: skip
+            simulated = fmean(found["simulate"])
+            emulated = fmean(found["emulate"])
+            rows.append(
+                {
+                    "name": names[key],
+                    "simulated_s": simulated,
+                    "emulated_s": emulated,
+                    "error": relative_error(simulated, emulated),
+                }
+            )
     return rows
 
 

@@ -29,8 +29,9 @@ PEER_MESSAGES = (*(kind for paradigm in _SHIPPED for kind in paradigm.messages),
 WORKERS_WORK = ("step", USER_CODE)
 """``Work.kind`` of training steps; a worker does all other work for others."""
 _OF_LIBRARIES = (
-    *(kind for paradigm in _SHIPPED if paradigm.library for kind in paradigm.messages), *_OF_OLDER_RUNS,
-)  # fmt: skip
+    *(kind for paradigm in _SHIPPED if paradigm.library for kind in paradigm.messages),
+    *_OF_OLDER_RUNS,
+)
 MODELS = tuple(kind for paradigm in _SHIPPED if not paradigm.global_sum for kind in paradigm.messages)
 ANSWER = 1  # key of the answer to an offer (AD-PSGD)
 
@@ -90,7 +91,9 @@ def _as_one_hop(moved: pd.DataFrame, below_servers: bool) -> pd.DataFrame:
         return moved
     sites = moved["target"].astype(str).map(data_center_of if below_servers else lambda target: "")
     sums = moved[theirs].groupby(["round", "key", sites[theirs]])
-    begin_s, tier = sums["t0_s"].transform("max"), sums["tier"].transform("max")  # "wan" comes after "lan"
+    # "wan" comes after "lan"
+    begin_s = sums["t0_s"].transform("max")
+    tier = sums["tier"].transform("max")
     return moved.assign(t0_s=begin_s.combine_first(moved["t0_s"]), tier=tier.combine_first(moved["tier"]))
 
 
@@ -112,7 +115,8 @@ def _back(index: PeerIndex, node: str, round_: int, begin: float, cursor: float)
         yield hop.tier, "", hop.begin, hop.end
         if hop.begin >= cursor:
             return  # no time has passed: clocks have microseconds
-        node, cursor = hop.source, hop.begin
+        node = hop.source
+        cursor = hop.begin
         hop = _last(index.arrivals.get((node, round_), []), cursor)
 
 

@@ -59,8 +59,10 @@ class _Threads:
 
     def _describe(self, what: str, pid: int, tid: int, name: str, order: int) -> None:
         place = {"ph": "M", "pid": pid, "tid": tid}
-        self.names += [{**place, "name": f"{what}_name", "args": {"name": name}},
-                       {**place, "name": f"{what}_sort_index", "args": {"sort_index": order}}]  # fmt: skip
+        self.names += [
+            {**place, "name": f"{what}_name", "args": {"name": name}},
+            {**place, "name": f"{what}_sort_index", "args": {"sort_index": order}},
+        ]
 
 
 def trace(runs: Iterable[StoredRun]) -> dict[str, Any]:
@@ -79,12 +81,14 @@ def trace(runs: Iterable[StoredRun]) -> dict[str, Any]:
 
 
 def _of_run(run: StoredRun, threads: _Threads, shift_us: float, first_id: int) -> list[Event]:
-    transfers, computes = run.tables["transfers"], run.tables["computes"]
+    transfers = run.tables["transfers"]
+    computes = run.tables["computes"]
     moved = transfers.assign(id=range(first_id, first_id + len(transfers)))
     computed = computes.assign(
         **{f"{name}_ms": (computes[f"{name}_s"] * 1000).round(3) for name in ("modelled", "real")}
     )
-    lasting, by_codec = computes["duration_s"] > 0, computes["work"].isin(CODING)
+    lasting = computes["duration_s"] > 0
+    by_codec = computes["work"].isin(CODING)
 
     def worked(row: Event) -> str:
         return str(row["part"] or row["work"])
@@ -93,27 +97,47 @@ def _of_run(run: StoredRun, threads: _Threads, shift_us: float, first_id: int) -
         *_track("rounds", run.tables["rounds"], threads, lambda row: f"round {row['round']}", ("loss", "samples")),
         *_track("compute", computed[lasting & ~by_codec], threads, worked, ("round", "modelled_ms", "real_ms")),
         *_track("codec", computed[lasting & by_codec], threads, worked, ("round", "modelled_ms", "real_ms")),
-        *_track("send", moved.assign(node=moved["source"]), threads,
-                lambda row: f"{_carried(row)} to {row['target']}", _ABOUT_TRANSFER),
-        *_track("receive", moved.assign(node=moved["target"]), threads,
-                lambda row: f"{_carried(row)} from {row['source']}", _ABOUT_TRANSFER),
+        *_track(
+            "send",
+            moved.assign(node=moved["source"]),
+            threads,
+            lambda row: f"{_carried(row)} to {row['target']}",
+            _ABOUT_TRANSFER,
+        ),
+        *_track(
+            "receive",
+            moved.assign(node=moved["target"]),
+            threads,
+            lambda row: f"{_carried(row)} from {row['source']}",
+            _ABOUT_TRANSFER,
+        ),
         *_track("wait", run.tables["waits"], threads, lambda row: f"wait for {row['waiting_for']}", ()),
         *_counters(run.tables["links"], threads),
-    ]  # fmt: skip
+    ]
     for event in slices:
         event["ts"] = round(event["ts"] + shift_us, 3)
     return [*threads.names, *sorted(slices, key=lambda event: (event["ts"], -event.get("dur", 0.0)))]
 
 
-def _track(kind: str, table: pd.DataFrame, threads: _Threads, name: Callable[[Event], str],
-           about: Sequence[str]) -> Iterator[Event]:  # fmt: skip
+def _track(
+    kind: str, table: pd.DataFrame, threads: _Threads, name: Callable[[Event], str], about: Sequence[str]
+) -> Iterator[Event]:
     """Yield a slice for every row, and of transfers one end of the arrow; ``about``: columns that a click shows."""
     for row in _laid_out(table):
-        node, begin_us, end_us = row["node"], row["t0_s"] * 1e6, row["t_s"] * 1e6
+        node = row["node"]
+        begin_us = row["t0_s"] * 1e6
+        end_us = row["t_s"] * 1e6
         place = {"pid": threads.pid(data_center_of(node)), "tid": threads.tid(node, kind, row["track"])}
         shown = {key: row[key] for key in about if row[key] is not None}
-        yield {"ph": "X", **place, "name": name(row), "cat": kind, "ts": begin_us,
-               "dur": max(0.0, round(end_us - begin_us, 3)), "args": shown}  # fmt: skip
+        yield {
+            "ph": "X",
+            **place,
+            "name": name(row),
+            "cat": kind,
+            "ts": begin_us,
+            "dur": max(0.0, round(end_us - begin_us, 3)),
+            "args": shown,
+        }
         if "id" in row and end_us - begin_us >= _SHORTEST_US:
             # the arrow ends just inside the slice that it binds to
             end = {"ph": "f", "bp": "e", "ts": end_us - _SHORTEST_US / 2}
@@ -126,13 +150,20 @@ def _counters(links: pd.DataFrame, threads: _Threads) -> Iterator[Event]:
         return
     pid = threads.pid("WAN links")
     known = links.dropna(subset=["achieved_bps", "configured_bps", "interval_s"])
-    columns = zip(*(known[name].tolist() for name in ("link", "t_s", "interval_s", "achieved_bps", "configured_bps")),
-                  strict=True)  # fmt: skip
+    columns = zip(
+        *(known[name].tolist() for name in ("link", "t_s", "interval_s", "achieved_bps", "configured_bps")), strict=True
+    )
     for link, t_s, interval_s, achieved_bps, configured_bps in columns:
         rates = {"achieved": achieved_bps / 1e6, "configured": configured_bps / 1e6}
         for what, value in rates.items():  # one track each: a counter with two values is drawn as their sum
-            yield {"ph": "C", "pid": pid, "tid": 0, "name": f"{link} {what} (Mbit/s)",
-                   "ts": max(0.0, t_s - interval_s) * 1e6, "args": {"Mbit/s": round(value, 6)}}  # fmt: skip
+            yield {
+                "ph": "C",
+                "pid": pid,
+                "tid": 0,
+                "name": f"{link} {what} (Mbit/s)",
+                "ts": max(0.0, t_s - interval_s) * 1e6,
+                "args": {"Mbit/s": round(value, 6)},
+            }
 
 
 def _laid_out(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -140,11 +171,15 @@ def _laid_out(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     ordered = table.sort_values(["node", "t0_s", "t_s"])
     rows: list[Any] = ordered.astype(object).where(ordered.notna(), None).to_dict("records")
     free: list[tuple[float, int]] = []
-    node, tracks = None, 0
+    node = None
+    tracks = 0
     for row in rows:
         if row["node"] != node:
-            node, tracks, free = row["node"], 0, []
-        begin_s, end_s = row["t0_s"], max(row["t_s"], row["t0_s"])
+            node = row["node"]
+            tracks = 0
+            free = []
+        begin_s = row["t0_s"]
+        end_s = max(row["t_s"], row["t0_s"])
         if free and free[0][0] <= begin_s:
             track = heapq.heappop(free)[1]
         else:

@@ -93,9 +93,13 @@ def verdict(points: Sequence[ValidationPoint]) -> Agreement:
         raise ScenarioError("nothing to compare: no point was run in both worlds")
     errors = np.abs([point.error for point in points])
     return Agreement(
-        float(np.median(errors)), float(np.percentile(errors, 95)), float(errors.max()), ranking(points),
-        ranking(points, RESOLUTION), len(points),
-    )  # fmt: skip
+        float(np.median(errors)),
+        float(np.percentile(errors, 95)),
+        float(errors.max()),
+        ranking(points),
+        ranking(points, RESOLUTION),
+        len(points),
+    )
 
 
 def reproduced(points: Sequence[ValidationPoint]) -> Agreement | None:
@@ -103,8 +107,11 @@ def reproduced(points: Sequence[ValidationPoint]) -> Agreement | None:
 
     No prediction of a single run can be expected to be closer. ``None`` where no point was measured twice.
     """
-    twice = [replace(point, measured_s=point.repeats_s[0], simulated_s=point.repeats_s[1])
-             for point in points if len(point.repeats_s) > 1]  # fmt: skip
+    twice = [
+        replace(point, measured_s=point.repeats_s[0], simulated_s=point.repeats_s[1])
+        for point in points
+        if len(point.repeats_s) > 1
+    ]
     return verdict(twice) if twice else None
 
 
@@ -132,7 +139,8 @@ def tau_b(one: np.ndarray, other: np.ndarray, resolution: float = 0.0) -> float 
 
 def _order(values: np.ndarray, resolution: float) -> np.ndarray:
     """Return 1, -1 or 0 for each pair of values: whether the first is larger, smaller, or neither."""
-    first, second = values[:, None], values[None, :]
+    first = values[:, None]
+    second = values[None, :]
     differs = np.abs(first - second) > resolution * np.maximum(first, second)
     order: np.ndarray = np.sign(first - second) * differs
     return order
@@ -143,7 +151,8 @@ def fill_of(result: Mapping[str, object], product_bytes: float, queue_bytes: flo
 
     product_bytes  bandwidth-delay product of a link
     """
-    payload, rounds = result["wan_payload_bytes"], result["rounds"]
+    payload = result["wan_payload_bytes"]
+    rounds = result["rounds"]
     assert isinstance(payload, dict) and isinstance(rounds, int)
     sent = float(np.median([max(ways["up"], ways["down"]) for ways in payload.values()]))
     return sent / max(1, rounds) / (product_bytes + queue_bytes)
@@ -165,7 +174,8 @@ def error_map(points: Sequence[ValidationPoint], against: str = "emulated") -> F
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(1.2 + 2.9 * columns, 0.9 + 2.5 * rows), layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    rates, delays = sorted({point.rate_bps for point in points}), sorted({point.delay_s for point in points})
+    rates = sorted({point.rate_bps for point in points})
+    delays = sorted({point.delay_s for point in points})
     for axis, (technique, case) in zip(panels, shown, strict=False):
         of_panel = [point for point in points if (point.technique, point.case) == (technique, case)]
         image = _panel(axis, of_panel, rates, delays)
@@ -182,8 +192,15 @@ def _panel(axis: Axes, points: Sequence[ValidationPoint], rates: list[float], de
         place = delays.index(point.delay_s), rates.index(point.rate_bps)
         values[place] = 100 * point.error
         text = f"{100 * point.error:+.1f}"
-        axis.text(place[1], place[0], text if point.valid else f"({text})", ha="center", va="center", fontsize=8,
-                  color="white" if abs(point.error) > _DARK else "black")  # fmt: skip
+        axis.text(
+            place[1],
+            place[0],
+            text if point.valid else f"({text})",
+            ha="center",
+            va="center",
+            fontsize=8,
+            color="white" if abs(point.error) > _DARK else "black",
+        )
     image = axis.imshow(values, cmap="RdBu", vmin=-40, vmax=40, aspect="auto")
     axis.set_xticks(range(len(rates)), [f"{rate / 1e6:g}" for rate in rates])
     axis.set_yticks(range(len(delays)), [f"{delay * 1e3:g}" for delay in delays])

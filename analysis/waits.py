@@ -33,10 +33,12 @@ def matrix(frames: Frames, plan: Mapping[str, Any]) -> pd.DataFrame:
     the same time, the largest. So no entry is longer than a round.
     """
     sites = [site["name"] for site in plan["network"]["sites"]]
-    waits, copies = pairs(frames, plan), stands_for(frames["nodes"])
+    waits = pairs(frames, plan)
+    copies = stands_for(frames["nodes"])
     weighed = waits["waited_s"] * waits["waiter"].map(copies).fillna(1).astype(float)
     places = [waits["server"], waits["waiter"].map(data_center_of), waits["awaited"].map(data_center_of)]
-    members, rounds = _members(plan), _rounds_of(frames, copies)
+    members = _members(plan)
+    rounds = _rounds_of(frames, copies)
     table = pd.DataFrame(0.0, index=sites, columns=sites)
     for (server, at, of), total_s in weighed.groupby(places).sum().items():
         if at != of:
@@ -84,7 +86,8 @@ def _rounds_of(frames: Frames, copies: Mapping[str, int]) -> dict[str, float]:
 
 def _for_the_last(frames: Frames) -> pd.DataFrame:
     """In each round all wait for the worker whose step ends last: of all, if anything crosses the WAN in it."""
-    moved, ends = frames["transfers"], _step_ends(frames)
+    moved = frames["transfers"]
+    ends = _step_ends(frames)
     sums = moved[moved["message"].isin(PEER_MESSAGES) & (moved["payload_bytes"] > 0) & (moved["tier"] == "wan")]
     inside = ~ends["round"].isin(sums["round"])
     ends["group"] = ends["waiter"].map(data_center_of).where(inside, "")

@@ -120,7 +120,8 @@ class FatTree:
 
     def build(self) -> Graph[str]:
         """Return ``rackN`` below ``aggN`` below ``coreN``."""
-        half, width = self.ports // 2, self.data_centers
+        half = self.ports // 2
+        width = self.data_centers
         graph = new_graph("rack0")
         for number in range(width):
             graph.add_node(f"rack{number}", workers=self.workers, xy=(float(number), 0.0))

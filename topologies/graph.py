@@ -72,7 +72,8 @@ def slug(text: str) -> str:
 
 def unique(name: str, taken: set[str]) -> str:
     """Return ``name``, or the first free of ``name-2``, ``name-3`` …, and add it to ``taken``."""
-    chosen, number = name, 1
+    chosen = name
+    number = 1
     while chosen in taken:
         number += 1
         ending = f"-{number}"
@@ -103,7 +104,8 @@ class Paths:
         for source, target, delay_s in edges:
             ends = (target, source) if backwards else (source, target)
             graph.add_edge(*ends, weight=_link_cost(delay_s, routing))
-        self._origin, self._backwards = origin, backwards
+        self._origin = origin
+        self._backwards = backwards
         self._before: dict[str, list[str]] = nx.dijkstra_predecessor_and_distance(graph, origin)[0]
 
     def __contains__(self, vertex: str) -> bool:

@@ -64,9 +64,14 @@ class Measured:
 
 
 def read_measurements(
-    paths: Sequence[Path], columns: Mapping[str, str] | None = None, *, rate_bps: float | None = None,
-    delay_s: float | None = None, central: str | None = None, workers: int = 2,
-) -> tuple[Graph[str], NetworkTraces]:  # fmt: skip
+    paths: Sequence[Path],
+    columns: Mapping[str, str] | None = None,
+    *,
+    rate_bps: float | None = None,
+    delay_s: float | None = None,
+    central: str | None = None,
+    workers: int = 2,
+) -> tuple[Graph[str], NetworkTraces]:
     """Return the network that files of measurements describe, and the traces of its links.
 
     columns  of lists: by role, the name of a column, or ``NAME in UNIT``
@@ -159,7 +164,8 @@ def _checked(table: Table, row: Row, column: Column) -> float | None:
 
 def _take_matrix(found: Measured, table: Table) -> None:
     """Take note of a matrix; an empty cell was not measured."""
-    file, names = table.file, table.names
+    file = table.file
+    names = table.names
     role, scale = _meaning(table, names[0])
     column = Column(names[0] or file.name, 0, role, scale)
     targets = {number: found.site(file, file.rows[0][0], name) for number, name in enumerate(names) if number}
@@ -199,10 +205,12 @@ def _has_units(table: Table) -> bool:
 
 def _both_ways(found: Measured) -> None:
     """Make delays of round trips, and let what was measured one way count for both."""
-    trips, delays = found.values.pop("rtt", {}), found.values["delay"]
+    trips = found.values.pop("rtt", {})
+    delays = found.values["delay"]
     uneven = []
     for a, b in _pairs(trips):
-        there, back = trips.get((a, b)), trips.get((b, a))
+        there = trips.get((a, b))
+        back = trips.get((b, a))
         if there is not None and back is not None and abs(there - back) > ASYMMETRIC * (there + back) / 2:
             uneven.append((a, b))
         known = [trip for trip in (there, back) if trip is not None]
@@ -211,7 +219,8 @@ def _both_ways(found: Measured) -> None:
     if uneven:
         found.notes.append(f"round trips of {_named(uneven)} differ by the direction: their mean counts")
     for what in ("rate", "delay", "loss"):
-        values, one_way = found.values[what], []
+        values = found.values[what]
+        one_way = []
         for a, b in [*values]:
             if (b, a) not in values:
                 one_way.append((a, b))
@@ -236,9 +245,13 @@ def _graph(
             raise ScenarioError(f"{', '.join(found.files)}: no {what} for {_named(without)} ({cure})")
     for a, b in sorted(measured):
         graph.add_edge(
-            a, b, rate_bps=found.values["rate"].get((a, b), rate_bps), loss=found.values["loss"].get((a, b), 0.0),
-            delay_s=round(found.values["delay"].get((a, b), delay_s or 0.0), 9), queue=None,
-        )  # fmt: skip
+            a,
+            b,
+            rate_bps=found.values["rate"].get((a, b), rate_bps),
+            loss=found.values["loss"].get((a, b), 0.0),
+            delay_s=round(found.values["delay"].get((a, b), delay_s or 0.0), 9),
+            queue=None,
+        )
     absent = [pair for pair in combinations(found.sites, 2) if pair not in measured]
     if absent:
         found.notes.append(f"{_named(absent)} was not measured: no link; messages go over other sites")

@@ -99,7 +99,8 @@ class Table:
 
     def pairs(self) -> dict[tuple[str, str], list[Row]]:
         """Return the rows by the two ends that they name; all below ("", "") where the table names none."""
-        source, target = self.column("from"), self.column("to")
+        source = self.column("from")
+        target = self.column("to")
         if source is None or target is None:
             return {("", ""): self.rows}
         found: dict[tuple[str, str], list[Row]] = {}

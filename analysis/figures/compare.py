@@ -14,7 +14,8 @@ from analysis.load import StoredRun
 from analysis.metrics import stands_for
 from testbed import numbers
 
-_WIDTH_IN, _HEIGHT_IN = 11.0, 3.3
+_WIDTH_IN = 11.0
+_HEIGHT_IN = 3.3
 
 
 def draw(runs: list[StoredRun], target: float | None, columns: int = 2) -> Figure:

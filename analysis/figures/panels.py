@@ -28,7 +28,8 @@ STYLE = Path(__file__).parent.parent / "style.mplstyle"
 ONE_COLUMN = STYLE.with_name("one_column.mplstyle")
 WIDTHS_IN = {1: 3.5, 2: 7.2}  # of a column and of a page's text in two-column papers (IEEE, ACM)
 MUTED = "#555B66"
-CONFIGURED, ACHIEVED = "#20242C", "#56B4E9"
+CONFIGURED = "#20242C"
+ACHIEVED = "#56B4E9"
 _QUIET_SHARE = 1e-3  # of the highest rate: no bar would be seen
 SAMPLES_DRAWN = 400  # of a link: a screen has no more columns for them
 _LABELLED_SHARE = 0.07  # a narrower segment has no room for its number
@@ -63,11 +64,22 @@ def accuracy_axis(axes: Axes, target: float | None) -> None:
 
 def curve(axes: Axes, x: Any, y: Any, look: Identity, label: str | None = None, covered: int = 0) -> None:
     """One line with sparse markers; wider if ``covered`` later ones will lie upon it, so that it can be seen."""
-    every, wider = max(1, len(x) // 15), 1 + 0.6 * covered
-    axes.plot(x, y, color=look.color, linestyle=look.line, marker=look.marker, markevery=every,
-              linewidth=mpl.rcParams["lines.linewidth"] * wider, markersize=mpl.rcParams["lines.markersize"] * wider,
-              markeredgecolor=look.color if look.hollow else "white", markeredgewidth=0.9 if look.hollow else 0.6,
-              markerfacecolor="white" if look.hollow else look.color, label=label or look.label)  # fmt: skip
+    every = max(1, len(x) // 15)
+    wider = 1 + 0.6 * covered
+    axes.plot(
+        x,
+        y,
+        color=look.color,
+        linestyle=look.line,
+        marker=look.marker,
+        markevery=every,
+        linewidth=mpl.rcParams["lines.linewidth"] * wider,
+        markersize=mpl.rcParams["lines.markersize"] * wider,
+        markeredgecolor=look.color if look.hollow else "white",
+        markeredgewidth=0.9 if look.hollow else 0.6,
+        markerfacecolor="white" if look.hollow else look.color,
+        label=label or look.label,
+    )
 
 
 def _coincide(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
@@ -78,7 +90,8 @@ def accuracy_of(
     axes: Axes, runs: Sequence[StoredRun], looks: Sequence[Identity], over: str, target: float | None
 ) -> None:
     """Accuracy over ``time_s`` or over ``wan_bytes``, one line per run."""
-    longest, curves = 1e-3, []
+    longest = 1e-3
+    curves = []
     for scores in map(accuracy_curve, runs):
         curves.append((scores["time_s"] if over == "time_s" else scores["wan_bytes"] / 1e6, scores["accuracy"]))
     for number, ((x, y), look) in enumerate(zip(curves, looks, strict=True)):
@@ -163,13 +176,15 @@ def rates_of_links(figure: Figure | SubFigure, grid: Sequence[Axes], run: Stored
 
     Each has a scale of its own, in one unit. Returns what the legend shows.
     """
-    samples, end_s = run.tables["links"], end_of_training_s(run)
+    samples = run.tables["links"]
+    end_s = end_of_training_s(run)
     highest_bps = float(samples[samples["link"].isin(names)]["configured_bps"].max())
     units = ((1e-9, "Gbit/s"), (1e-6, "Mbit/s"), (1e-3, "kbit/s"))
     factor, unit = next((each for each in units if highest_bps * each[0] >= 2), units[-1])
     for axes, name in zip(grid, names, strict=False):
         of_link = thinned(samples[samples["link"] == name])
-        time_s, achieved = of_link["t_s"] - run.start_s, of_link["achieved_bps"].fillna(0) * factor
+        time_s = of_link["t_s"] - run.start_s
+        achieved = of_link["achieved_bps"].fillna(0) * factor
         if not len(achieved) or achieved.max() < _QUIET_SHARE * of_link["configured_bps"].max() * factor:
             say(axes, "no traffic")
         # a sample holds for the interval that ends with it

@@ -19,7 +19,9 @@ from testbed.results.summary import at_target
 LINKS_SHOWN = 12
 NODES_SHOWN = 24
 COLUMNS = 3
-_WIDTH_IN, _TOP_IN, _HEADER_IN = 11.0, 2.9, 0.75
+_WIDTH_IN = 11.0
+_TOP_IN = 2.9
+_HEADER_IN = 0.75
 _ROW_IN = 1.55
 _VERDICT = {"ok": "#00795A", "degraded": "#B34700"}
 
@@ -47,7 +49,8 @@ def draw(run: StoredRun) -> Figure:
 
 
 def _header(figure: SubFigure, run: StoredRun) -> None:
-    plan, result = run.plan, run.result
+    plan = run.plan
+    result = run.result
     where = identity.BACK_ENDS[plan["back_end"]].label
     technique = identity.technique(identity.technique_of(plan)).label
     sites = len(plan["network"]["sites"])
@@ -73,7 +76,8 @@ def _header(figure: SubFigure, run: StoredRun) -> None:
 
 def _accuracy(axes: Axes, run: StoredRun) -> None:
     axes.set_title("Accuracy over time")
-    scores, target = accuracy_curve(run), run.plan["training"]["target_accuracy"]
+    scores = accuracy_curve(run)
+    target = run.plan["training"]["target_accuracy"]
     panels.accuracy_axis(axes, target)
     panels.time_axis(axes, panels.end_of_training_s(run))
     if scores.empty:
@@ -93,8 +97,15 @@ def _mark(axes: Axes, time_s: float, accuracy: float) -> None:
     end_s = axes.get_xlim()[1]
     (unit, unit_s), left = panels.time_unit(end_s), time_s > end_s / 2
     told = f"{numbers.short(time_s / unit_s)} {unit}"
-    axes.annotate(told, (time_s, accuracy / 2), (-4 if left else 4, 0), textcoords="offset points",
-                  ha="right" if left else "left", fontsize=8, color=panels.MUTED)  # fmt: skip
+    axes.annotate(
+        told,
+        (time_s, accuracy / 2),
+        (-4 if left else 4, 0),
+        textcoords="offset points",
+        ha="right" if left else "left",
+        fontsize=8,
+        color=panels.MUTED,
+    )
 
 
 def _time(axes: Axes, split: pd.DataFrame | None) -> None:
@@ -105,8 +116,9 @@ def _time(axes: Axes, split: pd.DataFrame | None) -> None:
     shown = split.head(NODES_SHOWN)
     panels.stacked_time(axes, shown["node"].tolist(), shown)
     axes.set_xlabel(axes.get_xlabel() + _some("nodes", len(shown), len(split)))
-    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, handlelength=1, columnspacing=1.1,
-                borderaxespad=0.2)  # fmt: skip
+    axes.legend(
+        loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, handlelength=1, columnspacing=1.1, borderaxespad=0.2
+    )
 
 
 def _loss(axes: Axes, run: StoredRun) -> None:
@@ -130,8 +142,12 @@ def _links(figure: SubFigure, run: StoredRun, links: list[str], rows: int) -> No
         axes = figure.subplots(1, 1)
         axes.set_axis_off()
         local = run.plan["back_end"] == "local"
-        panels.say(axes, "Local run: nodes talk over loopback, without WAN links." if local
-                   else "No WAN link was sampled in this run.")  # fmt: skip
+        panels.say(
+            axes,
+            "Local run: nodes talk over loopback, without WAN links."
+            if local
+            else "No WAN link was sampled in this run.",
+        )
         return
     grid = figure.subplots(rows, _columns(len(links)), sharex=True, squeeze=False)
     handles = panels.rates_of_links(figure, list(grid.flat), run, links)

@@ -29,13 +29,19 @@ from testbed import numbers
 from testbed.units import format_duration, format_rate
 
 Place = tuple[float, float]
-LABELLED_LINKS, LABELLED_VERTICES = 16, 60
-_LAND, _SEA = "#E9ECEF", "#FBFCFD"
-_SITE, _ROUTER, _CENTRAL = "#20242C", "#8A8F98", "#D55E00"
+LABELLED_LINKS = 16
+LABELLED_VERTICES = 60
+_LAND = "#E9ECEF"
+_SEA = "#FBFCFD"
+_SITE = "#20242C"
+_ROUTER = "#8A8F98"
+_CENTRAL = "#D55E00"
 _WORLD_DEGREES = 45.0  # a smaller network needs better coasts than ours
 _HALO = [withStroke(linewidth=2.6, foreground="white")]
 _RATES = LinearSegmentedColormap.from_list("rates", colormaps["viridis_r"](np.linspace(0.12, 1, 64)))
-_WIDTH_IN, _FRAME_IN = 11.0, 1.35  # the frame: title, subtitle, axis, legend
+# the frame: title, subtitle, axis, legend
+_WIDTH_IN = 11.0
+_FRAME_IN = 1.35
 _BOX = {"boxstyle": "round,pad=0.18", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
 
 
@@ -92,7 +98,8 @@ def _in_common(links: list[LinkLook]) -> str:
 
 
 def _norm(rates: Sequence[float]) -> Normalize:
-    low, high = min(rates), max(rates)
+    low = min(rates)
+    high = max(rates)
     return LogNorm(low, high) if high > 1.01 * low else Normalize(0.0, high)
 
 
@@ -100,7 +107,8 @@ def _links(graph: nx.DiGraph[str]) -> list[LinkLook]:
     found: dict[frozenset[str], LinkLook] = {}
     for a, b, data in graph.edges(data=True):
         back = graph.get_edge_data(b, a) or data
-        rates, delays = (data["rate_bps"], back["rate_bps"]), (data["delay_s"], back["delay_s"])
+        rates = (data["rate_bps"], back["rate_bps"])
+        delays = (data["delay_s"], back["delay_s"])
         look = LinkLook((a, b), rates, delays, _range(data, back))
         found.setdefault(frozenset((a, b)), look)
     return list(found.values())
@@ -161,12 +169,15 @@ def _extent(places: list[Place]) -> tuple[float, float, float, float]:
     longitudes, latitudes = zip(*places, strict=True)
     width = max(max(longitudes) - min(longitudes), (max(latitudes) - min(latitudes)) * 1.5, 2.0)
     margin = 0.12 * width + 0.5
-    left, right = max(-180.0, min(longitudes) - margin), min(180.0, max(longitudes) + margin)
+    left = max(-180.0, min(longitudes) - margin)
+    right = min(180.0, max(longitudes) + margin)
     if right - left > 200:
-        left, right = -180.0, 180.0
+        left = -180.0
+        right = 180.0
     high = max(max(latitudes) - min(latitudes), 0.3 * width)
     middle = (max(latitudes) + min(latitudes)) / 2
-    below, above = middle - 0.62 * high - 0.5, middle + 0.66 * high + 0.5
+    below = middle - 0.62 * high - 0.5
+    above = middle + 0.66 * high + 0.5
     if right - left > 200:
         below, above = min(below, -10.0), max(above, 80.0)
     return left, right, max(-60.0, below), min(82.0, above)
@@ -192,7 +203,8 @@ def _way(a: Place, b: Place, bent: bool) -> list[Any]:
 
 
 def _vector(longitude: float, latitude: float) -> Any:
-    lam, phi = math.radians(longitude), math.radians(latitude)
+    lam = math.radians(longitude)
+    phi = math.radians(latitude)
     return np.array([math.cos(phi) * math.cos(lam), math.cos(phi) * math.sin(lam), math.sin(phi)])
 
 
@@ -223,15 +235,27 @@ def _labels(axes: Axes, links: list[LinkLook], lines: list[Any]) -> None:
     """One label on each line, at that of some points which is farthest from the labels before."""
     if len(links) > LABELLED_LINKS or len({link.text for link in links}) == 1:
         return
-    low, high = axes.transLimits.transform((0, 0)), axes.transLimits.transform((1, 1))
+    low = axes.transLimits.transform((0, 0))
+    high = axes.transLimits.transform((1, 1))
     scale = np.abs(high - low)
     taken: list[Any] = []
     for link, line in zip(links, lines, strict=True):
         candidates = [line[int(len(line) * share)] for share in (0.5, 0.4, 0.6, 0.32, 0.68)]
         x, y = max(candidates, key=lambda point: min((_apart(point, other, scale) for other in taken), default=1.0))
         taken.append(np.array([x, y]))
-        axes.text(x, y, link.text, fontsize=6.8, ha="center", va="center", color="#333333", zorder=4,
-                  bbox=_BOX, linespacing=1.05, clip_on=True)  # fmt: skip
+        axes.text(
+            x,
+            y,
+            link.text,
+            fontsize=6.8,
+            ha="center",
+            va="center",
+            color="#333333",
+            zorder=4,
+            bbox=_BOX,
+            linespacing=1.05,
+            clip_on=True,
+        )
 
 
 def _apart(a: Any, b: Any, scale: Any) -> float:
@@ -248,12 +272,30 @@ def _vertices(axes: Axes, graph: nx.DiGraph[str], places: dict[str, Place]) -> N
         x, y = places[name]
         router = data.get("workers") is None
         color = _CENTRAL if name == central else _ROUTER if router else _SITE
-        axes.plot(x, y, marker="s" if router else "o", markersize=4.5 if router else 7, color=color, zorder=5,
-                  markeredgecolor="white", markeredgewidth=0.9)  # fmt: skip
+        axes.plot(
+            x,
+            y,
+            marker="s" if router else "o",
+            markersize=4.5 if router else 7,
+            color=color,
+            zorder=5,
+            markeredgecolor="white",
+            markeredgewidth=0.9,
+        )
         if len(graph) <= LABELLED_VERTICES:
-            axes.annotate(name, (x, y), (0, 6.5), textcoords="offset points", zorder=6, ha="center", va="bottom",
-                          fontsize=7 if router else 8.5, color=color, path_effects=_HALO,
-                          fontweight="normal" if router else "bold")  # fmt: skip
+            axes.annotate(
+                name,
+                (x, y),
+                (0, 6.5),
+                textcoords="offset points",
+                zorder=6,
+                ha="center",
+                va="bottom",
+                fontsize=7 if router else 8.5,
+                color=color,
+                path_effects=_HALO,
+                fontweight="normal" if router else "bold",
+            )
 
 
 def _legend(axes: Axes, graph: nx.DiGraph[str]) -> None:

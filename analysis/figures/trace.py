@@ -39,8 +39,16 @@ def _over_time(axes: Axes, trace: Trace, unit: str, scale: float) -> None:
     axes.stairs(values, edges, color=look.color, alpha=0.12, fill=True)
     mean = summary(trace).mean / scale
     axes.axhline(mean, color=series(1).color, linewidth=1.1, linestyle="--")
-    axes.annotate(f"mean {mean:.3g}", (1, mean), (-3, 3), xycoords=("axes fraction", "data"), ha="right", fontsize=8,
-                  textcoords="offset points", color=series(1).color)  # fmt: skip
+    axes.annotate(
+        f"mean {mean:.3g}",
+        (1, mean),
+        (-3, 3),
+        xycoords=("axes fraction", "data"),
+        ha="right",
+        fontsize=8,
+        textcoords="offset points",
+        color=series(1).color,
+    )
     axes.set_xlim(0, edges[-1])
     axes.set_ylim(0, None)
     axes.set_xlabel("time (h)" if minutes else "time (s)")

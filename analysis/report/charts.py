@@ -25,7 +25,9 @@ from analysis.metrics import utilisation
 from analysis.peers import PEER_MESSAGES
 from testbed.results.summary import training_start_s
 
-NARROW_IN, WIDE_IN = 4.6, 9.4  # widths at which 8.5 pt reads well on a phone, and across a desktop page
+# widths at which 8.5 pt reads well on a phone, and across a desktop page
+NARROW_IN = 4.6
+WIDE_IN = 9.4
 ROUNDS_SHOWN = 3
 NODES_SHOWN = 20
 LINKS_SHOWN = 10
@@ -111,7 +113,8 @@ def _bars(axes: Axes, spans: Any, low: float, height: float, color: str) -> None
     """Draw spans as bars, all in one path."""
     if not len(spans):
         return
-    left, right = spans[:, 0], spans[:, 1]
+    left = spans[:, 0]
+    right = spans[:, 1]
     corners = np.stack((left, left, right, right, left), axis=1)
     heights = np.broadcast_to((low, low + height, low + height, low, low), corners.shape)
     codes = np.tile((Path.MOVETO, *[Path.LINETO] * 3, Path.CLOSEPOLY), len(spans))
@@ -183,7 +186,8 @@ def topology(figure: Figure, run: StoredRun) -> None:
     axes = figure.subplots()
     axes.set_axis_off()
     axes.set_aspect("equal", adjustable="datalim")
-    begin_s, end_s = training_start_s(run.tables["training"]), run.start_s + panels.end_of_training_s(run)
+    begin_s = training_start_s(run.tables["training"])
+    end_s = run.start_s + panels.end_of_training_s(run)
     loads = utilisation(run.tables["links"], begin_s, end_s).set_index("link")["utilisation"].to_dict()
     network = run.plan["network"]
     workers = {site["name"]: 0 for site in network["sites"]}
@@ -199,8 +203,16 @@ def topology(figure: Figure, run: StoredRun) -> None:
     used = nx.get_edge_attributes(graph, "load")
     widths = [1 + 5 * load if load > _LABELLED_LOAD else 0.5 for load in used.values()]
     colors = [to_hex(tuple(_LOAD(load))) for load in used.values()]
-    nx.draw_networkx_edges(graph, places, width=widths, edge_color=colors,
-                           node_size=400, arrowsize=11, ax=axes, connectionstyle=f"arc3,rad={_CURVE}")  # fmt: skip
+    nx.draw_networkx_edges(
+        graph,
+        places,
+        width=widths,
+        edge_color=colors,
+        node_size=400,
+        arrowsize=11,
+        ax=axes,
+        connectionstyle=f"arc3,rad={_CURVE}",
+    )
     for (x, y), text in _labels_apart(places, used):
         axes.text(x, y, text, fontsize=7.5, ha="center", va="center", zorder=5, bbox=_ON_WHITE)
     central = {site["name"] for site in network["sites"] if site["central"]}
@@ -209,8 +221,16 @@ def topology(figure: Figure, run: StoredRun) -> None:
     nx.draw_networkx_nodes(graph, places, ax=axes, node_size=sizes, node_color=fills, edgecolors="white")
     nx.draw_networkx_labels(graph, places, workers, ax=axes, font_size=9, font_color="white")
     for name, (x, y) in places.items():
-        axes.annotate(name, (x, y), (0, -15 if y <= 0 else 15), textcoords="offset points", ha="center",
-                      va="top" if y <= 0 else "bottom", fontsize=8.5, zorder=6)  # fmt: skip
+        axes.annotate(
+            name,
+            (x, y),
+            (0, -15 if y <= 0 else 15),
+            textcoords="offset points",
+            ha="center",
+            va="top" if y <= 0 else "bottom",
+            fontsize=8.5,
+            zorder=6,
+        )
     axes.margins(0.2)
 
 
@@ -224,7 +244,8 @@ def _labels_apart(places: Mapping[str, Any], loads: Mapping[tuple[str, str], flo
     for (source, target), load in sorted(loads.items(), key=lambda each: -each[1]):
         if load <= _LABELLED_LOAD:
             return
-        begin, end = np.asarray(places[source]), np.asarray(places[target])
+        begin = np.asarray(places[source])
+        end = np.asarray(places[target])
         (dx, dy), middle = end - begin, (begin + end) / 2
         bend = middle + _CURVE * np.array([dy, -dx])  # as matplotlib's arc3
         along = [(1 - at) ** 2 * begin + 2 * at * (1 - at) * bend + at**2 * end for at in _ALONG]

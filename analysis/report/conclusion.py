@@ -31,7 +31,8 @@ def _reached(run: StoredRun) -> str:
     took = f"{seconds(result['training_s'])}, and {moved} crossed the WAN."
     if run.program is not None:
         return f"The program ran for {took}"
-    trained, wanted = counted(result["rounds"], "round"), run.plan["training"]["target_accuracy"]
+    trained = counted(result["rounds"], "round")
+    wanted = run.plan["training"]["target_accuracy"]
     if wanted is not None and result["time_to_target_s"] is not None:
         reached = f"{accuracy_wanted(wanted)} accuracy was reached after {seconds(result['time_to_target_s'])}."
         return f"{reached} Training took {trained} in {took}"
@@ -59,7 +60,8 @@ def _time(run: StoredRun) -> Iterator[str]:
 
 
 def _quickest(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    base, timed = rows[0], [row for row in rows if row["speed_up"] is not None]
+    base = rows[0]
+    timed = [row for row in rows if row["speed_up"] is not None]
     wanted = base["target"]
     if len(timed) < 2:
         if wanted is not None:

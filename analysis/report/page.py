@@ -76,8 +76,11 @@ def _top(runs: Sequence[StoredRun], looks: list[Identity], title: str) -> Iterat
 def _contents(looks: list[Identity]) -> str:
     """Return links to the parts of the page."""
     parts = [("learning", "Learning")]
-    parts += [(f"run{number}", look.label) for number, look in enumerate(looks, 1)] if len(looks) > 1 else [
-        ("run1", "Network and time")]  # fmt: skip
+    parts += (
+        [(f"run{number}", look.label) for number, look in enumerate(looks, 1)]
+        if len(looks) > 1
+        else [("run1", "Network and time")]
+    )
     parts.append(("provenance", "What ran on what"))
     shown = "".join(f"<a href='#{place}'>{escape(name)}</a>" for place, name in parts)
     return f"<nav aria-label='Contents'>{shown}</nav>"
@@ -85,7 +88,8 @@ def _contents(looks: list[Identity]) -> str:
 
 def _about(runs: Sequence[StoredRun]) -> str:
     plan = runs[0].plan
-    training, sites = plan["training"], len(plan["network"]["sites"])
+    training = plan["training"]
+    sites = len(plan["network"]["sites"])
     workers = sum(node["role"] == "worker" for node in plan["nodes"])
     size_of = f"{counted(sites, 'data centre')}, {counted(workers, 'worker')}"
     job = f"{training['model']['kind']} on {training['data']['kind']}, {size_of}"
@@ -136,10 +140,20 @@ def _comparison(compared: Sequence[Mapping[str, Any]], looks: list[Identity]) ->
         name = f"<span class='swatch' style='background:{look.color}'></span>{escape(row['label'])}"
         name += "" if row["resumed_round"] is None else "<br>" + _since(row["resumed_round"])
         at_target = "" if row["accuracy_at_target"] is None else f"<br>{share(row['accuracy_at_target'])} at target"
-        rows.append((name, share(row["accuracy"]) + at_target, seconds(row["round_time_s"]),
-                     seconds(row["step_time_s"]), short(row["samples_per_s"]), seconds(row["time_to_target_s"]),
-                     factor(row["speed_up"]), size(row["wan_bytes"]), share(row["waiting_share"]),
-                     _states(row)))  # fmt: skip
+        rows.append(
+            (
+                name,
+                share(row["accuracy"]) + at_target,
+                seconds(row["round_time_s"]),
+                seconds(row["step_time_s"]),
+                short(row["samples_per_s"]),
+                seconds(row["time_to_target_s"]),
+                factor(row["speed_up"]),
+                size(row["wan_bytes"]),
+                share(row["waiting_share"]),
+                _states(row),
+            )
+        )
     note = "Speed-up against the first run; a run that missed the target has none."
     return f"<section class='card'>{table(head, rows)}<p class='note'>{note}</p></section>"
 
@@ -186,8 +200,11 @@ def _time_of_rounds(run: StoredRun, label: str) -> Iterator[str]:
     nodes = every.head(charts.NODES_SHOWN)
     few = f" The first {len(nodes)} of {len(every)} nodes." if len(nodes) < len(every) else ""
     draw = partial(charts.time_split, split=nodes, names=nodes["node"].tolist())
-    yield card("Time of a round, by node", f"Every instant of a worker’s round counts once.{few}",
-               charts.svg(draw, charts.NARROW_IN, 0.95 + 0.2 * len(nodes), f"{label}Time of a round"))  # fmt: skip
+    yield card(
+        "Time of a round, by node",
+        f"Every instant of a worker’s round counts once.{few}",
+        charts.svg(draw, charts.NARROW_IN, 0.95 + 0.2 * len(nodes), f"{label}Time of a round"),
+    )
 
 
 def _timeline(run: StoredRun, label: str) -> str:
@@ -212,9 +229,13 @@ def _links(run: StoredRun, label: str) -> Iterator[str]:
         few = ", ".join(escape(name.replace(">", " → ")) for name in unused[: charts.LINKS_SHOWN])
         more = f" and {len(unused) - charts.LINKS_SHOWN} more" if len(unused) > charts.LINKS_SHOWN else ""
         note += f" Without traffic: {few}{more}."
-    picture = "" if not shown else charts.svg(
-        partial(charts.links, run=run, names=shown), charts.NARROW_IN, 0.75 + 0.72 * len(shown), f"{label}Links"
-    )  # fmt: skip
+    picture = (
+        ""
+        if not shown
+        else charts.svg(
+            partial(charts.links, run=run, names=shown), charts.NARROW_IN, 0.75 + 0.72 * len(shown), f"{label}Links"
+        )
+    )
     yield card("Links over time", note, picture)
 
 
@@ -228,8 +249,11 @@ def _topology(run: StoredRun, label: str) -> Iterator[str]:
         yield card("Topology and link load", "", told)
         return
     note = "Blue: the central data centre. Numbers: workers; and how much of each link’s rate training used on average."
-    yield card("Topology and link load", note, charts.svg(
-        partial(charts.topology, run=run), charts.NARROW_IN, 3.7, f"{label}Topology"))  # fmt: skip
+    yield card(
+        "Topology and link load",
+        note,
+        charts.svg(partial(charts.topology, run=run), charts.NARROW_IN, 3.7, f"{label}Topology"),
+    )
 
 
 def _waited(run: StoredRun, label: str) -> Iterator[str]:

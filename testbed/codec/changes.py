@@ -27,7 +27,8 @@ class ChangesCodec(Codec):
     has_memory = True
 
     def __init__(self, codec: Codec, weight: float) -> None:
-        self._codec, self._weight = codec, weight
+        self._codec = codec
+        self._weight = weight
         self._milestones: dict[int, Tensor] = {}
 
     @property

@@ -12,7 +12,9 @@ class NonFiniteNumbers(Diverged):
     """``count`` of ``size`` elements of key ``key`` are NaN or infinite."""
 
     def __init__(self, key: int, count: int, size: int, what: str) -> None:
-        self.key, self.count, self.size = key, count, size
+        self.key = key
+        self.count = count
+        self.size = size
         super().__init__(
             f"{count} of {size} elements of the {what} of key {key} are NaN or infinite; the training has diverged: "
             f"lower the learning rate, or clip gradients (nothing of it was sent)"
@@ -23,7 +25,9 @@ class OutsideHalfPrecision(Diverged):
     """``count`` elements of key ``key`` are too large for float16."""
 
     def __init__(self, key: int, count: int, largest: float) -> None:
-        self.key, self.count, self.largest = key, count, largest
+        self.key = key
+        self.count = count
+        self.largest = largest
         super().__init__(
             f"{count} elements of key {key} are outside the range of float16 (largest magnitude {largest:g}, "
             f"limit 65504); use the codec 'none' for this model, or lower the learning rate"

@@ -26,7 +26,8 @@ def encode(tensor: Tensor) -> tuple[Tensor, Tensor]:
     if high > low:
         values, least, most = (values, low, high) if high - low < torch.inf else (values / 2, low / 2, high / 2)
         scale = BINS / (most - least)
-        shifted, codes = torch.empty(BLOCK), torch.zeros(BLOCK, dtype=torch.int32)
+        shifted = torch.empty(BLOCK)
+        codes = torch.zeros(BLOCK, dtype=torch.int32)
         pairs = codes.numpy().view(np.int64)  # the even element is the low half
         for block in blocks(size):
             count = block.stop - block.start

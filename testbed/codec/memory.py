@@ -42,7 +42,9 @@ class HostMemory:
     """
 
     def __init__(self, size: int, select: Select, momentum: float | None = None) -> None:
-        self._unsent, self._select, self._momentum = np.zeros(size, np.float32), select, momentum
+        self._unsent = np.zeros(size, np.float32)
+        self._select = select
+        self._momentum = momentum
         self._velocity = np.zeros(0 if momentum is None else size, np.float32)
 
     def take(self, gradient: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -74,7 +76,8 @@ class Memories:
     """
 
     def __init__(self, select: Select, momentum: float | None = None) -> None:
-        self._select, self._momentum = select, momentum
+        self._select = select
+        self._momentum = momentum
         self._drawing: dict[int, Drawing] = {}  # by key, if the selection draws by chance
 
     def __call__(self, size: int, device: torch.device, key: int = 0) -> ResidualMemory:

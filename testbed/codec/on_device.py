@@ -26,7 +26,8 @@ class OnDevice(Codec):
     has_memory = True
 
     def __init__(self, codec: Codec, accelerator: Accelerator | None) -> None:
-        self._codec, self._accelerator = codec, accelerator
+        self._codec = codec
+        self._accelerator = accelerator
 
     @property
     def cost_name(self) -> str:  # type: ignore[override]

@@ -45,7 +45,8 @@ def unpack(parts: tuple[Tensor, ...], size: int, most: int, words: int | None = 
     """Indices and values. Raises ``ValueError`` unless they are at most ``most`` entries of ``size`` elements."""
     if len(parts) != (2 if words is None else 3):
         raise ValueError(f"expected {2 if words is None else 3} parts, got {len(parts)}")
-    values, indices = parts[0], parts[1]
+    values = parts[0]
+    indices = parts[1]
     if values.dtype != torch.float32 or indices.dtype != torch.int32:
         raise ValueError(f"expected float32 values and int32 indices, got {values.dtype} and {indices.dtype}")
     if values.dim() != 1 or values.shape != indices.shape:

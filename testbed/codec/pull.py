@@ -78,7 +78,9 @@ class SparseSumPull(DensePull):
     cost_name = "sparse-sum"
 
     def __init__(self, ratio: float, contributors: int | None, padded: bool = False) -> None:
-        self._ratio, self._contributors, self._padded = ratio, contributors, padded
+        self._ratio = ratio
+        self._contributors = contributors
+        self._padded = padded
         self._counts: dict[int, int] = {}  # by key: the entries of the last contribution
 
     def on_contribution(self, wire_key: int, count: int) -> None:
@@ -117,7 +119,8 @@ class _Sent:
     __slots__ = ("_tensor", "_version")
 
     def __init__(self, tensor: Tensor) -> None:
-        self._tensor, self._version = tensor, tensor._version
+        self._tensor = tensor
+        self._version = tensor._version
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Sent) and self._tensor is other._tensor and self._version == other._version
@@ -141,7 +144,9 @@ class DifferencePull(DensePull):
     cost_name = "difference"
 
     def __init__(self, ratio: float, select: Select, padded: bool = False) -> None:
-        self._ratio, self._select, self._padded = ratio, select, padded
+        self._ratio = ratio
+        self._select = select
+        self._padded = padded
         self._mirrors: dict[int, Tensor] = {}
         self._sent: dict[int, Hashable] = {}  # by key: equal at ends that were sent the same, and so have equal mirrors
         self._counts: dict[int, int] = {}  # by key: values sent; the mirror of who joined may become equal by itself
@@ -168,7 +173,8 @@ class DifferencePull(DensePull):
 
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
         size = value.numel()
-        count, room = entries(size, self._ratio), self._words(size)
+        count = entries(size, self._ratio)
+        room = self._words(size)
         if value.is_meta:
             parts = pairs.shapes(count, room)
             self._note(wire_key, parts)

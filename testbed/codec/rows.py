@@ -38,7 +38,8 @@ class TableCodec(Codec):
     gather_s_per_element = 0.2e-9  # where a fiftieth of the rows is asked for
 
     def __init__(self, codec: Codec, width: int) -> None:
-        self._codec, self.width = codec, width
+        self._codec = codec
+        self.width = width
         self._held: Tensor | None = None
         self.asked: Tensor | None = None
 

@@ -49,7 +49,9 @@ class WarmUp:
     """DGC's exponential warm-up (Lin et al., 2018, section 3.3): ratio^((s+1)/(stages+1)) in stage s, then ratio."""
 
     def __init__(self, ratio: float, stages: int = 0, stage_rounds: int = 1) -> None:
-        self._ratio, self._stages, self._stage_rounds = ratio, stages, stage_rounds
+        self._ratio = ratio
+        self._stages = stages
+        self._stage_rounds = stage_rounds
         self.highest = self.ratio(0)
 
     def ratio(self, round_: int) -> float:
@@ -66,11 +68,17 @@ class LargeKeys(Codec):
     """
 
     def __init__(
-        self, options: SparseOptions, at: CodecContext, memory: Memories, schedule: WarmUp | None = None,
+        self,
+        options: SparseOptions,
+        at: CodecContext,
+        memory: Memories,
+        schedule: WarmUp | None = None,
         max_norm: float = math.inf,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._schedule = schedule or WarmUp(options.ratio)
-        self._make_memory, self._padded, self._max_norm = memory, options.padded, max_norm
+        self._make_memory = memory
+        self._padded = options.padded
+        self._max_norm = max_norm
         self._pull = make_pull(options, self._schedule.highest, at)
         self.memories: dict[int, ResidualMemory] = {}
         self._resumed: dict[int, dict[str, Tensor]] = {}  # states of a checkpoint, until their keys are encoded
@@ -89,7 +97,8 @@ class LargeKeys(Codec):
             self.memories[wire_key] = self._make_memory(size, tensor.device, wire_key)
             if resumed := self._resumed.pop(wire_key, None):
                 self.memories[wire_key].load_state(resumed)
-        memory, gradient = self.memories[wire_key], _clipped(tensor, self._max_norm)
+        memory = self.memories[wire_key]
+        gradient = _clipped(tensor, self._max_norm)
         indices, values = take_finite(memory, wire_key, gradient, count)
         self._rounds[wire_key] += 1
         return pairs.pack(indices, values, self._words(size))
@@ -148,7 +157,9 @@ class BySize(Codec):
     """Keys with at least ``bound`` elements travel by ``large``, the others by ``small``."""
 
     def __init__(self, bound: int, small: Codec, large: Codec) -> None:
-        self._bound, self._small, self.large = bound, small, large
+        self._bound = bound
+        self._small = small
+        self.large = large
 
     def _for(self, size: int) -> Codec:
         return self.large if size >= self._bound else self._small

@@ -26,9 +26,14 @@ _MAKERS: dict[str, MakeCodec] = {
 
 
 def make_codec(
-    kind: str, options: dict[str, Any], tier: int = 2, contributors: int | None = None, seed: int = 0,
-    changes: bool = False, sender: str = "",
-) -> Codec:  # fmt: skip
+    kind: str,
+    options: dict[str, Any],
+    tier: int = 2,
+    contributors: int | None = None,
+    seed: int = 0,
+    changes: bool = False,
+    sender: str = "",
+) -> Codec:
     """A new codec with its own memory, for one connection of ``tier`` (see ``CodecContext`` for the rest)."""
     entry: Any = CODECS[kind]
     make: MakeCodec = _MAKERS.get(kind, entry)  # a codec from outside is its own declaration

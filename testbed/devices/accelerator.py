@@ -23,7 +23,8 @@ T = TypeVar("T")
 Parts = tuple[Tensor, ...]
 
 CPU = torch.device("cpu")
-CODING, EVALUATION = "coding", "evaluation"
+CODING = "coding"
+EVALUATION = "evaluation"
 _cuda: Any = torch.cuda  # its stubs are incomplete
 _ALIGNMENT = 16  # bytes: of each part in a packed payload
 
@@ -58,7 +59,8 @@ class Accelerator:
     def timed(self, function: Callable[[], T]) -> tuple[T, float]:
         """Return the value of ``function``, complete, and the seconds between two events around it."""
         with _cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
-            begin, end = self.event(), self.event()
+            begin = self.event()
+            end = self.event()
             begin.record()
             value = function()
             end.record()

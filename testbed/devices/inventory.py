@@ -53,8 +53,9 @@ def gpus() -> tuple[Gpu, ...]:
 
 def _gpu(cells: list[str]) -> Gpu:
     index, uuid, name, driver, total, free, capability = cells
-    return Gpu(int(index), uuid, name, driver, _bytes(total, "SC_PHYS_PAGES"), _bytes(free, "SC_AVPHYS_PAGES"),
-               capability)  # fmt: skip
+    return Gpu(
+        int(index), uuid, name, driver, _bytes(total, "SC_PHYS_PAGES"), _bytes(free, "SC_AVPHYS_PAGES"), capability
+    )
 
 
 def _bytes(mebibytes: str, pages: str) -> int:
@@ -77,8 +78,9 @@ def _visible(there: list[Gpu], names: str | None) -> tuple[Gpu, ...]:
         (gpu,) = match
         if any(gpu.uuid == each.uuid for each in found):
             return ()
-        found.append(Gpu(len(found), gpu.uuid, gpu.name, gpu.driver, gpu.memory_bytes, gpu.free_bytes,
-                         gpu.compute_capability))  # fmt: skip
+        found.append(
+            Gpu(len(found), gpu.uuid, gpu.name, gpu.driver, gpu.memory_bytes, gpu.free_bytes, gpu.compute_capability)
+        )
     return tuple(found)
 
 
@@ -104,11 +106,17 @@ def described() -> dict[str, Any]:
     return {
         "cuda": cuda_of_torch(),
         "gpus": [
-            {"index": gpu.index, "name": gpu.name, "uuid": gpu.uuid, "driver": gpu.driver,
-             "memory_bytes": gpu.memory_bytes, "compute_capability": gpu.compute_capability}
+            {
+                "index": gpu.index,
+                "name": gpu.name,
+                "uuid": gpu.uuid,
+                "driver": gpu.driver,
+                "memory_bytes": gpu.memory_bytes,
+                "compute_capability": gpu.compute_capability,
+            }
             for gpu in gpus()
         ],
-    }  # fmt: skip
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,14 @@ def table(title: str, *columns: str, rows: Iterable[Sequence[str]] = ()) -> Tabl
     from rich import box
     from rich.table import Table
 
-    shown = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False,
-                  show_header=any(column.lstrip(">") for column in columns))  # fmt: skip
+    shown = Table(
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_header=any(column.lstrip(">") for column in columns),
+    )
     for column in columns:
         shown.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
     for row in rows:
@@ -43,10 +49,15 @@ def progress_bar(unit: str) -> Progress:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     return Progress(
-        TextColumn("{task.description}", markup=False), BarColumn(bar_width=36), MofNCompleteColumn(),
-        TextColumn(unit), TimeElapsedColumn(), TextColumn("elapsed"), TextColumn("{task.fields[left]}", markup=False),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=36),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeElapsedColumn(),
+        TextColumn("elapsed"),
+        TextColumn("{task.fields[left]}", markup=False),
         console=console(),
-    )  # fmt: skip
+    )
 
 
 def json_line(value: Any) -> str:

@@ -69,7 +69,8 @@ class _Estimating(Display):
     """Keeps the state of the run, and the estimate of its remaining time; the base of those that show both."""
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
-        self._plan, self._clock = plan, clock
+        self._plan = plan
+        self._clock = clock
         self._state = state.initial(plan)
         self._remaining = Remaining(self._state.total)
 
@@ -117,7 +118,8 @@ class PlainLines(_Estimating):
         return not total or self._state.completed * 10 // total > self._tenth
 
     def _print_state(self, now: float) -> None:
-        self._last_s, self._shown = now, self._state.completed
+        self._last_s = now
+        self._shown = self._state.completed
         self._tenth = self._shown * 10 // max(1, self._state.total)
         self._print(f"{one_line(self._state)}  {self._left(now)}".rstrip())
 
@@ -146,8 +148,9 @@ class LiveTable(_Estimating):
 
     def show(self, event: Event) -> None:
         now = self._take(event)
-        self._progress.update(self._task, completed=self._state.completed, description=self._state.stage,
-                              left=self._left(now))  # fmt: skip
+        self._progress.update(
+            self._task, completed=self._state.completed, description=self._state.stage, left=self._left(now)
+        )
         if event["kind"] == "warning" or is_recovered(self._plan, event):
             self._live.console.print(describe(event), style="yellow")
 
@@ -252,7 +255,8 @@ def describe(event: Event) -> str:
         case "stage":
             return " ".join([str(event["name"]), *(f"{key}={value}" for key, value in rest.items())])
         case "train":
-            workers, rounds = int(event.get("workers") or 0), event.get("rounds")
+            workers = int(event.get("workers") or 0)
+            rounds = event.get("rounds")
             return (
                 f"training: {numbers.counted(workers, 'worker')}, at most {numbers.counted(rounds, 'round')}"
                 if rounds
@@ -304,12 +308,27 @@ def site_table(known: state.RunState, title: str) -> Table:
     if len(rows) > ROWS_SHOWN:
         clock += f"; the {ROWS_SHOWN} of {len(rows)} with the fewest rounds"
         rows = sorted(rows, key=lambda row: row[1].completed)[:ROWS_SHOWN]
-    shown = look.table(title + clock, "data centre", ">rounds", ">steps", ">samples", ">loss", ">accuracy",
-                       ">WAN up", ">WAN down", "waits for")  # fmt: skip
+    shown = look.table(
+        title + clock,
+        "data centre",
+        ">rounds",
+        ">steps",
+        ">samples",
+        ">loss",
+        ">accuracy",
+        ">WAN up",
+        ">WAN down",
+        "waits for",
+    )
     for name, row in rows:
         shown.add_row(
-            name, f"{row.completed}", *(numbers.span(*ends) for ends in row.ends()),
-            numbers.short(row.loss), numbers.share(known.accuracy),
-            numbers.size(sum(row.of("wan_up_bytes"))), numbers.size(sum(row.of("wan_down_bytes"))), row.waits,
-        )  # fmt: skip
+            name,
+            f"{row.completed}",
+            *(numbers.span(*ends) for ends in row.ends()),
+            numbers.short(row.loss),
+            numbers.share(known.accuracy),
+            numbers.size(sum(row.of("wan_up_bytes"))),
+            numbers.size(sum(row.of("wan_down_bytes"))),
+            row.waits,
+        )
     return shown

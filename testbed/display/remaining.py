@@ -17,7 +17,10 @@ class Remaining:
 
     def __init__(self, total: int) -> None:
         self._total, self._memory = total, max(1.0, total * _SMOOTHED)
-        self._before, self._done, self._at_s, self._began_s = 0, 0, 0.0, 0.0
+        self._before = 0
+        self._done = 0
+        self._at_s = 0.0
+        self._began_s = 0.0
         self._round_s: float | None = None
 
     def begin(self, now_s: float) -> None:
@@ -38,7 +41,8 @@ class Remaining:
             assert self._round_s is not None
             latest_s = (now_s - self._at_s) / (completed - self._done)
             self._round_s = latest_s + (self._round_s - latest_s) * exp((self._done - completed) / self._memory)
-        self._done, self._at_s = completed, now_s
+        self._done = completed
+        self._at_s = now_s
 
     def at(self, now_s: float) -> float | None:
         """Return the remaining time in s; ``None`` before the first round, or if the number of rounds is unknown (0).

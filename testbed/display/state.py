@@ -48,8 +48,9 @@ class NodeRow:
     @property
     def waits(self) -> str:
         """What its slowest waiting worker waits for; empty if none waits."""
-        slowest_first = sorted(self.nodes, key=lambda node: ("round" not in self.nodes[node],
-                                                             self.nodes[node].get("round", 0), node))  # fmt: skip
+        slowest_first = sorted(
+            self.nodes, key=lambda node: ("round" not in self.nodes[node], self.nodes[node].get("round", 0), node)
+        )
         return next(filter(None, (self.nodes[node].get("waiting_for") for node in slowest_first)), "")
 
 
@@ -112,7 +113,8 @@ class RunState:
             case "stage":
                 self.stage = str(event["name"])
             case "train":
-                self.stage, self.train_t = ("training" if self.total else "running"), self.t
+                self.stage = "training" if self.total else "running"
+                self.train_t = self.t
                 self._gone.clear()
             case "start" if event.get("stands_for"):
                 self._copies[str(event["node"])] = int(event["stands_for"])

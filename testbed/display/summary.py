@@ -69,7 +69,7 @@ def answer(run: StoredRun) -> Table:
         ("whole command", numbers.seconds(result["duration_s"]), _clock_of(result)),
         ("parameters", (result["parameters_sha256"] or numbers.MISSING)[:16], _AGREEMENT[result["parameters_agree"]]),
         *_frames(run.plan),
-    )  # fmt: skip
+    )
     known = [row for row in rows if row[1] != numbers.MISSING or row[2].startswith(_UNKNOWN)]
     return look.table(title, "", ">value", "", rows=known)
 
@@ -84,7 +84,8 @@ def _accuracy(target: float | None, result: Mapping[str, Any]) -> list[tuple[str
     final = ("accuracy", numbers.share(result["accuracy"]), "test set, at the end")
     if target is None:
         return [final]
-    name, time_s = f"time to {numbers.target(target)}", result["time_to_target_s"]
+    name = f"time to {numbers.target(target)}"
+    time_s = result["time_to_target_s"]
     if time_s is None:
         return [final, (name, numbers.MISSING, f"{_UNKNOWN}reached by two evaluations in a row")]
     at_target = result.get("accuracy_at_target")
@@ -160,7 +161,8 @@ def traffic(run: StoredRun) -> list[RenderableType]:
     for site, up, down in rows[:ROWS_SHOWN]:
         shown.add_row(site, numbers.size(up), numbers.size(down))
     if left := rows[ROWS_SHOWN:]:
-        sent, received = sum(up for _, up, _ in left), sum(down for _, _, down in left)
+        sent = sum(up for _, up, _ in left)
+        received = sum(down for _, _, down in left)
         shown.add_row(f"and {len(left)} more, together", numbers.size(sent), numbers.size(received))
     return [Text(about, style="bold"), shown]
 
@@ -184,8 +186,12 @@ def faults(run: StoredRun) -> list[Table]:
     ]
     for row in rows:
         late_s = None if row["late_s"] != row["late_s"] else row["late_s"]
-        shown.add_row(numbers.seconds(row["t_s"]), _happened(row), str(row["targets"] or row["message"] or ""),
-                      numbers.seconds(late_s))  # fmt: skip
+        shown.add_row(
+            numbers.seconds(row["t_s"]),
+            _happened(row),
+            str(row["targets"] or row["message"] or ""),
+            numbers.seconds(late_s),
+        )
     if len(events) > FAULTS_SHOWN:
         shown.add_row("", f"and {len(events) - FAULTS_SHOWN} more", "", "")
     return [shown]
@@ -251,20 +257,34 @@ def comparison_table(rows: list[dict[str, Any]]) -> Table:
     to_target = f">to {numbers.target(target)}" if target else ">to target"
     speed_ups = {row.get("speed_up_of") for row in rows} - {None}
     of = " of a step" if speed_ups == {"step_time_s"} else ""
-    shown = look.table("", "run", ">accuracy", ">round time", ">step time", ">samples/s", to_target, f">speed-up{of}",
-                       ">WAN bytes", ">waiting")  # fmt: skip
+    shown = look.table(
+        "",
+        "run",
+        ">accuracy",
+        ">round time",
+        ">step time",
+        ">samples/s",
+        to_target,
+        f">speed-up{of}",
+        ">WAN bytes",
+        ">waiting",
+    )
     for row in rows:
         doubt = "" if row["fidelity"] == "ok" else f"\nfidelity {row['fidelity']}"
         doubt += "" if row["status"] == "done" else f"\n{row['status']}"
         resumed = row.get("resumed_round")
         doubt += "" if resumed is None else f"\nresumed after {numbers.counted(resumed + 1, 'round')}"
         shown.add_row(
-            f"{row['label']}\n{row['run']}{doubt}", _accuracies(row["accuracy"], row["accuracy_at_target"]),
-            numbers.seconds(row["round_time_s"]), numbers.seconds(row["step_time_s"]),
-            numbers.short(row["samples_per_s"]), numbers.seconds(row["time_to_target_s"]),
-            numbers.factor(row["speed_up"]), numbers.size(row["wan_bytes"]) + ("" if resumed is None else " since"),
+            f"{row['label']}\n{row['run']}{doubt}",
+            _accuracies(row["accuracy"], row["accuracy_at_target"]),
+            numbers.seconds(row["round_time_s"]),
+            numbers.seconds(row["step_time_s"]),
+            numbers.short(row["samples_per_s"]),
+            numbers.seconds(row["time_to_target_s"]),
+            numbers.factor(row["speed_up"]),
+            numbers.size(row["wan_bytes"]) + ("" if resumed is None else " since"),
             numbers.share(row["waiting_share"]),
-        )  # fmt: skip
+        )
     return shown
 
 
@@ -284,9 +304,17 @@ def sweep_table(rows: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> Tab
     title = "median over seeds (least to most)"
     if len(groups) > 1:
         title += "; × the first point's of the same seed (95 % interval)"
-    shown = look.table(title, *(path.rpartition(".")[2] for path in varied), ">runs", ">accuracy",
-                       ">round time" if timed == "round_time_s" else ">run time", ">step time", ">samples/s",
-                       ">time to target", ">WAN bytes")  # fmt: skip
+    shown = look.table(
+        title,
+        *(path.rpartition(".")[2] for path in varied),
+        ">runs",
+        ">accuracy",
+        ">round time" if timed == "round_time_s" else ">run time",
+        ">step time",
+        ">samples/s",
+        ">time to target",
+        ">WAN bytes",
+    )
     base = next(iter(groups.values()), [])
     for values, group in groups.items():
         done = _completed(group)
@@ -298,13 +326,15 @@ def sweep_table(rows: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> Tab
         to_target = _median(done, "time_to_target_s", numbers.seconds) + partly
         compared = None if group is base else base
         shown.add_row(
-            *values, share, _median(done, "accuracy", numbers.share),
+            *values,
+            share,
+            _median(done, "accuracy", numbers.share),
             _median(done, timed, numbers.seconds) + _ratio(compared, done, timed),
             _median(done, "step_time_s", numbers.seconds, spread=False),
             _median(done, "samples_per_s", numbers.short, spread=False),
             to_target + ("" if partly else _ratio(compared, done, "time_to_target_s")),
             _median(done, "wan_bytes", numbers.size) + _ratio(compared, done, "wan_bytes"),
-        )  # fmt: skip
+        )
     return shown
 
 

@@ -17,9 +17,13 @@ from testbed.errors import ScenarioError
 Generators = dict[str, Any]
 # what arrays and numbers of numpy are made of, whose loading runs no code of others
 _NUMPY: list[Any] = [
-    np.ndarray, np.dtype, np.zeros(1).__reduce__()[0], np.float64(0).__reduce__()[0], codecs.encode,
+    np.ndarray,
+    np.dtype,
+    np.zeros(1).__reduce__()[0],
+    np.float64(0).__reduce__()[0],
+    codecs.encode,
     *{type(np.dtype(code)) for code in np.typecodes["All"] if code != "O"},
-]  # fmt: skip
+]
 
 
 def generator_states() -> Generators:

@@ -39,7 +39,8 @@ def create(name: str = "dist_sync") -> GeoMXStore:
     if not isinstance(name, str) or ("dist" not in name and name not in _ONE_MACHINE):
         raise ScenarioError(f"create({name!r}): GeoMX has no such store; write create('dist_sync') or 'dist_async'")
     store = connect()
-    job, alone = store.job, store.job.workers == 1
+    job = store.job
+    alone = store.job.workers == 1
     if "dist" not in name:
         if not alone:
             raise ScenarioError(
@@ -64,7 +65,8 @@ class GeoMXStore:
     """
 
     def __init__(self, store: KVStore, name: str) -> None:
-        self.store, self.type = store, name
+        self.store = store
+        self.type = name
         self._optimizer: NamedOptions | None = None
         self._states: dict[Hashable, KeyOptimizer] = {}
         self._keys: dict[Hashable, torch.Size] = {}

@@ -66,9 +66,13 @@ class GeoOptimizer(torch.optim.Optimizer):
     _step_supports_amp_scaling = True
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, store: KVStore | None = None, model: torch.nn.Module | None = None,
-        buffers: str = "keep", clip_norm: float = 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        optimizer: torch.optim.Optimizer,
+        store: KVStore | None = None,
+        model: torch.nn.Module | None = None,
+        buffers: str = "keep",
+        clip_norm: float = 0.0,
+    ) -> None:
         self.optimizer, self.store = optimizer, store or connect()
         if self.store.keys:
             raise ScenarioError(
@@ -77,14 +81,17 @@ class GeoOptimizer(torch.optim.Optimizer):
             )
         if not 0 <= clip_norm < math.inf:
             raise ScenarioError(f"GeoOptimizer(clip_norm={clip_norm}): write a number above 0, or leave it out")
-        self._clip_norm, self._model = float(clip_norm), model
-        self._job, self._done = self.store.job, 0
+        self._clip_norm = float(clip_norm)
+        self._model = model
+        self._job = self.store.job
+        self._done = 0
         self._names = _names(optimizer, model)
         parameters = self._trainable_first(optimizer, model)
         # a server that clips by the norm of all gradients waits for all keys in every round
         all_keys = self._job.all_keys or (self._job.at_server and clip_norm > 0)
         travelling = [each for each in parameters if each.requires_grad or all_keys]
-        trained, averaged = len(travelling), self._averaged(model, buffers)
+        trained = len(travelling)
+        averaged = self._averaged(model, buffers)
         # by key: these travel in every round, frozen parameters, which come last, only when they are unfrozen
         self._tensors = [*parameters[:trained], *averaged, *parameters[trained:]]
         self._together = trained + len(averaged)
@@ -129,9 +136,11 @@ class GeoOptimizer(torch.optim.Optimizer):
             raise ScenarioError(f"GeoOptimizer(buffers={buffers!r}): write 'keep' or 'average'")
         if buffers == "keep":
             return []
-        why, keep = "", "write buffers='keep'"
+        why = ""
+        keep = "write buffers='keep'"
         if model is None:
-            why, keep = "it does not know them", "give it the model: GeoOptimizer(optimizer, store, model=model, …)"
+            why = "it does not know them"
+            keep = "give it the model: GeoOptimizer(optimizer, store, model=model, …)"
         elif self._job.at_server or self._job.contribution == "delta":
             why = "this synchronisation has no mean over all workers"
             keep += ", or a synchronisation in which all workers wait and push gradients or models"
@@ -186,7 +195,8 @@ class GeoOptimizer(torch.optim.Optimizer):
         self._share()
 
     def _share(self) -> None:
-        self.param_groups, self.state = self.optimizer.param_groups, self.optimizer.state
+        self.param_groups = self.optimizer.param_groups
+        self.state = self.optimizer.state
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Make one training step, and synchronise if the round ends. Return the closure's value, if there is one."""
@@ -268,7 +278,8 @@ class GeoOptimizer(torch.optim.Optimizer):
             return loss
         pushed = {}
         for key in (*self._before, *self._buffers):
-            old, new = self._before.get(key), to_wire(self._tensors[key])
+            old = self._before.get(key)
+            new = to_wire(self._tensors[key])
             pushed[key] = (new if old is None else old - new) * self._job.weight
         of_changes = self._job.contribution == "delta"
         if not self.store.finite(list(pushed.values()), self._job.contribution, can_be_left_out=of_changes):
@@ -314,7 +325,8 @@ class GeoOptimizer(torch.optim.Optimizer):
 
     def _unscale(self) -> bool:
         """Divide gradients by the scale that a ``GradScaler`` has set. Return whether all of them are finite."""
-        found, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
+        found = getattr(self, "found_inf", None)
+        scale = getattr(self, "grad_scale", None)
         if found is not None and found.item():
             return False
         for parameter in self._parameters.values():

@@ -113,7 +113,8 @@ class Posted:
     __slots__ = ("answer", "size_bytes")
 
     def __init__(self, answer: Any = None, size_bytes: int = 0) -> None:
-        self.answer, self.size_bytes = answer, size_bytes
+        self.answer = answer
+        self.size_bytes = size_bytes
 
 
 class ScriptSession(Protocol):

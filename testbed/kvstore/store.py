@@ -20,7 +20,10 @@ from testbed.kvstore.session import NamedOptions, Posted, ScriptJob, ScriptOptim
 from testbed.kvstore.travelling import dense, refuse_unless_float32_holds
 from testbed.training.options import OPTIMIZERS
 
-RANK_OF_ALL, ALL_WORKERS, RANK_IN_SITE, SITE_WORKERS = "rank of all", "all workers", "rank in site", "site workers"
+RANK_OF_ALL = "rank of all"
+ALL_WORKERS = "all workers"
+RANK_IN_SITE = "rank in site"
+SITE_WORKERS = "site workers"
 _ROUND = "write tensor.float() if they may be rounded; torch.view_as_real makes two numbers of a complex one"
 
 
@@ -64,7 +67,11 @@ class Handle:
         self, session: ScriptSession, key: int, push: Posted, shape: torch.Size, untaken: deque[tuple[int, Posted]]
     ) -> None:
         """``untaken``: takes key and push of a handle that ends before its value was taken."""
-        self._session, self._key, self._push, self._shape, self._untaken = session, key, push, shape, untaken
+        self._session = session
+        self._key = key
+        self._push = push
+        self._shape = shape
+        self._untaken = untaken
         self._value: Sequence[Tensor] | None = None  # in the pieces in which it has come
 
     def __del__(self) -> None:
@@ -125,7 +132,8 @@ class KVStore:
 
         GeoMX's ``rank`` is that in the data centre, and this store's is that among all workers.
         """
-        job, asked = self.job, self.places
+        job = self.job
+        asked = self.places
         if job.site_workers == job.workers:
             return ""
         divide = "to divide data among all workers, use kv.rank_of_all and kv.num_all_workers"
@@ -337,7 +345,8 @@ class KVStore:
         """
         self._begin("steps")
         kept = {**self.kept, **kept}
-        first, joined = 0, self.first_round > 0
+        first = 0
+        joined = self.first_round > 0
         if (resumed := self._session.ask("resume")) is not None:
             first, local_steps, content = resumed
             if content is not None:

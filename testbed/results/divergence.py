@@ -55,7 +55,9 @@ def divergence(rounds: pd.DataFrame, accuracy: pd.DataFrame, planned_rounds: int
         return f"the loss is not finite from round {finite.max() + 1 if len(finite) else missing.index[0]:.0f} on"
     if len(medians) < _FEW_ROUNDS:
         return ""
-    first, best, end = medians.iloc[0], medians.iloc[:count].min(), medians.iloc[-count:].median()
+    first = medians.iloc[0]
+    best = medians.iloc[:count].min()
+    end = medians.iloc[-count:].median()
     chance = accuracy["chance"].max()  # not a number where nothing is known of the test set
     if end > _LOSS_RISE * first and not end < -math.log(chance):
         return f"the loss rose from {first:.3g} to {end:.3g}"

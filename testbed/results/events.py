@@ -238,7 +238,8 @@ class _EventFile:
                 self._begin_part()
 
     def _begin_part(self) -> None:
-        self._path, self._bytes = None, 0
+        self._path = None
+        self._bytes = 0
         self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
 
     def _write(self, data: bytes) -> None:
@@ -276,7 +277,8 @@ class PartReader:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._place = path, 0
+        self._path = path
+        self._place = 0
         self._inflate = zlib.decompressobj(_GZIP)
         self._rest = b""
         self.damaged = False
@@ -301,14 +303,18 @@ class PartReader:
                 self.damaged = True
         text = b"".join(read)
         end = text.rfind(b"\n") + 1
-        self._rest, whole = text[end:], text[:end]
+        self._rest = text[end:]
+        whole = text[:end]
         return whole if whole.isascii() else whole.decode(errors="replace").encode()  # damage may be no UTF-8
 
 
 def parts(directory: Path) -> list[Path]:
     """Return the files of events in a directory, by writer, and those of a writer in their order."""
-    found = [(match["writer"], int(match["part"]), path) for path in directory.glob("*.jsonl.gz")
-             if (match := _PART.fullmatch(path.name)) and path.is_file()]  # fmt: skip
+    found = [
+        (match["writer"], int(match["part"]), path)
+        for path in directory.glob("*.jsonl.gz")
+        if (match := _PART.fullmatch(path.name)) and path.is_file()
+    ]
     return [path for _, _, path in sorted(found)]
 
 
@@ -340,8 +346,10 @@ def decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 def _escaped(event: dict[str, Any]) -> dict[str, Any]:
     """Return an event that can be written: bytes of paths that are not UTF-8 become escapes, as in other files."""
-    return {name: value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
-            for name, value in event.items()}  # fmt: skip
+    return {
+        name: value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+        for name, value in event.items()
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -352,4 +360,5 @@ def _plain(value: Any) -> Any:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
-_encode_into, _encode_lines = _encoder.encode_into, _encoder.encode_lines
+_encode_into = _encoder.encode_into
+_encode_lines = _encoder.encode_lines

@@ -65,7 +65,8 @@ def cause_of(error: BaseException, script: Path) -> Cause:
             place_of(error.filename, error.lineno or 1, script), f"{type(error).__name__}: {error.msg}", details
         )
     frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
-    what, remote = _words(error), _remote_text(error)
+    what = _words(error)
+    remote = _remote_text(error)
     if remote:  # it was raised in another process, whose frames are there as text only
         frames += [(found["file"], int(found["line"])) for found in _FRAME.finditer(remote)]
         last = remote.strip().strip('"').strip().splitlines()[-1]
@@ -173,7 +174,8 @@ class FailureFiles:
         if told := self.kept(node):
             return node, told
         dump = self.dump(process)
-        what, fatal = f"exit status {code}: the process ended, and said nothing", _FATAL.search(dump)
+        what = f"exit status {code}: the process ended, and said nothing"
+        fatal = _FATAL.search(dump)
         if late := _LATE.search(dump):
             what = f"TimeoutError: no call of the store for {late['time']}, outside Python"
         elif code < 0:
@@ -197,7 +199,8 @@ class FailureFiles:
 
     def begin(self, node: str) -> None:
         """Make place for a node that starts: what an earlier attempt left is numbered."""
-        path, number = self.of_node(node), 1
+        path = self.of_node(node)
+        number = 1
         while path.exists():
             earlier = path.with_suffix(f".{number}.txt")
             if not earlier.exists():

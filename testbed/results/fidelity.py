@@ -45,17 +45,23 @@ ROUND_DEVIATION = 0.03  # of the first rounds from what links and device model a
 
 
 def assess(
-    frames: Frames, plan: Mapping[str, Any], capabilities: Mapping[str, Any], ending: str = "done",
+    frames: Frames,
+    plan: Mapping[str, Any],
+    capabilities: Mapping[str, Any],
+    ending: str = "done",
     equal_every: int = 0,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the content of ``fidelity.json``. ``reasons`` is empty exactly if ``status`` is ``ok``.
 
     ending       the status with which the run has ended
     equal_every  the rounds after which all workers have equal parameters; 0: they never need to
     """
-    measured, links = _measured(frames["measured"]), _links(frames["links"])
-    compute, replay = _compute(frames["computes"]), _replay(frames["replay"])
-    machine, rounds = _machine(frames["machine"]), _rounds(frames["rounds"], frames["predicted"])
+    measured = _measured(frames["measured"])
+    links = _links(frames["links"])
+    compute = _compute(frames["computes"])
+    replay = _replay(frames["replay"])
+    machine = _machine(frames["machine"])
+    rounds = _rounds(frames["rounds"], frames["predicted"])
     real = plan["back_end"] != "simulate"
     training = [*_training_reasons(frames, plan, equal_every)] if ending in COMPLETED else []
     reasons = [
@@ -119,7 +125,9 @@ def _links(links: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _link(name: str, totals: Mapping[Any, Any]) -> dict[str, Any]:
     """Return one link's entry; ``totals`` are what its counters have counted, ``None`` where not measured."""
-    dropped, share, possible = totals["dropped_packets"], totals["share"], totals["busy_possible_bytes"]
+    dropped = totals["dropped_packets"]
+    share = totals["share"]
+    possible = totals["busy_possible_bytes"]
     row = {
         "link": name,
         "bytes": int(totals["bytes"] - totals["first_bytes"]),
@@ -132,7 +140,8 @@ def _link(name: str, totals: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _link_problem(row: Mapping[str, Any]) -> str:
-    share, highest = row["achieved_share_when_busy"], row["highest_share"]
+    share = row["achieved_share_when_busy"]
+    highest = row["highest_share"]
     if highest is not None and highest > 1 + RATE_EXCESS:
         return f"{row['link']}: carried {highest:.0%} of its configured rate in one sample"
     if share is not None and row["busy_s"] >= BUSY_LINK_S and share < 1 - RATE_SHORTFALL:
@@ -149,10 +158,14 @@ def _paths(paths: pd.DataFrame) -> list[dict[str, Any]]:
         repeated = float((group["loss"].fillna(0.0) * group["packets"].fillna(0)).sum())
         failed = [text for text in group["failed"] if isinstance(text, str)]
         row = {
-            "path": path, "when": when, "rtt_s": _number(group["rtt_s"].median()),
-            "min_rtt_s": _number(group["min_rtt_s"].min()), "rate_bps": _number(group["rate_bps"].median()),
-            "loss": round(repeated / packets, 6) if packets else None, "packets": packets,
-        }  # fmt: skip
+            "path": path,
+            "when": when,
+            "rtt_s": _number(group["rtt_s"].median()),
+            "min_rtt_s": _number(group["min_rtt_s"].min()),
+            "rate_bps": _number(group["rate_bps"].median()),
+            "loss": round(repeated / packets, 6) if packets else None,
+            "packets": packets,
+        }
         rows.append(row | ({"failed": failed[0]} if failed else {}))
     return sorted(rows, key=lambda row: (row["path"], order[row["when"]]))
 
@@ -290,7 +303,9 @@ def _doubts(warnings: pd.DataFrame) -> list[str]:
 
 def _training_reasons(frames: Frames, plan: Mapping[str, Any], equal_every: int) -> Iterator[str]:
     """Yield why the run has not trained what its scenario says: nothing at all, or another model at each worker."""
-    warnings, finals, done = frames["warnings"], frames["finals"], frames["rounds"]
+    warnings = frames["warnings"]
+    finals = frames["finals"]
+    done = frames["rounds"]
     if done.empty and (warnings["cause"] == NO_STEP).any():
         yield "no worker made a step: no batch came, or the loop of the script was not entered"
     if (warnings["cause"] == NOT_FINISHED).any():

@@ -20,7 +20,8 @@ class Intervals:
     def minus(self, other: Intervals) -> Intervals:
         if not len(self.edges) or not len(other.edges):
             return self
-        low, high = min(self.edges[0, 0], other.edges[0, 0]), max(self.edges[-1, 1], other.edges[-1, 1])
+        low = min(self.edges[0, 0], other.edges[0, 0])
+        high = max(self.edges[-1, 1], other.edges[-1, 1])
         gaps = np.column_stack((np.append(low, other.edges[:, 1]), np.append(other.edges[:, 0], high)))
         return self.intersection(union(gaps))
 

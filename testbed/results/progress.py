@@ -19,7 +19,8 @@ class NodeProgress:
     """
 
     def __init__(self, node: str, progress: Progress) -> None:
-        self.node, self._progress = node, progress
+        self.node = node
+        self._progress = progress
         self.activity = self.up_bytes = self.down_bytes = 0
         self.last_round = 0
         self._loss: float | None = None
@@ -35,8 +36,15 @@ class NodeProgress:
         """Report the node's status. ``waits``: what it waits for and since when (s), the longest wait first."""
         self._progress(
             {
-                "kind": "status", "t": t, "node": self.node, "round": self.last_round, "loss": self._loss,
-                "wan_up_bytes": self.up_bytes, "wan_down_bytes": self.down_bytes,
-                "waiting_for": waits[0][0] if waits else "", "waits": waits, "activity": self.activity,
+                "kind": "status",
+                "t": t,
+                "node": self.node,
+                "round": self.last_round,
+                "loss": self._loss,
+                "wan_up_bytes": self.up_bytes,
+                "wan_down_bytes": self.down_bytes,
+                "waiting_for": waits[0][0] if waits else "",
+                "waits": waits,
+                "activity": self.activity,
             }
-        )  # fmt: skip
+        )

@@ -38,7 +38,8 @@ class RoundCounter:
 
     def take(self, event: Mapping[str, Any]) -> Iterator[CompletedRound]:
         """Take the next event; yield the rounds that are complete now, in their order."""
-        kind, node = event["kind"], event.get("node", "")
+        kind = event["kind"]
+        node = event.get("node", "")
         if kind == "start" and node in self._workers:
             self._last[node] = -1
             self._copies[node] = event.get("stands_for") or 1

@@ -246,7 +246,8 @@ def _refuse_if_taken(run: RunDirectory, plan_sha256: str, again: bool) -> None:
         )
     status = run.status()
     if status.state in ("pending", "running") and status.owner:
-        where, wait = "", ""
+        where = ""
+        wait = ""
         if status.owner.elsewhere():
             where = f" on {status.owner.host}, another machine or container"
             wait = ", or wait until nothing there has changed for an hour, if that run has ended"

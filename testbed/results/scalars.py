@@ -42,7 +42,8 @@ class _Counter:
         if self.t_s <= self.since_s:
             return None
         rate = (self.sent - self.since) * 8e-6 / (self.t_s - self.since_s)
-        self.since_s, self.since = self.t_s, self.sent
+        self.since_s = self.t_s
+        self.since = self.sent
         return rate if rate >= 0 else None  # negative: counters began anew after a restart
 
 
@@ -102,11 +103,13 @@ class Scalars:
         if counter is None:
             self._counters[tag] = _Counter(t_s, sent, t_s, sent)
         else:
-            counter.t_s, counter.sent = t_s, sent
+            counter.t_s = t_s
+            counter.sent = sent
 
     def _completed(self, rounds: Iterable[Any]) -> Iterator[SeriesValue]:
         for completed in rounds:
-            number, t_s = completed.number, self._since_start_s(completed.t_s)
+            number = completed.number
+            t_s = self._since_start_s(completed.t_s)
             if completed.loss is not None:
                 yield SeriesValue("training/loss", number, t_s, completed.loss)
             known = [self._staleness.pop(round_) for round_ in sorted(self._staleness) if round_ <= number]
@@ -155,8 +158,11 @@ class EventTail:
             lines = reader.lines().splitlines()
             self._files[path] = None if reader.ended else reader
             due = (line for line in lines if not wanted or any(kind in line for kind in wanted))
-            self._held += (event for event in decoded(due) if isinstance(event.get("t"), float | int)
-                           and (not self.kinds or event.get("kind") in self.kinds))  # fmt: skip
+            self._held += (
+                event
+                for event in decoded(due)
+                if isinstance(event.get("t"), float | int) and (not self.kinds or event.get("kind") in self.kinds)
+            )
         self._held.sort(key=lambda event: float(event["t"]))  # stable: one writer's events keep their order
 
 

@@ -169,7 +169,8 @@ def read_result(path: Path) -> dict[str, Any]:
 
 def _reasons_and_notes(fidelity: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fidelity with reasons and notes apart; earlier releases had one list of both."""
-    told, status = fidelity.get("warnings", []), fidelity["status"]
+    told = fidelity.get("warnings", [])
+    status = fidelity["status"]
     split = {"reasons": [], "notes": told} if status == "ok" else {"reasons": told, "notes": []}
     return {"status": status, **{name: fidelity.get(name, split[name]) for name in split}}
 
@@ -196,7 +197,9 @@ def covered_round_time_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None 
     For consecutive rounds this is their mean duration; gaps (evaluation) do not count, overlaps count once.
     ``copies``: how many workers each node represents (``stands_for``), if any represents more than itself.
     """
-    edges, workers, total_s = rounds[["t0_s", "t_s"]].to_numpy(), 0, 0.0
+    edges = rounds[["t0_s", "t_s"]].to_numpy()
+    workers = 0
+    total_s = 0.0
     for node, rows in rounds.groupby("node").indices.items():
         count = (copies or {}).get(str(node), 1)
         total_s += count * (union(edges[rows]).total() / len(rows))
@@ -206,7 +209,8 @@ def covered_round_time_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None 
 
 def step_time_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None = None) -> float | None:
     """Return the mean over workers of (time covered by its rounds / its training steps); ``None`` without steps."""
-    workers, total_s = 0, 0.0
+    workers = 0
+    total_s = 0.0
     for node, own in rounds.groupby("node"):
         steps = float(own["steps"].fillna(1).sum())
         if steps:
@@ -233,7 +237,8 @@ def samples_per_s(rounds: pd.DataFrame, copies: Mapping[str, int] | None = None)
 
 
 def _training(frames: Frames, plan: Mapping[str, Any]) -> dict[str, Any]:
-    rounds, accuracy = frames["rounds"], frames["accuracy"].dropna(subset="accuracy")
+    rounds = frames["rounds"]
+    accuracy = frames["accuracy"].dropna(subset="accuracy")
     start_s = first_start_s(frames["training"])
     finals = frames["finals"]
     ends = rounds if plan.get("program") is None else finals
@@ -298,7 +303,8 @@ def final_digests(finals: pd.DataFrame, plan: Mapping[str, Any], gone: Iterable[
 
 def _rounds(completed: Sequence[int]) -> dict[str, Any]:
     """Return what of ``rounds`` workers have completed, and its least and most where they differ."""
-    least, most = min(completed, default=0), max(completed, default=0)
+    least = min(completed, default=0)
+    most = max(completed, default=0)
     return {"rounds": least} | ({"rounds_per_worker": [least, most]} if least < most else {})
 
 
@@ -307,7 +313,8 @@ def _completed_rounds(frames: Frames, plan: Mapping[str, Any]) -> list[int]:
 
     Those do not count that were lost or had left at the end, or have never joined.
     """
-    rounds, nodes = frames["rounds"], frames["nodes"]
+    rounds = frames["rounds"]
+    nodes = frames["nodes"]
     workers = {node["name"] for node in plan["nodes"] if node["role"] == "worker" and node["trains"]}
     workers -= gone_nodes(frames["faults"]).keys() | (_late_comers(plan) - set(nodes["node"]))
     if plan.get("program") is not None:  # those that report
@@ -387,7 +394,8 @@ def _wan(frames: Frames, sites: list[str]) -> dict[str, Any]:
     transfers = frames["transfers"]
     wan = transfers[transfers["tier"] == "wan"]
     in_round = (wan["round"] >= 0) & (wan["key"] >= 0)  # messages of the scheduler have no key
-    training, setup = wan[in_round], wan[~in_round]
+    training = wan[in_round]
+    setup = wan[~in_round]
     outside = setup.assign(total=setup["payload_bytes"] + setup["header_bytes"])
     return {
         "wan_payload_bytes": _up_and_down(training, "payload_bytes", sites),

@@ -181,8 +181,10 @@ def _rates(rows: pa.Table) -> dict[str, Any]:
     samples = rows.select(["link", "t", "bytes"]).to_pandas()
     change = samples.groupby("link", sort=False)[["t", "bytes"]].diff()
     rate = (change["bytes"] * 8 / change["t"]).where((change["t"] > 0) & (change["bytes"] >= 0))
-    return {"achieved_bps": pa.array(rate, pa.float64(), from_pandas=True),
-            "interval_s": pa.array(change["t"], pa.float64(), from_pandas=True)}  # fmt: skip
+    return {
+        "achieved_bps": pa.array(rate, pa.float64(), from_pandas=True),
+        "interval_s": pa.array(change["t"], pa.float64(), from_pandas=True),
+    }
 
 
 def _read_by_line(lines: list[bytes], schema: pa.Schema) -> tuple[pa.Table, int]:

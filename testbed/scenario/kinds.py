@@ -59,7 +59,8 @@ def kinds_of(axis: str) -> tuple[AxisValue, ...]:
 def _kind(name: str, entry: type[Any]) -> AxisValue:
     options = options_of(entry)
     about = (entry.__doc__ or "").strip().partition("\n\n")[0]
-    hints, fields = get_type_hints(options), dataclasses.fields(options)
+    hints = get_type_hints(options)
+    fields = dataclasses.fields(options)
     return AxisValue(name, " ".join(about.split()), tuple(_option(field, hints[field.name]) for field in fields))
 
 

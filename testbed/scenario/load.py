@@ -153,7 +153,9 @@ class _Origin:
     """
 
     def __init__(self, root: Node, code: tuple[CodeFile, ...], traces: tuple[TraceSummary, ...]) -> None:
-        self._root, self.code, self.traces = root, code, traces
+        self._root = root
+        self.code = code
+        self.traces = traces
 
     def place_of(self, path: tuple[str | int, ...]) -> Where:
         return place(self._root, path)[0]

@@ -101,7 +101,8 @@ def _needed_options(scenario: Scenario) -> Settings:
             options["order"] = {"overlap": "none"}
     if scenario.order.declared.best_effort and pushed(scenario) is Contribution.MODEL:
         options["order"] = {"late": "retransmit"}
-    relays, waits = scenario.overlay.tier2.declared.relays, scenario.sync.tier2.declared.waits
+    relays = scenario.overlay.tier2.declared.relays
+    waits = scenario.sync.tier2.declared.waits
     if relays and not (scenario.codec.tier2.declared.dense and (waits or not scenario.overlay.tier2.declared.routes)):
         options["overlay"] = {"merge": "exact"}
     if scenario.paradigm.declared.models and (

@@ -100,7 +100,8 @@ def set_value(root: Node, path: str, text: str, source: str, known: Known) -> li
     targets = [root]
     try:
         for position, step in enumerate(steps[:-1]):
-            axis, following = known.axes.get(".".join(steps[: position + 1])), steps[position + 1]
+            axis = known.axes.get(".".join(steps[: position + 1]))
+            following = steps[position + 1]
             targets = [child for target in targets for child in _children(target, (step, following), axis, source)]
         if not sum(_put(target, steps[-1], _value(text, source), source) for target in targets):
             return [f"{source}: '{path}' matches nothing{_why_nothing(root, steps)}"]

@@ -78,7 +78,8 @@ class Training(Section):
         if self.accumulate > self.batch:
             problem = f"{self.accumulate} parts of a batch of {self.batch} samples"
             yield Violation(("accumulate",), problem, f"write {self.batch} or less, or a larger batch")
-        takes, gives = self.model.declared.takes, self.data.declared.gives
+        takes = self.model.declared.takes
+        gives = self.data.declared.gives
         if takes != gives:
             problem = f"'{self.data.kind}' gives {gives}, but the model '{self.model.kind}' takes {takes}"
             yield Violation(("data",), problem, "choose another model or data")

@@ -60,8 +60,11 @@ class SweepSettings:
     def settings(self) -> Iterator[dict[str, str]]:
         """Yield path to value, one mapping per point, without seeds; the last axis changes fastest."""
         for chosen in product(*(axis.steps for axis in self.axes)):
-            yield {path: value for axis, step in zip(self.axes, chosen, strict=True)
-                   for path, value in zip(axis.paths, step, strict=True)}  # fmt: skip
+            yield {
+                path: value
+                for axis, step in zip(self.axes, chosen, strict=True)
+                for path, value in zip(axis.paths, step, strict=True)
+            }
 
     def seeds_from(self, first: int) -> tuple[int, ...]:
         """Return the seeds of every point; ``first`` is the scenario's."""
@@ -196,7 +199,10 @@ def _option(text: str) -> tuple[str, list[str]]:
 
 def split_values(text: str) -> list[str]:
     """Split at commas outside brackets and quotes."""
-    pieces, depth, quote, escaped = [""], 0, "", False
+    pieces = [""]
+    depth = 0
+    quote = ""
+    escaped = False
     for character in text:
         if quote:
             quote = "" if character == quote and not escaped else quote

@@ -16,14 +16,18 @@ class Batches:
 
     def __init__(self, share: Tensor, batch_size: int, seed: int, rank: int) -> None:
         assert len(share) > 0, "a worker needs at least one sample"
-        self.share, self.batch_size = share, batch_size
-        self._seed, self._rank = seed, rank
+        self.share = share
+        self.batch_size = batch_size
+        self._seed = seed
+        self._rank = rank
         self._orders: dict[int, Tensor] = {}
 
     def indices(self, step: int) -> Tensor:
         """Return the samples' indices, int64 [batch_size], of ``step``; a batch may continue in the next epochs."""
-        start, size = step * self.batch_size, len(self.share)
-        first, last = start // size, (start + self.batch_size - 1) // size
+        start = step * self.batch_size
+        size = len(self.share)
+        first = start // size
+        last = (start + self.batch_size - 1) // size
         stream = torch.cat([self._order(epoch) for epoch in range(first, last + 1)])
         offset = start - first * size
         return stream[offset : offset + self.batch_size]

@@ -69,7 +69,8 @@ class Level(Generic[Content]):
     """Contents by number that exist as long as the run, within a capacity; ``size_of`` gives their bytes."""
 
     def __init__(self, capacity_bytes: int, size_of: Callable[[Content], int]) -> None:
-        self._free_bytes, self._size_of = capacity_bytes, size_of
+        self._free_bytes = capacity_bytes
+        self._size_of = size_of
         self._contents: dict[int, Content] = {}
 
     def get(self, number: int) -> Content | None:
@@ -90,7 +91,8 @@ class FolderDisk:
     """
 
     def __init__(self, folder: Path, capacity_bytes: int, data_digest: str) -> None:
-        self._folder, self._digest = folder, data_digest
+        self._folder = folder
+        self._digest = data_digest
         folder.mkdir(parents=True, exist_ok=True)
         self._free_bytes = capacity_bytes - sum(map(_size_bytes, folder.iterdir()))
 

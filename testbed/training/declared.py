@@ -69,7 +69,8 @@ def alexnet() -> Layers:
 
 def vgg(convolutions_per_stage: tuple[int, ...]) -> Layers:
     """VGG without batch normalisation: (2, 2, 3, 3, 3) is VGG-16."""
-    layers, inputs = Layers(), 3
+    layers = Layers()
+    inputs = 3
     for stage, (count, outputs) in enumerate(zip(convolutions_per_stage, (64, 128, 256, 512, 512), strict=True)):
         for number in range(count):
             side = 224 >> stage
@@ -98,7 +99,8 @@ def convnext(blocks_per_stage: tuple[int, ...], width: int) -> Layers:
     _convolution(layers, "stem", (3, width, 4, 56), bias=True)
     layers.norm("stem", width)
     for stage, count in enumerate(blocks_per_stage):
-        channels, side = width << stage, 56 >> stage
+        channels = width << stage
+        side = 56 >> stage
         if stage:
             layers.norm(f"down{stage}", channels // 2)
             _convolution(layers, f"down{stage}", (channels // 2, channels, 2, side), bias=True)
@@ -119,7 +121,8 @@ def _convnext_block(layers: Layers, name: str, channels: int, side: int) -> None
 
 
 def _block(layers: Layers, name: str, inputs: int, stage: int, bottleneck: bool) -> int:
-    width, side = 64 << stage, 56 >> stage
+    width = 64 << stage
+    side = 56 >> stage
     outputs = 4 * width if bottleneck else width
     enters = name.endswith(".0")
     entry_side = side * 2 if enters and stage > 0 else side  # before the stride of 2
@@ -146,9 +149,13 @@ def _convolution(layers: Layers, segment: str, form: tuple[int, int, int, int], 
         layers.norm(segment, outputs)
 
 
-BERT_VOCABULARY, BERT_TOKENS = 30_522, 512
-XLM_VOCABULARY, XLM_POSITIONS = 250_002, 514  # two positions are unused
-GPT2_VOCABULARY, GPT2_TOKENS = 50_257, 1_024
+BERT_VOCABULARY = 30_522
+BERT_TOKENS = 512
+# two positions are unused
+XLM_VOCABULARY = 250_002
+XLM_POSITIONS = 514
+GPT2_VOCABULARY = 50_257
+GPT2_TOKENS = 1_024
 
 
 def bert(depth: int, width: int, tokens: int) -> Layers:
@@ -242,7 +249,8 @@ def packed(shape: ModelShape, buckets: int) -> ModelShape:
     if buckets > elements:
         raise ScenarioError(f"training.model.buckets: {buckets}, but {shape.name} has {elements} parameters")
     bounds = [elements * i // buckets for i in range(buckets + 1)]
-    forward, backward = shape.forward_flops, sum(segment.backward_flops for segment in shape.segments)
+    forward = shape.forward_flops
+    backward = sum(segment.backward_flops for segment in shape.segments)
     sizes = tuple(stop - start for start, stop in pairwise(bounds))
     return ModelShape(shape.name, (SegmentShape("model", sizes, forward, backward),))
 
@@ -283,7 +291,8 @@ def _read_rows(layers: Layers, rows: csv.DictReader[str], path: Path) -> None:
     for row in rows:
         where = f"{path}:{rows.line_num}"
         try:
-            segment, elements = row["segment"], int(row["elements"])
+            segment = row["segment"]
+            elements = int(row["elements"])
             flops = float(row["forward_flops"] or 0)
         except (TypeError, ValueError) as error:
             raise ScenarioError(f"{where}: expected a name, a whole number and a number or nothing: {error}") from error

@@ -90,7 +90,8 @@ class SegmentedLearner(Learner, Protocol):
 
 def values_sha256(values: Iterable[Tensor]) -> str | None:
     """Return the hash of values in key order, as float32 bytes; ``None`` for meta tensors and without values."""
-    digest, any_ = hashlib.sha256(), False
+    digest = hashlib.sha256()
+    any_ = False
     for value in values:
         any_ = True
         if value.is_meta:

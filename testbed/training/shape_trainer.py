@@ -23,7 +23,8 @@ class ShapeTrainer:
     """Keys of given sizes. Nothing is computed, so there is no loss and no accuracy."""
 
     def __init__(self, shape: ModelShape, batch_size: int) -> None:
-        self.shape, self.sizes = shape, shape.sizes
+        self.shape = shape
+        self.sizes = shape.sizes
         self._batch_size = batch_size
         self._values = [_tensor(size) for size in self.sizes]
 
@@ -68,7 +69,9 @@ class ShapeStep:
     loss = float("nan")
 
     def __init__(self, shape: ModelShape, values: list[Tensor], samples: int) -> None:
-        self._keys, self._values, self.samples = shape.keys, values, samples
+        self._keys = shape.keys
+        self._values = values
+        self.samples = samples
 
     def forward_segment(self, index: int) -> None:
         pass

@@ -63,7 +63,8 @@ class EmbeddingTables:
 
     @torch.no_grad()
     def _forward(self, inputs: Tensor) -> _Watch:
-        activation, watch = inputs, _Watch(self._parameters)
+        activation = inputs
+        watch = _Watch(self._parameters)
         with watch:
             for segment in self._segments:
                 # with its hooks, but as it was written: a compiled one would be compiled anew for the watch

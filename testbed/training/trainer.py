@@ -74,10 +74,17 @@ class TorchStep:
     """
 
     def __init__(
-        self, segments: tuple[Segment, ...], inputs: Tensor, labels: Tensor,
-        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext, on_host: bool = False,
-    ) -> None:  # fmt: skip
-        self._segments, self._labels, self._autocast, self._on_host = segments, labels, autocast, on_host
+        self,
+        segments: tuple[Segment, ...],
+        inputs: Tensor,
+        labels: Tensor,
+        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        on_host: bool = False,
+    ) -> None:
+        self._segments = segments
+        self._labels = labels
+        self._autocast = autocast
+        self._on_host = on_host
         self.samples = len(inputs)
         self._activation = inputs  # input of the next segment's forward pass
         self._inputs: list[Tensor] = []
@@ -110,7 +117,8 @@ class TorchStep:
         """Return flat float32 gradients of the segment's keys."""
         assert self._incoming is not None, "backward begins when all segments have run forward"
         assert index == len(self._outputs) - 1, f"segment {len(self._outputs) - 1} comes before {index}"
-        inputs, outputs = self._inputs.pop(), self._outputs.pop()
+        inputs = self._inputs.pop()
+        outputs = self._outputs.pop()
         segment = self._segments[index]
         wanted: list[Tensor] = list(segment.parameters)
         if index > 0:
@@ -156,11 +164,18 @@ class Trainer:
     """
 
     def __init__(
-        self, model: nn.Module, dataset: Dataset, batches: Batches, device: torch.device = CPU,
+        self,
+        model: nn.Module,
+        dataset: Dataset,
+        batches: Batches,
+        device: torch.device = CPU,
         computing: Computing = Computing(),
-    ) -> None:  # fmt: skip
+    ) -> None:
         assert not list(model.buffers()), "buffers would differ between workers; see testbed/training/models"
-        self.model, self._dataset, self._batches, self.device = model.to(device), dataset, batches, device
+        self.model = model.to(device)
+        self._dataset = dataset
+        self._batches = batches
+        self.device = device
         self._computing, self._accelerator = computing, accelerator_of(device)
         self._scored_model: nn.Module | None = None
         self.epoch = 0
@@ -199,7 +214,8 @@ class Trainer:
         if self._computing.accumulate == 1:
             return self._of_part(inputs, labels)
         parts = zip(*(each.tensor_split(self._computing.accumulate) for each in (inputs, labels)), strict=True)
-        total, gradients = torch.zeros((), device=inputs.device), [torch.zeros_like(each) for each in self._parameters]
+        total = torch.zeros((), device=inputs.device)
+        gradients = [torch.zeros_like(each) for each in self._parameters]
         for some_inputs, some_labels in parts:
             loss, more = self._of_part(some_inputs, some_labels)
             share = len(some_inputs) / len(inputs)
@@ -226,7 +242,8 @@ class Trainer:
         """Compute a step and a score for no one: kernels are loaded, chosen and compiled by then."""
         inputs, labels = self._samples(self._batches.indices(0))
         if by_segments:
-            step, indices = self._segmented(inputs, labels), range(len(self._segments))
+            step = self._segmented(inputs, labels)
+            indices = range(len(self._segments))
             for index in indices:
                 step.forward_segment(index)
             for index in reversed(indices):
@@ -241,11 +258,13 @@ class Trainer:
         return self._batches.epoch(step)
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
-        indices, self.epoch = self._batches.indices(step), self._batches.epoch(step)
+        indices = self._batches.indices(step)
+        self.epoch = self._batches.epoch(step)
         return self._samples(indices)
 
     def _samples(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        inputs, labels = self._dataset.train_inputs[indices], self._dataset.train_labels[indices]
+        inputs = self._dataset.train_inputs[indices]
+        labels = self._dataset.train_labels[indices]
         return as_model_input(inputs.to(self.device)), labels.to(self.device)
 
     def values(self) -> list[Tensor]:
@@ -269,7 +288,9 @@ class Trainer:
     @torch.no_grad()
     def evaluate(self, values: list[Tensor]) -> Score:
         """Return accuracy and loss on the test set at ``values``. It has a copy of the model, for concurrent use."""
-        correct, loss, count = 0, 0.0, self._dataset.test_labels.numel()
+        correct = 0
+        loss = 0.0
+        count = self._dataset.test_labels.numel()
         inputs = torch.split(self._dataset.test_inputs, TEST_BATCH)
         labels = torch.split(self._dataset.test_labels, TEST_BATCH)
         with self._accelerator.on(EVALUATION) if self._accelerator else nullcontext():
@@ -299,7 +320,8 @@ class Trainer:
         self.load(values)
 
     def _data_digest(self) -> int:
-        share, dataset = self._batches.share, self._dataset
+        share = self._batches.share
+        dataset = self._dataset
         digest = digest_of(dataset.train_inputs[share[:TEST_BATCH]], dataset.train_labels[share])
         return int(digest[:15], 16)
 

@@ -55,7 +55,8 @@ def read_graph(path: Path, reading: GraphReading | None = None, reader: str | No
 
 def parse_graph(file: TextFile, reading: GraphReading, reader: str | None = None) -> Graph[str]:
     """Parse a file in memory; see ``read_graph``."""
-    ending, known = Path(file.name).suffix.lower(), endings()
+    ending = Path(file.name).suffix.lower()
+    known = endings()
     if reader is None and ending not in known:
         cure = f"one of {', '.join((*known, '.yaml'))}, or name a 'reader'"
         file.refuse(None, f"'{ending}' is not the ending of a known topology format", cure)

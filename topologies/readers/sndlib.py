@@ -16,7 +16,8 @@ from topologies.text_file import TextFile
 def parse(file: TextFile) -> RawGraph:
     """Return the network structure of the file."""
     root = parse_xml(file)
-    nodes, links = root.find("networkStructure/nodes"), root.find("networkStructure/links")
+    nodes = root.find("networkStructure/nodes")
+    links = root.find("networkStructure/links")
     if nodes is None or links is None:
         cure = "expected <network><networkStructure> with <nodes> and <links>; GraphML ends in .graphml"
         file.refuse(line_of(root), f"not SNDlib's XML (the root is <{root.tag}>)", cure)
@@ -36,7 +37,8 @@ def parse(file: TextFile) -> RawGraph:
 
 def _vertex(file: TextFile, node: Element, pixels: bool) -> RawVertex:
     key = attribute(file, node, "id")
-    x, y = node.find("coordinates/x"), node.find("coordinates/y")
+    x = node.find("coordinates/x")
+    y = node.find("coordinates/y")
     names = ("x", "y") if pixels else ("Longitude", "Latitude")
     place = {} if x is None or y is None else {names[0]: text_of(x), names[1]: text_of(y)}
     return RawVertex(key, line_of(node), {"label": key, **place})

@@ -47,14 +47,16 @@ def _raw_speed(file: TextFile, edge: RawEdge) -> float | None:
     text = edge.data.get("LinkSpeedRaw", "").strip()
     if text in ("", "None", "?"):
         return None
-    problem, cure = f"LinkSpeedRaw '{text[:30]}' is no rate", "write bits per second, or remove it"
+    problem = f"LinkSpeedRaw '{text[:30]}' is no rate"
+    cure = "write bits per second, or remove it"
     value = file.number(edge.line, text, problem, cure)
     return value if value > 0 else file.refuse(edge.line, problem, cure)
 
 
 def _from_speed(edge: RawEdge) -> float | None:
     """Parse LinkSpeed ``2.5`` with LinkSpeedUnits ``G``."""
-    speed, units = edge.data.get("LinkSpeed", ""), edge.data.get("LinkSpeedUnits", "").lower()
+    speed = edge.data.get("LinkSpeed", "")
+    units = edge.data.get("LinkSpeedUnits", "").lower()
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", speed) or units[:1] not in _PREFIXES or not units:
         return None
     return float(speed) * _PREFIXES[units[:1]] or None

@@ -15,7 +15,8 @@ _DELAYS = ("latency", "delay")
 _LOSSES = ("packet_loss", "packetloss", "loss")
 _RATES = ("bandwidth", "capacity")
 _HOST_RATES = {"up": ("host_bandwidth_up", "bandwidthup"), "down": ("host_bandwidth_down", "bandwidthdown")}
-_MS, _KIB_PER_S = ("time", 1e-3), ("rate", 8192.0)
+_MS = ("time", 1e-3)
+_KIB_PER_S = ("rate", 8192.0)
 _NOTHING = ("", "None", "?")
 
 
@@ -42,9 +43,13 @@ def host_bandwidth_of(file: TextFile, vertex: RawVertex, way: str) -> float | No
 
 
 def _stated(
-    file: TextFile, holder: RawEdge | RawVertex, keys: tuple[str, ...], dimension: str, example: str,
+    file: TextFile,
+    holder: RawEdge | RawVertex,
+    keys: tuple[str, ...],
+    dimension: str,
+    example: str,
     unit: tuple[str, float] | None,
-) -> float | None:  # fmt: skip
+) -> float | None:
     """Return the first of ``keys`` in SI units; ``unit``: of a number without one, if that is known."""
     key = next((key for key in keys if holder.data.get(key, "").strip() not in _NOTHING), None)
     if key is None:

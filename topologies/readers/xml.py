@@ -15,7 +15,8 @@ _LINE = " line"  # no attribute of a file has a blank in its name
 def parse_xml(file: TextFile) -> Element:
     """Return the root element; tags have no namespace. Raise ``ScenarioError`` with the line."""
     parser = expat.ParserCreate("utf-8")  # whatever encoding is declared: the text is decoded already
-    builder, count = TreeBuilder(), 0
+    builder = TreeBuilder()
+    count = 0
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         nonlocal count

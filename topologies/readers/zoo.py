@@ -115,9 +115,11 @@ def _add_edges(file: TextFile, graph: Graph[str], raw: RawGraph, names: dict[str
         if edge.source == edge.target:
             loops += 1
             continue
-        a, b = names[edge.source], names[edge.target]
+        a = names[edge.source]
+        b = names[edge.target]
         own_bps = rate_of(file, edge, raw.default_unit, reading.rate_unit) or bandwidth_of(file, edge)
-        delay_s, loss = delay_of(file, edge), loss_of(file, edge) or 0.0
+        delay_s = delay_of(file, edge)
+        loss = loss_of(file, edge) or 0.0
         parallel += graph.has_edge(a, b)
         ways = (
             ((edge.source, edge.target),) if raw.directed else ((edge.source, edge.target), (edge.target, edge.source))
@@ -208,7 +210,8 @@ def _refuse_unknown(file: TextFile, unknown: list[tuple[str, str, int]], what: s
 
 
 def _distance_delay(graph: Graph[str], a: str, b: str, stretch: float) -> float | None:
-    here, there = graph.nodes[a], graph.nodes[b]
+    here = graph.nodes[a]
+    there = graph.nodes[b]
     if "latitude" not in here or "latitude" not in there:
         return None
     points = ((here["latitude"], here["longitude"]), (there["latitude"], there["longitude"]))

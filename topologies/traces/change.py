@@ -82,7 +82,8 @@ def resampled(trace: Trace, step_s: float) -> Trace:
     if not 0 < steps <= MAX_POINTS:
         raise ScenarioError(f"{steps:g} steps of {step_s:g} s, allowed {MAX_POINTS} (choose longer steps)")
     edges = np.minimum(np.arange(math.ceil(round(steps, 9)) + 1) * step_s, trace.length_s)
-    knots, spans = np.array([*trace.times_s, trace.length_s]), _durations_s(trace)
+    knots = np.array([*trace.times_s, trace.length_s])
+    spans = _durations_s(trace)
     integral = np.interp(edges, knots, np.cumsum([0.0, *(spans * trace.values)]))
     values = tuple((np.diff(integral) / np.diff(edges)).clip(min=0).tolist())
     return replace(trace, times_s=tuple(round(edge, 6) for edge in edges[:-1]), values=values)
@@ -109,17 +110,26 @@ class Summary:
 
 
 def summary(trace: Trace) -> Summary:
-    durations_s, values = _durations_s(trace), np.array(trace.values)
+    durations_s = _durations_s(trace)
+    values = np.array(trace.values)
     mean = float(np.average(values, weights=durations_s))
     deviation = math.sqrt(np.average((values - mean) ** 2, weights=durations_s))
     order = values.argsort(kind="stable")
     passed_s = durations_s[order].cumsum()
     p5, half, p95 = values[order][np.searchsorted(passed_s, passed_s[-1] * np.array((0.05, 0.5, 0.95)))].tolist()
     return Summary(
-        steps=len(values), outages=int((values == 0).sum()) if trace.what == "rate" else 0,
-        length_s=trace.length_s, loops=math.isfinite(trace.period_s),
-        step_s=float(np.quantile(durations_s, 0.5, method="higher")), longest_s=float(durations_s.max()),
-        mean=mean, deviation=deviation, least=float(values.min()), p5=p5, median=half, p95=p95,
+        steps=len(values),
+        outages=int((values == 0).sum()) if trace.what == "rate" else 0,
+        length_s=trace.length_s,
+        loops=math.isfinite(trace.period_s),
+        step_s=float(np.quantile(durations_s, 0.5, method="higher")),
+        longest_s=float(durations_s.max()),
+        mean=mean,
+        deviation=deviation,
+        least=float(values.min()),
+        p5=p5,
+        median=half,
+        p95=p95,
         most=float(values.max()),
         changes=float(np.abs(np.diff(values)).mean()) / mean if len(values) > 1 and mean else 0.0,
-    )  # fmt: skip
+    )

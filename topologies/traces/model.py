@@ -86,7 +86,8 @@ def from_durations(
     """Make a trace from (line, duration in s, value) of consecutive steps. Raise ``ScenarioError``."""
     if not steps:
         file.refuse(None, "no rows")
-    times, now = [], 0.0
+    times = []
+    now = 0.0
     for line, duration_s, _ in steps:
         if duration_s <= 0:
             file.refuse(line, f"the step lasts {duration_s:g} s", "times must rise; remove the line")
@@ -97,9 +98,14 @@ def from_durations(
 
 
 def finish(
-    file: TextFile, times_s: list[float], values: list[float], lines: list[int], reading: Reading,
-    length_s: float, notes: tuple[str, ...],
-) -> Trace:  # fmt: skip
+    file: TextFile,
+    times_s: list[float],
+    values: list[float],
+    lines: list[int],
+    reading: Reading,
+    length_s: float,
+    notes: tuple[str, ...],
+) -> Trace:
     """Make a trace, within the bounds that hold for every trace. Raise ``ScenarioError``.
 
     Rates below ``MIN_RATE_BPS`` become 0, an outage. ``lines`` are the line numbers of the values.

@@ -88,7 +88,8 @@ class Sine(_Ranged):
 
     def steps(self, _: Random) -> tuple[Steps, float]:
         """See ``Constant``. Each step has the value of the wave at its middle, so that the mean is kept."""
-        middle, swing = (self.high + self.low) / 2, (self.high - self.low) / 2
+        middle = (self.high + self.low) / 2
+        swing = (self.high - self.low) / 2
         wave = [
             (t, middle + swing * math.sin(2 * math.pi * (t + self.step / 2) / self.period))
             for t in _times(self.period, self.step)
@@ -111,7 +112,8 @@ class Walk(_Ranged):
         return self.length, self.step
 
     def steps(self, random: Random) -> tuple[Steps, float]:
-        low, high = math.log(self.low), math.log(self.high)
+        low = math.log(self.low)
+        high = math.log(self.high)
         now = (low + high) / 2
         steps: Steps = []
         for time_s in _times(self.length, self.step):
@@ -135,7 +137,8 @@ class Markov(_Ranged):
         return self.length, (self.mean_high + self.mean_low) / 4
 
     def steps(self, random: Random) -> tuple[Steps, float]:
-        now, at_high = 0.0, True
+        now = 0.0
+        at_high = True
         steps: Steps = []
         while now < self.length and len(steps) < MAX_POINTS:
             steps.append((round(now, 6), self.high if at_high else self.low))

@@ -53,7 +53,8 @@ def _mahimahi(trace: Trace, _: tuple[str, ...]) -> Iterator[str]:
     lines = list(mahimahi.write(steps_of(trace)))
     if not lines:
         raise ScenarioError("not one packet of 1500 bytes passes in the whole trace (scale it, or write csv)")
-    last_ms, end_ms = int(lines[-1]), round(trace.length_s * 1000)
+    last_ms = int(lines[-1])
+    end_ms = round(trace.length_s * 1000)
     if end_ms - last_ms > mahimahi.DEFAULT_STEP_S * 1000:  # a part of a packet is left over at most ends
         problem = f"the last packet passes at {last_ms / 1000:g} s, and the trace ends at {trace.length_s:g} s"
         raise ScenarioError(f"{problem}: a mahimahi file ends with its last packet (write csv or pensieve)")

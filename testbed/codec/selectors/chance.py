@@ -17,7 +17,8 @@ class Drawing:
     """A selector that draws by chance. ``sender``: senders with equal seeds choose positions of their own."""
 
     def __init__(self, seed: int = 0, sender: str = "") -> None:
-        self._seed, self._sender = seed, sender
+        self._seed = seed
+        self._sender = sender
         self._random = np.random.default_rng(seed)
 
     def of_key(self, key: int) -> Self:

@@ -23,14 +23,18 @@ from testbed.codec.selectors.sources import WITHOUT_SIGN, Difference, Feedback, 
 ROW = 64  # elements: the comparison's bits are one integer
 
 _INTEGER = ir.IntType(32)
-_FLOATS, _INTEGERS = ir.VectorType(ir.FloatType(), ROW), ir.VectorType(_INTEGER, ROW)
+_FLOATS = ir.VectorType(ir.FloatType(), ROW)
+_INTEGERS = ir.VectorType(_INTEGER, ROW)
 
 
 class _Row:
     """LLVM instructions on one row of each array. Methods take the position of an argument of the intrinsic."""
 
     def __init__(self, target: Any, builder: Any, signature: Any, arguments: Any) -> None:
-        self._target, self._types, self._arguments, self.builder = target, signature.args, arguments, builder
+        self._target = target
+        self._types = signature.args
+        self._arguments = arguments
+        self.builder = builder
 
     def pointer(self, array: int, start: int) -> Any:
         """Return where the array's row begins."""
@@ -79,7 +83,9 @@ def _add_momentum(
 ) -> Any:
     def generate(*given: Any) -> Any:
         row = _Row(*given)
-        build, at, to = row.builder, row.pointer(0, 4), row.pointer(1, 4)
+        build = row.builder
+        at = row.pointer(0, 4)
+        to = row.pointer(1, 4)
         kept = build.fmul(row.load(at), row.filled(3, _FLOATS))
         velocity = build.fadd(kept, row.load(row.pointer(2, 4)))
         total = build.fadd(row.load(to), velocity)

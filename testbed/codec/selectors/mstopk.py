@@ -63,12 +63,15 @@ class PublishedMsTopk(Drawing):
                 counted = counted[np.flatnonzero(reached)]
             return found
 
-        mean, largest = float(magnitudes.mean()), float(magnitudes.max(initial=0.0))
+        mean = float(magnitudes.mean())
+        largest = float(magnitudes.max(initial=0.0))
         return self.search(mean, largest, count, k, magnitudes.size)
 
     def search(self, mean: float, largest: float, count: Callable[[float], int], k: int, size: int) -> Thresholds:
         """Bisect between mean and largest magnitude; ``count`` returns how many of ``size`` reach a threshold."""
-        best, left, right = Thresholds(lower_count=size), 0.0, 1.0
+        best = Thresholds(lower_count=size)
+        left = 0.0
+        right = 1.0
         for _ in range(self._samplings):
             share = (left + right) / 2
             threshold = mean + share * (largest - mean)
@@ -76,9 +79,11 @@ class PublishedMsTopk(Drawing):
             if reached <= k:
                 right = share
                 if reached > best.upper_count:
-                    best.upper, best.upper_count = threshold, reached
+                    best.upper = threshold
+                    best.upper_count = reached
             else:
                 left = share
                 if reached < best.lower_count:
-                    best.lower, best.lower_count = threshold, reached
+                    best.lower = threshold
+                    best.lower_count = reached
         return best

@@ -32,7 +32,8 @@ class DeviceMemory:
     def __init__(self, size: int, device: torch.device, momentum: float | None, add: Add) -> None:
         self._unsent = torch.zeros(size, device=device)
         self._velocity = None if momentum is None else torch.zeros(size, device=device)
-        self._momentum, self._add = momentum or 0.0, add
+        self._momentum = momentum or 0.0
+        self._add = add
 
     def take(self, gradient: Tensor, k: int) -> tuple[Tensor, Tensor]:
         check_k(k, gradient.numel())
@@ -87,7 +88,8 @@ class TritonSweep:
 
     def _bound(self, unsent: Tensor, added: Tensor, k: int) -> tuple[Tensor, int]:
         """As in ``sweep``: a magnitude (bits, on the GPU) that more than k should reach, and how many may."""
-        sample, size = self._sample, unsent.numel()
+        sample = self._sample
+        size = unsent.numel()
         bits = magnitudes(unsent[sample] + added[sample])
         expected = k / size * sample.numel()
         rank = min(sample.numel(), int(expected + SAFETY * math.sqrt(expected) + SAFETY))
@@ -106,7 +108,8 @@ def largest(values: Tensor, k: int) -> Tensor:
     if not k:
         return torch.empty(0, dtype=torch.int64, device=values.device)
     smallest = torch.topk(bits, min(k, bits.numel()), sorted=False).values.min().clamp(min=1)
-    above, equal = bits > smallest, bits == smallest
+    above = bits > smallest
+    equal = bits == smallest
     take = above | (equal & (torch.cumsum(equal, 0) <= k - above.sum()))
     return take.nonzero().view(-1)
 
@@ -135,7 +138,8 @@ def published_mstopk(select: PublishedMsTopk) -> Add:
         unsent.add_(added)
         _check_finite(unsent)
         sizes = unsent.abs()
-        mean, most = sizes.mean().item(), sizes.max().item()
+        mean = sizes.mean().item()
+        most = sizes.max().item()
         found = select.search(mean, most, lambda threshold: int((sizes >= threshold).sum()), k, sizes.numel())
         sure = (sizes >= found.upper).nonzero().view(-1)
         between = ((sizes >= found.lower) & (sizes < found.upper)).nonzero().view(-1)

@@ -85,7 +85,9 @@ class Feedback:
     """Error feedback (Seide et al., 2014): residual ← residual + gradient."""
 
     def __init__(self, residual: Floats, gradient: Floats) -> None:
-        self._residual, self._gradient, self.size = residual, gradient, residual.size
+        self._residual = residual
+        self._gradient = gradient
+        self.size = residual.size
 
     def peek(self, at: Indices) -> Floats:
         return self._residual[at] + self._gradient[at]
@@ -106,14 +108,18 @@ class Momentum:
     """Momentum correction (DGC, Lin et al., 2018): velocity ← m·velocity + gradient; total ← total + velocity."""
 
     def __init__(self, velocity: Floats, total: Floats, gradient: Floats, momentum: float) -> None:
-        self._velocity, self._total, self._gradient = velocity, total, gradient
-        self._momentum, self.size = np.float32(momentum), total.size
+        self._velocity = velocity
+        self._total = total
+        self._gradient = gradient
+        self._momentum = np.float32(momentum)
+        self.size = total.size
 
     def peek(self, at: Indices) -> Floats:
         return self._total[at] + (self._velocity[at] * self._momentum + self._gradient[at])
 
     def update(self, part: slice) -> Floats:
-        velocity, total = self._velocity[part], self._total[part]
+        velocity = self._velocity[part]
+        total = self._total[part]
         np.multiply(velocity, self._momentum, out=velocity)
         np.add(velocity, self._gradient[part], out=velocity)
         return np.add(total, velocity, out=total)
@@ -129,7 +135,9 @@ class Difference:
     """The difference between ``value`` and what the other end holds."""
 
     def __init__(self, value: Floats, mirror: Floats) -> None:
-        self._value, self._mirror, self.size = value, mirror, value.size
+        self._value = value
+        self._mirror = mirror
+        self.size = value.size
 
     def read(self, at: slice | Indices) -> Floats:
         return np.subtract(self._value[at], self._mirror[at])

@@ -81,7 +81,8 @@ def _sweep(source: ValueSource, bound: int, most: int) -> Indices | None:
     """Update everything; positions of magnitudes from ``bound`` on, or None if they are more than ``most``."""
     if isinstance(source, _Compiled) and source.size >= COMPILED_FROM:
         return _compiled_sweep(source, bound, most)
-    bits, hits = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.bool_)
+    bits = np.empty(BLOCK, np.int32)
+    hits = np.empty(BLOCK, np.bool_)
     found: list[Indices] = []
     count = 0
     for part in blocks(source.size):
@@ -147,7 +148,9 @@ def _magnitudes(source: ValueSource) -> Iterator[tuple[int, Bits]]:
 
 def _kth_largest(source: ValueSource, k: int) -> int:
     """The largest bound that at least k magnitudes reach; the smallest of all if there are fewer that are not zero."""
-    low, high = SMALLEST_BITS, INFINITY_BITS  # count(low) >= k, or nothing is that large; count(high) < k
+    # count(low) >= k, or nothing is that large; count(high) < k
+    low = SMALLEST_BITS
+    high = INFINITY_BITS
     while high - low > 1:
         middle = (low + high) // 2
         if _count(source, middle) >= k:

@@ -33,7 +33,8 @@ class KernelSelection:
 def collect(unsent: Tensor, added: Tensor, bound: Tensor) -> KernelSelection:
     """``unsent`` += ``added``, and what of it reaches ``bound`` (magnitude bits, one int32)."""
     size = unsent.numel()
-    blocks, device = triton.cdiv(size, BLOCK), unsent.device
+    blocks = triton.cdiv(size, BLOCK)
+    device = unsent.device
     found = KernelSelection(
         torch.empty(blocks * SEGMENT, dtype=torch.int32, device=device),
         torch.empty(blocks * SEGMENT, device=device),
@@ -42,9 +43,19 @@ def collect(unsent: Tensor, added: Tensor, bound: Tensor) -> KernelSelection:
     )
     grid: Any = _collect[(blocks,)]
     grid(
-        unsent, added, bound, found.positions, found.values, found.counts, found.bad, size,
-        segment=SEGMENT, block=BLOCK, even=size % BLOCK == 0, num_warps=4,
-    )  # fmt: skip
+        unsent,
+        added,
+        bound,
+        found.positions,
+        found.values,
+        found.counts,
+        found.bad,
+        size,
+        segment=SEGMENT,
+        block=BLOCK,
+        even=size % BLOCK == 0,
+        num_warps=4,
+    )
     return found
 
 
@@ -59,20 +70,40 @@ def compact(unsent: Tensor, bound: Tensor, found: KernelSelection, ends: Tensor,
     values = torch.empty(count, device=unsent.device)
     grid: Any = _compact[(found.counts.numel(),)]
     grid(
-        unsent, bound, found.positions, found.values, found.counts, ends, indices, values, unsent.numel(),
-        segment=SEGMENT, block=BLOCK, num_warps=4,
-    )  # fmt: skip
+        unsent,
+        bound,
+        found.positions,
+        found.values,
+        found.counts,
+        ends,
+        indices,
+        values,
+        unsent.numel(),
+        segment=SEGMENT,
+        block=BLOCK,
+        num_warps=4,
+    )
     return indices, values
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _collect(  # type: ignore[no-untyped-def]
-    unsent, added, bound, positions, values, counts, bad, size,
-    segment: tl.constexpr, block: tl.constexpr, even: tl.constexpr,
-):  # fmt: skip
+    unsent,
+    added,
+    bound,
+    positions,
+    values,
+    counts,
+    bad,
+    size,
+    segment: tl.constexpr,
+    block: tl.constexpr,
+    even: tl.constexpr,
+):
     index = tl.program_id(0).to(tl.int64)
     offset = tl.arange(0, block)
-    here, there = unsent + index * block, added + index * block
+    here = unsent + index * block
+    there = added + index * block
     # without masks the compiler uses 128-bit accesses; a bound that it cannot see through turns them into 32-bit ones
     if even:
         number = tl.load(here + offset) + tl.load(there + offset)
@@ -97,9 +128,18 @@ def _collect(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _compact(  # type: ignore[no-untyped-def]
-    unsent, bound, positions, values, counts, ends, indices_out, values_out, size,
-    segment: tl.constexpr, block: tl.constexpr,
-):  # fmt: skip
+    unsent,
+    bound,
+    positions,
+    values,
+    counts,
+    ends,
+    indices_out,
+    values_out,
+    size,
+    segment: tl.constexpr,
+    block: tl.constexpr,
+):
     index = tl.program_id(0).to(tl.int64)
     count = tl.load(counts + index)
     start = tl.load(ends + index) - count

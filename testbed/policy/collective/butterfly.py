@@ -26,7 +26,9 @@ from testbed.policy.collective.schedule import (
 
 def halving(rank: int, size: int) -> Steps:
     """``size`` chunks, a power of two; rank r ends with the sum of chunk r. Most distant partners first."""
-    low, high, steps = 0, size, []
+    low = 0
+    high = size
+    steps = []
     while high - low > 1:
         middle = (low + high) // 2
         partner = rank ^ (middle - low)
@@ -38,10 +40,12 @@ def halving(rank: int, size: int) -> Steps:
 
 def doubling(rank: int, size: int) -> Steps:
     """``size`` chunks, a power of two; rank r begins with chunk r, all end with all. Nearest partners first."""
-    distance, steps = 1, []
+    distance = 1
+    steps = []
     while distance < size:
         partner = rank ^ distance
-        mine, theirs = rank // distance * distance, partner // distance * distance
+        mine = rank // distance * distance
+        theirs = partner // distance * distance
         steps.append(exchange(partner, (mine, mine + distance), partner, (theirs, theirs + distance)))
         distance *= 2
     return tuple(steps)
@@ -49,7 +53,8 @@ def doubling(rank: int, size: int) -> Steps:
 
 def exchanging(rank: int, size: int) -> Steps:
     """One chunk, ``size`` a power of two: partners swap everything and add, so all hold the sum after log2 p steps."""
-    steps, distance = [], 1
+    steps = []
+    distance = 1
     while distance < size:
         steps.append(exchange(rank ^ distance, (0, 1), rank ^ distance, (0, 1), reduce=True))
         distance *= 2
@@ -90,7 +95,8 @@ def recursive_doubling(shape: GroupShape, rank: int) -> Schedule:
 
 def blocks_of(size: int) -> list[range]:
     """The ranks of each block of ``size`` ranks, largest first."""
-    blocks, first = [], 0
+    blocks = []
+    first = 0
     for digit in reversed(range(size.bit_length())):
         if size >> digit & 1:
             blocks.append(range(first, first + (1 << digit)))
@@ -109,8 +115,10 @@ def binary_blocks(shape: GroupShape, rank: int) -> Schedule:
     blocks = blocks_of(shape.size)
     chunks = len(blocks[0])
     index = next(i for i, block in enumerate(blocks) if rank in block)
-    block, local = blocks[index], rank - blocks[index].start
-    width, size = chunks // len(block), len(block)
+    block = blocks[index]
+    local = rank - blocks[index].start
+    width = chunks // len(block)
+    size = len(block)
     ranges = [(i * width, (i + 1) * width) for i in range(size)]
     steps: list[ScheduleStep] = list(placed(halving(local, size), block, ranges))
     smaller = _neighbours(blocks[index + 1], local, block, chunks) if index + 1 < len(blocks) else ()

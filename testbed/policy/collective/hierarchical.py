@@ -79,7 +79,8 @@ def two_level(
 
     def sum_across(part: int) -> Steps:
         owners = [group[parts[part] * len(group) // scale] for group in groups]  # one of each group
-        position, first = owners.index(rank), part * rings
+        position = owners.index(rank)
+        first = part * rings
         steps = reduce_scatter(position, rings) + all_gather(position, rings)
         return placed(steps, owners, [(first + i, first + i + 1) for i in range(rings)])
 
@@ -109,7 +110,8 @@ def _equal_ranges(count: int, chunks: int) -> list[tuple[int, int]]:
 
 def _through_first(group: Sequence[int], rank: int, ranges: Sequence[tuple[int, int]]) -> tuple[Steps, Steps]:
     """Reduce to the first of the group, which all send their part of a reduce-scatter; and broadcast, the same back."""
-    local, size = group.index(rank), len(group)
+    local = group.index(rank)
+    size = len(group)
     scatter = placed(ring_reduce_scatter(local, size), group, ranges)
     gather = placed(ring_all_gather(local, size), group, ranges)
     if local:

@@ -51,7 +51,8 @@ def _both_ways(rank: int, size: int, sent: Sent, step: int, *, reduce: bool) -> 
 
     Towards rank 0 the line is walked with ranks and chunks counted from its other end.
     """
-    sends, receives = [], []
+    sends = []
+    receives = []
     for direction in (1, -1):
         end = 0 if direction == 1 else size - 1
         distance = abs(rank - end)

@@ -10,7 +10,8 @@ from testbed.axes import option
 from testbed.policy.collective import ALL_REDUCE, SELECTORS, SPARSE
 from testbed.policy.collective.shares import KINDS as SHARED_WORK
 
-BUCKETS, AFTERWARDS = "buckets", "after"
+BUCKETS = "buckets"
+AFTERWARDS = "after"
 _OVERLAP: dict[str, Any] = {
     "help": "buckets: sum a bucket when the backward pass has made it, as PyTorch's DistributedDataParallel does; "
     "after: after the whole backward pass",

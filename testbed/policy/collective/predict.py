@@ -48,9 +48,10 @@ def finish_times_s(
     scale = size_bytes / schedules[0].cuts[-1]
     state = _State()
     walks = [
-        _Walk(rank, number, schedule, scale) for rank, schedule in enumerate(schedules)
+        _Walk(rank, number, schedule, scale)
+        for rank, schedule in enumerate(schedules)
         for number in range(len(schedule.pipes))
-    ]  # fmt: skip
+    ]
     ready = [(0.0, index) for index in range(len(walks))]
     heapify(ready)
     blocked: dict[tuple[int, int, int], int] = {}
@@ -74,9 +75,15 @@ class _Walk:
     """One pipe of one rank in time."""
 
     def __init__(self, rank: int, pipe: int, schedule: Schedule, scale: float) -> None:
-        self.rank, self.pipe, self.time_s = rank, pipe, 0.0
-        self._steps, self._cuts, self._scale = schedule.pipes[pipe], schedule.cuts, scale
-        self._at, self._sent, self._received = 0, False, 0
+        self.rank = rank
+        self.pipe = pipe
+        self.time_s = 0.0
+        self._steps = schedule.pipes[pipe]
+        self._cuts = schedule.cuts
+        self._scale = scale
+        self._at = 0
+        self._sent = False
+        self._received = 0
 
     @property
     def ended(self) -> bool:
@@ -89,7 +96,8 @@ class _Walk:
         self._sent = True
         for transfer in self._steps[self._at].sends:
             pair = (self.rank, transfer.peer)
-            link, size_bytes = link_of(*pair), self._bytes(transfer)
+            link = link_of(*pair)
+            size_bytes = self._bytes(transfer)
             start_s = max(self.time_s, state.link_free_s[pair])
             if port_beta_s:
                 start_s = max(start_s, state.port_free_s[self.rank])

@@ -38,10 +38,12 @@ def ring_all_gather(rank: int, size: int) -> Steps:
 
 
 def _around(rank: int, size: int, first: int, *, reduce: bool) -> Steps:
-    right, left = (rank + 1) % size, (rank - 1) % size
+    right = (rank + 1) % size
+    left = (rank - 1) % size
     steps = []
     for step in range(size - 1):
-        mine, theirs = (first - step) % size, (first - step - 1) % size
+        mine = (first - step) % size
+        theirs = (first - step - 1) % size
         steps.append(exchange(right, (mine, mine + 1), left, (theirs, theirs + 1), reduce=reduce))
     return tuple(steps)
 
@@ -56,7 +58,8 @@ def ring(shape: GroupShape, rank: int) -> Schedule:
 def bidirectional_ring(shape: GroupShape, rank: int) -> Schedule:
     """Two rings in opposite directions, half of the buffer each."""
     size = shape.size
-    turned, mine = [-position % size for position in range(size)], -rank % size
+    turned = [-position % size for position in range(size)]
+    mine = -rank % size
     there = ring_reduce_scatter(rank, size) + ring_all_gather(rank, size)
     steps = ring_reduce_scatter(mine, size) + ring_all_gather(mine, size)
     back = placed(steps, turned, [(chunk, chunk + 1) for chunk in range(size)])

@@ -80,7 +80,8 @@ def placed(steps: Steps, members: Sequence[int], chunks: Sequence[tuple[int, int
     """Steps among local ranks 0…, moved to the ranks ``members``; local chunk i becomes the range ``chunks[i]``."""
 
     def move(transfer: RankTransfer) -> tuple[RankTransfer, ...]:
-        first, last = chunks[transfer.start], chunks[transfer.stop - 1]
+        first = chunks[transfer.start]
+        last = chunks[transfer.stop - 1]
         return (RankTransfer(members[transfer.peer], first[0], last[1], transfer.reduce),)
 
     return _changed(steps, move)
@@ -106,9 +107,11 @@ def merged(parts: Iterable[Steps]) -> Steps:
 def side_by_side(schedules: Sequence[Schedule]) -> Schedule:
     """One rank's schedules on consecutive, equal parts of the buffer, in pipes of their own."""
     scale = lcm(*(schedule.cuts[-1] for schedule in schedules))
-    cuts, pipes = [0], []
+    cuts = [0]
+    pipes = []
     for part, schedule in enumerate(schedules):
-        shift, factor = len(cuts) - 1, scale // schedule.cuts[-1]
+        shift = len(cuts) - 1
+        factor = scale // schedule.cuts[-1]
         cuts += [part * scale + cut * factor for cut in schedule.cuts[1:]]
         pipes += [_shifted(pipe, shift) for pipe in schedule.pipes]
     return Schedule(tuple(cuts), tuple(pipes))

@@ -69,7 +69,7 @@ def gather_s(sizes: Sequence[int], ranks: int, kind: str, link: LinkCost, *, nor
 
 def saved_s(
     sizes: Sequence[int], ranks: int, kind: str, link: LinkCost, memory_bytes_per_s: float, *, norms: bool
-) -> float:  # fmt: skip
+) -> float:
     """What a step gains by being shared; negative where it loses."""
     alone = work_bytes(sizes, ranks, "replicated", norms=norms)
     shared = work_bytes(sizes, ranks, kind, norms=norms)

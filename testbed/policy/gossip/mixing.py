@@ -43,7 +43,8 @@ class Metropolis:
         self._graph, self.size = graph, len(graph)
 
     def part(self, round_: int, rank: int) -> Part:
-        graph, neighbours = self._graph, self._graph[rank]
+        graph = self._graph
+        neighbours = self._graph[rank]
         weights = tuple((other, 1.0 / (1 + max(len(neighbours), len(graph[other])))) for other in neighbours)
         return Part(1.0 - sum(weight for _, weight in weights), neighbours, weights)
 
@@ -76,7 +77,8 @@ class PushToOne:
     def part(self, round_: int, rank: int) -> Part:
         """The hop of this round."""
         group, place = self._places[rank]
-        size, steps = len(group), hops(len(group))
+        size = len(group)
+        steps = hops(len(group))
         if not steps:
             return Part(1.0, (), ())
         hop = steps[round_ % len(steps)]
@@ -90,7 +92,9 @@ class LanAndWan:
     """Every ``lan_rounds``-th round is one of ``across``; those between are of ``inside``, whose ranks are close."""
 
     def __init__(self, inside: OneMixing, across: OneMixing, lan_rounds: int) -> None:
-        self._inside, self.across, self.lan_rounds = inside, across, lan_rounds
+        self._inside = inside
+        self.across = across
+        self.lan_rounds = lan_rounds
         self.size, self.period = across.size, lan_rounds * math.lcm(inside.period, across.period)
 
     def part(self, round_: int, rank: int) -> Part:
@@ -112,7 +116,8 @@ def rounds_to_reach_all(mixing: Mixing) -> int:
     """
     if isinstance(mixing, LanAndWan):
         return mixing.lan_rounds * rounds_to_reach_all(mixing.across)
-    worst, everyone = 0, (1 << mixing.size) - 1
+    worst = 0
+    everyone = (1 << mixing.size) - 1
     sources = [
         [[source for source, _ in mixing.part(round_, rank).receives] for rank in range(mixing.size)]
         for round_ in range(mixing.period)

@@ -29,9 +29,13 @@ SKIPPED = 255  # the channel of a block that is not sent at all
 CONTRIBUTION = "contribution"
 RANDOM = "random"
 NONE = "none"
-ZERO, NEXT_ROUND, RETRANSMIT = "zero", "next-round", "retransmit"
-HEURISTIC_DROP, SENDER_DROP = "heuristic-drop", "sender-drop"
-EXACT, FOUR_BITS = "exact", "4-bit"
+ZERO = "zero"
+NEXT_ROUND = "next-round"
+RETRANSMIT = "retransmit"
+HEURISTIC_DROP = "heuristic-drop"
+SENDER_DROP = "sender-drop"
+EXACT = "exact"
+FOUR_BITS = "4-bit"
 
 
 class Dgt(Fifo):

@@ -17,7 +17,9 @@ from testbed.policy.shard.slices import ELEMENT_BYTES, Slice, alike, grouped, sl
 WHOLE = 16 << 30  # bytes; no tensor is larger
 AUTO = 0  # about ``auto_bytes`` where slices give the bits that whole tensors give, else WHOLE
 _AUTO_SLICES = 32  # of a model: each hop of a round begins after one slice, so adds 3 % of the time to send the model
-LEAST_BYTES, MOST_BYTES = 1 << 20, 4 << 20  # a message costs a server some 60 us
+# a message costs a server some 60 us
+LEAST_BYTES = 1 << 20
+MOST_BYTES = 4 << 20
 FEW_TENSORS = 64  # a message of its own for each of so many costs little
 OVERLAP: dict[str, Any] = {
     "help": "layers: send a layer when its backward pass is done, begin the next forward pass with the first layer "

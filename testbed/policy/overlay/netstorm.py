@@ -99,7 +99,8 @@ def fastest_paths(hub: int, members: int, rates: Rates) -> Parents:
 
 def _hung_on_root(towards: dict[int, int], members: int) -> Parents:
     """Return the same tree rooted at the server: the path between it and the hub is reversed."""
-    node, below = ROOT, ROOT
+    node = ROOT
+    below = ROOT
     while towards[node] != node:
         above = towards[node]
         towards[node] = below
@@ -121,5 +122,6 @@ def performance(tree: Parents, rates: Rates) -> float:
 
 def _cost(one: int, other: int, rates: Rates) -> float | None:
     """Return the time of a byte there and back in seconds, ``None`` without a link."""
-    there, back = rates.get((one, other)), rates.get((other, one))
+    there = rates.get((one, other))
+    back = rates.get((other, one))
     return 1 / there + 1 / back if there and back else None

@@ -12,7 +12,8 @@ class Parents:
         self.parents = parents
         self._sizes = [1] * len(parents)
         for member in range(len(parents)):
-            above, steps = parents[member], 0
+            above = parents[member]
+            steps = 0
             while above >= 0:
                 self._sizes[above] += 1
                 above, steps = parents[above], steps + 1

@@ -39,7 +39,8 @@ class Tree(TreeOverlay):
         merge: str = option("sum", **MERGE)
 
     def __init__(self, setting: GroupSetting, options: Options) -> None:
-        degree, members = options.degree, range(len(setting.members))
+        degree = options.degree
+        members = range(len(setting.members))
         self.tree = Parents(tuple(-1 if member < degree else member // degree - 1 for member in members))
 
     def trees(self, elements: Mapping[int, int]) -> dict[int, Parents]:

@@ -80,7 +80,10 @@ class TsEngine(ScheduledOverlay):
         merge: str = option("sum", **MERGE)
 
     def __init__(self, setting: GroupSetting, options: Options) -> None:
-        self._root, self._members, self._options, self._path = setting.root, setting.members, options, setting.path
+        self._root = setting.root
+        self._members = setting.members
+        self._options = options
+        self._path = setting.path
         self._taking_part: dict[int, tuple[str, ...]] = {}  # by chunk, where it is not all members
         self._stream = Stream(setting.seed)
         self.throughput = Throughput(options.expiry * setting.lan_rounds)
@@ -193,7 +196,8 @@ class TsEngine(ScheduledOverlay):
 
     def _fastest(self, round_: int, gather: _Gather) -> tuple[str, str] | None:
         """Return the pair with the highest throughput, or with probability 1 − max_greed one without a measurement."""
-        queue, begun = gather.queue, gather.begun
+        queue = gather.queue
+        begun = gather.begun
         pairs = [(a, b) for a in queue for b in queue if a not in (b, self._root) and self._can(a, b, round_, begun)]
         if not pairs:
             return None

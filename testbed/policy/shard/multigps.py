@@ -33,7 +33,8 @@ class MultiGps(Shard):
         )
 
     def __init__(self, options: Options) -> None:
-        self._bound, self._rule = options.bound, options.rule
+        self._bound = options.bound
+        self._rule = options.rule
 
     def slices(self, sizes: tuple[int, ...], servers: int) -> tuple[Slice, ...]:
         small = [key for key, size in enumerate(sizes) if size < self._bound or servers == 1]
@@ -57,7 +58,8 @@ class MultiGps(Shard):
 def filling(levels: Sequence[int], size: int) -> list[int]:
     """``size`` poured over ``levels``: the lowest first, until all that got something are level (but for 1)."""
     order = sorted(range(len(levels)), key=lambda index: (levels[index], index))
-    used, total = len(order), size + sum(levels)
+    used = len(order)
+    total = size + sum(levels)
     while levels[order[used - 1]] * used > total:  # that one is above the common level
         used -= 1
         total -= levels[order[used]]

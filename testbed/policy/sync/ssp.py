@@ -34,7 +34,8 @@ class Ssp(SyncPolicy):
         staleness: int = option(3, "rounds of lead allowed", min=0, max=10**9)
 
     def __init__(self, tier: Tier, options: Options) -> None:
-        self._members, self._staleness = tier.names, options.staleness
+        self._members = tier.names
+        self._staleness = options.staleness
         self._pushes_per_round = {member.name: member.pushes_per_round for member in tier.members}
         self._first_round = 0
         self._left: set[str] = set()
@@ -83,12 +84,14 @@ class Ssp(SyncPolicy):
         """Return the slowest members: every held reply waits for them."""
         if not self._held.get(key):
             return ()
-        clocks, slowest = self._clocks(key), self._slowest(key)
+        clocks = self._clocks(key)
+        slowest = self._slowest(key)
         return tuple(member for member in self._members if clocks[member] == slowest and self._counts(member))
 
     def _free(self, key: int, by: str) -> list[Effect]:
         """Return the replies that are within the bound now; ``by`` is the member whose push released them."""
-        held, reach = self._held.get(key, []), self._slowest(key) + self._staleness
+        held = self._held.get(key, [])
+        reach = self._slowest(key) + self._staleness
         within = (pair for pair in held if pair[1] // self._pushes_per_round[pair[0]] < reach)
         free = sorted(within, key=lambda pair: (self._members.index(pair[0]), pair[1]))
         self._held[key] = [pair for pair in held if pair not in free]

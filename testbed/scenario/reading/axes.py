@@ -80,7 +80,8 @@ def axis(name: str, table: Table) -> ReadAs:
         kind = _known(value, table, info)
         if kind in shipped:
             return handler(value)
-        tag, entry = _tag(kind), table[kind]
+        tag = _tag(kind)
+        entry = table[kind]
         if tag not in opened or opened[tag].declared is not entry:  # its file may have been edited
             opened[tag] = _model(name, kind, entry)
         # as a member of the union would be, so that errors carry the mark of the kind

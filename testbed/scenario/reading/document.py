@@ -149,7 +149,9 @@ class _Composer:
     """Builds the tree from the parser's events, and stops at the first construct that is not allowed."""
 
     def __init__(self, source: str, events: Iterator[Any]) -> None:
-        self._source, self._events, self._nodes = source, events, 0
+        self._source = source
+        self._events = events
+        self._nodes = 0
 
     def document(self) -> Node:
         root: Node | None = None

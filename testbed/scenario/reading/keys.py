@@ -30,7 +30,8 @@ def keys_at(model: type[BaseModel], path: Path) -> tuple[str, ...]:
 
 
 def _step(outer: Any, element: str | int) -> Any:
-    read_as, kind = _read_as(outer), _unwrap(outer)
+    read_as = _read_as(outer)
+    kind = _unwrap(outer)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         for name, info in kind.model_fields.items():
             if element == (info.alias or name):

@@ -72,7 +72,8 @@ def problem_at(root: Node, violation: Violation, section: Path = ()) -> Problem:
 def place(root: Node, path: Path) -> tuple[Where, str]:
     """Return where ``path`` stands and how it is written, as far as the tree goes."""
     node: Node = root
-    where, written = root.where, ""
+    where = root.where
+    written = ""
     for element in path:
         if isinstance(element, str) and element.startswith("<"):
             continue
@@ -110,7 +111,9 @@ def _join(written: str, element: str | int) -> str:
 
 
 def _problems(detail: Any, root: Node, model: type[BaseModel]) -> Iterator[Problem]:
-    kind, path, context = detail["type"], detail["loc"], detail.get("ctx", {})
+    kind = detail["type"]
+    path = detail["loc"]
+    context = detail.get("ctx", {})
     if kind == "rules":
         for found in context["found"]:
             yield problem_at(root, found, path)
@@ -129,7 +132,8 @@ def _problems(detail: Any, root: Node, model: type[BaseModel]) -> Iterator[Probl
 
 def _unknown_key(root: Node, path: Path, model: type[BaseModel]) -> Problem:
     where, written = place(root, path)
-    parent, key = root, str(path[-1])
+    parent = root
+    key = str(path[-1])
     for element in path[:-1]:
         parent = _child(parent, element)[0] or parent
     if isinstance(parent, Mapping) and key in parent.keys:

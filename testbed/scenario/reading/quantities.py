@@ -128,7 +128,8 @@ def one_of(*choices: Any) -> FieldType:
 def _boolean(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    text, quoted = text_of(value), isinstance(value, Scalar) and value.quoted
+    text = text_of(value)
+    quoted = isinstance(value, Scalar) and value.quoted
     if text not in ("true", "false") or quoted:
         raise refuse(f"expected true or false, got {'quoted ' if quoted else ''}{shown(value)}")
     return text == "true"
@@ -150,14 +151,20 @@ def _text(value: Any) -> str:
 
 
 def quantity(
-    parse: Callable[[str], Any], write: Callable[[Any], str], low: str, high: str, example: str, or_zero: bool = False,
+    parse: Callable[[str], Any],
+    write: Callable[[Any], str],
+    low: str,
+    high: str,
+    example: str,
+    or_zero: bool = False,
     beyond: str = "",
-) -> FieldType:  # fmt: skip
+) -> FieldType:
     """A value with a unit, between two others written the same way; shown with its unit when written to YAML.
 
     ``or_zero``: 0 is a value too, though below ``low``. ``beyond``: the cure for what is above ``high``.
     """
-    least, most = parse(low), parse(high)
+    least = parse(low)
+    most = parse(high)
 
     def read(value: Any) -> Any:
         if isinstance(value, int | float) and not isinstance(value, bool):

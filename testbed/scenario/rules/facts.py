@@ -65,7 +65,8 @@ def sums_inside_data_centers(scenario: Scenario) -> bool:
 
     Where they have no sum over all of them, one codec is that of every round.
     """
-    sync, paradigm = scenario.sync.tier1, scenario.paradigm.declared
+    sync = scenario.sync.tier1
+    paradigm = scenario.paradigm.declared
     has_codecs = paradigm.codecs and paradigm.global_sum
     return bool(tiers_of(scenario) == 0 and has_codecs and sync.declared.lan_rounds(sync.options) > 1)
 
@@ -93,9 +94,8 @@ def tiers_of_differences(scenario: Scenario) -> list[str]:
     tiers = TIERS if tiers_of(scenario) == 2 else TIERS[1:]
     codecs = [(tier, getattr(scenario.codec, tier)) for tier in tiers]
     return [
-        tier for tier, codec in codecs
-        if codec.declared.pull_on(codec.options, TIERS.index(tier) + 1) == "difference"
-    ]  # fmt: skip
+        tier for tier, codec in codecs if codec.declared.pull_on(codec.options, TIERS.index(tier) + 1) == "difference"
+    ]
 
 
 def lan_rounds_option(technique: Technique) -> str:
@@ -103,7 +103,8 @@ def lan_rounds_option(technique: Technique) -> str:
 
     Empty when every round does so already.
     """
-    declared, options = technique.declared, technique.options
+    declared = technique.declared
+    options = technique.options
     if declared.lan_rounds(options) == 1:
         return ""
     counts = [field.name for field in fields(options) if type(getattr(options, field.name)) is int]

@@ -26,7 +26,8 @@ from testbed.training.options.declarations import NOTHING, TEXT
 def scripts_have_steps_of_their_own(scenario: Scenario) -> Found:
     if not is_scripted(scenario):
         return
-    sync, order = scenario.sync.tier1, scenario.order
+    sync = scenario.sync.tier1
+    order = scenario.order
     if without_servers(scenario) or any(not site.workers for site in scenario.topology.data_centers):
         with_servers = kinds(PARADIGMS, lambda paradigm: paradigm.tiers)
         problem = "a script trains on every worker, through the servers"
@@ -47,9 +48,10 @@ def scripts_have_steps_of_their_own(scenario: Scenario) -> Found:
             f"write 1 or more, or 'sync: {SYNC.default}', or one tier of servers",
         )
     assigning = [
-        each.kind for _, each in scenario.sync
+        each.kind
+        for _, each in scenario.sync
         if each.declared.assigns_steps and not getattr(each.options, "fixed_steps", 0)
-    ]  # fmt: skip
+    ]
     if assigning:
         yield Violation(
             ("sync",),
@@ -73,7 +75,8 @@ def scripts_have_steps_of_their_own(scenario: Scenario) -> Found:
 
 
 def modelled_compute_has_no_values(scenario: Scenario) -> Found:
-    training, at = scenario.training, ("training", "compute")
+    training = scenario.training
+    at = ("training", "compute")
     if training.compute == "real":
         if training.model.declared.takes == NOTHING:
             problem = "'real' needs a model with values, and this one has only shapes"
@@ -150,7 +153,8 @@ def steps_are_computed_here(scenario: Scenario) -> Found:
 def samples_fit_model_and_split(scenario: Scenario) -> Found:
     """What is known of samples before they are read: their shape, and whether each has one class."""
     training = scenario.training
-    data, model = training.data, training.model
+    data = training.data
+    model = training.model
     found = data.declared.sample_bound(data.options)
     fits = found is not None and model.declared.takes == data.declared.gives
     misfit = model.declared.misfit(model.options, found[0]) if fits else ""

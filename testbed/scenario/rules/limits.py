@@ -25,7 +25,8 @@ def _count_nodes(scenario: Scenario) -> tuple[int, int]:
     """Return how many workers, and how many nodes of all roles, the Plan will have."""
     if scenario.topology.generator is not None:
         options = scenario.topology.generator.options
-        workers, global_servers = [options.workers] * options.data_centers, 1
+        workers = [options.workers] * options.data_centers
+        global_servers = 1
     else:
         sites = scenario.topology.data_centers
         workers = [site.workers or int(site.central and not scenario.is_program) for site in sites]

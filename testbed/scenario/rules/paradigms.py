@@ -187,7 +187,8 @@ def ways_to_servers_need_servers(scenario: Scenario) -> Found:
             problem = f"{_TO_SERVERS['order']} servers, and without servers it has no effect"
             yield Violation(("order", name), problem, _REMOVE)
     if overlaps(scenario) and not _any_chosen(scenario, "order"):
-        problem, cure = "'overlap: layers' sends layers to servers, and without servers it has no effect", ""
+        problem = "'overlap: layers' sends layers to servers, and without servers it has no effect"
+        cure = ""
         if hasattr(scenario.paradigm.options, "overlap"):
             kind = scenario.paradigm.kind
             cure = f", and 'paradigm: {{kind: {kind}, overlap: buckets}}' to sum during the backward pass"
@@ -196,7 +197,8 @@ def ways_to_servers_need_servers(scenario: Scenario) -> Found:
 
 def _any_chosen(scenario: Scenario, axis: str) -> bool:
     """Return whether ``axis`` has another kind than its default, on any tier."""
-    value, default = getattr(scenario, axis), type(scenario).model_fields[axis].default
+    value = getattr(scenario, axis)
+    default = type(scenario).model_fields[axis].default
     techniques = [technique for _, technique in value] if isinstance(value, PerTier) else [value]
     return any(technique.kind != default for technique in techniques)
 
@@ -226,11 +228,13 @@ def sums_inside_are_of_whole_rounds(scenario: Scenario) -> Found:
 
 
 def _unfit_inside(scenario: Scenario) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    sync, inside = scenario.sync.tier1, scenario.paradigm.options.inside
+    sync = scenario.sync.tier1
+    inside = scenario.paradigm.options.inside
     streaming = sync.declared.streaming(sync.options)
     if not sync.declared.waits or sync.declared.needs_reports:
         problem = f"'inside: {inside}' sums what all workers of a data centre have pushed, and"
-        alone, asked = "here they do not wait for each other", f"'{sync.kind}' asks how long each of them took"
+        alone = "here they do not wait for each other"
+        asked = f"'{sync.kind}' asks how long each of them took"
         problem = f"{problem} {asked if sync.declared.waits else alone}"
         fitting = kinds(SYNC, lambda each: each.waits and not each.needs_reports and 1 in each.tiers)
         yield ("sync", "tier1"), problem, f"sync: {fitting}"

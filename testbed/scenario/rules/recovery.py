@@ -126,7 +126,8 @@ def nan_skips_whole_gradients(scenario: Scenario) -> Found:
 
 
 def faults_have_something_to_hit(scenario: Scenario) -> Found:
-    faults, on = {fault.kind for fault in scenario.faults}, scenario.run.on
+    faults = {fault.kind for fault in scenario.faults}
+    on = scenario.run.on
     reasons = {"local": "loopback has none", "cluster": "those of a cluster are not the run's to change"}
     if on in reasons and faults.intersection(LINK_KINDS):
         cure = "write 'on: emulate' or 'simulate', or let nodes fail"

@@ -37,7 +37,8 @@ def one_tier_has_one_value(scenario: Scenario) -> Found:
     else:  # other overlays than the default are refused anyway
         axes = ("sync",) if sums_inside_data_centers(scenario) else ("sync", "codec")
     for axis in axes:
-        tier1, tier2 = getattr(scenario, axis).tier1, getattr(scenario, axis).tier2
+        tier1 = getattr(scenario, axis).tier1
+        tier2 = getattr(scenario, axis).tier2
         if tier1 != tier2 and tier1.kind != getattr(tier2.declared, "partner", ""):
             problem = f"with 'paradigm: {scenario.paradigm.kind}' there {tiers}, and 'tier1' differs from 'tier2'"
             yield Violation((axis,), problem, f"write '{axis}: {tier2.kind}'")
@@ -81,7 +82,8 @@ def tiers_fit(scenario: Scenario) -> Found:
 
 
 def _above_gradients(scenario: Scenario) -> Found:
-    tier1, tier2 = scenario.sync.tier1, scenario.sync.tier2
+    tier1 = scenario.sync.tier1
+    tier2 = scenario.sync.tier2
     if tier2.declared.contribution is not Contribution.GRADIENT:
         problem = f"'{tier2.kind}' combines models, but with '{tier1.kind}' on tier 1 workers push gradients"
         yield Violation(("sync", "tier2"), problem, f"write 'sync: {tier2.kind}' for both tiers")
@@ -95,7 +97,8 @@ def _above_gradients(scenario: Scenario) -> Found:
 
 
 def _above_local_steps(scenario: Scenario) -> Found:
-    tier1, tier2 = scenario.sync.tier1, scenario.sync.tier2
+    tier1 = scenario.sync.tier1
+    tier2 = scenario.sync.tier2
     averages_models = tier1.declared.contribution is Contribution.MODEL
     sums_each_round = tier2.declared.waits and tier2.declared.contribution is Contribution.GRADIENT
     if tier2 != tier1 and (averages_models or tier2.kind == tier1.kind):
@@ -111,7 +114,8 @@ def optimizer_runs_where_values_are(scenario: Scenario) -> Found:
     faced = scenario.sync.tier2 if tiers_of(scenario) == 1 else scenario.sync.tier1
     if is_scripted(scenario) or (tiers_of(scenario) != 1 and 1 not in faced.declared.tiers):
         return  # a script has its own optimizer; the other case has been refused
-    optimizer, at = scenario.optimizer, getattr(scenario.optimizer.options, "at", None)
+    optimizer = scenario.optimizer
+    at = getattr(scenario.optimizer.options, "at", None)
     if tiers_of(scenario) == 0:  # then it runs on the workers anyway
         gradients = faced.declared.contribution is Contribution.GRADIENT
         if gradients and at == "worker" and scenario.paradigm.declared.models:
@@ -143,7 +147,8 @@ def norms_need_whole_gradients(scenario: Scenario) -> Found:
         return
     if not getattr(scenario.optimizer.options, "clip_norm", 0.0):
         return
-    where, sites = ("optimizer", "clip_norm"), generated(scenario.topology).data_centers
+    where = ("optimizer", "clip_norm")
+    sites = generated(scenario.topology).data_centers
     late = [tier.kind for tier in (scenario.sync.tier1, scenario.sync.tier2) if not tier.declared.waits]
     on_workers = "" if late else ", or 'optimizer.at: worker'"
     if sum(site.global_servers or int(site.central) for site in sites) > 1:

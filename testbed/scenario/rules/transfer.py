@@ -28,7 +28,8 @@ from testbed.training.options import LOADINGS, MODELS
 
 
 def difference_follows_parameters(scenario: Scenario) -> Found:
-    waits, gradients = scenario.sync.tier1.declared.waits, pushed(scenario) is Contribution.GRADIENT
+    waits = scenario.sync.tier1.declared.waits
+    gradients = pushed(scenario) is Contribution.GRADIENT
     sums_come_down = updates_on_workers(scenario) and waits and gradients
     for tier in tiers_of_differences(scenario) if sums_come_down else ():
         yield Violation(
@@ -40,7 +41,8 @@ def difference_follows_parameters(scenario: Scenario) -> Found:
 
 
 def backups_are_what_members_hold(scenario: Scenario) -> Found:
-    optimizer, waits = scenario.optimizer, all(tier.declared.waits for _, tier in scenario.sync)
+    optimizer = scenario.optimizer
+    waits = all(tier.declared.waits for _, tier in scenario.sync)
     compensates = optimizer.declared.needs_backups and not waits and tiers_of(scenario) > 0
     for tier in tiers_of_differences(scenario) if compensates else ():
         yield Violation(
@@ -110,7 +112,8 @@ def blocks_may_be_lost(scenario: Scenario) -> Found:
 def tls_covers_all_traffic(scenario: Scenario) -> Found:
     if not scenario.transport.tls:
         return
-    order, paradigm = scenario.order, scenario.paradigm
+    order = scenario.order
+    paradigm = scenario.paradigm
     if order.declared.channels(order.options):
         problem = f"covers connections, and '{order.kind}' sends datagrams beside them"
         yield Violation(("transport", "tls"), problem, f"write order: {reliable()}, or tls: false")

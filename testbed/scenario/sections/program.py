@@ -19,7 +19,8 @@ from testbed.scenario.reading.files import allows_code
 from testbed.scenario.reading.quantities import is_null, text_of
 from testbed.scenario.reading.violations import Violation, raise_found
 
-LARGEST_READ_BYTES, _PIECE_BYTES = 64 << 20, 1 << 20
+LARGEST_READ_BYTES = 64 << 20
+_PIECE_BYTES = 1 << 20
 _OWN = "the program has its own; remove it"
 WITHOUT_EFFECT: Mapping[str, str] = {  # sections, with the cure
     "training": "write what it needs to know as arguments of the command; remove it",

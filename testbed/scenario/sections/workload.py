@@ -107,7 +107,8 @@ def with_workload(data: Any, info: ValidationInfo) -> Any:
 
 def _with_script(data: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
     """Return the tree with the script as model and data. Raise a refusal for what the script brings itself."""
-    training, workload = data.get("training", {}), data["workload"]
+    training = data.get("training", {})
+    workload = data["workload"]
     raise_found(
         Violation(("training", key), "has no effect beside 'workload'", "the script brings its own; remove it")
         for key in _OWN_OF_SCRIPTS

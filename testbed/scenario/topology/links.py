@@ -153,9 +153,12 @@ class LinkBothWays(LinkEnds, Impairments):
 LINK_VALUES = ("rate", "delay", "queue", "loss", "jitter", "rate_trace", "delay_trace", "loss_trace")
 REVERSE = ReadAs(changes_of(LinkBothWays, "LinkValues", "What differs in the opposite direction.", *LINK_VALUES))
 LINK_CHANGE = changes_of(
-    LinkBothWays, "LinkChange", "What differs on one link, in both directions (``between``) or in one.", *LINK_VALUES,
+    LinkBothWays,
+    "LinkChange",
+    "What differs on one link, in both directions (``between``) or in one.",
+    *LINK_VALUES,
     base=(LinkEnds, Made),
-)  # fmt: skip
+)
 
 
 class Link(LinkBothWays):
@@ -189,7 +192,8 @@ def _multiples_of_nothing(link: Link) -> Iterator[tuple[str, Violation]]:
     for what in ("loss", "delay"):
         trace: LinkTrace | None = getattr(link, f"{what}_trace")
         if getattr(link, what) == 0 and trace is not None and trace.model is not None:
-            problem, hint = f"has no effect, as '{what}' is 0", f"its values are multiples of '{what}'"
+            problem = f"has no effect, as '{what}' is 0"
+            hint = f"its values are multiples of '{what}'"
             yield f"{what}_trace", Violation((f"{what}_trace", "model"), problem, hint)
     if link.delay == 0 and link.queue is not None and link.queue.unit == "bdp":
         problem = "has no length, as 'delay' is 0"

@@ -65,10 +65,17 @@ class NamedSite(Made):
 
 SITE_CHANGE = ReadAs(
     changes_of(
-        DataCenter, "SiteChange", "What differs in one data centre.",
-        "workers", "global_servers", "lan", "device", "worker_devices", base=NamedSite,
+        DataCenter,
+        "SiteChange",
+        "What differs in one data centre.",
+        "workers",
+        "global_servers",
+        "lan",
+        "device",
+        "worker_devices",
+        base=NamedSite,
     )
-)  # fmt: skip
+)
 
 
 class About(Section):
@@ -172,7 +179,9 @@ def _summaries(read: NetworkTraces) -> Iterator[TraceSummary]:
 
 def _structure(topology: Topology) -> list[Violation]:
     """Return what is wrong; whether all data centres can be reached is checked only where nothing else is wrong."""
-    sites, routers, links = topology.data_centers, topology.routers, topology.links
+    sites = topology.data_centers
+    routers = topology.routers
+    links = topology.links
     vertices = dict.fromkeys((*(site.name for site in sites), *routers))
     found = [*_names(sites, routers), *_central(sites), *_data_centers(sites), *_links(links, vertices)]
     for name in topology.coordinates:
@@ -240,7 +249,8 @@ def _unreachable(sites: Sequence[DataCenter], links: Sequence[Link]) -> Iterator
     central = next(site.name for site in sites if site.central)
     graph = nx.DiGraph(pair for link in links for pair in link.directions)
     graph.add_node(central)
-    reached, reaching = nx.descendants(graph, central), nx.ancestors(graph, central)
+    reached = nx.descendants(graph, central)
+    reaching = nx.ancestors(graph, central)
     for index, site in enumerate(sites):
         at = ("data_centers", index, "name")
         if site.name != central and site.name not in reached:
@@ -271,10 +281,14 @@ def topology_of(graph: Graph[str]) -> Topology:
     }
     repaired = tuple(note[:200] for note in graph.graph.get("notes", ()))
     return Topology(
-        data_centers=sites, routers=tuple(routers(graph)), links=joined({pair: _link(graph, *pair) for pair in ends}),
-        lan=Lan(), coordinates=places, routing=graph.graph["routing"],
+        data_centers=sites,
+        routers=tuple(routers(graph)),
+        links=joined({pair: _link(graph, *pair) for pair in ends}),
+        lan=Lan(),
+        coordinates=places,
+        routing=graph.graph["routing"],
         about=About(repaired=repaired) if repaired else None,
-    )  # fmt: skip
+    )
 
 
 def _link(graph: Graph[str], source: str, target: str) -> Link:
@@ -296,8 +310,12 @@ def graph_of(topology: Topology) -> Graph[str]:
     for (source, target), link in one_way(topology.links).items():
         traces = {what: getattr(link, f"{what}_trace") for what in ("rate", "delay", "loss")}
         graph.add_edge(
-            source, target, rate_bps=link.rate, delay_s=link.delay, loss=link.loss,
+            source,
+            target,
+            rate_bps=link.rate,
+            delay_s=link.delay,
+            loss=link.loss,
             queue=str(link.queue) if link.queue else None,
             traces={what: trace for what, trace in traces.items() if trace is not None},
-        )  # fmt: skip
+        )
     return graph

@@ -95,7 +95,8 @@ def _unpacker(point: type[Point]) -> BeforeValidator:
         words = value.text.split()
         try:
             divide = words.index("values")
-            numbers, values = [parse_float(word) for word in words[1:divide]], [*map(parse_float, words[divide + 1 :])]
+            numbers = [parse_float(word) for word in words[1:divide]]
+            values = [*map(parse_float, words[divide + 1 :])]
             times = numbers if words[0] == "times" else [round(i * numbers[0], 6) for i in range(len(values))]
             pairs = list(zip(times, values, strict=True))
         except (ValueError, IndexError, OverflowError):
@@ -231,9 +232,15 @@ def trace(what: str) -> ReadAs:
             raise refuse("has neither 'file' nor 'use'", "write file: NAME.csv, or the name of a trace of the library")
         path = beside(named.file, info) if named.file else library_path(name)
         reading = Reading(
-            what=what, format=named.format, unit=named.unit, time_unit=named.time_unit, step_s=named.step,
-            source=named.source_name, target=named.target_name, columns=tuple(named.columns.items()),
-        )  # fmt: skip
+            what=what,
+            format=named.format,
+            unit=named.unit,
+            time_unit=named.time_unit,
+            step_s=named.step,
+            source=named.source_name,
+            target=named.target_name,
+            columns=tuple(named.columns.items()),
+        )
         try:
             read = read_trace(path, reading)
             read = looped(read, named.loop) if named.loop is not None else read

@@ -213,9 +213,10 @@ def _with_sites(base: Topology, used: UsedTopology) -> Topology:
     links = {ends: link for ends, link in by_ends.items() if alive.issuperset(ends)}
     changes: dict[str, Any] = {
         "data_centers": tuple(site.model_copy(update=_as_central(site, central)) for site in kept),
-        "routers": tuple(routers), "links": joined(links),
+        "routers": tuple(routers),
+        "links": joined(links),
         "coordinates": {name: place for name, place in base.coordinates.items() if name in alive},
-    }  # fmt: skip
+    }
     return Topology(**{**dict(base), **changes})
 
 
@@ -242,7 +243,8 @@ def _site(site: DataCenter, used: UsedTopology) -> DataCenter:
 def _link_violations(base: Topology, used: UsedTopology, links: dict[tuple[str, str], Link]) -> Iterator[Violation]:
     known = [*(site.name for site in base.data_centers), *base.routers]
     for index, change in enumerate(used.links):
-        ends, given = change.directions[0], (change.source, change.target)
+        ends = change.directions[0]
+        given = (change.source, change.target)
         if (given != (None, None)) if change.between else None in given:
             yield Violation(("links", index), "has no two ends", "write 'between: [a, b]', or 'from: a' and 'to: b'")
             continue
@@ -294,9 +296,13 @@ def _from_file(used: UsedTopology, info: ValidationInfo) -> Topology:
 
 def _from_measurements(used: UsedTopology, info: ValidationInfo) -> Topology:
     graph, traces = read_measurements(
-        used.named.paths, used.columns, rate_bps=used.rate, delay_s=used.delay, central=used.central,
+        used.named.paths,
+        used.columns,
+        rate_bps=used.rate,
+        delay_s=used.delay,
+        central=used.central,
         workers=used.workers or 2,
-    )  # fmt: skip
+    )
     made = topology_of(graph)
     about = About(title="measurements", source=used.named.name[:200], repaired=_repaired(made))
     return made.model_copy(update={"links": follow(made.links, traces, info), "about": about})
@@ -308,9 +314,15 @@ def _repaired(topology: Topology) -> tuple[str, ...]:
 
 def _from_graph(used: UsedTopology, info: ValidationInfo) -> Topology:
     reading = GraphReading(
-        rate_bps=used.rate, delay_s=used.delay, stretch=used.stretch or 1.5, rate_unit=used.rate_unit,
-        sites=used.sites, external=bool(used.external), central=used.central, workers=used.workers or 2,
-    )  # fmt: skip
+        rate_bps=used.rate,
+        delay_s=used.delay,
+        stretch=used.stretch or 1.5,
+        rate_unit=used.rate_unit,
+        sites=used.sites,
+        external=bool(used.external),
+        central=used.central,
+        workers=used.workers or 2,
+    )
     topology = topology_of(read_graph(used.named.paths[0], reading, used.reader))
     about = About(title=used.named.name, source=used.named.name, repaired=_repaired(topology))
     return topology.model_copy(update={"about": about})

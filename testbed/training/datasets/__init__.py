@@ -53,7 +53,8 @@ def _state_of_files(entry: type[Any], options: dict[str, Any]) -> tuple[tuple[st
     found = []
     for option in (each for each in fields(options_of(entry)) if "path" in each.metadata):
         if named := options.get(option.name, option.default):
-            path, inside = Path(named).expanduser().absolute(), list[Path]()
+            path = Path(named).expanduser().absolute()
+            inside = list[Path]()
             with suppress(OSError):  # here and below: the loader tells
                 inside = sorted(path.iterdir()) if path.is_dir() else []
             for file in (path, *inside):

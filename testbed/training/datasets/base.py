@@ -42,11 +42,15 @@ class Dataset:
 
     def first(self, train_samples: int, test_samples: int) -> Dataset:
         """Return the first samples only; 0 means all."""
-        train, test = train_samples or None, test_samples or None
+        train = train_samples or None
+        test = test_samples or None
         return Dataset(
-            self.train_inputs[:train], self.train_labels[:train], self.test_inputs[:test], self.test_labels[:test],
+            self.train_inputs[:train],
+            self.train_labels[:train],
+            self.test_inputs[:test],
+            self.test_labels[:test],
             self.classes,
-        )  # fmt: skip
+        )
 
 
 class DataSource(DataDeclarations, ABC):
@@ -66,7 +70,8 @@ class DataSource(DataDeclarations, ABC):
 def held_out(inputs: Tensor, labels: Tensor, count: int, classes: int, seed: int) -> Dataset:
     """Return a data set that tests with ``count`` random samples, by ``seed``, and trains with the others."""
     order = torch.from_numpy(numpy_stream(seed, "hold out").permutation(len(labels)))
-    test, train = order[:count], order[count:]
+    test = order[:count]
+    train = order[count:]
     return Dataset(inputs[train], labels[train], inputs[test], labels[test], classes)
 
 

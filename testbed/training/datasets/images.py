@@ -54,14 +54,16 @@ def load_mnist(options: Mnist, seed: int) -> Dataset:
     source = FASHION_SOURCE if isinstance(options, FashionMnist) else MNIST_SOURCE
     paths = find_files(options.folder, IDX_FILES, source)
     train_images, train_labels, test_images, test_labels = (paths[name] for name in IDX_FILES)
-    train, test = _idx_part(train_images, train_labels), _idx_part(test_images, test_labels)
+    train = _idx_part(train_images, train_labels)
+    test = _idx_part(test_images, test_labels)
     if train[0].shape[1:] != test[0].shape[1:]:
         raise malformed(test_images, "its images have another size than the training images")
     return Dataset(*train, *test, CLASSES).first(options.train_samples, options.test_samples)
 
 
 def _idx_part(images_path: Path, labels_path: Path) -> tuple[Tensor, Tensor]:
-    images, labels = _read_idx(images_path, 3).unsqueeze(1), _read_idx(labels_path, 1).long()
+    images = _read_idx(images_path, 3).unsqueeze(1)
+    labels = _read_idx(labels_path, 1).long()
     if len(images) != len(labels):
         raise malformed(labels_path, f"has {len(labels)} labels for {len(images)} images")
     return images, _known(labels, labels_path)

@@ -60,7 +60,8 @@ def load_clicks(options: Clicks, seed: int) -> Dataset:
 
 def load_tokens(options: SyntheticTokens, seed: int) -> Dataset:
     """Return windows of ``context`` tokens, int64, and their successors: a random table says which follows which."""
-    count, length = options.train_samples + options.test_samples, options.context + 1
+    count = options.train_samples + options.test_samples
+    length = options.context + 1
     follows = numpy_stream(seed, "tokens", "follows").permutation(options.vocabulary)
     draws = numpy_stream(seed, "tokens", "text")
     random = draws.integers(options.vocabulary, size=(count, length))

@@ -145,7 +145,8 @@ def build_model(
 
 def assemble(kind: str, options: dict[str, Any], input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
     """Return a model with torch's initial parameters, on torch's current default device."""
-    entry, chosen = MODELS[kind], MODELS.options(kind, options)
+    entry = MODELS[kind]
+    chosen = MODELS.options(kind, options)
     build = _BUILDERS.get(kind) or getattr(entry, "build", None)  # a model from outside builds itself
     if build is None:
         raise ScenarioError(f"training.model: '{kind}' has sizes only; write training.compute: modelled")
@@ -214,7 +215,8 @@ def shape_of_model(kind: str, options: dict[str, Any], input_shape: tuple[int, .
 
 def measure(name: str, model: nn.Module, sample: Tensor) -> ModelShape:
     """Return the shape of ``model``, given a batch with one sample on the same device."""
-    shapes, outputs = [], sample
+    shapes = []
+    outputs = sample
     for segment in segments(model):
         inputs = outputs.detach().requires_grad_(segment.keys.start > 0)
         with _Operations() as forward:
@@ -237,7 +239,8 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         from torch.utils.flop_counter import flop_registry  # imports Triton, where it is installed: 0.3 s
 
-        self.count, self._formulas = 0, flop_registry
+        self.count = 0
+        self._formulas = flop_registry
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

@@ -43,9 +43,11 @@ class Bottleneck(nn.Module):
 def resnet50(options: ResNet50, image_shape: tuple[int, ...], classes: int) -> nn.Sequential:
     """Logits [batch, classes]. A segment is the stem, a bottleneck block, or the head."""
     stem = nn.Sequential(
-        nn.Conv2d(image_shape[0], 64, 7, stride=2, padding=3, bias=False), nn.GroupNorm(GROUPS, 64), nn.ReLU(),
+        nn.Conv2d(image_shape[0], 64, 7, stride=2, padding=3, bias=False),
+        nn.GroupNorm(GROUPS, 64),
+        nn.ReLU(),
         nn.MaxPool2d(3, stride=2, padding=1),
-    )  # fmt: skip
+    )
     blocks: OrderedDict[str, nn.Module] = OrderedDict(stem=stem)
     inputs = 64
     for stage, count in enumerate(_BLOCKS[options.depth], 1):
@@ -82,7 +84,8 @@ def vision_transformer(options: VisionTransformer, image_shape: tuple[int, ...],
     """Logits [batch, classes]. A segment is the embedding of patches, a block, or the head."""
     channels, height, across = image_shape
     layers, heads = _VIT[options.size]
-    width, count = 64 * heads, (height // options.patch) * (across // options.patch)
+    width = 64 * heads
+    count = (height // options.patch) * (across // options.patch)
     blocks: OrderedDict[str, nn.Module] = OrderedDict(patches=Patches(channels, options.patch, count, width))
     for number in range(1, layers + 1):
         blocks[f"block{number}"] = TransformerBlock(width, heads, causal=False)

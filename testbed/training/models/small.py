@@ -81,7 +81,8 @@ class ResidualBlock(nn.Module):
         self.norm1 = nn.GroupNorm(GROUPS, outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.norm2 = nn.GroupNorm(GROUPS, outputs)
-        self._stride, self._new_channels = stride, outputs - inputs
+        self._stride = stride
+        self._new_channels = outputs - inputs
 
     def forward(self, inputs: Tensor) -> Tensor:
         inner = functional.relu(self.norm1(self.conv1(inputs)))

@@ -37,7 +37,8 @@ class TransformerBlock(nn.Module):
 
     def __init__(self, width: int, heads: int, causal: bool = True) -> None:
         super().__init__()
-        self._heads, self._causal = heads, causal
+        self._heads = heads
+        self._causal = causal
         self.norm1 = nn.LayerNorm(width)
         self.query_key_value = nn.Linear(width, 3 * width)
         self.projection = nn.Linear(width, width)

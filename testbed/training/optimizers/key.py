@@ -118,18 +118,26 @@ def _sgd(options: options_of.Sgd | options_of.DcAsgd, value: Tensor) -> torch.op
     if nesterov and not options.momentum:
         raise ScenarioError("optimizer.nesterov: has no effect without momentum; write momentum: 0.9")
     return torch.optim.SGD(
-        [value], lr=options.learning_rate, momentum=options.momentum, nesterov=nesterov,
-        weight_decay=options.weight_decay, foreach=False,
-    )  # fmt: skip
+        [value],
+        lr=options.learning_rate,
+        momentum=options.momentum,
+        nesterov=nesterov,
+        weight_decay=options.weight_decay,
+        foreach=False,
+    )
 
 
 def _adam(options: options_of.Adam, value: Tensor) -> torch.optim.Optimizer:
     kind = torch.optim.AdamW if isinstance(options, options_of.AdamW) else torch.optim.Adam
     betas = (options.beta1, options.beta2)
     return kind(
-        [value], lr=options.learning_rate, betas=betas, eps=options.epsilon, weight_decay=options.weight_decay,
+        [value],
+        lr=options.learning_rate,
+        betas=betas,
+        eps=options.epsilon,
+        weight_decay=options.weight_decay,
         foreach=False,
-    )  # fmt: skip
+    )
 
 
 def _lars(options: options_of.LarsOptions, value: Tensor) -> torch.optim.Optimizer:

@@ -234,8 +234,12 @@ class Dirichlet(SplitDeclarations):
     needs_classes: ClassVar[bool] = True
 
     alpha: float = option(0.5, "small: few classes per worker; large: alike", min=0.01, max=1e6)
-    least: int = option(0, "samples of each worker at least: those with fewer get some of the worker with the most",
-                        min=0, max=1_000_000)  # fmt: skip
+    least: int = option(
+        0,
+        "samples of each worker at least: those with fewer get some of the worker with the most",
+        min=0,
+        max=1_000_000,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +286,11 @@ class Cached:
 
     loads: ClassVar[bool] = True
 
-    source: str = option("", "data centre that has the samples and sends them over its links; default: a store "
-            "beside every worker, with 'rate' and 'latency'")  # fmt: skip
+    source: str = option(
+        "",
+        "data centre that has the samples and sends them over its links; default: a store "
+        "beside every worker, with 'rate' and 'latency'",
+    )
     rate: float = option(100e6, "of the store, for each worker", unit="bit/s")
     latency: float = option(0.02, "of the store, for each request", unit="s")
     decode: float = option(0.0, "time to decode one sample", unit="s")

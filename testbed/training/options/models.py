@@ -97,7 +97,8 @@ class Mlp(ModelDeclarations):
     @classmethod
     def size_bound_bytes(cls, options: Mlp) -> int:
         """Return about what 4096 inputs and 1024 outputs take."""
-        width, layers = options.hidden, options.layers
+        width = options.hidden
+        layers = options.layers
         if not layers:
             return 4 * 1024 * (4096 + 1)
         return 4 * (width * width * (layers - 1) + width * (4096 + 1024 + layers))
@@ -130,7 +131,8 @@ class ResNet(ModelDeclarations):
     @classmethod
     def multiplications(cls, options: ResNet, shape: tuple[int, ...], classes: int) -> int:
         """A stage has half of the pixels of the one before in both directions, and twice its width."""
-        widths, pixels = [options.widen * width for width in (16, 32, 64)], prod(shape[1:])
+        widths = [options.widen * width for width in (16, 32, 64)]
+        pixels = prod(shape[1:])
         stages = sum(2 * options.blocks * 9 * width**2 * pixels >> 2 * stage for stage, width in enumerate(widths))
         return 9 * shape[0] * widths[0] * pixels + stages + _dense(widths[-1], classes)
 

@@ -15,7 +15,8 @@ from testbed.axes import Axis, option
 from testbed.training.options.declarations import OptimizerDeclarations
 
 SCHEDULES = ("constant", "step", "cosine", "inverse_sqrt")
-SENDER, ANY = "sender", "any"
+SENDER = "sender"
+ANY = "any"
 _MOMENTUM: dict[str, Any] = {"help": "heavy-ball momentum", "min": 0, "max": 1}
 _WEIGHT_DECAY: dict[str, Any] = {"help": "factor of the value that is added to the gradient", "min": 0, "max": 1}
 

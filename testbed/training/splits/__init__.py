@@ -56,7 +56,9 @@ class EmptyShares(ScenarioError):
     """A split that leaves workers without a sample; ``ranks`` are theirs."""
 
     def __init__(self, ranks: Sequence[int], before: str, after: str) -> None:
-        self.ranks, self._before, self._after = tuple(ranks), before, after
+        self.ranks = tuple(ranks)
+        self._before = before
+        self._after = after
         super().__init__(self.naming([f"worker {rank}" for rank in ranks]))
 
     def naming(self, workers: Sequence[str]) -> str:
@@ -94,9 +96,10 @@ def _dirichlet(options: Dirichlet, labels: Tensor, seed: int, workers: int) -> l
             return [torch.from_numpy(np.flatnonzero(owner == rank)) for rank in range(workers)]
     cure = "use a larger alpha, more samples or fewer workers, or write 'least: 1'"
     raise EmptyShares(
-        sorted({*range(workers)} - {*owner.tolist()}), f"training.split: dirichlet with alpha {options.alpha:g} leaves",
+        sorted({*range(workers)} - {*owner.tolist()}),
+        f"training.split: dirichlet with alpha {options.alpha:g} leaves",
         f"of {workers} without a sample, and others in each of {DIRICHLET_ATTEMPTS} draws; {cure}",
-    )  # fmt: skip
+    )
 
 
 def _fill(owner: NDArray[np.int64], least: int, workers: int) -> None:

@@ -28,24 +28,64 @@ _PAIR = ("from", "to")
 _RATE = ("rate",)
 _BYTES = {"rate": "bytes/s"}
 _SHIPPED: dict[str, type[TraceFormat]] = {
-    "csv": _format("Csv", "header 'time_s,rate_mbit_s' (or rate_kbit_s, delay_ms, rtt_ms, loss, src, dst …)",
-                   own.parse, takes=(*_PAIR, "columns")),
-    "mahimahi": _format("Mahimahi", "one integer a line: a millisecond at which one packet may pass", mahimahi.parse,
-                        holds=_RATE, takes=("step",), loops=True, units={"rate": "packets of 1500 bytes"}),
-    "pensieve": _format("Pensieve", "two columns: seconds, Mbit/s until then", columns.parse_pensieve,
-                        takes=("unit", "time_unit"), loops=True,
-                        units={"rate": "Mbit/s", "delay": "ms", "loss": "share"}),
-    "fcc": _format("Fcc", "one number a line: bytes/s for 5 s", columns.parse_fcc,
-                   holds=_RATE, takes=("unit", "step"), loops=True, units=_BYTES),
-    "fcc-raw": _format("FccRaw", "FCC's curr_webget.csv: unit, time, target, address, fetch time, bytes, bytes/s",
-                       columns.parse_fcc_raw, holds=_RATE, takes=("unit", "step", *_PAIR), loops=True,
-                       units=_BYTES),
-    "hsdpa": _format("Hsdpa", "six columns: unix s, ms, latitude, longitude, bytes, ms (Norway's 3G, Belgium's 4G)",
-                     columns.parse_hsdpa, holds=_RATE, loops=True, units={"rate": "bytes, ms"}),
+    "csv": _format(
+        "Csv",
+        "header 'time_s,rate_mbit_s' (or rate_kbit_s, delay_ms, rtt_ms, loss, src, dst …)",
+        own.parse,
+        takes=(*_PAIR, "columns"),
+    ),
+    "mahimahi": _format(
+        "Mahimahi",
+        "one integer a line: a millisecond at which one packet may pass",
+        mahimahi.parse,
+        holds=_RATE,
+        takes=("step",),
+        loops=True,
+        units={"rate": "packets of 1500 bytes"},
+    ),
+    "pensieve": _format(
+        "Pensieve",
+        "two columns: seconds, Mbit/s until then",
+        columns.parse_pensieve,
+        takes=("unit", "time_unit"),
+        loops=True,
+        units={"rate": "Mbit/s", "delay": "ms", "loss": "share"},
+    ),
+    "fcc": _format(
+        "Fcc",
+        "one number a line: bytes/s for 5 s",
+        columns.parse_fcc,
+        holds=_RATE,
+        takes=("unit", "step"),
+        loops=True,
+        units=_BYTES,
+    ),
+    "fcc-raw": _format(
+        "FccRaw",
+        "FCC's curr_webget.csv: unit, time, target, address, fetch time, bytes, bytes/s",
+        columns.parse_fcc_raw,
+        holds=_RATE,
+        takes=("unit", "step", *_PAIR),
+        loops=True,
+        units=_BYTES,
+    ),
+    "hsdpa": _format(
+        "Hsdpa",
+        "six columns: unix s, ms, latitude, longitude, bytes, ms (Norway's 3G, Belgium's 4G)",
+        columns.parse_hsdpa,
+        holds=_RATE,
+        loops=True,
+        units={"rate": "bytes, ms"},
+    ),
     "iperf3": _format("Iperf3", "JSON of iperf3 -J", iperf3.parse, units={"rate": "bit/s", "delay": "us", "loss": "%"}),
-    "skyplane": _format("Skyplane", "Skyplane's throughput or latency grid; give the pair", skyplane.parse,
-                        takes=("unit", *_PAIR), units={"rate": "bit/s", "delay": "ms"}),
-}  # fmt: skip
+    "skyplane": _format(
+        "Skyplane",
+        "Skyplane's throughput or latency grid; give the pair",
+        skyplane.parse,
+        takes=("unit", *_PAIR),
+        units={"rate": "bit/s", "delay": "ms"},
+    ),
+}
 FORMATS: Axis[TraceFormat] = Axis("trace", _SHIPPED, base=TraceFormat)
 
 
@@ -90,8 +130,14 @@ def _check_settings(file: TextFile, reading: Reading, kind: str) -> None:
     """Refuse what the format cannot hold, and settings that have no effect on it, for the user expects one."""
     if reading.what not in FORMATS[kind].holds:
         file.refuse(None, f"the format {kind} has no {reading.what}", "give another 'format'")
-    given = {"unit": reading.unit, "time_unit": reading.time_unit, "step": reading.step_s, "from": reading.source,
-             "to": reading.target, "columns": reading.columns or None}  # fmt: skip
+    given = {
+        "unit": reading.unit,
+        "time_unit": reading.time_unit,
+        "step": reading.step_s,
+        "from": reading.source,
+        "to": reading.target,
+        "columns": reading.columns or None,
+    }
     for key, value in given.items():
         if value is not None and key not in FORMATS[kind].takes:
             states = "the header states it: rename the column, or write 'columns: {rate: NAME in Mbit/s}'"

@@ -105,9 +105,13 @@ def parse_hsdpa(file: TextFile, reading: Reading) -> Trace:
                 line, f"{row[4]:g} bytes in {row[5]:g} ms", "the last two columns are bytes and ms; remove the line"
             )
     steps = [(line, row[5] / 1000, row[4] * 8000 / row[5]) for line, row in rows]
-    elapsed_s, counted_s = (rows[-1][1][1] - rows[0][1][1] + rows[0][1][5]) / 1000, sum(step[1] for step in steps)
-    notes = () if abs(elapsed_s - counted_s) <= 0.05 * counted_s else (
-        f"the log lasts {elapsed_s:g} s, its intervals {counted_s:g} s; gaps are left out",)  # fmt: skip
+    elapsed_s = (rows[-1][1][1] - rows[0][1][1] + rows[0][1][5]) / 1000
+    counted_s = sum(step[1] for step in steps)
+    notes = (
+        ()
+        if abs(elapsed_s - counted_s) <= 0.05 * counted_s
+        else (f"the log lasts {elapsed_s:g} s, its intervals {counted_s:g} s; gaps are left out",)
+    )
     return from_durations(file, steps, reading, notes)
 
 

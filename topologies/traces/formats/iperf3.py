@@ -68,7 +68,8 @@ def _value(file: TextFile, interval: Any, total: Any, number: int, reading: Read
         if not trips:
             file.refuse(None, f"intervals[{number}] has no rtt", "take the sender's report of a TCP run")
         return sum(trips) / len(trips) / 2e6
-    rate, size = _number(file, total, "bits_per_second", where), _number(file, total, "bytes", where)
+    rate = _number(file, total, "bits_per_second", where)
+    size = _number(file, total, "bytes", where)
     expected = size * 8 / _number(file, total, "seconds", where)
     if abs(rate - expected) > 0.05 * max(rate, expected):
         problem = f"{where}: bits_per_second is {rate:g}, but its bytes and seconds make {expected:g} bit/s"

@@ -53,7 +53,9 @@ def _times(file: TextFile) -> Iterator[int]:
 
 def write(rates_bps: Iterator[tuple[float, float]]) -> Iterator[str]:
     """Yield the lines for steps of (duration in s, bit/s). Fractions of a packet are carried over to the next step."""
-    packets, now_ms, sent_at = 0.0, 0.0, 0
+    packets = 0.0
+    now_ms = 0.0
+    sent_at = 0
     for duration_s, rate_bps in rates_bps:
         end_ms = now_ms + duration_s * 1000
         while sent_at < round(end_ms):

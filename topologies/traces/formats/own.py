@@ -67,7 +67,8 @@ def trace_of(table: Table, chosen: list[Row], column: Column, reading: Reading) 
 
     Rows without a value are left out; the first value holds from 0 s on.
     """
-    file, notes = table.file, list[str]()
+    file = table.file
+    notes = list[str]()
     _check_order(table, chosen)
     end_s = chosen[-1].time_s if len(chosen) > 1 and chosen[-1].cells[column.number] == END else None
     chosen = chosen if end_s is None else chosen[:-1]
