@@ -11,6 +11,7 @@ from analysis import breakdown, waits
 from analysis.breakdown import PARTS
 from testbed.results import tables
 from tests.analysis.test_breakdown import Line, hop, write
+from tests.for_each import for_each
 
 COLUMNS = [f"{part}_s" for part in PARTS]
 
