@@ -69,11 +69,14 @@ def nothing_left() -> Any:
 
 
 def test_exits_are_reported_in_their_order(tmp_path: Path) -> None:
-    async def late(world: RealWorld) -> None:
-        await world.receive("that the other has started")
-        await world.sleep(0.3)
+    async def first(world: RealWorld) -> None:
+        await world.send(REMOTE, Message(MessageKind.PUSH, meta={"pid": os.getpid()}))
 
-    first = sending(REMOTE, Message(MessageKind.PUSH))
+    async def late(world: RealWorld) -> None:
+        started = await world.receive("that the other has started")
+        while psutil.pid_exists(started.meta["pid"]):  # until the fleet has seen its end
+            await world.sleep(0.05)
+
     exits = fleet(tmp_path, {"a/scheduler": idle, WORKER: first, REMOTE: late}).run()
     assert exits[0].node == WORKER, "the monitor stays until all others have left"
     assert {end.node for end in exits} == {WORKER, REMOTE, "a/scheduler"}
@@ -259,7 +262,7 @@ def test_an_error_of_the_watcher_leaves_nothing_behind_but_all_events(tmp_path: 
 
     with pytest.raises(KeyError):
         fleet(tmp_path, {REMOTE: wait_long, WORKER: told}).run(crash)
-    kinds = [event["kind"] for event in read(tmp_path, WORKER)]
+    kinds = [event["kind"] for event in read(tmp_path, WORKER) if event["kind"] != "process"]  # of a busy machine
     assert kinds == ["warning", "error"], "what was recorded, and that it was stopped"
 
 
