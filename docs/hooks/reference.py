@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from testbed.check.subject import AXES as OPEN_AXES
 from testbed.cli.main import EXIT_CODES, build_parser
 from testbed.results.columns import TABLES
 from testbed.scenario.kinds import AXES, kinds_of
 from testbed.scenario.load import json_schema
+from testbed.testing.subject import AXES as OPEN_AXES
 
 Schema = Mapping[str, Any]
 _CODE = "a class: `FILE.py:Class` or `package.module:Class`"

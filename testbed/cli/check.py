@@ -17,7 +17,7 @@ from testbed.cli.options import Outcome
 from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from testbed.check.verdict import Checked, Result
+    from testbed.testing.verdict import Checked, Result
 
 HELP = "check a technique, from a file or shipped, against the contract of its axis"
 _SET = "check with this option of the technique, e.g. --set ratio=0.05; may be repeated"
@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> Outcome:
     import torch
 
-    from testbed.check import verdict
-    from testbed.check.catalogue import checks_of
+    from testbed.testing import verdict
+    from testbed.testing.catalogue import checks_of
 
     torch.set_num_threads(1)  # as in every run: sums do not depend on a number of threads
     subject = _subject(arguments)
@@ -57,13 +57,13 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 def _subject(arguments: argparse.Namespace) -> Checked:
     """Return the technique with its options. Raise ``ScenarioError`` when there is no such technique or option."""
-    from testbed.check.subject import AXES, find, with_file
+    from testbed.testing.subject import AXES, find, with_file
 
     if arguments.axis == "figure":
         for option, value in (("--set", arguments.options), ("--file", arguments.file)):
             if value:
                 raise ScenarioError(f"{option}: has no effect on the axis figure; leave it out")
-        from testbed.check.figure import CheckedFigure
+        from testbed.testing.figure import CheckedFigure
 
         figure = CheckedFigure(arguments.technique)
         _ = figure.study  # raises ``ScenarioError`` if there is none

@@ -22,12 +22,12 @@ from analysis.studies.claims import A_DIFFERENCE, FAIL, PASS, UNRESOLVED, betwee
 from analysis.studies.columns import compute_ratio
 from analysis.studies.results import Results, against, published
 from analysis.studies.study import Case, Expected, Panel, Request, Study, StudyRun, find
-from testbed.check.figure import CheckedFigure, smallest, the_declaration_is_complete
 from testbed.cli import main as command
 from testbed.errors import ScenarioError
 from testbed.execution import sweep_points
 from testbed.policy.sync import SYNC
 from testbed.results import tables
+from testbed.testing.figure import CheckedFigure, smallest, the_declaration_is_complete
 from tests.analysis.test_breakdown import hop, write
 from tests.for_each import for_each
 from tests.results import fake_run
@@ -48,7 +48,7 @@ device: {step_time: 10 ms}
 
 def test_a_study_may_compare_techniques_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside it in the working directory: its scenario is a text."""
-    code = Path(__file__).parents[1] / "check/examples/sign_sgd.py"
+    code = Path(__file__).parents[1] / "testing/examples/sign_sgd.py"
     (tmp_path / "mine.py").write_text(code.read_text())
     monkeypatch.chdir(tmp_path)
     study = Study("Own", "nowhere", SCENARIO, {"none": {}, "mine": {"codec": "./mine.py:SignSgd"}})

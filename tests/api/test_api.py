@@ -136,7 +136,7 @@ def test_python_values_are_settings(set_: dict[str, Any], seen: Any) -> None:
 def test_code_is_looked_up_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its path begins with, also where a shipped scenario lies elsewhere."""
     (tmp_path / "notebooks").mkdir()
-    text = (Path(__file__).parents[1] / "check/examples/sign_sgd.py").read_text()
+    text = (Path(__file__).parents[1] / "testing/examples/sign_sgd.py").read_text()
     for file in ("mine.py", "notebooks/mine.py"):
         (tmp_path / file).write_text(text)
     monkeypatch.chdir(tmp_path / "notebooks")
@@ -210,7 +210,7 @@ def test_a_failed_run_raises_and_keeps_its_results(tmp_path: Path) -> None:
 @pytest.mark.parametrize("on", ["simulate", pytest.param("local", marks=pytest.mark.slow)])  # 4 s
 def test_an_exception_of_a_technique_from_outside_has_node_and_place(on: str, tmp_path: Path) -> None:
     """It is not called an error of the testbed."""
-    own = (Path(__file__).parents[1] / "check/examples/sign_sgd.py").read_text()
+    own = (Path(__file__).parents[1] / "testing/examples/sign_sgd.py").read_text()
     before, line, after = own.partition("        bits, scale = parts[0]")
     (tmp_path / "mine.py").write_text(f"{before}        1 / 0\n{line}{after}")
     scenario = api.load(SMALL, set={"codec": f"{tmp_path / 'mine.py'}:SignSgd"})

@@ -134,7 +134,7 @@ def test_an_error_of_a_technique_from_outside_has_its_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    own = (Path(__file__).parents[1] / "check/examples/warm_hfa.py").read_text()
+    own = (Path(__file__).parents[1] / "testing/examples/warm_hfa.py").read_text()
     broken = f"{own}\n    @classmethod\n    def lan_rounds(cls, options):\n        return options.none\n"
     Path("mine.py").write_text(broken)
     Path("mine.yaml").write_text(QUICKSTART.read_text())

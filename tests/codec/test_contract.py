@@ -1,4 +1,4 @@
-"""What the shipped codecs promise beyond the contract that ``tests/check`` holds them to: exactness, and full sizes."""
+"""What the shipped codecs promise beyond their contract: exactness, and full sizes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from testbed.check.codec import KEY, SIZES, bytes_of, layout, numbers
 from testbed.codec.base import Codec
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
+from testbed.testing.codec import KEY, SIZES, bytes_of, layout, numbers
 from tests.for_each import for_each
 
 Make = Callable[[], Codec]

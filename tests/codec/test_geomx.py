@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from testbed.check.codec import bytes_of, layout, numbers
 from testbed.codec.base import Codec
 from testbed.codec.context import CodecContext
 from testbed.codec.errors import NonFiniteNumbers, OutsideHalfPrecision
@@ -25,6 +24,7 @@ from testbed.codec.sparse import bisparse as bisparse_codec
 from testbed.codec.table import make_codec
 from testbed.codec.twobit import TwoBitCodec
 from testbed.policy.shard.hashed import Hashed
+from testbed.testing.codec import bytes_of, layout, numbers
 from tests.for_each import for_each
 
 DEMO_CNN = (400, 16, 12800, 32, 131072, 256, 32768, 128, 1280, 10)

@@ -26,9 +26,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from ruamel.yaml import YAML
 
-from testbed.check.subject import AXES
 from testbed.scenario.load import loads
 from testbed.scenario.look_up import network
+from testbed.testing.subject import AXES
 from tests.cli.forked import command, simulate_here
 
 ROOT = Path(__file__).parents[2]

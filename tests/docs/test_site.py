@@ -14,11 +14,11 @@ from types import ModuleType
 import pytest
 
 import testbed
-from testbed.check.subject import AXES as OPEN_AXES
 from testbed.cli.main import VERBS
 from testbed.results.columns import TABLES
 from testbed.scenario.kinds import AXES, kinds_of
 from testbed.scenario.load import json_schema
+from testbed.testing.subject import AXES as OPEN_AXES
 from tests.docs.blocks import ROOT, documents
 
 pytest.importorskip("mkdocs", reason="the extra 'docs' is not installed")
@@ -98,7 +98,7 @@ def test_links_are_rewritten_to_the_pages_that_files_become(pages: ModuleType) -
         ),
         ("docs/how-to/README.md", "[a](../../CONTRIBUTING.md#a-codec)", "[a](../contributing.md#a-codec)"),
         ("README.md", "[a](docs/axes)", "[a](axes/README.md)"),
-        ("README.md", "[a](testbed/check)", "a"),
+        ("README.md", "[a](testbed/testing)", "a"),
         ("README.md", "[a](https://example.org)", "[a](https://example.org)"),
     ):
         assert pages.rewrite(link, origin, pages.place_of) == expected

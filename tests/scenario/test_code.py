@@ -78,7 +78,7 @@ def test_an_option_that_no_scenario_could_give_is_named(scenario: Path, option: 
 
 def test_workers_share_no_norms_for_an_optimizer_that_takes_its_own() -> None:
     """Each would step with a share of a tensor, as if it were the whole."""
-    whole = Path(__file__).parents[1] / "check/examples/optimizer_normalises.py"
+    whole = Path(__file__).parents[1] / "testing/examples/optimizer_normalises.py"
     scenario = GOOD + f"optimizer: {whole}:NormalisesWholes\n"
     loads(scenario, overrides=["paradigm=allreduce"])
     for work in ("norms", "update"):

@@ -152,7 +152,7 @@ def test_a_data_set_is_loaded_again_when_its_files_or_its_code_have_changed(tmp_
     (tmp_path / IDX_FILES[1]).write_bytes(idx(np.array([2, 7, 1, 8])))
     assert load_dataset("mnist", options, 1).train_labels.tolist() == [2, 7, 1, 8]
 
-    examples = Path(__file__).parents[1] / "check/examples"
+    examples = Path(__file__).parents[1] / "testing/examples"
     own, split = (tmp_path / name for name in ("stripes.py", "dealt_cards.py"))
     shares, sides = [], []
     for side, start in ((8, "rank"), (4, "1 - rank")):

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from testbed.check.subject import Subject
-from testbed.check.verdict import require
 from testbed.errors import ScenarioError
+from testbed.testing.subject import Subject
+from testbed.testing.verdict import require
 from testbed.training.splits import shares_of
 
 _CASES = 80

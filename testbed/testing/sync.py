@@ -7,12 +7,12 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from testbed.check.subject import Subject
-from testbed.check.sync_schedule import ROUNDS, Changes, PushSchedule, TierCase
-from testbed.check.verdict import plain_state, require
 from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.base import SyncPolicy
+from testbed.testing.subject import Subject
+from testbed.testing.sync_schedule import ROUNDS, Changes, PushSchedule, TierCase
+from testbed.testing.verdict import plain_state, require
 from testbed.training.options import OPTIMIZERS
 
 SEEDS = range(6)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from testbed.check.subject import AXES
-from tests.check.test_examples import EXAMPLES, FIGURE, GOOD
+from testbed.testing.subject import AXES
 from tests.docs.blocks import blocks_of
 from tests.for_each import for_each
+from tests.testing.test_examples import EXAMPLES, FIGURE, GOOD
 
 DOCS = Path(__file__).parents[2] / "docs" / "axes"
 

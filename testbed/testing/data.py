@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from testbed.check.subject import Subject
-from testbed.check.verdict import CheckFailed, require
+from testbed.testing.subject import Subject
+from testbed.testing.verdict import CheckFailed, require
 from testbed.training.datasets import Dataset, digest_of, load_anew
 from testbed.training.options.declarations import IMAGES, RECORDS, TEXT
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from testbed.axes import AxisError
-from testbed.check import training, verdict
-from testbed.check.catalogue import checks_in, checks_of
-from testbed.check.subject import AXES, Subject, find
 from testbed.cli.main import main
+from testbed.testing import training, verdict
+from testbed.testing.catalogue import checks_in, checks_of
+from testbed.testing.subject import AXES, Subject, find
 from tests.for_each import for_each
 
 EXAMPLES = Path(__file__).parent / "examples"
@@ -126,7 +126,7 @@ def test_a_good_technique_is_found_and_passes(axis: str) -> None:
 
 @for_each("kind", MORE_GOOD)
 def test_what_broken_ones_derive_from_passes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("testbed.check.codec.DAMAGES", 13)
+    monkeypatch.setattr("testbed.testing.codec.DAMAGES", 13)
     assert failures(kind) == {}
 
 

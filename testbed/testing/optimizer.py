@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from testbed.check.subject import Subject
-from testbed.check.verdict import CheckFailed, require
+from testbed.testing.subject import Subject
+from testbed.testing.verdict import CheckFailed, require
 from testbed.training.optimizers import KeyOptimizer
 from testbed.training.options.optimizers import DcAsgd
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from testbed.check.subject import Subject
-from testbed.check.verdict import CheckFailed, require
 from testbed.codec.base import NOTHING, Codec
 from testbed.codec.errors import NonFiniteNumbers
 from testbed.codec.table import make_codec
 from testbed.messages import Message, MessageKind, decode_header, encode_header
+from testbed.testing.subject import Subject
+from testbed.testing.verdict import CheckFailed, require
 
 SIZES = (1, 2, 3, 4, 5, 15, 16, 17, 64, 999, 1000, 1001, 4099)
 LARGEST = max(SIZES)

@@ -15,11 +15,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from testbed.check.subject import Subject
-from testbed.check.verdict import CheckFailed, require
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.scenario.load import loads
+from testbed.testing.subject import Subject
+from testbed.testing.verdict import CheckFailed, require
 from topologies.readers import READERS
 from topologies.readers.base import RATE_UNITS, GraphReading
 from topologies.readers.raw import RawGraph

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from testbed.check.subject import Subject
-from testbed.check.verdict import CheckFailed, require
 from testbed.errors import ScenarioError
+from testbed.testing.subject import Subject
+from testbed.testing.verdict import CheckFailed, require
 from testbed.training.models import build_model, segments, shape_of_model, trained
 from testbed.training.options.declarations import IMAGES, RECORDS, TEXT
 from testbed.training.tables import EmbeddingTables

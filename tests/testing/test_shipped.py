@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import testbed.check
-from testbed.check import verdict
-from testbed.check.catalogue import CONTRACTS, checks_of
-from testbed.check.subject import AXES, Subject
+import testbed.testing
+from testbed.testing import verdict
+from testbed.testing.catalogue import CONTRACTS, checks_of
+from testbed.testing.subject import AXES, Subject
 from tests.for_each import for_each
 from tests.topologies.zoo import GML, SNDLIB, TRIANGLE, graphml
 from topologies.readers import READERS
@@ -68,7 +68,7 @@ CASES = [
 @pytest.fixture(autouse=True)
 def _fewer_damages(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of each size, instead of nine: most of the time of a codec's checks. Those of examples make them all."""
-    monkeypatch.setattr("testbed.check.codec.DAMAGES", 13)
+    monkeypatch.setattr("testbed.testing.codec.DAMAGES", 13)
 
 
 def failures(subject: Subject) -> list[verdict.Result]:
@@ -117,7 +117,7 @@ def test_every_axis_has_checks() -> None:
 
 
 def test_the_kit_needs_no_test_library() -> None:
-    for path in Path(testbed.check.__file__).parent.glob("*.py"):
+    for path in Path(testbed.testing.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []

@@ -7,11 +7,11 @@ import itertools
 import random
 from collections.abc import Mapping
 
-from testbed.check.subject import Subject
-from testbed.check.verdict import CheckFailed, plain_state, require
 from testbed.policy.overlay.base import ROOT, GroupSetting, Overlay, Rates, ScheduledOverlay, TreeOverlay
 from testbed.policy.overlay.events import OverlayTransfer
 from testbed.policy.overlay.parents import Parents
+from testbed.testing.subject import Subject
+from testbed.testing.verdict import CheckFailed, plain_state, require
 
 _NODE = "hub/global0"
 _GROUPS = (1, 2, 3, 5, 9)

@@ -10,8 +10,8 @@ from pathlib import Path
 from analysis.studies import drawing, engine
 from analysis.studies.study import Request, Study
 from analysis.studies.study import find as find_study
-from testbed.check.verdict import CheckFailed, require
 from testbed.errors import ScenarioError
+from testbed.testing.verdict import CheckFailed, require
 
 _LEAST_BYTES = 5000  # of a picture with axes
 

@@ -15,8 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from testbed.check.subject import Subject
-from testbed.check.verdict import CheckFailed, require
 from testbed.execution import host, session
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan, to_json
@@ -25,6 +23,8 @@ from testbed.policy.overlay.base import ScheduledOverlay
 from testbed.policy.sync.base import SyncPolicy
 from testbed.results import events
 from testbed.scenario.load import loads
+from testbed.testing.subject import Subject
+from testbed.testing.verdict import CheckFailed, require
 from testbed.training.options.declarations import RECORDS, TEXT
 
 ROUNDS = 8  # at least
@@ -111,7 +111,7 @@ def _rounds(subject: Subject) -> int:
 
 @cache
 def _trained(axis: str, kind: str, values: str, back_end: str, number: int) -> Trained:
-    from testbed.check.subject import AXES
+    from testbed.testing.subject import AXES
 
     subject = Subject(AXES[axis], kind, json.loads(values))
     with tempfile.TemporaryDirectory(prefix="testbed-check-") as name:

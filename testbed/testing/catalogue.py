@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import FunctionType, ModuleType
 
-from testbed.check import codec, data, declared, files, model, optimizer, overlay, slices, split, sync, training
-from testbed.check.verdict import Check
+from testbed.testing import codec, data, declared, files, model, optimizer, overlay, slices, split, sync, training
+from testbed.testing.verdict import Check
 
 
 def checks_in(*modules: ModuleType) -> tuple[Check, ...]:
@@ -39,7 +39,7 @@ CONTRACTS: dict[str, tuple[Check, ...]] = {
 def checks_of(axis: str, *, with_training: bool = True) -> tuple[Check, ...]:
     """Return what a technique of ``axis`` has to pass, the cheapest first."""
     if axis == "figure":
-        from testbed.check import figure  # which loads pandas and matplotlib
+        from testbed.testing import figure  # which loads pandas and matplotlib
 
         return figure.CHECKS + (figure.RUNNING if with_training else ())
     if axis in ("topology", "trace"):  # whose options are the settings of a scenario

@@ -10,10 +10,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.check.subject import Subject
-from testbed.check.verdict import CheckFailed, require
 from testbed.policy.events import Aggregate, Effect, Push, Reply, WorkerReport
 from testbed.policy.sync.base import Member, SyncPolicy, Tier, WorkerDevice
+from testbed.testing.subject import Subject
+from testbed.testing.verdict import CheckFailed, require
 
 KEYS = 2
 ROUNDS = 7  # that every member pushes

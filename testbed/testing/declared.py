@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 from testbed.axes import options_of, refuse_values
-from testbed.check.subject import Subject
-from testbed.check.verdict import CheckFailed, require
+from testbed.testing.subject import Subject
+from testbed.testing.verdict import CheckFailed, require
 
 
 def the_options_are_a_frozen_dataclass_with_defaults(subject: Subject) -> None:

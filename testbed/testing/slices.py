@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from testbed.check.subject import Subject
-from testbed.check.verdict import require
 from testbed.policy.order.base import Order
 from testbed.policy.order.dgt import MAX_CHANNELS, Dgt
 from testbed.policy.shard import SHARDS
 from testbed.policy.shard.base import Shard
 from testbed.policy.shard.slices import Slice
+from testbed.testing.subject import Subject
+from testbed.testing.verdict import require
 
 DEMO_CNN = (400, 16, 12_800, 32, 131_072, 256, 32_768, 128, 1280, 10)
 _CASES = 60
