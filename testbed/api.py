@@ -84,6 +84,10 @@ def load(
 ) -> Scenario:
     """Return a validated scenario. Raise ``ScenarioError`` with every problem found.
 
+        >>> scenario = testbed.load("quickstart", {"training.rounds": 10, "links[*].rate": "5 Mbit/s"}, on="simulate")
+        >>> scenario.training.rounds
+        10
+
     source      path of a scenario file, name of a shipped one (``"quickstart"``), the content of one as a mapping
                 (sections of ``testbed.scenario.schema`` may be among its values), or a scenario
     set         values that replace those of the file; files of code (``./mine.py:Mine``) are relative to the working
@@ -153,9 +157,15 @@ def run(
 ) -> Run:  # fmt: skip
     """Run a scenario to its end and return the run.
 
+        >>> scenario = testbed.load("quickstart", {"training.rounds": 10})
+        >>> run = testbed.run(scenario, on="simulate", out=folder / "run", progress=False)
+        >>> run.status.state, run.result["rounds"]
+        ('done', 10)
+
     A simulation runs in this process, unless it is of a user's script, which may crash its process; other runs start
     processes. Ctrl-C (in Jupyter: interrupt) ends the run, writes the results so far, and raises ``KeyboardInterrupt``.
 
+    scenario   what ``load`` takes or returns
     on         back end instead of the scenario's own
     out        run directory, by default a new one below ``runs``; a finished run of an equal Plan is returned as it is
     progress   whether to show a live display

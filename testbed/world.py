@@ -62,7 +62,13 @@ class Future(Protocol[T]):
 
 
 class World(Protocol):
-    """Clock, messages, computation and records of one node."""
+    """Clock, messages, computation and records of one node. A role that sends what it computes, and takes an answer:
+
+    async def role(world: World) -> Message:
+        total = await world.compute(Work("sum", size_bytes=tensor.nbytes), lambda: tensor.sum().reshape(1))
+        await world.send("tokyo/server", Message(MessageKind.PUSH, key=0, parts=(total,)))
+        return await world.receive("the new value")
+    """
 
     node: str
     pacer: Pacer  # of this node's steps; a checkpoint keeps the number of steps done

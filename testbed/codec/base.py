@@ -35,6 +35,12 @@ def part(parts: tuple[Tensor, ...], dtype: torch.dtype, size: int) -> Tensor:
 class Codec(CodecDeclarations, ABC):
     """Tensors are flat float32. Payload parts are contiguous and never changed once returned.
 
+        >>> from testbed.codec.fp16 import Fp16Codec, Fp16Options
+        >>> child, server = Fp16Codec(Fp16Options()), Fp16Codec(Fp16Options())
+        >>> (payload,) = child.encode(0, torch.tensor([0.5, -2.0]))
+        >>> payload.dtype, server.decode(0, (payload,), size=2)
+        (torch.float16, tensor([ 0.5000, -2.0000]))
+
     A codec from outside has a nested frozen dataclass ``Options`` and is made as ``cls(cls.Options(...), context)``.
     Tensors may be on the ``meta`` device (``compute: modelled``): return parts on it of the sizes that numbers give, or
     of the largest where sizes depend on the numbers.
@@ -51,21 +57,22 @@ class Codec(CodecDeclarations, ABC):
 
     @abstractmethod
     def encode(self, wire_key: int, tensor: Tensor) -> tuple[Tensor, ...]:
-        """Payload of a contribution."""
+        """Return the payload of a contribution to the key, ``tensor``."""
 
     @abstractmethod
     def decode(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        """The contribution, ``size`` elements. Does not change ``parts``; may share their memory.
+        """Return the contribution of ``size`` elements whose payload is ``parts``.
 
-        Raises ``ValueError`` when the parts cannot have come from ``encode`` for this size.
+        ``parts`` are not changed; the result may share their memory. Raise ``ValueError`` when the parts cannot have
+        come from ``encode`` for this size.
         """
 
     def encode_value(self, wire_key: int, value: Tensor) -> tuple[Tensor, ...]:
-        """Payload of a key's value after a round, for this child; by default float32 as it is."""
+        """Return the payload of a key's value after a round, for this child; by default float32 as it is."""
         return (value.contiguous(),)
 
     def decode_value(self, wire_key: int, parts: tuple[Tensor, ...], size: int) -> Tensor:
-        """The value as this child will hold it, ``size`` elements."""
+        """Return the value of ``size`` elements that this child will hold."""
         return part(parts, torch.float32, size)
 
     def value_state(self, wire_key: int, size: int) -> Hashable:

@@ -38,7 +38,16 @@ class FinalScore:
 
 
 class Exchange(ABC):
-    """One worker's side of a paradigm. The driver calls its methods in the order in which they stand here.
+    """One worker's side of a paradigm. The driver calls its methods in the order in which they stand here:
+
+        await exchange.begin(None, after=-1)
+        round_ = await exchange.meet(None)
+        await exchange.ready(round_)
+        while round_ < exchange.end:
+            await exchange.run(round_, record)
+            round_ += 1
+            await exchange.ready(round_)
+        await exchange.finish(round_)
 
     evaluation  scores the model at one of the workers
     workers     the number of workers that begin to train together

@@ -30,6 +30,13 @@ _ELSEWHERE = "use a synchronisation that waits for all (fsa, bsp, hfa, diloco, e
 class GeoOptimizer(torch.optim.Optimizer):
     """Any torch optimizer, over all workers of all data centres, synchronised as the scenario's ``sync`` says.
 
+        model = torch.nn.Linear(784, 10)
+        optimizer = GeoOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+        for inputs, labels in batches:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+
     fsa, bsp               ``step`` takes the mean of all workers' gradients, then the optimizer's own step, everywhere
     mixedsync, tap, ssp    no worker waits for all, so the optimizer runs on the servers (SGD, Adam, AdamW only)
     hfa, esync, diloco     ``step`` is local; after a number of steps, models are averaged

@@ -71,6 +71,14 @@ class Tier:
 class SyncPolicy(ABC):
     """Who waits for whom at one server, and what is applied when. Made as ``cls(tier, cls.Options(...))``.
 
+        >>> from testbed.policy.sync.fsa import Fsa
+        >>> policy = Fsa(Tier.of("tokyo", "paris"), Fsa.Options())
+        >>> policy.on_push(Push("paris", key=0, round=0))
+        []
+        >>> aggregate, reply = policy.on_push(Push("tokyo", key=0, round=0))
+        >>> aggregate.members, reply.members
+        (('tokyo', 'paris'), ('tokyo', 'paris'))
+
     Declarations, from which compatibility, deadlines, folding and documents follow:
 
     contribution      what workers push
