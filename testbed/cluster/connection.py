@@ -6,6 +6,7 @@ command is killed. Ray is imported here and nowhere else before: a command witho
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Mapping
@@ -42,18 +43,23 @@ class ClusterMachine:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def connect(address: str) -> None:
+def connect(address: str, working_directory: Path | None = None) -> None:
     """Join the cluster at ``HOST[:PORT]``, or ``auto``: that of this machine. A second call with it does nothing.
 
-    Machines get the code of this testbed by its content. Raise ``ScenarioError`` for what is no address and
-    ``CapabilityError`` if Ray is missing, nothing answers there, or versions do not match.
+    Machines get the code of this testbed by its content, and so the ``working_directory`` of tasks.
+
+    Raise ``ScenarioError`` for what is no address and ``CapabilityError`` if Ray is missing, nothing answers there, or
+    versions do not match.
     """
     ray = import_ray()
     place = address if address == "auto" else _reachable(address)
     if ray.is_initialized():
         _require_same(ray, place)
         return
-    code = {"py_modules": [str(_ROOT / package) for package in _PACKAGES]}
+    code: dict[str, Any] = {"py_modules": [str(_ROOT / package) for package in _PACKAGES]}
+    os.environ["RAY_RUNTIME_ENV_IGNORE_GITIGNORE"] = "1"  # files that a scenario names are sent in any case
+    if working_directory is not None:
+        code["working_dir"] = str(working_directory)
     try:
         # Ray lets workers import from the working directory first, where a machine may have other code
         with TemporaryDirectory() as empty, chdir(empty):

@@ -27,7 +27,6 @@ import select
 import shutil
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -39,7 +38,7 @@ from emulation.namespaces import inside
 from testbed.cluster import files, links
 from testbed.cluster.clocks import clock_of_machine
 from testbed.cluster.control import Content, ControlConnection, ControlLost, connect
-from testbed.cluster.directories import new_directory, remove
+from testbed.cluster.directories import temporary_directory
 from testbed.cluster.starting import Ticket
 from testbed.environment import allow_descriptors
 from testbed.errors import TestbedError
@@ -279,19 +278,16 @@ def main(outside: str = "") -> int:
     ticket = Ticket(**json.loads(sys.stdin.buffer.readline()))
     os.umask(0o077)
     allow_descriptors()
-    # in a sandbox, in memory that ends with it: its process id means nothing to those who remove directories outside
-    directory = Path(tempfile.mkdtemp(dir="/run/testbed")) if ticket.emulates else new_directory("testbed-agent")
-    try:
+    # in a sandbox, in memory that ends with it
+    with temporary_directory("testbed-agent-", "/run/testbed" if ticket.emulates else None) as directory:
         try:
             signal.signal(signal.SIGTERM, _terminate)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             return _serve_driver(ticket, directory, outside)
         finally:
             # The end of standard input and the signal of the driver's death come one after the other, the second
-            # perhaps at this line: hence the outer block.
+            # perhaps at this line: then the other process removes the directory.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    finally:
-        remove(directory)
 
 
 def _terminate(*_: object) -> None:

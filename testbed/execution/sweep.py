@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.cluster.connection import connect
 from testbed.errors import ScenarioError
-from testbed.execution.sweep_cluster import ClusterPool, RayTasks
+from testbed.execution.sweep_cluster import ClusterPool, joined
 from testbed.execution.sweep_points import SweepPoint, index_of
 from testbed.execution.sweep_pool import OnState, Pool, Warn
 from testbed.execution.sweep_run import Followers
@@ -83,13 +82,18 @@ def execute(job: SweepJob, on_state: OnState, warn: Warn = _print_warning) -> li
                 "--cluster: a point takes one machine, and this scenario takes several for each run; leave --cluster "
                 f"out, and runs take them one after the other, or {other}"
             )
-        connect(job.cluster)  # raises before anything is written
+        with joined(job.cluster, job.points) as files:  # raises before anything is written
+            return _execute(job, on_state, warn, files)
+    return _execute(job, on_state, warn, {})
+
+
+def _execute(job: SweepJob, on_state: OnState, warn: Warn, files: Mapping[str, str]) -> list[dict[str, Any]]:
     job.directory.mkdir(parents=True, exist_ok=True)
     atomic.sweep(job.directory)
     atomic.write_json(job.directory / "sweep.json", index_of(job.points, job.scenario, job.sweep))
     scenario = job.scenario.read_bytes()
     if job.cluster:
-        on_machines = ClusterPool(RayTasks(), job.path, scenario, on_state, warn, job.retry_failed, job.followers)
+        on_machines = ClusterPool(job.path, scenario, on_state, warn, job.retry_failed, job.followers, files)
         on_machines.run(job.points, job.jobs)
     else:
         here = Pool(job.path, scenario, on_state, warn, job.retry_failed, job.followers)

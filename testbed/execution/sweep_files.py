@@ -1,4 +1,4 @@
-"""Files of the user that a Plan names, for machines that lack them: packed, sent by content, and renamed in the Plan.
+"""Files of the user that a Plan names: their digests, and, for machines that lack them, their copies.
 
 Data sets, models and code are files or folders of their own. A script and a command may import what is beside them, so
 the folder of the script, or the working directory, is sent.
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import io
 import os
-import tarfile
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +29,11 @@ _LEFT_OUT = frozenset({"runs", "sweeps", "figures", "validation", "__pycache__",
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """A file or folder that a Plan names by ``text``. ``sent`` is what is packed: itself, or the folder it is in."""
+    """A file or folder that a Plan names by ``text``. ``sent`` is what is sent: itself, or the folder it is in."""
 
     text: str
     sent: Path
     is_code_folder: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SentFile:
-    """Where a machine finds the file: ``inside`` what it gets by the digest ``sha256`` of its packed content."""
-
-    sha256: str
-    inside: str
 
 
 def named_files(plan: Plan) -> list[NamedFile]:
@@ -131,77 +121,62 @@ def _is_file(file: CodeFile) -> bool:
     return file.kind.rpartition(":")[0].endswith(".py")
 
 
-# ---- packing, where the command is ----------------------------------------------------------------------------------
+# ---- on the way to another machine ----------------------------------------------------------------------------------
 
 
-def pack(file: NamedFile) -> tuple[SentFile, bytes]:
-    """Return the content, and where the file is in it. Raise ``ScenarioError`` if it cannot be read or is too large."""
-    content = _packed(file.sent, file.is_code_folder)
-    inside = Path(_top(file.sent), *([Path(file.text).name] if file.sent != Path(file.text).expanduser() else []))
-    return SentFile(hashlib.sha256(content).hexdigest(), str(inside)), content
+def stage(files: Iterable[NamedFile], folder: Path) -> dict[str, str]:
+    """Copy files into a folder that Ray sends; return where each is in it, by the text that names it.
+
+    Raise ``ScenarioError`` if one cannot be read, or the folder of a script or command is too large.
+    """
+    places: dict[Path, Path] = {}
+    found = {}
+    for file in files:
+        if file.sent not in places:
+            places[file.sent] = Path(str(len(places)), file.sent.name or "content")
+            _copy(file, folder / places[file.sent])
+        named = Path(file.text).expanduser()
+        found[file.text] = str(places[file.sent] / (named.name if named != file.sent else ""))
+    return found
 
 
-@cache
-def _packed(path: Path, is_code_folder: bool) -> bytes:
-    """Return a tar archive that depends on names, modes and contents alone."""
-    stream, root = io.BytesIO(), path.resolve()
+def _copy(file: NamedFile, to: Path) -> None:
+    to.parent.mkdir()
     try:
-        with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            for each in _below(root, is_code_folder):
-                archive.dereference = _leads_outside(each, root)
-                archive.add(each, _top(path) / each.relative_to(root), recursive=False, filter=_anonymous)
-                if is_code_folder and stream.tell() > FOLDER_LIMIT_BYTES:
-                    raise ScenarioError(
-                        f"{path}: the folder of a script or command is sent to the machines of a cluster, and this one "
-                        f"has more than {FOLDER_LIMIT_BYTES // 1_000_000} MB; move the script into a folder of its own"
-                    )
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be sent to the machines of a cluster ({error.strerror})") from error
-    return stream.getvalue()
+        if not file.sent.is_dir():
+            shutil.copyfile(file.sent, to)
+            return
+        if file.is_code_folder:
+            _refuse_large(file.sent)
+        shutil.copytree(file.sent, to, ignore=_left_out if file.is_code_folder else None, ignore_dangling_symlinks=True)
+    except (OSError, shutil.Error) as error:
+        raise ScenarioError(f"{file.sent}: cannot be sent to the machines of a cluster ({error})") from error
 
 
-def _top(path: Path) -> Path:
-    """Return the name of a packed file or folder: the suffix of a file of code says what it is."""
-    return Path(path.name or "content")
+def _refuse_large(folder: Path) -> None:
+    size = 0
+    for each in _below(folder, is_code_folder=True):
+        size += each.stat().st_size if each.is_file() else 0
+        if size > FOLDER_LIMIT_BYTES:
+            raise ScenarioError(
+                f"{folder}: the folder of a script or command is sent to the machines of a cluster, and this one has "
+                f"more than {FOLDER_LIMIT_BYTES // 1_000_000} MB; move the script into a folder of its own"
+            )
 
 
 def _below(path: Path, is_code_folder: bool) -> Iterator[Path]:
     yield path
     for each in sorted(path.iterdir()) if path.is_dir() else ():
-        if not (is_code_folder and (each.name in _LEFT_OUT or each.name.startswith("."))):
+        if not (is_code_folder and _is_left_out(each.name)):
             yield from _below(each, is_code_folder) if not each.is_symlink() else [each]
 
 
-def _leads_outside(path: Path, root: Path) -> bool:
-    """Return whether ``path`` is a link that would lead nowhere on another machine. Refuse such links to folders."""
-    if not path.is_symlink() or not (path.readlink().is_absolute() or not path.resolve().is_relative_to(root)):
-        return False
-    if path.is_dir():
-        raise ScenarioError(
-            f"{path}: a link to a folder elsewhere, which the machines of a cluster would not get; put the folder "
-            "itself there"
-        )
-    return True
+def _is_left_out(name: str) -> bool:
+    return name in _LEFT_OUT or name.startswith(".")
 
 
-def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, 0, "", ""
-    return entry
-
-
-# ---- on the machine that runs the point -----------------------------------------------------------------------------
-
-
-def unpack(content: bytes, folder: Path) -> None:
-    """Write what was packed into a folder, which may be there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        archive.extractall(folder, filter="data")
-
-
-def copy_of(file: SentFile, store: Path) -> str:
-    """Return the path of a file whose content was unpacked below ``store``."""
-    return str(store / file.sha256 / file.inside)
+def _left_out(_: str, names: list[str]) -> list[str]:
+    return [name for name in names if _is_left_out(name)]
 
 
 def with_copies(plan: Plan, copies: Mapping[str, str]) -> Plan:

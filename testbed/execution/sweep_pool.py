@@ -37,7 +37,7 @@ from testbed.results import COMPLETED, FINISHED
 from testbed.results.rundir import AlreadyDone, RunDirectory, is_run
 from testbed.results.summary import read_result
 
-_ELSEWHERE_POLL_S = 0.5
+ELSEWHERE_POLL_S = 0.5
 TAKEN = 64  # exit code of a child: another process runs that point
 
 OnState = Callable[[SweepPoint, str], None]
@@ -103,7 +103,7 @@ class Pool:
                     if code == TAKEN:
                         elsewhere.append(point)
                 elif elsewhere:
-                    time.sleep(_ELSEWHERE_POLL_S)
+                    time.sleep(ELSEWHERE_POLL_S)
                     queue.extend(self._open(elsewhere))
                     elsewhere.clear()
         finally:

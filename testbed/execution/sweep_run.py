@@ -65,23 +65,28 @@ class PointRun:
     origin: PointOrigin | None = None
 
 
-def execute_point(path: Path, point: PointRun) -> None:
-    """Run a point in the run directory ``path``. Raise what ``rundir.claim`` raises."""
+def execute_point(path: Path, point: PointRun, *, in_this_process: bool = True) -> None:
+    """Run a point in the run directory ``path``. Raise what ``rundir.claim`` raises.
+
+    in_this_process  a simulation runs in the calling process, which prints into the run's log from then on; else, as
+                     all other runs, in a host process of its own
+    """
     begin_s, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
     if point.origin:
         sys.argv = list(point.origin.argv)
         use_git_state(point.origin.git)
     run = prepare(path, point.plan, scenario=point.scenario, resolved=point.resolved, capabilities=point.capabilities)
     with final_status(run):
-        _execute(run, point, begin_s, started)
+        if in_this_process:
+            log = os.open(run.file("host.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+        _execute(run, point, begin_s, started, in_this_process)
 
 
-def _execute(run: RunDirectory, point: PointRun, begin_s: float, started: str) -> None:
-    log = os.open(run.file("host.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+def _execute(run: RunDirectory, point: PointRun, begin_s: float, started: str, in_this_process: bool) -> None:
     followers = point.followers()
-    plan, outcome = point.plan, _attempt(point.plan, run, followers)
+    plan, outcome = point.plan, _attempt(point.plan, run, followers, in_this_process)
     if point.origin:
         plan, outcome = point.origin.plan, _as_sent(run, outcome, point.origin)
     ended = conclude(run, plan, outcome, started, time.monotonic() - begin_s)
@@ -114,14 +119,13 @@ def close_script(run: RunDirectory, plan: Plan, code: int) -> None:
         run.set_status("failed", run.status().plan_sha256, f"{node}: {cause}\n{files.note(node)}")
 
 
-def _attempt(plan: Plan, run: RunDirectory, followers: Sequence[Follower]) -> SessionResult:
-    """Simulated in this very process; otherwise under a host process of its own."""
-
+def _attempt(plan: Plan, run: RunDirectory, followers: Sequence[Follower], in_this_process: bool) -> SessionResult:
     def take(event: Event) -> None:
         add_capabilities(run, event)
         for follower in followers:
             for message in follower.take(event):
-                print(f"warning: {message}", flush=True)  # noqa: T201 - into host.log
+                with run.file("host.log").open("a", encoding="utf-8") as log:
+                    log.write(f"warning: {message}\n")
 
     try:
         add_capabilities(run, {"kind": "capabilities", **known_before(plan)})
@@ -129,7 +133,7 @@ def _attempt(plan: Plan, run: RunDirectory, followers: Sequence[Follower]) -> Se
             follower.start(plan, run.path)
     except TestbedError as error:
         return SessionResult("failed", str(error), error.exit_code)
-    if plan.back_end == "simulate":
+    if plan.back_end == "simulate" and in_this_process:
         from testbed.execution.host import attempt
 
         return attempt(plan, run.path, take)

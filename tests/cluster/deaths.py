@@ -27,7 +27,6 @@ VICTIMS = {
     "command": "testbed.cli.main",
     "raylet": "raylet/raylet ",
     "worker": "ray::testbed-",
-    "points": "sweep_machine",
 }
 
 

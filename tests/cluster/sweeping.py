@@ -77,6 +77,6 @@ def wait_until(happened: Callable[[], object], limit_s: float = 120) -> None:
 
 def left_on(machine: Machine) -> list[str]:
     """Processes and files of sweeps on a machine."""
-    words = ("sweep_machine", "testbed.execution", "ray::testbed")
+    words = ("testbed.execution", "ray::testbed")
     processes = [text for text in machine.processes().values() if any(word in text for word in words)]
     return [*processes, *(path for path in machine.disk() if path.startswith("testbed"))]

@@ -96,7 +96,7 @@ def test_machines_come_and_go(scenario: Path, table: bytes, tmp_path: Path) -> N
         assert (out / "sweep.csv").read_bytes() == table
         assert {name: after[name] for name in before} == before
         assert len(after) == POINTS and added.address in places(out).values()
-        assert cluster.workers[0].address in text, "its points are run again elsewhere, with a warning"
+        assert f"machine {cluster.workers[0].address} has left the cluster" in text
         assert f"machine {added.address} has joined the cluster" in text
         wait_until(lambda: not any(left_on(machine) for machine in cluster.workers if machine.alive()), 30)
 
@@ -104,7 +104,7 @@ def test_machines_come_and_go(scenario: Path, table: bytes, tmp_path: Path) -> N
 def _send_to_points(machines: list[Machine], number: signal.Signals) -> None:
     for machine in machines:
         for pid, text in machine.processes().items():
-            if "sweep_machine" in text:
+            if "testbed.execution.host" in text:
                 os.kill(pid, number)
 
 
@@ -116,8 +116,7 @@ def test_workers_of_ray_are_killed(cluster: Raylets, scenario: Path, table: byte
         for pid, text in cluster.workers[0].processes().items():
             if text.startswith("ray::testbed-"):
                 os.kill(pid, signal.SIGKILL)
-    text = end(process)
-    assert "lost with its process or machine (WorkerCrashedError); it is run again (2 of 4 attempts)" in text
+    end(process)
     assert (out / "sweep.csv").read_bytes() == table
     wait_until(lambda: not any(left_on(machine) for machine in cluster.workers), 30)
 
@@ -154,11 +153,11 @@ def test_files_and_code_go_to_machines_that_have_none(tmp_path: Path) -> None:
     assert (tmp_path / "there" / "sweep.csv").read_bytes() == (tmp_path / "here" / "sweep.csv").read_bytes()
 
 
-def test_a_machine_with_other_packages_gets_no_points(scenario: Path, table: bytes, tmp_path: Path) -> None:
-    with raylets(workers=1) as cluster:
+def test_a_machine_with_other_packages_ends_the_sweep(scenario: Path, tmp_path: Path) -> None:
+    with raylets(workers=0) as cluster:
         other = cluster.add(env={"PYTHONPATH": f"/tmp/old:{ROOT}"})
         package = "/tmp/old/simpy-1.0.dist-info"
         other.run(["sh", "-c", f"mkdir -p {package}; printf 'Name: simpy\\nVersion: 1.0\\n' > {package}/METADATA"])
-        text = end(begin(cluster, sweep(scenario, tmp_path / "out")))
-    assert f"machine {other.address} gets no points: it has simpy 1.0 instead of" in text
-    assert (tmp_path / "out" / "sweep.csv").read_bytes() == table
+        process = begin(cluster, sweep(scenario, tmp_path / "out"))
+        text, _ = process.communicate(timeout=240)
+    assert process.returncode and f"machine {other.address} has simpy 1.0 instead of" in text
