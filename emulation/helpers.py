@@ -120,18 +120,16 @@ def prepare_child(priority: int | None = None) -> None:
 class Helpers:
     """Starts them, and ends them in the opposite order.
 
-    events           where they write their logs; of one of several machines, its name is part of the writers' names
+    events           where they write their logs
     in_virtual_time  no packet is late there, however many links are in use
     """
 
     def __init__(
-        self, links: Sequence[LinkSpec], table: DelayTable, events: Path, realtime: bool, machine: str = "",
-        in_virtual_time: bool = False,
-    ) -> None:  # fmt: skip
+        self, links: Sequence[LinkSpec], table: DelayTable, events: Path, realtime: bool, in_virtual_time: bool = False
+    ) -> None:
         self._links, self._table, self._events, self._realtime = links, table, events, realtime
         self._in_virtual_time = in_virtual_time
         self.lans: list[str] = []  # names of the delays of LANs
-        self._suffix = f"/{machine}" if machine else ""
         self._children: list[Child] = []
         self._timed: list[Child] = []  # those that wait for the start of training
 
@@ -153,7 +151,7 @@ class Helpers:
             "table": self._table.descriptor,
             "rows": self._table.rows,
             "events": str(self._events.resolve()),
-            "writer": f"{WRITERS[module]}{self._suffix}",
+            "writer": WRITERS[module],
             "realtime": self._realtime,
         }
         child = Child(module, common | settings, [self._table.descriptor])
@@ -172,12 +170,6 @@ class Helpers:
         """
         for child in self._timed:
             child.send({"epoch_s": epoch_s, "start_s": training_start_s - trained_s, "trained_s": trained_s})
-
-    def correct(self, training_start_s: float, trained_s: float) -> None:
-        """Tell the replay when training started, as this machine's clock is known now."""
-        for child in self._timed:
-            if child.module == REPLAY and child.process.poll() is None:
-                child.send({"start_s": training_start_s - trained_s})
 
     def check(self) -> None:
         """Raise ``RunFailed`` if a process has ended: without it, links no longer follow the plan."""

@@ -47,19 +47,6 @@ class Cable:
 
 
 @dataclass(frozen=True, slots=True)
-class Tunnel:
-    """The end of a WAN cable whose other end is on another machine: a VXLAN device (RFC 7348), at ``port`` here.
-
-    number  of the cable in the whole layout, equal at both ends
-    target  data centre or router at the other end
-    """
-
-    port: SwitchPort
-    number: int
-    target: str
-
-
-@dataclass(frozen=True, slots=True)
 class Route:
     """The route to ``subnet`` via ``via``; with ``source``, for packets from that subnet only (policy routing)."""
 
@@ -99,10 +86,7 @@ class LanDelay:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All that is to be created. ``hosts`` maps node names to ports; ``bridges`` are (vertex, bridge, ports).
-
-    Of a network on several machines, the part of one (``emulation.division``): ``wan`` has the links with an end there.
-    """
+    """All that is to be created. ``hosts`` maps node names to ports; ``bridges`` are (vertex, bridge, ports)."""
 
     hosts: dict[str, SwitchPort]
     gateways: dict[str, SwitchPort]
@@ -115,7 +99,6 @@ class Layout:
     lan: tuple[LanPort, ...]
     lan_delays: tuple[LanDelay, ...]
     subnets: dict[str, str]
-    tunnels: tuple[Tunnel, ...] = ()
 
     @property
     def vertices(self) -> tuple[str, ...]:
@@ -123,7 +106,7 @@ class Layout:
 
     def ports_of(self, vertex: str) -> list[SwitchPort]:
         """Return the vertex' ends of cables, in creation order."""
-        ends = [end for cable in self.cables for end in (cable.a, cable.b)] + [each.port for each in self.tunnels]
+        ends = [end for cable in self.cables for end in (cable.a, cable.b)]
         return [end for end in ends if end.vertex == vertex]
 
 

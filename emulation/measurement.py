@@ -20,7 +20,7 @@ from emulation.layout import Layout, SwitchPort
 from emulation.ping import Pair, ping
 from testbed.errors import NetworkMismatch, RunFailed
 from testbed.plan.model import LinkPlan, NetworkPlan, Plan
-from testbed.plan.shaping import shaped_bps
+from testbed.plan.shaping import FRAME_BYTES, shaped_bps
 
 REPEATS = 2  # of what is outside its tolerance
 FAR_OUTSIDE = 10.0  # in tolerances
@@ -32,19 +32,13 @@ _ECHO_FRAME_BYTES = 90  # Ethernet 14, IP 20, ICMP 8, payload 48
 RATE_TOLERANCE = 0.02
 FLOOD_S = 0.4
 FLOOD_CEILING_BPS = 150e6  # of the links flooded at one time: a faster flood measures the processor
-ETHERNET_BYTES = 14
 
 
 class BuiltNetwork(NodeAddresses, Protocol):
-    """The part of ``emulation.network.Emulation`` that measurements use.
-
-    ``layout``: what is on this machine. ``whole``: with what is on others.
-    """
+    """The part of ``emulation.network.Emulation`` that measurements use."""
 
     plan: Plan
     layout: Layout
-    whole: Layout
-    mtu_bytes: int
 
     def measuring(self) -> AbstractContextManager[None]: ...
 
@@ -132,7 +126,7 @@ def first_contact(net: BuiltNetwork) -> None:
 
 
 def measure_rtts(net: BuiltNetwork) -> list[Measurement]:
-    """Measure all links, all paths between sites, and one node of each LAN: those that begin on this machine."""
+    """Measure all links, all paths between sites, and one node of each LAN."""
     lans_s = {f"lan {site.name}": 2 * site.lan_delay_s for site in net.plan.network.sites}
     planned_s = _link_rtts_s(net) | _path_rtts_s(net) | lans_s
     return repeated(set(planned_s), partial(_measure_rtts, net, planned_s))
@@ -166,12 +160,7 @@ def _link_rtts_s(net: BuiltNetwork) -> dict[str, float]:
 
 
 def _link_pairs(net: BuiltNetwork) -> list[Pair]:
-    here = set(net.layout.vertices)
-    return [
-        Pair(link.plan.name, net.namespace_path(link.egress.vertex), link.ingress.ip)
-        for link in net.layout.wan
-        if link.egress.vertex in here
-    ]
+    return [Pair(link.plan.name, net.namespace_path(link.egress.vertex), link.ingress.ip) for link in net.layout.wan]
 
 
 def _measured_routes(network: NetworkPlan) -> dict[str, tuple[str, ...]]:
@@ -195,15 +184,15 @@ def _path_rtts_s(net: BuiltNetwork) -> dict[str, float]:
 
 
 def _first_nodes(net: BuiltNetwork) -> dict[str, tuple[str, SwitchPort]]:
-    """Return the first node of each site, those of other machines included, and its port."""
-    return {name.split("/")[0]: (name, port) for name, port in reversed(net.whole.hosts.items())}
+    """Return the first node of each site, and its port."""
+    return {name.split("/")[0]: (name, port) for name, port in reversed(net.layout.hosts.items())}
 
 
 def _path_pairs(net: BuiltNetwork) -> list[Pair]:
     first, pairs = _first_nodes(net), []
     for name in _measured_routes(net.plan.network):
         source, target = name.split(">")
-        if source in net.layout.gateways and source in first and target in first:
+        if source in first and target in first:
             pairs.append(Pair(f"path {name}", net.namespace_path(first[source][0]), first[target][1].ip))
     return pairs
 
@@ -211,9 +200,7 @@ def _path_pairs(net: BuiltNetwork) -> list[Pair]:
 def _lan_pairs(net: BuiltNetwork) -> list[Pair]:
     first = _first_nodes(net)
     return [
-        Pair(f"lan {site}", net.namespace_path(node), net.layout.gateways[site].ip)
-        for site, (node, _) in first.items()
-        if site in net.layout.gateways
+        Pair(f"lan {site}", net.namespace_path(node), net.layout.gateways[site].ip) for site, (node, _) in first.items()
     ]
 
 
@@ -228,63 +215,48 @@ def _gateway_pairs(net: BuiltNetwork) -> list[Pair]:
 
 
 def measure_rates(net: BuiltNetwork, budget_s: float) -> list[Measurement]:
-    """Measure as many links with both ends here as fit into ``budget_s`` seconds, one link of each rate first."""
-    deadline, here = time.monotonic() + budget_s, set(net.layout.vertices)
-    links = [link.plan for link in net.layout.wan if {link.egress.vertex, link.ingress.vertex} <= here]
+    """Measure as many links as fit into ``budget_s`` seconds, one link of each rate first."""
+    deadline = time.monotonic() + budget_s
     results: list[Measurement] = []
-    for group in flood_groups(links):
+    for group in flood_groups([link.plan for link in net.layout.wan]):
         if results and time.monotonic() > deadline:
             break
         results += repeated({link.name for link in group}, partial(measure_together, net))
     return results
 
 
-def flood_groups(
-    links: Sequence[LinkPlan], kind: Callable[[LinkPlan], object] = lambda link: link.rate_bps
-) -> list[list[LinkPlan]]:
-    """Return the links to flood together, within ``FLOOD_CEILING_BPS``; one link of each ``kind`` comes first."""
-    seen: set[object] = set()
-    firsts: list[LinkPlan] = []
-    others: list[LinkPlan] = []
+def flood_groups(links: Sequence[LinkPlan]) -> list[list[LinkPlan]]:
+    """Return the links to flood together, within ``FLOOD_CEILING_BPS``; one link of each rate comes first."""
+    firsts: dict[float, LinkPlan] = {}
     for link in links:
-        (others if kind(link) in seen else firsts).append(link)
-        seen.add(kind(link))
+        firsts.setdefault(link.rate_bps, link)
+    others = [link for link in links if firsts[link.rate_bps] is not link]
     groups: list[list[LinkPlan]] = []
-    for link in (*firsts, *others):
+    for link in (*firsts.values(), *others):
         if not groups or sum(other.rate_bps for other in groups[-1]) + link.rate_bps > FLOOD_CEILING_BPS:
             groups.append([])
         groups[-1].append(link)
     return groups
 
 
-def measure_together(net: BuiltNetwork, names: set[str], wait_s: float = 0.0) -> list[Measurement]:
-    """Flood links at the same time; return those that end here. What another machine floods, it floods meanwhile.
-
-    ``wait_s``: how long after the planned end to receive, as another machine may begin later.
-    """
+def measure_together(net: BuiltNetwork, names: set[str]) -> list[Measurement]:
+    """Flood links at the same time."""
     floods = _floods(net, names)
-    if not floods:
-        return []
     plans = {link.name: link for link in net.plan.network.links}
     duration_s = max(each.duration_s(least_s(net, each.rate_bps)) for each in floods)
     # the flood is a tenth too fast, so a tenth of its duration waits in the queue at its end
-    drain_s = 0.02 + wait_s + max(plans[each.name].delay_s + 0.12 * duration_s for each in floods)
+    drain_s = 0.02 + max(plans[each.name].delay_s + 0.12 * duration_s for each in floods)
     with net.measuring():
         transfer(floods, duration_s, drain_s)
-    return [_rate(each, plans[each.name]) for each in floods if each.target_namespace]
+    return [_rate(each, plans[each.name]) for each in floods]
 
 
 def _floods(net: BuiltNetwork, names: set[str]) -> list[Flood]:
-    """Return the floods of the named links that begin or end on this machine."""
-    here = set(net.layout.vertices)
-
-    def path(vertex: str) -> str:
-        return net.namespace_path(vertex) if vertex in here else ""
-
+    """Return the floods of the named links."""
     return [
         Flood(
-            link.plan.name, path(link.egress.vertex), path(link.ingress.vertex), link.ingress.ip,
-            shaped_bps(link.plan.rate_bps), net.mtu_bytes + ETHERNET_BYTES,
+            link.plan.name, net.namespace_path(link.egress.vertex), net.namespace_path(link.ingress.vertex),
+            link.ingress.ip, shaped_bps(link.plan.rate_bps), FRAME_BYTES,
         )
         for link in net.layout.wan
         if link.plan.name in names

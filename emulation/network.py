@@ -17,10 +17,9 @@ from typing import Any, Self
 
 from emulation import namespaces
 from emulation.commands import address_lines, cable_lines, delay_rules
-from emulation.division import FULL_MTU_BYTES, MachinePart, divide, tunnel_lines
 from emulation.helpers import MEASURE_PRIORITY, REPLAY, TRAFFIC, Helpers, realtime
 from emulation.layout import Layout, SwitchPort, lay_out
-from emulation.measurement import Measurement, first_contact, judge, measure_rates, measure_rtts, measure_together
+from emulation.measurement import Measurement, first_contact, judge, measure_rates, measure_rtts
 from emulation.mininet_nodes import build_network
 from emulation.namespaces import batch, inside, offloads_off
 from emulation.probe import Capabilities, module_cure
@@ -55,21 +54,14 @@ class Emulation:
 
     ``record(kind, **fields)`` writes one event of the host. ``events`` is the directory where the replay and the
     monitor, which are processes of their own, write their logs (``network-replay``, ``network-monitor``).
-    ``part``: of a network on several machines, what is here. Its paths to others work once they are up (``contact``).
     """
 
-    def __init__(
-        self, plan: Plan, capabilities: Capabilities, record: Record, events: Path | None = None,
-        part: MachinePart | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, plan: Plan, capabilities: Capabilities, record: Record, events: Path | None = None) -> None:
         self.plan, self.capabilities, self._record = plan, capabilities, record
         self.events = events or Path("/run/testbed/events")
         self.method: DelayMethod = capabilities.delay_method()
         refuse_unsupported(plan, self.method)
-        self.part = part
-        self.whole: Layout = lay_out(plan, wires=self.method == "netem")
-        self.layout: Layout = divide(self.whole, part) if part is not None else self.whole
-        self.mtu_bytes = part.mtu_bytes if part is not None else FULL_MTU_BYTES
+        self.layout: Layout = lay_out(plan, wires=self.method == "netem")
         self.bring_up_s = 0.0
         self._helpers: Helpers | None = None
         self._mininet: Any = None
@@ -86,8 +78,7 @@ class Emulation:
             raise CapabilityError("an emulated network is only made inside its sandbox; see emulation.sandbox")
         try:
             self._bring_up()
-            if self.part is None:
-                self.contact()
+            first_contact(self)
         except BaseException:
             self.stop()
             raise
@@ -116,18 +107,13 @@ class Emulation:
     def _bring_up(self) -> None:
         self._mininet = build_network(self.layout)
         self._pids = {node.name: node.pid for node in (*self._mininet.hosts, *self._mininet.switches)}
-        self.links = link_specs(self.layout, self.plan, self.namespace_path, self.method, self.part)
+        self.links = link_specs(self.layout, self.plan, self.namespace_path, self.method)
         self._table = table = DelayTable.create(len(self.links) + len(self.layout.lan_delays))
         for row, lan in enumerate(self.layout.lan_delays, len(self.links)):
             table.row(row)[DelayField.DELAY_NS] = round(lan.delay_s * 1e9)
         batch("ip", cable_lines(self.layout, self._pids))
-        machine = ""
-        if self.part is not None:
-            machine = self.part.machine
-            with inside(self.part.outside):
-                batch("ip", tunnel_lines(self.layout, self.part, self._pids))
         self._helpers = helpers = Helpers(
-            self.links, table, self.events, self.capabilities.realtime, machine, self.plan.back_end == "exact"
+            self.links, table, self.events, self.capabilities.realtime, self.plan.back_end == "exact"
         )
         helpers.lans = [f"LAN to {lan.port.vertex}" for lan in self.layout.lan_delays]
         self._start_helpers(helpers, table)
@@ -135,19 +121,13 @@ class Emulation:
             with inside(self.namespace_path(vertex)):
                 self._configure(vertex)
         self.shaper = Shaper(self.links, table)
-        if flows := flow_settings(
-            self.plan, self.whole, {name: self.namespace_path(name) for name in self.layout.hosts}
-        ):
+        if flows := flow_settings(self.plan, self.layout, self.namespace_path):
             helpers.start_timed(TRAFFIC, {"flows": flows})
         helpers.wait_ready()
         self.shaper.apply_plan()
         self.shaper.verify(self.plan.transport.best_effort_channels)
         for warning in cut_bursts(self.plan, self.method):
             self._record("warning", message=warning)
-
-    def contact(self) -> None:
-        """Wait until all paths work. Raise ``RunFailed`` with those that stay silent."""
-        first_contact(self)
 
     def _start_helpers(self, helpers: Helpers, table: DelayTable) -> None:
         """Processes that can start while the namespaces are configured."""
@@ -162,8 +142,6 @@ class Emulation:
     def _configure(self, vertex: str) -> None:
         """Everything inside one namespace; the caller is in it."""
         options = apply_settings(self.plan.transport, self.plan.network, router=vertex not in self.layout.hosts)
-        if self.mtu_bytes != FULL_MTU_BYTES:  # on all routes, so that no connection begins with packets that are lost
-            options = f"{options} mtu {self.mtu_bytes}".strip()
         batch("ip", address_lines(self.layout, vertex, options))
         for port in self.layout.ports_of(vertex):
             if not self._keeps_offloads(port):
@@ -217,17 +195,9 @@ class Emulation:
         A value outside its tolerance is measured again; if it stays outside, the run gets a warning, and its fidelity
         is degraded. Each value is recorded as a ``measured`` event. Raise ``NetworkMismatch`` as ``judge`` does.
         """
-        results = self.measure_here(budget_s)
+        results = [*measure_rtts(self), *measure_rates(self, budget_s)]
         judge(results, self._record)
         return results
-
-    def measure_here(self, budget_s: float = 3.0) -> list[Measurement]:
-        """Measure what begins on this machine, rates only of links that also end there."""
-        return [*measure_rtts(self), *measure_rates(self, budget_s)]
-
-    def measure_with_others(self, links: set[str], wait_s: float) -> list[Measurement]:
-        """Measure rates of links with other machines, which do the same at this time; see ``measure_together``."""
-        return measure_together(self, links, wait_s)
 
     def measuring(self) -> AbstractContextManager[None]:
         """While inside, the calling process runs before ordinary ones, so that links are measured and not the load."""

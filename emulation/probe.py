@@ -47,7 +47,6 @@ class Capabilities:
     bridge: bool
     htb: bool
     u32: bool
-    vxlan: bool
     netem: bool
     nfqueue: bool
     icmp: bool
@@ -96,7 +95,6 @@ def _gap_table(found: Capabilities) -> list[tuple[bool, Gap]]:
         (found.netem, "sch_netem", _NETEM_WHY, module_cure("sch_netem"), False),
         (found.realtime, "SCHED_FIFO", "without it delays are up to 5 ms late on busy cores", _realtime_cure(), False),
         (found.u32, "cls_u32", "it separates DGT's channels at bottlenecks", module_cure("cls_u32"), False),
-        (found.vxlan, "vxlan", "it joins networks emulated on several machines", module_cure("vxlan"), False),
     ]
     known = rows if found.namespaces else rows[:3]  # the others are tried in namespaces
     return [(present, Gap(name, why, cure, needed)) for present, name, why, cure, needed in known]
@@ -161,7 +159,7 @@ def probe() -> Capabilities:
     )
 
 
-_TRIED = ("veth", "bridge", "htb", "u32", "vxlan", "netem", "nfqueue", "icmp", "realtime")
+_TRIED = ("veth", "bridge", "htb", "u32", "netem", "nfqueue", "icmp", "realtime")
 
 
 def _try_in_namespace(user: list[str]) -> dict[str, Any] | None:

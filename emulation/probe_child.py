@@ -76,9 +76,6 @@ def main() -> None:
         "bridge": _works("ip", "link", "add", "probe3", "type", "bridge"),
         "htb": _queue("htb", "default", "1"),
         "u32": _queue("htb", "default", "1", rule=("u32", "match", "u8", "0x60", "0xe0", "at", "1", "flowid", "1:1")),
-        "vxlan": _works(
-            "ip", "link", "add", "probe4", "type", "vxlan", "id", "1", "remote", "127.0.0.1", "dstport", "4789"
-        ),
         "netem": _queue("netem", "delay", "1ms"),
         "iptables": flavours,
         "nfqueue": bool(flavours) and _try(_bind_queue),

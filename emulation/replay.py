@@ -15,8 +15,6 @@ from __future__ import annotations
 import heapq
 import json
 import math
-import os
-import select
 import signal
 import sys
 import time
@@ -195,30 +193,20 @@ def main() -> None:
         _follow(timelines, shaper, log, StartClock(**json.loads(start)))
 
 
+@dataclass(frozen=True, slots=True)
 class StartClock:
-    """When t = 0 of training was, on CLOCK_MONOTONIC. On several machines the driver corrects it as their clocks drift.
+    """When the run began, and when t = 0 of training was, on CLOCK_MONOTONIC.
 
-    ``trained_s``: of training, before the run resumed; ``descriptor``: where lines with corrections come.
+    ``trained_s``: of training, before the run resumed.
     """
 
-    def __init__(self, epoch_s: float, start_s: float, trained_s: float = 0.0, descriptor: int = 0) -> None:
-        self.epoch_s, self.start_s, self.trained_s, self._descriptor = epoch_s, start_s, trained_s, descriptor
-        self._text = b""
-        self._open = True
+    epoch_s: float
+    start_s: float
+    trained_s: float = 0.0
 
     def wait_until(self, due_s: float) -> None:
         """Return when ``due_s`` seconds of training have passed."""
-        while (left_s := self.start_s + due_s - time.monotonic()) > 0:
-            ready, _, _ = select.select([self._descriptor] if self._open else [], [], [], left_s)
-            if ready:
-                self._read()
-
-    def _read(self) -> None:
-        data = os.read(self._descriptor, 4096)
-        self._open = bool(data)
-        *lines, self._text = (self._text + data).split(b"\n")
-        if lines:
-            self.start_s = json.loads(lines[-1])["start_s"]
+        time.sleep(max(0.0, self.start_s + due_s - time.monotonic()))
 
 
 def _follow(timelines: list[Timeline], shaper: Shaper, log: EventLog, clock: StartClock) -> None:

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,10 +39,7 @@ _BEHIND_S = 0.25  # of its rate, or two frames: what a late sender may send at o
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where a flow's sockets are. A namespace that is on another machine is empty.
-
-    ``type_of_service``: of its packets.
-    """
+    """Where a flow's sockets are. ``type_of_service``: of its packets."""
 
     source_namespace: str
     target_namespace: str
@@ -164,19 +161,14 @@ class Streams:
         link.close()
 
 
-def flow_settings(plan: Plan, whole: Layout, namespaces: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the settings of each flow with an end here, for ``main``, as JSON-ready dictionaries.
-
-    ``whole``: the layout, with its parts on other machines; ``namespaces``: paths of those here, by host.
-    """
+def flow_settings(plan: Plan, layout: Layout, namespace_path: Callable[[str], str]) -> list[dict[str, Any]]:
+    """Return the settings of each flow, for ``main``, as JSON-ready dictionaries."""
     found = []
     for number, traffic in enumerate(plan.background):
         source, target = f"{traffic.source}/background", f"{traffic.target}/background"
-        if source not in namespaces and target not in namespaces:
-            continue
         ends = {
-            "source_namespace": namespaces.get(source, ""), "target_namespace": namespaces.get(target, ""),
-            "target": whole.hosts[target].ip, "port": FIRST_PORT + number,
+            "source_namespace": namespace_path(source), "target_namespace": namespace_path(target),
+            "target": layout.hosts[target].ip, "port": FIRST_PORT + number,
             "type_of_service": _type_of_service(plan.transport.best_effort_channels),
         }  # fmt: skip
         values = {name: getattr(traffic, name) for name in traffic.__dataclass_fields__}

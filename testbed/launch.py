@@ -84,7 +84,7 @@ def prepare(
 
 def _capabilities(plan: Plan) -> dict[str, Any]:
     known = record.known_before(plan)
-    if plan.back_end != "emulate" or plan.is_spread:  # each machine tells what it can do
+    if plan.back_end != "emulate":
         return known
     from emulation.probe import probe
 

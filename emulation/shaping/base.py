@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from emulation.namespaces import inside
@@ -28,9 +28,7 @@ _TOLERANCE = 1e-6  # of delays in seconds, shares and packets of a burst: settin
 class LinkSpec:
     """A directed WAN link as the helper processes need it: where it is shaped, and the plan's values before training.
 
-    ``row``: its row of the shared table. ``queue``: its NFQUEUE number in the namespace where packets arrive. Of a link
-    between two machines, one has the rate and the other the delay; the namespace that is elsewhere is empty.
-    ``underlay_s``: the delay that its packets have without shaping, which is subtracted.
+    ``row``: its row of the shared table. ``queue``: its NFQUEUE number in the namespace where packets arrive.
     """
 
     name: str
@@ -50,17 +48,6 @@ class LinkSpec:
     corruption: float = 0.0
     duplication: float = 0.0
     reordering: float = 0.0
-    underlay_s: float = 0.0
-
-    @property
-    def has_rate(self) -> bool:
-        """Whether its rate and queue are on this machine."""
-        return bool(self.rate_namespace)
-
-    @property
-    def has_delay(self) -> bool:
-        """Whether its delay and impairments are on this machine."""
-        return bool(self.delay_namespace)
 
     @property
     def path(self) -> Path:
@@ -93,23 +80,18 @@ class _Namespace:
 
 
 class Shaper:
-    """Changes and reads the links of ``specs``, through one netlink socket per namespace. Usable in any process.
-
-    Of a link between two machines, each shaper changes what is on its own.
-    """
+    """Changes and reads the links of ``specs``, through one netlink socket per namespace. Usable in any process."""
 
     def __init__(self, specs: Sequence[LinkSpec], table: DelayTable) -> None:
         self.specs = {spec.name: spec for spec in specs}
         self._table = table
-        namespaces = {spec.rate_namespace for spec in specs if spec.has_rate}
-        namespaces |= {spec.delay_namespace for spec in specs if spec.has_delay and spec.method == "netem"}
+        namespaces = {spec.rate_namespace for spec in specs}
+        namespaces |= {spec.delay_namespace for spec in specs if spec.method == "netem"}
         self._places = {namespace: _Namespace(namespace) for namespace in sorted(namespaces)}
 
     def set_rate(self, link: str, rate_bps: float) -> None:
         """Set a link's rate, at least ``traffic_control.LOWEST_RATE_BPS``."""
         spec = self.specs[link]
-        if not spec.has_rate:
-            return
         place = self._places[spec.rate_namespace]
         tc.change_rate(place.link, place.index[spec.rate_interface], rate_bps)
 
@@ -130,7 +112,7 @@ class Shaper:
             path = tc.read_netem_paths(place.link)[place.index[spec.delay_interface]]
         else:
             path = path_in(self._table.row(spec.row))
-        return replace(path, delay_s=path.delay_s + spec.underlay_s)
+        return path
 
     def is_up(self, link: str) -> bool:
         """Return whether the link is up, whichever process has changed it last."""
@@ -139,15 +121,11 @@ class Shaper:
     def set_path(self, link: str, **values: float) -> None:
         """Set fields of a link's ``Path``; those that another process has changed stay as they are."""
         spec = self.specs[link]
-        if not spec.has_delay:
-            return
-        if "delay_s" in values:
-            values["delay_s"] = max(0.0, values["delay_s"] - spec.underlay_s)
         self._apply(spec, change_path(self._table.row(spec.row), **values))
 
     def _apply(self, spec: LinkSpec, change: int) -> None:
         """Make netem do what the table says; a delay line reads that itself."""
-        if spec.has_delay and spec.method == "netem":
+        if spec.method == "netem":
             place, path = self._places[spec.delay_namespace], path_in(self._table.row(spec.row))
             seed = change_seed(spec.seed, change)
             tc.change_netem(place.link, place.index[spec.delay_interface], path, NETEM_LIMIT_PACKETS, seed)
@@ -162,7 +140,7 @@ class Shaper:
 
         ``channels``: best-effort channels, each of which has a queue of its own on every link.
         """
-        for spec in self._rated():
+        for spec in self.specs.values():
             place = self._places[spec.rate_namespace]
             index = place.index[spec.rate_interface]
             rate, limits = tc.read_rate_bps(place.link, index), tc.read_queue_limits(place.link, index)
@@ -173,30 +151,22 @@ class Shaper:
                     f" the plan says {spec.rate_bps:g} bit/s and {1 + channels} of {limit} bytes"
                 )
         for spec in self.specs.values():
-            if spec.has_delay:
-                self._verify_path(spec)
+            self._verify_path(spec)
 
     def _verify_path(self, spec: LinkSpec) -> None:
-        path = replace(spec.path, delay_s=max(spec.delay_s, spec.underlay_s))
-        wanted = asdict(as_netem(path) if spec.method == "netem" else path)
+        wanted = asdict(as_netem(spec.path) if spec.method == "netem" else spec.path)
         found = asdict(self.path_of(spec.name))
         wrong = [name for name, value in wanted.items() if abs(found[name] - value) > _TOLERANCE * max(1.0, value)]
         if wrong:
             told = (f"{name} of {found[name]:g}, the plan says {wanted[name]:g}" for name in wrong)
             raise NetworkMismatch(f"{spec.name}: the emulated link has {'; '.join(told)}")
 
-    def _rated(self) -> list[LinkSpec]:
-        return [spec for spec in self.specs.values() if spec.has_rate]
-
     def counters(self) -> dict[str, LinkCounters]:
-        """Counters of all links whose rate is here, since they were made, by one netlink dump per namespace.
-
-        What a link to another machine loses on the way is counted there, and here as ``set_lost`` says.
-        """
+        """Counters of all links since they were made, by one netlink dump per namespace."""
         queues = {namespace: tc.read_queues(place.link) for namespace, place in self._places.items()}
-        rated, found = self._rated(), {}
-        lost = self._lost(rated)
-        for spec in rated:
+        found = {}
+        lost = self._lost()
+        for spec in self.specs.values():
             place = self._places[spec.rate_namespace]
             index = place.index[spec.rate_interface]
             queue, rate = queues[spec.rate_namespace][index], tc.read_rate_bps(place.link, index)
@@ -205,29 +175,16 @@ class Shaper:
             )
         return found
 
-    def lost_packets(self) -> dict[str, int]:
-        """Return how many packets have been lost on the way of each link that another machine sends on."""
-        return self._lost([spec for spec in self.specs.values() if not spec.has_rate])
-
-    def _lost(self, specs: Sequence[LinkSpec]) -> dict[str, int]:
-        """Return what each link has lost on the way: by its netem, if that is here, else as the table has it."""
-        lost = {spec.name: int(self._table.row(spec.row)[DelayField.LOST]) for spec in specs}
-        netems = [spec for spec in specs if spec.has_delay and spec.method == "netem"]
+    def _lost(self) -> dict[str, int]:
+        """Return what each link has lost on the way: by its netem, or by its delay line as the table has it."""
+        lost = {spec.name: int(self._table.row(spec.row)[DelayField.LOST]) for spec in self.specs.values()}
+        netems = [spec for spec in self.specs.values() if spec.method == "netem"]
         for namespace in {spec.delay_namespace for spec in netems}:
             place = self._places[namespace]
             drops = tc.read_netem_drops(place.link)
             here = [spec for spec in netems if spec.delay_namespace == namespace]
             lost |= {spec.name: drops[place.index[spec.delay_interface]] for spec in here}
         return lost
-
-    def set_lost(self, link: str, packets: int) -> None:
-        """Take what another machine has counted of a link whose rate is here: ``lost_packets``."""
-        self._table.row(self.specs[link].row)[DelayField.LOST] = packets
-
-    def arrived_packets(self) -> dict[str, int]:
-        """Return how many packets have come of each link that another machine sends on; with a delay line only."""
-        away = [spec for spec in self.specs.values() if spec.method == "nfqueue" and not spec.has_rate]
-        return {spec.name: int(self._table.row(spec.row)[DelayField.PACKETS]) for spec in away}
 
     def close(self) -> None:
         """Close the sockets; links stay as they are."""

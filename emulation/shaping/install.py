@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from emulation.division import MachinePart
-from emulation.layout import Layout, SwitchPort
+from emulation.layout import Layout
 from emulation.shaping.base import NETEM_LIMIT_PACKETS, DelayMethod, LinkSpec
 from emulation.shaping.path import Path
 from emulation.shaping.table import DelayTable
@@ -18,21 +17,16 @@ LAN_QUEUE, FIRST_QUEUE = 0, 1
 
 
 def link_specs(
-    layout: Layout, plan: Plan, namespace_path: Callable[[str], str], method: DelayMethod,
-    part: MachinePart | None = None,
-) -> tuple[LinkSpec, ...]:  # fmt: skip
-    """Return the specification of every directed WAN link, in layout order. ``part``: of one of several machines."""
-
-    def of(vertex: str, port: SwitchPort) -> str:
-        return "" if part is not None and not part.has(vertex) else namespace_path(port.vertex)
-
+    layout: Layout, plan: Plan, namespace_path: Callable[[str], str], method: DelayMethod
+) -> tuple[LinkSpec, ...]:
+    """Return the specification of every directed WAN link, in layout order."""
     return tuple(
         LinkSpec(
             name=link.plan.name,
             method=method,
-            rate_namespace=of(link.egress.vertex, link.egress),
+            rate_namespace=namespace_path(link.egress.vertex),
             rate_interface=link.egress.interface,
-            delay_namespace=of(link.ingress.vertex, link.wire or link.ingress),
+            delay_namespace=namespace_path((link.wire or link.ingress).vertex),
             delay_interface=(link.wire or link.ingress).interface,
             row=row,
             queue=queue_number(link.ingress.interface),
@@ -45,7 +39,6 @@ def link_specs(
             corruption=link.plan.corruption,
             duplication=link.plan.duplication,
             reordering=link.plan.reordering,
-            underlay_s=part.delay_from_s(link.egress.vertex) if part and part.has(link.ingress.vertex) else 0.0,
         )
         for row, link in enumerate(layout.wan)
     )
@@ -71,11 +64,7 @@ def rate_lines(layout: Layout, vertex: str, channels: int = 0) -> list[str]:
 def netem_lines(specs: Sequence[LinkSpec], layout: Layout, vertex: str) -> list[str]:
     """Return ``tc -batch`` lines for the netem delays in ``vertex``; none with the delay line."""
     wires = {link.plan.name: link.wire for link in layout.wan if link.wire and link.wire.vertex == vertex}
-    lines = [
-        netem_line(spec.delay_interface, spec.path, NETEM_LIMIT_PACKETS)
-        for spec in specs
-        if spec.has_delay and spec.name in wires
-    ]
+    lines = [netem_line(spec.delay_interface, spec.path, NETEM_LIMIT_PACKETS) for spec in specs if spec.name in wires]
     for lan in layout.lan_delays:
         if lan.wire and lan.wire.vertex == vertex:
             lines.append(netem_line(lan.wire.interface, Path(delay_s=lan.delay_s), NETEM_LIMIT_PACKETS))
@@ -87,7 +76,6 @@ def delay_lines(specs: Sequence[LinkSpec]) -> list[tuple[float, dict[str, Any]]]
     return [
         (spec.rate_bps, {"namespace": spec.delay_namespace, "queue": spec.queue, "row": spec.row, "seed": spec.seed})
         for spec in specs
-        if spec.has_delay
     ]
 
 

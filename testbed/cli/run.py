@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--again", action="store_true", help="replace the finished run that --out holds")
     parser.add_argument("--resume", type=Path, metavar="RUN",
                         help="continue from the newest complete checkpoint of RUN, in a new run directory")  # fmt: skip
-    add_cluster(parser, "with --on cluster or emulate: use the machines of the Ray cluster at HOST:PORT; auto: of the "
+    add_cluster(parser, "with --on cluster: use the machines of the Ray cluster at HOST:PORT; auto: of the "
                         "one of this machine")  # fmt: skip
     add_log(parser)
     parser.add_argument("--quiet", action="store_true", help="show nothing until the summary, or the result as JSON")
@@ -51,7 +51,7 @@ def _execute(arguments: argparse.Namespace, interrupts: Interrupts, begin_s: flo
     if arguments.again and arguments.out is None:
         raise ScenarioError("--again: has no effect without --out; name the finished run with --out DIR")
     if arguments.cluster:
-        arguments.overrides += [f"cluster.address={arguments.cluster}", "cluster.emulate=true"]
+        arguments.overrides += [f"cluster.address={arguments.cluster}"]
     with ExitStack() as hosts:
         scenario, early = _read(arguments, hosts)
         return _run(arguments, scenario, interrupts, begin_s, early)
@@ -64,10 +64,11 @@ def _read(arguments: argparse.Namespace, hosts: ExitStack) -> tuple[Scenario, Ho
     back_end = arguments.on or "simulate"
     early = hosts.enter_context(session.early_host(back_end))
     scenario = read_scenario(arguments)
-    unusable = scenario.is_program or scenario.cluster.emulate  # torch is not imported, or elsewhere
-    if unusable or not session.same_host(back_end, scenario.run.on):
+    if scenario.is_program or not session.same_host(back_end, scenario.run.on):
         hosts.close()
-        early = None if unusable else hosts.enter_context(session.early_host(scenario.run.on))
+        early = None  # a program's host does not import torch
+        if not scenario.is_program:
+            early = hosts.enter_context(session.early_host(scenario.run.on))
     return scenario, early
 
 
@@ -84,9 +85,7 @@ def _run(
 
     plan = build_plan(scenario)
     if arguments.cluster and not plan.is_spread:
-        raise ScenarioError(
-            f"--cluster: '{plan.back_end}' runs on this machine alone; add --on emulate or --on cluster"
-        )
+        raise ScenarioError(f"--cluster: a run on '{plan.back_end}' is on this machine alone; add --on cluster")
     launch.check_before_training(scenario, plan)
     _check_resume(arguments)
     followers = [LiveLog(arguments.log)] if arguments.log else []

@@ -1,7 +1,6 @@
-"""Runs on several machines: an agent on each machine starts and watches the nodes there, on behalf of one driver.
+"""Runs and sweeps on several machines, which Ray joins to a cluster: the driver's side.
 
-``connection`` joins a Ray cluster, for these runs and for sweeps. ``machines`` decides which node runs where,
-``control`` is the connection between driver and agents, ``clocks`` relates the machines' clocks. ``agents`` starts the
-agents of a run, ``agent_connections`` talks to them, ``processes`` are their nodes, as ``testbed.realtime.fleet`` wants
-them. ``starting`` starts agents as processes of this machine, ``ray_agents`` on the machines of a Ray cluster.
+``connection`` joins the cluster, ``machines`` places nodes, ``agent_process`` and ``ray_agents`` start agents,
+``agents`` are all those of a run, ``processes`` are their nodes, as ``testbed.realtime.fleet`` wants them. ``clocks``
+relates the machines' clocks, ``links`` measures their network, ``files`` brings events and checkpoints home.
 """

@@ -2,33 +2,146 @@
 
 from __future__ import annotations
 
+import queue
 import secrets
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from testbed.cluster import control
-from testbed.cluster.agent_connections import TICK_S, AgentConnections, AgentHandle
-from testbed.cluster.clocks import correct_file
-from testbed.cluster.files import ReceivedFiles
+from testbed import errors
+from testbed.cluster.agent_process import AgentStarter, Answer, StartedAgent, Ticket
+from testbed.cluster.clocks import ClockComparison, ClockSample, clock_of_machine, correct_file, sample_of
+from testbed.cluster.files import FilePiece, ReceivedFiles
 from testbed.cluster.machines import Placement, cluster_of, place, placed_on
-from testbed.cluster.starting import AgentStarter, Ticket
-from testbed.errors import CapabilityError, NodeLost
+from testbed.errors import CapabilityError, NodeLost, RunFailed, TestbedError
 from testbed.plan.model import Plan, to_json
-from testbed.realtime.tls import new_pem, tls_of
+from testbed.realtime.tls import new_pem
 
 START_LIMIT_S = 120.0
-_FIRST_PINGS = 20
+ANSWER_LIMIT_S = 60.0
+_FIRST_SAMPLES = 20
+_SAMPLE_INTERVAL_S = 0.25
 _LEAST_SILENCE_S = 10.0
 
 
-class Agents:
-    """All agents of a run, from the first connection to the end.
+@dataclass(frozen=True, slots=True)
+class AgentLost:
+    """An event: the agent is gone."""
 
-    run_id       a random identifier of this run, in hexadecimal
-    placements   the machines of the run, and what is on them
-    connections  to the agents
+    why: str
+
+
+@dataclass(slots=True, eq=False)
+class AgentHandle:
+    """An agent of a run.
+
+    epoch_ns            the run's start, on the driver's clock
+    inbox               where its events go, and samples of its clock
+    silence_s           it is lost when it has not answered for so long
+    about               the machine, as the agent describes it
+    offset_at_epoch_ns  of its clock, as known when its first nodes start
+    lost                why it is gone; empty while it is there
+    """
+
+    placement: Placement
+    started: StartedAgent
+    files: ReceivedFiles
+    epoch_ns: int
+    inbox: queue.SimpleQueue[tuple[AgentHandle, Any]]
+    silence_s: float
+    clock: ClockComparison = field(default_factory=ClockComparison)
+    about: dict[str, Any] = field(default_factory=dict)
+    offset_at_epoch_ns: int = 0
+    lost: str = ""
+    _pulling: threading.Lock = field(default_factory=threading.Lock)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    @property
+    def name(self) -> str:
+        return self.placement.name
+
+    @property
+    def place(self) -> str:
+        """Its name and address, for messages."""
+        return f"{self.name} ({self.placement.machine.address})"
+
+    def last_output(self) -> str:
+        """Return the last line that it has written, after a colon; empty if there is none."""
+        lines = self.started.output().strip().splitlines()
+        return f": {lines[-1]}" if lines else ""
+
+    # ---- its messages -------------------------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Take its events, and samples of its clock, in a thread from now on."""
+        self._thread = threading.Thread(target=self._follow, name=f"agent {self.name}", daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self.inbox.put((self, self.sample()))
+                self.pull(_SAMPLE_INTERVAL_S)
+        except ConnectionError as error:
+            self.inbox.put((self, AgentLost(str(error))))
+
+    def sample(self) -> ClockSample:
+        """Ask for the time there once."""
+        asked_ns = time.monotonic_ns()
+        there_ns = self.started.clock_ns(self.silence_s)
+        return sample_of(asked_ns, there_ns, there_ns, time.monotonic_ns())
+
+    def pull(self, wait_s: float = 0.0) -> None:
+        """Take the events that it has told before this call, or does within ``wait_s``."""
+        with self._pulling:
+            for event in self.started.events(wait_s):
+                self.inbox.put((self, event))
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.started.stop()
+
+    # ---- times --------------------------------------------------------------------------------------------------
+
+    @property
+    def epoch_there_ns(self) -> int:
+        """The run's start, on the agent's clock."""
+        return self.epoch_ns + self.offset_at_epoch_ns
+
+    def run_time_s(self, t: float) -> float:
+        """Return a time of the agent's node, in s of the run, by the driver's clock as the offset is known now."""
+        offset_ns = self.clock.offset_ns(self.epoch_ns + round(t * 1e9))
+        return t + (self.offset_at_epoch_ns - offset_ns) / 1e9
+
+    def correction(self) -> Callable[[float], float]:
+        """Return what converts times of events there, in s of the run, to the driver's clock."""
+        return self.clock.correction(self.epoch_ns, self.offset_at_epoch_ns)
+
+    def report(self) -> dict[str, Any]:
+        """Return what the manifest says of its machine."""
+        return {
+            "name": self.name, "data_center": self.placement.data_center, "address": self.placement.machine.address,
+            "id": self.placement.machine.id, "advertised": self.placement.advertise,
+            "nodes": sorted(self.placement.ports),
+            **{key: value for key, value in self.about.items() if key != "clock_of"},
+            "clock": self.clock.report(), "lost": self.lost,
+        }  # fmt: skip
+
+
+class Agents:
+    """All agents of a run, from the first one that starts to the end.
+
+    run_id      a random identifier of this run, in hexadecimal
+    placements  the machines of the run, and what is on them
+    events      what agents have told of nodes, and that an agent is lost, in order
     """
 
     def __init__(self, plan: Plan, directory: Path, starter: AgentStarter, epoch_ns: int) -> None:
@@ -36,9 +149,10 @@ class Agents:
         self.placements: tuple[Placement, ...] = place(plan, starter.machines(plan))
         self._secret, self.run_id = secrets.token_hex(32), secrets.token_hex(8)
         self._pem = new_pem() if plan.transport.tls else ""
-        tls = tls_of(self._pem) if self._pem else None
-        self.connections = AgentConnections(tls, max(_LEAST_SILENCE_S, plan.timeouts.dead_after_s))
+        self._by_name: dict[str, AgentHandle] = {}
         self._all: list[AgentHandle] = []  # those that were lost included
+        self._inbox: queue.SimpleQueue[tuple[AgentHandle, Any]] = queue.SimpleQueue()
+        self.events: deque[tuple[AgentHandle, Any]] = deque()
         self._stopped = False
 
     def __enter__(self) -> Self:
@@ -53,7 +167,7 @@ class Agents:
         self.stop()
 
     def __iter__(self) -> Iterator[AgentHandle]:
-        return iter(self.connections.by_name.values())
+        return iter(self._by_name.values())
 
     def of_node(self, node: str) -> AgentHandle:
         return next(agent for agent in self if node in agent.placement.ports)
@@ -72,14 +186,12 @@ class Agents:
             self._place_again(missing)
             missing = self._missing()
         new = [self._start(placement) for placement in missing]
-        self._await_hello(new)
-        for _ in range(_FIRST_PINGS):
-            for agent in new:
-                self.connections.ping(agent)
-            self.connections.turn(TICK_S / 10)
-        self.connections.ask_all({agent.name: {"do": "prepare"} for agent in new}, START_LIMIT_S)
-        for agent in new:  # whose answers to the pings have come before that, however long they take
+        for agent in new:
+            self._describe(agent)
+        self.ask_all({agent.name: ("prepare",) for agent in new}, START_LIMIT_S)
+        for agent in new:
             agent.offset_at_epoch_ns = round(agent.clock.offset_ns(time.monotonic_ns()))
+            agent.follow()
 
     def _missing(self) -> list[Placement]:
         there = {agent.name for agent in self if not agent.lost}
@@ -88,8 +200,6 @@ class Agents:
     def _place_again(self, missing: Sequence[Placement]) -> None:
         """Give the nodes of lost machines to others of their data centre; to the same ones if there is no other."""
         why = {agent.name: agent.lost for agent in self if agent.lost}
-        if self._plan.back_end == "emulate":
-            raise NodeLost(f"{why[missing[0].name]}; the part of the emulated network that was there is gone")
         found = self._starter.machines(self._plan)
         gone = {agent.placement.machine.id for agent in self._all if agent.lost}
         used = {agent.placement.machine.id for agent in self if not agent.lost}
@@ -105,50 +215,103 @@ class Agents:
         self.placements = tuple(again.get(placement.name, placement) for placement in self.placements)
 
     def _start(self, placement: Placement) -> AgentHandle:
-        key = secrets.token_bytes(control.KEY_BYTES)
-        self.connections.expect(placement.name, key)
         ticket = Ticket(
-            name=placement.name, driver=(self._starter.driver_address(), self.connections.port), key=key.hex(),
-            secret=self._secret, run_id=self.run_id, plan=to_json(self._plan).decode(), bind=placement.bind,
+            name=placement.name, secret=self._secret, run_id=self.run_id, plan=to_json(self._plan), bind=placement.bind,
             nodes=tuple(placement.ports), working_directory=str(Path.cwd()), pem=self._pem,
-            emulates=self._plan.back_end == "emulate",
         )  # fmt: skip
-        files = ReceivedFiles(self._directory)
-        agent = AgentHandle(placement, self._starter.start(placement, ticket), files, self._epoch_ns)
-        self.connections.by_name[placement.name] = agent
+        started, files = self._starter.start(placement, ticket), ReceivedFiles(self._directory)
+        silence_s = max(_LEAST_SILENCE_S, self._plan.timeouts.dead_after_s)
+        agent = AgentHandle(placement, started, files, self._epoch_ns, self._inbox, silence_s)
+        self._by_name[placement.name] = agent
         self._all.append(agent)
         return agent
 
-    def _await_hello(self, new: Sequence[AgentHandle]) -> None:
-        end_s = time.monotonic() + START_LIMIT_S
-        while silent := [agent for agent in new if not agent.about]:
-            for agent in silent:
-                if reason := agent.lost or agent.started.lost():
-                    raise CapabilityError(f"{agent.place}: no agent has started there: {reason}{agent.last_output()}")
-            if time.monotonic() > end_s:
-                text = f"its agent has not connected to {self._starter.driver_address()} within {START_LIMIT_S:g} s"
-                raise CapabilityError(f"{silent[0].place}: {text}{silent[0].last_output()}")
-            self.connections.turn(TICK_S)
-        ours = next(agent.about["sources_sha256"] for agent in self if agent.about)
-        for agent in new:
-            if agent.about["sources_sha256"] != ours:
-                cure = "install this version there, with the same versions of torch and numpy"
-                raise CapabilityError(f"{agent.place}: has another version of the testbed, or of torch; {cure}")
+    def _describe(self, agent: AgentHandle) -> None:
+        """Ask what its machine is, and compare clocks. Raise ``CapabilityError`` if it does not start, or differs."""
+        try:
+            agent.about = agent.started.call("describe", limit_s=START_LIMIT_S).value
+            agent.clock = ClockComparison(same=agent.about["clock_of"] == clock_of_machine())
+            for _ in range(_FIRST_SAMPLES):
+                agent.clock.add(agent.sample())
+        except ConnectionError as error:
+            agent.lost = str(error)
+            text = f"{agent.place}: no agent has started there: {error}{agent.last_output()}"
+            raise CapabilityError(text) from error
+        first = next(iter(self)).about["versions"]
+        if agent.about["versions"] != first:
+            cure = f"install the same versions on all machines ({first} elsewhere)"
+            raise CapabilityError(f"{agent.place}: has {agent.about['versions']}; {cure}")
+
+    # ---- questions and events -----------------------------------------------------------------------------------
+
+    def ask(self, agent: AgentHandle, question: str, *arguments: Any) -> Any:
+        """Return an agent's answer. Raise its error, or ``NodeLost`` if none comes."""
+        return self.ask_all({agent.name: (question, *arguments)})[agent.name]
+
+    def ask_all(self, questions: Mapping[str, tuple[Any, ...]], limit_s: float = ANSWER_LIMIT_S) -> dict[str, Any]:
+        """Return the answers of several agents, each to its own question with its arguments, all at a time."""
+        with ThreadPoolExecutor(max(1, len(questions))) as threads:
+            futures = {
+                name: threads.submit(self._by_name[name].started.call, *question, limit_s=limit_s)
+                for name, question in questions.items()
+                if not self._by_name[name].lost
+            }
+        for name, future in futures.items():
+            if isinstance(error := future.exception(), ConnectionError):
+                self._lose(self._by_name[name], str(error))
+        for name in questions:
+            if self._by_name[name].lost:
+                raise NodeLost(self._by_name[name].lost)
+        return {name: _value(future.result(), name) for name, future in futures.items()}
+
+    def turn(self, timeout_s: float) -> None:
+        """Handle what agents have told, or tell within ``timeout_s``."""
+        try:
+            self._take(*self._inbox.get(timeout=timeout_s))
+            while True:
+                self._take(*self._inbox.get_nowait())
+        except queue.Empty:
+            pass
+
+    def _take(self, agent: AgentHandle, event: Any) -> None:
+        if isinstance(event, ClockSample):
+            agent.clock.add(event)
+        elif isinstance(event, FilePiece):
+            agent.files.take(event)
+        elif isinstance(event, AgentLost):
+            self._lose(agent, event.why)
+        else:
+            self.events.append((agent, event))
+
+    def take_all(self) -> None:
+        """Handle all that agents have told before this call."""
+        for agent in self:
+            if not agent.lost:
+                try:
+                    agent.pull()
+                except ConnectionError as error:
+                    self._lose(agent, str(error))
+        self.turn(0.0)
+
+    def _lose(self, agent: AgentHandle, why: str) -> None:
+        if not agent.lost:
+            agent.lost = f"its machine {agent.place} is lost: {why}"
+            self.events.append((agent, AgentLost(agent.lost)))
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """End all agents, and take what they still send. A second call does nothing."""
+        """End all agents. A second call does nothing."""
         if self._stopped:
             return
         self._stopped = True
-        self.connections.quit()
         for agent in self._all:
-            if output := agent.started.output():
+            output = agent.started.output()
+            agent.stop()
+            if output:
                 with (self._directory / "host.log").open("a", encoding="utf-8") as log:
                     log.writelines(f"{agent.name}: {line}\n" for line in output.splitlines())
-            agent.started.stop()
-        self.connections.close()
+        self.turn(0.0)
 
     def correct_events(self) -> None:
         """Convert all times in the run's files of events to this machine's clock, once no agent sends any more."""
@@ -167,3 +330,14 @@ class Agents:
     def report(self) -> list[dict[str, Any]]:
         """Return what the manifest says of each machine."""
         return [agent.report() for agent in self._all]
+
+
+def _value(answer: Answer, agent: str) -> Any:
+    if not answer.error:
+        return answer.value
+    found = getattr(errors, answer.error, RunFailed)
+    kind = found if isinstance(found, type) and issubclass(found, TestbedError) else RunFailed
+    error = kind(f"{agent}: {answer.text}")
+    for note in answer.notes:
+        error.add_note(note)
+    raise error

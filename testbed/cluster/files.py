@@ -1,8 +1,8 @@
-"""Transfer of files to the driver: an agent sends what its nodes write, and the driver stores it in the run directory.
+"""Files on their way to the run directory: an agent tells what its nodes have written, and the driver writes it there.
 
-Files of events are sent while they grow, and emptied when the driver has the whole. Checkpoints and the files of
-failures are sent once they are complete. Every machine has a part of a checkpoint; it is valid when the manifest and
-all files that it names have arrived.
+Events are told while their files grow, and a file is emptied when the driver has the whole. Checkpoints and the files
+of failures are told once they are complete. Every machine has a part of a checkpoint; it is valid when the manifest
+and all files that it names have arrived.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 
-from testbed.cluster.control import PIECE_BYTES, Content
 from testbed.engine.checkpoint import complete
 from testbed.results.events import parts, writer_of
 from testbed.results.failures import FOLDER as FAILURES
@@ -27,52 +27,67 @@ _PART = re.compile(r"(?P<writer>.+)\.\d{4,}\.jsonl\.gz")
 _MANIFEST = "manifest.json"
 
 
-class SentFiles:
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """What was appended to a file of events, or the whole of another file; ``name``: in the run directory."""
+
+    name: str
+    data: bytes = field(repr=False)
+
+
+class WrittenFiles:
     """The agent's side. ``directory``: where its nodes write."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._sent_bytes: dict[Path, int] = {}
+        self._told_bytes: dict[Path, int] = {}
         self._ended: set[Path] = set()  # parts of files of events to which nothing more is written
-        self._whole: dict[Path, tuple[int, int]] = {}
+        self._whole: dict[str, tuple[int, int]] = {}
 
-    def leave_out(self) -> None:
-        """Do not send the whole files that are there: they came from the driver."""
-        self._whole = {path: _version(path) for path in self._complete()}
-
-    def send_new(self, send: Callable[[Content], None]) -> None:
-        """Send what has been written since the last call."""
+    def new(self) -> Iterator[FilePiece]:
+        """Yield what has been written since the last call."""
         found = parts(self._directory / EVENTS)
         for path, following in zip_longest(found, found[1:]):
             if path not in self._ended:
-                self._sent_bytes[path] = self._send_from(path, self._sent_bytes.get(path, 0), send)
+                yield from self._appended(path)
                 if following is not None and writer_of(following) == writer_of(path):
                     self._ended.add(path)
                     os.truncate(path, 0)  # its name stays: a node's next process numbers its parts by those there
         for path in self._complete():
             try:
-                if self._whole.get(path) != (version := _version(path)):
-                    send({"file": self._name(path), "last": self._send_from(path, 0, send)})
-                    self._whole[path] = version
+                if self._whole.get(name := self._name(path)) != (version := _version(path)):
+                    yield FilePiece(name, path.read_bytes())
+                    self._whole[name] = version
                     if path.suffix == ".pt":  # the driver has it; a checkpoint of another machine is of no use here
                         path.unlink()
             except FileNotFoundError:  # its directory has just got its final name
                 continue
 
+    def put(self, piece: FilePiece) -> None:
+        """Write a file of the driver, which is not told again."""
+        path = self._directory / piece.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(piece.data)
+        self._whole[piece.name] = _version(path)
+
+    def forget_checkpoints(self) -> None:
+        """Remove all: another attempt may write others."""
+        shutil.rmtree(self._directory / CHECKPOINTS, ignore_errors=True)
+        self._whole = {name: version for name, version in self._whole.items() if not name.startswith(CHECKPOINTS)}
+
+    def _appended(self, path: Path) -> Iterator[FilePiece]:
+        with path.open("rb") as file:
+            file.seek(self._told_bytes.get(path, 0))
+            if data := file.read():
+                yield FilePiece(self._name(path), data)
+            self._told_bytes[path] = file.tell()
+
     def _complete(self) -> Iterator[Path]:
-        """Yield the files that are sent whole: they got their names when they were complete."""
+        """Yield the files that are told whole: they got their names when they were complete."""
         yield from sorted((self._directory / FAILURES).glob("[!.]*.txt"))
         folders = sorted((self._directory / CHECKPOINTS).glob("*ckpt-*"), key=_round_of)
         for folder in folders:
             yield from sorted(path for path in folder.glob("[!.]*"))
-
-    def _send_from(self, path: Path, at: int, send: Callable[[Content], None]) -> int:
-        with path.open("rb") as file:
-            file.seek(at)
-            while data := file.read(PIECE_BYTES):
-                send({"file": self._name(path), "at": at, "data": data})
-                at += len(data)
-        return at
 
     def _name(self, path: Path) -> str:
         """Return its name in the run directory: of a checkpoint, the number says which."""
@@ -92,64 +107,48 @@ class ReceivedFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._paths: dict[str, Path] = {}
+        self._parts: dict[str, Path] = {}
         self.events: list[Path] = []
 
-    def take(self, message: Content) -> None:
-        """Store a message of ``SentFiles``. Raise ``ValueError`` if it does not name a file of a run."""
-        path = self._paths.get(message["file"])
-        if path is None:
-            path = self._paths[message["file"]] = self._new(message["file"])
-        grows = path.parent.name == EVENTS
-        coming = path if grows else path.with_name(f".{path.name}.part")
-        if not (grows or coming.exists() or message.get("at") == 0):
-            # Its checkpoint was completed by other files, as this one is sent a second time, or the run has restarted.
-            self._paths.pop(message["file"])
-        elif "data" in message:
-            with coming.open("ab" if message["at"] else "wb") as file:
-                file.write(message["data"])
-        elif not grows:
-            coming.rename(path)
-            del self._paths[message["file"]]
-            if path.parent.parent.name == CHECKPOINTS:
-                _settle(path)
-
-    def _new(self, name: str) -> Path:
-        folder, *rest = PurePosixPath(name).parts
+    def take(self, piece: FilePiece) -> None:
+        """Write a piece. Raise ``ValueError`` if it does not name a file of a run."""
+        folder, *rest = PurePosixPath(piece.name).parts
         wanted = {EVENTS: 1, FAILURES: 1, CHECKPOINTS: 2}.get(folder)
         if wanted != len(rest) or not all(map(_NAME.fullmatch, rest)):
-            raise ValueError(f"{name!r} is no file of a run")
+            raise ValueError(f"{piece.name!r} is no file of a run")
         if folder == EVENTS:
-            return self._new_part(rest[0])
+            with self._part(rest[0]).open("ab") as file:
+                file.write(piece.data)
+            return
         if folder == CHECKPOINTS:
             rest = [f".{rest[0]}.tmp", rest[1]]
         path = self._directory.joinpath(folder, *rest)
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path
+        path.write_bytes(piece.data)
+        if folder == CHECKPOINTS:
+            _settle(path.parent)
 
-    def _new_part(self, name: str) -> Path:
-        """Return the next part of a writer: an agent that took another's place numbers its own from 0 again."""
-        match = _PART.fullmatch(name)
-        if match is None:
-            raise ValueError(f"{name!r} is no file of events")
-        folder = self._directory / EVENTS
-        folder.mkdir(parents=True, exist_ok=True)
-        number = sum(writer_of(each) == writer_of(Path(name)) for each in parts(folder))
-        path = folder / f"{match['writer']}.{number:04}.jsonl.gz"
-        path.touch(exist_ok=False)
-        self.events.append(path)
-        return path
+    def _part(self, name: str) -> Path:
+        """Return the file of a part of a writer: an agent that took another's place numbers its own from 0 again."""
+        if name not in self._parts:
+            match = _PART.fullmatch(name)
+            if match is None:
+                raise ValueError(f"{name!r} is no file of events")
+            folder = self._directory / EVENTS
+            folder.mkdir(parents=True, exist_ok=True)
+            number = sum(writer_of(each) == writer_of(Path(name)) for each in parts(folder))
+            self._parts[name] = folder / f"{match['writer']}.{number:04}.jsonl.gz"
+            self._parts[name].touch(exist_ok=False)
+            self.events.append(self._parts[name])
+        return self._parts[name]
 
 
-def _settle(path: Path) -> None:
-    """Make a checkpoint of its files if ``path`` was the last that was missing."""
-    folder = path.parent
+def _settle(folder: Path) -> None:
+    """Make a checkpoint of the files in ``folder`` if the last that was missing has come."""
     manifest = folder / _MANIFEST
     if manifest.is_file() and all((folder / name).is_file() for name in json.loads(manifest.read_text())["files"]):
-        for coming in folder.glob(".*.part"):
-            coming.unlink()
         complete(folder, folder.parent / folder.name.removeprefix(".").removesuffix(".tmp"))
-        # a machine sends checkpoints in their order: what is incomplete by now, a node could not write
+        # a machine tells of checkpoints in their order: what is incomplete by now, a node could not write
         remove_incomplete(folder.parent.parent, before=_round_of(folder))
 
 
@@ -168,22 +167,12 @@ def _round_of(folder: Path) -> int:
     return int(folder.name.removesuffix(".tmp").rpartition("-")[2])
 
 
-def checkpoint_parts(checkpoint: Path, nodes: frozenset[str]) -> Iterator[Content]:
-    """Yield messages with those parts of a checkpoint that ``nodes`` need."""
+def checkpoint_files(checkpoint: Path, nodes: frozenset[str]) -> Iterator[FilePiece]:
+    """Yield those files of a checkpoint that ``nodes`` need."""
     about = json.loads((checkpoint / _MANIFEST).read_text())
     own = {name for name, node in about["nodes"].items() if node in nodes}
     about |= {key: {name: value for name, value in about[key].items() if name in own} for key in ("files", "nodes")}
     place = f"{CHECKPOINTS}/{checkpoint.name}"
     for name in sorted(own):
-        data = (checkpoint / name).read_bytes()
-        for at in range(0, max(1, len(data)), PIECE_BYTES):
-            yield {"file": f"{place}/{name}", "at": at, "data": data[at : at + PIECE_BYTES]}
-    yield {"file": f"{place}/{_MANIFEST}", "at": 0, "data": json.dumps(about).encode()}
-
-
-def put(directory: Path, message: Content) -> None:
-    """Write a part of a checkpoint that the driver has sent."""
-    path = directory / message["file"]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab" if message["at"] else "wb") as file:
-        file.write(message["data"])
+        yield FilePiece(f"{place}/{name}", (checkpoint / name).read_bytes())
+    yield FilePiece(f"{place}/{_MANIFEST}", json.dumps(about).encode())

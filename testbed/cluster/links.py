@@ -1,8 +1,7 @@
 """Measurement of the real network between two machines: round trips, rate and losses of one TCP connection.
 
 One agent serves, in a process of its own, and the other one measures. It sends the token that the driver has given to
-both, then single bytes that are echoed, then as much as it can in ``SECONDS``. The driver may set another limit of this
-than ``MOST_BYTES``.
+both, then single bytes that are echoed, then as much as it can in ``SECONDS``, at most ``MOST_BYTES``.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import struct
 import time
 from typing import Any
 
-from testbed.cluster.control import Content, exactly
 from testbed.process_id import die_with_parent
 from testbed.realtime.sockets import TcpInfo
 
@@ -27,7 +25,7 @@ _COUNT = struct.Struct("!Q")
 _IP_MTU = 14  # linux/in.h: of the path, as far as TCP has found out
 
 
-def serve(asked: Content, *, bind: str) -> int:
+def serve(bind: str, token: bytes) -> int:
     """Start a process that serves one measurement, at most for ``_LIMIT_S``. Return its port."""
     listener = socket.create_server((bind, 0))
     port: int = listener.getsockname()[1]
@@ -36,7 +34,7 @@ def serve(asked: Content, *, bind: str) -> int:
             die_with_parent()
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(int(_LIMIT_S))
-            _serve(listener, asked["token"])
+            _serve(listener, token)
         finally:
             os._exit(0)
     listener.close()
@@ -48,31 +46,29 @@ def _serve(listener: socket.socket, token: bytes) -> None:
         sock, _ = listener.accept()
         sock.settimeout(_LIMIT_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if exactly(sock, TOKEN_BYTES) == token:
+        if _exactly(sock, TOKEN_BYTES) == token:
             break
         sock.close()
     for _ in range(ROUND_TRIPS):
-        sock.sendall(exactly(sock, 1))
+        sock.sendall(_exactly(sock, 1))
     count = 0
     while data := sock.recv(_PIECE_BYTES):
         count += len(data)
     sock.sendall(_COUNT.pack(count))
 
 
-def measure(asked: Content) -> dict[str, Any]:
+def measure(to: tuple[str, int], source: str, token: bytes) -> dict[str, Any]:
     """Return round-trip time (s), rate (bit/s), share of packets sent again and the path's MTU, or why it failed."""
-    host, port = asked["to"]
-    most_bytes = asked.get("most_bytes", MOST_BYTES)
     try:
-        with socket.create_connection((host, port), timeout=_LIMIT_S, source_address=(asked["source"], 0)) as sock:
+        with socket.create_connection(to, timeout=_LIMIT_S, source_address=(source, 0)) as sock:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.sendall(asked["token"])
+            sock.sendall(token)
             times_s = [_round_trip_s(sock) for _ in range(ROUND_TRIPS)]
             begin_s, data, sent = time.monotonic(), bytes(_PIECE_BYTES), 0
-            while sent < most_bytes and time.monotonic() - begin_s < SECONDS:
+            while sent < MOST_BYTES and time.monotonic() - begin_s < SECONDS:
                 sent += sock.send(data)
             sock.shutdown(socket.SHUT_WR)
-            (count,) = _COUNT.unpack(exactly(sock, _COUNT.size))
+            (count,) = _COUNT.unpack(_exactly(sock, _COUNT.size))
             took_s = time.monotonic() - begin_s
             info, mtu_bytes = TcpInfo.of(sock), sock.getsockopt(socket.IPPROTO_IP, _IP_MTU)
     except OSError as error:
@@ -86,5 +82,16 @@ def measure(asked: Content) -> dict[str, Any]:
 def _round_trip_s(sock: socket.socket) -> float:
     begin_s = time.monotonic()
     sock.sendall(b"\0")
-    exactly(sock, 1)
+    _exactly(sock, 1)
     return time.monotonic() - begin_s
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    """Return the next ``size`` bytes of a socket. Raise ``ConnectionError`` if the connection ends before."""
+    data = b""
+    while len(data) < size:
+        piece = sock.recv(size - len(data))
+        if not piece:
+            raise ConnectionError("the other end has closed the connection")
+        data += piece
+    return data

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from testbed.cluster.agent_connections import AgentHandle
-from testbed.cluster.agents import Agents
-from testbed.cluster.files import checkpoint_parts
-from testbed.errors import NodeLost, RunFailed
-from testbed.plan.model import Plan
+from testbed.cluster.agents import AgentHandle, AgentLost, Agents
+from testbed.cluster.files import checkpoint_files
+from testbed.errors import NodeLost
 from testbed.realtime.node_processes import Line, ProcessEnd
 from testbed.realtime.sockets import Address
 
-_END_LIMIT_S = 30.0  # that an agent has to end its nodes and to send what they have written
+_END_LIMIT_S = 30.0  # that an agent has to end its nodes and to tell what they have written
 _TIMES = ("t", "t0", "snapshot_t")
 
 
 class AgentProcesses:
     """See ``testbed.realtime.node_processes.Processes``. One attempt of a run; ``number`` tells it from the others.
 
-    ``checkpoint``: that it begins with.
+    ``checkpoint``: that it begins with. ``wake``: an eventfd, which is emptied; nothing here waits for long.
     """
 
-    def __init__(self, plan: Plan, agents: Agents, number: int, wake: int, checkpoint: Path | None) -> None:
-        self._plan, self._agents, self._number, self._wake = plan, agents, number, wake
-        self._connections = agents.connections
+    def __init__(self, agents: Agents, number: int, wake: int, checkpoint: Path | None) -> None:
+        self._agents, self._number, self._wake = agents, number, wake
         self._running: dict[str, AgentHandle] = {}
         self._why_lost: dict[str, str] = {}  # by node
         agents.start_missing()
-        self._connections.events.clear()
-        self._connections.watch(wake)
+        agents.events.clear()
         try:
             self._begin_all(checkpoint)
         except BaseException:  # an agent is lost: another attempt may follow
@@ -41,17 +38,14 @@ class AgentProcesses:
             raise
 
     def _begin_all(self, checkpoint: Path | None) -> None:
-        ports = self._connections.ask_all(
-            {each.name: {"do": "listen", "ports": dict(each.placement.ports)} for each in self._agents}
-        )
+        ports = self._agents.ask_all({each.name: ("listen", dict(each.placement.ports)) for each in self._agents})
         if checkpoint is not None:
             for agent in self._agents:
-                for part in checkpoint_parts(checkpoint, frozenset(agent.placement.ports)):
-                    self._connections.ask(agent.name, do="put", part=part)
-        begin = {"do": "begin", "attempt": self._number}
-        self._connections.ask_all(
+                for piece in checkpoint_files(checkpoint, frozenset(agent.placement.ports)):
+                    self._agents.ask(agent, "put", piece)
+        self._agents.ask_all(
             {
-                each.name: {**begin, "epoch_ns": each.epoch_there_ns, "addresses": self._addresses(each, ports)}
+                each.name: ("begin", self._number, each.epoch_there_ns, self._addresses(each, ports))
                 for each in self._agents
             }
         )
@@ -69,10 +63,10 @@ class AgentProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connections.unwatch(self._wake)
         there = [agent for agent in self._agents if not agent.lost]
-        with suppress(NodeLost):  # one more is lost: what it has sent is here
-            self._connections.ask_all({agent.name: {"do": "end"} for agent in there}, _END_LIMIT_S)
+        with suppress(NodeLost):  # one more is lost: what it has told is here
+            self._agents.ask_all({agent.name: ("end",) for agent in there}, _END_LIMIT_S)
+        self._agents.take_all()
         self._running.clear()
 
     def __contains__(self, node: str) -> bool:
@@ -82,61 +76,55 @@ class AgentProcesses:
         return len(self._running)
 
     def start(self, nodes: Iterable[str], training_since_s: float | None = None) -> None:
-        by_agent: dict[str, list[str]] = {}
+        for node in (names := list(nodes)):
+            self._running[node] = self._agents.of_node(node)
+        self._agents.ask_all({name: ("start", own, training_since_s) for name, own in self._by_agent(names).items()})
+
+    def _by_agent(self, nodes: Iterable[str]) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
         for node in nodes:
-            agent = self._agents.of_node(node)
-            by_agent.setdefault(agent.name, []).append(node)
-            self._running[node] = agent
-        self._connections.ask_all(
-            {name: {"do": "start", "nodes": names, "since_s": training_since_s} for name, names in by_agent.items()}
-        )
+            found.setdefault(self._running[node].name, []).append(node)
+        return found
 
     def wait(self, timeout_s: float) -> Iterator[Line | ProcessEnd]:
-        if not self._connections.events:
-            self._connections.turn(timeout_s)
-        while self._connections.events:
-            agent, message = self._connections.events.popleft()
-            if "line" in message:
-                yield self._timed(agent, message["line"])
-            elif "ended" in message and message["ended"] in self._running:
-                del self._running[message["ended"]]
-                yield ProcessEnd(message["ended"], message["code"], message["report"], message["killer"])
-            elif "broken" in message:
-                raise RunFailed(message["broken"])
-            elif "lost" in message:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        if not self._agents.events:
+            self._agents.turn(timeout_s)
+        while self._agents.events:
+            agent, event = self._agents.events.popleft()
+            if isinstance(event, AgentLost):
                 for node in [node for node, at in self._running.items() if at is agent]:
                     del self._running[node]
-                    self._why_lost[node] = message["lost"]
+                    self._why_lost[node] = event.why
                     yield ProcessEnd(node, -signal.SIGKILL, {})
-
-    def _timed(self, agent: AgentHandle, line: Line) -> Line:
-        return {**line, **{name: agent.run_time_s(line[name]) for name in _TIMES if name in line}}
+            elif not isinstance(event, ProcessEnd):
+                yield {**event, **{name: agent.run_time_s(event[name]) for name in _TIMES if name in event}}
+            elif event.node in self._running:
+                del self._running[event.node]
+                yield event
 
     def send_signal(self, node: str, number: signal.Signals) -> bool:
-        agent = self._running.get(node)
-        if agent is not None:
-            self._connections.send(agent, {"do": "signal", "nodes": [node], "number": int(number)})
-        return agent is not None
+        running = node in self._running
+        if running:
+            self._asked(node, "signal", [node], number)
+        return running
 
     def send_signal_to_all(self, number: signal.Signals) -> None:
-        for agent in self._agents:
-            nodes = [node for node, at in self._running.items() if at is agent]
-            if nodes:
-                self._connections.send(agent, {"do": "signal", "nodes": nodes, "number": int(number)})
+        for nodes in self._by_agent(self._running).values():
+            self._asked(nodes[0], "signal", nodes, number)
 
     def explain(self, node: str, code: int) -> str:
-        if node in self._why_lost:
-            return self._why_lost[node]
-        return str(self._asked(node, do="explain", node=node, code=code) or "")
+        return self._why_lost.get(node) or str(self._asked(node, "explain", node, code) or "")
 
     def ask_for_stacks(self, node: str) -> bool:
-        return node in self._running and bool(self._asked(node, do="ask_for_stacks", node=node))
+        return node in self._running and bool(self._asked(node, "ask_for_stacks", node))
 
     def hung(self, node: str, why: str) -> str:
-        return str(self._asked(node, do="hung", node=node, why=why) or "")
+        return str(self._asked(node, "hung", node, why) or "")
 
-    def _asked(self, at: str, **question: Any) -> Any:
+    def _asked(self, at: str, question: str, *arguments: Any) -> Any:
         try:
-            return self._connections.ask(self._agents.of_node(at).name, **question)
+            return self._agents.ask(self._agents.of_node(at), question, *arguments)
         except NodeLost:
             return None

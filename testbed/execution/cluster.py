@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from testbed.cluster import links
-from testbed.cluster.agent_connections import AgentHandle
-from testbed.cluster.agents import Agents
+from testbed.cluster.agent_process import AgentStarter, LoopbackAgents
+from testbed.cluster.agents import AgentHandle, Agents
 from testbed.cluster.files import remove_incomplete
 from testbed.cluster.processes import AgentProcesses
 from testbed.cluster.ray_agents import RayAgents
-from testbed.cluster.starting import AgentStarter, LoopbackAgents
 from testbed.errors import RunFailed
 from testbed.execution.recovery import Attempts, attempt_until_done, timed
 from testbed.execution.resume import checkpoint_files
@@ -65,13 +64,12 @@ class Driver:
         if kind == "warning":
             self.report({"kind": kind, "node": "network", **fields})
 
-    def measured(self, source: AgentHandle, target: AgentHandle, to: str, **limits: int) -> dict[str, Any]:
-        """Return what ``links.measure`` finds from one machine to another, which ``source`` reaches at ``to``."""
-        ask, token = self.agents.connections.ask, secrets.token_bytes(links.TOKEN_BYTES)
-        port = ask(target.name, do="serve", token=token)
-        found: dict[str, Any] = ask(
-            source.name, do="measure", to=(to, port), token=token, source=source.placement.bind, **limits
-        )
+    def measured(self, source: AgentHandle, target: AgentHandle) -> dict[str, Any]:
+        """Return what ``links.measure`` finds from one machine to another."""
+        token = secrets.token_bytes(links.TOKEN_BYTES)
+        port = self.agents.ask(target, "serve", target.placement.bind, token)
+        to = target.placement.seen_from(source.placement.data_center), port
+        found: dict[str, Any] = self.agents.ask(source, "measure", to, source.placement.bind, token)
         return found
 
 
@@ -109,7 +107,7 @@ def run_attempts(plan: Plan, directory: Path, report: Progress, epoch_ns: int, a
         path = resumed.path if resumed is not None else None
 
         def start(plan: Plan, launch: Launch, epoch_ns: int, wake: int) -> AgentProcesses:
-            return AgentProcesses(plan, agents, next(numbers), wake, path)
+            return AgentProcesses(agents, next(numbers), wake, path)
 
         launch = Launch(
             make_role=_elsewhere, event_directory=directory / "events", epoch_ns=epoch_ns, due=attempts.clock,
@@ -118,7 +116,7 @@ def run_attempts(plan: Plan, directory: Path, report: Progress, epoch_ns: int, a
         return Fleet(plan, launch, start)
 
     try:
-        attempt_until_done(plan, directory, report, epoch_ns, fleet, agents.connections.wait_s)
+        attempt_until_done(plan, directory, report, epoch_ns, fleet)
     finally:
         remove_incomplete(directory)
 
@@ -135,7 +133,7 @@ def _measure(plan: Plan, driver: Driver, when: str) -> None:
     for source, target in itertools.islice(_paths(plan, driver.agents), MOST_PATHS):
         here, there = source.placement.data_center, target.placement.data_center
         try:
-            found = driver.measured(source, target, target.placement.seen_from(here))
+            found = driver.measured(source, target)
         except RunFailed as error:
             if when == "before":
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 from pathlib import Path
 
 from testbed.results.manifest import version_of
@@ -16,13 +17,18 @@ ALWAYS = (
     "testbed/policy", "testbed/reference_costs.csv", "testbed/results", "testbed/state.py", "testbed/traffic.py",
     "testbed/training", "testbed/world.py",
 )  # fmt: skip
-# An emulated run may be on several machines, and its fidelity is decided by a simulation of its first rounds.
+# The fidelity of an emulated run is decided by a simulation of its first rounds.
 BACK_END = {"simulate": ("testbed/simulation",), "local": ("testbed/realtime",),
-            "cluster": ("testbed/realtime", "testbed/cluster", "emulation"),
-            "emulate": ("testbed/realtime", "testbed/cluster", "testbed/simulation", "emulation"),
+            "cluster": ("testbed/realtime", "testbed/cluster"),
+            "emulate": ("testbed/realtime", "testbed/simulation", "emulation"),
             "exact": ("testbed/realtime", "emulation")}  # fmt: skip
 _SOURCES = (".py", ".c", ".cpp")
 PACKAGES = ("torch", "numpy", "simpy", "scikit-learn")
+
+
+def packages() -> dict[str, str | None]:
+    """Return the versions that must be the same on all machines of a run or sweep."""
+    return {"Python": platform.python_version(), **{name: version_of(name) for name in PACKAGES}}
 
 
 def code_version(back_end: str, root: Path = _ROOT) -> str:

@@ -30,10 +30,6 @@ def run(plan: Plan, directory: Path, report: Progress) -> None:
     """
     from testbed.execution.prediction import is_predictable, record_predicted
 
-    if plan.is_spread:
-        from testbed.execution import emulate_machines
-
-        return emulate_machines.run(plan, directory, report)
     epoch_ns = time.monotonic_ns()
     report = timed(report, epoch_ns)
     resumed = (directory / FOLDER).is_dir()  # an earlier run has done the first rounds

@@ -109,9 +109,8 @@ def timed(report: Progress, epoch_ns: int) -> Progress:
 
 
 def attempt_until_done(
-    plan: Plan, directory: Path, report: Progress, epoch_ns: int, make_fleet: Callable[[Attempts], Fleet],
-    wait_s: Callable[[float], object] = time.sleep,
-) -> None:  # fmt: skip
+    plan: Plan, directory: Path, report: Progress, epoch_ns: int, make_fleet: Callable[[Attempts], Fleet]
+) -> None:
     """Run the nodes to their end, by a new fleet for each attempt. Raise the first cause of the last one."""
 
     def now_s() -> float:
@@ -121,7 +120,7 @@ def attempt_until_done(
     with Attempts(plan, directory, report) as attempts:
 
         def attempt(begin_s: float) -> None:
-            wait_s(max(0.0, begin_s - now_s()))
+            time.sleep(max(0.0, begin_s - now_s()))
             try:
                 make_fleet(attempts).run(report)
             except TestbedError as error:

@@ -114,7 +114,7 @@ def run(plan: Plan, directory: Path, on_progress: Progress, early: HostProcess |
     """
     from emulation.journal import Journal, clean
 
-    if plan.back_end == "emulate" and not plan.is_spread:
+    if plan.back_end == "emulate":
         from emulation.sandbox import require_seen
         from testbed.execution.sweep_files import named_files
 
@@ -147,7 +147,7 @@ def _start(plan: Plan, directory: Path) -> HostProcess:
     if plan.back_end == "exact":
         kernel = exact.start(plan, directory)
         return HostProcess(kernel, exact.Lines(kernel, directory))
-    return _started(plan.back_end == "emulate" and not plan.is_spread)
+    return _started(plan.back_end == "emulate")
 
 
 def _started(in_sandbox: bool, modules: Sequence[str] = ()) -> HostProcess:

@@ -76,11 +76,10 @@ def execute(job: SweepJob, on_state: OnState, warn: Warn = _print_warning) -> li
     and with what is damaged.
     """
     if job.cluster:
-        if spread := next((point.plan for point in job.points if point.plan.is_spread), None):
-            other = "write 'cluster.emulate: false'" if spread.back_end == "emulate" else "give another --on"
+        if any(point.plan.is_spread for point in job.points):
             raise ScenarioError(
                 "--cluster: a point takes one machine, and this scenario takes several for each run; leave --cluster "
-                f"out, and runs take them one after the other, or {other}"
+                "out, and runs take them one after the other, or give another --on"
             )
         with joined(job.cluster, job.points) as files:  # raises before anything is written
             return _execute(job, on_state, warn, files)

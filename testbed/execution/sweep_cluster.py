@@ -22,9 +22,10 @@ from typing import Any
 from testbed.cluster.connection import ClusterMachine, connect, import_ray, machines
 from testbed.cluster.machines import SLOT
 from testbed.errors import CapabilityError, ScenarioError
+from testbed.execution.code_version import packages
 from testbed.execution.devices import least_gpus
 from testbed.execution.sweep_files import named_files, stage
-from testbed.execution.sweep_machine import PointResult, PointTask, packages, run_task, unpack
+from testbed.execution.sweep_machine import PointResult, PointTask, run_task, unpack
 from testbed.execution.sweep_points import SweepPoint
 from testbed.execution.sweep_pool import ELSEWHERE_POLL_S, OnState, Warn, open_points
 from testbed.execution.sweep_run import Followers

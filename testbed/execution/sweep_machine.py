@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import platform
 import shutil
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -20,11 +19,10 @@ from typing import Any
 from testbed.cluster.connection import import_ray
 from testbed.cluster.directories import temporary_directory
 from testbed.errors import CapabilityError, TestbedError
-from testbed.execution.code_version import PACKAGES
+from testbed.execution.code_version import packages
 from testbed.execution.sweep_files import with_copies
 from testbed.execution.sweep_run import Followers, PointOrigin, PointRun, execute_point, with_paths
 from testbed.plan.model import from_json
-from testbed.results.manifest import version_of
 from testbed.results.rundir import RunDirectory
 
 _STATUS, _LOG = "status.json", "host.log"
@@ -59,11 +57,6 @@ class PointResult:
     message: str
     plan_sha256: str
     content: bytes
-
-
-def packages() -> dict[str, str | None]:
-    """Return the versions that must be the same on all machines."""
-    return {"Python": platform.python_version(), **{name: version_of(name) for name in PACKAGES}}
 
 
 def run_task(task: PointTask) -> PointResult:

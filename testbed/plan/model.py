@@ -461,16 +461,14 @@ class MachinesPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """Where a deployment runs, or an emulation on several machines.
+    """Where a deployment runs.
 
     address       of the cluster; ``loopback``: on this machine
     data_centers  their machines
-    machines      of an emulation, how many; 0: all that can emulate
     """
 
     address: str
     data_centers: dict[str, MachinesPlan]
-    machines: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -494,7 +492,7 @@ class Plan:
     recovery: RecoveryPlan = RecoveryPlan()
     simulation: SimulationPlan = SimulationPlan()
     exact: ExactPlan | None = None  # if that is the back end
-    cluster: ClusterPlan | None = None  # if that is the back end, or ``emulate`` on several machines
+    cluster: ClusterPlan | None = None  # if that is the back end
     code: tuple[CodeFile, ...] = ()  # of techniques, topology readers and trace formats that are not shipped
     program: ProgramPlan | None = None  # instead of a training
 

@@ -83,8 +83,7 @@ def cluster_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> model.Clu
         if name not in sizes:  # of a generator: the names of written data centres are known to the rules
             where = f"{scenario.place_of('cluster', 'data_centers', name)}: cluster.data_centers.{name}"
             raise ScenarioError(f"{where}: there is no data centre '{name}' ({nearest_or_all(name, sizes, 12)})")
-    emulated = scenario.run.on == "emulate" and scenario.cluster.emulate
-    if scenario.run.on != "cluster" and not emulated:
+    if scenario.run.on != "cluster":
         return None
     written, machines = scenario.cluster.data_centers, {}
     for name, count in sizes.items():
@@ -93,10 +92,9 @@ def cluster_of(scenario: Scenario, nodes: Sequence[model.NodePlan]) -> model.Clu
         if first and last - first + 1 < count:
             where = f"{scenario.place_of('cluster', 'data_centers', name)}: cluster.data_centers.{name}.ports"
             raise ScenarioError(f"{where}: {count} nodes need as many ports; write '{first}-{first + count - 1}'")
-        label = section.label or ("" if emulated else f"dc={name}")
+        label = section.label or f"dc={name}"
         machines[name] = _same(model.MachinesPlan, section.model_copy(update={"label": label}), first_port=first)
-    count = scenario.cluster.machines if emulated else 0
-    return model.ClusterPlan(address=scenario.cluster.address, data_centers=machines, machines=count)
+    return model.ClusterPlan(address=scenario.cluster.address, data_centers=machines)
 
 
 def program_of(scenario: Scenario, topology: Topology) -> model.ProgramPlan | None:

@@ -53,10 +53,6 @@ def _back_end(scenario: Scenario, back_end: str, network: NetworkPlan, nodes: tu
     if back_end == "cluster" and network.links:
         about = "describe the cluster's own links, which are measured and not changed; deadlines follow from them"
         yield f"topology.links, topology.lan: {about}"
-    if back_end == "emulate" and scenario.cluster.emulate:
-        for name, site in scenario.cluster.data_centers.items():
-            for key in site.other_than_default("machines", "bind", "advertise", "ports"):
-                yield f"cluster.data_centers.{name}.{key}: has no effect on 'emulate'"
     if back_end == "simulate":
         ideal = scenario.simulation.network == "ideal"
         for key in scenario.transport.other_than_default("mac", "shared_memory", *(_OF_WINDOWS if ideal else ())):

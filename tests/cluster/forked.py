@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
-import tempfile
+import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass
 
+from testbed.cluster.agent_process import AgentProcess, LoopbackAgents, StartedAgent, Ticket
 from testbed.cluster.machines import Placement
-from testbed.cluster.starting import LoopbackAgents, StartedAgent, Ticket
 from testbed.execution import agent
 from testbed.garbage import collect_after_fork
 
@@ -36,58 +36,55 @@ class Skew:
         agent.clock_of_machine = lambda: f"skewed by {self}"  # type: ignore[attr-defined]
 
 
-class ForkedAgent:
+class ForkedAgent(AgentProcess):
     """See ``StartedAgent``."""
 
     def __init__(self, ticket: Ticket, skew: Skew | None) -> None:
-        self._log = tempfile.TemporaryFile("w+b")
-        read, self._write = os.pipe()
+        self._skew = skew
         self._how = ""
+        self._reaping = threading.Lock()
+        super().__init__(ticket)
+
+    def _start(self, descriptor: int, variables: Mapping[str, str]) -> None:
         self.pid = os.fork()
         if self.pid == 0:
-            self._become(read, skew)
-        os.close(read)
-        os.write(self._write, json.dumps(asdict(ticket)).encode() + b"\n")
+            self._become(descriptor)
 
-    def _become(self, read: int, skew: Skew | None) -> None:
+    def _become(self, descriptor: int) -> None:
         status = 99
         try:
             collect_after_fork()
             os.setsid()
-            os.dup2(read, 0)
-            for descriptor in (1, 2):
-                os.dup2(self._log.fileno(), descriptor)
-            os.closerange(3, 1024)
-            sys.stdin, sys.stderr = open(0, closefd=False), open(2, "w", closefd=False)
-            if skew is not None:
-                skew.begin()
-            status = self._main()
-        except SystemExit as ended:
-            status = ended.code if isinstance(ended.code, int) else 1
+            for standard in (1, 2):
+                os.dup2(self._log.fileno(), standard)
+            os.dup2(descriptor, 3)
+            os.closerange(4, 1024)
+            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
+            if self._skew is not None:
+                self._skew.begin()
+            status = agent.main(3)
         finally:
             sys.stderr.flush()
             os._exit(status)
 
-    def _main(self) -> int:
-        return agent.main()
-
     def lost(self) -> str:
+        with self._reaping:
+            return self._reaped()
+
+    def _reaped(self) -> str:
         if not self._how:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self._how = f"its agent has ended with {os.waitstatus_to_exitcode(status)}" if pid else ""
         return self._how
 
-    def output(self) -> str:
-        return os.pread(self._log.fileno(), 1 << 20, 0).decode()
+    def _end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
-    def stop(self) -> None:
-        os.close(self._write)
-        end_s = time.monotonic() + 5
-        while not self.lost():
-            if time.monotonic() > end_s:
-                os.kill(self.pid, signal.SIGKILL)
+    def _wait(self, limit_s: float) -> None:
+        end_s = time.monotonic() + limit_s
+        while not self.lost() and time.monotonic() < end_s:
             time.sleep(0.005)
-        self._log.close()
 
 
 class ForkedAgents(LoopbackAgents):

@@ -7,7 +7,6 @@ import json
 import random
 import time
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from testbed.cluster.agent_connections import AgentConnections
+from testbed.cluster.agents import AgentHandle
 from testbed.cluster.clocks import WANDER, ClockComparison, ClockSample, correct_file, sample_of
 from testbed.results.tables import read_part
 from tests.for_each import for_each
@@ -42,16 +41,14 @@ def test_a_process_that_is_held_up_before_it_reads_an_answer_bounds_the_offset_a
     """Here both ends have one clock, and the answer comes 20 ms after the driver has found that it can read."""
 
     class HeldUp:
-        def receive(self) -> Iterator[dict[str, int]]:
-            asked_ns = time.monotonic_ns()
+        def clock_ns(self, limit_s: float) -> int:
             time.sleep(0.02)
-            answered_ns = time.monotonic_ns()
-            yield {"pong": asked_ns, "t2": answered_ns, "t3": answered_ns}
+            there_ns = time.monotonic_ns()
+            time.sleep(0.02)
+            return there_ns
 
-    connections = AgentConnections.__new__(AgentConnections)
-    agent: Any = SimpleNamespace(connection=HeldUp(), clock=ClockComparison(), about={})
-    connections._read(agent)
-    (sample,) = agent.clock._useful
+    agent: Any = SimpleNamespace(started=HeldUp(), silence_s=1.0)
+    sample = AgentHandle.sample(agent)
     assert abs(sample.offset_ns) <= sample.error_ns > 1e6
 
 

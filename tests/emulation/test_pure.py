@@ -28,7 +28,7 @@ from emulation.layout import Route, lay_out
 from emulation.measurement import FLOOD_CEILING_BPS, FLOOD_S, BuiltNetwork, _floods, _link_rtts_s, _rate, least_s
 from emulation.monitor import CEILING_BPS_PER_CORE, BusyTime, Monitor, core_shares
 from emulation.probe import Capabilities
-from emulation.replay import Replay, StartClock, Timeline, timelines_of
+from emulation.replay import Replay, Timeline, timelines_of
 from emulation.settings import settings, window_share
 from emulation.shaping import delay_line
 from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
@@ -54,7 +54,7 @@ from emulation.shaping.path import (
 from emulation.shaping.table import DelayField, DelayTable, change_path, path_in
 from emulation.shell.commands import Shell
 from testbed.errors import CapabilityError, ScenarioError
-from testbed.execution import emulate, emulate_machines
+from testbed.execution import emulate
 from testbed.plan.model import BackgroundPlan, Series, TransportPlan
 from testbed.plan.shaping import FRAME_BYTES, burst_bytes
 from testbed.traffic import bursts
@@ -411,7 +411,7 @@ def test_links_are_too_fast_for_a_machine_but_not_for_virtual_time(
 def test_a_link_that_is_too_slow_is_measured_as_it_is_emulated() -> None:
     """At 64 kbit/s, as the Plan warns: an echo takes 11 ms to send there, and 90 ms at 8 kbit/s."""
     slow = plan({("dc0", "dc1"): {"rate_bps": 8e3, "delay_s": 0.02}})
-    net = cast(BuiltNetwork, SimpleNamespace(plan=slow, layout=lay_out(slow, wires=False), mtu_bytes=1500,
+    net = cast(BuiltNetwork, SimpleNamespace(plan=slow, layout=lay_out(slow, wires=False),
                                              namespace_path=lambda vertex: f"/ns/{vertex}"))  # fmt: skip
     assert _link_rtts_s(net)["dc0>dc1"] == pytest.approx(2 * (0.02 + 90 * 8 / 64e3))
     (flood,) = _floods(net, {slow.network.links[0].name})
@@ -487,8 +487,7 @@ def test_background_traffic_is_marked_as_what_is_reliable(
     kinds = tuple(BackgroundPlan(kind=kind, source="dc0", target="dc1", rate_bps=1e6) for kind in ("constant", "tcp"))
     settings = plan({("dc0", "dc1"): {}}, transport=TransportPlan(best_effort_channels=channels))
     settings = replace(settings, background=kinds)
-    hosts = {f"dc{number}/background": "there" for number in range(2)}
-    found = traffic.flow_settings(settings, lay_out(settings, wires=False), hosts)
+    found = traffic.flow_settings(settings, lay_out(settings, wires=False), lambda host: "there")
     datagrams, streams = (traffic.Ends(**each["ends"] | {"target": "127.0.0.1"}) for each in found)
     flow = traffic.DatagramTraffic(kinds[0], replace(datagrams, port=_free_port()))
     connections = traffic.Streams(kinds[1], replace(streams, port=_free_port()))
@@ -518,30 +517,17 @@ def test_background_traffic_reads_sockets_whatever_their_numbers() -> None:
             traffic._run({0: flow}, cast(Any, None), 0.0, 0.0)
 
 
-@for_each("machines", [1, 2])
-def test_traces_of_a_resumed_run_go_on(machines: int, monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath) -> None:
+def test_traces_of_a_resumed_run_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath) -> None:
     """Faults of its links, which are in the traces, do not happen once more."""
     settings, begun = plan({("dc0", "dc1"): {}}), list[float]()
     line = {"kind": "train", "t": 5.0, "resumed_round": 7, "trained_s": 120.0}
-    if machines > 1:
-        network = emulate_machines.MachinesNetwork.__new__(emulate_machines.MachinesNetwork)
-        agent = SimpleNamespace(clock_there_s=lambda time_s: time_s)
-        network._agents, network._corrected_s = cast(Any, [agent]), -math.inf
-
-        def send(agent: Any, asked: Any) -> None:
-            begun.append(asked["start_s"] - asked["trained_s"])
-
-        network._connections = cast(Any, SimpleNamespace(send=send))
-        monkeypatch.setattr(network, "_exchange_losses", lambda: None)
-        network.following(lambda line: None)(line)
-    else:
-        helpers = SimpleNamespace(
-            start_monitor=lambda epoch_s: None, finish=lambda: None,
-            begin=lambda epoch_s, start_s, trained_s: begun.append(start_s - epoch_s - trained_s),
-        )  # fmt: skip
-        monkeypatch.setattr(emulate, "run_nodes", lambda plan, directory, on_progress, *_: on_progress(line))
-        network = SimpleNamespace(helpers=helpers, capabilities=SimpleNamespace(realtime=False))
-        emulate._train(settings, tmp_path, network, lambda line: None, 10**9)
+    helpers = SimpleNamespace(
+        start_monitor=lambda epoch_s: None, finish=lambda: None,
+        begin=lambda epoch_s, start_s, trained_s: begun.append(start_s - epoch_s - trained_s),
+    )  # fmt: skip
+    monkeypatch.setattr(emulate, "run_nodes", lambda plan, directory, on_progress, *_: on_progress(line))
+    network = SimpleNamespace(helpers=helpers, capabilities=SimpleNamespace(realtime=False))
+    emulate._train(settings, tmp_path, network, lambda line: None, 10**9)
     assert begun == [-115.0]
 
 
@@ -727,20 +713,6 @@ def test_a_slow_lans_delay_is_made_and_a_fast_ones_is_not(wires: bool) -> None:
         assert sum("delay 2000us" in line for line in netem_lines((), layout, "wires")) == 6
     else:
         assert delay_rules(layout, "dc0/worker1").count("-i eth0 -j NFQUEUE --queue-num 0") == 1
-
-
-def test_a_replay_waits_by_the_clock_as_it_is_known_last() -> None:
-    read, write = os.pipe()
-    now_s = time.monotonic()
-    clock = StartClock(epoch_s=0.0, start_s=now_s + 1000.0, descriptor=read)
-    os.write(write, b'{"epoch_s": 0.0, "start_s": 0.0}\n{"epoch_s": 0.0, "start_s": %f}\n{"epo' % (now_s - 1.0))
-    clock.wait_until(1.05)
-    assert clock.start_s == pytest.approx(now_s - 1.0, abs=1e-5)
-    assert time.monotonic() - now_s >= 0.05
-    os.close(write)
-    clock.wait_until(1.1)  # nothing more can come
-    assert time.monotonic() - now_s >= 0.1
-    os.close(read)
 
 
 def test_socket_buffers_and_the_initial_window() -> None:

@@ -49,7 +49,6 @@ EXAMPLES = [
     (*TABLES, "training.loading=cached"),
     ("cluster={data_centers: {atlantis: {}}}",),
     ("cluster={data_centers: {tokyo: {advertise: 203.0.113.7}}}",),
-    ("cluster={address: loopback, emulate: true}",),
     (*PROGRAM, "run.on=cluster"),
     (*TABLES, "device.kind=cuda"),
     ("device.kind=cuda", "run.on=exact"),

@@ -18,10 +18,16 @@ from testbed.scenario.reading.violations import Violation
 MAX_SHOWN = 20
 UNKNOWN_KEY = "unknown key"
 _RENAMED = {"training.iterations": "training.rounds"}
+_ON_ONE_MACHINE = (
+    "leave it out: a network is emulated on one machine; 'run: {on: cluster}' deploys the nodes over the machines' own "
+    "network, and 'run: {on: simulate}' takes networks that are too large for one machine"
+)
 _REMOVED = {
     "overlay.auxiliary": "leave it out: chunks take the trees, which are planned again when the network has changed",
     "paradigm.rank_order": "leave it out: ranks are in the order in which the scenario lists its data centres",
     "paradigm.coordinated": "leave it out: each worker chooses from its own part of the sum of its data centre",
+    "cluster.emulate": _ON_ONE_MACHINE,
+    "cluster.machines": _ON_ONE_MACHINE,
     "timeouts.suspect": "leave it out: it had no effect, and 'dead_after' says when a node is lost",
     "simulation.host": "leave it out: 'network: emulated' predicts the links of an emulation packet by packet, and "
     "'run: {on: exact}' shows what no machine's load disturbs",

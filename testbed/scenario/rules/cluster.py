@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from testbed.scenario.reading.suggest import nearest_or_all
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, is_emulated_on_machines
+from testbed.scenario.rules.facts import Found
 from testbed.scenario.schema import Scenario
 
 
@@ -22,8 +22,3 @@ def machines_can_be_reached(scenario: Scenario) -> Found:
         if site.advertise and site.advertise != site.bind and not site.ports:  # which what translates has to know
             place = ("cluster", "data_centers", name, "advertise")
             yield Violation(place, "names an address that is translated, and the ports are not known", "write 'ports'")
-    # both ends of a VXLAN tunnel have the same port and number, so that they cannot be on one machine
-    if is_emulated_on_machines(scenario) and scenario.cluster.address == "loopback":
-        problem = "has one machine, and 'emulate' needs one for each part of the network"
-        cure = "write the address of a Ray cluster, or emulate on this machine: 'cluster.emulate: false'"
-        yield Violation(("cluster", "address"), problem, cure)

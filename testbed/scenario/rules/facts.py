@@ -84,11 +84,6 @@ def is_scripted(scenario: Scenario) -> bool:
     return bool(scenario.training.model.declared.takes == SCRIPT)
 
 
-def is_emulated_on_machines(scenario: Scenario) -> bool:
-    """Return whether the machines of a cluster emulate one part of the network each."""
-    return scenario.run.on == "emulate" and scenario.cluster.emulate
-
-
 def tiers_of_differences(scenario: Scenario) -> list[str]:
     """Return the tiers on which codecs send down how values differ from what members hold (``pull: difference``)."""
     tiers = TIERS if tiers_of(scenario) == 2 else TIERS[1:]

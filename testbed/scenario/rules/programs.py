@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testbed.scenario.reading.violations import Violation
-from testbed.scenario.rules.facts import Found, is_emulated_on_machines
+from testbed.scenario.rules.facts import Found
 from testbed.scenario.schema import Scenario
 from testbed.training.options.declarations import PROGRAM
 
@@ -16,7 +16,7 @@ def programs_have_processes_of_their_own(scenario: Scenario) -> Found:
     if scenario.run.on == "simulate":
         problem = "a program has processes and sockets of its own, which virtual time does not see"
         yield Violation(("workload",), problem, "run it 'on: emulate' or 'on: local'")
-    if scenario.run.on == "cluster" or is_emulated_on_machines(scenario):
+    if scenario.run.on == "cluster":
         problem = "starts a program, and on a cluster only the testbed's own nodes are started"
         yield Violation(("workload",), problem, "write 'on: emulate' or 'local', or start the program by the cluster")
     for index, site in enumerate(scenario.topology.data_centers):

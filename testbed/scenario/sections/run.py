@@ -181,7 +181,7 @@ class ClusterSite(Section):
     """The machines of one data centre."""
 
     label: Annotated[str, LABEL] = ""
-    """Label of its machines in the cluster; by default dc=NAME, and on `emulate` any machine that can emulate."""
+    """Label of its machines in the cluster; by default dc=NAME."""
     machines: Annotated[int, integer(0, 256)] = 1
     """How many machines its nodes are spread over; 0: all that have the label."""
     bind: Annotated[str, ADDRESS] = ""
@@ -193,14 +193,10 @@ class ClusterSite(Section):
 
 
 class ClusterSection(Section):
-    """Where `on: cluster` runs, and `on: emulate` on several machines; other back ends ignore it."""
+    """Where `on: cluster` runs; other back ends ignore it."""
 
     address: Annotated[str, TEXT] = "auto"
     """Address of the cluster's head (host:port); auto: the cluster that this machine is part of; loopback: no cluster,
     but a process for each machine, with an address of its own in 127.0.0.0/8."""
-    emulate: Annotated[bool, BOOLEAN] = False
-    """Whether `on: emulate` spreads the data centres over machines of the cluster that have a slot `emulate`."""
-    machines: Annotated[int, integer(0, 256)] = 0
-    """Over how many machines `emulate` spreads them; 0: all that have the slot."""
     data_centers: dict[str, ClusterSite] = {}
     """What differs from the defaults, by data centre."""

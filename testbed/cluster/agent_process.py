@@ -1,0 +1,220 @@
+"""The process of an agent, and how agents are started: as processes of this machine, or by Ray on others.
+
+On this machine each has an address of its own on loopback: a deployment without a cluster. The agent and the process
+that has started it exchange pickled messages over a pair of sockets, and the agent ends when its socket closes. Other
+machines are reached through Ray alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import queue
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as Late
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any, Protocol, Self
+
+from testbed.cluster.connection import ClusterMachine
+from testbed.cluster.machines import Placement, cluster_of
+from testbed.environment import host_environment, own_interpreter
+from testbed.plan.model import Plan
+
+_STOP_S = 5.0
+_MOST_OUTPUT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """What an agent needs to know; it holds the run's secrets.
+
+    secret  of the run, in hexadecimal
+    pem     key and certificate of the run, if it has TLS
+    """
+
+    name: str
+    secret: str = field(repr=False)
+    run_id: str
+    plan: bytes
+    bind: str
+    nodes: tuple[str, ...]
+    working_directory: str
+    pem: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a question: a value, or the name of an error's class with its text and notes."""
+
+    value: Any = None
+    error: str = ""
+    text: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class StartedAgent(Protocol):
+    """An agent that has been started somewhere. Several threads may use it. Its end raises ``ConnectionError``."""
+
+    def call(self, question: str, *arguments: Any, limit_s: float) -> Answer:
+        """Return the answer to a question of ``testbed.execution.agent``."""
+
+    def clock_ns(self, limit_s: float) -> int:
+        """Return the time on CLOCK_MONOTONIC of its machine."""
+
+    def events(self, wait_s: float) -> list[Any]:
+        """Return what it has told since the last call; wait for that at most ``wait_s``."""
+
+    def lost(self) -> str:
+        """Return why it cannot be running any more; empty while it may be."""
+
+    def output(self) -> str:
+        """Return what it has written to its standard error, as far as that can be known."""
+
+    def stop(self) -> None:
+        """End it, if it still runs, and remove what it leaves."""
+
+
+class AgentStarter(Protocol):
+    """Starts agents: on this machine, or on those of a cluster. ``address``: of the cluster."""
+
+    address: str
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+    def machines(self, plan: Plan) -> dict[str, list[ClusterMachine]]:
+        """Return the machines for each data centre, in a fixed order."""
+
+    def start(self, placement: Placement, ticket: Ticket) -> StartedAgent:
+        """Start an agent; return at once."""
+
+
+class AgentProcess:
+    """See ``StartedAgent``. A child of this process; ``variables``: of its environment, beside those of hosts."""
+
+    def __init__(self, ticket: Ticket, variables: Mapping[str, str] | None = None) -> None:
+        self._log = tempfile.TemporaryFile("w+b")
+        ours, its = socket.socketpair()
+        with its:
+            self._start(its.fileno(), variables or {})
+        self._connection = Connection(ours.detach())
+        self._events = queue.SimpleQueue[Any]()
+        self._answers: dict[int, Future[Answer]] = {}
+        self._numbers = itertools.count()
+        self._sending = threading.Lock()
+        self._gone = threading.Event()
+        with contextlib.suppress(OSError):  # it has ended: ``lost`` says how
+            self._connection.send(ticket)
+        threading.Thread(target=self._read, name=f"agent {ticket.name}", daemon=True).start()
+
+    def _start(self, descriptor: int, variables: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [*own_interpreter(), "-m", "testbed.execution.agent", str(descriptor)], stdin=subprocess.DEVNULL,
+            stdout=self._log, stderr=self._log, start_new_session=True, env={**host_environment(), **variables},
+            pass_fds=(descriptor,),
+        )  # fmt: skip
+
+    def _read(self) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                message = self._connection.recv()
+                if isinstance(message, tuple):
+                    number, answer = message
+                    self._answers.pop(number).set_result(answer)
+                else:
+                    self._events.put(message)
+        self._gone.set()
+        for future in list(self._answers.values()):
+            future.set_exception(ConnectionError(self._how_it_ended()))
+
+    def call(self, question: str, *arguments: Any, limit_s: float) -> Answer:
+        future: Future[Answer] = Future()
+        with self._sending:
+            number = next(self._numbers)
+            self._answers[number] = future
+            if self._gone.is_set():
+                raise ConnectionError(self._how_it_ended())
+            try:
+                self._connection.send((number, question, arguments))
+            except OSError as error:
+                raise ConnectionError(self._how_it_ended()) from error
+        try:
+            return future.result(limit_s)
+        except Late as error:
+            raise ConnectionError(f"no answer to {question!r} within {limit_s:g} s") from error
+
+    def clock_ns(self, limit_s: float) -> int:
+        return int(self.call("clock", limit_s=limit_s).value)
+
+    def events(self, wait_s: float) -> list[Any]:
+        found: list[Any] = []
+        with contextlib.suppress(queue.Empty):
+            found.append(self._events.get(timeout=wait_s))
+            while True:
+                found.append(self._events.get_nowait())
+        if not found and self._gone.is_set():
+            raise ConnectionError(self._how_it_ended())
+        return found
+
+    def _how_it_ended(self) -> str:
+        self._wait(_STOP_S)
+        return self.lost() or "its connection has ended"
+
+    def _wait(self, limit_s: float) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(limit_s)
+
+    def lost(self) -> str:
+        code = self._process.poll()
+        if code is None:
+            return ""
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        return f"its agent has ended with {how}"
+
+    def output(self) -> str:
+        return os.pread(self._log.fileno(), _MOST_OUTPUT_BYTES, 0).decode(errors="replace")
+
+    def stop(self) -> None:
+        with contextlib.suppress(OSError):  # it ends, and removes its directory
+            socket.socket(fileno=os.dup(self._connection.fileno())).shutdown(socket.SHUT_RDWR)
+        self._wait(_STOP_S)
+        self._end()
+        self._wait(_STOP_S)
+
+    def _end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+class LoopbackAgents:
+    """See ``AgentStarter``."""
+
+    address = "loopback"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def machines(self, plan: Plan) -> dict[str, list[ClusterMachine]]:
+        numbers = itertools.count(2)  # 127.0.0.2; others use 127.0.0.1
+        return {
+            name: [_on_loopback(next(numbers)) for _ in range(wanted.machines or 1)]
+            for name, wanted in cluster_of(plan).data_centers.items()
+        }
+
+    def start(self, placement: Placement, ticket: Ticket) -> StartedAgent:
+        return AgentProcess(ticket)
+
+
+def _on_loopback(number: int) -> ClusterMachine:
+    return ClusterMachine(f"loopback{number}", f"127.0.{number // 256}.{number % 256}")
