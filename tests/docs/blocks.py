@@ -5,8 +5,9 @@ Blocks of one document run in order, in one folder. A comment on the line before
     <!-- slow: 8 s -->        it takes that long, and runs with -m slow only; ``8 s, emulated`` where emulation works
     <!-- not run: REASON -->  it cannot run in a test
 
-A block with ``title="FILE"`` is a file, which is written. Other YAML is a part of a scenario: laid over ``BASE``, it
-must be valid, and is ``scenario.yaml`` from then on.
+A block of the language ``py`` is an excerpt of the file ``title``, which must have its lines; ``…`` stands for others.
+Any other block with ``title="FILE"`` is a file, which is written. Other YAML is a part of a scenario: laid over
+``BASE``, it must be valid, and is ``scenario.yaml`` from then on.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ NOTE = re.compile(r"<!-- (slow|not run): (.+?) -->")
 TITLE = re.compile(r'title="([^"]+)"')
 NEEDS_SHELL = re.compile(r"[|<>;&$`*?~(]")
 SLOW, NOT_RUN = "slow", "not run"
+EXCERPT, LEFT_OUT = "py", "…"
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,9 @@ class Page:
 
     def execute(self, block: Block) -> None:
         """Run a block. Raise ``AssertionError``, or what the block raises, if it fails."""
-        if block.title:
+        if block.language == EXCERPT:
+            check_excerpt(block, self._name)
+        elif block.title:
             file = Path(block.title)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(block.code, encoding="utf-8")
@@ -107,6 +111,14 @@ class Page:
             check_yaml(block, self._name)
         elif block.language == "toml":
             check_entry_points(block.code)
+
+
+def check_excerpt(block: Block, name: str) -> None:
+    """Raise ``AssertionError`` unless the file has the lines of an excerpt, in their order."""
+    rest = (ROOT / block.title).read_text(encoding="utf-8")
+    for lines in block.code.split(f"{LEFT_OUT}\n"):
+        _, found, rest = rest.partition(lines)
+        assert found, f"{name}:{block.line}: {block.title} has no more these lines:\n{lines}"
 
 
 def shell(code: str) -> None:

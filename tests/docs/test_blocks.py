@@ -10,6 +10,7 @@ import matplotlib as mpl
 import pytest
 
 from tests.docs.blocks import (
+    EXCERPT,
     NOT_RUN,
     ROOT,
     SLOW,
@@ -17,6 +18,7 @@ from tests.docs.blocks import (
     Page,
     blocks_of,
     check_entry_points,
+    check_excerpt,
     documents,
     shell,
     tokens_of,
@@ -24,7 +26,7 @@ from tests.docs.blocks import (
 from tests.docs.pictures import pictures_of
 from tests.emulation.inside import skip_reason
 
-LANGUAGES = {"sh", "python", "yaml", "toml", "text"}  # text is not executed
+LANGUAGES = {"sh", "python", "yaml", "toml", EXCERPT, "text"}  # text is not executed
 TEXTS = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in documents()}
 QUICK = [name for name, text in TEXTS.items() if "```" in text]
 LONG = [name for name, text in TEXTS.items() if f"<!-- {SLOW}: " in text]
@@ -68,6 +70,14 @@ def test_every_block_has_a_language_that_is_executed_or_is_text() -> None:
         if block.language not in LANGUAGES
     ]
     assert unknown == []
+
+
+def test_the_way_of_a_gradient_is_that_of_the_code() -> None:
+    page = "docs/explanation/one-round.md"
+    excerpts = [block for block in blocks_of(ROOT / page) if block.language == EXCERPT]
+    for block in excerpts:
+        check_excerpt(block, page)
+    assert len({block.title for block in excerpts}) <= 20, "files that one has to know to follow a gradient"
 
 
 def test_documents_fence_their_code() -> None:
