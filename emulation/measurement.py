@@ -265,7 +265,7 @@ def _floods(net: BuiltNetwork, names: set[str]) -> list[Flood]:
 
 def least_s(net: BuiltNetwork, rate_bps: float) -> float:
     """Return how long to flood a link. In virtual time, no packet is late: a fast link needs no more of them."""
-    return FLOOD_S * min(1.0, FLOOD_CEILING_BPS / rate_bps) if net.plan.back_end == "exact" else FLOOD_S
+    return FLOOD_S * min(1.0, FLOOD_CEILING_BPS / rate_bps) if net.plan.is_exact else FLOOD_S
 
 
 def _rate(each: Flood, plan: LinkPlan) -> Measurement:

@@ -113,7 +113,7 @@ class Emulation:
             table.row(row)[DelayField.DELAY_NS] = round(lan.delay_s * 1e9)
         batch("ip", cable_lines(self.layout, self._pids))
         self._helpers = helpers = Helpers(
-            self.links, table, self.events, self.capabilities.realtime, self.plan.back_end == "exact"
+            self.links, table, self.events, self.capabilities.realtime, self.plan.is_exact
         )
         helpers.lans = [f"LAN to {lan.port.vertex}" for lan in self.layout.lan_delays]
         self._start_helpers(helpers, table)

@@ -68,7 +68,7 @@ def pace_bps(plan: Plan, source: str, target: str) -> float:
     """
     here, there = plan.site(data_center_of(source)), plan.site(data_center_of(target))
     rates = [here.lan_rate_bps, there.lan_rate_bps]
-    if here != there and plan.back_end != "local":  # loopback has no WAN
+    if here != there and plan.has_wan:
         links = {link.name: link.rate_bps for link in plan.network.links}
         rates += [links[name] for name in plan.network.between(here.name, there.name)]
     parents = plan.node(source).parents

@@ -84,7 +84,7 @@ def prepare(
 
 def _capabilities(plan: Plan) -> dict[str, Any]:
     known = record.known_before(plan)
-    if plan.back_end != "emulate":
+    if not plan.is_emulated:
         return known
     from emulation.probe import probe
 
@@ -99,7 +99,7 @@ def in_processes(
     plan: Plan, directory: Path, on_progress: Progress, early: session.HostProcess | None = None
 ) -> SessionResult:
     """Execute the Plan in a host process, which may start others; in ``early``, if one has been started."""
-    if plan.back_end == "simulate":  # which needs one core: nothing is delayed if another one is used meanwhile
+    if plan.is_simulated:  # which needs one core: nothing is delayed if another one is used meanwhile
         threading.Thread(target=_import, args=(_OF_FINISHING,), daemon=True).start()
     return session.run(plan, directory, on_progress, early)
 
@@ -174,7 +174,7 @@ def finish(
         stored = stored_run(run.path, concluded.plan, result, concluded.tables)
         if (result["rounds"] or (plan.program is not None and outcome.status in COMPLETED)) and not hurry():
             draw(run, stored)
-        if plan.back_end != "exact":  # whose files are those of its guest
+        if not plan.is_exact:  # whose files are those of its guest
             result["duration_s"] = round(duration_s(), 3)
             atomic.write_json(run.file("result.json"), result)
         atomic.write_text(run.file("summary.txt"), as_text(summary_of(stored)))

@@ -13,7 +13,7 @@ from testbed import numbers
 from testbed.display import look, state
 from testbed.display.notebook import html_of, is_notebook
 from testbed.display.remaining import Remaining
-from testbed.plan.model import IN_VIRTUAL_TIME, Plan
+from testbed.plan.model import Plan
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,7 +54,7 @@ class RunClock:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._name = "virtual" if plan.back_end in IN_VIRTUAL_TIME else "wall"
+        self._name = "virtual" if plan.in_virtual_time else "wall"
         self._t = 0.0
 
     def take(self, event: Event) -> None:

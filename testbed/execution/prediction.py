@@ -51,7 +51,7 @@ def is_predictable(plan: Plan) -> bool:
     """Return whether nothing but links and device model decides: no program, library, script or jitter."""
     paradigm = plan.technique.paradigm
     return not (
-        plan.back_end != "emulate"
+        not plan.is_emulated
         or plan.exact is not None
         or plan.is_spread
         or plan.program is not None

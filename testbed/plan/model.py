@@ -518,6 +518,31 @@ class Plan:
         """All nodes of one role, in rank order."""
         return self._by_role.get(role, ())
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the run is one process in virtual time."""
+        return self.back_end == "simulate"
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether its nodes are processes of this machine, or of others, behind emulated links."""
+        return self.back_end == "emulate"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is emulated in a kernel of its own, in virtual time."""
+        return self.back_end == "exact"
+
+    @property
+    def in_virtual_time(self) -> bool:
+        """Whether its clock is no machine's."""
+        return self.back_end in IN_VIRTUAL_TIME
+
+    @property
+    def is_unshaped(self) -> bool:
+        """Whether it sends over the machine's own network, as it is."""
+        return self.back_end in UNSHAPED
+
     @cached_property
     def has_wan(self) -> bool:
         """Whether what data centres send each other crosses the links of the Plan; on loopback it does not."""
@@ -554,12 +579,12 @@ def monitor_of(plan: Plan) -> str:
 
 def resumes_clock(plan: Plan) -> bool:
     """Return whether a run that begins with a checkpoint of another one goes on with its clock, as simulations do."""
-    return plan.back_end == "simulate"
+    return plan.is_simulated
 
 
 def computes_in_real_time(plan: Plan) -> bool:
     """Return whether the run's clock goes on while a node computes."""
-    return plan.back_end != "simulate"
+    return not plan.is_simulated
 
 
 def to_json(plan: Plan) -> bytes:

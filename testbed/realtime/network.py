@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from testbed.ids import data_center_of, link_name
 from testbed.messages import Message, encode_header
 from testbed.plan.fault_clock import expendable
-from testbed.plan.model import UNSHAPED, monitor_of
+from testbed.plan.model import monitor_of
 from testbed.realtime.auth import ASIDE, BEAT, DATA, HandshakeResult, Hello, Keys
 from testbed.realtime.connecting import Acceptor, Connector
 from testbed.realtime.connection import Connection
@@ -321,7 +321,7 @@ class Network:
 
     def _record_paths(self) -> None:
         """Record what the connections to other data centres have found on their way, where no back end has made it."""
-        if self._plan.back_end not in UNSHAPED or not self._plan.has_wan:
+        if not self._plan.is_unshaped or not self._plan.has_wan:
             return
         here = data_center_of(self.node)
         for (peer, _), connection in self._outgoing.items():

@@ -34,7 +34,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from testbed.ids import data_center_of
-from testbed.plan.model import UNSHAPED, Plan
+from testbed.plan.model import Plan
 from testbed.realtime.auth import Keys, read_exactly
 from testbed.realtime.sockets import TcpInfo
 from testbed.realtime.stream import ByteStream, SocketStream
@@ -62,9 +62,9 @@ def shares_memory(plan: Plan, one: str, other: str) -> bool:
     site = data_center_of(one)
     if site != data_center_of(other) or not has_shared_memory(plan):
         return False
-    if plan.back_end == "emulate":
+    if plan.is_emulated:
         return plan.site(site).is_unshaped
-    return plan.back_end in UNSHAPED
+    return plan.is_unshaped
 
 
 _lock = threading.Lock()

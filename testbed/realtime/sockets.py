@@ -10,7 +10,7 @@ from pathlib import Path
 
 from testbed.best_effort import type_of_service
 from testbed.errors import CapabilityError, RunFailed
-from testbed.plan.model import UNSHAPED, Plan, TransportPlan
+from testbed.plan.model import Plan, TransportPlan
 
 Address = tuple[str, int]
 
@@ -146,7 +146,7 @@ def configure(sock: socket.socket, plan: Plan) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_S)
-    if plan.back_end in UNSHAPED:  # an emulated node's network namespace has the limits (``emulation.settings``)
+    if plan.is_unshaped:  # an emulated node's network namespace has the limits (``emulation.settings``)
         _limit_buffers(sock, transport)
 
 

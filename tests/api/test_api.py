@@ -278,7 +278,7 @@ def test_a_sweep_keeps_runs_that_diverged_and_finds_code_from_here(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("testbed.api.threading.active_count", lambda: 1)  # of threads it makes a process of its own
-    examples = Path(__file__).parents[1] / "check" / "examples"
+    examples = Path(__file__).parents[1] / "testing" / "examples"
     (tmp_path / "mine.py").write_text((examples / "narrow_perceptron.py").read_text())
     scenario = api.load(SMALL, set={"training.rounds": 12, "optimizer.kind": "sgd"})
     grid = {"training.model": ["./mine.py:NarrowPerceptron"], "optimizer.learning_rate": [0.1, 100.0]}
