@@ -14,7 +14,7 @@ from testbed.scenario import load
 from testbed.scenario.look_up import network
 from tests.for_each import for_each
 
-EXAMPLES = Path(__file__).parents[1] / "check" / "examples"
+EXAMPLES = Path(__file__).parents[1] / "testing" / "examples"
 SCENARIO = """
 version: 1
 name: own
