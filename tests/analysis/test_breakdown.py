@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from analysis import breakdown
 from analysis.breakdown import PARTS
 from testbed.results import tables
-from testbed.results.events import BLOCKS_AHEAD, EventLog
+from testbed.results.events import EventLog
 from testbed.results.intervals import union
 from tests.results.fake_run import make_plan, write_events
 
@@ -68,22 +67,6 @@ def test_the_fake_run_has_its_known_split(tmp_path: Path) -> None:
     assert server == pytest.approx([0.001, 0, 0.004, 0.200, 0.085], abs=2e-6)
 
 
-def test_parts_add_up_to_every_round(tmp_path: Path) -> None:
-    write_events(make_plan(), tmp_path / "events")
-    split = breakdown.per_round(tables.read(tmp_path))
-    assert len(split) == 8 * 6
-    assert split[COLUMNS].sum(axis=1).tolist() == pytest.approx((split["t_s"] - split["t0_s"]).tolist())
-
-
-def test_without_transfers_everything_but_compute_is_waiting(tmp_path: Path) -> None:
-    write(
-        tmp_path / "events",
-        ("a/worker0", "compute", 1, 3, {"work": "step"}),
-        ("a/worker0", "round", 0, 4, {"loss": 1.0, "samples": 32}),
-    )
-    assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == [2, 0, 0, 0, 2]
-
-
 def test_codecs_are_a_part_of_their_own_at_workers_and_servers(tmp_path: Path) -> None:
     """0-2 compute, 2-3 encodes, 3-5 LAN, 5-6 decodes, 6-8 sum (while another is decoded), 8-9 LAN, 9-10 decodes."""
     write(
@@ -103,47 +86,6 @@ def test_codecs_are_a_part_of_their_own_at_workers_and_servers(tmp_path: Path) -
     assert breakdown.per_round(found)[COLUMNS].iloc[0].tolist() == [4, 3, 3, 0, 0]
     split = breakdown.per_node(found).set_index("node")
     assert split.loc["a/server0", COLUMNS].tolist() == [2, 1, 3, 0, 4]
-
-
-def test_one_tier_needs_no_local_server(tmp_path: Path) -> None:
-    write(
-        tmp_path / "events",
-        ("a/worker0", "compute", 0, 1, {"work": "step"}),
-        hop("a/worker0", "b/global0", "push", 1, 4),
-        hop("b/global0", "a/worker0", "value", 5, 7),
-        ("a/worker0", "round", 0, 7, {"loss": 1.0, "samples": 32}),
-    )
-    assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == [1, 0, 0, 5, 1]
-
-
-def test_of_a_long_run_the_mean_is_that_of_rounds_chosen_by_chance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every tenth round computes for 5 s instead of 1 s: rounds at even distances would take all of these or none."""
-    lines: list[Line] = []
-    for number in range(600):
-        took_s = 5 if number % 10 == 0 else 1
-        lines.append(("a/worker0", "compute", 10 * number, 10 * number + took_s, {"work": "step", "round": number}))
-        lines.append(("a/worker0", "round", 10 * number, 10 * number + 6, {"round": number}))
-    write(tmp_path / "events", *lines)
-    frames = tables.read(tmp_path)
-    whole = breakdown.per_node(frames)
-    assert whole["compute_s"].item() == pytest.approx(1.4) and whole["rounds"].item() == 600
-    monkeypatch.setattr(breakdown, "MOST_ROWS", 60)
-    taken = list[int]()
-    monkeypatch.setattr(
-        breakdown, "_split", lambda index, node, number, *span: (taken.append(number), 1.4, 0, 0, 0, 0)[1:]
-    )
-    some = breakdown.per_node(frames)
-    assert len(set(taken)) == 60 and some["rounds"].item() == 600
-    assert 0 < sum(number % 10 == 0 for number in taken) < 20
-
-
-def test_nodes_come_in_the_order_of_the_plan() -> None:
-    split = pd.DataFrame({"node": ["b/worker0", "a/worker0", "a/server0"], "data_center": ["b", "a", "a"],
-                          "role": ["worker", "worker", "server"]})  # fmt: skip
-    plan = {"network": {"sites": [{"name": "b"}, {"name": "a"}]}}
-    assert breakdown.in_plan_order(split, plan)["node"].tolist() == ["b/worker0", "a/server0", "a/worker0"]
 
 
 def test_intervals() -> None:
@@ -204,40 +146,6 @@ def test_relays_of_an_overlay_are_followed_up_and_down(tmp_path: Path) -> None:
     )
     # compute 10 + sum 1 + update 2; waits from 42 to 45 for what d relays
     assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == pytest.approx([13, 0, 2, 47, 3])
-
-
-def test_a_push_in_blocks_is_on_its_way_until_the_server_takes_it(tmp_path: Path) -> None:
-    """Its reliable part comes at 4, blocks until 12; those that came later are recorded in the next round."""
-    write(
-        tmp_path / "events",
-        ("a/worker0", "compute", 0, 2, {"work": "step"}),
-        hop("a/worker0", "a/server0", "push", 2, 3),
-        hop("a/server0", "b/global0", "push", 3, 4),
-        hop("a/server0", "b/global0", "block", 3, 12),
-        hop("a/server0", "b/global0", "block", 11, 40),
-        hop("b/global0", "a/server0", "value", 14, 20),
-        hop("a/server0", "a/worker0", "value", 20, 21),
-        ("a/worker0", "round", 0, 21, {"loss": 1.0}),
-    )
-    # compute 2; LAN 1 + 1; WAN 9 + 6; waiting 2 at the global server
-    assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == [2, 0, 2, 15, 2]
-
-
-def test_a_push_in_blocks_waits_for_its_turn_as_in_a_queue(tmp_path: Path) -> None:
-    """The local server has key 1 at 5, when worker1 has sent it, too, and encodes and sends it when key 0 has left."""
-    write(
-        tmp_path / "events",
-        ("a/worker0", "compute", 0, 2, {"work": "step"}),
-        hop("a/worker0", "a/server0", "push", 2, 3, key=1),
-        ("a/server0", "wait", 5, 11, {"waiting_for": f"{BLOCKS_AHEAD} b to leave"}),
-        ("a/server0", "compute", 6, 7, {"work": "encode"}),
-        hop("a/server0", "b/global0", "push", 12, 14, key=1),
-        hop("b/global0", "a/server0", "value", 14, 20, key=1),
-        hop("a/server0", "a/worker0", "value", 20, 21, key=1),
-        ("a/worker0", "round", 0, 21, {"loss": 1.0}),
-    )
-    # compute 2; codec 1; LAN 1 + 1; WAN 5 for its turn, 2 + 6; waiting 2 for worker1, and 1
-    assert breakdown.per_round(tables.read(tmp_path))[COLUMNS].iloc[0].tolist() == [2, 1, 2, 13, 3]
 
 
 def test_a_round_that_a_restart_repeats_has_its_own_transfers(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.figures.compare import round_split
 from analysis.load import StoredRun, Tables, load_run
-from analysis.metrics import throughput, waiting, wan_bytes, wan_of_training, wan_rate
+from analysis.metrics import throughput, waiting, wan_bytes, wan_of_training
 from analysis.studies.columns import computing_share, samples
 from analysis.studies.study import StudyRun
 from analysis.waits import matrix
@@ -29,46 +29,11 @@ def test_throughput_is_the_sum_of_the_workers_rates(runs: list[StoredRun]) -> No
     assert throughput(with_table(runs[0], "rounds", silent)) is None, "a user's script does not say"
 
 
-def test_wan_rate_counts_until_the_first_worker_is_done(runs: list[StoredRun]) -> None:
-    rounds, transfers = runs[0].tables["rounds"], runs[0].tables["transfers"]
-    end_s = rounds.groupby("node")["t_s"].max().min()
-    wan = transfers[(transfers["tier"] == "wan") & (transfers["round"] >= 0) & (transfers["t_s"] <= end_s)]
-    assert wan_rate(runs[0]) == pytest.approx(wan["payload_bytes"].sum() / (end_s - runs[0].start_s))
-
-
 def test_everybody_waits_for_the_slow_data_centre(runs: list[StoredRun]) -> None:
     """Its steps take 30 ms longer, and virginia's push needs no WAN."""
     between = matrix(runs[0].tables, runs[0].plan)
     assert between["tokyo"].tolist() == pytest.approx([0.128, 0, 0.030])
     assert between.drop(columns="tokyo").to_numpy().sum() == 0
-
-
-def test_waits_at_several_servers_or_of_several_workers_are_not_added_up(runs: list[StoredRun]) -> None:
-    """Two global servers hold halves of the model at once; without a tier between, two workers wait side by side."""
-    alone = matrix(runs[0].tables, runs[0].plan)
-    held, plan = runs[0].tables["holds"], runs[0].plan
-    (server,) = (node for node in plan["nodes"] if node["role"] == "global_server")
-    second = {**plan, "nodes": [*plan["nodes"], {**server, "name": "virginia/global1"}]}
-    both = with_table(runs[0], "holds", pd.concat([held, held.assign(node="virginia/global1")]))
-    assert matrix(both.tables, second).equals(alone)
-
-    def below(node: str) -> list[str]:
-        return [node.replace("server0", f"worker{number}") for number in (0, 1)]
-
-    flat = {**server, "children": [worker for child in server["children"] for worker in below(child)]}
-    one_tier = {**plan, "nodes": [flat if node is server else node for node in plan["nodes"]]}
-    workers = [held.assign(member=held["member"].map(below).str[number], by="tokyo/worker1") for number in (0, 1)]
-    found = matrix(with_table(runs[0], "holds", pd.concat(workers)).tables, one_tier)
-    assert found.to_numpy() == pytest.approx(alone.to_numpy())
-
-
-def test_waits_are_divided_by_the_rounds_in_which_they_were(runs: list[StoredRun]) -> None:
-    """A restart repeats rounds: both times some wait."""
-    rounds, held = (pd.concat([runs[0].tables[name]] * 2) for name in ("rounds", "holds"))
-    repeated = with_table(with_table(runs[0], "rounds", rounds), "holds", held)
-    assert matrix(repeated.tables, runs[0].plan).to_numpy() == pytest.approx(
-        matrix(runs[0].tables, runs[0].plan).to_numpy()
-    )
 
 
 def test_messages_about_no_key_are_no_wan_bytes_of_training(runs: list[StoredRun]) -> None:

@@ -73,15 +73,3 @@ def test_forward_passes_overlap_pulls_with_p3(tmp_path: Path, back_end: str, lea
     remote = shares[~shares["node"].str.startswith("virginia/")]  # the central one has its values at once
     assert len(remote) == 4
     assert (remote["share"] > least).all(), shares
-
-
-def test_without_overlap_forward_passes_wait_for_the_last_value(tmp_path: Path) -> None:
-    run = made(
-        tmp_path / "fifo",
-        "simulate",
-        "order={kind: p3, overlap: none}",
-        "training.rounds=2",
-        "training.evaluate_every=2",
-    )
-    assert forward_during_pulls(run).empty  # a step is one piece
-    assert not overlapping_slices(run)

@@ -80,20 +80,6 @@ def test_who_sums_inside_data_centres_waits_for_none_of_another(tmp_path: Path) 
                      [1, "a/worker1", "b/worker0", 13.0]]  # fmt: skip
 
 
-def test_messages_of_the_next_round_are_no_part_of_this_one(tmp_path: Path) -> None:
-    early = message("b/worker0", "a/worker0", 4, 5, "gossip")
-    write(
-        tmp_path / "events",
-        step("a/worker0", 0, 1), step("c/worker0", 0, 2), step("b/worker0", 0, 1),
-        (*early[:4], {**early[4], "round": 1}),
-        message("b/worker0", "a/worker0", 1, 3, "gossip"),
-        message("c/worker0", "a/worker0", 2, 6, "gossip"),
-        round_of("a/worker0", 0, 6),
-    )  # fmt: skip
-    assert split(tmp_path)["a/worker0"] == pytest.approx([1, 0, 0, 4, 1])
-    assert waited(tmp_path, plan_of("gossip", algorithm="dpsgd")) == pytest.approx({("a/worker0", "c/worker0"): 5})
-
-
 def test_an_exchange_hidden_by_the_step_costs_nothing_and_a_longer_one_its_tail(tmp_path: Path) -> None:
     write(
         tmp_path / "events",
@@ -122,16 +108,3 @@ def test_a_librarys_sum_is_one_hop_from_when_the_last_has_called_it(library: str
     )  # fmt: skip
     assert split(tmp_path)["a/worker0"] == pytest.approx([1, 0, 0, 5, 3])
     assert waited(tmp_path, plan_of(library))["a/worker0", "b/worker0"] == pytest.approx(3)
-
-
-def test_a_librarys_sums_of_two_data_centres_are_apart_below_servers(tmp_path: Path) -> None:
-    """Those of b begin at 6; a's had begun at 1, and its first worker pushes its sum at 3."""
-    write(
-        tmp_path / "events",
-        step("a/worker0", 0, 1), step("a/worker1", 0, 1), step("b/worker0", 0, 6), step("b/worker1", 0, 6),
-        message("a/worker1", "a/worker0", 1, 3, "gloo"), message("b/worker1", "b/worker0", 6, 8, "gloo"),
-        hop("a/worker0", "a/server0", "push", 3, 4), hop("a/server0", "a/worker0", "value", 9, 10),
-        round_of("a/worker0", 0, 10),
-    )  # fmt: skip
-    # its step, Gloo's sum, push and value; then it waits at its server
-    assert split(tmp_path)["a/worker0"] == pytest.approx([1, 0, 4, 0, 5])

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from analysis.costs import measure
 from testbed.cli.main import main
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
@@ -81,9 +80,3 @@ def test_speed_divides_a_profile_and_a_resolved_scenario_keeps_it(scenario: Path
         device = build_plan(each, "simulate").with_role("worker")[0].device
         assert device.step_time_s == pytest.approx(50e-6)
         assert sum(device.layers, ()) == pytest.approx((10e-6, 20e-6, 30e-6, 40e-6))
-
-
-@pytest.mark.slow  # 12 s
-def test_costs_are_measured_of_everything() -> None:
-    rows = measure(large=1 << 16, repeats=1)
-    assert {"fp16 encode", "topk encode", "adam step"} <= rows.keys()

@@ -7,16 +7,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.path import Path as Outline
 
-from analysis.compare import comparison
-from analysis.figures import panels
-from analysis.load import StoredRun, Tables, load_run
-from analysis.report import charts
+from analysis.load import StoredRun, load_run
 from analysis.report.page import _without_folders, page
 from testbed.cli import main as command
 from testbed.errors import ScenarioError
@@ -69,14 +63,6 @@ def test_a_diverged_run_is_called_so_with_its_cause(odd: str) -> None:
     assert "diverged run" in alone and DIVERGED["message"] in alone
     assert "steps per worker 8" not in alone and "8 steps per worker" in alone
     assert "badge.diverged" in odd
-
-
-def test_a_label_of_any_text_is_an_attribute() -> None:
-    label = r'<b>"\1 \g<9> & co'
-    ((tag, attributes), *_) = read(
-        charts._inline('<svg width="1" viewBox="0 0 1 1" height="2"></svg>', label)
-    ).attributes
-    assert tag == "svg" and attributes["aria-label"] == label and attributes["viewbox"] == "0 0 1 1"
 
 
 class Reader(HTMLParser):
@@ -154,18 +140,6 @@ def test_several_runs_are_compared(several: str) -> None:
     assert "diverged" in " ".join(words)
 
 
-def test_a_run_that_goes_on_from_another_says_so(odd: str, several: str) -> None:
-    """Its time to the target is from the first start, and its bytes are not."""
-    for told in (odd, several):
-        assert told.count("goes on after 4 rounds: bytes and rounds count from there") == 1
-
-
-def test_a_worker_that_has_just_come_back_hides_no_rounds(run: StoredRun) -> None:
-    """It has completed none, and the others all of theirs."""
-    back = replace(run, result={**(run.result or {}), "rounds": 0})
-    assert comparison([run, back])[1]["speed_up"] == 1.0
-
-
 def test_a_run_without_rounds_is_refused(tmp_path: Path) -> None:
     empty = load_run(make_run(tmp_path / "empty", rounds=0))
     with pytest.raises(ScenarioError, match="no result with a completed round"):
@@ -181,61 +155,6 @@ def test_the_verb_writes_it_into_the_run(
     assert (run.path / "report.html").read_text().startswith("<!doctype html>")
 
 
-def test_a_timeline_is_cut_to_what_can_be_seen() -> None:
-    """Ten thousand transfers one after another are as many bars as the picture has columns, at most."""
-    begins = np.arange(10_000) * 1e-3
-    spans = np.stack((begins, begins + 0.5e-3), axis=1)
-    assert charts.visible(spans, 10.0 / 1500).tolist() == [[0.0, pytest.approx(9.9995)]]
-    apart = np.array([[3.0, 4.0], [0.0, 1.0], [0.2, 2.0]])
-    assert charts.visible(apart, 0.01).tolist() == [[0.0, 2.0], [3.0, 4.0]]
-
-
-def test_a_timeline_of_workers_that_do_not_wait_is_of_one_time(run: StoredRun) -> None:
-    """A slow worker has a round of the same number much later: three rounds of the quickest are shown."""
-    rounds = run.tables["rounds"].copy()
-    slow = rounds["node"] == "tokyo/worker0"
-    rounds.loc[slow, ["t0_s", "t_s"]] *= 100
-    rounds = rounds[~slow | (rounds["round"] < 5)]
-    numbers, begin_s, end_s = charts.shown_rounds(
-        replace(run, tables=Tables(run.path, {**run.tables, "rounds": rounds}))
-    )
-    assert numbers == [3, 4, 5] and end_s - begin_s < 2
-
-
-def test_a_link_has_as_many_points_as_a_picture_has_columns() -> None:
-    samples = pd.DataFrame({"t_s": np.arange(10_000) / 10, "achieved_bps": 5e6, "configured_bps": 20e6})
-    thin = panels.thinned(samples)
-    assert len(thin) == 400 and thin["achieved_bps"].eq(5e6).all() and thin["t_s"].iloc[-1] == samples["t_s"].iloc[-1]
-
-
 def test_no_folder_of_the_author_is_in_a_page() -> None:
     told = "link a>b: file /home/ann/net/evening.csv; 20/30 Mbit/s and https://a.b/c/d.html"
     assert _without_folders(told) == "link a>b: file evening.csv; 20/30 Mbit/s and https://a.b/c/d.html"
-
-
-def test_a_timeline_shows_for_what_a_server_waits(run: StoredRun) -> None:
-    waits = pd.DataFrame(
-        {"node": ["tokyo/server0"], "t0_s": [0.0], "t_s": [9.0], "duration_s": [9.0], "waiting_for": ["pushes"]}
-    )
-
-    def bars(waits: pd.DataFrame) -> int:
-        figure = Figure()
-        charts.timeline(figure, replace(run, tables=Tables(run.path, {**run.tables, "waits": waits})))
-        closed = int(Outline.CLOSEPOLY)
-        return sum(int((patch.get_path().codes == closed).sum()) for patch in figure.axes[0].patches)
-
-    assert bars(waits) == bars(waits[:0]) + 1
-
-
-def test_many_data_centres_leave_room_for_what_matters() -> None:
-    """A matrix of a hundred names is as tall as a house: those with most to wait are shown."""
-    names = [f"dc{number}" for number in range(100)]
-    table = pd.DataFrame(0.0, index=names, columns=names)
-    table.loc[names[5:40], "dc99"] = [float(number) for number in range(5, 40)]
-    shown = charts.most_waiting(table)
-    assert list(shown.index) == [f"dc{number}" for number in range(29, 40)] + ["dc99"]
-    assert charts.most_waiting(table.iloc[:12, :12]).shape == (12, 12)
-
-
-def test_a_network_too_large_for_a_picture_says_so(odd: str) -> None:
-    assert "43 data centres and routers are too many for a picture." in read(odd).words

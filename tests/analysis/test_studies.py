@@ -5,30 +5,23 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
-from analysis import identity
 from analysis.load import StoredRun, load_run
 from analysis.studies import FIGURES, STUDIES, VERDICTS, drawing, engine, headline, verdict
-from analysis.studies.claims import A_DIFFERENCE, FAIL, PASS, UNRESOLVED, between, exactly
-from analysis.studies.columns import compute_ratio
+from analysis.studies.claims import FAIL, PASS, UNRESOLVED, between
 from analysis.studies.results import Results, against, published
 from analysis.studies.study import Case, Expected, Panel, Request, Study, StudyRun, find
 from testbed.cli import main as command
 from testbed.errors import ScenarioError
 from testbed.execution import sweep_points
-from testbed.policy.sync import SYNC
-from testbed.results import tables
 from testbed.testing.figure import CheckedFigure, smallest, the_declaration_is_complete
-from tests.analysis.test_breakdown import hop, write
 from tests.for_each import for_each
 from tests.results import fake_run
 
@@ -71,63 +64,15 @@ def test_a_mean_is_resolved_only_by_its_whole_interval(values: list[float], verd
     assert between("", values, 1, INFINITY).verdict == verdict
 
 
-def test_what_is_the_same_for_every_seed_needs_no_interval() -> None:
-    assert exactly("", 1.0, 1, 1).verdict == PASS
-    assert exactly("", 1.1, 0, 1).verdict == FAIL
-
-
 def test_a_seed_without_a_value_is_not_passed_over() -> None:
     """It never reached the target, or diverged before any evaluation: the mean would be of the others."""
     assert between("", [3.0, math.nan, 3.1], 1).verdict == UNRESOLVED
-
-
-def test_runs_that_are_equal_support_no_difference() -> None:
-    """As those of a setting without effect: neither is before, above or worse than the other."""
-    assert between("", [0.0, 0.0], A_DIFFERENCE).verdict == FAIL
-
-
-def test_a_worker_that_serves_computes_for_itself_alone(tmp_path: Path) -> None:
-    """Of 10 s, a step of 2 s; what its server and its codecs do while it waits is not its own."""
-    write(
-        tmp_path / "events",
-        ("a/worker0", "compute", 0, 2, {"work": "step"}), ("a/worker0", "compute", 2, 3, {"work": "encode"}),
-        hop("a/worker0", "a/global0", "push", 3, 4), ("a/global0", "compute", 4, 8, {"work": "optimizer"}),
-        hop("a/global0", "a/worker0", "value", 8, 9), ("a/worker0", "compute", 11, 14, {"work": "step"}),
-        ("a/worker0", "round", 0, 10, {"loss": 1.0}),
-    )  # fmt: skip
-    run: Any = SimpleNamespace(tables=tables.read(tmp_path))
-    assert compute_ratio(StudyRun("", "", {}, 1, run)) == {"a/worker0": pytest.approx(0.2)}
-
-
-def test_any_table_as_latex() -> None:
-    text = engine.as_latex(pd.DataFrame({"a_b": ["x%", "y"], "value": [1.23456, math.nan]}))
-    assert r"\begin{tabular}{lr}" in text
-    assert r"a\_b & value \\" in text
-    assert r"x\% & 1.23 \\" in text and r"y & -- \\" in text
-
-
-def test_a_table_of_two_sweeps_has_a_row_for_each_place_and_no_tuple() -> None:
-    """The rates of one sweep and the variants of another: what a run has not is missing, and not left out."""
-    rows = pd.DataFrame({"sweep": ["rates", "rates", "sizes"], "variant": [None, None, "big"], "seed": [1, 2, 1],
-                         "back_end": "simulate", "rate": [8596.6, 8596.6, None], "time": [1.0, 3.0, 5.0]})  # fmt: skip
-    panels = tuple(Panel(name, "time", "rate", where={"sweep": name}) for name in ("rates", "sizes"))
-    found = engine.means(Study("", "", "", panels=panels), rows).astype(object)
-    records = found.where(found.notna(), None).to_dict("records")
-    assert records == [{"sweep": "rates", "rates": 2.0, "sizes": None}, {"sweep": "sizes", "rates": None, "sizes": 5.0}]
 
 
 def test_a_base_is_that_of_the_same_place() -> None:
     frame = pd.DataFrame({"variant": ["a", "b", "a", "b"], "rate": [1, 1, 2, 2], "t": [1.0, 2.0, 10.0, 30.0]})
     assert (frame["t"] / against(frame, "t", ["rate"], variant="a")).tolist() == [1.0, 2.0, 1.0, 3.0]
     assert against(frame, "t", ["rate"], variant="c").isna().all()
-
-
-def test_a_base_is_of_the_same_back_end() -> None:
-    frame = pd.DataFrame({"variant": ["a", "b"] * 2, "rate": 1, "back_end": ["simulate"] * 2 + ["emulate"] * 2,
-                          "t": [1.0, 2.0, 10.0, 30.0]})  # fmt: skip
-    assert (frame["t"] / against(frame, "t", ["rate"], variant="a")).tolist() == [1.0, 2.0, 1.0, 3.0]
-    shared = against(frame, "t", ["rate"], variant="a", back_end="emulate")
-    assert shared.tolist() == [10.0] * 4
 
 
 def test_claims_are_decided_for_each_back_end() -> None:
@@ -141,23 +86,6 @@ def test_claims_are_decided_for_each_back_end() -> None:
 
     assert decided(frame) == {"a / b (simulated)": PASS, "a / b (emulated)": FAIL}
     assert list(decided(frame.head(2))) == ["a / b"]
-
-
-@for_each(("name", "base", "other"), [("esync", "SSGD", "ESync"), ("hier-k1k2", "K1=30, K2=1", "K1=15, K2=2")])
-def test_a_seed_that_never_reached_the_target_counts(name: str, base: str, other: str) -> None:
-    """Seed 3 ends without the target: on one side that gives a lower bound, and on the other the claim fails."""
-    _, study = find(name)
-    case = next(iter(study.cases))
-    told = "than SSGD" if name == "esync" else f"{other} is at 90 % sooner than {base}"
-    for late, wanted in ((base, PASS), (other, FAIL)):
-        rows = pd.DataFrame([
-            {"sweep": case, "variant": variant, "back_end": "simulate", "seed": seed,
-             "time_to_target_s": None if (variant, seed) == (late, 3) else 50.0 if variant == base else 10.0,
-             "training_s": 50.0, "throughput": 1.0, "traffic_mb_per_s": 1.0, "ratio_spread": 0.0}
-            for variant in study.variants for seed in (1, 2, 3)
-        ])  # fmt: skip
-        claims = verdict.claims_of(study, Results(rows, rows))
-        assert next(claim.verdict for claim in claims if told in claim.claim) == wanted, late
 
 
 def test_published_numbers_have_sources() -> None:
@@ -249,19 +177,6 @@ def test_columns_claims_and_panels_of_every_study(name: str, finished: dict[str,
     assert engine.means(study, results.runs).empty != tabled
 
 
-@for_each("name", ["esync", "six-way"])
-def test_one_variant_alone_has_a_csv_and_what_needs_no_other(
-    name: str, finished: dict[str, list[StoredRun]], tmp_path: Path
-) -> None:
-    _, study = find(name)
-    sweep = study.sweeps(True)[0]
-    label, *others = sweep.variants
-    first = {path: values[0] for path, values in sweep.grid.items()}
-    rows, curves, _ = engine.frames(study, [StudyRun(sweep.name, label, first, 1, finished["simulate"][0])])
-    engine.write_figure(name, study, (rows, curves), tmp_path, others)
-    assert label in (tmp_path / f"{name}.csv").read_text()
-
-
 def test_what_the_user_sets_replaces_the_grid_or_is_added(tmp_path: Path) -> None:
     _, study = find("diloco-util")
     settings = {"links[*].rate": ("1 Gbit/s",), "training.batch": ("4", "8")}
@@ -302,15 +217,6 @@ def test_a_setting_that_tells_variants_apart_is_not_replaced(tmp_path: Path) -> 
     assert {point.settings["codec"] for _, point in job.labelled} == {"none", "fp16"}
 
 
-def test_a_setting_is_the_same_however_it_is_written(tmp_path: Path) -> None:
-    _, study = find("headline")
-    request = Request(tmp_path, quick=True, settings={"topology.links[*].rate": ("7 Mbit/s", "9 Mbit/s")})
-    assert engine.swept_by(study, request) == []
-    for job in engine.jobs(study, request):
-        assert {point.settings["links[*].rate"] for _, point in job.labelled} == {"7 Mbit/s", "9 Mbit/s"}
-        assert not any("topology.links[*].rate" in point.settings for _, point in job.labelled)
-
-
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["figure", "esink"]) == 2
     assert "did you mean esync?" in capsys.readouterr().err
@@ -319,27 +225,11 @@ def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
             find(place)
 
 
-def test_the_headline_evaluates_models_that_all_data_centres_have_averaged(tmp_path: Path) -> None:
-    _, study = find("headline")
-    for job in engine.jobs(study, Request(tmp_path, seeds=1)):
-        for label, point in job.labelled:
-            plan = point.plan
-            sync = plan.technique.sync_tier1
-            algorithm = SYNC[sync.kind]
-            rounds = algorithm.lan_rounds(algorithm.Options(**sync.options))
-            assert plan.training.evaluate_every % rounds == 0, label
-
-
 def test_an_unknown_label_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     _, study = find("p3-bandwidth")
     with pytest.raises(ScenarioError, match=r"--only: no variant 'typo' in this study \(one of "):
         engine.execute("p3-bandwidth", study, Request(tmp_path / "out", quick=True, only=("typo",)))
     assert not (tmp_path / "out").exists()
-
-
-def test_a_back_end_that_a_study_cannot_use_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="no variant of this study"):
-        engine.execute(*find("verdict-parallel-optimizer"), Request(tmp_path, on=("local",)))
 
 
 def test_what_only_leaves_out_is_in_no_verdict(tmp_path: Path) -> None:
@@ -355,81 +245,6 @@ def test_what_only_leaves_out_is_in_no_verdict(tmp_path: Path) -> None:
     claims = engine.claims_of(study, Results(study.derive(runs), runs), missing)
     assert claims and {claim.verdict for claim in claims} == {UNRESOLVED}
     assert claims[0].why.startswith("--only left out flat PS, HiPS + FP16")
-
-
-def test_a_mean_of_some_seeds_says_of_how_many() -> None:
-    """A time to a target that one seed never reached: the others' mean, marked as such."""
-    axes = Figure().subplots()
-    look = identity.look_of("fsa")
-    rows = pd.DataFrame({"x": [1, 1, 1, 2, 2, 2], "y": [3.0, 4.0, None, 5.0, 6.0, 7.0], "variant": "a"})
-    drawing.line(axes, rows, "x", "y", look)
-    assert [text.get_text() for text in axes.texts] == ["2/3 seeds"]
-    axes = Figure().subplots()
-    drawing.bars(axes, rows.head(3), "y", {"a": look}, Panel(""))
-    assert [text.get_text() for text in axes.texts] == ["3.5", "2/3 seeds"]
-
-
-def test_lines_are_simulated_and_marks_are_not() -> None:
-    rows = pd.DataFrame({"back_end": ["simulate", "emulate"] * 2, "variant": "a", "seed": 1, "x": [1, 1, 2, 2],
-                         "y": [1.0, 1.1, 2.0, 2.1]})  # fmt: skip
-    figure = drawing.draw(Study("", "", panels=(Panel("", "y", "x"),)), Results(rows, rows))
-    assert [(line.get_linestyle(), line.get_marker()) for line in figure.axes[0].lines] == [("None", "o"), ("-", "")]
-
-
-@for_each("kind", ["line", "curve"])
-def test_a_series_without_a_simulation_has_a_label(kind: str) -> None:
-    rows = pd.DataFrame({"back_end": ["emulate", "exact"] * 2, "variant": "a", "seed": 1, "x": [1, 1, 2, 2],
-                         "y": [1.0, 1.1, 2.0, 2.1]})  # fmt: skip
-    figure = drawing.draw(Study("", "", panels=(Panel("", "y", "x", kind=kind, legend=True),)), Results(rows, rows))
-    axes = figure.axes[0]
-    assert axes.get_legend_handles_labels()[1] == ["a"]
-    assert [line.get_linestyle() for line in axes.lines] == ["-", "None"]
-
-
-def test_a_hundred_series_differ() -> None:
-    looks = [identity.series(number) for number in range(100)]
-    assert len({(look.color, look.marker) for look in looks}) == 100
-
-
-def test_bars_of_several_back_ends_stand_side_by_side() -> None:
-    """A bar never mixes back ends: a mean of simulated and emulated seconds would say nothing."""
-    rows = pd.DataFrame({
-        "variant": ["a", "a", "b", "b"], "rate": 1, "back_end": ["simulate", "emulate"] * 2, "y": [1.0, 3.0, 2.0, 8.0],
-    })  # fmt: skip
-    for x in ("", "rate"):
-        figure = drawing.draw(Study("", "", panels=(Panel("", "y", x, kind="bar"),)), Results(rows, rows))
-        bars = [each for each in figure.axes[0].patches if each.get_height()]
-        assert sorted((each.get_height(), bool(each.get_hatch())) for each in bars) == [
-            (1.0, False), (2.0, False), (3.0, True), (8.0, True),
-        ]  # fmt: skip
-        places = sorted((each.get_x(), each.get_x() + each.get_width()) for each in bars)
-        assert all(end <= begin + 1e-9 for (_, end), (begin, _) in pairwise(places)), "none covers another"
-
-
-def test_published_numbers_stand_over_their_bars() -> None:
-    rows = pd.DataFrame({"variant": ["a", "b"], "back_end": "simulate", "seed": 1, "y": [1.0, 2.0]})
-    (known,) = [each for each in published("netstorm-tta") if each.series == "star, static"]
-    results = Results(rows, rows, (replace(known, series="b"),))
-    figure = drawing.draw(Study("", "", panels=(Panel("", "y", kind="bar", published="x"),)), results)
-    (diamond,) = [line for line in figure.axes[0].lines if line.get_marker() == "D"]
-    assert (diamond.get_xdata()[0], diamond.get_ydata()[0]) == (1.0, known.y)
-
-
-@for_each("shared", [True, False])
-def test_published_numbers_without_a_panel_cover_no_legend(shared: bool) -> None:
-    rows = pd.DataFrame({"variant": ["a", "b"], "back_end": "simulate", "seed": 1, "x": 1.0, "y": [1.0, 2.0]})
-    results = Results(rows, rows, tuple(published("hier-k1k2")))
-    figure = drawing.draw(Study("", "", panels=(Panel("", "y", "x", legend=not shared),)), results)
-    notes = [text.get_text() for text in figure.texts] + [legend.get_title().get_text() for legend in figure.legends]
-    assert [note.partition(",")[0] for note in notes] == ["Published"]
-    assert bool(figure.legends) == shared
-
-
-def test_techniques_from_elsewhere_have_a_look_of_their_own() -> None:
-    one, other = identity.look_of("/home/me/my_codec.py:SignSgd"), identity.look_of("pkg.mod:SignSgd")
-    assert one == other and one.label == "SignSgd"
-    assert identity.look_of("pkg.mod:Warm") != one
-    assert identity.technique("hfa+pkg.mod:SignSgd").label == "HFA + SignSgd"
 
 
 @pytest.mark.slow

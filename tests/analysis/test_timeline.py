@@ -2,7 +2,6 @@
 
 import json
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from analysis.export import FORMATS
 from analysis.load import StoredRun, load_run
 from analysis.timeline import trace
-from testbed.cli import export as verb
 from tests.results.fake_run import make_run
 
 Event = dict[str, Any]
@@ -57,14 +55,6 @@ def test_slices_of_a_thread_nest(events: list[Event]) -> None:
             open_until.append(end)
 
 
-def test_every_thread_and_process_has_one_name(events: list[Event]) -> None:
-    named = [(event["name"], event["pid"], event["tid"]) for event in of_phase(events, "M")]
-    assert len(named) == len(set(named))
-    used = {(event["pid"], event["tid"]) for event in of_phase(events, "X")}
-    assert used == {(pid, tid) for what, pid, tid in named if what == "thread_name"}
-    assert {pid for pid, _ in used} <= {pid for what, pid, _ in named if what == "process_name"}
-
-
 def test_arrows_come_in_pairs_and_bind_to_slices(events: list[Event]) -> None:
     begins = {event["id"]: event for event in of_phase(events, "s")}
     ends = {event["id"]: event for event in of_phase(events, "f")}
@@ -89,33 +79,6 @@ def test_slices_are_those_of_the_tables(runs: list[StoredRun], events: list[Even
     assert sum(event["dur"] for event in steps) / 1e6 == pytest.approx(expected, abs=1e-4)
 
 
-def test_processes_are_data_centres_of_both_runs(events: list[Event]) -> None:
-    names = [event["args"]["name"] for event in of_phase(events, "M") if event["name"] == "process_name"]
-    for world in ("emulated", "simulated"):
-        assert {f"{world} · {site}" for site in ("virginia", "tokyo", "frankfurt", "WAN links")} <= set(names)
-
-
-def test_runs_of_equal_names_are_told_apart(runs: list[StoredRun], tmp_path: Path) -> None:
-    alike = [replace(runs[0], path=Path(folder) / "run-2") for folder in ("a", "b")] + [runs[0]]
-    content = trace([*alike, runs[1]])
-    names = [
-        event["args"]["name"] for event in of_phase(content["traceEvents"], "M") if event["name"] == "process_name"
-    ]
-    assert len(names) == len(set(names))
-    assert {"emulated run-2 · tokyo", "emulated run-2-2 · tokyo", "simulated · tokyo"} <= set(names)
-    written = FORMATS["csv"](alike, tmp_path)
-    assert len(written) == len(set(written)) and (tmp_path / "run-2-2" / "rounds.csv").is_file()
-
-
-def test_training_starts_at_one_moment(runs: list[StoredRun]) -> None:
-    content = trace(runs)
-    first = {}
-    for event in content["traceEvents"]:
-        if event["ph"] == "X" and event["cat"] == "rounds" and event["name"] == "round 0":
-            first.setdefault(event["pid"] // 1_000_000, event["ts"])
-    assert len(set(first.values())) == 1 and len(first) == 2
-
-
 def test_csv_has_every_table_and_explains_its_columns(runs: list[StoredRun], tmp_path: Path) -> None:
     import pandas as pd
 
@@ -125,7 +88,3 @@ def test_csv_has_every_table_and_explains_its_columns(runs: list[StoredRun], tmp
     assert read["duration_s"].tolist() == pytest.approx(runs[0].tables["rounds"]["duration_s"].tolist())
     about = pd.read_csv(tmp_path / "columns.csv").set_index(["table", "column"])
     assert about.loc[("transfers", "payload_bytes"), "unit"] == "B"
-
-
-def test_the_verb_offers_every_format() -> None:
-    assert tuple(FORMATS) == verb.FORMATS

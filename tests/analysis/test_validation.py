@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from analysis.validation import (
     ValidationPoint,
-    error_map,
     fill_of,
     ranking,
     reproduced,
     tau_b,
     verdict,
-    write_table,
 )
-from testbed.errors import ScenarioError
 
 
 def points(*errors: float, technique: str = "fsa") -> list[ValidationPoint]:
@@ -34,11 +29,6 @@ def test_errors_are_of_the_simulated_against_the_emulated_time() -> None:
     assert found.worst == pytest.approx(0.3)
     assert found.percentile_95 == pytest.approx(0.28)
     assert (found.points, found.tau) == (3, None)
-
-
-def test_nothing_to_compare_is_an_error() -> None:
-    with pytest.raises(ScenarioError, match="no point"):
-        verdict([])
 
 
 def test_the_ranking_is_of_techniques_at_one_place() -> None:
@@ -103,35 +93,3 @@ def test_an_emulation_that_does_not_vouch_for_its_times_is_no_measure() -> None:
     assert not busy.valid
     assert busy.why == busy.caveat
     assert ValidationPoint("fsa", 5e6, 0.02, 2.0, 1.5).why == ""
-
-
-def test_a_prediction_that_doubts_itself_claims_nothing() -> None:
-    short = ValidationPoint("fsa", 5e6, 0.02, 2.0, 1.5, doubt="bursts of 322 kB overflow a queue")
-    assert not short.valid
-    assert short.why == short.doubt
-
-
-def test_a_single_overflow_decides_nothing_where_losses_do_not_set_the_rate() -> None:
-    by_loss, by_rate = (ValidationPoint("fsa", 5e6, 0.02, 2.0, 1.9, 1.0, loss_based=each) for each in (True, False))
-    assert not by_loss.valid
-    assert by_rate.valid and by_rate.why == ""
-
-
-@pytest.mark.usefixtures("rendered")
-def test_table_and_map_are_written(tmp_path: Path) -> None:
-    both = points(0.1, -0.2) + points(0.0, 0.05, technique="hfa")
-    write_table(both, tmp_path / "errors.csv")
-    error_map(both).savefig(tmp_path / "map.png")
-    rows = list(csv.DictReader((tmp_path / "errors.csv").open()))
-    assert [float(row["error"]) for row in rows] == pytest.approx([0.1, -0.2, 0.0, 0.05])
-    assert (tmp_path / "map.png").stat().st_size > 5000
-
-
-def test_a_map_has_a_panel_per_technique_and_all_have_the_same_places() -> None:
-    four = [point for name in ("fsa", "hfa", "esync") for point in points(0.1, -0.2, technique=name)]
-    figure = error_map([*four, ValidationPoint("ring", 7e6, 0.02, 2.0, 1.5)], "exact")
-    assert "simulated against exact round (%)" in {axes.get_ylabel() for axes in figure.axes}
-    shown = [axes for axes in figure.axes if axes.get_visible() and axes.get_title()]
-    assert [axes.get_title() for axes in shown] == ["fsa", "hfa", "esync", "ring"]
-    assert sum(axes.get_visible() for axes in figure.axes) == 4 + 1, "panels, and the scale of colours"
-    assert len({tuple(label.get_text() for label in axes.get_xticklabels()) for axes in shown}) == 1

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
-from analysis.studies import VERDICTS, drawing, engine
+from analysis.studies import VERDICTS, engine
 from analysis.studies.claims import FAIL, INFINITY, PASS, UNRESOLVED
 from analysis.studies.results import Results
 from analysis.studies.study import RATE, Case, Expected, Request, Study, find
@@ -111,31 +110,12 @@ def test_a_best_learning_rate_at_an_end_of_the_search_is_not_resolved() -> None:
     assert claims(times) == [PASS, UNRESOLVED, UNRESOLVED]
 
 
-def rows_of_forest(study: Study) -> list[str]:
-    frame, axes = runs(BOTH_SIDES), Figure().subplots()
-    drawing._forest(axes, study, Results(frame, frame))
-    return [label.get_text() for label in axes.get_yticklabels()]
-
-
-def test_a_forest_has_a_row_for_every_claim_and_tells_those_of_one_case_apart() -> None:
-    assert rows_of_forest(EXAMPLE) == ["X: here"]
-    two = replace(EXAMPLE, expected=(*EXAMPLE.expected, replace(TWICE, claim="later: not at all")))
-    assert rows_of_forest(two) == ["X: here (later)", "X: here (twice as soon)"]
-
-
 def test_every_scenario_of_the_folder_belongs_to_a_verdict_and_to_the_readme() -> None:
     files = {path.name for path in FOLDER.glob("*.yaml")}
     assert files == {Path(each.scenario).name for each in ALL}
     readme = (FOLDER / "README.md").read_text()
     assert [name for name in files if name not in readme] == []
     assert len({each.technique for each in ALL}) == len(ALL) == len(VERDICTS) - 1
-
-
-def test_every_claim_is_of_a_case_and_of_variants_that_run() -> None:
-    for each in ALL:
-        for expected in each.expected:
-            assert expected.case in each.cases
-            assert {expected.twin, expected.technique} <= {"", *each.variants}
 
 
 @for_each(("value", "verdict"), [(3.0, PASS), (1.5, FAIL)])

@@ -6,11 +6,8 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,10 +16,8 @@ import torch
 
 from testbed import api
 from testbed.display.progress import Display
-from testbed.errors import CapabilityError, RunFailed, ScenarioError, TestbedError
+from testbed.errors import RunFailed, ScenarioError
 from testbed.execution.sweep import SweepJob
-from testbed.scenario.schema import Training
-from testbed.scenario.sweep import from_options
 from tests.cli.forked import command, simulate_here
 from tests.for_each import for_each
 
@@ -82,18 +77,6 @@ def test_a_mapping_and_its_yaml_are_the_same_scenario() -> None:
     assert api.load({**SMALL, "codec": "fp16"}) == api.load(SMALL, set={"codec": "fp16"}) != scenario
 
 
-def test_sections_are_typed_objects() -> None:
-    training = Training(model={"kind": "mlp", "hidden": 8}, data="digits", rounds=4, evaluate_every=2)  # type: ignore[arg-type]
-    built = api.Scenario(**{**SMALL, "training": training})
-    assert built == api.load(SMALL) == api.load({**SMALL, "training": training})
-    assert api.load(built, {"training.rounds": 9}).training.rounds == 9
-    with pytest.raises(ValueError, match=r"-1 is outside \[1, 10000000\]"):
-        Training(model="mlp", data="digits", rounds=-1)  # type: ignore[arg-type]
-    nowhere = {"data_centers": [{"name": "a", "workers": 1}, {"name": "b", "workers": 1}], "links": []}
-    with pytest.raises(ValueError, match="central"):
-        api.Scenario(**{**SMALL, "topology": nowhere})
-
-
 def test_a_scenario_that_python_has_made_keeps_the_rules(tmp_path: Path) -> None:
     made = api.Scenario(**{**SMALL, "order": "dgt", "overlay": "tsengine"})
     with pytest.raises(ScenarioError, match=r"overlay\.tier2: blocks go straight to the global servers"):
@@ -101,31 +84,14 @@ def test_a_scenario_that_python_has_made_keeps_the_rules(tmp_path: Path) -> None
     assert not (tmp_path / "run").exists()
 
 
-def test_a_mapping_may_hold_what_libraries_compute() -> None:
-    assert api.load({**SMALL, "seed": np.int64(1), "name": np.str_("small")}) == api.load(SMALL)
-    with pytest.raises(ScenarioError, match=r"^seed: a value of type object \(write"):
-        api.load({**SMALL, "seed": object()})
-
-
-def test_values_of_a_grid_stay_one_value_each() -> None:
-    grid = {"d": ["it's", "a("], "a": ["x, y", "z"], "b": np.logspace(-2, -1, 2), "c": [["p", "q"]]}
-    texts = api._texts(grid)  # type: ignore[arg-type]
-    axes = from_options([f"{path}={','.join(values)}" for path, values in texts.items()], [], None).axes
-    assert [len(axis.steps) for axis in axes] == [2, 2, 2, 1]
-    assert axes[1].steps == (('"x, y"',), ("z",)) and axes[2].steps == (("0.01",), ("0.1",))
-
-
 @for_each(
     ("set_", "seen"),
     [
         ({"training.rounds": 9}, lambda scenario: scenario.training.rounds == 9),
-        ({"training.target_accuracy": 0.5}, lambda scenario: scenario.training.target_accuracy == 0.5),
         ({"optimizer": {"kind": "sgd", "learning_rate": 1e-05}}, lambda s: s.optimizer.options.learning_rate == 1e-05),
         ({"links[*].rate": "5 Mbit/s"}, lambda scenario: scenario.topology.links[0].rate == 5e6),
         ({"optimizer.learning_rate": np.float64(0.01)}, lambda s: s.optimizer.options.learning_rate == 0.01),
-        ({"training.rounds": np.int64(9)}, lambda scenario: scenario.training.rounds == 9),
         ({"checkpoint": {"every": 2}}, lambda scenario: scenario.checkpoint.every == 2),
-        ({"simulation.fold": False}, lambda scenario: scenario.simulation.fold is False),
         ({"faults": [{"kind": "pause", "node": "b/worker0", "at": "1 s", "for": "1 s"}]}, lambda s: len(s.faults) == 1),
     ],
 )
@@ -145,7 +111,6 @@ def test_code_is_looked_up_in_the_working_directory(tmp_path: Path, monkeypatch:
         for value in (f"{place}:SignSgd", {"tier1": "none", "tier2": {"kind": f"{place}:SignSgd"}}):
             codec = api.load("quickstart", set={"codec": value}).codec.tier2
             assert codec.kind == f"{tmp_path / file}:SignSgd"
-    assert api._from_here("kind: ./mine.py:SignSgd") == "kind: ./mine.py:SignSgd"
 
 
 def test_errors_have_the_texts_of_the_command(tmp_path: Path) -> None:
@@ -190,14 +155,6 @@ def test_a_simulation_depends_on_nothing_that_its_process_has_set_of_torch(finis
     assert run.result["parameters_sha256"] == finished.result["parameters_sha256"] is not None
 
 
-def test_a_finished_run_is_not_repeated(finished: api.Run) -> None:
-    stamp = (finished.path / "result.json").stat().st_mtime_ns
-    again = api.run(SMALL, out=finished.path, progress=False)
-    assert again.path == finished.path and (finished.path / "result.json").stat().st_mtime_ns == stamp
-    with pytest.raises(ScenarioError, match="another"):
-        api.run(SMALL | {"seed": 2}, out=finished.path, progress=False)
-
-
 def test_a_failed_run_raises_and_keeps_its_results(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     broken = {**SMALL, "timeouts": {"rendezvous": "1 ms"}}
@@ -234,13 +191,6 @@ def test_a_training_that_diverges_is_called_so(tmp_path: Path) -> None:
     assert again.returncode == 7 and "has been run already" in again.stdout, "the run is still diverged"
 
 
-def test_numbers_that_are_not_finite_end_a_diverged_run(tmp_path: Path) -> None:
-    wild = {"faults": [{"kind": "nan", "node": "b/worker0", "round": 2}]}
-    run = api.run(api.load(SMALL, set=wild), out=tmp_path / "run", progress=False)
-    assert run.status.state == "diverged" and run.result is not None and run.result["rounds"] == 2
-    assert "non-finite gradient" in run.status.message and "lower the learning rate" in run.status.message
-
-
 def test_an_interrupt_ends_the_run_with_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Impatient(Display):
         def show(self, event: Any) -> None:
@@ -251,11 +201,6 @@ def test_an_interrupt_ends_the_run_with_its_results(tmp_path: Path, monkeypatch:
     with pytest.raises(KeyboardInterrupt, match="results so far"):
         api.run(SMALL, out=tmp_path / "run")
     assert api.open_run(tmp_path / "run").status.state == "interrupted"
-
-
-def test_progress_is_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    api.run(SMALL, out=tmp_path / "run")
-    assert "4/4 rounds  4 steps, 128 samples per worker" in capsys.readouterr().out
 
 
 @pytest.mark.slow  # 6 s
@@ -287,12 +232,6 @@ def test_a_sweep_keeps_runs_that_diverged_and_finds_code_from_here(
     assert sweep.frame()["status"].tolist() == ["done", "diverged"]
     assert "1 diverged" in sweep._repr_html_()
     assert "diverged" in api.compare(sweep.runs)._repr_html_()
-
-
-def test_a_sweep_refuses_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="fp61"):
-        api.sweep(SMALL, grid={"codec": ["none", "fp61"]}, out=tmp_path / "sweep")
-    assert not (tmp_path / "sweep" / "runs").exists()
 
 
 @for_each(
@@ -340,103 +279,12 @@ def test_a_section_of_the_scenarios_file_counts_as_for_the_command(
     assert commands[0][3:5] == ["sweep", str(file)] and "--retry-failed" in commands[0]
 
 
-@for_each("jobs", [0, -1])
-def test_a_sweep_has_at_least_one_run_at_a_time(jobs: int, tmp_path: Path) -> None:
-    """None would wait for ever."""
-    with pytest.raises(ScenarioError, match=f"jobs: {jobs}: at least 1"):
-        api.sweep(SMALL, {"codec": ["none"]}, jobs=jobs, out=tmp_path / "sweep")
-
-
-def test_a_run_without_its_data_leaves_nothing(tmp_path: Path) -> None:
-    data = {"training.data": {"kind": "mnist", "folder": str(tmp_path / "none")}}
-    with pytest.raises(ScenarioError, match="does not exist"):
-        api.run(api.load(SMALL, set=data), out=tmp_path / "run", progress=False)
-    assert not (tmp_path / "run").exists()
-
-
-def test_values_of_a_grid_may_come_in_anything_that_is_iterated_over() -> None:
-    grid: Any = {"training.batch": range(2, 4), "name": ("a, b",)}
-    assert api._texts(grid) == {"training.batch": ["2", "3"], "name": ['"a, b"']}
-
-
-def test_what_is_compared_is_a_list_of_runs() -> None:
-    for given, says in (("ra", r"got 'ra'; write \['ra'\]"), ([], "got an empty one")):
-        with pytest.raises(ScenarioError, match=says):
-            api.compare(given)
-    with pytest.raises(ScenarioError, match="target: 95 is no accuracy between 0 and 1"):
-        api.compare(["ra"], target=95)
-
-
-def test_trackers_are_a_list(tmp_path: Path) -> None:
-    calls: tuple[Any, ...] = (api.run, lambda given, **how: api.sweep(given, grid={"codec": ["none"]}, **how))
-    for call in calls:
-        with pytest.raises(ScenarioError, match=r"log: expected a list of trackers, got 'mlflow'; write \['mlflow'\]"):
-            call(SMALL, out=tmp_path / "out", log="mlflow")
-
-
-def test_an_interrupted_sweep_ends_before_the_interrupt_is_raised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However long it takes to write its results; subprocess.run would kill it after a quarter of a second."""
-    code = (
-        "import pathlib, signal, sys, time\n"
-        "def end(*_):\n    time.sleep(0.4); pathlib.Path('results').touch(); sys.exit(130)\n"
-        "signal.signal(signal.SIGINT, end); pathlib.Path('ready').touch(); time.sleep(30)"
-    )
-
-    class Interrupted(subprocess.Popen[str]):
-        def communicate(self, *of: Any, **how: Any) -> Any:
-            if not (tmp_path / "ready").exists():
-                while not (tmp_path / "ready").exists():
-                    time.sleep(0.01)
-                raise KeyboardInterrupt
-            return super().communicate(*of, **how)
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("subprocess.Popen", Interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        api._run_to_its_end([sys.executable, "-c", code])
-    assert (tmp_path / "results").exists()
-
-
-def test_a_sweep_whose_process_is_killed_is_no_sweep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(api, "_run_to_its_end", lambda command: (-9, ""))
-    job: Any = SimpleNamespace(directory=tmp_path, jobs=None, cluster="", retry_failed=False)
-    with pytest.raises(RunFailed, match="ended by SIGKILL; finished runs are in"):
-        api._as_command(job, Path("s.yaml"), [], None, None, ())
-
-
-@for_each("kind", [TestbedError, ScenarioError, CapabilityError])
-def test_the_process_of_a_sweep_raises_what_the_sweep_would(
-    kind: type[TestbedError], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(api, "_run_to_its_end", lambda command: (kind.exit_code, "testbed: plan.json: damaged\n"))
-    job: Any = SimpleNamespace(directory=tmp_path, jobs=None, cluster="", retry_failed=False)
-    with pytest.raises(TestbedError, match=r"^plan\.json: damaged$") as raised:
-        api._as_command(job, Path("s.yaml"), [], None, None, ())
-    assert raised.type is kind
-
-
 def test_runs_are_compared(finished: api.Run, tmp_path: Path) -> None:
     other = api.run(api.load(SMALL, set={"codec": "fp16"}), out=tmp_path / "fp16", progress=False)
     comparison = api.compare([finished, other.path])
     frame = comparison.frame()
     assert frame["wan_bytes"].tolist()[0] == 2 * frame["wan_bytes"].tolist()[1]
     assert comparison.figure().axes and r"\toprule" in comparison.latex() and "fp16" in comparison._repr_html_().lower()
-
-
-def test_a_comparison_shows_the_target_of_the_first_runs_scenario(finished: api.Run) -> None:
-    training = {**finished.plan["training"], "target_accuracy": 0.6}
-    first = replace(finished, plan={**finished.plan, "training": training})
-    for target, told in ((None, "target 60 %"), (0.7, "target 70 %")):
-        over_time = api.compare([first, finished], target).figure().axes[0]
-        assert told in over_time.get_legend_handles_labels()[1]
-
-
-def test_networks_and_traces_by_name() -> None:
-    assert len(api.topology("hmc4").topology.data_centers) == 4
-    assert len(api.topology("star", set={"data_centers": 3}).topology.data_centers) == 3
-    assert len(api.trace("lte-drive").values) > 100
 
 
 def test_a_trace_of_a_file_is_read_as_a_scenario_would(tmp_path: Path) -> None:

@@ -112,22 +112,6 @@ def test_an_error_at_the_end_is_raised_after_all_followers_have_had_their_end(
     assert api.open_run(out).status.state == "done"
 
 
-def test_a_stop_at_the_end_has_no_effect(tmp_path: Path) -> None:
-    notes = Notes()
-    followers = [Ends(testbed.StopRun("too late")), notes]
-    run = api.run(SMALL, out=tmp_path / "run", progress=False, callbacks=followers)
-    assert run.status.state == "done" and notes.calls[-1] == "end done True"
-
-
-def test_a_live_log_of_a_run_that_did_not_start_has_nothing_to_write(memory: type[Memory], tmp_path: Path) -> None:
-    class Refuses(testbed.Callback):
-        def on_start(self, plan: Plan, directory: Path) -> None:
-            raise ValueError("no")
-
-    with pytest.raises(RunFailed, match=r"Refuses.on_start raised ValueError: no"):
-        api.run(SMALL, out=tmp_path / "run", progress=False, log=["tensorboard"], callbacks=[Refuses()])
-
-
 class Memory(Tracker):
     """A tracker in this process."""
 
@@ -163,18 +147,6 @@ def test_a_tracker_that_fails_is_given_up_with_a_warning(
     run = api.run(SMALL, out=tmp_path / "run", progress=False, log=["tensorboard"])
     assert run.status.state == "done"
     assert (run.path / "log").read_text().count("warning: --log tensorboard is given up: OSError: no space") == 1
-
-
-def test_a_tracker_that_fails_at_the_end_is_told(
-    memory: type[Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(self: Memory, scalars: Iterable[SeriesValue]) -> None:
-        raise OSError("no space")
-
-    monkeypatch.setattr(memory, "write", full)
-    monkeypatch.setattr(callbacks, "_POLL_EVERY_S", 1e9)  # all of it is written in the end
-    with pytest.warns(UserWarning, match="--log tensorboard is given up: OSError: no space"):
-        api.run(SMALL, out=tmp_path / "run", progress=False, log=["tensorboard"])
 
 
 def test_a_missing_package_or_unknown_tracker_is_told_before_anything_is_created(

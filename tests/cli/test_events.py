@@ -11,7 +11,6 @@ import pytest
 from testbed.cli.main import main
 from testbed.results.events import EventLog
 from testbed.results.rundir import claim
-from tests.for_each import for_each
 from tests.results.fake_run import make_run
 
 
@@ -32,25 +31,6 @@ def test_events_come_in_the_order_of_time_and_can_be_selected(
     assert some == [event for event in every if event["kind"] in ("round", "evaluate")
                     and event["node"] in ("tokyo/worker1", "virginia/worker0")]  # fmt: skip
     assert {event["kind"] for event in some} == {"round", "evaluate"}
-
-
-@for_each(("option", "asked", "known"), [("--kind", "evaluation", "evaluate"), ("--node", "worker1", "tokyo/worker1")])
-def test_a_kind_or_node_that_the_run_lacks_is_named_with_those_that_it_has(
-    option: str, asked: str, known: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = str(make_run(tmp_path / "run"))
-    assert main(["events", run, option, asked]) == 0
-    ended = capsys.readouterr()
-    assert (
-        ended.out == "" and ended.err.startswith(f"{option} {asked}: this run has no such event") and known in ended.err
-    )
-    assert main(["events", run, "--kind", "evaluate", "--node", "tokyo/worker1"]) == 0
-    assert capsys.readouterr().err == ""  # both are there, but not together
-
-
-def test_a_directory_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["events", str(tmp_path)]) == 2
-    assert "not a run directory" in capsys.readouterr().err
 
 
 def test_a_run_in_progress_is_followed_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,19 +5,15 @@ import json
 import os
 import pty
 import signal
-import sys
 import tempfile
 import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-import emulation.probe
-import emulation.sandbox
 import testbed.cli.schema
 from testbed.execution import session, sweep
 from tests.cli.forked import Forked, command
@@ -128,20 +124,6 @@ def test_a_sweep_outlives_the_reader_of_its_output_and_keeps_its_exit_code(
     assert ended.stderr == ("" if 2 in closed else "warning: its machine is gone\n")
 
 
-def test_below_closed_streams_a_command_works(tmp_path: Path) -> None:
-    """As a daemon may start it, or ``>&-``."""
-
-    def below_closed_streams() -> None:
-        for number, name in enumerate(("stdin", "stdout", "stderr")):
-            os.close(number)
-            setattr(sys, name, None)  # as Python does then
-
-    run = start(tmp_path / "run", below_closed_streams, how="--set=seed=2")
-    os.kill(run.pid, signal.SIGINT)
-    assert run.wait(timeout=240).returncode == 130
-    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "interrupted"
-
-
 def test_by_sigterm_every_verb_removes_its_temporary_files(tmp_path: Path) -> None:
     def waits(_: Any) -> int:
         with tempfile.TemporaryDirectory(dir=tmp_path):
@@ -158,59 +140,3 @@ def test_by_sigterm_every_verb_removes_its_temporary_files(tmp_path: Path) -> No
     ended = run.wait(timeout=240)
     assert (ended.returncode, ended.stderr) == (143, "testbed: interrupted\n")
     assert list(tmp_path.iterdir()) == [begun]
-
-
-def test_below_nohup_a_run_outlives_its_terminal(tmp_path: Path) -> None:
-    def below_nohup() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    run = start(tmp_path / "run", below_nohup)
-    os.kill(run.pid, signal.SIGHUP)
-    time.sleep(0.3)
-    assert run.poll() is None
-    os.kill(run.pid, signal.SIGINT)
-    assert run.wait(timeout=240).returncode == 130
-
-
-def test_below_a_daemon_that_ignores_the_ends_of_its_children_the_command_waits_for_its_own() -> None:
-    def waits_for_a_child(_: Any) -> int:
-        child = os.fork()
-        if child == 0:
-            os._exit(9)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-    def below_a_daemon() -> None:
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        testbed.cli.schema.execute = waits_for_a_child  # type: ignore[assignment]
-
-    assert command(["schema"], prepare=below_a_daemon).returncode == 9
-
-
-@for_each(("number", "recorded"), [(signal.SIGTERM, True), (signal.SIGHUP, False)])
-def test_a_shell_that_is_ended_leaves_what_was_asked_for(
-    tmp_path: Path, number: signal.Signals, recorded: bool
-) -> None:
-    begun, kept, temporary = tmp_path / "begun", tmp_path / "kept", tmp_path / "temporary"
-    temporary.mkdir()
-    capable = SimpleNamespace(require_emulation=lambda: None, delay_method=lambda: "netem", to_dict=dict)
-
-    def waits_inside() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run below nohup
-        tempfile.tempdir = str(temporary)
-        emulation.probe.probe = lambda: capable  # type: ignore[assignment,return-value]
-        emulation.sandbox.sandbox_command = lambda argv, *, lifeline=None, rootless=None: [
-            "sh", "-c", f"touch {begun}; exec cat /dev/fd/{lifeline}"
-        ]  # fmt: skip
-
-    run = under_way(["shell", str(QUICKSTART), *(["--record", str(kept)] if recorded else [])], begun, waits_inside)
-    os.kill(run.pid, signal.SIGINT)  # which is for the shell inside
-    time.sleep(0.1)
-    assert run.poll() is None
-    for _ in range(2):  # as of a terminal's end
-        os.kill(run.pid, number)
-    assert run.wait(timeout=240).returncode == 143
-    assert not list(temporary.iterdir())
-    if recorded:
-        for name in ("result", "status"):
-            content = json.loads((kept / f"{name}.json").read_text())
-            assert content.get("status", content.get("state")) == "interrupted"

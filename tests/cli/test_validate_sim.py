@@ -53,17 +53,6 @@ def result_of(folder: Path, run: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow  # 6 s
-def test_each_of_several_values_makes_a_grid_of_its_own(folder: Path) -> None:
-    ran = validate(folder, "--set", "training.model={kind: mlp, hidden: 64},{kind: mlp, hidden: 96}", "--json")
-    assert ran.returncode == 0, ran.stderr
-    points = json.loads(ran.stdout.splitlines()[-1])["points"]
-    cases = {point["case"] for point in points}
-    assert cases == {f"model={{kind: mlp, hidden: {hidden}}}" for hidden in (64, 96)}
-    times = {(point["case"], point["technique"], point["rate_bps"]): point["simulated_s"] for point in points}
-    assert len(times) == 8 and len(set(times.values())) == 8
-
-
 def test_the_simulation_alone_has_the_given_costs_and_a_generators_links_have_the_rates(folder: Path) -> None:
     links = "links: [{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}]"
     sites = "data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]"

@@ -96,10 +96,3 @@ def test_a_checkpoint_has_the_milestones() -> None:
     restored.load_state(server.state())
     payload = child.encode(0, values(4))
     assert torch.equal(restored.decode(0, payload, SIZE), server.decode(0, payload, SIZE))
-
-
-def test_a_change_before_the_first_value_is_refused() -> None:
-    child, server = ends("topk", TOPK, 1.0)
-    child.begin(7, values(0))
-    with pytest.raises(ValueError, match="a change of key 7 came before its first value"):
-        server.decode(7, child.encode(7, values(1)), SIZE)

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from testbed.codec.memory import HostMemory
-from testbed.codec.selectors.on_device import DeviceMemory, exact, largest
+from testbed.codec.selectors.on_device import DeviceMemory, exact
 from testbed.codec.selectors.sources import NonFinite
 from testbed.codec.selectors.sweep import SampleAndSweep
 from tests.codec import inputs
@@ -35,12 +35,6 @@ def test_the_choice_is_that_of_the_processor(name: str, momentum: float | None) 
         gradient = torch.from_numpy(inputs.make(name, size, round_))
         assert all(torch.equal(a, b) for a, b in zip(there.take(gradient, k), here.take(gradient, k), strict=True))
         assert torch.equal(there.state()["unsent"], here.state()["unsent"])
-
-
-def test_of_equal_magnitudes_the_first_are_chosen() -> None:
-    values = torch.tensor([1.0, 0.0, -1.0, 5.0, 1.0, -1.0])
-    assert largest(values, 3).tolist() == [0, 2, 3]
-    assert largest(values, 6).tolist() == [0, 2, 3, 4, 5], "zeros never"
 
 
 def test_numbers_that_are_not_finite_are_counted() -> None:

@@ -15,15 +15,6 @@ def payload(*indices: int, dtype: torch.dtype = torch.int32) -> tuple[Tensor, Te
     return torch.arange(1.0, 1 + len(indices)), torch.tensor(indices, dtype=dtype)
 
 
-def test_what_is_decoded_lies_in_memory_that_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the allocator gives anew costs more than to fill it."""
-    dirty = torch.full((SIZE,), 7.0)
-    monkeypatch.setattr("testbed.buffers.empty", lambda shape, dtype: dirty)
-    indices, values = torch.tensor([1, 3], dtype=torch.int32), torch.tensor([5.0, 6.0])
-    dense = pairs.scatter(indices, values, SIZE)
-    assert dense.data_ptr() == dirty.data_ptr() and dense.sum() == 11.0
-
-
 @for_each("indices", [(), (0,), (99,), (0, 1, 98, 99)])
 def test_what_is_packed_is_unpacked(indices: tuple[int, ...]) -> None:
     values, positions = payload(*indices, dtype=torch.int64)

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from testbed.codec.rows import TableCodec, asked_by
 from testbed.codec.table import make_codec
-from testbed.costs import ENCODE_VALUE
 from tests.for_each import for_each
 
 ROWS, WIDTH = 10, 4
@@ -55,42 +54,6 @@ def test_a_round_takes_the_bytes_of_its_rows(kind: str, element_bytes: int) -> N
     expected = torch.arange(SIZE, dtype=torch.float32).view(ROWS, WIDTH)
     expected[rows(1, 2, 9)] += 100
     assert torch.equal(child.decode_value(KEY, down, SIZE), expected.flatten())
-
-
-def test_a_value_that_was_returned_does_not_change() -> None:
-    child, server = ends()
-    held = []
-    for row in (1, 5):
-        child.asked = rows(row)
-        server.decode(KEY, child.encode(KEY, contribution(row)), SIZE)
-        held.append(child.decode_value(KEY, server.encode_value(KEY, torch.full((SIZE,), float(-row))), SIZE))
-    first, second = (value.view(ROWS, WIDTH) for value in held)
-    assert first[5].tolist() == [20, 21, 22, 23] and first[1].tolist() == [-1] * WIDTH
-    assert second[5].tolist() == [-5] * WIDTH and second[1].tolist() == [-1] * WIDTH
-
-
-@for_each("kind", ["none", "fp16"])
-def test_no_rows_at_all(kind: str) -> None:
-    child, server = ends(kind)
-    child.asked = rows()
-    up = child.encode(KEY, contribution())
-    assert size_bytes(up) == 0
-    assert not server.decode(KEY, up, SIZE).any()
-    down = server.encode_value(KEY, torch.ones(SIZE))
-    assert down == ()
-    assert torch.equal(child.decode_value(KEY, down, SIZE), torch.arange(SIZE, dtype=torch.float32))
-
-
-def test_all_rows_are_asked_for_by_one_number() -> None:
-    child, server = ends()
-    child.asked = None
-    up = child.encode(KEY, contribution(4))
-    assert up[0].tolist() == [-1]
-    server.decode(KEY, up, SIZE)
-    assert server.asked is None
-    down = server.encode_value(KEY, torch.ones(SIZE))
-    assert size_bytes(down) == 4 * SIZE
-    assert torch.equal(child.decode_value(KEY, down, SIZE), torch.ones(SIZE))
 
 
 @for_each("number", [math.nan, math.inf, -math.inf, 1e-45, -1e-45])
@@ -161,10 +124,3 @@ def test_the_childs_end_goes_on_from_its_state() -> None:
     down = (torch.full((WIDTH,), 7.0),)
     assert torch.equal(child.decode_value(KEY, down, SIZE), again.decode_value(KEY, down, SIZE))
     assert server.state() == {}
-
-
-def test_finding_rows_has_a_price_and_taking_few_of_them_has_none() -> None:
-    plain, narrow = ends()[0], ends("fp16")[0]
-    assert plain.cost(ENCODE_VALUE, SIZE) is None
-    assert narrow.cost(ENCODE_VALUE, SIZE) is not None
-    assert all(plain.cost(operation, SIZE) is not None for operation in ("encode", "decode", "decode_value"))

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import weakref
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
 
-from testbed.codec.base import NOTHING, Codec
-from testbed.codec.changes import ChangesCodec
+from testbed.codec.base import Codec
 from testbed.codec.pull import DifferencePull
 from testbed.codec.table import make_codec
-from testbed.engine.coding import follow_value
-from testbed.world import Work
 from tests.engine.runs import Simulated, run
 from tests.for_each import for_each
 
@@ -42,13 +35,6 @@ def test_ends_with_the_same_first_value_are_in_one_state_and_others_are_not() ->
     assert later.value_state(KEY, SIZE) != one.value_state(KEY, SIZE)
 
 
-def test_an_end_that_encodes_alone_leaves_the_others_state() -> None:
-    one, other = ends(2, torch.zeros(SIZE))
-    before = other.value_state(KEY, SIZE)
-    one.encode_value(KEY, torch.randn(SIZE))
-    assert one.value_state(KEY, SIZE) != before == other.value_state(KEY, SIZE)
-
-
 def test_after_a_checkpoint_ends_that_hold_the_same_are_in_one_state_again() -> None:
     one, other, third = ends(3, torch.zeros(SIZE))
     value = torch.randn(SIZE)
@@ -61,25 +47,6 @@ def test_after_a_checkpoint_ends_that_hold_the_same_are_in_one_state_again() -> 
     states = [end.value_state(KEY, SIZE) for end in loaded]
     assert states[0] == states[1] != states[2]
     assert None not in states
-
-
-def test_after_a_checkpoint_who_joined_later_is_still_in_a_state_of_its_own() -> None:
-    """By then it holds the same: were it sent the same payload, the server would encode less than without a restart."""
-    value = torch.zeros(SIZE)
-    value[7] = 1.0
-    (one,), (joined,) = ends(1, torch.zeros(SIZE)), ends(1, value)
-    one.encode_value(KEY, value)
-    loaded = ends(2, torch.zeros(SIZE))
-    for end, kept in zip(loaded, (one, joined), strict=True):
-        end.load_state(kept.state())
-    for first, second in ((one, joined), loaded):
-        assert first.value_state(KEY, SIZE) != second.value_state(KEY, SIZE)
-
-
-def test_dense_values_depend_on_nothing_else_and_small_keys_have_their_own_codec() -> None:
-    (dense,) = ends(1, torch.zeros(SIZE), pull="dense")
-    (small,) = ends(1, torch.zeros(10), bound=1000)
-    assert dense.value_state(KEY, SIZE) == NOTHING == small.value_state(KEY, 10)
 
 
 @for_each("models", [False, True])
@@ -99,31 +66,3 @@ def test_a_server_encodes_a_value_once_for_all_and_ends_with_the_same_bits(
         return sum(event["work"] == "encode" for event in done)
 
     assert encodings(each) == 3 * encodings(shared) > 0
-
-
-def test_a_child_does_not_keep_its_first_value() -> None:
-    server, child = ends(2, torch.zeros(SIZE))
-    first = torch.randn(SIZE)
-    child.begin(KEY, first)
-    kept = weakref.ref(first)
-    del first
-    child.decode_value(KEY, server.encode_value(KEY, torch.randn(SIZE)), SIZE)
-    assert kept() is None
-
-
-def test_to_follow_a_value_that_travels_as_it_is_is_no_work() -> None:
-    class World:
-        async def compute(self, work: Work, function: Callable[[], None]) -> None:
-            done.append(work)
-            function()
-
-    done: list[Work] = []
-    for codec, options, expected in (("twobit", {}, 0), ("topk", {"pull": "difference", "bound": 2}, 1)):
-        end, other = (ChangesCodec(make_codec(codec, options, changes=True), 0.5) for _ in range(2))
-        for each in (end, other):
-            each.begin(KEY, torch.zeros(SIZE))
-        value = torch.randn(SIZE)
-        parts = end.encode_value(KEY, value)
-        asyncio.run(follow_value(cast(Any, World()), other, KEY, value, parts))
-        assert len(done) == expected
-        assert other.state()[f"milestone/{KEY}"] is value

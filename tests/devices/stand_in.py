@@ -78,11 +78,6 @@ def _begin() -> None:
     _state.context = True
 
 
-def has_context() -> bool:
-    """Return whether this process has used the device."""
-    return _state.context
-
-
 def copies(direction: str, at_least: int = 0) -> list[int]:
     """Return the bytes of each copy in a direction (``to host`` or ``to device``) of so many bytes or more."""
     return sorted(

@@ -8,10 +8,9 @@ import pytest
 
 from testbed import launch
 from testbed.errors import CapabilityError
-from testbed.execution.devices import placed, require_per_worker
+from testbed.execution.devices import placed
 from testbed.plan.build import build_plan
 from testbed.scenario.load import load
-from tests.devices.conftest import Machine
 from tests.end_to_end.runs import QUICKSTART
 
 
@@ -23,16 +22,6 @@ def test_a_machine_without_a_gpu_is_refused_before_anything_starts(
     with pytest.raises(CapabilityError, match=r"device\.kind=cuda: device\.kind: virginia/worker0 .*write 'kind: cpu'"):
         launch.prepare(scenario, build_plan(scenario, "local"), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_refusal_names_what_the_environment_chose(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(1000)
-    plan = build_plan(load(QUICKSTART, ("device.kind=cuda",)), "local")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1")
-    with pytest.raises(CapabilityError, match=r"finds none here that CUDA_VISIBLE_DEVICES='MIG-1' names \(numbers"):
-        placed(plan)
-    with pytest.raises(CapabilityError, match=r"this machine has 0 that CUDA_VISIBLE_DEVICES='MIG-1' names"):
-        require_per_worker(1, "paradigm.backend")
 
 
 def test_a_cluster_is_asked_for_gpus_and_not_the_machine_of_its_driver(

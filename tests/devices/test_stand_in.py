@@ -40,5 +40,4 @@ def test_codecs_and_runs() -> None:
 
 @pytest.mark.slow  # 120 s
 def test_all_techniques() -> None:
-    run(str(CASES / "strictness.py"))
     run(str(CASES / "runs.py"), "-m", "slow", limit_s=1100)

@@ -5,10 +5,8 @@ import html
 import io
 import json
 import os
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from rich.console import Console
 
 from analysis.load import load_run
 from testbed import numbers
-from testbed.cli.sweep_progress import SweepProgress
 from testbed.display import look, progress, state, summary
 from testbed.display.notebook import html_of
 from testbed.display.remaining import Remaining
@@ -50,20 +47,6 @@ def test_rows_add_up_a_data_centre() -> None:
     assert row.waits == "value of key 2", "the slowest worker's wait comes first"
     assert known.wan_bytes() == 1000
     assert known.completed == 4
-
-
-@for_each("as_json", [True, False])
-def test_a_quiet_run_shows_nothing_before_its_result(as_json: bool) -> None:
-    assert type(progress.choose(make_plan(), as_json=as_json, quiet=True)) is progress.Display
-
-
-def test_a_status_before_the_first_round_is_not_a_round() -> None:
-    known = state.initial(make_plan())
-    known.take(status("tokyo/worker0"))
-    assert known.completed == 0
-    estimate = Remaining(8)
-    estimate.take(known.completed, 10.0)
-    assert estimate.at(20.0) is None
 
 
 def test_steps_and_samples_are_those_of_each_worker() -> None:
@@ -119,13 +102,6 @@ def test_a_run_goes_on_without_a_display_that_nobody_reads(tmp_path: Path, event
     assert [line[-1] for line in (tmp_path / "log").read_text().splitlines()] == ["0", "1"][:events]
 
 
-def test_a_line_names_no_loss_and_no_accuracy_where_none_is_told() -> None:
-    known = state.initial(make_plan(rounds=10))
-    for loss, said in (None, False), (0.5, True), (float("nan"), True):  # what is not finite is told all the same
-        known.take({"kind": "round", "t": 2.0, "node": "tokyo/worker0", "round": 4, "loss": loss})
-        assert ("loss" in progress.one_line(known)) == said and "accuracy" not in progress.one_line(known)
-
-
 def test_a_pipe_gets_a_line_per_tenth_at_most_one_in_ten_seconds_and_warnings_at_once() -> None:
     clock, out = Clock(), io.StringIO()
     with progress.PlainLines(make_plan(rounds=100), out, clock) as shown:
@@ -165,19 +141,6 @@ def test_rounds_of_an_earlier_run_took_no_time(earlier: int) -> None:
     assert out.getvalue().splitlines()[-1].endswith(f"at most {numbers.seconds(5.0 * (90 - earlier))} left")
 
 
-def test_points_of_an_earlier_sweep_took_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("testbed.cli.sweep_progress.time.monotonic", clock := Clock())
-    shown = SweepProgress(100)
-    points: list[Any] = [SimpleNamespace(id=str(number)) for number in range(100)]
-    for point in points[:90]:
-        shown.take(point, "done")
-    assert shown.left() == ""
-    shown.take(points[90], "running")
-    clock.now_s += 60
-    shown.take(points[90], "done")
-    assert shown.left() == f"about {numbers.seconds(9 * 60)} left"
-
-
 RECORDED = Path(__file__).parent / "recorded"
 
 
@@ -211,14 +174,6 @@ def test_every_evaluation_is_a_line_like_the_originals(tmp_path: Path) -> None:
         shown.show(score)
     lines = (tmp_path / "log").read_text().splitlines()
     assert lines[1] == "[virtual    16.00 s] [Time 14.845][Epoch 0][Round 7] Test Acc 0.1135"
-
-
-def test_json_lines_are_the_events_themselves() -> None:
-    out = io.StringIO()
-    event = {"kind": "evaluate", "accuracy": 0.9, "round": 3}
-    with progress.JsonLines(out) as shown:
-        shown.show(event)
-    assert json.loads(out.getvalue()) == event
 
 
 def test_a_number_that_json_does_not_have_is_null() -> None:
@@ -286,56 +241,12 @@ def test_brackets_of_the_user_s_text_are_shown(capsys: pytest.CaptureFixture[str
         assert all(text.count(word) >= 2 for word in words) and text.count("[bold]") == 4
 
 
-def test_no_duration_is_a_power_of_ten() -> None:
-    assert [numbers.seconds(value) for value in (0.25, 0.9997, 1.48, 99.97, 1234.5)] == [
-        "250 ms", "1 s", "1.48 s", "100 s", "20.6 min",
-    ]  # fmt: skip
-
-
-def test_a_thousand_data_centres_leave_the_bar_on_the_screen() -> None:
-    known = state.RunState(8, {f"dc{number}": state.NodeRow() for number in range(1000)})
-    for number in range(1000):
-        node = f"dc{number}/worker0"
-        known.take({"kind": "round", "node": node, "round": 1 if number == 700 else 4, "loss": 0.5})
-    table = progress.site_table(known, "star")
-    assert table.row_count == progress.ROWS_SHOWN
-    assert "16 of 1000 with the fewest rounds" in str(table.title)
-    assert next(iter(table.columns[0].cells)) == "dc700"
-
-
-def test_a_summary_of_many_data_centres_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "ROWS_SHOWN", 1)
-    run = load_run(make_run(tmp_path / "run"))
-    text = summary.as_text(summary.summary_of(run))
-    assert "and 1 more, together" in text and "and 9 more nodes" in text
-    assert "frankfurt" not in text
-
-
 def test_a_summary_counts_each_byte_over_the_wan_once(tmp_path: Path) -> None:
     text = summary.as_text(summary.summary_of(load_run(make_run(tmp_path / "run"))))
     assert "3.33 MB over the WAN, and 5.76 kB of headers: 1.66 MB to, 1.66 MB from virginia" in text
     rows = [line.split() for line in text.splitlines() if line.strip().startswith(("tokyo ", "frankfurt "))]
     assert rows == [[site, "832", "kB", "832", "kB"] for site in ("tokyo", "frankfurt")]
     assert "fidelity: ok\nnotes:\n  - network.jitter" in text
-
-
-def test_a_run_that_failed_before_its_first_round_has_no_empty_tables(tmp_path: Path) -> None:
-    run = load_run(make_run(tmp_path / "run"))
-    assert run.result is not None
-    failed = replace(run, result={**run.result, "status": "failed", "rounds": 0, "message": "no luck"})
-    head = "quickstart on emulate: failed before the first round was complete, after 12.5 s\n"
-    assert summary.as_text(summary.summary_of(failed)) == f"{head}no luck\n"
-    assert summary.as_text(summary.summary_of(failed, told=True)) == head
-
-
-def test_an_error_that_ends_the_run_is_told_at_its_end_only() -> None:
-    error = {"kind": "error", "message": "tokyo/worker0 died", "t": 2.0}
-    for on_failure, told in (("abort", 0), ("continue", 1)):
-        out, plan = io.StringIO(), make_plan()
-        plan = replace(plan, recovery=replace(plan.recovery, on_failure=on_failure))
-        with progress.PlainLines(plan, out, Clock()) as shown:
-            shown.show(error)
-        assert out.getvalue().count("died") == told
 
 
 def swept(kind: str, seed: int, time_s: float | None, **more: Any) -> dict[str, Any]:
@@ -358,26 +269,6 @@ def test_a_sweep_compares_runs_of_one_seed_with_each_other() -> None:
     assert cells(rows) == ["12 s\n(3 s to 33 s)", "16 s\n(3.99 s to 44 s)\n1.33× (1.33 to 1.33)"]
 
 
-def test_a_sweep_has_no_ratio_where_a_seed_missed_the_target() -> None:
-    rows = [swept("fsa", 1, 10.0), swept("fsa", 2, 10.0), swept("hfa", 1, 5.0), swept("hfa", 2, None)]
-    assert cells(rows) == ["10 s", "5 s\nin 1 of 2 runs"]
-
-
-def test_the_summary_tells_how_long_first_rounds_were_beside_simulated_ones(tmp_path: Path) -> None:
-    run = load_run(make_run(tmp_path / "run"))
-    assert "packet by packet" not in summary.as_text(summary.summary_of(run))
-    first = {"rounds": 10, "measured_s": 0.548, "predicted_s": 0.527, "deviation": 0.0398}
-    known = replace(run, fidelity={**(run.fidelity or {}), "first_rounds": first})
-    line = next(text for text in summary.as_text(summary.summary_of(known)).splitlines() if "first" in text)
-    assert " ".join(line.split()) == "first 10 rounds 548 ms +4.0% against a simulation packet by packet"
-
-
-def test_a_quick_simulation_is_told_in_plain_digits() -> None:
-    known = state.initial(make_plan())
-    known.take({"kind": "status", "node": "", "t": 42.0, "rate": 12_345.6})
-    assert "12346 times real time" in progress.one_line(known)
-
-
 def compared(*differences: dict[str, Any]) -> str:
     """Return a comparison of runs that differ from the first, which is done, as text."""
     row = {"label": "FSA", "run": "a", "fidelity": "ok", "status": "done", "accuracy": 0.9, "round_time_s": 0.5,
@@ -390,18 +281,7 @@ def compared(*differences: dict[str, Any]) -> str:
     return out.getvalue()
 
 
-def test_a_comparison_says_of_which_runs_the_bytes_count_from_a_checkpoint() -> None:
-    text = compared({"run": "b", "resumed_round": 9})
-    assert text.count("resumed after 10 rounds") == 1
-    assert text.count("2 MB since") == 1 and text.count("2 MB") == 2
-
-
 def test_a_comparison_says_which_runs_were_not_done() -> None:
     states = ("interrupted", "failed", "diverged", "degraded")
     text = compared(*({"run": "b", "status": state} for state in states))
     assert all(text.count(state) == 1 for state in states) and "done" not in text
-
-
-def test_a_comparison_without_a_target_says_of_what_the_speed_up_is() -> None:
-    assert "speed-up of a step" in " ".join(compared({"speed_up": 2.0, "speed_up_of": "step_time_s"}).split())
-    assert "of a step" not in " ".join(compared({"speed_up": 2.0, "speed_up_of": "time_to_target_s"}).split())

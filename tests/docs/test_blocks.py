@@ -14,13 +14,10 @@ from tests.docs.blocks import (
     NOT_RUN,
     ROOT,
     SLOW,
-    Block,
     Page,
     blocks_of,
-    check_entry_points,
     check_excerpt,
     documents,
-    shell,
     tokens_of,
 )
 from tests.docs.pictures import pictures_of
@@ -91,31 +88,9 @@ def test_few_blocks_are_not_executed() -> None:
     assert len(reasons) <= NOT_EXECUTED, "\n".join(reasons)
 
 
-def test_mistakes_in_blocks_are_found() -> None:
-    page = Page("page.md")
-    with pytest.raises(AssertionError, match="codecs"):
-        shell("testbed schema codecs\n")
-    with pytest.raises(AssertionError, match="cat: none"):
-        shell("cat none | head\n".replace("| head", "|| exit 3"))
-    with pytest.raises(Exception, match="codek"):
-        page.execute(Block(1, "yaml", "", "codek: fp16\n"))
-    with pytest.raises(NameError):
-        page.execute(Block(1, "python", "", "unknown\n"))
-    with pytest.raises(AssertionError, match=r"testbed\.codek"):
-        check_entry_points('[project.entry-points."testbed.codek"]\nmy = "package:Class"\n')
-
-
 def test_every_picture_of_a_document_is_stored_and_says_which_run_makes_it() -> None:
     for path in documents():
         pictures = pictures_of(path)
         assert len(pictures) == path.read_text(encoding="utf-8").count("\n!["), f"{path}: which run makes the picture?"
         for picture in pictures:
             assert picture.alt and picture.stored.stat().st_size < 150_000, picture
-
-
-def test_a_comment_belongs_to_the_block_after_it(tmp_path: Path) -> None:
-    path = tmp_path / "page.md"
-    path.write_text('<!-- slow: 3 s -->\n```sh\ntrue\n```\n\n* item\n\n    ```yaml title="a.yaml"\n    a: 1\n    ```\n')
-    slow, file = blocks_of(path)
-    assert (slow.notes, slow.code, slow.line) == ({"slow": "3 s"}, "true\n", 2)
-    assert (file.notes, file.title, file.code) == ({}, "a.yaml", "a: 1\n")

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -346,21 +346,6 @@ def outage() -> dict[str, Any]:
         return {"answered": len(pair.rtts_s), "down": downed, "up": len(rtts(net, "dc0/worker0", "dc1/worker0", 5))}
 
 
-def impaired() -> dict[str, Any]:
-    """Echoes every 10 ms over a link that spoils packets from 0.5 s to 1 s, and lets half overtake from then on."""
-    traces = {
-        "corruption_trace": Series(times_s=(0.0, 0.5, 1.0), values=(0.0, 0.5, 0.0)),
-        "reordering_trace": Series(times_s=(0.0, 1.0), values=(0.0, 0.5)),
-        "burst_trace": Series(times_s=(0.0, 0.5), values=(1.0, 5.0)),
-    }
-    with emulation(with_link(plan({("dc0", "dc1"): {"delay_s": 0.05}}), "dc0>dc1", **traces)) as net:
-        start(net, time.monotonic())
-        pair = Pair("pair", net.namespace_path("dc0/worker0"), net.address("dc1/worker0"))
-        ping([pair], 150, 0.01, 0.5)
-        net.helpers.finish()
-        return {"rtts_s": pair.rtts_s, "path": asdict(net.shaper.path_of("dc0>dc1"))}
-
-
 def slow_lan(delay_s: float, rates: bool = True) -> dict[str, Any]:
     """A LAN whose delay is made: inside it, over the WAN, as measured before a run; what one flow gets, and two."""
     base = plan({("dc0", "dc1"): {"delay_s": 0.01}}, workers=3, lan_rate_bps=100e6)
@@ -377,34 +362,6 @@ def slow_lan(delay_s: float, rates: bool = True) -> dict[str, Any]:
     measured = {event["link"]: event for event in records if event["kind"] == "measured"}
     told = {"lan_s": lan, "wan_s": wan, "goodput_bps": goodput, "egress_bps": egress_bps}
     return told | {"measured": measured.get("lan dc0")}
-
-
-def windows(streams: int, **buffers: int) -> float:
-    """Goodput of parallel streams whose windows are capped, on a path of 100 ms."""
-    transport = TransportPlan(**buffers)
-    settings = plan({("dc0", "dc1"): {"rate_bps": 100e6, "delay_s": 0.05}}, transport=transport)
-    with emulation(settings) as net:
-        ends = net.namespace_path("dc0/worker0"), net.namespace_path("dc1/worker0"), net.address("dc1/worker0")
-        flows = [BulkTransfer(f"stream {number}", *ends) for number in range(streams)]
-        transfer(flows, 4.0)
-        return sum(flow.goodput_bps(1.0) for flow in flows)
-
-
-def initial_window(packets: int) -> list[str]:
-    """The routes of a node, and how many bytes of a message arrive in the first flight."""
-    settings = plan({("dc0", "dc1"): {"delay_s": 0.1}}, transport=TransportPlan(initial_window_packets=packets))
-    with emulation(settings) as net:
-        shown = net.exec("dc0/worker0", ["ip", "route"], stdout=-1, text=True).communicate(timeout=240)[0]
-        each = BulkTransfer("x", net.namespace_path("dc0/worker0"), net.namespace_path("dc1/worker0"),
-                        net.address("dc1/worker0"))  # fmt: skip
-        transfer([each], 0.29)  # the second flight arrives 0.3 s after the first byte was sent
-        return [shown, str(each.received[-1][1])]
-
-
-def sees_link(seconds: float) -> float:
-    """Goodput of one flow on a 20 Mbit/s link, beside other sandboxes."""
-    with emulation(plan({("dc0", "dc1"): {"rate_bps": 20e6, "delay_s": 0.005, "queue_bytes": 60_000}})) as net:
-        return bulk(net, "dc0/worker0", "dc1/worker0", seconds).goodput_bps(seconds / 3)
 
 
 def broken_delay_line() -> list[str]:
@@ -426,13 +383,6 @@ def broken_delay_line() -> list[str]:
         except RunFailed as error:
             return [f"{len(answered)} answers", str(error)]
     return []
-
-
-def lan(rate_bps: float) -> dict[str, Any]:
-    """A flow inside a data centre."""
-    with emulation(plan({("dc0", "dc1"): {}}, workers=2, lan_rate_bps=rate_bps)) as net:
-        each = bulk(net, "dc0/worker0", "dc0/worker1", 2.0)
-        return {"goodput_bps": each.goodput_bps(0.5), "rtt_s": rtts(net, "dc0/worker0", "dc0/worker1", 30)}
 
 
 def no_threads() -> int:

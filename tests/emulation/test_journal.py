@@ -69,14 +69,6 @@ def test_only_dead_runs_are_cleaned(tmp_path: Path) -> None:
     assert not list((tmp_path / "journals").iterdir())
 
 
-def test_a_reused_process_id_is_not_the_owner() -> None:
-    me = ProcessId.of(os.getpid())
-    assert me == ProcessId.current()
-    assert me.alive() and me.ours()
-    for other in (ProcessId(me.pid, me.start_ticks + 1, me.boot_id), ProcessId(me.pid, me.start_ticks, "another boot")):
-        assert not other.alive() and not other.ours()
-
-
 def test_a_process_is_killed_only_if_it_is_the_very_one_that_is_meant() -> None:
     with subprocess.Popen(["sleep", "1000"]) as child:
         meant = ProcessId.of(child.pid)
@@ -119,25 +111,3 @@ def test_a_journal_whose_owner_has_not_yet_written_is_left_alone(tmp_path: Path)
     assert leftovers(no_warning, tmp_path) == []
     os.utime(journal, (0, 0))
     assert [left.kind for left in clean(no_warning, tmp_path)] == ["journal"] and not journal.exists()
-
-
-def test_two_journals_of_one_process_are_two_files(tmp_path: Path) -> None:
-    first, second = Journal(tmp_path), Journal(tmp_path)
-    first.close()
-    assert len(list((tmp_path / "journals").iterdir())) == 1
-    second.close()
-
-
-def test_what_cannot_be_ended_is_reported_and_its_journal_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(process: ProcessId) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    warnings: list[str] = []
-    with subprocess.Popen(["sleep", "1000"]) as left:
-        journal = write_journal(tmp_path, {"process": asdict(ProcessId.of(left.pid))})
-        with monkeypatch.context() as patched:
-            patched.setattr(ProcessId, "kill", refuse)
-            assert clean(warnings.append, tmp_path) == []
-        assert warnings == [f"process {left.pid} of a dead run is still there: Operation not permitted"]
-        assert journal.exists()
-        assert [each.kind for each in clean(no_warning, tmp_path)] == ["process", "journal"]

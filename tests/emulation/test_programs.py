@@ -5,11 +5,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import re
-import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -138,40 +135,3 @@ def test_mpirun_starts_its_processes_on_other_hosts(tmp_path: Path) -> None:
     done = run(tmp_path, {"first": program})
     assert {"rank 0 of 2 on worker0.a", "rank 1 of 2 on worker0.b"} <= set(log(done, "a.worker0").split("\n"))
     assert all(carried > 5 * 1_000_000 for carried in sent_bytes(done).values()), "not past the links"
-
-
-@pytest.mark.slow  # 20 s
-@pytest.mark.skipif(
-    not (find_spec("mpi4py") and shutil.which("mpirun", path=PATH)), reason="needs pip install mpi4py mpich"
-)
-def test_a_training_over_mpi_sends_its_gradients_over_the_links(tmp_path: Path) -> None:
-    steps, gradient_bytes = 20, 4 * (16 * 9 + 16 + 32 * 16 * 9 + 32 + 512 * 10 + 10)
-    program = f"mpirun -n {{world_size}} python {PROGRAMS.parent}/paradigms/train_mpi.py --steps {steps}"
-    done = run(tmp_path, {"first": program, "metrics": "stdout"})
-    assert [event["round"] for event in done.of_kind("round")] == [*range(steps)]
-    assert done.of_kind("evaluate")[-1]["accuracy"] > 0.5
-    assert all(carried > steps * gradient_bytes for carried in sent_bytes(done).values())
-
-
-@pytest.mark.slow  # 40 s
-@pytest.mark.skipif(shutil.which("flower-superlink", path=PATH) is None, reason="needs pip install 'testbed[flower]'")
-@pytest.mark.parametrize("back_end", ["local", "emulate"])
-def test_a_flower_app_trains(back_end: str, tmp_path: Path) -> None:
-    """Two rounds: the server sends 5 kB of weights to every client three times, and gets them back twice."""
-    done = run_scenario(tmp_path / "run", back_end, scenario=PROGRAMS / "flower.yaml")
-    assert done.outcome.status == "done", done.outcome.message
-    assert re.search(r"accuracy 0\.[89]", log(done, "virginia.worker0"))
-    if back_end == "emulate":
-        carried = sent_bytes(done)
-        assert min(carried[f"virginia>{client}"] for client in ("frankfurt", "tokyo")) > 3 * 5120
-        assert min(carried[f"{client}>virginia"] for client in ("frankfurt", "tokyo")) > 2 * 5120
-
-
-@pytest.mark.slow  # 23 s
-def test_torchrun_starts_the_processes_of_a_host(tmp_path: Path) -> None:
-    program = (
-        "torchrun --nnodes {world_size} --node-rank {rank} --nproc-per-node {workers} --master-addr {master_addr} "
-        f"--master-port {{master_port}} {PROGRAMS}/train_ddp.py --epochs 1 --batch 96 --hidden 64"
-    )
-    done = run(tmp_path, {"command": program, "per": "host"})
-    assert '"accuracy"' in log(done, "a.host") and '"accuracy"' not in log(done, "b.host")

@@ -99,11 +99,6 @@ def test_status_and_emptiness() -> None:
     assert not is_inside()
 
 
-def test_a_command_that_does_not_exist() -> None:
-    with Sandbox(["/no/such/command"], stderr=subprocess.DEVNULL) as sandbox:
-        assert sandbox.wait(240) == 127
-
-
 @for_each("attempt", range(5))
 def test_kill_9_of_the_launcher_leaves_nothing(attempt: int, tmp_path: Path) -> None:
     token, marker = f"testbed-kill-{os.getpid()}-{attempt}", tmp_path / "up"

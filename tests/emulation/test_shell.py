@@ -100,38 +100,6 @@ def test_one_command_in_a_node(scenario: Path) -> None:
     assert "\nfidelity: " in "\n" + done.stderr and [*scenario.parent.iterdir()] == [scenario]
 
 
-@pytest.mark.slow  # 5 s
-def test_a_command_that_is_killed_or_does_not_exist(scenario: Path) -> None:
-    assert shell(scenario, "--in", "b/worker0", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
-    done = shell(scenario, "--in", "b/worker0", "--", "no-such-command")
-    assert done.returncode == 127 and "no-such-command" in done.stderr
-    assert "no node 'b/worker9'" in shell(scenario, "--in", "b/worker9", "--", "true").stderr
-
-
-@pytest.mark.wallclock  # 8 s; by default, tests/emulation/test_programs.py has iperf3 behind a link
-def test_iperf3_sees_the_link(scenario: Path) -> None:
-    done = shell(
-        scenario,
-        script="run b/worker0 iperf3 -s -1 -J --logfile server.json &\nrun a/worker0 sleep 0.5\n"
-        "run a/worker0 iperf3 -c worker0.b -t 5\nwait\n",
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    seen = json.loads((scenario.parent / "server.json").read_text())["end"]["sum_received"]
-    assert seen["bits_per_second"] == pytest.approx(10e6 * 1448 / 1514, rel=0.04)
-
-
-@pytest.mark.wallclock  # 12 s
-def test_plain_ddp_sees_the_link(scenario: Path) -> None:
-    python = f"{sys.executable} {ROOT}/tests/emulation/ddp_script.py"
-    done = shell(scenario, script=f"run b/worker0 {python} 1 worker0.a &\nrun a/worker0 {python} 0 worker0.a\nwait\n")
-    assert done.returncode == 0, done.stderr + done.stdout
-    steps = [float(found) for found in re.findall(r"^step ([\d.]+)", done.stdout, re.MULTILINE)]
-    # two nodes: each sends the whole gradient once, half of it to be summed and half of the sum
-    transfer_s = 4 * (250 * 1000 + 1000) * 8 / (10e6 * 1448 / 1514)
-    assert len(steps) == 4
-    assert all(transfer_s < step < transfer_s + 0.8 for step in steps[1:]), steps
-
-
 @pytest.mark.slow  # 9 s
 def test_a_recorded_shell_leaves_a_run_directory(scenario: Path) -> None:
     done = shell(

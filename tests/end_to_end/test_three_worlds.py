@@ -123,16 +123,3 @@ def test_equals_training_in_a_single_process_up_to_rounding(
     difference = (ours - torch.cat(train_single_process(plan, ROUNDS))).abs()
     assert 0 < difference.max() <= worst
     assert difference.mean() <= mean
-
-
-@pytest.mark.parametrize("finished", BACK_ENDS[1:], indirect=True)
-def test_every_process_reports_its_processor_time_while_it_trains(finished: Finished) -> None:
-    told: dict[str, list[tuple[float, float]]] = {}
-    for event in finished.of_kind("process"):
-        told.setdefault(event["node"], []).append((event["t"], event["cpu_s"]))
-    finals = {event["node"]: event for event in finished.of_kind("final")}
-    assert set(told) == set(finals)
-    for node, samples in told.items():
-        times, costs = zip(*sorted(samples), strict=True)
-        assert times[-1] >= finals[node]["t"], "the last one is of its end"
-        assert list(costs) == sorted(costs) and costs[-1] >= finals[node]["cpu_s"] > 0

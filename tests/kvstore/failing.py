@@ -90,11 +90,6 @@ KINDS = {
     "own exception": Kind(
         "type('Mine', (ValueError,), {'__module__': 'mine'}); raise type('Mine', (ValueError,), {})('a\\nb')", "Mine: a"
     ),
-    "chained exception": Kind(
-        "try: 1 / 0\n    except ZeroDivisionError as error: raise KeyError('k') from error", "KeyError: 'k'",
-        line=LINE + 1,
-    ),
-    "exception in a library": Kind("torch.ones(2) @ torch.ones(3)", "RuntimeError: inconsistent tensor size.*"),
     "misuse of the store": Kind("store.pull('nothing')", "ScenarioError: key 'nothing' is not known.*"),
     "exit": Kind("sys.exit(3)", "SystemExit: 3"),
     "exit with a text": Kind("sys.exit('no data')", "SystemExit: no data"),
@@ -105,12 +100,10 @@ KINDS = {
     "abort": Kind("os.abort()", "SIGABRT: Aborted"),
     "segmentation fault": Kind("ctypes.string_at(0)", "SIGSEGV: Segmentation fault"),
     "MemoryError": Kind("raise MemoryError", "MemoryError"),
-    "allocation": Kind("torch.ones(1 << 50)", "RuntimeError: .*memory.*"),
     "recursion": Kind("the_failure()", "RecursionError: maximum recursion depth exceeded.*"),
     "syntax": Kind("import crooked", r"SyntaxError: .*", file="crooked.py", line=2),
     "syntax of the script": Kind("x = = 1", "SyntaxError: invalid syntax"),
     "missing module": Kind("import nowhere_to_be_found", "ModuleNotFoundError: No module named 'nowhere_to_be_found'"),
-    "missing name": Kind("from os import nowhere", "ImportError: cannot import name 'nowhere' from 'os'.*"),
     "missing file": Kind("open('nowhere.csv')", r"FileNotFoundError: \[Errno 2\] No such file.*'nowhere.csv'"),
     "module": Kind("import helper; helper.work()", "ValueError: of the helper", file="helper.py", line=2),
     "hang": Kind("time.sleep(1000)", "TimeoutError: no call of the store for .* s .*"),

@@ -76,12 +76,6 @@ def test_ranks_that_do_not_go_with_a_number_of_workers_are_noted(asked: str, not
     assert re.search(note or "^$", kv.store.mixed_up_ranks())
 
 
-def test_a_run_notes_mixed_up_ranks_once(tmp_path: Path) -> None:
-    script = 'kv = create("dist_sync"); torch.manual_seed(kv.rank); kv.init(0, torch.zeros(1)); kv.pull(0)'
-    (note,) = [event["message"] for event in done(tmp_path, script).of_kind("warning") if "rank" in event["message"]]
-    assert "use kv.rank_of_all" in note
-
-
 @for_each("name", ["dist_sync", "dist_sync_device", "dist_device_sync", "dist_sync_tree", "dist"])
 def test_synchronous_names(name: str, tmp_path: Path) -> None:
     assert create(name).type == name
@@ -105,25 +99,6 @@ for step in range(4):
     assert "wait for each other; write create('dist_sync')" in refusal(tmp_path / "two", script)
 
 
-@for_each("name", ["local", "device", "nccl"])
-def test_stores_of_one_machine_are_for_one_worker(name: str, tmp_path: Path) -> None:
-    assert create(name).num_all_workers == 1
-    assert "is for one machine" in refusal(tmp_path, f'create("{name}")')
-
-
-def test_other_names_are_refused() -> None:
-    for name in ("horovod", torch.float32):
-        with pytest.raises(ScenarioError, match="GeoMX has no such store"):
-            create(name)  # type: ignore[arg-type]
-
-
-def test_a_push_of_no_tensor_is_refused() -> None:
-    kv = alone()
-    kv.init(0, torch.zeros(2))
-    with pytest.raises(ScenarioError, match=r"push\(0\): one key takes at least one tensor"):
-        kv.push(0, [])
-
-
 LISTS = """
 kv = create("dist_sync")
 kv.init(["a", "b"], [torch.zeros(2, 2), torch.zeros(3)])
@@ -141,19 +116,6 @@ kv.barrier()
 
 def test_keys_and_values_may_be_lists(tmp_path: Path) -> None:
     done(tmp_path, LISTS)
-
-
-def test_a_value_is_copied_to_all_tensors_of_out_or_the_call_is_refused() -> None:
-    kv = alone()
-    kv.init(["a", "b"], [torch.ones(2), 2 * torch.ones(3)])
-    devices, single = [torch.zeros(2), torch.zeros(2)], torch.zeros(3)
-    assert isinstance(kv.pull("a", out=devices), torch.Tensor)
-    assert [each.tolist() for each in devices] == [[1, 1], [1, 1]], "as of two devices"
-    kv.pull(["b"], out=single)
-    assert single.tolist() == [2, 2, 2]
-    for out in ([torch.zeros(2)], torch.zeros(2), [torch.zeros(2), torch.zeros(3), torch.zeros(3)]):
-        with pytest.raises(ScenarioError, match="pull: 2 keys take as many tensors as 'out'"):
-            kv.pull(["a", "b"], out=out)
 
 
 OPTIMIZER = """
@@ -180,15 +142,6 @@ def test_the_optimizer_sees_the_sum_over_all_workers(tmp_path: Path) -> None:
         assert torch.equal(values[node][0], expected.detach())
 
 
-def test_pushes_that_nobody_pulled_between_count_one_by_one() -> None:
-    kv = alone()
-    kv.set_optimizer("sgd", learning_rate=1.0, momentum=0.5)
-    kv.init(0, torch.zeros(1))
-    kv.push(0, torch.ones(1))
-    kv.push(0, torch.ones(1))
-    assert kv.pull(0).tolist() == [-2.5]
-
-
 def test_the_optimizers_state_is_saved_and_loaded(tmp_path: Path) -> None:
     script = (
         OPTIMIZER
@@ -211,21 +164,6 @@ assert torch.equal(w, torch.load("{tmp_path}/whole")), w
     done(tmp_path, script)
     (tmp_path / "again").mkdir()
     done(tmp_path / "again", again)
-
-
-def test_states_that_are_not_here_are_refused(tmp_path: Path) -> None:
-    kv = alone(at_server=True, sync="mixed")
-    with pytest.raises(ScenarioError, match=r"state is on the servers; write a sync in which all wait"):
-        kv.save_optimizer_states(tmp_path / "state")
-    with pytest.raises(ScenarioError, match="call set_optimizer first"):
-        alone().load_optimizer_states(tmp_path / "state")
-    kv, other = alone(), alone()
-    for each, size in ((kv, 2), (other, 3)):
-        each.set_optimizer("sgd", learning_rate=0.1)
-        each.init(0, torch.zeros(size))
-    kv.save_optimizer_states(tmp_path / "state")
-    with pytest.raises(ScenarioError, match="other keys"):
-        other.load_optimizer_states(tmp_path / "state")
 
 
 @for_each(("kind", "codec"), [("2bit", "twobit"), ("bsc", "{kind: bisparse, pull: sparse-sum}")])
@@ -277,9 +215,3 @@ def test_the_documents_program_trains(tmp_path: Path) -> None:
     )
     values = done(tmp_path, script, "training.rounds=60", "training.evaluate_every=60").results
     assert all(torch.equal(values["hub/worker0"][key], values["east/worker1"][key]) for key in (0, 1))
-
-
-def test_the_document_names_every_call() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "coming_from_geomx.md").read_text()
-    calls = [name for name in vars(GeoMXStore) if not name.startswith("_")]
-    assert [name for name in calls if f"kv.{name}" not in text] == []

@@ -114,25 +114,6 @@ def test_a_replica_takes_over_with_the_codec_that_the_script_has_chosen(
     assert hashes(ended(tmp_path / "hit", COMPRESSED, *texts, kill)) == hashes(calm)
 
 
-URGENT = """
-import torch
-from testbed.kvstore import connect
-store = connect()
-store.init(0, torch.ones(300))
-store.set_optimizer("adam", learning_rate=0.1)
-for step in range(12):
-    store.push(0, torch.randn(300), priority=9).wait()
-"""
-
-
-@for_each("paradigm", ["hips", "ps"])
-def test_a_replica_is_told_the_keys_before_the_most_urgent_push(paradigm: str, tmp_path: Path) -> None:
-    texts = (f"paradigm={paradigm}", "recovery.replicas=1")
-    calm = ended(tmp_path / "calm", URGENT, *texts)
-    kill = faults("kind: kill, node: hub/global0, round: 3")
-    assert hashes(ended(tmp_path / "hit", URGENT, *texts, kill)) == hashes(calm)
-
-
 @for_each("paradigm", ["hips", "ps"])
 def test_a_codec_with_memory_is_refused_where_there_is_a_replica(paradigm: str, tmp_path: Path) -> None:
     script = COMPRESSED.replace('"fp16"', '"topk"')
@@ -183,14 +164,6 @@ def test_its_loop_begins_with_the_round_it_joins(tmp_path: Path) -> None:
     assert joined[0][0] == joined[0][1] > 3, "the first step is that of the round it joins"
     assert [step for _, step, _ in joined] == list(range(joined[0][1], ROUNDS))
     assert joined[0][2] == pytest.approx(0.1 * 0.9 ** joined[0][1]), "the scheduler is as far"
-
-
-def test_a_script_that_fails_ends_the_run(tmp_path: Path) -> None:
-    with pytest.raises(TestbedError, match=r"east/worker1: mine\.py:\d+: ValueError: no"):
-        ended(
-            tmp_path,
-            KEYS.replace("    store.pushpull", "    if store.rank == 2: raise ValueError('no')\n    store.pushpull"),
-        )
 
 
 @pytest.mark.sample(1)  # of 3, which take 4 s

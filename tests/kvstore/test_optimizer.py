@@ -132,18 +132,6 @@ def test_a_saved_state_continues_where_it_was(make: Make) -> None:
     assert_equal(whole, second)
 
 
-def test_a_plain_optimizers_state_fits_and_the_other_way_round(make: Make) -> None:
-    plain, ours = Net(), Net()
-    bare, wrapped = make(plain.groups()), wrap(make(ours.groups()))
-    train(plain, bare, range(3))
-    train(ours, wrapped, range(3))
-    wrapped.load_state_dict(deepcopy(bare.state_dict()))  # torch shares the tensors otherwise
-    bare.load_state_dict(deepcopy(wrapped.state_dict()))
-    train(plain, bare, range(3, 6))
-    train(ours, wrapped, range(3, 6))
-    assert_equal(plain, ours)
-
-
 def test_edits_of_a_group_have_an_effect(make: Make) -> None:
     net = Net()
     optimizer = wrap(make(net.groups()))
@@ -168,46 +156,12 @@ def test_a_group_added_later_is_refused(make: Make) -> None:
     assert len(optimizer.param_groups) == 2
 
 
-@for_each("job", [ALONE, LOCAL])
-def test_layers_of_the_model_can_be_added_later(make: Make, job: ScriptJob) -> None:
-    """As in fine-tuning: the last layer first, then all."""
-    plain, ours = Net(), Net()
-    bare = make(plain[2].parameters())
-    wrapped = wrap(make(ours[2].parameters()), job, model=ours)
-    for net, optimizer in ((plain, bare), (ours, wrapped)):
-        before = net[0].weight.clone()
-        train(net, optimizer, range(3))
-        assert torch.equal(net[0].weight, before)
-        net.zero_grad()
-        optimizer.add_param_group({"params": net[0].parameters(), "lr": 0.03})
-        train(net, optimizer, range(3, 6))
-        assert not torch.equal(net[0].weight, before)
-    assert_equal(plain, ours)
-    assert len(wrapped.param_groups) == len(wrapped.state_dict()["param_groups"]) == 2
-
-
 class Normalised(Net):
     """A net with batch normalisation: two buffers of numbers, and a counter."""
 
     def __init__(self) -> None:
         super().__init__()
         self.insert(1, torch.nn.BatchNorm1d(8))
-
-
-def test_buffers_are_kept_unless_they_are_to_be_averaged() -> None:
-    net = Normalised()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    assert len(wrap(optimizer).store.first_values()) == 6
-    assert len(wrap(optimizer, model=net).store.first_values()) == 6
-    assert len(wrap(optimizer, model=net, buffers="average").store.first_values()) == 8
-
-
-@for_each("job", [ALONE, LOCAL])
-def test_the_mean_over_one_worker_leaves_buffers_as_they_are(make: Make, job: ScriptJob) -> None:
-    plain, ours = Normalised(), Normalised()
-    train(plain, make(plain.parameters()), range(6))
-    train(ours, wrap(make(ours.parameters()), job, model=ours, buffers="average"), range(6))
-    assert_equal(plain, ours)
 
 
 @for_each(
@@ -223,16 +177,6 @@ def test_the_mean_over_one_worker_leaves_buffers_as_they_are(make: Make, job: Sc
 def test_buffers_that_have_no_mean_are_refused(options: dict[str, Any], job: ScriptJob, cure: str) -> None:
     with pytest.raises(ScenarioError, match=cure):
         wrap(torch.optim.SGD(Net().parameters(), lr=0.1), job, **options)
-
-
-@for_each("job", [ALONE, LOCAL])
-def test_frozen_parameters_stay(make: Make, job: ScriptJob) -> None:
-    plain, ours = Net(), Net()
-    for net in (plain, ours):
-        net[0].requires_grad_(False)
-    train(plain, make(plain.groups()), range(4))
-    train(ours, wrap(make(ours.groups()), job), range(4))
-    assert_equal(plain, ours)
 
 
 WIDE = torch.tensor([1.0, 1e39, 123456789.0, float("nan")], dtype=torch.float64)
@@ -267,28 +211,6 @@ def test_trained_numbers_that_float32_does_not_hold_are_refused_and_frozen_ones_
         optimizer.step()
 
 
-@pytest.mark.parametrize(
-    ("net", "why"),
-    [
-        (module(odd=torch.ones(2, device="meta")), "'odd' has no data"),
-        (torch.nn.Sequential(torch.nn.LazyLinear(3)), "'0.weight' is not initialised yet.*forward pass"),
-        (module(odd=torch.ones(2, dtype=torch.complex64)).requires_grad_(), "'odd' is complex64"),
-    ],
-)
-def test_parameters_without_numbers_are_refused_by_name(net: torch.nn.Module, why: str) -> None:
-    with pytest.raises(ScenarioError, match=f"GeoOptimizer: parameter {why}"):
-        wrap(torch.optim.SGD(net.parameters(), lr=0.1), model=net)
-    with pytest.raises(ScenarioError, match=f"parameter 0 of the optimizer's group 0 {why.partition(' ')[2]}"):
-        wrap(torch.optim.SGD(net.parameters(), lr=0.1))
-
-
-def test_averaged_buffers_that_float32_does_not_hold_are_refused() -> None:
-    net = Net()
-    net.register_buffer("wide", WIDE)
-    with pytest.raises(ScenarioError, match=r"buffer 'wide' is float64, .*buffers='keep'"):
-        wrap(torch.optim.SGD(net.parameters(), lr=0.1), model=net, buffers="average")
-
-
 class OneOfTwo(OneWorker):
     """A worker whose gradients and those of another sum up to zero from the second round on."""
 
@@ -319,27 +241,6 @@ def test_workers_agree_on_a_total_of_zero_whatever_their_own_gradients_are(make:
     assert_equal(nets[0], nets[2])
 
 
-@for_each("job", [ALONE, LOCAL])
-def test_a_closure_is_called_with_gradients_and_its_value_returned(make: Make, job: ScriptJob) -> None:
-    plain, ours = Net(), Net()
-    train(plain, make(plain.groups()), range(3))
-    optimizer = wrap(make(ours.groups()), job)
-    for step in range(3):
-        losses = []
-
-        def closure(step: int = step, losses: list[float] = losses) -> float:
-            optimizer.zero_grad()
-            loss = loss_of(ours, step)
-            loss.backward()
-            losses.append(loss.item())
-            return loss.item()
-
-        with torch.no_grad():
-            assert optimizer.step(closure) == losses[0]
-        assert len(losses) == 1
-    assert_equal(plain, ours)
-
-
 @for_each("scheduler", SCHEDULERS)
 def test_learning_rates_follow_their_scheduler(make: Make, scheduler: str) -> None:
     plain, ours = Net(), Net()
@@ -359,15 +260,6 @@ def test_learning_rates_follow_their_scheduler(make: Make, scheduler: str) -> No
     assert_equal(plain, ours)
 
 
-def test_a_scheduler_that_waits_for_a_plateau(make: Make) -> None:
-    net = Net()
-    optimizer = wrap(make(net.groups()))
-    schedule = lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
-    for _ in range(3):
-        schedule.step(1.0)
-    assert optimizer.param_groups[1]["lr"] == 0.005
-
-
 @for_each("job", [ALONE, LOCAL])
 @for_each("unscale", [False, True])
 def test_mixed_precision_scales_gradients_back(make: Make, unscale: bool, job: ScriptJob) -> None:
@@ -382,77 +274,6 @@ def test_mixed_precision_scales_gradients_back(make: Make, unscale: bool, job: S
         scaler.step(optimizer)
         scaler.update()
     assert_close(plain, ours)
-
-
-@for_each("job", [ALONE, LOCAL])
-def test_an_overflow_reduces_the_scale_and_keeps_values_finite(make: Make, job: ScriptJob) -> None:
-    net = Net()
-    optimizer, scaler = wrap(make(net.groups()), job), torch.amp.GradScaler("cpu", init_scale=1024.0)
-    for step in range(4):
-        optimizer.zero_grad()
-        scaler.scale(loss_of(net, step) * (float("inf") if step == 1 else 1.0)).backward()
-        scaler.step(optimizer)
-        scaler.update()
-    assert scaler.get_scale() == 512.0
-    assert all(value.isfinite().all() for value in net.state_dict().values())
-
-
-def test_hooks_are_called(make: Make) -> None:
-    net, calls = Net(), []
-    optimizer = wrap(make(net.groups()))
-    optimizer.register_step_pre_hook(lambda *_: calls.append("before"))
-    optimizer.register_step_post_hook(lambda *_: calls.append("after"))
-    optimizer.register_state_dict_post_hook(lambda *_: calls.append("saved"))
-    optimizer.register_load_state_dict_post_hook(lambda *_: calls.append("loaded"))
-    train(net, optimizer, range(1))
-    optimizer.load_state_dict(optimizer.state_dict())
-    assert calls == ["before", "after", "saved", "loaded"]
-
-
-def test_half_precision_stays(make: Make) -> None:
-    net = Net().bfloat16()
-    optimizer = wrap(make(net.groups()))
-    optimizer.zero_grad()
-    net(batch(0)[0].bfloat16()).sum().backward()
-    optimizer.step()
-    assert all(parameter.dtype == torch.bfloat16 for parameter in net.parameters())
-
-
-@for_each("job", [ALONE, LOCAL])
-def test_sparse_gradients_count_as_dense_ones(job: ScriptJob) -> None:
-    tables = [torch.nn.Embedding(6, 2, sparse=sparse) for sparse in (False, True)]
-    tables[1].load_state_dict(tables[0].state_dict())
-    plain, other = (torch.optim.SGD(table.parameters(), lr=0.1) for table in tables)
-    for table, optimizer in zip(tables, (plain, wrap(other, job)), strict=True):
-        for rows in ((1, 4, 4), (0, 4)):
-            optimizer.zero_grad()
-            table(torch.tensor(rows)).sum().backward()
-            optimizer.step()
-    assert torch.allclose(tables[0].weight, tables[1].weight)
-
-
-def test_a_sparse_tensor_is_pushed_whole() -> None:
-    store = KVStore(Alone())
-    store.init("table", torch.zeros(3, 2))
-    rows = torch.sparse_coo_tensor(torch.tensor([[2, 2]]), torch.ones(2, 2), (3, 2))
-    assert store.pushpull("table", rows).tolist() == [[0, 0], [0, 0], [2, 2]]
-
-
-def test_lbfgs_is_refused_unless_steps_are_local() -> None:
-    with pytest.raises(ScenarioError, match="LBFGS needs several gradients"):
-        wrap(torch.optim.LBFGS(Net().parameters()))
-    net = Net()
-    optimizer = wrap(torch.optim.LBFGS(net.parameters(), max_iter=5), LOCAL)
-
-    def closure() -> float:
-        optimizer.zero_grad()
-        loss = loss_of(net, 0)
-        loss.backward()
-        return loss.item()
-
-    before = closure()
-    optimizer.step(closure)
-    assert closure() < before
 
 
 def test_an_optimizer_on_the_servers_cannot_be_changed() -> None:

@@ -27,18 +27,6 @@ def test_a_call_that_came_too_early_is_named() -> None:
         store.set_optimizer("sgd")
 
 
-def test_what_a_push_returns_is_the_callers_to_change() -> None:
-    store = KVStore(Alone())
-    store.init("a", torch.zeros(3))
-    mean = store.pushpull("a", torch.ones(3))
-    mean /= 2
-    assert store.pull("a").tolist() == [1, 1, 1]
-    handle = store.push("a", torch.full((3,), 4.0))
-    handle.wait().zero_()
-    store.pull("a").zero_()
-    assert handle.wait().tolist() == store.pull("a").tolist() == [4, 4, 4]
-
-
 class DTensor(torch.Tensor):
     """A tensor that looks like one of torch.distributed, which needs processes."""
 

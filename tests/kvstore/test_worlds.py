@@ -76,15 +76,6 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.sample(1)  # of 6, which take 3 s
-@pytest.mark.parametrize("overrides", SETTINGS, ids=lambda each: " ".join(each) or "fsa")
-def test_a_simulated_scripts_workers_agree_though_its_servers_hold_no_model(
-    overrides: tuple[str, ...], tmp_path: Path
-) -> None:
-    (digest,) = digests(tmp_path, ("simulate",), *overrides)
-    assert digest is not None and len(digest) == 64
-
-
 def test_the_hash_is_equal_in_both_worlds(tmp_path: Path) -> None:
     """With fp16 on the WAN, averaged buffers, and a loader with two processes per worker."""
     overrides = ("codec={tier1: none, tier2: fp16}",)
@@ -100,20 +91,6 @@ def test_the_hash_is_equal_in_both_worlds(tmp_path: Path) -> None:
 def test_the_hash_is_equal_in_three_worlds(overrides: tuple[str, ...], tmp_path: Path) -> None:
     (digest,) = digests(tmp_path, ("simulate", "local", "emulate"), *overrides, options=LOADER)
     assert digest is not None
-
-
-@for_each("buffers", ["keep", "average"])
-def test_buffers_are_of_one_worker_or_of_all(buffers: str, tmp_path: Path) -> None:
-    import torch
-
-    path = scenario(tmp_path / "script", buffers)
-    (digest,) = {result(run_scenario(tmp_path / "run", "simulate", scenario=path))["parameters_sha256"]}
-    assert digest is not None, "what is shared agrees in both cases"
-    states = [torch.load(f"{path.parent}/mine.py.{rank}", weights_only=True) for rank in range(3)]
-    means = [state["1.running_mean"] for state in states]
-    assert torch.equal(means[0], means[2]) == (buffers == "average")
-    assert all(torch.equal(state["0.weight"], states[0]["0.weight"]) for state in states)
-    assert all(int(state["1.num_batches_tracked"]) == 4 for state in states)
 
 
 def test_averaged_buffers_are_the_mean(tmp_path: Path) -> None:

@@ -15,11 +15,6 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "analysis" / "notebooks").glob("*.ipynb"))
 
 
-def test_there_are_six() -> None:
-    names = ["comparing", "first_look", "own_algorithm", "own_model_and_data", "paper_figure", "simulated_emulated"]
-    assert [path.stem for path in NOTEBOOKS] == names
-
-
 @pytest.mark.slow  # 13 to 24 s each
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,11 +53,3 @@ def test_it_is_stored_with_the_outputs_of_one_execution(path: Path) -> None:
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell.outputs]
     assert outputs and not [output for output in outputs if output.output_type == "error"]
-
-
-def test_the_own_algorithm_has_at_most_fifty_lines() -> None:
-    import nbformat
-
-    [path] = [path for path in NOTEBOOKS if path.stem == "own_algorithm"]
-    [cell] = [cell for cell in nbformat.read(path, as_version=4).cells if cell.source.startswith("%%writefile")]
-    assert len(cell.source.splitlines()) <= 50

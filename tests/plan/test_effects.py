@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.plan.effects import LAWS, LinkState, NodeEffects, pieces, slowed, with_faults
+from testbed.plan.effects import LAWS, NodeEffects, pieces, with_faults
 from testbed.plan.fault_clock import FaultClock
 from testbed.plan.model import FaultPlan, LinkPlan, NetworkPlan, Plan, Series
 from tests.faults.runs import faults, plan_of
@@ -110,11 +110,6 @@ def test_factors_multiply_in_any_order() -> None:
     assert LAWS["slow"](2.0, (0.1, 0.7, 0.3)) == LAWS["slow"](2.0, (0.3, 0.1, 0.7))
 
 
-def test_slow_faults_of_no_node_leave_all_as_they_are() -> None:
-    plan = plan_of()
-    assert slowed(plan.nodes, plan.faults) == plan.nodes
-
-
 def test_pieces_of_faults_that_meet_leave_no_gap() -> None:
     base = Series(times_s=(0.0,), values=(1.0,))
     one = FaultPlan(kind="down", targets=("a>b",), at_s=0.1, for_s=0.2)
@@ -123,16 +118,6 @@ def test_pieces_of_faults_that_meet_leave_no_gap() -> None:
     assert [(time_s, len(active)) for time_s, _, active in pieces(base, [one, other])] == [
         (0.0, 0), (0.1, 1), (0.3, 1), (0.5, 0),
     ]  # fmt: skip
-
-
-def test_a_link_is_up_when_neither_state_nor_rate_has_it_down() -> None:
-    link = LinkState(rate_bps=1e6, delay_s=0.1)
-    seen = []
-    for what, value in (("state", 0), ("rate", 0), ("state", 1), ("delay", 0.3), ("rate", 2e6), ("jitter", 0.01)):
-        link.take(what, value)
-        seen.append((link.up, link.rate_bps))
-    assert seen == [(False, 1e6), (False, 1e6), (False, 1e6), (False, 1e6), (True, 2e6), (True, 2e6)]
-    assert (link.delay_s, link.jitter_s) == (0.3, 0.01)
 
 
 # ---- nodes ----------------------------------------------------------------------------------------------------------

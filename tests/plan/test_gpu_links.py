@@ -20,21 +20,6 @@ def test_sums_inside_would_bypass_a_shaped_lan(lan: str) -> None:
     assert "paradigm.inside" in str(refused.value)
 
 
-@for_each(
-    ("settings", "on"),
-    [
-        ((NCCL, UNSHAPED), "emulate"),
-        ((NCCL,), "local"),
-        ((NCCL, "data_centers[east].workers=1", "data_centers[west].workers=1"), "emulate"),  # no one to sum with
-        (("paradigm={kind: hips, inside: gloo}",), "emulate"),
-        (("paradigm={kind: gloo, backend: nccl}",), "local"),
-        (("paradigm={kind: gloo, backend: gloo}",), "emulate"),
-    ],
-)
-def test_where_nothing_is_bypassed_they_are_planned(settings: tuple[str, ...], on: str) -> None:
-    assert plan_of(*settings, on=on).technique.paradigm.kind in ("hips", "gloo")
-
-
 @for_each("on", ["emulate", "exact"])
 def test_sums_over_all_would_bypass_the_wan(on: str) -> None:
     with pytest.raises(ScenarioError, match=r"paradigm.backend: .* the emulated WAN \(write 'gloo', or .*inside: nccl"):

@@ -19,10 +19,6 @@ def plan_of(*overrides: str) -> Plan:
     return build_plan(load(THREE_SITES, overrides), "simulate")
 
 
-def test_a_plain_device_takes_its_step_time() -> None:
-    assert Pacer(DevicePlan(step_time_s=0.2), 1, "a/worker0").duration_s(3, 7.0) == pytest.approx(0.6)
-
-
 def test_measured_work_is_divided_by_the_speed_and_slowed_down() -> None:
     slowed = DevicePlan(speed=0.5, slowdown=Series(times_s=(0.0, 1.0), values=(1.0, 10.0)))
     pacer = Pacer(slowed, 1, "a/worker0")
@@ -73,13 +69,6 @@ def test_a_slow_down_counts_from_the_first_step_and_may_begin_inside_one() -> No
     pacer = Pacer(DevicePlan(step_time_s=1.0, slowdown=series), 1, "n")
     assert pacer.duration_s(1, 100.0) == 1.0
     assert pacer.duration_s(1, 112.0) == 5.0
-
-
-def test_a_slow_down_repeats() -> None:
-    series = Series(times_s=(0.0, 1.0), values=(1.0, 3.0), period_s=2.0)
-    assert slowed_s(1.0, series, 0.0) == 1.0
-    assert slowed_s(1.0, series, 4.0) == 1.0
-    assert slowed_s(1.0, series, 5.0) == pytest.approx(1.0 + 2 / 3)
 
 
 def test_a_scenario_says_it_per_device_site_and_worker_and_the_plan_carries_it() -> None:

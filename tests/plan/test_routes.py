@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from emulation import measurement
-from testbed.engine.collectives.topology import ranks_of
 from testbed.engine.roles import make_role
 from testbed.errors import ScenarioError
 from testbed.plan import network
@@ -42,12 +40,6 @@ def plan_of(sites: int, *overrides: str) -> Plan:
     return build_plan(loads(SCENARIO.format(sites=sites), overrides=overrides))
 
 
-def test_others_go_through_the_middle_of_a_star() -> None:
-    plan = plan_of(SITES)
-    assert "dc1>dc2" not in plan.network.routes
-    assert plan.network.between("dc1", "dc2") == ("dc1>dc0", "dc0>dc2")
-
-
 def test_what_is_found_is_what_a_plan_of_few_has() -> None:
     few = plan_of(8).network
     found = replace(few, routes={})
@@ -61,29 +53,6 @@ def test_real_networks_have_all_paths_beforehand() -> None:
     for on in ("emulate", "exact", "local"):
         routes = plan_of(SITES, f"run.on={on}", *real[: -1 if on == "local" else None]).network.routes
         assert len(routes) == SITES * (SITES - 1) and routes["dc1>dc2"] == ("dc1>dc0", "dc0>dc2"), on
-
-
-def test_of_very_many_emulated_paths_those_with_the_central_site_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measurement, "ALL_PAIRS_LIMIT", 8)
-    plan = plan_of(SITES)
-    all_paths = plan_of(8).network
-    assert measurement._measured_routes(replace(plan.network, routes=all_paths.routes)).keys() == {
-        name for name in all_paths.routes if "dc0" in name.split(">")
-    }
-    assert measurement._measured_routes(all_paths) == all_paths.routes
-
-
-def test_no_path_is_told() -> None:
-    few = plan_of(8).network
-    with pytest.raises(ScenarioError, match="no route dc1>dc2"):
-        replace(few, routes={}, links=()).between("dc1", "dc2")
-
-
-def test_very_many_data_centres_make_a_ring(tmp_path: Path) -> None:
-    plan = plan_of(SITES)
-    exits = simulate(plan, make_role, tmp_path, lambda event: None)
-    assert [end.error for end in exits.values() if end.error is not None] == []
-    assert len(ranks_of(plan).names) == SITES
 
 
 def test_others_traffic_may_flow_where_the_plan_has_no_route(tmp_path: Path) -> None:

@@ -53,13 +53,6 @@ def test_who_joins_takes_part_from_the_first_round_that_no_key_has_begun() -> No
     assert push(fsa, "b", 2)[0].members == ABC
 
 
-def test_hfa_goes_up_in_the_same_rounds() -> None:
-    hfa = policy("hfa", k2=2)
-    hfa.on_member_lost("b")
-    ups = [[push(hfa, "a", r), push(hfa, "c", r)][1][0].up for r in range(4)]
-    assert ups == [False, True, False, True]
-
-
 def test_nobody_waits_in_tap() -> None:
     tap = policy("tap")
     push(tap, "a", 4)

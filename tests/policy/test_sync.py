@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.policy.events import Aggregate, Contribution, Effect, Push, Reply, WorkerReport
-from testbed.policy.sync import SYNC
 from testbed.policy.sync.asynchronous import MixedSync, Tap
 from testbed.policy.sync.base import SyncPolicy, Tier
 from testbed.policy.sync.diloco import DiLoCo
@@ -82,25 +81,12 @@ def test_asynchronous_pushes_are_applied_and_answered_alone(kind: type[Tap]) -> 
         assert push(policy, member, round_) == expected
 
 
-def test_mixedsync_stands_on_the_wan_only() -> None:
-    assert SYNC["mixedsync"].tiers == (2,)
-    assert all(1 in kind.tiers for name, kind in SYNC.items() if name != "mixedsync")
-
-
 @given(st.integers(0, 6), st.lists(st.floats(0.1, 10), min_size=2, max_size=5))
 def test_ssp_never_leads_by_more_than_its_bound_and_answers_everything_once(bound: int, times: list[float]) -> None:
     speeds = {f"m{number}": time for number, time in enumerate(times)}
     result = race(Ssp(Tier.of(*tuple(speeds)), Ssp.Options(staleness=bound)), speeds, rounds=12)
     assert max(result.pop("leads")) <= bound + 1
     assert all(rounds == list(range(12)) for rounds in result.values())
-
-
-def test_ssp_with_staleness_zero_has_the_rhythm_of_bsp() -> None:
-    speeds = {"slow": 3.0, "fast": 1.0}
-    policy = Ssp(Tier.of(*tuple(speeds)), Ssp.Options(staleness=0))
-    assert push(policy, "fast", 0) == [Aggregate(0, 0, ("fast",))]
-    assert policy.waiting_for(0, 0) == ("slow",)
-    assert push(policy, "slow", 0) == [Aggregate(0, 0, ("slow",)), Reply(0, (0, 0), ("slow", "fast"))]
 
 
 def test_ssp_without_a_bound_is_tap() -> None:
@@ -147,13 +133,6 @@ def test_esync_reach_times_differ_by_less_than_one_step(pairs: list[tuple[float,
         assert reach > latest - report.step_s * (1 + 1e-6) - 1e-6
     slowest = max(reports, key=lambda worker: reports[worker].step_s + reports[worker].transfer_s)
     assert steps[slowest] == 1
-
-
-def test_esync_on_equal_devices_has_fsas_pattern() -> None:
-    policy = ESync(Tier.of(*MEMBERS), ESync.Options())
-    for member in MEMBERS:
-        effects = policy.on_push(Push(member, 0, 0, 1.0, {member: WorkerReport(0.05, 0.2)}))
-    assert effects == [Aggregate(0, 0, MEMBERS), Reply(0, (0, 0, 0), MEMBERS, dict.fromkeys(MEMBERS, 1))]
 
 
 def test_esync_waits_for_nobody_who_is_gone() -> None:
@@ -208,24 +187,3 @@ def test_esync_does_not_believe_one_slow_transfer() -> None:
     assert steps(3, 1.0) == usual
     assert steps(4, 1.0) == usual
     assert [steps(round_, 9.0) for round_ in (5, 6)] == [usual, {"a": 1, "b": 90}], "two of three"
-
-
-def test_esync_notes_one_report_of_a_round_that_comes_with_each_slice() -> None:
-    """A key that is cut into slices is several wire keys here, and the notes travel with each of them."""
-    policy = ESync(Tier.of("a", "b"), ESync.Options())
-
-    def steps(round_: int, transfer_s: float) -> Mapping[str, int]:
-        for wire_key in range(3):
-            policy.on_push(Push("a", wire_key, round_, reports={"a": WorkerReport(1.0, transfer_s)}))
-            (*_, answer) = policy.on_push(Push("b", wire_key, round_, reports={"b": WorkerReport(0.1, 1.0)}))
-        assert isinstance(answer, Reply)
-        return answer.steps
-
-    usual = {"a": 1, "b": 10}
-    assert [steps(round_, 1.0) for round_ in range(2)] == [usual] * 2
-    assert steps(2, 9.0) == usual, "one slow transfer"
-
-
-def test_esync_takes_steps_too_short_to_be_measured() -> None:
-    reports = {"a": WorkerReport(0.0, 0.5), "b": WorkerReport(0.0, 0.0)}
-    assert balanced_steps(reports, ESync.Options(max_steps=7)) == {"a": 1, "b": 7}

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -10,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.process_id import ProcessId, pid_space, start_ticks
-from testbed.results import atomic, tables
-from testbed.results.events import EventLog
+from testbed.process_id import ProcessId, pid_space
+from testbed.results import atomic
 from testbed.results.rundir import read_json
 from tests.for_each import for_each
 
@@ -72,32 +70,6 @@ def test_a_killed_writer_leaves_the_old_or_the_new_content_whole(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_reader_of_the_old_content_reads_on(tmp_path: Path) -> None:
-    """The new file takes the name: nothing is written into the old one, which could be seen half written."""
-    path = tmp_path / "result.json"
-    atomic.write_text(path, "old")
-    with path.open() as reader:
-        atomic.write_text(path, "new")
-        assert reader.read() == "old"
-    assert path.read_text() == "new"
-
-
-def test_an_error_while_writing_keeps_the_old_content(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    atomic.write_text(path, "old")
-    with pytest.raises(RuntimeError), atomic.replacing(path) as temporary:
-        temporary.write_text("half")
-        raise RuntimeError
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_not_a_number_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        atomic.write_json(tmp_path / "x.json", {"loss": float("nan")})
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_sweep_spares_live_writers_and_other_files(tmp_path: Path) -> None:
     me = ProcessId.current()
     live = tmp_path / f".result.json.{me.pid}-{me.start_ticks}-{pid_space()}.tmp"
@@ -121,17 +93,6 @@ def test_sweep_spares_what_another_machine_may_be_writing(tmp_path: Path) -> Non
     assert new.exists()
 
 
-def test_a_zombie_is_dead() -> None:
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    deadline = time.monotonic() + 240
-    while start_ticks(child) is not None:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    os.waitpid(child, 0)
-
-
 def test_texts_with_bytes_of_paths_that_are_no_utf_8_are_written_and_json_is_read_again(tmp_path: Path) -> None:
     name = os.fsdecode(b"r\xff")
     path = tmp_path / name
@@ -140,13 +101,3 @@ def test_texts_with_bytes_of_paths_that_are_no_utf_8_are_written_and_json_is_rea
     assert read_json(path) == {"at": name}
     atomic.write_text(path, f"at: {name}")
     assert path.read_bytes() == b"at: r\\udcff"
-
-
-def test_tables_are_written_and_read_below_a_path_that_is_no_utf_8(tmp_path: Path) -> None:
-    run = tmp_path / os.fsdecode(b"r\xff")
-    log = EventLog(run / "events", "a/worker0")
-    log.write("round", 1.0, t0=0.5, round=7)
-    log.close()
-    tables.write(run / "tables", tables.build(run / "events"))
-    shutil.rmtree(run / "events")
-    assert tables.read(run)["rounds"]["round"].tolist() == [7]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -66,10 +65,6 @@ def test_one_worker_that_is_lost_is_enough() -> None:
     assert "not finite from round 30 on" in divergence(frame, accuracy(0.5, 0.7), 60)
 
 
-def test_early_chance_does_not_count() -> None:
-    assert divergence(rounds([2.3] * 60), accuracy(0.1, 0.1, 0.1, 0.3, 0.3, 0.3), 60) == ""
-
-
 def test_of_a_program_those_count_that_tell_a_loss() -> None:
     """Often its first process alone does; the others report samples."""
     told = rounds(FALLING, workers=1).assign(node="a/worker0")
@@ -77,10 +72,3 @@ def test_of_a_program_those_count_that_tell_a_loss() -> None:
     assert "not finite" in divergence(both, NOTHING, 60)
     assert divergence(of_tellers(both), NOTHING, 60) == ""
     assert divergence(of_tellers(both.assign(loss=float("nan"))), NOTHING, 60) == ""
-
-
-def test_a_worker_whose_loss_was_never_finite() -> None:
-    table = pd.DataFrame(
-        [(round_, loss) for round_ in range(3, 7) for loss in (1.0, math.nan)], columns=["round", "loss"]
-    )
-    assert divergence(table, NOTHING, 7) == "the loss is not finite from round 3 on"

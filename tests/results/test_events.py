@@ -9,16 +9,13 @@ import math
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed.results import events
-from testbed.results.events import EventLog, PartReader, flushed, parts, read
-from tests.engine.runs import THREE_SITES
-from tests.engine.runs import run as simulate
+from testbed.results.events import EventLog, parts, read
 from tests.for_each import for_each
 
 
@@ -36,25 +33,6 @@ def test_what_is_half_a_second_old_survives_a_kill(tmp_path: Path, monkeypatch: 
     times = [event["t"] for event in read(tmp_path)]
     assert len(times) > 100 and times == sorted(times)
     assert max(times) > 300 * 0.005 - 0.5
-
-
-def test_a_block_that_writes_nothing_more_for_long_is_flushed_all_the_same(tmp_path: Path) -> None:
-    log = EventLog(tmp_path, "simulation")
-    with flushed(log):
-        log.write("round", 1.0, round=0)
-        assert list(read(tmp_path)) == []
-        time.sleep(2 * events.FLUSH_INTERVAL_S)
-        assert [event["round"] for event in read(tmp_path)] == [0]
-
-
-def test_another_process_of_a_node_begins_another_part(tmp_path: Path) -> None:
-    for attempt in range(3):
-        log = EventLog(tmp_path, "a/worker0")
-        log.write("start", float(attempt))
-        log.flush()  # and is killed
-    assert [path.name for path in parts(tmp_path)] == [f"a.worker0.{part:04}.jsonl.gz" for part in range(3)]
-    assert [event["t"] for event in read(tmp_path, "a/worker0")] == [0.0, 1.0, 2.0]
-    assert list(read(tmp_path, "a/worker1")) == []
 
 
 @for_each("many", [False, True])
@@ -78,22 +56,6 @@ def test_logs_beside_each_other_share_a_file_and_threads_a_log(tmp_path: Path, m
     assert part.name.startswith("simulation.")
     for number in range(4):
         assert [event["round"] for event in read(tmp_path, f"a/worker{number}")] == list(range(2000))
-
-
-def test_a_disk_that_was_full_leaves_no_part_that_cannot_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = EventLog(tmp_path, "a/worker0")
-    log.write("round", 0.0, round=0)
-    log.flush()
-    with monkeypatch.context() as patched:
-        patched.setattr(events, "open", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "full")), raising=False)
-        log.write("round", 1.0, round=1)
-        with pytest.raises(OSError, match="full"):
-            log.flush()
-    log.write("round", 2.0, round=2)
-    log.close()
-    assert [event["round"] for event in read(tmp_path)] == [0, 1, 2]
 
 
 class _FullDisk(io.FileIO):
@@ -128,24 +90,6 @@ def test_a_disk_that_becomes_full_loses_no_event_and_doubles_none(
     log.write("round", 3.0, round=3)
     log.close()
     assert [event["round"] for event in read(tmp_path)] == [0, 1, 2, 3]
-
-
-def test_a_round_of_a_node_takes_less_than_a_kilobyte(tmp_path: Path) -> None:
-    ran = simulate(tmp_path, "training.rounds=30", "training.evaluate_every=30", scenario=THREE_SITES)
-    size = sum(path.stat().st_size for path in parts(tmp_path / "events"))
-    lines = sum(len(PartReader(path).lines()) for path in parts(tmp_path / "events"))
-    assert size / 30 / len(ran.results) < 1000
-    assert lines > 5 * size, "they are hardly compressed"
-
-
-def test_events_that_are_kept_are_encoded_when_they_are_many(tmp_path: Path) -> None:
-    log = EventLog(tmp_path, "simulation", many=True)
-    for number in range(1000):
-        log.write("round", 0.0, round=number)
-        log.encode()
-        assert len(log._file.events) < 256
-    log.close()
-    assert [event["round"] for event in read(tmp_path, "simulation")] == list(range(1000))
 
 
 @for_each("many", [False, True])

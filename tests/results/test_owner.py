@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
 
-from testbed.execution import exact
-from testbed.execution.programs import guard
-from testbed.process_id import ProcessId
 from testbed.results import owner
 from testbed.results.rundir import claim
 from tests.for_each import for_each
@@ -56,26 +52,3 @@ def test_without_sudo_nothing_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path
     run = claim(tmp_path / "run", "a")
     run.set_status("done", "a")
     assert run.path.stat().st_uid == os.geteuid()
-
-
-def test_a_process_whose_name_the_kernel_has_cut_within_a_character_is_read() -> None:
-    """Linux keeps 15 bytes of a name, which may then be no UTF-8."""
-    ready, told = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        Path("/proc/self/comm").write_bytes(("a" * 14 + "é").encode()[:15])
-        os.write(told, b".")
-        signal.pause()
-        os._exit(1)
-    try:
-        os.read(ready, 1)
-        with pytest.raises(UnicodeDecodeError):
-            Path(f"/proc/{pid}/stat").read_bytes().decode()
-        assert ProcessId.of(pid).ours()
-        assert pid in guard.descendants(os.getpid())
-        assert exact.processor_s(os.getsid(0)) >= 0
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        os.close(ready)
-        os.close(told)

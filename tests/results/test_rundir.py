@@ -6,20 +6,16 @@ import os
 import shutil
 import stat
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from emulation.exact.command import JOB
-from emulation.exact.guest_init import CLOCK, PROGRESS
 from testbed.errors import ScenarioError
-from testbed.execution.exact import KERNEL_LOG
 from testbed.process_id import RunOwner
 from testbed.results import rundir
-from testbed.results.rundir import AlreadyDone, RunDirectory, claim, end_unforeseen
+from testbed.results.rundir import AlreadyDone, RunDirectory, claim
 from tests.for_each import for_each
 
 PLAN, OTHER = "a" * 64, "b" * 64
@@ -37,28 +33,11 @@ def crashed(path: Path) -> RunDirectory:
     return RunDirectory(path)
 
 
-def test_names_sort_by_time_and_differ_by_token() -> None:
-    path = rundir.new_path("quickstart", datetime(2025, 3, 1, 14, 5, 2), "9f3a")
-    assert path == Path("runs/2025-03-01-140502-quickstart-9f3a")
-
-
-def test_a_fresh_directory_is_pending_and_mine(tmp_path: Path) -> None:
-    run = claim(tmp_path / "deep" / "run", PLAN)
-    assert run.status().state == "pending"
-    assert run.events.is_dir()
-
-
 def test_a_folder_of_somebody_else_is_refused_and_untouched(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(ScenarioError, match=r"not empty and not a run directory \(it holds 'thesis.tex'\)"):
         claim(tmp_path, PLAN)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("")
-    with pytest.raises(ScenarioError, match="cannot make the run directory"):
-        claim(tmp_path / "run", PLAN)
 
 
 def test_a_live_run_is_refused_with_its_process(tmp_path: Path) -> None:
@@ -86,16 +65,6 @@ def test_an_unfinished_run_is_started_anew_but_notes_stay(tmp_path: Path, state:
     claim(tmp_path / "run", PLAN)
     assert list(run.events.iterdir()) == []
     assert (run.path / "notes.md").read_text() == "mine"
-
-
-def test_what_an_exact_run_needs_while_it_runs_is_removed_with_the_rest(tmp_path: Path) -> None:
-    names = {PROGRESS, CLOCK, JOB, KERNEL_LOG}
-    assert set(rundir._OF_KERNEL) == names
-    run = crashed(tmp_path / "run")
-    for name in names:
-        (run.path / name).touch()
-    claim(run.path, PLAN)
-    assert names.isdisjoint(path.name for path in run.path.iterdir())
 
 
 def test_a_crashed_run_is_seen_replaced_and_buried(tmp_path: Path) -> None:
@@ -149,23 +118,6 @@ def test_a_run_elsewhere_lives_until_nothing_has_changed_for_an_hour(tmp_path: P
         assert claim(run.path, PLAN).status().owner == RunOwner.current()
 
 
-def test_a_run_from_before_this_machine_was_started_anew_has_crashed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("testbed.process_id._machine", lambda: "89abcdef")
-    run = claim(tmp_path / "run", PLAN)
-    change_owner(run, space="0123abcd", boot_id="another")
-    assert run.status().state == "crashed"
-
-
-def test_an_owner_of_an_earlier_release_is_read(tmp_path: Path) -> None:
-    live, dead = claim(tmp_path / "live", PLAN), crashed(tmp_path / "dead")
-    for run in (live, dead):
-        change_owner(run, space="", host="", machine="")
-        assert len(json.loads(run.file("status.json").read_text())["owner"]) == 3
-    assert (live.status().state, dead.status().state) == ("pending", "crashed")
-
-
 def test_two_claimants_at_once_one_wins(tmp_path: Path) -> None:
     """Each says how its claim went, and lives on until all have said so."""
     told, tells = os.pipe()
@@ -192,13 +144,6 @@ def test_two_claimants_at_once_one_wins(tmp_path: Path) -> None:
     for claimant in claimants:
         os.waitpid(claimant, 0)
     assert sorted(words) == ["ScenarioError"] * 3 + ["won"]
-
-
-def test_only_runs_are_opened(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="not a run directory"):
-        rundir.open_run(tmp_path)
-    claim(tmp_path / "a", PLAN)
-    assert rundir.open_run(tmp_path / "a").path == tmp_path / "a"
 
 
 class _Killed(BaseException):
@@ -251,7 +196,7 @@ def test_a_claim_that_is_killed_at_any_step_can_be_repeated(tmp_path: Path, monk
     assert 10 < at < 59
 
 
-@for_each(("letter", "most"), [("x", 6000), ("\n", 3000), ("é", 1000), ("😀", 500)])
+@for_each(("letter", "most"), [("x", 6000), ("😀", 500)])
 def test_a_final_status_needs_no_space(letter: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its message is as long as the space that was taken for it allows, whatever letters it has."""
     run = claim(tmp_path / "run", PLAN)
@@ -262,18 +207,8 @@ def test_a_final_status_needs_no_space(letter: str, most: int, tmp_path: Path, m
             run.set_status("running", PLAN)
         run.set_status("failed", PLAN, letter * 100_000)
     assert run.status().state == "failed" and run.status().message == letter * most
-    assert run.file("status.json").stat().st_size <= rundir._RESERVE_BYTES
+    assert run.file("status.json").stat().st_size <= 8192
     assert not (run.path / ".status.reserve").exists()
-
-
-def test_a_run_that_ends_unforeseen_has_no_good_fidelity(tmp_path: Path) -> None:
-    run = claim(tmp_path / "run", PLAN)
-    run.file("fidelity.json").write_text('{"status": "ok"}')
-    end_unforeseen(run, "failed", "why")
-    assert (run.status().state, run.status().message) == ("failed", "why")
-    assert not run.file("fidelity.json").exists()
-    end_unforeseen(run, "interrupted", "later")
-    assert run.status().message == "why"
 
 
 def test_a_run_directory_is_the_users_own(tmp_path: Path) -> None:

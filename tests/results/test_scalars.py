@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from testbed.plan.model import to_json
-from testbed.results.events import EventLog, PartReader
+from testbed.results.events import EventLog
 from testbed.results.rounds import RoundCounter
 from testbed.results.scalars import EventTail, Scalars
 from tests.for_each import for_each
@@ -43,13 +40,6 @@ def test_a_round_is_complete_when_all_workers_have_completed_it() -> None:
     assert (completed.steps, completed.samples) == (3.0, 8)
 
 
-def test_a_fast_worker_waits_for_the_other_and_rounds_come_in_order() -> None:
-    rounds = counter()
-    ahead = [event("round", "a/worker0", round=number, loss=None) for number in range(3)]
-    assert numbers(rounds, *ahead, event("round", "b/worker0", round=1, loss=None)) == [0, 1]
-    assert [completed.number for completed in rounds.rest()] == [2]
-
-
 def test_a_lost_worker_is_not_waited_for_and_one_that_is_back_is() -> None:
     rounds = counter()
     gone = event("epoch", "a/scheduler", begins=False, targets="b/worker0")
@@ -64,15 +54,6 @@ def test_rounds_that_a_restart_repeats_are_told_once() -> None:
     starts = [event("start", node) for node in WORKERS]
     later = [event("round", node, round=2, loss=1.0) for node in WORKERS]
     assert numbers(rounds, *both, *starts, *both, *later) == [0, 1, 2]
-
-
-def test_a_round_that_a_restart_cut_short_has_each_worker_once() -> None:
-    rounds = counter()
-    assert numbers(rounds, event("round", "a/worker0", round=0, loss=9.0, samples=4, steps=1)) == []
-    starts = [event("start", node) for node in WORKERS]
-    again = [event("round", node, round=0, loss=1.0, samples=4, steps=1) for node in WORKERS]
-    (completed,) = [each for one in (*starts, *again) for each in rounds.take(one)]
-    assert (completed.loss, completed.samples) == (1.0, 8)
 
 
 def test_rates_and_staleness_are_those_between_rounds() -> None:
@@ -119,33 +100,3 @@ def test_a_tail_reads_whole_lines_in_the_order_of_their_times(tmp_path: Path) ->
         file.write(deflate.compress(lines[20:]) + deflate.flush(zlib.Z_SYNC_FLUSH))
     assert [(each["node"], each["t"]) for each in tail.poll()] == [("b/worker0", 2.5), ("a/worker0", 3.0)]
     assert [each["t"] for each in tail.rest()] == [4.0]
-
-
-def test_a_part_that_has_been_read_to_its_end_is_not_opened_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run of days has thousands, and a tail looks twice a second."""
-    log, tail = EventLog(tmp_path, "a/worker0"), EventTail(tmp_path, (), 0.0)
-    opened, lines = Counter[str](), PartReader.lines
-    monkeypatch.setattr(PartReader, "lines", lambda self: (opened.update([self._path.name]), lines(self))[1])
-    for number in range(4):
-        log.write("round", float(number))
-        log.close()
-        log.write("wait", number + 0.5)
-        log.flush()
-        assert [each["t"] for each in tail.poll()] == [number, number + 0.5]
-        log.close()
-    assert tail.rest() == [] and max(opened.values()) == 2, opened
-
-
-def test_a_worker_that_stands_for_others_is_one_writer() -> None:
-    rounds = RoundCounter(["a/worker0", "a/worker1"])
-    assert numbers(rounds, event("start", "a/worker0", stands_for=2), event("round", round=0, loss=1.0)) == [0]
-    (completed,) = rounds.take(event("round", round=1, samples=32))
-    assert completed.samples == 64
-
-
-@for_each("lag_s", [0.0, 2.0])
-def test_an_empty_directory_has_no_events(tmp_path: Path, lag_s: float) -> None:
-    tail = EventTail(tmp_path, ("round",), lag_s)
-    assert tail.poll() == [] == tail.rest()

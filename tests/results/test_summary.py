@@ -1,8 +1,6 @@
 """result.json: every field against the known course of the fake run; the hash; the fidelity report's rules."""
 
 import json
-import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +8,9 @@ import pandas as pd
 import pytest
 
 from testbed.errors import TestbedError
-from testbed.plan.model import FaultPlan, Plan
+from testbed.plan.model import Plan
 from testbed.results import fidelity, manifest, summary, tables
-from testbed.results.events import EVALUATING, HAS_LEFT, EventLog
-from testbed.results.summary import sent_by_link
-from testbed.scenario import BACK_ENDS
+from testbed.results.events import HAS_LEFT, EventLog
 from tests.for_each import for_each
 from tests.results.fake_run import HEADER, PAYLOAD, make_plan, make_run, result_of, write_events
 
@@ -36,12 +32,6 @@ def test_the_answer(run: Path) -> None:
     assert result["parameters_sha256"] == "ab" * 32
     assert result["parameters_agree"] is True
     assert result["duration_s"] == 12.5
-
-
-def test_iteration_time_leaves_evaluation_out(run: Path) -> None:
-    # tokyo is slowest: 80 + 2 + 1 + 100 + 5 + 100 + 2 = 290 ms; virginia has its values 98 ms earlier
-    expected = (4 * 0.290 + 2 * 0.192) / 6
-    assert result_of(run)["round_time_s"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_time_to_target_counts_from_the_start_of_training(run: Path) -> None:
@@ -84,26 +74,6 @@ def test_start_up_traffic_is_counted_apart(tmp_path: Path) -> None:
     assert result["wan_header_bytes"]["tokyo"]["down"] == 8 * 2 * HEADER
 
 
-def test_a_worker_that_fell_behind_counts(tmp_path: Path) -> None:
-    plan = make_plan()
-    write_events(plan, tmp_path / "events")
-    (tmp_path / "events" / "tokyo.worker1.0000.jsonl.gz").unlink()
-    frames = tables.read(tmp_path)
-    result = summary.summarise(frames, as_dict(plan), FINE, summary.Ending("failed", "", "", "", 1))
-    assert result["rounds"] == 0
-
-
-def test_what_nobody_tells_of_the_work_is_not_there(run: Path) -> None:
-    """A user's script tells its steps and a program that it is there; of samples, many say nothing."""
-    rounds = tables.read(run)["rounds"]
-    known = {"steps_per_worker": [8, 8], "samples_per_worker": [256, 256]}
-    silent = rounds.assign(samples=pd.array([None] * len(rounds), dtype="Int64"))
-    assert summary._work(rounds, ("steps", "samples")) == known
-    assert summary._work(silent, ("steps", "samples")) == {"steps_per_worker": [8, 8]}
-    assert summary._work(silent, ("samples",)) == {}
-    assert summary._work(rounds[:0], ("steps", "samples")) == {name: [0, 0] for name in known}
-
-
 def test_a_restart_makes_no_second_worker(tmp_path: Path) -> None:
     """One that began twice does not stand for another without a log, and has the parameters of its last end."""
     plan = make_plan()
@@ -144,17 +114,6 @@ def test_rounds_are_those_of_the_workers_that_are_there_at_the_end(why: str, tmp
     assert rounds_of(plan, tmp_path) == 2
 
 
-@for_each("named", ["frankfurt/worker1", "frankfurt/server0"])
-def test_a_worker_that_was_to_join_after_the_end_has_no_rounds_to_do(named: str, tmp_path: Path) -> None:
-    plan = make_plan()
-    write_events(plan, tmp_path / "events")
-    for late in ("worker1",) if named.endswith("worker1") else ("worker0", "worker1", "server0"):
-        (tmp_path / "events" / f"frankfurt.{late}.0000.jsonl.gz").unlink()
-    assert rounds_of(plan, tmp_path) == 0
-    join = FaultPlan(kind="join", targets=(named,), at_s=99.0)
-    assert rounds_of(replace(plan, faults=(join,)), tmp_path) == 8
-
-
 def test_holders_that_differ_have_no_common_digest(tmp_path: Path) -> None:
     plan = make_plan()
     write_events(plan, tmp_path / "events")
@@ -164,46 +123,6 @@ def test_holders_that_differ_have_no_common_digest(tmp_path: Path) -> None:
     frames = tables.read(tmp_path)
     result = summary.summarise(frames, as_dict(plan), FINE, summary.Ending("done", "", "", "", 1))
     assert (result["parameters_sha256"], result["parameters_agree"]) == (None, False)
-
-
-def test_servers_that_hold_a_part_of_the_keys_are_not_compared(tmp_path: Path) -> None:
-    plan = make_plan()
-    (owner,) = plan.with_role("global_server")
-    second = replace(owner, name="virginia/global1")
-    plan = replace(plan, nodes=(*plan.nodes, second))
-    write_events(plan, tmp_path / "events")
-    for name, digest in ((owner.name, "cd" * 32), (second.name, "ef" * 32)):
-        log = EventLog(tmp_path / "events", name)
-        log.write("final", 9.0, role="global_server", parameters_sha256=digest)
-        log.close()
-    result = summary.summarise(tables.read(tmp_path), as_dict(plan), FINE, summary.Ending("done", "", "", "", 1))
-    assert result["parameters_agree"] is True and result["parameters_sha256"] is not None
-
-
-def test_who_only_gave_the_first_values_is_not_compared(tmp_path: Path) -> None:
-    plan = make_plan()
-    tokyo = [node for node in plan.nodes if node.data_center == "tokyo" and node.role in ("worker", "server")]
-    idle = tuple(replace(node, trains=False) if node in tokyo else node for node in plan.nodes)
-    write_events(plan, tmp_path / "events")
-    for node in tokyo:
-        log = EventLog(tmp_path / "events", node.name)
-        log.write("final", 9.0, role=node.role, parameters_sha256="cd" * 32)
-        log.close()
-    ending = summary.Ending("done", "", "", "", 1)
-    frames = tables.read(tmp_path)
-    assert summary.summarise(frames, as_dict(plan), FINE, ending)["parameters_agree"] is False
-    result = summary.summarise(frames, as_dict(replace(plan, nodes=idle)), FINE, ending)
-    assert result["parameters_agree"] is True and result["parameters_sha256"] == "ab" * 32
-
-
-def test_a_run_without_any_event_has_a_result(tmp_path: Path) -> None:
-    (tmp_path / "events").mkdir()
-    frames, plan = tables.read(tmp_path), as_dict(make_plan())
-    report = fidelity.assess(frames, plan, {})
-    result = summary.summarise(frames, plan, report, summary.Ending("failed", "it broke", "", "", 1.0))
-    assert result["rounds"] == 0
-    assert result["accuracy"] is None
-    json.dumps(result, allow_nan=False)
 
 
 def test_the_hash_covers_the_answer_and_not_the_clock(run: Path, tmp_path: Path) -> None:
@@ -217,22 +136,6 @@ def test_the_hash_covers_the_answer_and_not_the_clock(run: Path, tmp_path: Path)
         else:
             with pytest.raises(TestbedError, match=r"was changed|is later"):
                 summary.read_result(path)
-
-
-@for_each("back_end", BACK_ENDS)
-def test_the_result_of_every_back_end_is_read_again(run: Path, tmp_path: Path, back_end: str) -> None:
-    plan, ending = as_dict(make_plan(back_end=back_end)), summary.Ending("done", "", "", "", 1.0)
-    result = summary.summarise(tables.read(run), plan, FINE, ending)
-    (tmp_path / "result.json").write_text(json.dumps(result))
-    assert summary.read_result(tmp_path / "result.json")["back_end"] == back_end
-
-
-def test_a_result_whose_tables_differ_in_their_data_centres_is_refused(run: Path, tmp_path: Path) -> None:
-    forged = {**result_of(run), "wan_header_bytes": {}}
-    path = tmp_path / "result.json"
-    path.write_text(json.dumps({**forged, "content_sha256": summary._content_sha256(forged)}))
-    with pytest.raises(TestbedError, match="have other data centres"):
-        summary.read_result(path)
 
 
 # ---- fidelity ---------------------------------------------------------------------------------------------------
@@ -306,22 +209,6 @@ def test_every_link_is_judged_by_its_own_rates_and_counters(tmp_path: Path) -> N
     assert (second["highest_share"], second["problem"]) == (1.0, "")
 
 
-def test_counters_that_begin_anew_at_a_restart_are_added(tmp_path: Path) -> None:
-    counted = ((100, 1), (1100, 2), (50, 0), (None, 0), (2050, 4))
-    samples = [{"t": 0.5 * i, "link": "a>b", "configured_bps": 20e6, "bytes": sent, "dropped_packets": dropped,
-                "backlog_bytes": 0} for i, (sent, dropped) in enumerate(counted)]  # fmt: skip
-    (row,) = assess(tmp_path, link=samples)["links_while_running"]
-    assert (row["bytes"], row["dropped_packets"]) == (1000 + 2050, 2 + 4)
-    assert sent_by_link(tables.read(tmp_path, ["links"])["links"]) == {"a>b": 1100 + 2050}
-
-
-def test_a_rate_that_changes_within_a_sample_is_no_excess(tmp_path: Path) -> None:
-    rates, sent = (20e6, 20e6, 8e6, 8e6), (0, 1_200_000, 2_300_000, 2_780_000)
-    samples = [{"t": 0.5 * i, "link": "a>b", "configured_bps": rate, "bytes": count, "dropped_packets": 0,
-                "backlog_bytes": 1000} for i, (rate, count) in enumerate(zip(rates, sent, strict=True))]  # fmt: skip
-    assert assess(tmp_path, link=samples)["reasons"] == []
-
-
 @for_each(("highest_bps", "ok"), [(30e6, True), (20e6, False), (None, False)])
 def test_a_rate_that_changes_and_returns_within_a_sample_is_no_excess(
     tmp_path: Path, highest_bps: float | None, ok: bool
@@ -388,75 +275,7 @@ def test_first_rounds_against_the_simulated_ones(tmp_path: Path, longer: float, 
     assert reason is None or reason in report["reasons"][0]
 
 
-@for_each(("rounds", "compared"), [((4, 5, 6), None), ((0, 1, 1, 2), 2)])
-def test_first_rounds_that_were_done_before_are_not_compared(
-    rounds: tuple[int, ...], compared: int | None, tmp_path: Path
-) -> None:
-    """A resumed run has none of them, and links begin anew; a restarted one repeats some, more slowly."""
-    predicted = [{"worker": "a/w", "t0": 1.0 * i, "end": i + 0.9, "round": i} for i in range(2 if compared else 10)]
-    log = EventLog(tmp_path / "events", "a/w")
-    for at_s, number in enumerate(rounds):
-        log.write("round", at_s + (0.99 if rounds[at_s - 1] == number else 0.9), t0=at_s, round=number)
-    log.close()
-    found = assess(tmp_path, predicted=predicted)["first_rounds"]
-    assert found is None if compared is None else (found["rounds"], found["deviation"]) == (2, 0.0)
-
-
-def test_without_predicted_rounds_none_are_compared(tmp_path: Path) -> None:
-    assert assess(tmp_path, machine=[])["first_rounds"] is None
-
-
-def test_node_warnings_are_listed_once_with_their_node(tmp_path: Path) -> None:
-    nodes = ({"message": "early", "node": node} for node in ("a/worker0", "b/worker0", "b/worker1"))
-    report = assess(tmp_path, warning=[{"message": "late"}, {"message": "late"}, *nodes])
-    told = ["monitor: late", "a/worker0 and 2 more: early"]
-    assert report["notes"] == ["network.jitter has no effect here", *told]
-    assert report["status"] == "ok"
-
-
 # ---- manifest ---------------------------------------------------------------------------------------------------
-
-
-@for_each(("began_s", "told"), [(0.0, False), (0.25, True)])
-def test_rounds_that_an_evaluation_held_up_are_told(began_s: float, told: bool, tmp_path: Path) -> None:
-    """Of the wait for a score that is in the span of a round; that after the last round holds up none."""
-    plan = make_plan()
-    write_events(plan, tmp_path / "events")
-    rounds = tables.read(tmp_path)["rounds"].query("node == 'virginia/worker0'")
-    log = EventLog(tmp_path / "events", "virginia/worker0")
-    begin_s = float(rounds["t0_s"].iloc[3]) if told else float(rounds["t_s"].max())
-    log.write("wait", begin_s + 0.1, t0=begin_s, waiting_for=EVALUATING, node="virginia/worker0")
-    log.close()
-    report = fidelity.assess(tables.read(tmp_path), as_dict(plan), {})
-    said = [text.partition(", which")[0] for text in report["notes"] if "raise training.evaluate_every" in text]
-    assert said == (["evaluation held up 1 round, for 0.1 s in all"] if told else [])
-    assert report["status"] == "ok"
-
-
-def test_manifest_says_what_ran_on_what(run: Path) -> None:
-    about = json.loads((run / "manifest.json").read_text())
-    assert about["packages"]["torch"]
-    assert about["testbed"]["version"]
-    assert about["machine"]["kernel"]
-    assert about["seed"] == 1
-    assert "cubic" in about["congestion_controls"]["available"] or about["congestion_controls"]["available"]
-
-
-def test_the_commit_of_a_repository_that_does_not_have_the_testbed_is_not_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where it is installed into an environment below a user's project."""
-    place = tmp_path / "project" / "venv" / "manifest.py"
-    place.parent.mkdir(parents=True)
-    place.touch()
-    git = ["git", "-C", str(tmp_path / "project"), "-c", "user.name=a", "-c", "user.email=a@b"]
-    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "mine"]):
-        subprocess.run([*git, *command], check=True)
-    monkeypatch.setattr(manifest, "__file__", str(place))
-    assert manifest._read_git_state() == {"git_commit": None, "git_dirty_sha256": None}
-    for command in (["add", "venv"], ["commit", "-q", "-m", "the testbed"]):
-        subprocess.run([*git, *command], check=True)
-    assert manifest._read_git_state()["git_commit"]
 
 
 def test_only_harmless_variables_are_recorded() -> None:
@@ -469,7 +288,3 @@ def as_dict(plan: Any) -> dict[str, Any]:
 
     content: dict[str, Any] = json.loads(to_json(plan))
     return content
-
-
-def test_frames_are_pandas(run: Path) -> None:
-    assert isinstance(tables.read(run)["rounds"], pd.DataFrame)

@@ -5,12 +5,10 @@ import json
 import math
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from testbed.results import events as event_log
 from testbed.results import tables
-from testbed.results.columns import TABLES
 from testbed.results.events import EventLog, PartReader
 from tests.results.fake_run import make_plan, write_events
 
@@ -33,26 +31,6 @@ def write_part(part: Path, lines: str) -> None:
 def events(tmp_path: Path) -> Path:
     write_events(make_plan(), tmp_path / "events")
     return tmp_path / "events"
-
-
-def test_every_table_has_its_columns_and_their_units(events: Path) -> None:
-    built = tables.build(events)
-    tables.write(events.parent / "tables", built)
-    for name, described in TABLES.items():
-        stored = pq.read_schema(events.parent / "tables" / f"{name}.parquet")
-        assert stored.names == [column.name for column in described.columns]
-        for column in described.columns:
-            assert stored.field(column.name).metadata[b"unit"].decode() == column.unit
-
-
-def test_values_arrive_in_their_columns(events: Path) -> None:
-    transfers = tables.read(events.parent)["transfers"]
-    first = transfers[(transfers["message"] == "push") & (transfers["source"] == "tokyo/server0")].iloc[0]
-    expected = {"node": "virginia/global0", "target": "virginia/global0", "key": 0, "round": 0, "payload_bytes": 4000,
-                "header_bytes": 90, "tier": "wan"}  # fmt: skip
-    assert {name: first[name] for name in expected} == expected
-    assert first["duration_s"] == pytest.approx(0.1)
-    assert str(transfers["payload_bytes"].dtype) == "int64"
 
 
 def test_parquet_and_events_give_the_same_frames(events: Path) -> None:
@@ -84,17 +62,6 @@ def test_events_without_time_are_left_out_and_those_without_node_are_of_their_wr
     assert tables.read_part(part)["rounds"] == before.slice(1)
     warnings = built["warnings"]["message"].tolist()
     assert warnings == ["tokyo.worker0.0000.jsonl.gz: 1 damaged line(s) were left out of the tables"]
-
-
-def test_damaged_lines_are_left_out_and_said(events: Path) -> None:
-    part = part_of(events, "tokyo/worker0")
-    lines = text_of(part).splitlines()
-    lines[3] = lines[3][:20]
-    write_part(part, "\n".join(lines) + "\n")
-    built = tables.read(events.parent)
-    warnings = built["warnings"]["message"].tolist()
-    assert warnings == ["tokyo.worker0.0000.jsonl.gz: 1 damaged line(s) were left out of the tables"]
-    assert len(built["rounds"]) in (47, 48)
 
 
 def test_damage_that_is_no_utf8_ends_no_reader(tmp_path: Path) -> None:
@@ -141,17 +108,6 @@ def test_parts_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert rounds["node"].tolist() == ["a/worker1", "a/worker10"] * 1500
 
 
-def test_unknown_kinds_fields_and_wrong_types_do_no_harm(tmp_path: Path) -> None:
-    lines = [
-        {"t": 1, "kind": "novel", "shape": [1, 2]},
-        {"t": 2, "kind": "round", "t0": 1, "round": "three", "loss": 1},
-    ]
-    write_part(part_of(tmp_path / "events", "a/worker0"), "".join(json.dumps(line) + "\n" for line in lines))
-    rounds = tables.read(tmp_path)["rounds"]
-    assert rounds["round"].isna().tolist() == [True]
-    assert rounds["loss"].tolist() == [1.0]
-
-
 def test_a_diverged_loss_is_read(tmp_path: Path) -> None:
     losses = ("0.5", "Infinity", "NaN", "null")
     lines = [f'{{"t": 2.0, "kind": "round", "t0": 1.0, "round": 0, "loss": {loss}}}\n' for loss in losses]
@@ -159,12 +115,6 @@ def test_a_diverged_loss_is_read(tmp_path: Path) -> None:
     read = tables.read(tmp_path)["rounds"]["loss"].tolist()
     assert read[:2] == [0.5, math.inf]
     assert [math.isnan(loss) for loss in read] == [False, False, True, True]
-
-
-def test_no_events_make_empty_tables(tmp_path: Path) -> None:
-    (tmp_path / "events").mkdir()
-    EventLog(tmp_path / "events", "a/worker0").close()
-    assert {len(frame) for frame in tables.read(tmp_path).values()} == {0}
 
 
 def test_link_rates_come_from_counters(tmp_path: Path) -> None:

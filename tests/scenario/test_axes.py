@@ -67,15 +67,6 @@ def test_options_in_si_units_with_defaults() -> None:
     assert (example.one.kind, asdict(example.one.options)) == ("owner", expected)
 
 
-def test_short_form() -> None:
-    assert read("one: bare").one == read("one: {kind: bare}").one
-
-
-def test_one_value_for_both_tiers() -> None:
-    both = read("one: bare\ntwo: {kind: owner, rounds: 3}").two
-    assert both is not None and both.tier1 == both.tier2
-
-
 @for_each(
     ("option", "message"),
     [

@@ -63,22 +63,8 @@ def test_says_where_and_what(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert str(caught.value) == expected(name)
 
 
-def test_every_mistake_has_its_words() -> None:
-    assert {path.stem for path in BAD.iterdir()} == set(NAMES)
-    assert len(NAMES) > 90
-
-
-def test_the_base_of_the_mistakes_is_good() -> None:
-    assert loads(GOOD).name == "good"
-
-
 def test_not_utf8() -> None:
     assert refusal(b"name: caf\xe9") == "s.yaml: not valid UTF-8 at byte 9 (save it as UTF-8)"
-
-
-def test_nul_byte() -> None:
-    message = "s.yaml: not valid YAML: unacceptable character #x0000: special characters are not allowed"
-    assert refusal("name: a\x00b") == message
 
 
 def test_deep_nesting() -> None:
@@ -97,26 +83,10 @@ def test_too_many_values() -> None:
     assert refusal("[" + "1," * 30_000 + "]") == f"s.yaml:1:40000: more than {MAX_NODES} values"
 
 
-def test_no_such_file(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"gone\.yaml: no such file or directory"):
-        load(tmp_path / "gone.yaml")
-
-
-def test_a_folder_is_no_scenario(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="is a directory"):
-        load(tmp_path)
-
-
 def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "scenario.yaml")
     with pytest.raises(ScenarioError, match=r"scenario\.yaml: not a regular file \(copy its content into one\)"):
         load(tmp_path / "scenario.yaml")
-
-
-def test_at_most_twenty_are_shown() -> None:
-    text = GOOD + "".join(f"extra{number}: 1\n" for number in range(30))
-    assert len(refusal(text).splitlines()) == 21
-    assert refusal(text).endswith("… and 10 more")
 
 
 def test_mistakes_of_rules_are_shown_with_mistakes_of_values() -> None:
@@ -138,10 +108,8 @@ def test_mistakes_of_rules_are_shown_with_mistakes_of_values() -> None:
         ("data_centers[wets].workers=3", "no item named 'wets' (did you mean 'west'?)"),
         ("routers[*]=x", "'routers[*]' matches nothing"),
         ("training.rounds", "not an override (write path=value, e.g. training.rounds=50)"),
-        ("../x=1", "not an override (write path=value, e.g. training.rounds=50)"),
         ("device=[", "not valid YAML: expected the node content, but found '<stream end>'"),
         ("name=*a", "YAML aliases (*a) are not allowed"),
-        ("device.speed=-1", "device.speed: -1 is outside [0.001, 1000]"),
     ],
 )
 def test_a_bad_override_points_at_itself(override: str, message: str) -> None:

@@ -55,13 +55,6 @@ def test_a_file_beside_the_scenario(scenario: Path) -> None:
     assert loads(read.to_yaml()) == read
 
 
-def test_a_file_that_has_been_edited_is_read_anew(scenario: Path) -> None:
-    load(scenario)
-    (scenario.parent / "warm.py").write_text(WARM.replace("warm: int", "hot: int"), encoding="utf-8")
-    sync = load(scenario, ["sync={kind: './warm.py:WarmHfa', k1: 4, hot: 3}"]).sync.tier1
-    assert sync.options.hot == 3 and sync.declared is SYNC[sync.kind]
-
-
 @for_each(
     ("option", "told"),
     [
@@ -74,16 +67,6 @@ def test_an_option_that_no_scenario_could_give_is_named(scenario: Path, option: 
     (scenario.parent / "warm.py").write_text(f"{before}warm: {option}{after.partition(')')[2]}", encoding="utf-8")
     with pytest.raises(ScenarioError, match=re.escape(f"option {told}")):
         load(scenario)
-
-
-def test_workers_share_no_norms_for_an_optimizer_that_takes_its_own() -> None:
-    """Each would step with a share of a tensor, as if it were the whole."""
-    whole = Path(__file__).parents[1] / "testing/examples/optimizer_normalises.py"
-    scenario = GOOD + f"optimizer: {whole}:NormalisesWholes\n"
-    loads(scenario, overrides=["paradigm=allreduce"])
-    for work in ("norms", "update"):
-        with pytest.raises(ScenarioError, match=r"optimizer_work: .* takes what it needs of a tensor by itself"):
-            loads(scenario, overrides=[f"paradigm={{kind: allreduce, optimizer_work: {work}}}"])
 
 
 def test_code_that_changes_after_it_was_imported_is_not_taken_for_what_runs(scenario: Path) -> None:
@@ -102,12 +85,6 @@ def test_a_class_without_a_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     exec(WARM, module.__dict__)
     with pytest.raises(ScenarioError, match=r"'of_a_cell:WarmHfa' is in no file .write it into one"):
         loads(GOOD + "sync: of_a_cell:WarmHfa\noptimizer: {kind: adam, at: worker}\n")
-
-
-def test_a_dotted_path() -> None:
-    read = loads(GOOD + "sync: testbed.policy.sync.fsa:Bsp\norder: testbed.policy.order.p3:P3\n")
-    assert read.sync.tier1.kind == "testbed.policy.sync.fsa:Bsp"
-    assert read.order.declared.overlaps(read.order.options)
 
 
 def test_rules_hold_for_techniques_from_outside(scenario: Path) -> None:
@@ -142,16 +119,6 @@ def test_a_file_that_cannot_be_imported_names_the_line(scenario: Path) -> None:
         load(scenario)
 
 
-def test_a_mistake_in_a_file_that_it_imports_is_not_at_a_line_of_its_own(
-    scenario: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(scenario.parent)
-    (scenario.parent / "broken_helper.py").write_text("\n\n\n\n\ndef f(:\n", encoding="utf-8")
-    (scenario.parent / "warm.py").write_text("\nimport broken_helper\n", encoding="utf-8")
-    with pytest.raises(ScenarioError, match=r"imported: line 2: SyntaxError: .*broken_helper.py, line 6"):
-        load(scenario)
-
-
 def test_code_of_a_scenario_from_elsewhere_is_not_imported(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = scenario.parent / "imported"
     (scenario.parent / "warm.py").write_text(f"open({str(mark)!r}, 'w').close()\n{WARM}", encoding="utf-8")
@@ -174,25 +141,3 @@ def test_an_installed_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(axes, "installed", lambda axis: {"other_fsa": point} if axis == "sync" else {})
     assert loads(GOOD + "sync: other_fsa\n").sync.tier2.kind == "other_fsa"
     assert '"other_fsa"' in json.dumps(json_schema())
-
-
-def test_an_installed_name_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint(name="broken", value="no_such_package:Fsa", group="testbed.sync")
-    monkeypatch.setattr(axes, "installed", lambda axis: {"broken": point} if axis == "sync" else {})
-    with pytest.raises(ScenarioError, match=r"s.yaml:11:7: sync: 'broken' cannot be imported: ModuleNotFoundError"):
-        loads(GOOD + "sync: broken\n", "s.yaml")
-
-
-def test_the_json_schema_takes_paths_on_open_axes() -> None:
-    forms = json_schema()["properties"]["sync"]["anyOf"]
-    assert any("pattern" in form for form in forms)
-    assert any(form.get("required") == ["kind"] and "pattern" in form["properties"]["kind"] for form in forms)
-    assert not any("pattern" in form for form in json_schema()["properties"]["paradigm"]["anyOf"])
-
-
-def test_equal_files_of_two_folders_are_two_modules(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "own.py").write_text("from pathlib import Path\nFOLDER = Path(__file__).parent.name\n")
-    found = [axes.import_code(f"{tmp_path / name / 'own.py'}:FOLDER") for name in ("a", "b", "a")]
-    assert found == ["a", "b", "a"]

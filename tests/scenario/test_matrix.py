@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from itertools import combinations
 from pathlib import Path
@@ -14,16 +13,13 @@ from testbed.errors import ScenarioError
 from testbed.scenario.load import loads
 from testbed.scenario.matrix import (
     AXES,
-    Combination,
-    Settings,
     markdown,
     overrides,
     refusals,
-    settings,
 )
 from tests.for_each import for_each
-from tests.scenario.covering import all_cells, covering, fits, pairs_of
-from tests.scenario.test_fuzz import GOOD as WITHOUT_OPTIMIZER
+from tests.scenario.covering import all_cells, fits
+from tests.scenario.test_bad import GOOD as WITHOUT_OPTIMIZER
 
 README = Path(__file__).parents[2] / "scenarios" / "README.md"
 GOOD = WITHOUT_OPTIMIZER + "optimizer: adam\n"
@@ -34,14 +30,6 @@ def test_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str])
     printed = capsys.readouterr().out
     assert printed == markdown(all_cells())
     assert printed in README.read_text(encoding="utf-8")
-
-
-def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["matrix", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["cells"]
-    assert len(rows) == len(all_cells()) == sum(len(AXES[a]) * len(AXES[b]) for a, b in combinations(AXES, 2))
-    assert {row["works"] for row in rows} == {True, False}
-    assert all(row["works"] != bool(row["refused"]) for row in rows)
 
 
 @for_each("axes", list(combinations(AXES, 2)))
@@ -83,18 +71,3 @@ def test_a_combination_is_refused_exactly_when_one_of_its_pairs_is() -> None:
         assert bool(refusals(full)) != fits(full), full
         verdicts.append(not fits(full))
     assert 50 < sum(verdicts) < 690
-
-
-def test_covering_combinations_hold_every_cell_that_works() -> None:
-    rows = covering(1)
-    covered = {pair for row in rows for pair in pairs_of(row)}
-    works = {pair for cell in all_cells() if cell.refused is None for pair in pairs_of(cell.combination)}
-    assert covered == works
-    assert not any(refusals(row) for row in rows)
-    assert len(rows) < len(works) / 3
-
-
-def test_settings_leave_out_what_is_a_default() -> None:
-    combination: Combination = {"codec": "none"}
-    expected: Settings = {"codec": {"kind": "none"}}
-    assert settings(combination) == expected

@@ -12,7 +12,6 @@ from testbed.plan.build import build_plan
 from testbed.plan.code import check_code
 from testbed.scenario import load
 from testbed.scenario.look_up import network
-from tests.for_each import for_each
 
 EXAMPLES = Path(__file__).parents[1] / "testing" / "examples"
 SCENARIO = """
@@ -47,34 +46,6 @@ def test_their_errors_name_the_line(scenario: Path) -> None:
     (scenario.parent / "my.net").write_text("east west 20\neast north\n")
     with pytest.raises(ScenarioError, match=r"own\.yaml:6:17: topology\.use: .*my\.net:2.*expected two names"):
         load(scenario)
-
-
-@for_each(
-    ("change", "problem"),
-    [
-        (("reader: ./pairs.py:Pairs", "reader: ./none.py:Pairs"), "topology.reader: .*none.py: no such file"),
-        (
-            ("reader: ./pairs.py:Pairs", "reader: ./halves.py:Halves"),
-            "topology.reader: .*not a class that derives from",
-        ),
-        (("reader: ./pairs.py:Pairs, ", ""), "'.net' is no ending of a topology file .*or name a 'reader'"),
-        (("./halves.py:Halves", "halved"), "format: 'halved' is not one of csv"),
-    ],
-)
-def test_what_cannot_be_used_is_refused(scenario: Path, change: tuple[str, str], problem: str) -> None:
-    changed = scenario.with_name("changed.yaml")
-    changed.write_text(scenario.read_text().replace(*change))
-    with pytest.raises(ScenarioError, match=problem):
-        load(changed)
-
-
-def test_code_of_a_scenario_from_elsewhere_is_not_imported(
-    scenario: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    with pytest.raises(ScenarioError, match=r"topology\.reader: .*names code.*--allow-code"):
-        load(scenario)
-    assert build_plan(load(scenario, allow_code=True)).network.sites
 
 
 def test_their_code_is_in_the_plan(scenario: Path) -> None:

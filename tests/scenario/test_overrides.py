@@ -42,14 +42,6 @@ def test_an_option_of_an_axis_that_is_left_out_is_one_of_its_default() -> None:
         loads(GOOD, overrides=["optimizer.tier1=adam"])
 
 
-def test_items_that_are_set_together_can_be_changed_one_by_one() -> None:
-    fault = "{kind: kill, node: west/worker0, at: 1 s}"
-    changed = loads(GOOD, overrides=[f"faults=[{fault}, {fault}]", f"faults[*]={fault}", "faults[0].at=3 s"])
-    assert [each.at for each in changed.faults] == [3.0, 1.0]
-    with pytest.raises(ScenarioError, match=r"no item named 'x' \(the items have no names; write a number\)"):
-        loads(GOOD, overrides=[f"faults=[{fault}]", "faults[x].at=3 s"])
-
-
 @for_each(
     ("value", "text"),
     [
@@ -65,11 +57,6 @@ def test_items_that_are_set_together_can_be_changed_one_by_one() -> None:
 )
 def test_numbers_of_libraries_are_numbers(value: Any, text: str) -> None:
     assert texts_of({"p": value}) == [f"p={text}"]
-
-
-def test_a_value_that_no_scenario_holds_is_refused_with_its_path() -> None:
-    with pytest.raises(ScenarioError, match=r"^optimizer\.kind\[1\]: a value of type set \(write a text"):
-        texts_of({"optimizer": {"kind": ["sgd", {1}]}})
 
 
 @for_each(

@@ -7,40 +7,9 @@ import pytest
 from testbed.errors import ScenarioError
 from testbed.scenario.load import loads
 from tests.for_each import for_each
-from tests.scenario.test_fuzz import GOOD
+from tests.scenario.test_bad import GOOD
 
 GLOBAL, WORKER = "{kind: sgd, at: global}", "{kind: sgd, at: worker}"
-
-
-@for_each(
-    ("tier1", "tier2", "optimizer"),
-    [
-        ("fsa", "fsa", GLOBAL),
-        ("fsa", "fsa", WORKER),
-        ("fsa", "mixedsync", GLOBAL),
-        ("fsa", "ssp", GLOBAL),
-        ("tap", "tap", GLOBAL),
-        ("ssp", "mixedsync", GLOBAL),
-        ("hfa", "hfa", WORKER),
-        ("esync", "fsa", WORKER),
-        ("esync", "esync", WORKER),
-        ("diloco", "diloco", WORKER),
-        ("bsp", "bsp", GLOBAL),
-    ],
-)
-def test_accepted(tier1: str, tier2: str, optimizer: str) -> None:
-    scenario = loads(GOOD, overrides=[f"sync={{tier1: {tier1}, tier2: {tier2}}}", f"optimizer={optimizer}"])
-    assert (scenario.sync.tier1.kind, scenario.sync.tier2.kind) == (tier1, tier2)
-
-
-def test_mixedsync_alone_stands_on_the_wan_above_fsa() -> None:
-    scenario = loads(GOOD, overrides=["sync=mixedsync"])
-    assert (scenario.sync.tier1.kind, scenario.sync.tier2.kind) == ("fsa", "mixedsync")
-
-
-@for_each("sync", ["fsa", "bsp", "mixedsync", "tap", "ssp"])
-def test_one_tier_takes_every_algorithm(sync: str) -> None:
-    assert loads(GOOD, overrides=["paradigm=ps", f"sync={sync}"]).sync.tier2.kind == sync
 
 
 @for_each(
@@ -61,7 +30,6 @@ def test_one_tier_has_one_value_on_every_axis(override: str, message: str) -> No
     ("tier1", "tier2", "optimizer", "message"),
     [
         ("mixedsync", "fsa", GLOBAL, "sync.tier1: 'mixedsync' stands on the WAN only (write 'tier1: fsa')"),
-        ("fsa", "hfa", GLOBAL, "'hfa' combines models, but with 'fsa' on tier 1 workers push gradients"),
         (
             "tap",
             "fsa",
@@ -69,7 +37,6 @@ def test_one_tier_has_one_value_on_every_axis(override: str, message: str) -> No
             "'fsa' counts one push per data centre and round, and 'tap' on tier 1 has no such round",
         ),
         ("hfa", "fsa", WORKER, "'hfa' spans both tiers with the same options"),
-        ("esync", "mixedsync", WORKER, "with 'esync' on tier 1 every round waits for all data centres"),
         ("hfa", "hfa", GLOBAL, "with 'hfa' the optimizer runs on the workers, for their local steps"),
         ("fsa", "mixedsync", WORKER, "needs the sum over all of them, and 'mixedsync' does not wait for it"),
     ],

@@ -13,7 +13,7 @@ from testbed.policy.overlay import OVERLAYS
 from testbed.policy.shard import SHARDS
 from testbed.policy.sync import SYNC
 from testbed.scenario.load import load
-from testbed.scenario.sweep import from_texts, read_techniques, settings_of
+from testbed.scenario.sweep import from_texts, read_techniques
 from tests.for_each import for_each
 
 ROOT = Path(__file__).parents[2]
@@ -36,39 +36,12 @@ def test_the_file_of_all_techniques_misses_none_that_both_worlds_can_run() -> No
                      "shard": set(SHARDS), "paradigm": both_worlds}  # fmt: skip
 
 
-def test_the_grid_of_codecs_has_all_of_them_in_both_worlds() -> None:
-    folder, found = ROOT / "scenarios/codecs", set()
-    for settings in read_techniques(folder / "techniques.yaml").values():
-        overrides = [f"{path}={value}" for path, value in settings.items()]
-        for back_end in ("simulate", "exact"):
-            scenario = load(folder / "grid.yaml", overrides, on=back_end)
-            found.add(build_plan(scenario, back_end).technique.codec_tier2.kind)
-    assert found == set(CODECS)
-
-
-def test_a_value_reads_as_an_override_would_take_it(tmp_path: Path) -> None:
-    file = tmp_path / "some.yaml"
-    file.write_text("hfa: {sync: {kind: hfa, k1: 2}, optimizer.at: worker}\nplain: {}\n")
-    assert read_techniques(file) == {"hfa": {"sync": "{kind: hfa, k1: 2}", "optimizer.at": "worker"}, "plain": {}}
-
-
-def test_the_command_line_says_the_same() -> None:
-    assert from_texts(["hfa:sync={kind: hfa, k1: 2};optimizer.at=worker", "plain:"]) == {
-        "hfa": {"sync": "{kind: hfa, k1: 2}", "optimizer.at": "worker"}, "plain": {},
-    }  # fmt: skip
-
-
 @for_each(("text", "told"), [("fsa: hfa\n", "1:1: fsa: expected"), ("[fsa]\n", "expected a mapping")])
 def test_what_is_no_technique_is_refused(tmp_path: Path, text: str, told: str) -> None:
     file = tmp_path / "some.yaml"
     file.write_text(text)
     with pytest.raises(ScenarioError, match=told):
         read_techniques(file)
-
-
-def test_a_setting_without_a_value_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="write path=value"):
-        settings_of(["sync"])
 
 
 @for_each("texts", [["a:sync=hfa", "a:sync=fsa"], ["a:sync=hfa;codec=fp16;sync=fsa"]])

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.plan.model import LinkPlan, Plan, Series
-from testbed.scenario import load, loads
+from testbed.scenario import loads
 from testbed.scenario.look_up import network
 from tests.for_each import for_each
 from tests.scenario.test_bad import GOOD
-from tests.topologies.zoo import SNDLIB, TRIANGLE, edge, graphml, vertex
+from tests.topologies.zoo import TRIANGLE, edge, graphml, vertex
 
 HEAD = "version: 1\nname: used\nseed: 3\nrun: {on: simulate}\ntraining: {model: mlp, data: digits, rounds: 2}\n"
 
@@ -39,13 +38,6 @@ def refusal(text: str, folder: Path | None = None) -> str:
 
 
 # ---- by name --------------------------------------------------------------------------------------------------------
-
-
-def test_the_form_of_the_issue() -> None:
-    plan = plan_of("use: hmc4, scale: 10, workers: 3, central: asia")
-    assert [site.name for site in plan.network.sites if site.central] == ["asia"]
-    assert len(plan.with_role("worker")) == 12 and plan.node("asia/global0")
-    assert links(plan)["us>eu"].rate_bps == 21e6
 
 
 def test_changes_by_name_and_by_ends() -> None:
@@ -79,46 +71,6 @@ def test_some_sites_only() -> None:
     )
 
 
-def test_some_sites_have_another_centre(tmp_path: Path) -> None:
-    (tmp_path / "net.yaml").write_text(
-        "data_centers: [{name: a, central: true, global_servers: 2}, {name: b}, {name: c}]\n"
-        "links: [{between: [a, b], rate: 20 Mbit/s, delay: 5 ms}, {between: [b, c], rate: 20 Mbit/s, delay: 5 ms}]\n"
-    )
-    for text in ("central: b", "sites: [a, b], central: b", "sites: [b, c]"):
-        plan = plan_of(f"use: net.yaml, {text}", tmp_path)
-        assert [node.name for node in plan.with_role("global_server")] == ["b/global0"]
-    assert len(plan_of("use: net.yaml, sites: [a, b]", tmp_path).with_role("global_server")) == 2
-
-
-def test_a_link_to_a_network_is_the_network(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "net.yaml").write_text(network("lan").topology.to_yaml())
-    (tmp_path / "mine.yaml").symlink_to(tmp_path / "elsewhere" / "net.yaml")
-    found = network(str(tmp_path / "mine.yaml"))
-    assert found.name == "mine" and found.topology == network(str(tmp_path / "elsewhere" / "net.yaml")).topology
-
-
-def test_several_streams_up_to_the_machines_rate() -> None:
-    assert links(plan_of("use: hmc4, streams: 10"))["us>eu"].rate_bps == 2100e6
-    assert links(plan_of("use: hmc4, streams: 80"))["us>eu"].rate_bps == 6.8e9
-
-
-def test_several_streams_also_multiply_the_points_of_traces(tmp_path: Path) -> None:
-    (tmp_path / "net.yaml").write_text(
-        "about: {streams: 1}\ndata_centers: [{name: a, central: true}, {name: b}]\nlan: {rate: 50 Mbit/s}\n"
-        "links: [{between: [a, b], rate: 10 Mbit/s, delay: 1 ms, "
-        "rate_trace: [{at: 0 s, rate: 10 Mbit/s}, {at: 1 s, rate: 20 Mbit/s}, {at: 2 s, rate: 5 Mbit/s}]}]\n"
-    )
-    trace = links(plan_of("use: net.yaml, streams: 4", tmp_path))["a>b"].rate_trace
-    assert trace is not None and trace.values == (40e6, 50e6, 20e6)
-
-
-def test_a_rate_of_its_own_ends_the_trace_that_was_there() -> None:
-    found = links(plan_of("use: netstorm9, links: [{between: [h1, h2], rate: 9 Mbit/s}]"))
-    assert (found["h2>h1"].rate_bps, found["h2>h1"].rate_trace) == (9e6, None)
-    assert found["h1>h3"].rate_trace is not None
-
-
 def test_what_is_resolved_needs_no_name() -> None:
     scenario = loads(used("use: netstorm9, speed: 180, links: [{between: [h1, h2], rate: 9 Mbit/s}]"))
     text = scenario.to_yaml()
@@ -130,36 +82,27 @@ def test_what_is_resolved_needs_no_name() -> None:
     ("text", "said"),
     [
         ("use: hmc5", "s.yaml:6:17: topology.use: 'hmc5' is no built-in topology (did you mean 'hmc4'?)"),
-        ("use: hmc4, central: eru", "s.yaml:6:32: topology.central: no data centre named 'eru' (did you mean 'eu'?)"),
         ("use: hmc4, wokers: 2", "s.yaml:6:23: topology.wokers: unknown key (did you mean 'workers'?)"),
         ("use: hmc4, scale: 0", "s.yaml:6:30: topology.scale: 0 is outside [1e-06, 1e+06]"),
         ("use: hmc4, sites: [us, mars]",
          "s.yaml:6:35: topology.sites[1]: no data centre named 'mars' (one of us, eu, asia, aus)"),
-        ("use: hmc4, sites: []", "s.yaml:6:23: topology.sites: is empty (name at least one vertex)"),
         ("use: dtfm10, streams: 4",
          "s.yaml:6:34: topology.streams: has no effect on 'dtfm10', whose rates were not measured "
          "with one connection (use hmc4 or aws11, or 'scale')"),
         ("use: hmc4, rate: 5 Mbit/s",
          "s.yaml:6:29: topology.rate: has no effect on 'hmc4', which says it itself (it is for graph files and "
          "measurements)"),
-        ("use: hmc4, links: [{between: [us, eux]}]",
-         "s.yaml:6:31: topology.links[0]: no data centre or router named 'eux' "
-         "(did you mean 'eu'?)"),
         ("use: netstorm9, links: [{between: [h1, h9]}]",
          "s.yaml:6:36: topology.links[0]: there is no link from 'h1' to 'h9' "
          "(links here change others)"),
         ("use: hmc4, links: [{rate: 1 Mbit/s}]",
          "s.yaml:6:31: topology.links[0]: has no two ends (write 'between: [a, b]', "
          "or 'from: a' and 'to: b')"),
-        ("use: hmc4, data_centers: [{name: mars}]",
-         "s.yaml:6:45: topology.data_centers[0].name: no data centre named 'mars' "
-         "(one of us, eu, asia, aus)"),
         ("use: net.json",
          "s.yaml:6:17: topology.use: '.json' is no ending of a topology file "
          "(one of .graphml, .gml, .xml, .yaml, .yml, or name a 'reader')"),
         ("use: a.yaml",
          "s.yaml:6:17: topology.use: file 'a.yaml' is relative to a scenario file, and this scenario is none"),
-        ("use: [hmc4]", "s.yaml:6:12: topology.use: expected a single value, got a list"),
     ],
 )  # fmt: skip
 def test_mistakes_point_at_themselves(text: str, said: str) -> None:
@@ -176,18 +119,6 @@ def test_a_graph_file(tmp_path: Path) -> None:
     assert links(plan)["london>paris"].rate_bps == 10e6
     assert any(warning.startswith("topology: zoo.graphml: 1 vertices of other networks") for warning in plan.warnings)
     assert any("great circle x 1.5" in warning for warning in plan.warnings)
-
-
-def test_a_graph_file_with_a_mistake_names_its_line(tmp_path: Path) -> None:
-    (tmp_path / "zoo.graphml").write_text(graphml(vertex("0"), vertex("1"), edge("0", "1", raw="155")))
-    said = refusal("use: zoo.graphml", tmp_path)
-    assert said.startswith("s.yaml:6:17: topology.use: zoo.graphml:13: LinkSpeedRaw is 155, which would be 155 bit/s")
-    assert links(plan_of("use: zoo.graphml, rate_unit: Mbit/s", tmp_path))["london>paris"].rate_bps == 155e6
-
-
-def test_sndlib(tmp_path: Path) -> None:
-    (tmp_path / "abilene.xml").write_text(SNDLIB)
-    assert links(plan_of("use: abilene.xml, stretch: 1", tmp_path))["atlang>chinng"].rate_bps == 9920e6
 
 
 def test_our_own_file_and_its_mistakes(tmp_path: Path) -> None:
@@ -217,19 +148,6 @@ def test_written_out_it_is_the_same(name: str, tmp_path: Path) -> None:
     assert network(str(tmp_path / "net.yaml")).topology == found.topology
 
 
-def test_generators_say_what_is_wrong_in_their_options() -> None:
-    said = refusal("generator: {kind: fat_tree, ports: 3}")
-    assert said == "s.yaml:6:47: topology.generator.ports: 3 is odd (half of a switch's ports go up; write 4)"
-
-
-def test_a_fat_tree_shares_its_paths_out() -> None:
-    plan = plan_of("generator: {kind: fat_tree, ports: 4}")
-    cores = {step.split(">")[1] for path in plan.network.routes.values() for step in path if ">core" in step}
-    assert cores == {"core0", "core1", "core2", "core3"}
-    assert plan_of("generator: {kind: fat_tree, ports: 4}") == plan
-    assert {len(path) for path in plan.network.routes.values()} == {2, 4}
-
-
 # ---- traces ---------------------------------------------------------------------------------------------------------
 
 
@@ -238,18 +156,6 @@ def series(trace: str, what: str = "rate", folder: Path | None = None, link: str
     found = getattr(links(build_plan(loads(text, folder=folder)))[link], f"{what}_trace")
     assert isinstance(found, Series)
     return found
-
-
-def test_delays_and_losses_change_too() -> None:
-    delay = series("[{at: 0 s, delay: 40 ms}, {at: 5 s, delay: 70 ms}]", "delay")
-    assert (delay.times_s, delay.values, delay.period_s) == ((0.0, 5.0), (0.04, 0.07), math.inf)
-    assert series("{points: [{at: 0 s, loss: 2 %}], repeat_after: 3 s}", "loss").values == (0.02,)
-
-
-def test_the_library_by_name() -> None:
-    found = series("lte-drive")
-    assert len(found.values) == 1200 and found.source == "lte-drive"
-    assert series("{use: reroute, speed: 10}", "delay").source == "reroute (speed 10)"
 
 
 def test_a_file_of_another_format(tmp_path: Path) -> None:
@@ -262,51 +168,20 @@ def test_a_file_of_another_format(tmp_path: Path) -> None:
         series("{file: p.txt}", folder=tmp_path)
 
 
-def test_models_are_multiples_of_the_links_own() -> None:
-    found = series("{model: {kind: levels, levels: 1 0.25, every: 4 s}}")
-    assert (found.times_s, found.values, found.period_s) == ((0.0, 4.0), (20e6, 5e6), 8.0)
-    assert series("{model: {kind: levels, levels: 1 2, every: 4 s}}", "loss").values == (0.01, 0.02)
-
-
-def test_models_differ_by_link_and_seed_unless_theirs_is_fixed() -> None:
-    walk, fixed = "{model: walk}", "{model: {kind: walk, seed: 5}}"
-    assert series(walk) == series(walk)
-    assert series(walk).values != series(walk, link="west>east").values
-    assert series(fixed).values == series(fixed, link="west>east").values
-
-
-def test_long_traces_are_written_short_and_read_the_same(tmp_path: Path) -> None:
-    rows = "".join(f"{index / 10},{5 + index % 7}\n" for index in range(6000))
-    (tmp_path / "t.csv").write_text("time_s,rate_mbit_s\n" + rows)
-    scenario = loads(GOOD.replace("delay: 40 ms", "delay: 40 ms, rate_trace: {file: t.csv}"), folder=tmp_path)
-    text = scenario.to_yaml()
-    assert "step 0.1 values 5000000 6000000" in text and len(text) < 60_000
-    assert loads(text) == scenario
-    (tmp_path / "u.csv").write_text("time_s,rate_mbit_s\n" + "".join(f"{i * i},{5 + i}\n" for i in range(40)))
-    uneven = loads(GOOD.replace("delay: 40 ms", "delay: 40 ms, rate_trace: {file: u.csv}"), folder=tmp_path)
-    assert "times 0 1 4 9" in uneven.to_yaml() and loads(uneven.to_yaml()) == uneven
-
-
 @for_each(
     ("trace", "said"),
     [
         ("lte-drvie", "links[0].rate_trace: 'lte-drvie' is not one of"),
         ("{file: a.csv, model: walk}", "a trace has either 'model' or 'file', not both"),
-        ("{file: a.csv, use: lte-drive}", "a trace has either 'use' or 'file', not both"),
         (
             "{model: {kind: walk, low: 2, high: 1}}",
             "links[0].rate_trace.model.low: 2 is above high (1) (exchange them)",
         ),
         ("{model: walk, repeat_after: 3 s}", "rate_trace.repeat_after: has no effect beside 'model'"),
         ("{file: a.csv, formt: csv}", "links[0].rate_trace.formt: unknown key (did you mean 'format'?)"),
-        ("{files: a.csv}", "links[0].rate_trace.files: unknown key (did you mean 'file'?)"),
-        ("{modl: {kind: walk}}", "links[0].rate_trace.modl: unknown key (did you mean 'model'?)"),
         ("{file: a.csv, format: cvs}", "links[0].rate_trace.format: 'cvs' is not one of csv"),
-        ("{points: step 0.1 values 5 x}", "expected a list of points"),
-        ("{points: step 0.1 values 5_000}", "expected a list of points"),
         ("{points: step 0.1 values 5}", "a time or value is out of bounds"),
         ("[{at: 0 s, rate: 0.5 kbit/s}]", "0.5 kbit/s is outside [1 kbit/s, 1 Tbit/s]"),
-        ("{points: times 0 1 values 5000}", "expected a list of points"),
         ("[{at: 0 s, delay: 5 ms}]", "links[0].rate_trace[0].delay: unknown key"),
     ],
 )
@@ -314,12 +189,6 @@ def test_mistakes_in_traces(trace: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as caught:
         loads(GOOD.replace("delay: 40 ms", f"delay: 40 ms, rate_trace: {trace}"), "s.yaml", folder=tmp_path)
     assert said in str(caught.value)
-
-
-def test_a_model_of_no_loss_is_said() -> None:
-    text = GOOD.replace("delay: 40 ms", "delay: 40 ms, loss_trace: {model: markov}")
-    with pytest.raises(ScenarioError, match=r"loss_trace\.model: has no effect, as 'loss' is 0"):
-        loads(text)
 
 
 def test_a_file_for_the_whole_network(tmp_path: Path) -> None:
@@ -331,15 +200,6 @@ def test_a_file_for_the_whole_network(tmp_path: Path) -> None:
     (tmp_path / "n.csv").write_text("time_s,src,dst,rate_mbit_s\n0,east,wets,5\n")
     with pytest.raises(ScenarioError, match=r"s\.yaml:.*traces: n\.csv: no link from 'east' to 'wets'"):
         loads(text, "s.yaml", folder=tmp_path)
-
-
-def test_examples_load() -> None:
-    folder = Path(__file__).parents[2] / "scenarios" / "topologies"
-    examples = sorted(folder.glob("*.yaml"))
-    assert len(examples) >= 6
-    for path in examples:
-        plan: Any = build_plan(load(path))
-        assert plan.network.links
 
 
 @for_each(
@@ -355,28 +215,3 @@ def test_links_that_are_not_written_out_cannot_be_overridden_and_the_cure_is_sai
     with pytest.raises(ScenarioError) as caught:
         loads(text, overrides=("links[*].rate=5 Mbit/s",))
     assert "'links[*].rate' matches nothing" in str(caught.value) and cure in str(caught.value)
-
-
-@for_each(("source", "known"), [("dc1", True), ("nowhere", False)])
-def test_a_generator_s_data_centres_may_be_named(source: str, known: bool) -> None:
-    texts = (
-        "topology={generator: {kind: star, data_centers: 3, workers: 1, rate: 1 Gbit/s, delay: 1 ms}}",
-        f"training.loading={{kind: cached, source: {source}}}",
-    )
-    if known:
-        assert build_plan(loads(GOOD, "s.yaml", texts))
-    else:
-        with pytest.raises(ScenarioError, match="is no data centre with a worker"):
-            loads(GOOD, "s.yaml", texts)
-
-
-def test_only_nodes_that_a_paradigm_has_are_counted() -> None:
-    star = "topology={generator: {kind: star, data_centers: 51, workers: 4, rate: 1 Gbit/s, delay: 1 ms}}"
-    assert build_plan(loads(GOOD, "s.yaml", (star, "run.on=local", "paradigm=allreduce")))
-    with pytest.raises(ScenarioError, match="257 nodes in total"):
-        loads(GOOD, "s.yaml", (star, "run.on=local"))
-    sites = "topology={data_centers: [{name: a, central: true, workers: 126}, {name: b, workers: 126}], "
-    texts = [sites + "links: [{between: [a, b], rate: 1 Gbit/s, delay: 1 ms}]}", "run.on=local"]
-    assert len(build_plan(loads(GOOD, "s.yaml", texts)).nodes) == 256
-    with pytest.raises(ScenarioError, match="257 nodes in total"):
-        loads(GOOD, "s.yaml", [*texts, "recovery={on_failure: continue, replicas: 1}"])

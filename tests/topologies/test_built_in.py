@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import networkx as nx
 import pytest
 
-from testbed.execution import simulate
 from testbed.plan.build import build_plan
 from testbed.plan.model import LinkPlan, Plan
-from testbed.results.events import read
 from testbed.scenario import loads
 from testbed.scenario.look_up import network
 from tests.for_each import for_each
@@ -37,18 +34,6 @@ def links(name: str, *overrides: str) -> dict[str, LinkPlan]:
     return {link.name: link for link in plan_of(name, "topology.scale=1", *overrides).network.links}
 
 
-def test_these_are_there() -> None:
-    assert set(BUILT_IN) == {
-        "hmc4", "dtfm10", "aws11", "netstorm9", "gaia-15x", "gaia-60x", "simblock6", "lan",
-    }  # fmt: skip
-
-
-@for_each("name", BUILT_IN)
-def test_it_says_where_it_comes_from(name: str) -> None:
-    about = network(name).topology.about
-    assert about is not None and about.title and about.source and about.licence
-
-
 @for_each("name", BUILT_IN)
 def test_it_is_connected_and_every_pair_has_a_path(name: str) -> None:
     found, plan = network(name), plan_of(name)
@@ -57,15 +42,6 @@ def test_it_is_connected_and_every_pair_has_a_path(name: str) -> None:
     assert set(plan.network.routes) == {f"{a}>{b}" for a in sites for b in sites if a != b}
     known = {link.name for link in plan.network.links}
     assert all(set(path) <= known for path in plan.network.routes.values())
-
-
-@for_each("name", [*BUILT_IN][::4])
-def test_two_rounds_of_fsa_over_it(name: str, tmp_path: Path) -> None:
-    plan = plan_of(name)
-    simulate.run(plan, tmp_path, lambda event: None)
-    finals = [event for event in read(tmp_path / "events") if event["kind"] == "final" and event["role"] == "worker"]
-    assert len(finals) == len(plan.with_role("worker")) == len(plan.network.sites)
-    assert len({event["parameters_sha256"] for event in finals}) == 1, "synchronous: all end with the same parameters"
 
 
 def test_hmc4_is_the_published_table() -> None:
@@ -96,13 +72,6 @@ def test_aws11_follows_the_window_law() -> None:
         assert 2.6e6 * 8 / (2 * link.delay_s) == pytest.approx(link.rate_bps, rel=0.1)
 
 
-def test_measured_pairs_take_their_own_link() -> None:
-    """Singapore to Sao Paulo would be 3.5 ms shorter by way of Oregon, but the pair was measured."""
-    plan = plan_of("aws11")
-    assert all(path == (name,) for name, path in plan.network.routes.items())
-    assert not any("traffic goes" in warning for warning in plan.warnings)
-
-
 @for_each(("name", "share"), [("gaia-15x", 15), ("gaia-60x", 60)])
 def test_gaias_ratio_of_lan_to_wan(name: str, share: float) -> None:
     plan = plan_of(name, "topology.scale=1")
@@ -131,11 +100,6 @@ def test_netstorm9_is_redrawn_by_our_generator() -> None:
     assert (min(draws), max(draws)) == (20, 155) and abs(sum(draws) / len(draws) - 87.5) < 4
     series = plan.network.links[0].rate_trace
     assert series is not None and series.period_s == 7200 and series.times_s[:3] == (0, 180, 360)
-
-
-def test_netstorm9_in_compressed_time() -> None:
-    series = plan_of("netstorm9", "topology.speed=180").network.links[0].rate_trace
-    assert series is not None and series.times_s[:3] == (0, 1, 2) and series.period_s == 40
 
 
 def test_scale_divides_rates_and_keeps_ratios() -> None:

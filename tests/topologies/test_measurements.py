@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.cli.main import main
 from testbed.errors import ScenarioError
-from testbed.scenario import loads
 from tests.for_each import for_each
 from topologies.graph import Graph
 from topologies.measurements import read_measurements
@@ -51,11 +49,9 @@ def test_matrices_of_round_trips_and_of_rates(tmp_path: Path) -> None:
     "name, text",
     [
         ("ping.tsv", "\ta\tb\tc\na\t\t10 ms\t30 ms\nb\t12 ms\t\t\nc\t30 ms\t\t\n"),
-        ("rtt_ms.csv", ";a;b;c\na;0;10;30\nb;12;0;nan\nc;30;nan;0\n"),
         ("x.txt", "delay/us a b c\na 0 5500 15000\nb 5500 0 NA\nc 15000 NA 0\n"),
         ("list.csv", "from,to,ping (ms)\na,b,10\nb,a,12\na,c,30\n"),
         ("y.csv", "A,B,RTT [s]\na,b,0.010\na,b,0.012\na,b,0.011\nc,a,0.030\n"),
-        ("z.csv", "site_a|site_b|avg_rtt_ms|max_rtt_ms\na|b|11|40\na|c|30|90\n"),
     ],
 )
 def test_one_network_written_in_many_ways(name: str, text: str, tmp_path: Path) -> None:
@@ -64,18 +60,6 @@ def test_one_network_written_in_many_ways(name: str, text: str, tmp_path: Path) 
     assert delays == {("a", "b"): 0.0055, ("b", "a"): 0.0055, ("a", "c"): 0.015, ("c", "a"): 0.015}
     assert "b-c was not measured: no link; messages go over other sites" in graph.graph["notes"]
     assert graph.graph["central"] == "c"
-
-
-def test_a_rate_of_0_was_not_measured_in_a_list_either(tmp_path: Path) -> None:
-    text = "src,dst,mbps\na,b,20\nb,a,0\na,c,30\nc,a,30\n"
-    graph, _ = read(tmp_path, {"l.csv": text}, delay_s=0.01)
-    assert graph.edges["b", "a"]["rate_bps"] == 20e6
-    assert "l.csv: rates of 0 count as not measured (1)" in graph.graph["notes"]
-
-
-def test_round_trips_that_differ_much_are_told(tmp_path: Path) -> None:
-    graph, _ = read(tmp_path, {"rtt.csv": RTT.replace("90,", "150,")}, rate_bps=1e8)
-    assert "round trips of frankfurt-virginia differ by the direction: their mean counts" in graph.graph["notes"]
 
 
 def test_every_link_follows_its_own_rows(tmp_path: Path) -> None:
@@ -99,14 +83,12 @@ def test_every_link_follows_its_own_rows(tmp_path: Path) -> None:
             {},
             "m.csv:1: what its numbers are, and in which unit, is not said (write q",
         ),
-        ({"rtt.csv": ",a,b\na,0,1\nb,1,0\n"}, {}, "rtt.csv:1: what its numbers are, and in which unit"),
         ({"m.csv": "1,2\n3,4\n"}, {}, "m.csv:1: is neither a list nor a matrix"),
         (
             {"rtt.csv": RTT},
             {},
             "rtt.csv: no rate for frankfurt-tokyo, frankfurt-virginia, tokyo-virginia (add a file of",
         ),
-        ({"bandwidth_mbps.csv": BANDWIDTH}, {}, "bandwidth_mbps.csv: no delay for frankfurt-tokyo"),
         (
             {"l.csv": "src,dst,latency_ms\na,b,1\n"},
             {},
@@ -130,9 +112,6 @@ def test_every_link_follows_its_own_rows(tmp_path: Path) -> None:
             {"rate_bps": 1e6, "central": "x"},
             "central: no site named 'x' in l.csv",
         ),
-        ({"l.csv": "src,dst,rtt_ms\na,b\n"}, {}, "l.csv:2: expected 3 cells, found 2"),
-        ({"l.csv": "src,dst,kbps\na,b,0.5\n"}, {"delay_s": 0.01}, "l.csv:2: 0.5 in 'kbps' is 500 bit/s, outside [1000"),
-        ({"l.csv": "src,dst,kbps\na,b,0\n"}, {"delay_s": 0.01}, "l.csv: "),
     ],
 )
 def test_what_is_missing_is_named(
@@ -150,23 +129,3 @@ seed: 1
 topology: {measurements: all.csv, workers: 1KEYS}
 training: {model: mlp, data: digits, rounds: 3}
 """
-
-
-def test_in_a_scenario_and_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "all.csv").write_text(OVER_TIME.replace("mbps", "avail"))
-    columns = ", columns: {rate: avail in Mbit/s}"
-    scenario = loads(SCENARIO.replace("KEYS", columns), folder=tmp_path)
-    links = {link.directions[0]: link for link in scenario.topology.links}
-    assert links["a", "b"].rate_trace.points[1].value == 0.0 and links["a", "b"].rate_trace.repeat_after == 21.0
-    assert [trace.what for trace in scenario.traces] == ["rate of 4 directions", "delay of 4 directions"]
-    with pytest.raises(ScenarioError, match=r"s\.yaml:4:90: topology\.stretch: has no effect on 'all\.csv'"):
-        loads(SCENARIO.replace("KEYS", columns + ", stretch: 2"), "s.yaml", folder=tmp_path)
-    with pytest.raises(ScenarioError, match=r"topology\.measurements: all\.csv: no rate for a-b, a-c"):
-        loads(SCENARIO.replace("KEYS", ""), folder=tmp_path)
-
-    written = tmp_path / "net.yaml"
-    command = ["topology", "import", str(tmp_path / "all.csv"), "--set", "columns.rate=avail in Mbit/s"]
-    assert main([*command, "--yaml", str(written)]) == 0
-    again = loads(SCENARIO.replace("measurements: all.csv", "use: net.yaml").replace("KEYS", ""), folder=tmp_path)
-    assert again.topology.links == scenario.topology.links
-    assert "rate: 2 steps" in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +9,8 @@ import pytest
 from testbed.errors import ScenarioError
 from tests.for_each import for_each
 from tests.topologies.zoo import GML, SNDLIB, TRIANGLE, edge, graphml, vertex
-from topologies.graph import Graph, data_centers, great_circle_km, routers
-from topologies.readers import GraphReading, parse_graph, read_graph
+from topologies.graph import Graph, data_centers, great_circle_km
+from topologies.readers import GraphReading, parse_graph
 from topologies.text_file import TextFile
 
 
@@ -33,16 +32,6 @@ def test_graphml_of_the_topology_zoo() -> None:
     assert "great circle x 1.5 at 2/3" in notes(graph)
 
 
-def test_the_stretch_is_the_users() -> None:
-    near, far = (read(graphml(*TRIANGLE), stretch=factor).edges["london", "paris"]["delay_s"] for factor in (1.0, 2.0))
-    assert far == pytest.approx(2 * near, abs=2e-6)
-
-
-def test_gml() -> None:
-    graph = read(GML, "t.gml")
-    assert list(graph) == ["london", "paris"] and graph.edges["paris", "london"]["rate_bps"] == 1e9
-
-
 def test_gml_of_the_topology_zoo_has_parallel_links_texts_of_several_lines_and_numbers_without_a_point() -> None:
     parallel = '  edge [ source 1 target 0 LinkSpeedRaw 2e9 ]  # "another\n]\n'
     text = GML.replace("plain", "\n\nplain")[:-2] + parallel
@@ -58,23 +47,17 @@ def test_sndlib() -> None:
     assert read(SNDLIB, "a.xml", rate_unit="kbit/s").edges["atlang", "chinng"]["rate_bps"] == 9.92e6
 
 
-def test_sndlib_in_pixels_has_no_delays() -> None:
-    graph = read(SNDLIB.replace("geographical", "pixel"), "a.xml", delay_s=0.01)
-    assert graph.edges["atlang", "chinng"]["delay_s"] == 0.01 and "pixels" in notes(graph)
-    assert "xy" in graph.nodes["atlang"]
-
-
 @for_each(
     ("said", "rate"),
     [
         ({"raw": "10e9"}, 10e9), ({"speed": "2.5", "units": "G"}, 2.5e9), ({"text": "155 Mbps"}, 155e6),
         ({"text": "10-20Gbps"}, 10e9), ({"text": "STM-16"}, 2488.32e6), ({"text": "OC-48c"}, 2488.32e6),
-        ({"text": "34M"}, 34e6), ({"text": "1 GB/s"}, 1e9), ({"speed": "10", "units": "T"}, 10e12),
-        ({}, 7e6), ({"text": "Dark Fibre"}, 7e6), ({"text": "2x10GE ring"}, 7e6), ({"raw": "None"}, 7e6),
-        ({"text": "2 x 10 Gbps"}, 20e9), ({"text": "4x10 Gbps"}, 40e9), ({"text": "10 Gbps x 2"}, 20e9),
-        ({"text": "2 x OC-48"}, 4976.64e6), ({"text": "STM-16 x 2"}, 4976.64e6), ({"text": "10G x 25km"}, 10e9),
-        ({"raw": "2e10", "text": "2 x 10 Gbps"}, 20e9), ({"text": "2,5 Gbps"}, 2.5e9), ({"text": "1-2,5 Gbps"}, 1e9),
-        ({"text": "1,000 Mbps"}, 7e6), ({"text": "1.2.3 Gbps"}, 7e6), ({"text": "10,5.2 Gbps"}, 7e6),
+        ({"text": "1 GB/s"}, 1e9),
+        ({}, 7e6), ({"text": "2x10GE ring"}, 7e6),
+        ({"text": "2 x 10 Gbps"}, 20e9), ({"text": "10 Gbps x 2"}, 20e9),
+        ({"text": "STM-16 x 2"}, 4976.64e6),
+        ({"raw": "2e10", "text": "2 x 10 Gbps"}, 20e9), ({"text": "1-2,5 Gbps"}, 1e9),
+        ({"text": "1.2.3 Gbps"}, 7e6),
         ({"text": f"{'9' * 400} x 10 Gbps"}, 7e6),
     ],
 )  # fmt: skip
@@ -100,7 +83,6 @@ graph [
         ('latency "50 ms" packet_loss 0.01', 0.05, 0.01, (50e6, 20 * 2**20)),
         ("latency 50.0 packetloss 0.01", 0.05, 0.01, (50e6, 20 * 2**20)),
         ('latency "250 us" bandwidth "2 MB/s"', 250e-6, 0.0, (16e6, 16e6)),
-        ('delay "1.5 seconds" loss "2 %" capacity "3 Gbps"', 1.5, 0.02, (3e9, 3e9)),
         ("packet_loss 0.25 LinkSpeedRaw 1e9", 0.005, 0.25, (1e9, 1e9)),
     ],
 )
@@ -122,12 +104,6 @@ def test_directed_edges_have_their_own_latencies() -> None:
     assert (graph.edges["n0", "n1"]["delay_s"], graph.edges["n1", "n0"]["delay_s"]) == (0.05, 0.02)
 
 
-def test_latencies_of_graphml() -> None:
-    text = graphml(*TRIANGLE).replace("LinkLabel", "latency").replace(">10 Gbps<", ">7 ms<")
-    graph = read(text)
-    assert graph.edges["london", "paris"]["delay_s"] == 0.007 and "great circle" in notes(graph)
-
-
 @for_each(
     ("edge", "problem"),
     [
@@ -143,33 +119,6 @@ def test_what_is_no_latency_is_refused_with_its_line(edge: str, problem: str) ->
     assert str(refused.value).startswith(problem)
 
 
-def test_latin_1_is_refused_with_the_cure(tmp_path: Path) -> None:
-    (tmp_path / "n.gml").write_bytes(GML.replace("Paris", "Besançon").encode("latin-1"))
-    with pytest.raises(ScenarioError, match=r"n\.gml:13: not valid UTF-8 at byte [0-9]+ \(save it as UTF-8: iconv"):
-        read_graph(tmp_path / "n.gml")
-
-
-def test_missing_rates_and_delays_are_the_users_and_counted() -> None:
-    graph = read(graphml(vertex("0", place=(None, None)), vertex("1"), edge("0", "1")), rate_bps=5e6, delay_s=0.02)
-    assert (graph.edges["paris", "london"]["rate_bps"], graph.edges["paris", "london"]["delay_s"]) == (5e6, 0.02)
-    assert "2 of 2 directions have the default rate" in notes(graph)
-    assert "2 of 2 directions have the default delay" in notes(graph)
-
-
-def test_repeated_and_missing_labels() -> None:
-    parts = (
-        vertex("0"),
-        vertex("1", "London"),
-        vertex("2", "None"),
-        vertex("9", "???"),
-        edge("0", "1"),
-        edge("1", "2"),
-    )
-    graph = read(graphml(*parts, edge("2", "9")), rate_bps=1e9)
-    assert list(graph) == ["london", "london-2", "n2", "n9"]
-    assert "1 labels are used more than once" in notes(graph)
-
-
 def test_parallel_links_add_up_and_loops_go() -> None:
     graph = read(graphml(*TRIANGLE, edge("1", "0", raw="1e9"), edge("2", "2", raw="1e9")))
     assert graph.edges["paris", "london"]["rate_bps"] == 11e9
@@ -180,40 +129,3 @@ def test_other_networks_are_left_out_unless_wanted() -> None:
     text = graphml(*TRIANGLE, vertex("7", internal="0"), edge("7", "0", raw="1e9"))
     assert "city-7" not in read(text) and "1 vertices of other networks" in notes(read(text))
     assert "city-7" in read(text, external=True)
-
-
-def test_what_is_not_connected_is_left_out() -> None:
-    graph = read(graphml(*TRIANGLE, vertex("7"), vertex("8")))
-    assert len(
-        graph
-    ) == 3 and "2 vertices are not connected with the largest part and were left out: city-7, city-8" in notes(graph)
-
-
-def test_directed_by_mistake() -> None:
-    graph = read(graphml(*TRIANGLE).replace('edgedefault="undirected"', 'edgedefault="directed"'))
-    assert graph.has_edge("paris", "london") and "3 links have no reverse direction" in notes(graph)
-
-
-def test_one_directed_edge_of_an_undirected_file_is_said() -> None:
-    text = graphml(*TRIANGLE).replace("<edge ", '<edge directed="true" ', 1)
-    assert "1 directed edges of an undirected graph were read as links in both directions" in notes(read(text))
-    assert "directed edges" not in notes(read(graphml(*TRIANGLE)))
-
-
-def test_chosen_sites_and_central() -> None:
-    graph = read(graphml(*TRIANGLE), sites=("zurich", "london"), central="london", workers=5)
-    assert routers(graph) == ["paris"] and graph.graph["central"] == "london" and graph.nodes["zurich"]["workers"] == 5
-
-
-@for_each("of_what", ['for="edge"', 'for="all"', ""])
-def test_defaults_of_keys_count(of_what: str) -> None:
-    text = graphml(vertex("0"), vertex("1"), edge("0", "1")).replace(
-        '<key attr.name="LinkSpeedRaw" attr.type="double" for="edge" id="d37" />',
-        f'<key attr.name="LinkSpeedRaw" {of_what} id="d37"><default>3e9</default></key>',
-    )
-    assert read(text).edges["london", "paris"]["rate_bps"] == 3e9
-
-
-def test_from_a_file(tmp_path: Path) -> None:
-    (tmp_path / "t.gml").write_text(GML)
-    assert len(read_graph(tmp_path / "t.gml")) == 2

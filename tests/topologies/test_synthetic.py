@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from tests.for_each import for_each
-from topologies.traces.synthetic import SYNTHETIC, Constant, Levels, Markov, Redraw, Sine, Walk, make
-
-
-def test_the_plain_ones() -> None:
-    assert make("constant", Constant(0.5), "") == ([(0.0, 0.5)], math.inf)
-    assert make("levels", Levels("1 0.25", 4.0), "") == ([(0.0, 1.0), (4.0, 0.25)], 8.0)
+from topologies.traces.synthetic import SYNTHETIC, Levels, Markov, Redraw, Sine, Walk, make
 
 
 def test_a_sine_keeps_its_mean_and_bounds() -> None:

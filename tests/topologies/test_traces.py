@@ -14,9 +14,9 @@ from testbed.cli.main import main
 from testbed.errors import ScenarioError
 from tests.for_each import for_each
 from tests.topologies.made import RECIPES, library_trace
-from topologies.library import LIBRARY, find_trace, library_path, trace_about
-from topologies.traces import FORMATS, Reading, Trace, parse_trace, read_network_traces, read_trace
-from topologies.traces.change import looped, resampled, scaled, shifted, sped_up, steps_of, summary
+from topologies.library import LIBRARY, library_path, trace_about
+from topologies.traces import Reading, Trace, parse_trace, read_network_traces, read_trace
+from topologies.traces.change import looped, resampled, scaled, shifted, sped_up, steps_of
 from topologies.traces.write import to_text
 
 
@@ -36,11 +36,8 @@ def test_our_csv_with_units_and_comments() -> None:
     ("text", "values", "note"),
     [
         ("time_s,rate_mbit_s\n1718000000,5\n1718000010,4\n", (5e6, 4e6), "the first time, 1718000000, became 0"),
-        ("timestamp,mbps\n1718000000123,5\n1718000010123,4\n", (5e6, 4e6), "1718000000123, became 0"),
         ("ts;Bandwidth [MB/s]\n2024-06-10T12:00:00Z;5\n2024-06-10T12:00:10Z;4\n", (40e6, 32e6), "T12:00:00Z, became"),
-        ("date\tthroughput_kbps\n2024-06-10 12:00:00\t5\n2024-06-10 12:00:10\t4\n", (5e3, 4e3), "12:00:00, became 0"),
         ("epoch|goodputMbps|min_goodput_mbps\n1718000000|5|1\n1718000010|4|1\n", (5e6, 4e6), "'min_goodput_mbps'"),
-        ("t_ms rate_bit_s\n0 5000\n10000 4000\n", (5e3, 4e3), ""),
         ("time_s,rate\n3,5 Mbit/s\n13,400 kbit/s\n", (5e6, 4e5), "the first time, 3, became 0"),
         ('"time_s","rate (Gbit/s)","site, place"\n0,5,x\n5,,x\n10,4,x\n', (5e9, 4e9), "1 rows without a rate"),
     ],
@@ -50,13 +47,6 @@ def test_tables_of_other_tools(text: str, values: tuple[float, float], note: str
     trace = parse_trace(text, "t.csv")
     assert (trace.format, trace.times_s, trace.values) == ("csv", (0.0, 10.0), values)
     assert any(note in each for each in trace.notes)
-
-
-def test_columns_that_do_not_tell_are_named() -> None:
-    columns = (("time", "when in ms"), ("rate", "avail in kbit/s"), ("rtt", "latency"))
-    text = "when,avail,latency_ms,latency\n500,5,1,80 ms\n10500,4,1,100 ms\n"
-    rates, delays = (parse_trace(text, "t.csv", Reading(what=what, columns=columns)) for what in ("rate", "delay"))
-    assert (rates.times_s, rates.values, delays.values) == ((0.0, 10.0), (5e3, 4e3), (0.04, 0.05))
 
 
 def test_one_csv_for_many_links_and_quantities(tmp_path: Path) -> None:
@@ -77,13 +67,6 @@ def test_mahimahi_counts_packets() -> None:
     assert set(trace.values) == {12e6} and len(trace.values) == 10
     twice = parse_trace("1\n1\n2\n2\n4\n4\n", "t", Reading(format="mahimahi", step_s=0.002))
     assert twice.values == (24e6, 12e6), "4 packets in the first 2 ms, 2 in the next"
-
-
-def test_mahimahi_alone_and_outages() -> None:
-    assert parse_trace("1\n", "t", Reading(format="mahimahi")).values == (12e6,)
-    quiet = parse_trace("100\n300\n", "t", Reading(format="mahimahi"))
-    assert quiet.values == (120e3, 0.0, 120e3), "12000 bits in 0.1 s; an outage is 0"
-    assert summary(quiet).outages == 1
 
 
 def test_pensieve_rates_hold_until_their_time() -> None:
@@ -144,28 +127,6 @@ def test_skyplane_is_a_constant() -> None:
     assert trace.values == (4e9,) and trace.format == "skyplane"
     latency = "src_region,dst_region,min_rtt,avg_rtt\na,b,80,90.5\n"
     assert parse_trace(latency, "t", Reading(what="delay", source="a", target="b")).values == pytest.approx((0.04525,))
-
-
-def test_the_assumed_format_is_said_and_can_be_overruled() -> None:
-    assert parse_trace("time_s,rate_kbit_s\n0,2\n", "t").notes[0].startswith("read as csv (detected)")
-    assert parse_trace("1000\n2000\n", "t", Reading(format="fcc")).notes[0].startswith("read as fcc (given)")
-
-
-def test_the_unit_of_a_file_is_known() -> None:
-    assert parse_trace("time_s,rate_kbit_s\n0,2\n", "t").unit == "kbit/s"
-    assert parse_trace("time_s,rtt_ms\n0,2\n", "t", Reading(what="delay")).unit == "rtt_ms"
-    assert parse_trace("1000\n2000\n", "t", Reading(format="fcc")).unit == "bytes/s"
-    assert parse_trace("0 2\n1 2\n", "t", Reading(format="pensieve", unit="kbit/s")).unit == "kbit/s"
-
-
-def test_what_starts_again() -> None:
-    assert {name for name, entry in FORMATS.items() if entry.loops} == {
-        "mahimahi",
-        "pensieve",
-        "fcc",
-        "fcc-raw",
-        "hsdpa",
-    }
 
 
 SQUARE = Trace((0.0, 2.0, 3.0), (8e6, 2e6, 4e6), "rate", 6.0, 6.0)
@@ -231,33 +192,6 @@ def test_conversion_and_back(kind: str) -> None:
     assert (back.times_s, back.values, back.length_s) == (SQUARE.times_s, SQUARE.values, 6.0)
 
 
-@for_each("times_s", [(0.0,), (0.0, 4.0), (0.0, 10.0), (0.0, 1.0, 9.0), (0.0, 11.0, 11.5)])
-def test_a_csv_keeps_the_length(times_s: tuple[float, ...]) -> None:
-    trace = Trace(times_s, (4e6, 2e6, 3e6)[: len(times_s)], "rate", 12.0, 12.0)
-    back = parse_trace(to_text(trace, "csv"), "t")
-    assert (back.times_s, back.values, back.length_s) == (times_s, trace.values, 12.0)
-
-
-def test_a_csv_states_only_the_ends_that_its_steps_do_not() -> None:
-    regular = Trace((0.0, 4.0, 8.0), (1e6, 2e6, 3e6), "rate", math.inf, 12.0)
-    assert to_text(regular, "csv") == "time_s,rate_mbit_s\n0,1\n4,2\n8,3\n"
-    assert to_text(sped_up(regular, 3.0), "csv").endswith("2.666666667,3\n")
-    assert to_text(shifted(regular, 4.0), "csv").endswith("4,3\n")
-    assert to_text(shifted(regular, 1.0), "csv").endswith("7,3\n11,end\n"), "3 s, 4 s and 4 s"
-
-
-def test_a_trace_of_many_links_ends_where_its_rows_say(tmp_path: Path) -> None:
-    path = tmp_path / "n.csv"
-    path.write_text("time_s,src,dst,rate_mbit_s\n0,a,b,5\n0,b,a,6\n10,a,b,4\n12,a,b,end\n")
-    read = read_network_traces(path).traces
-    assert (read["a", "b", "rate"].values, read["a", "b", "rate"].length_s) == ((5e6, 4e6), 12.0)
-    assert read["b", "a", "rate"].length_s == 1.0
-
-
-def test_conversion_to_fcc_takes_means_of_5_s() -> None:
-    assert to_text(SQUARE, "fcc") == "650000\n500000\n"  # (2*8 + 2 + 2*4) / 5 = 5.2 Mbit/s; then 4 Mbit/s
-
-
 def test_what_cannot_be_written() -> None:
     with pytest.raises(ScenarioError, match="holds rates only"):
         to_text(Trace((0.0,), (0.1,), "delay", math.inf, 1.0), "mahimahi")
@@ -292,13 +226,6 @@ def test_the_command_tells_what_a_conversion_changes(
     assert (back.period_s == back.length_s) == (math.isfinite(period_s) != ("'loop: " in said))
 
 
-def test_summary() -> None:
-    told = summary(SQUARE)
-    assert told.mean == pytest.approx(30e6 / 6) and (told.least, told.most) == (2e6, 8e6)
-    assert (told.median, told.p95, told.p5) == (4e6, 8e6, 2e6)
-    assert told.deviation == pytest.approx(math.sqrt((2 * 9 + 9 + 3 * 1) / 6) * 1e6)
-
-
 def test_the_library_is_what_its_recipes_make() -> None:
     """Every shipped trace is synthetic, says so, and can be made again."""
     assert set(LIBRARY) == set(RECIPES)
@@ -308,11 +235,3 @@ def test_the_library_is_what_its_recipes_make() -> None:
         assert text.startswith("# SYNTHETIC: ") and "Licence: CC0" in text
         assert len(read_trace(library_path(name), Reading(what=RECIPES[name].what)).values) > 1
         assert trace_about(name) == (RECIPES[name].what, RECIPES[name].about)
-
-
-def test_a_file_of_the_users_hides_a_trace_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = next(name for name in LIBRARY if trace_about(name)[0] != "rate")
-    monkeypatch.chdir(tmp_path)
-    assert find_trace(name) == (library_path(name), trace_about(name)[0])
-    (tmp_path / name).write_text("")
-    assert find_trace(name) == (Path(name), "rate")

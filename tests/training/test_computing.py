@@ -10,7 +10,6 @@ import msgspec
 import pytest
 import torch
 
-from testbed.errors import ScenarioError
 from testbed.plan.build import build_plan
 from testbed.results.summary import numerics
 from testbed.scenario.load import load
@@ -65,23 +64,6 @@ def test_parts_of_a_batch_have_its_mean_gradient(parts: int) -> None:
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_a_warm_up_leaves_no_trace() -> None:
-    warm, cold = trainer(), trainer()
-    warm.warm_up(by_segments=False)
-    warm.warm_up(by_segments=True)
-    assert warm.epoch == cold.epoch
-    assert same_bits(warm.gradient(0).gradients, cold.gradient(0).gradients)
-
-
-def test_determinism_is_torchs_and_is_set_back() -> None:
-    try:
-        configure("float32", True, torch.device("cpu"))
-        assert torch.are_deterministic_algorithms_enabled()
-    finally:
-        configure("float32", False, torch.device("cpu"))
-    assert not torch.are_deterministic_algorithms_enabled()
-
-
 @pytest.mark.slow  # 30 s: torch compiles C++
 def test_a_compiled_model_computes_the_same() -> None:
     plain, compiled = trainer(), trainer(Computing(compiled=True))
@@ -100,23 +82,6 @@ def test_a_run_in_bfloat16_by_parts_trains(tmp_path: Path) -> None:
     assert (plan.precision, plan.accumulate, plan.deterministic) == ("bf16", 2, True)
 
 
-@for_each(
-    ("overrides", "problem"),
-    [
-        (("training.accumulate=17",), "17 parts of a batch of 16 samples"),
-        (("training.accumulate=2", "order={kind: p3, overlap: layers}"), "before the batch's other parts"),
-        (("training.accumulate=2", "paradigm={kind: allreduce, overlap: buckets}"), "before the batch's other parts"),
-        (("device.kind=cuda", "run.on=exact"), "the kernel of an exact run has none"),
-        (("training.precision=half",), "not one of float32, tf32, bf16"),
-        (("device.index=many",), "device.index"),
-        (("device.share=0 %",), "device.share"),
-    ],
-)
-def test_what_cannot_be_is_refused(overrides: tuple[str, ...], problem: str) -> None:
-    with pytest.raises(ScenarioError, match=problem):
-        load(THREE_SITES, overrides)
-
-
 def test_the_result_records_what_bits_depend_on() -> None:
     def of(*overrides: str) -> dict[str, Any]:
         return numerics(msgspec.to_builtins(build_plan(load(THREE_SITES, overrides))))
@@ -125,27 +90,6 @@ def test_the_result_records_what_bits_depend_on() -> None:
     assert of("training.precision=bf16")["numerics"]["precision"] == "bf16"
     found = of("device.kind=cuda", "training.deterministic=true")["numerics"]
     assert found == {"devices": ["cpu", "cuda"], "precision": "float32", "deterministic": True, "compile": False}
-
-
-def test_tf32_without_a_gpu_is_warned_of() -> None:
-    plan = build_plan(load(THREE_SITES, ("training.precision=tf32",)))
-    assert any("'tf32' has no effect" in warning for warning in plan.warnings)
-
-
-def test_steps_on_a_gpu_are_measured_unless_they_are_simulated() -> None:
-    overrides = ("device={kind: cuda, share: 50 %, index: 1}",)
-    for on, pace in (("local", "measured"), ("emulate", "measured"), ("simulate", "paced")):
-        plan = build_plan(load(THREE_SITES, overrides), on)
-        device = plan.with_role("worker")[0].device
-        assert (device.kind, device.share, device.index, device.pace) == ("cuda", 0.5, 1, pace)
-        assert plan.with_role("server")[0].device.kind == "cpu"
-    assert build_plan(load(THREE_SITES, ("device={kind: cuda, pace: paced}",)), "local").nodes[0].device.pace == "paced"
-
-
-def test_servers_aggregate_where_they_are_told_to() -> None:
-    plan = build_plan(load(THREE_SITES, ("device.server_device=cuda",)), "local")
-    assert {node.device.kind for role in ("server", "global_server") for node in plan.with_role(role)} == {"cuda"}
-    assert {node.device.kind for node in plan.with_role("worker")} == {"cpu"}
 
 
 SIZES = [
@@ -168,24 +112,6 @@ def test_models_have_the_sizes_of_their_papers(
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
     chosen = MODELS.options(kind, options)
     assert 4 * parameters <= MODELS[kind].size_bound_bytes(chosen) <= max(2**28, 5 * parameters)
-
-
-@for_each(
-    ("kind", "options", "data", "given"),
-    [
-        ("vit", {"size": "tiny", "patch": 4}, "teacher", {"side": 8, "channels": 3}),
-        ("transformer", {}, "tokens", {"context": 12, "vocabulary": 50}),
-    ],
-)
-def test_they_train_on_synthetic_inputs(
-    kind: str, options: dict[str, object], data: str, given: dict[str, object]
-) -> None:
-    loaded = load_dataset(data, {"train_samples": 8, "test_samples": 2, **given}, 1)
-    model = build_model(kind, options, loaded.input_shape, loaded.classes, 1)
-    one = Trainer(model, loaded, Batches(torch.arange(8), 2, 1, 0))
-    result = one.gradient(0)
-    assert all(bool(gradient.isfinite().all()) for gradient in result.gradients)
-    assert sum(float(gradient.norm()) for gradient in result.gradients) > 0
 
 
 def test_tokens_follow_a_table() -> None:

@@ -50,17 +50,6 @@ def test_mnist(tmp_path: Path, kind: str, zipped: bool) -> None:
     assert as_model_input(data.train_inputs).max() == 1.0
 
 
-def test_first_samples_only(tmp_path: Path) -> None:
-    write_mnist(tmp_path)
-    data = load_dataset("mnist", {"folder": str(tmp_path), "train_samples": 3, "test_samples": 1}, seed=1)
-    assert (len(data.train_inputs), len(data.train_labels), len(data.test_inputs), len(data.test_labels)) == (
-        3,
-        3,
-        1,
-        1,
-    )
-
-
 def refusal(kind: str, **options: Any) -> str:
     with pytest.raises(ScenarioError) as caught:
         load_dataset(kind, options, seed=1)
@@ -77,43 +66,6 @@ def test_every_missing_file_is_named(tmp_path: Path) -> None:
     assert "https://" in message and "training.data.folder" in message
 
 
-@for_each("kind", ["mnist", "fashion_mnist", "cifar10"])
-def test_a_missing_folder_is_named(kind: str, tmp_path: Path) -> None:
-    message = refusal(kind, folder=str(tmp_path / "nowhere"))
-    assert "nowhere" in message and "does not exist" in message and "get: http" in message
-
-
-def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("")
-    assert "is not a folder" in refusal("mnist", folder=str(file))
-
-
-@for_each(
-    ("number", "content", "message"),
-    [
-        (0, b"<html>not found</html>", "does not begin as an IDX file"),
-        (0, b"", "does not begin as an IDX file"),
-        (0, idx(np.zeros((4, 28, 28)))[:-1], "but its header promises"),
-        (0, idx(np.zeros((3, 28, 28))), "has 4 labels for 3 images"),
-        (0, idx(np.zeros((0, 28, 28))), "is empty"),
-        (1, idx(np.array([3, 1, 4, 10])), "has the label 10"),
-        (2, idx(np.zeros((2, 8, 8))), "another size"),
-    ],
-)
-def test_malformed_idx(tmp_path: Path, number: int, content: bytes, message: str) -> None:
-    write_mnist(tmp_path)
-    (tmp_path / IDX_FILES[number]).write_bytes(content)
-    assert message in refusal("mnist", folder=str(tmp_path))
-
-
-def test_a_torn_gzip(tmp_path: Path) -> None:
-    write_mnist(tmp_path, zipped=True)
-    file = tmp_path / f"{IDX_FILES[0]}.gz"
-    file.write_bytes(file.read_bytes()[:-20])
-    assert f"{file}: cannot be read" in refusal("mnist", folder=str(tmp_path))
-
-
 def write_cifar(folder: Path) -> None:
     for number, name in enumerate((*CIFAR10_TRAIN_FILES, CIFAR10_TEST_FILE)):
         record = bytes([number]) + bytes([10]) * 1024 + bytes([20]) * 1024 + bytes([30]) * 1024
@@ -127,20 +79,6 @@ def test_cifar10(tmp_path: Path) -> None:
     assert data.train_labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert data.test_labels.tolist() == [5, 5]
     assert [int(channel.unique()) for channel in data.train_inputs[0]] == [10, 20, 30]
-
-
-@for_each(
-    ("content", "message"),
-    [
-        (b"", "no multiple of 3073"),
-        (b"x" * 100, "no multiple of 3073"),
-        (b"\x0b" * CIFAR10_RECORD_BYTES, "has the label 11"),
-    ],
-)
-def test_malformed_cifar10(tmp_path: Path, content: bytes, message: str) -> None:
-    write_cifar(tmp_path)
-    (tmp_path / CIFAR10_TRAIN_FILES[2]).write_bytes(content)
-    assert message in refusal("cifar10", folder=str(tmp_path))
 
 
 def test_a_data_set_is_loaded_again_when_its_files_or_its_code_have_changed(tmp_path: Path) -> None:
@@ -176,39 +114,6 @@ def test_text(tmp_path: Path) -> None:
     assert data.test_inputs[0].tolist() == [0, 1, 2, 3]
 
 
-def test_text_refusals(tmp_path: Path) -> None:
-    assert "does not exist" in refusal("text", file=str(tmp_path / "none.txt"))
-    (tmp_path / "latin.txt").write_bytes(b"\xff\xfe\xfa")
-    assert "cannot be read as UTF-8" in refusal("text", file=str(tmp_path / "latin.txt"))
-    (tmp_path / "short.txt").write_text("abc" * 10)
-    assert "window needs 65" in refusal("text", file=str(tmp_path / "short.txt"))
-    assert "cannot be read" in refusal("text", file=str(tmp_path))
-
-
-def test_teacher_is_seeded_and_balanced() -> None:
-    options = {"train_samples": 4000, "test_samples": 100, "classes": 5}
-    data, other = load_dataset("teacher", options, seed=1), load_dataset("teacher", options, seed=2)
-    assert data.input_shape == (1, 8, 8)
-    assert not torch.equal(data.train_inputs, other.train_inputs)
-    counts = torch.bincount(data.train_labels, minlength=5)
-    assert counts.min() > 0.4 * counts.max(), counts
-    assert data.train_inputs.std().item() == pytest.approx(1, abs=0.02)
-
-
-def test_noise_changes_so_many_training_labels_and_no_others() -> None:
-    options = {"train_samples": 4000, "test_samples": 100, "classes": 4}
-    clean = load_dataset("teacher", options, seed=1)
-    noisy = load_dataset("teacher", {**options, "noise": 0.4}, seed=1)
-    assert torch.equal(clean.train_inputs, noisy.train_inputs)
-    assert torch.equal(clean.test_labels, noisy.test_labels)
-    changed = (clean.train_labels != noisy.train_labels).double().mean().item()
-    assert changed == pytest.approx(0.4 * 3 / 4, abs=0.03)
-
-
-def test_no_data_says_what_it_is_for() -> None:
-    assert "compute: modelled" in refusal("none")
-
-
 def test_clicks_follow_hidden_factors() -> None:
     options = {"train_samples": 3000, "test_samples": 500, "categories": 50, "fields": 3}
     data, other = load_dataset("clicks", options, seed=1), load_dataset("clicks", options, seed=2)
@@ -226,14 +131,6 @@ def test_clicks_follow_hidden_factors() -> None:
     for record, label in zip(records.tolist(), labels.tolist(), strict=True):
         answers.setdefault(tuple(record), set()).add(label)
     assert all(len(each) == 1 for each in answers.values()), "a record is always answered alike"
-
-
-def test_noise_of_clicks_is_in_training_labels_alone() -> None:
-    options = {"train_samples": 1000, "test_samples": 200}
-    clean = load_dataset("clicks", options, seed=1)
-    noisy = load_dataset("clicks", {**options, "noise": 0.4}, seed=1)
-    assert torch.equal(clean.train_inputs, noisy.train_inputs) and torch.equal(clean.test_labels, noisy.test_labels)
-    assert 0.15 < (clean.train_labels != noisy.train_labels).float().mean() < 0.25
 
 
 RATINGS = [(7, 300, 5.0), (2, 10, 3.5), (7, 10, 4.0), (9, 300, 1.0)]
@@ -259,19 +156,30 @@ def test_movielens(name: str, zipped: bool, tmp_path: Path) -> None:
 
 
 @for_each(
-    ("content", "message"),
+    ("kind", "name", "content", "message"),
     [
-        (b"", "has 0 ratings"),
-        (b"1\t2\n3\t4\n", "is no list"),
-        (b"1\t2\tx\t4\n1\t2\t3\t4\n", "is no list"),
-        (b"1\t2\t3\t4\n", "has 1 rating"),
+        ("mnist", IDX_FILES[0], b"<html>not found</html>", "does not begin as an IDX file"),
+        ("mnist", IDX_FILES[0], idx(np.zeros((4, 28, 28)))[:-1], "but its header promises"),
+        ("mnist", IDX_FILES[0], idx(np.zeros((3, 28, 28))), "has 4 labels for 3 images"),
+        ("mnist", IDX_FILES[0], idx(np.zeros((0, 28, 28))), "is empty"),
+        ("mnist", IDX_FILES[1], idx(np.array([3, 1, 4, 10])), "has the label 10"),
+        ("mnist", IDX_FILES[2], idx(np.zeros((2, 8, 8))), "another size"),
+        ("cifar10", CIFAR10_TRAIN_FILES[2], b"x" * 100, "no multiple of 3073"),
+        ("cifar10", CIFAR10_TRAIN_FILES[2], b"\x0b" * CIFAR10_RECORD_BYTES, "has the label 11"),
+        ("text", "latin.txt", b"\xff\xfe\xfa", "cannot be read as UTF-8"),
+        ("text", "short.txt", b"abc" * 10, "window needs 65"),
+        ("text", "", b"", "cannot be read"),
+        ("text", "none.txt", b"", "does not exist"),
+        ("movielens", "u.data", b"", "has 0 ratings"),
+        ("movielens", "u.data", b"1\t2\n3\t4\n", "is no list"),
+        ("movielens", "u.data", b"1\t2\t3\t4\n", "has 1 rating"),
     ],
 )
-def test_malformed_movielens(content: bytes, message: str, tmp_path: Path) -> None:
-    (tmp_path / "u.data").write_bytes(content)
-    assert message in refusal("movielens", file=str(tmp_path / "u.data"))
-
-
-def test_missing_movielens_names_file_and_source(tmp_path: Path) -> None:
-    message = refusal("movielens", file=str(tmp_path / "nowhere" / "u.data"))
-    assert "u.data" in message and "grouplens.org" in message and "training.data.file" in message
+def test_malformed_files(tmp_path: Path, kind: str, name: str, content: bytes, message: str) -> None:
+    path = tmp_path / name
+    write_mnist(tmp_path)
+    write_cifar(tmp_path)
+    if name not in ("", "none.txt"):
+        path.write_bytes(content)
+    option = {"folder": str(tmp_path)} if kind in ("mnist", "cifar10") else {"file": str(path)}
+    assert message in refusal(kind, **option)

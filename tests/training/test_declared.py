@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import ScenarioError
-from testbed.training.declared import DECLARED, IMAGE_MODELS, declared_shape, packed, read_layers
+from testbed.training.declared import DECLARED, IMAGE_MODELS, declared_shape, read_layers
 from testbed.training.models import shape_of_model
-from testbed.training.shapes import ModelShape, SegmentShape
 from tests.for_each import for_each
 
 # Parameters: torchvision's and transformers' model pages (BertModel, XLMRobertaModel, GPT2Model), exact.
@@ -46,14 +45,6 @@ def test_parameters(name: str) -> None:
 @for_each("name", IMAGE_MODELS)
 def test_work(name: str) -> None:
     assert declared_shape(name=name).forward_flops / 2e9 == pytest.approx(GIGA_MULTIPLY_ADDS[name], abs=0.006)
-
-
-def test_tensors_of_resnet50_are_those_of_the_real_one() -> None:
-    shape = declared_shape(name="resnet50")
-    assert len(shape.sizes) == 161
-    assert shape.sizes[:3] == (9408, 64, 64)
-    assert shape.sizes[-2:] == (2_048_000, 1000)
-    assert [segment.name for segment in shape.segments][:2] == ["conv1", "layer1.0"]
 
 
 def test_work_of_a_language_model_is_about_two_per_parameter_and_token() -> None:
@@ -108,17 +99,6 @@ def test_malformed_tables(tmp_path: Path, content: str, message: str) -> None:
         read_layers(file)
 
 
-def test_a_table_in_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "layers.csv").write_text("segment,key,elements,forward_flops\none,weight,10,\n")
-    assert declared_shape("resnet50", file="~/layers.csv").sizes == (10,)
-
-
-def test_missing_table(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="cannot be read as a table"):
-        read_layers(tmp_path / "none.csv")
-
-
 def test_buckets_hold_the_whole_model_in_keys_of_like_size() -> None:
     plain, shape = declared_shape("resnet50"), declared_shape("resnet50", buckets=7)
     assert len(shape.sizes) == 7
@@ -126,8 +106,3 @@ def test_buckets_hold_the_whole_model_in_keys_of_like_size() -> None:
     assert max(shape.sizes) - min(shape.sizes) <= 1
     assert shape.forward_flops == plain.forward_flops
     assert len(declared_shape("resnet50", buckets=1).sizes) == 1
-
-
-def test_more_buckets_than_parameters_are_refused() -> None:
-    with pytest.raises(ScenarioError, match="buckets"):
-        packed(ModelShape("tiny", (SegmentShape("model", (2, 1), 0, 0),)), 4)

@@ -15,7 +15,6 @@ from testbed.training.batches import Batches
 from testbed.training.datasets import Dataset
 from testbed.training.models import build_model, initialise, measure, segments, shape_of_model
 from testbed.training.options import MODELS
-from testbed.training.shapes import ModelShape, SegmentShape
 from testbed.training.trainer import TorchStep, Trainer
 from tests.for_each import for_each
 
@@ -61,33 +60,6 @@ def test_the_measured_shape_is_the_model(kind: str) -> None:
     assert sum(map(sum, measured.time_shares())) == pytest.approx(1)
 
 
-def test_work_is_counted() -> None:
-    shape = shape_of_model("mlp", {"hidden": 64}, GREY, 10)
-    assert [segment.forward_flops for segment in shape.segments] == [2 * 784 * 64, 2 * 64 * 10]
-    assert [segment.backward_flops for segment in shape.segments] == [2 * 784 * 64, 2 * 2 * 64 * 10]
-
-
-def test_time_shares_without_known_work_go_by_size() -> None:
-    shape = ModelShape("x", (SegmentShape("a", (1, 1), 0, 0), SegmentShape("b", (6,), 0, 0)))
-    assert shape.time_shares() == ((2 / 24, 4 / 24), (6 / 24, 12 / 24))
-
-
-def test_scales_of_norms_are_one_and_biases_zero() -> None:
-    model = build_model("transformer", {}, TEXT, 10, seed=1)
-    norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
-    assert len(norms) == 5
-    assert all(bool((norm.weight == 1).all() and (norm.bias == 0).all()) for norm in norms)
-
-
-def test_norms_may_have_no_scales_and_biases() -> None:
-    model = nn.Sequential(
-        nn.LayerNorm(4, elementwise_affine=False), nn.GroupNorm(2, 4, affine=False), nn.LayerNorm(4, bias=False)
-    )
-    initialise(model)
-    (scale,) = model.parameters()
-    assert bool((scale == 1).all())
-
-
 def test_other_vectors_stay_as_their_layer_makes_them() -> None:
     own = nn.Linear(4, 4)
     own.gain = nn.Parameter(torch.full((4,), 2.0))
@@ -106,14 +78,6 @@ def test_transformer_does_not_look_ahead() -> None:
     before, after = model(characters), model(changed)
     assert torch.equal(before[0, :40], after[0, :40])
     assert not torch.equal(before[0, 40:], after[0, 40:])
-
-
-def test_seeds_decide_and_leave_torch_alone() -> None:
-    state = torch.random.get_rng_state()
-    one, same, other = (build_model("cnn", {}, GREY, 10, seed) for seed in (1, 1, 2))
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert torch.equal(one[0][0].weight, same[0][0].weight)
-    assert not torch.equal(one[0][0].weight, other[0][0].weight)
 
 
 @for_each(
@@ -216,22 +180,3 @@ def test_models_that_cannot_be_trained_are_refused(
     monkeypatch.setitem(models._BUILDERS, "mlp", lambda *arguments: model)
     with pytest.raises(ScenarioError, match=problem):
         build_model("mlp", {}, GREY, 10, seed=1)
-
-
-def test_a_users_model_is_one_segment() -> None:
-    class Mine(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(2, 3)
-
-    (segment,) = segments(Mine())
-    assert tuple(segment.keys) == (0, 1)
-
-
-def test_layers_before_the_first_parameters_belong_to_its_segment() -> None:
-    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
-    parts = segments(model)
-    assert [(part.name, tuple(part.keys)) for part in parts] == [("1", (0, 1)), ("2", ()), ("3", (2, 3))]
-    inputs = torch.ones(1, 2, 2)
-    assert torch.equal(parts[0].module(inputs), model[:2](inputs))
-    assert measure("mine", model, inputs).sizes == (12, 3, 6, 2)

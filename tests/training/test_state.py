@@ -15,7 +15,7 @@ from testbed.training.learner import State, values_sha256
 from testbed.training.optimizers import KeyOptimizer, ModelOptimizer
 from testbed.training.trainer import Trainer
 from tests.for_each import for_each
-from tests.training.jobs import JOBS, same_bits, trainer_for
+from tests.training.jobs import same_bits, trainer_for
 from tests.training.test_optimizers import gradients
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -72,15 +72,6 @@ def same_tensors(left: State, right: State) -> bool:
     )
 
 
-def test_a_state_does_not_change_with_its_optimizer() -> None:
-    key = KeyOptimizer("adam", {}, gradients(1)[0])
-    advance(key, 0, 3)
-    state = key.state()
-    before = through_a_file(state)
-    advance(key, 3, 6)
-    assert same_tensors(state, before)
-
-
 def train(trainer: Trainer, optimizer: ModelOptimizer, first: int, last: int) -> None:
     for step in range(first, last):
         optimizer.step(trainer.gradient(step).gradients)
@@ -118,9 +109,3 @@ def test_a_foreign_checkpoint_is_refused(other: Callable[[Path], Trainer], messa
     state = trainer_for("cnn", tmp_path).state()
     with pytest.raises(ScenarioError, match=message):
         other(tmp_path).load_state(state)
-
-
-def test_every_job_has_a_state(tmp_path: Path) -> None:
-    for job in JOBS:
-        trainer = trainer_for(job, tmp_path)
-        assert len(trainer.state()) == len(trainer.sizes) + 1

@@ -49,41 +49,6 @@ def test_a_table_is_used_for_look_ups_alone(how: str, is_table: bool) -> None:
         assert tables.rows(RECORDS)[0].tolist() == [0, 1, 5]
 
 
-def test_rows_of_a_batch_are_those_with_a_gradient() -> None:
-    model = nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(4, 3))
-    tables = tables_of(model)
-    assert tables.widths == {0: 2}
-    model(RECORDS).pow(2).sum().backward()
-    gradient = model[0].weight.grad
-    assert tables.rows(RECORDS)[0].tolist() == gradient.any(1).nonzero().flatten().tolist() == [0, 1, 5]
-
-
-def test_hooks_of_a_segment_have_their_say() -> None:
-    """They may change which rows a step looks up."""
-    table = nn.Embedding(10, 4)
-    table.register_forward_pre_hook(lambda _, inputs: (inputs[0].clamp(max=3),))
-    tables = tables_of(nn.Sequential(table, nn.Flatten(), nn.Linear(8, 2)), torch.tensor([[1, 2]]))
-    assert tables.rows(torch.tensor([[7, 2], [9, 1]]))[0].tolist() == [1, 2, 3]
-
-
-def test_look_ups_after_layers_are_found_as_well() -> None:
-    class Late(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Embedding(4, 2)
-
-        def forward(self, inputs: Tensor) -> Tensor:
-            return self.table((inputs > 0).long().sum(1))
-
-    model = nn.Sequential(nn.Linear(2, 3), Late(), nn.Linear(2, 2))
-    with torch.no_grad():
-        model[0].weight.zero_()
-        model[0].bias.copy_(torch.tensor([1.0, 1.0, -1.0]))
-    tables = tables_of(model, torch.ones(5, 2))
-    assert tables.widths == {2: 2}
-    assert tables.rows(torch.ones(5, 2))[2].tolist() == [2]
-
-
 @for_each("job", JOBS)
 def test_models_have_the_tables_that_they_declare(job: str, tmp_path: Path) -> None:
     trainer = trainer_for(job, tmp_path)

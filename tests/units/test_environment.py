@@ -39,12 +39,6 @@ def test_freed_memory_is_used_again_without_page_faults() -> None:
     assert faults(environment.host_environment()) < 200  # below one per MB
 
 
-def test_the_users_tunables_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.arena_max=4")
-    tunables = environment.host_environment()["GLIBC_TUNABLES"].split(":")
-    assert tunables[-1] == "glibc.malloc.arena_max=4" and "glibc.malloc.hugetlb=1" in tunables
-
-
 @for_each("allowed", [3000, 4 << 20])
 def test_as_many_files_may_be_open_as_the_machine_allows_but_no_more_than_a_million(
     monkeypatch: pytest.MonkeyPatch, allowed: int

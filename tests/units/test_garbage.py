@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
 import signal
 import subprocess
@@ -14,54 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed import garbage
-from testbed.garbage import collect_after_fork, collect_garbage, relaxed_garbage_collection
+from testbed.garbage import collect_after_fork, collect_garbage
 
 ROOT = Path(__file__).parents[2]
-
-
-def test_the_end_of_a_run_does_not_look_at_what_it_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "_GROWTH", math.inf)  # else what earlier tests have left is looked for, for seconds
-    monkeypatch.setattr(garbage, "_Relaxed", type("Unused", (garbage._Relaxed,), {"uses": 0}))
-    before, frozen = gc.get_threshold(), gc.get_freeze_count()
-    looked: list[int] = []
-
-    def note(phase: str, about: dict[str, int]) -> None:
-        looked.append(about["generation"])
-
-    gc.set_threshold(700, 10, 10)  # whatever the suite has chosen
-    try:
-        with relaxed_garbage_collection():
-            left = [[number] for number in range(20_000)]
-            gc.callbacks.append(note)
-        more = [[number] for number in range(100)]
-        assert gc.get_threshold() == (700, 10, 10)
-    finally:
-        gc.callbacks.remove(note)
-        gc.set_threshold(*before)
-        if frozen:  # by the suite
-            gc.freeze()
-    assert not looked, f"{len(left) + len(more)} objects were looked at"
-
-
-def test_runs_in_several_threads_leave_the_collector_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that has begun first need not end last."""
-    monkeypatch.setattr(garbage, "_GROWTH", math.inf)
-    monkeypatch.setattr(garbage, "_Relaxed", type("Unused", (garbage._Relaxed,), {"uses": 0}))
-    before, frozen = gc.get_threshold(), gc.get_freeze_count()
-    gc.set_threshold(700, 10, 10)
-    try:
-        first, second = relaxed_garbage_collection(), relaxed_garbage_collection()
-        for use in (first, second):
-            use.__enter__()
-        first.__exit__(None, None, None)
-        assert gc.get_threshold()[0] > 700, "the second still runs"
-        second.__exit__(None, None, None)
-        assert gc.get_threshold() == (700, 10, 10) and not gc.get_freeze_count()
-    finally:
-        gc.set_threshold(*before)
-        if frozen:  # by the suite
-            gc.freeze()
 
 
 MANY_RUNS = """

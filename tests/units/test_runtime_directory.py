@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
-import numba
 import pytest
-from numba.core import caching
 
 from testbed.errors import CapabilityError
-from testbed.numba_cache import compiled_by_numba
 from testbed.runtime_directory import private_directory, runtime_directory
 from tests.for_each import for_each
 
@@ -35,13 +33,6 @@ def test_it_is_below_xdg_runtime_dir(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert runtime_directory() == tmp_path / "testbed" == runtime_directory()
     assert (tmp_path / "testbed").stat().st_mode & 0o7777 == 0o700
-
-
-@needs_root
-def test_otherwise_it_is_in_run_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setattr("testbed.runtime_directory.RUN", tmp_path)
-    assert runtime_directory() == tmp_path / "testbed"
 
 
 def test_otherwise_it_is_among_temporary_files(temporary: Path) -> None:
@@ -94,101 +85,43 @@ def test_an_xdg_runtime_dir_that_fails_the_checks_is_not_used(
     assert not (given / "testbed").exists()
 
 
-def test_a_symbolic_link_in_its_place_is_refused(temporary: Path, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir(mode=0o700)
-    (temporary / f"testbed-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(CapabilityError, match=r"it is a symbolic link; .* cure: remove it, or set XDG_RUNTIME_DIR"):
-        runtime_directory()
-
-
-def test_a_link_that_leads_nowhere_is_refused_and_nothing_made(temporary: Path, tmp_path: Path) -> None:
-    (temporary / f"testbed-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(CapabilityError, match="it is a symbolic link"):
-        runtime_directory()
-    assert not (tmp_path / "elsewhere").exists()
-
-
-def test_a_file_in_its_place_is_refused(temporary: Path) -> None:
-    (temporary / f"testbed-{os.geteuid()}").touch(mode=0o600)
-    with pytest.raises(CapabilityError, match="it is not a directory"):
-        runtime_directory()
-
-
-@needs_root
-def test_a_directory_of_somebody_else_is_refused(temporary: Path) -> None:
-    place = temporary / "testbed-0"
-    place.mkdir(mode=0o700)
+def somebody_elses(place: Path, mode: int = 0o700) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make files of other users")
     os.chown(place, NOBODY, NOBODY)
-    with pytest.raises(CapabilityError, match=f"{place}: it belongs to user {NOBODY} and not to user 0"):
-        runtime_directory()
-
-
-@for_each("mode", [0o770, 0o707, 0o720, 0o702, 0o750, 0o705, 0o1777, 0o710])
-def test_a_directory_that_others_can_enter_is_refused(temporary: Path, mode: int) -> None:
-    place = temporary / f"testbed-{os.geteuid()}"
-    place.mkdir(exist_ok=True)
     place.chmod(mode)
-    with pytest.raises(CapabilityError, match=rf"others have access to it \(mode {mode:04o}\)"):
-        runtime_directory()
 
 
-@for_each("mode", [0o777, 0o770, 0o2775])
-def test_a_tmpdir_without_the_sticky_bit_is_refused(temporary: Path, mode: int) -> None:
-    temporary.chmod(mode)
-    with pytest.raises(CapabilityError, match=rf"others can write to {temporary} .* and so replace it"):
-        runtime_directory()
-    assert list(temporary.iterdir()) == []
+def link_to_elsewhere(place: Path) -> None:
+    place.rmdir()
+    (place.parent.parent / "elsewhere").mkdir(mode=0o700, exist_ok=True)
+    place.symlink_to(place.parent.parent / "elsewhere")
 
 
-@needs_root
-@pytest.mark.parametrize("mode", [0o755, 0o1777])
-def test_a_tmpdir_of_somebody_else_is_refused(temporary: Path, mode: int) -> None:
-    os.chown(temporary, NOBODY, NOBODY)
-    temporary.chmod(mode)
-    with pytest.raises(CapabilityError, match=f"{temporary} belongs to user {NOBODY}, who could replace it"):
-        runtime_directory()
-    assert list(temporary.iterdir()) == []
-
-
-@needs_root
-def test_a_tmpdir_below_a_directory_of_somebody_else_is_refused(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
+@for_each(
+    ("make", "problem"),
+    [
+        (link_to_elsewhere, r"it is a symbolic link; .* cure: remove it, or set XDG_RUNTIME_DIR"),
+        (somebody_elses, f"it belongs to user {NOBODY} and not to user 0"),
+        (lambda place: place.chmod(0o770), r"others have access to it \(mode 0770\)"),
+        (lambda place: place.chmod(0o705), r"others have access to it \(mode 0705\)"),
+        (lambda place: place.parent.chmod(0o777), r"others can write to .*/tmp .* and so replace it"),
+        (lambda place: place.parent.chmod(0o2775), r"others can write to .*/tmp .* and so replace it"),
+        (lambda place: somebody_elses(place.parent, 0o1777), f"/tmp belongs to user {NOBODY}, who could replace it"),
+    ],
+)
+def test_a_directory_that_others_have_in_their_hands_is_refused(
+    temporary: Path, make: Callable[[Path], None], problem: str
 ) -> None:
-    theirs = temporary / "theirs"
-    (theirs / "tmp").mkdir(parents=True)
-    os.chown(theirs, NOBODY, NOBODY)
-    monkeypatch.setattr("tempfile.tempdir", str(theirs / "tmp"))
-    with pytest.raises(CapabilityError, match=f"{theirs} belongs to user {NOBODY}"):
+    place = temporary / f"testbed-{os.geteuid()}"
+    for each in (place, temporary):
+        if each.is_symlink():
+            each.unlink()
+        each.mkdir(exist_ok=True)
+        os.chown(each, os.geteuid(), os.getegid())
+    temporary.chmod(0o1777)
+    place.chmod(0o700)
+    assert runtime_directory() == place
+    make(place)
+    with pytest.raises(CapabilityError, match=problem):
         runtime_directory()
-
-
-def test_a_tmpdir_that_is_a_link_is_followed_once_and_for_all(
-    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "link").symlink_to(temporary)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "link"))
-    assert runtime_directory() == temporary / f"testbed-{os.geteuid()}"  # whoever changes the link changes nothing
-
-
-def test_a_loop_of_links_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a").symlink_to("b")
-    (tmp_path / "b").symlink_to("a")
-    with pytest.raises(CapabilityError, match="XDG_RUNTIME_DIR"):
-        private_directory(tmp_path / "a" / "testbed")
-
-
-def test_what_cannot_be_made_is_told(tmp_path: Path) -> None:
-    with pytest.raises(CapabilityError, match=r"No such file or directory; .* cure"):
-        private_directory(tmp_path / "none" / "testbed")
-
-
-def test_compiled_loops_are_kept_here_if_neither_sources_nor_home_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in a container that is started as another user."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    named = [place for place in caching.CacheImpl._locator_classes if "UserProvided" in place.__name__]
-    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", named)
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
-    loop = compiled_by_numba(lambda: numba.njit(cache=True)(private_directory))
-    assert Path(loop.stats.cache_path).is_relative_to(tmp_path / "testbed" / "numba")

@@ -54,11 +54,8 @@ def test_shares_are_numbers_or_percent() -> None:
     ("text", "message"),
     [
         ("155Mbps", "'Mbps' is not a unit of rate (write '155 Mbit/s')"),
-        ("155 Mbps", "'Mbps' is not a unit of rate (write '155 Mbit/s')"),
-        ("3 kb/s", "'kb/s' is not a unit of rate (write '3 kbit/s')"),
         ("20 MB/s", "'MB/s' is not a unit of rate (write '160 Mbit/s')"),
         ("20 mbit/s", "'mbit/s' is not a unit of rate (write '20 Mbit/s')"),
-        ("20 Mbit", "'Mbit' is not a unit of rate (write '20 Mbit/s')"),
         ("10", "10 has no unit (write a unit, e.g. '10 Mbit/s')"),
         ("20 knots", "'knots' is not a unit of rate (one of Tbit/s, Gbit/s, Mbit/s, kbit/s, bit/s)"),
         ("fast", "expected a rate, got 'fast' (write a number and a unit, e.g. '10 Mbit/s')"),
@@ -106,23 +103,6 @@ def test_sizes_read_back_the_same(size_bytes: int) -> None:
 @example(0.07)
 def test_shares_read_back_the_same(share: float) -> None:
     assert units.parse_share(units.format_share(share)) == share
-
-
-@for_each(
-    ("written", "text"),
-    [
-        (units.format_rate(20e6), "20 Mbit/s"),
-        (units.format_rate(1.5e9), "1.5 Gbit/s"),
-        (units.format_duration(0.05), "50 ms"),
-        (units.format_duration(90.0), "1.5 min"),
-        (units.format_duration(0.0), "0 s"),
-        (units.format_size(65_536), "64 KiB"),
-        (units.format_size(64_000), "62.5 KiB"),
-        (units.format_share(0.95), "95 %"),
-    ],
-)
-def test_written_for_people(written: str, text: str) -> None:
-    assert written == text
 
 
 @given(st.text(max_size=30))

@@ -6,15 +6,9 @@ import argparse
 
 import torch
 
-from analysis.benchmarks.codecs import TORCH_TOPK, gradients, kind_and_options, measure, torch_topk
+from analysis.benchmarks.codecs import TORCH_TOPK, gradients, measure, torch_topk
 from testbed.codec.memory import HostMemory
 from testbed.codec.selectors.sweep import SampleAndSweep
-
-
-def test_a_name_has_options() -> None:
-    assert kind_and_options("topk") == ("topk", {})
-    text = "mstopk:selector=published:ratio=0.001"
-    assert kind_and_options(text) == ("mstopk", {"selector": "published", "ratio": 0.001})
 
 
 def test_the_exact_selector_takes_what_the_baseline_takes() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.benchmarks.combinations import draw, examine, plan_of, wrong_bytes
+from analysis.benchmarks.combinations import draw, examine
 
 
 @pytest.mark.sample(1)  # of 2, which take 3 s
@@ -27,15 +27,3 @@ def test_a_combination_that_does_not_learn_is_found() -> None:
     case = draw(1, 2)
     slow = replace(case, settings=(*case.settings, "optimizer.learning_rate=0.000001"))
     assert "not above chance" in examine(slow)["wrong"]
-
-
-def test_bytes_that_no_message_explains_are_found() -> None:
-    plan = plan_of(draw(1, 2))
-    link = plan.network.links[0].name
-    source, target = link.split(">")
-    sent = {"kind": "transfer", "source": f"{source}/worker0", "target": f"{target}/worker0", "payload_bytes": 1400,
-            "header_bytes": 48}  # fmt: skip
-    (path,) = plan.network.between(source, target)
-    assert path == link
-    assert wrong_bytes(plan, [sent, {"kind": "link", "link": link, "bytes": 1514}]) == ""
-    assert "carried 2896" in wrong_bytes(plan, [sent, {"kind": "link", "link": link, "bytes": 3028}])

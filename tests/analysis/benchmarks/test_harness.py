@@ -10,7 +10,6 @@ import pytest
 
 from analysis.benchmarks import __main__ as command
 from analysis.benchmarks import harness
-from analysis.benchmarks.harness import alternate, listed
 
 
 def module(*rows: harness.Row) -> ModuleType:
@@ -28,13 +27,6 @@ def test_rows_are_reported_and_judged(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (tmp_path / "rows.csv").read_text().splitlines() == ["name,rate_bps,ok", "a,1.5,True", "b,2.5,False"]
 
 
-def test_steps_alternate() -> None:
-    seen: list[str] = []
-    times_s = alternate({"a": lambda n: seen.append(f"a{n}"), "b": lambda n: seen.append(f"b{n}")}, 3)
-    assert seen == ["a0", "b0", "a1", "b1", "a2", "b2"]
-    assert [len(values) for values in times_s.values()] == [3, 3]
-
-
 def test_every_benchmark_has_a_declaration_and_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
     for name in command.BENCHMARKS:
         with pytest.raises(SystemExit):
@@ -43,7 +35,3 @@ def test_every_benchmark_has_a_declaration_and_a_help_text(capsys: pytest.Captur
     assert command.main(["no-such"]) == 2
     listing = capsys.readouterr().out
     assert all(name in listing for name in command.BENCHMARKS)
-
-
-def test_a_list_of_values() -> None:
-    assert listed(float)("1,2.5,") == (1.0, 2.5)

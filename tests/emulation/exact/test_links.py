@@ -42,11 +42,6 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return {(line["method"], line["case"]): line["result"] for line in said}
 
 
-def test_the_guest_has_both(results: Results) -> None:
-    found = results["netem", "probe"]
-    assert found["netem"] and found["nfqueue"] and found["htb"]
-
-
 @both
 def test_losses_and_their_account(results: Results, method: str) -> None:
     lossy, gaps = results[method, "lossy"], results[method, "bursts"]

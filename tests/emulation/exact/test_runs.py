@@ -16,7 +16,7 @@ import pytest
 
 from emulation.exact import kernel
 from testbed import api
-from testbed.errors import Diverged, NoProgress
+from testbed.errors import NoProgress
 from testbed.process_id import start_ticks
 from testbed.results.events import read
 from tests.for_each import for_each
@@ -90,12 +90,6 @@ def test_its_parameters_are_those_of_the_virtual_world(first: Path, tmp_path: Pa
     assert found["kernel_build"]["version"] == kernel.VERSION
 
 
-def test_another_seed_is_another_run(folder: Path, first: Path) -> None:
-    assert run_in(folder, "quickstart", *SHORT, "--seed", "2").returncode == 0
-    other = (folder / "run").rename(folder / "other")
-    assert "result.json" in set(differences(dircmp(first, other)))
-
-
 def test_a_measured_processor_takes_the_time_that_it_works(folder: Path) -> None:
     measured = ("device.pace=measured", "device.speed=0.25", "exact.cpu=measured", "codec=bisparse")
     settings = [part for each in measured for part in ("--set", each)]
@@ -111,22 +105,6 @@ def test_a_measured_processor_takes_the_time_that_it_works(folder: Path) -> None
     assert all(each["real_s"] > 0 for each in steps.values())
     rounds = [each for each in found if each["kind"] == "round"]
     assert all(each["t"] - each["t0"] >= steps[each["node"], each["round"]]["modelled_s"] for each in rounds)
-
-
-def test_a_gradient_that_is_not_finite_ends_the_run_with_its_place(folder: Path) -> None:
-    done = run_in(folder, "quickstart", *SHORT, "--set", "faults=[{kind: nan, node: tokyo/worker0, round: 1}]")
-    assert done.returncode == Diverged.exit_code, done.stderr
-    status = json.loads(((folder / "run").rename(folder / "nan") / "status.json").read_text())
-    assert "non-finite gradient: tokyo/worker0, step 1" in status["message"]
-
-
-def test_an_outage_takes_time_and_changes_no_bit(folder: Path, first: Path) -> None:
-    cut = "faults=[{kind: down, link: virginia>tokyo, at: 500 ms, for: 2 s}]"
-    assert run_in(folder, "quickstart", *SHORT, "--set", cut).returncode == 0
-    ended = json.loads(((folder / "run").rename(folder / "cut") / "result.json").read_text())
-    before = json.loads((first / "result.json").read_text())
-    assert ended["parameters_sha256"] == before["parameters_sha256"]
-    assert ended["training_s"] > before["training_s"] + 1.5
 
 
 @for_each("victim", ["launcher", "kernel"])
@@ -166,9 +144,3 @@ def test_a_program_that_spins_is_named(tmp_path: Path) -> None:
     done = run_in(tmp_path, "spin.yaml")
     assert done.returncode == NoProgress.exit_code
     assert "virtual time has stood still" in done.stderr + done.stdout
-
-
-def test_a_program_that_yields_goes_on(tmp_path: Path) -> None:
-    yields = "import os, time; end = time.monotonic() + 0.05\\nwhile time.monotonic() < end: os.sched_yield()"
-    (tmp_path / "yields.yaml").write_text(PROGRAM.replace("COMMAND", f'[{sys.executable}, -S, -c, "{yields}"]'))
-    assert run_in(tmp_path, "yields.yaml").returncode == 0

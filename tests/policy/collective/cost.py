@@ -107,11 +107,6 @@ def direct_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
     return 2 * link.copy_s(part) + (ranks - 1) * part * link.gamma_s
 
 
-def star_s(ranks: int, size_bytes: float, link: LinkCost) -> float:
-    """One parameter server with one port: 2 α + 2 p n β + p n γ."""
-    return 2 * link.alpha_s + ranks * size_bytes * (2 * link.beta_s + link.gamma_s)
-
-
 Cost = Callable[[int, float, LinkCost], float]
 
 ON_EQUAL_LINKS: dict[str, Cost] = {

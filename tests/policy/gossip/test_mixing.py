@@ -12,14 +12,13 @@ from testbed.policy.gossip.graphs import given as given_graph
 from testbed.policy.gossip.mixing import (
     Metropolis,
     Mixing,
-    Part,
     Partners,
     PushToAll,
     PushToOne,
     rounds_to_reach_all,
 )
 from tests.for_each import for_each
-from tests.policy.gossip.consensus import check, consensus_distance, is_doubly_stochastic, matrix
+from tests.policy.gossip.consensus import check, consensus_distance, matrix
 
 SIZES = range(1, 18)
 
@@ -107,40 +106,6 @@ def test_how_long_a_word_travels() -> None:
     assert rounds_to_reach_all(Metropolis(GRAPHS["ring"](1))) == 0
     with pytest.raises(ValueError, match="connected"):
         rounds_to_reach_all(Metropolis(given_graph(4, [(0, 1), (2, 3)])))
-
-
-class _Lossy:
-    """Takes more than is given."""
-
-    size, period = 2, 1
-
-    def part(self, round_: int, rank: int) -> Part:
-        return Part(0.5, (1 - rank,), ((1 - rank, 0.6),))
-
-
-class _Deaf(_Lossy):
-    def part(self, round_: int, rank: int) -> Part:
-        return Part(1.0, (1 - rank,), ())
-
-
-def test_wrong_weights_and_unexpected_messages_are_found() -> None:
-    with pytest.raises(ValueError, match="add up"):
-        check(_Lossy(), doubly=False)
-    with pytest.raises(ValueError, match="not expected"):
-        check(_Deaf(), doubly=False)
-    star = given_graph(4, [(0, 1), (0, 2), (0, 3)])
-    assert not is_doubly_stochastic(matrix(PushToAll(star), 0))
-    with pytest.raises(ValueError, match="add up"):
-        check(PushToAll(star), doubly=True)
-
-
-def test_two_sides() -> None:
-    for name, size, has in (("ring", 8, True), ("ring", 7, False), ("complete", 4, False), ("torus", 16, True)):
-        graph = GRAPHS[name](size)
-        sides = two_sides(graph)
-        assert (sides is not None) == has
-        if sides:
-            assert all(sides[a] != sides[b] for a in range(size) for b in graph[a])
 
 
 def test_one_side_asks_and_every_edge_is_used() -> None:

@@ -65,17 +65,6 @@ def test_k_follows_the_loss_down_to_its_floor() -> None:
     assert threshold.update(float("nan")) == 1.0
 
 
-def test_k_stays_where_it_shall_not_adapt() -> None:
-    threshold = Threshold(Dgt.Options(k=0.8, adaptive=False))
-    assert [threshold.update(loss) for loss in (2.0, 0.1)] == [0.8, 0.8]
-
-
-def test_an_adapted_k_changes_the_channels() -> None:
-    threshold, values = Threshold(Dgt.Options()), [float(block + 1) for block in range(100)]
-    sizes = [Counter(channels_of(values, threshold.update(loss), 3))[0] for loss in (2.0, 1.0, 0.1)]
-    assert sizes == [81, 41, 21]
-
-
 def test_marks_count_down_from_the_reliable_channel() -> None:
     assert [type_of_service(channel, 3) for channel in range(4)] == [96, 64, 32, 0]
     assert [type_of_service(channel, 7) for channel in (0, 7)] == [224, 0]

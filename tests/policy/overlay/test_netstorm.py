@@ -80,9 +80,3 @@ def test_it_plans_anew_when_a_link_has_changed_and_forgets() -> None:
     assert not policy.revise(8)
     assert policy.revise(9)  # six rounds later the measurement is too old, and the Plan's rate stands again
     assert policy.trees({0: 1})[0].parents == (-1, -1)
-
-
-def test_a_small_change_keeps_the_trees() -> None:
-    policy = NetStorm(setting(2, line(8.0)), NetStorm.Options(change=0.5))
-    policy.measured(-1, 1, 5.0, 1)
-    assert not policy.revise(1)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from testbed.policy.overlay.base import GroupSetting, Throughput
 from testbed.policy.overlay.events import OverlayTransfer, chunks_of
-from testbed.policy.overlay.parents import Parents
 from testbed.policy.overlay.tree import Tree
 from testbed.policy.overlay.tsengine import Stream, TsEngine
 from tests.for_each import for_each
@@ -141,29 +140,6 @@ def test_a_slow_link_is_used_less_once_it_is_known() -> None:
     assert sum(used) < 0.6 * sum(by_chance)
 
 
-def test_exploration_has_its_share_when_all_is_known() -> None:
-    """Row 56: one holder, everything measured: the best is taken with probability max_greed, or else drawn."""
-    best, total = 0, 3000
-    policy = TsEngine(setting(("a", "b", "c", "d"), seed=3), TsEngine.Options(max_greed=0.75, expiry=10**6))
-    for node, rate in (("a", 1.0), ("b", 5.0), ("c", 2.0), ("d", 3.0)):
-        policy.throughput.add(ROOT, node, rate, 0)
-    for round_ in range(total):
-        (first, *_) = policy.ready(False, 0, round_, ROOT)
-        best += first.target == "b"
-        policy._spreads.clear()
-        policy._sending.clear()
-        policy._taking.clear()
-    assert best / total == pytest.approx(0.75 + 0.25 / 4, abs=0.03)
-
-
-def test_decisions_repeat_with_the_seed_and_differ_without() -> None:
-    runs = [Drive(8, random_rates(1), 2).round(0, up=False) for _ in range(2)]
-    assert runs[0] == runs[1]
-    other = Drive(8, random_rates(1), 2)
-    other.policy = TsEngine(setting(other.members, seed=8), TsEngine.Options())
-    assert other.round(0, up=False) != runs[0]
-
-
 def test_measurements_expire() -> None:
     """Row 57."""
     throughput = Throughput(expiry=5)
@@ -172,25 +148,6 @@ def test_measurements_expire() -> None:
     assert throughput.get("a", "b", 8) == 4.0
     assert throughput.get("a", "b", 9) is None
     assert throughput.get("b", "a", 4) is None
-
-
-def mean_time(drive: Drive, rounds: range) -> float:
-    begin = drive.now
-    for round_ in rounds:
-        drive.round(round_, up=False)
-    return (drive.now - begin) / len(rounds)
-
-
-def test_it_recovers_after_a_step_change_of_a_link() -> None:
-    """Links out of m0 are the only fast ones; then they are slow, and those out of m1 fast."""
-
-    def rate(source: str, target: str, round_: int) -> float:
-        return 10.0 if source == ("m0" if round_ < 30 else "m1") or target in ("m0", "m1") else 1.0
-
-    drive = Drive(9, rate, max_greed=0.9)
-    before = mean_time(drive, range(15, 30))
-    mean_time(drive, range(30, 36))
-    assert mean_time(drive, range(36, 51)) < 1.35 * before
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=40), st.integers(1, 40_000))
@@ -210,8 +167,3 @@ def test_a_balanced_tree_reaches_everybody(members: int, degree: int) -> None:
     assert all(len(tree.children(node)) <= degree for node in range(-1, members))
     assert tree.size(0) >= tree.size(members - 1) == 1
     assert sum(0 < len(tree.children(node)) < degree for node in range(-1, members)) <= 1, "all but the last are full"
-
-
-def test_a_cycle_is_no_tree() -> None:
-    with pytest.raises(AssertionError):
-        Parents((1, 0))
