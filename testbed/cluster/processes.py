@@ -12,7 +12,8 @@ from typing import Any, Self
 from testbed.cluster.agents import AgentHandle, AgentLost, Agents
 from testbed.cluster.files import checkpoint_files
 from testbed.errors import NodeLost
-from testbed.realtime.node_processes import Line, ProcessEnd
+from testbed.processes.child import Line
+from testbed.realtime.node_processes import ProcessEnd
 from testbed.realtime.sockets import Address
 
 _END_LIMIT_S = 30.0  # that an agent has to end its nodes and to tell what they have written

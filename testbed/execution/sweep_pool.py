@@ -8,8 +8,6 @@ open files) or cannot be forked, and a killed worker breaks the whole pool.
 
 from __future__ import annotations
 
-import os
-import select
 import signal
 import sys
 import time
@@ -23,16 +21,8 @@ from pathlib import Path
 
 from testbed.errors import ScenarioError, TestbedError
 from testbed.execution.sweep_points import SweepPoint
-from testbed.execution.sweep_run import (
-    UNEXPECTED,
-    Followers,
-    PointRun,
-    close_script,
-    die_with,
-    execute_point,
-    fork,
-    warm_up,
-)
+from testbed.execution.sweep_run import Followers, PointRun, close_script, execute_point, fork_point, warm_up
+from testbed.processes.child import UNEXPECTED, Child, first_to_end
 from testbed.results import COMPLETED, FINISHED
 from testbed.results.rundir import AlreadyDone, RunDirectory, is_run
 from testbed.results.summary import read_result
@@ -85,7 +75,7 @@ class Pool:
     warn: Warn
     retry_failed: bool = False
     followers: Followers = tuple
-    _children: dict[int, SweepPoint] = field(default_factory=dict)  # by pidfd
+    _children: dict[Child, SweepPoint] = field(default_factory=dict)
 
     def run(self, points: Iterable[SweepPoint], jobs: int) -> None:
         """Run what is not done; return when every point has ended, here or in another process."""
@@ -116,16 +106,13 @@ class Pool:
         for stream in (sys.stdout, sys.stderr):  # else the child would have what is buffered, too
             with suppress(OSError):  # such as a pipe without a reader
                 stream.flush()
-        parent = os.getpid()
-        self._children[os.pidfd_open(fork(partial(self._child, point, parent)))] = point
+        self._children[fork_point(partial(self._child, point))] = point
         self.on_state(point, "running")
 
     def _reap(self) -> tuple[SweepPoint, int]:
-        ended = select.poll()  # of these alone: the process may have other children, whose ends are not ours to take
-        for child in self._children:
-            ended.register(child, select.POLLIN)
-        child, _ = ended.poll()[0]
-        point, code = self._children.pop(child), _reaped(child)
+        child = first_to_end(self._children)
+        point = self._children.pop(child)
+        code = child.close()
         if code != TAKEN:
             run = RunDirectory(self.directory(point))
             state = run.status().state
@@ -136,14 +123,13 @@ class Pool:
 
     def _end(self) -> None:
         for child in self._children:
-            signal.pidfd_send_signal(child, signal.SIGKILL)
+            child.send_signal(signal.SIGKILL)
         for child in self._children:
-            _reaped(child)
+            child.close()
         self._children.clear()
 
-    def _child(self, point: SweepPoint, parent: int) -> int:
+    def _child(self, point: SweepPoint) -> int:
         try:
-            die_with(parent)
             execute_point(self.directory(point), PointRun(point.plan, self.scenario, point.resolved, self.followers))
             return 0
         except AlreadyDone:
@@ -160,11 +146,3 @@ class Pool:
             return TAKEN
         print(error, file=sys.stderr, flush=True)  # noqa: T201 - os._exit drops what is buffered
         return UNEXPECTED
-
-
-def _reaped(child: int) -> int:
-    """Wait for a child; return its exit code, or minus its signal. ``child``: its pidfd, which is closed."""
-    end = os.waitid(os.P_PIDFD, child, os.WEXITED)
-    os.close(child)
-    assert end is not None
-    return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status

@@ -19,13 +19,12 @@ from testbed.execution.record import add_capabilities, conclude, final_status, k
 from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.execution.session import Event, Follower, SessionResult
 from testbed.plan.model import Plan, to_json
-from testbed.process_id import die_with_parent
+from testbed.processes.child import Child, fork
 from testbed.results import atomic
 from testbed.results.manifest import git_state, use_git_state
 from testbed.results.oom_kills import OomKills
 from testbed.results.rundir import RunDirectory, read_json
 
-UNEXPECTED = 70  # exit code: an error in testbed itself
 _INTERRUPTS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})  # which a command takes by handlers
 
 Followers = Callable[[], Sequence[Follower]]
@@ -163,36 +162,18 @@ def warm_up(plans: Iterable[Plan]) -> None:
             read_data(plan)
 
 
-def fork(child: Callable[[], int]) -> int:
-    """Return the id of a new process, which ends with the code that ``child`` returns.
+def fork_point(body: Callable[[], int]) -> Child:
+    """Return a child in which ``body`` runs: it returns the exit code. It prints past a display of this process."""
 
-    What is raised in it ends it as well. It never unwinds the stack of this process, whose ``finally`` blocks kill
-    other children and remove files.
-    """
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)  # they wait until the child is in its ``try``
-    try:
-        pid = os.fork()
-        if pid == 0:
-            code = UNEXPECTED
-            try:
-                signal.pthread_sigmask(signal.SIG_SETMASK, held)
-                _write_directly()
-                code = child()
-            finally:
-                os._exit(code)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
-    return pid
+    def begin(_: int) -> int:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
+        _write_directly()
+        return body()
+
+    return fork(begin, hold=_INTERRUPTS)
 
 
 def _write_directly() -> None:
     """Let a process, just forked, write past a display of its parent: who drew it may have held its locks."""
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         setattr(sys, name, open(descriptor, "w", buffering=1, errors="replace", closefd=False))
-
-
-def die_with(parent: int) -> None:
-    """Let the kernel kill this process, just forked, when its parent has ended. Raise ``OSError`` where it refuses."""
-    die_with_parent()
-    if os.getppid() != parent:  # it ended between fork and prctl
-        os._exit(UNEXPECTED)

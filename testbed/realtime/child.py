@@ -9,10 +9,10 @@ import os
 import resource
 import signal
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -21,7 +21,7 @@ from testbed.errors import Interrupted, TestbedError, WaitTimeout, of_os
 from testbed.garbage import collect_after_fork
 from testbed.plan.fault_clock import FaultClock
 from testbed.plan.model import NodePlan, Plan
-from testbed.process_id import die_with_parent
+from testbed.processes.child import die_with
 from testbed.realtime.auth import Credentials
 from testbed.realtime.faults import LEAVE_SIGNAL, OnFault
 from testbed.realtime.heartbeat import PeerLost
@@ -78,57 +78,42 @@ class Launch:
 
 
 def run_child(
-    node: NodePlan, launch: Launch, make_setup: Callable[[], NodeSetup], progress: int, lifeline: int, parent: int,
-    close: Iterable[int],
-) -> NoReturn:  # fmt: skip
-    """Run the node to its end and exit. To be called in the child right after the fork.
+    node: NodePlan, launch: Launch, make_setup: Callable[[], NodeSetup], progress: int, lifeline: int, parent: int
+) -> int:
+    """Run the node to its end; return the exit code. To be called in the child right after the fork.
 
     make_setup  called after ``launch.enter``, so that what it opens lies in the node's own network namespace
     progress    write end of the child's pipe to its parent, whose process id is ``parent``
     lifeline    read end of a pipe that only the parent can write to; its end of file is the parent's end
-    close       descriptors of the parent that the child does not need
     """
-    code = _UNEXPECTED
     try:
-        _prepare(node, parent)
-        for descriptor in close:
-            os.close(descriptor)
+        _prepare(node)
         if launch.enter is not None:
             launch.enter(node)
-        _die_with(parent)  # again, as entering a namespace may have cleared it
+        die_with(parent)  # again, as entering a namespace may have cleared it
         if launch.realtime:
             run_before_other_programs(node.role)
         with asyncio.Runner(loop_factory=launch.new_loop) as runner:
             runner.run(_main(node, launch, make_setup, progress, lifeline))
-        code = 0
+        return 0
     except asyncio.CancelledError:
-        code = Interrupted.exit_code
+        return Interrupted.exit_code
     except BaseException as error:
         line = _exit_line(node.name, error)
-        code = line["code"]
         _write_line(progress, line)
-    finally:
-        os._exit(code)  # not sys.exit: what the parent has registered with atexit is not for its children
+        return int(line["code"])
 
 
-def _prepare(node: NodePlan, parent: int) -> None:
+def _prepare(node: NodePlan) -> None:
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM, signal.SIGWINCH):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
-    _die_with(parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the run's secret
     torch.set_num_threads(1)
     collect_after_fork()
     if node.role == "worker":
         os.nice(WORKER_NICENESS)
-
-
-def _die_with(parent: int) -> None:
-    """Get SIGKILL when the parent's thread that forked ends. The lifeline covers cases in which this is cleared."""
-    die_with_parent()
-    if os.getppid() != parent:  # it ended between fork and prctl
-        os._exit(_UNEXPECTED)
 
 
 async def _main(

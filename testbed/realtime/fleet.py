@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator
 from testbed.errors import Interrupted, NodeLost, RunFailed, TestbedError, WaitTimeout
 from testbed.plan.fault_clock import FaultClock, expendable
 from testbed.plan.model import Plan, monitor_of
+from testbed.processes.child import Line
 from testbed.realtime.child import Launch
 from testbed.realtime.faults import FaultInjector
 from testbed.realtime.fleet_status import FleetStatus, NodeExit, first_cause
 from testbed.realtime.heartbeat import PeerLost
 from testbed.realtime.node import STATUS_INTERVAL_S
-from testbed.realtime.node_processes import Line, NodeProcesses, ProcessEnd, Processes
+from testbed.realtime.node_processes import NodeProcesses, ProcessEnd, Processes
 from testbed.results.events import STOPPED
 from testbed.results.progress import Progress
 

@@ -9,28 +9,23 @@ milliseconds, where a fresh interpreter would need seconds of processor time eac
   re-initialize CUDA in forked subprocess".
 * Its garbage is collected and frozen (``gc.freeze``) before it forks: a collection in a child would write to every
   object's header, and so copy all memory that is shared with the parent.
-
-A child's end is seen through its pidfd. Unlike a process id, a pidfd can be polled with other descriptors, and never
-comes to stand for another process: a signal sent through it reaches this child or none.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import select
 import selectors
 import signal
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from testbed.garbage import frozen_garbage
 from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import NodePlan, Plan
+from testbed.processes.child import Child, Line, end_all, fork
 from testbed.realtime.auth import new_credentials
 from testbed.realtime.child import HELD_SIGNALS, Launch, run_child
 from testbed.realtime.processor import GPU_TOKENS, Tokens
@@ -38,8 +33,6 @@ from testbed.realtime.setup import NodeSetup
 from testbed.realtime.sockets import Endpoints
 from testbed.results.failures import STACKS_SIGNAL, Cause
 from testbed.results.oom_kills import OomKills
-
-Line = dict[str, Any]
 
 _LEAVE_S = 1.0  # that nodes have to end when the context is left
 
@@ -60,12 +53,9 @@ class ProcessEnd:
 
 
 @dataclass(slots=True)
-class _Process:
-    node: str
-    pid: int
-    pidfd: int
-    progress: int  # read end of the pipe for its lines
-    text: bytearray = field(default_factory=bytearray)
+class _Node:
+    name: str
+    child: Child
     report: Line = field(default_factory=dict)
 
 
@@ -103,7 +93,7 @@ class NodeProcesses:
         used = {node.device.index for node in plan.nodes if _is_on_gpu(node)}
         self._gpu_tokens = {index: Tokens.make(GPU_TOKENS, len(plan.nodes)) for index in sorted(used)}
         self._lifeline = os.pipe()  # children watch the read end, which ends when this process does
-        self._running: dict[str, _Process] = {}
+        self._running: dict[str, _Node] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(wake, selectors.EVENT_READ)
 
@@ -111,17 +101,8 @@ class NodeProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.send_signal_to_all(signal.SIGTERM)  # after an error of the caller: nodes write what they have recorded
-        end_s = time.monotonic() + _LEAVE_S
-        for process in self._running.values():
-            ended = select.poll()
-            ended.register(process.pidfd, select.POLLIN)
-            ended.poll(max(0.0, end_s - time.monotonic()) * 1e3)
-        self.send_signal_to_all(signal.SIGKILL)
-        for process in self._running.values():
-            os.waitpid(process.pid, 0)
-            os.close(process.pidfd)
-            os.close(process.progress)
+        # after an error of the caller: nodes write what they have recorded
+        end_all([running.child for running in self._running.values()], _LEAVE_S)
         self._running.clear()
         self._selector.close()
         self._endpoints.release()
@@ -150,25 +131,18 @@ class NodeProcesses:
             self._endpoints.close()
 
     def _fork(self, node: NodePlan, since_s: float | None) -> None:
-        progress, parent = os.pipe(), os.getpid()
+        parent = os.getpid()
+
+        def body(progress: int) -> int:
+            return run_child(
+                node, self._launch, partial(self._setup, node, since_s), progress, self._lifeline[0], parent
+            )
+
         # Signals that come between the fork and the child's own handlers stay pending until it unblocks them.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_SIGNALS)
-        try:
-            pid = os.fork()
-            if pid == 0:
-                close = (progress[0], self._lifeline[1], *self._not_for(node))
-                make_setup = partial(self._setup, node, since_s)
-                run_child(node, self._launch, make_setup, progress[1], self._lifeline[0], parent, close)
-        except OSError:  # too many processes
-            os.close(progress[0])
-            raise
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            os.close(progress[1])
-        os.set_blocking(progress[0], False)
-        process = self._running[node.name] = _Process(node.name, pid, os.pidfd_open(pid), progress[0])
-        self._selector.register(process.pidfd, selectors.EVENT_READ, process)
-        self._selector.register(process.progress, selectors.EVENT_READ, process)
+        child = fork(body, hold=HELD_SIGNALS, close=(self._lifeline[1], *self._not_for(node)))
+        running = self._running[node.name] = _Node(node.name, child)
+        self._selector.register(child, selectors.EVENT_READ, running)
+        self._selector.register(child.lines, selectors.EVENT_READ, running)
 
     def _setup(self, node: NodePlan, since_s: float | None) -> NodeSetup:
         return NodeSetup(
@@ -190,7 +164,9 @@ class NodeProcesses:
 
     def _not_for(self, node: NodePlan) -> list[int]:
         """The parent's descriptors that the child does not need."""
-        siblings = [number for process in self._running.values() for number in (process.pidfd, process.progress)]
+        siblings = [
+            number for running in self._running.values() for number in (running.child.fileno(), running.child.lines)
+        ]
         return [*self._endpoints.others(node.name), *siblings, self._wake, self._selector.fileno()]
 
     # ---- watch --------------------------------------------------------------------------------------------------
@@ -198,22 +174,22 @@ class NodeProcesses:
     def wait(self, timeout_s: float) -> Iterator[Line | ProcessEnd]:
         """Lines and ends of children, as soon as there are any; none if ``timeout_s`` passes first."""
         for key, _ in self._selector.select(timeout_s):
-            process: _Process | None = key.data
-            if process is None:
+            running: _Node | None = key.data
+            if running is None:
                 os.eventfd_read(self._wake)
-            elif process.node in self._running and key.fd == process.progress:
-                yield from self._read(process)
-            elif process.node in self._running:
-                yield from self._reap(process)
+            elif running.name in self._running and key.fd == running.child.lines:
+                yield from self._read(running)
+            elif running.name in self._running:
+                yield from self._reap(running)
 
     def send_signal(self, node: str, number: signal.Signals) -> bool:
         """Send a signal; returns whether the node was running."""
-        process = self._running.get(node)
-        if process is not None:
-            signal.pidfd_send_signal(process.pidfd, number)
+        running = self._running.get(node)
+        if running is not None:
+            running.child.send_signal(number)
             if number == signal.SIGSTOP:  # it computes no more, so others may have its core
                 self._give_back(node)
-        return process is not None
+        return running is not None
 
     def send_signal_to_all(self, number: signal.Signals) -> None:
         for node in self._running:
@@ -245,33 +221,28 @@ class NodeProcesses:
         files.keep(node, cause)
         return str(cause)
 
-    def _read(self, process: _Process) -> Iterator[Line]:
+    def _read(self, running: _Node) -> Iterator[Line]:
         """Read once. Raise ``BlockingIOError`` if the pipe is empty and still open."""
-        data = os.read(process.progress, 1 << 16)
-        if not data:
-            self._selector.unregister(process.progress)
+        lines = running.child.read()
+        if lines is None:
+            self._selector.unregister(running.child.lines)
             return
-        process.text += data
-        *lines, process.text = process.text.split(b"\n")
-        for text in lines:
-            line = json.loads(text)
+        for line in lines:
             if line["kind"] == "exit":
-                process.report = line
+                running.report = line
             else:
                 yield line
 
-    def _reap(self, process: _Process) -> Iterator[Line | ProcessEnd]:
+    def _reap(self, running: _Node) -> Iterator[Line | ProcessEnd]:
+        child = running.child
         with contextlib.suppress(BlockingIOError):  # a process that a script has forked may keep the pipe open
-            while process.progress in self._selector.get_map():
-                yield from self._read(process)
-        if process.progress in self._selector.get_map():
-            self._selector.unregister(process.progress)
-        _, status = os.waitpid(process.pid, 0)
-        self._selector.unregister(process.pidfd)
-        os.close(process.pidfd)
-        os.close(process.progress)
-        del self._running[process.node]
-        self._give_back(process.node)
-        code = os.waitstatus_to_exitcode(status)
+            while child.lines in self._selector.get_map():
+                yield from self._read(running)
+        if child.lines in self._selector.get_map():
+            self._selector.unregister(child.lines)
+        self._selector.unregister(child)
+        code = child.close()
+        del self._running[running.name]
+        self._give_back(running.name)
         killer = self._kills.killer() if code == -signal.SIGKILL else ""
-        yield ProcessEnd(process.node, code, process.report, killer)
+        yield ProcessEnd(running.name, code, running.report, killer)

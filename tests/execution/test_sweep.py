@@ -2,10 +2,7 @@
 
 import io
 import json
-import os
 import random
-import select
-import signal
 import sys
 import threading
 import time
@@ -13,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.execution.sweep_run import PointRun, execute_point, fork
+from testbed.execution.sweep_run import PointRun, execute_point, fork_point
 from tests.cli.forked import Ended, Forked, command, simulate_here
 
 SMALL = (
@@ -147,11 +144,9 @@ def test_a_child_prints_though_its_parents_display_is_being_drawn(monkeypatch: p
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, Drawn())
     with drawing:
-        child = fork(lambda: sum(stream.write("a line\n") for stream in (sys.stdout, sys.stderr)))
-        ended, _, _ = select.select([os.pidfd_open(child)], [], [], 10)
-        if not ended:
-            os.kill(child, signal.SIGKILL)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == len("a line\na line\n")
+        child = fork_point(lambda: sum(stream.write("a line\n") for stream in (sys.stdout, sys.stderr)))
+        child.wait(10)
+    assert child.close() == len("a line\na line\n")
 
 
 @pytest.mark.slow  # 8 s
