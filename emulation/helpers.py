@@ -7,19 +7,19 @@ forks the nodes, which must have none. Each ignores Ctrl-C, dies with its parent
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import RunFailed
+from testbed.processes.child import spawn
 
 if TYPE_CHECKING:
     from emulation.shaping.base import LinkSpec
@@ -47,12 +47,12 @@ def own_packages() -> dict[str, str]:
     return {**others, "PYTHONPATH": os.pathsep.join(roots)}
 
 
-class Child:
+class Helper:
     """A running helper process, ``python -m module`` with its settings as a line of JSON on standard input."""
 
     def __init__(self, module: str, settings: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         self.module = module
-        self.process = subprocess.Popen(
+        self.child = spawn(
             [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
             env=own_packages(), pass_fds=tuple(descriptors),
         )  # fmt: skip
@@ -60,35 +60,22 @@ class Child:
 
     def wait_ready(self) -> None:
         """Wait for the line ``ready``. Raise ``RunFailed`` if it does not come in time."""
-        assert self.process.stdout is not None
+        assert self.child.stdout is not None
         readable = select.poll()  # unlike select(2), it takes any descriptor
-        readable.register(self.process.stdout, select.POLLIN)
-        if not readable.poll(READY_DEADLINE_S * 1e3) or self.process.stdout.readline().strip() != b"ready":
-            self.stop()
-            raise RunFailed(f"{self.module} did not start (exit {self.process.returncode}); its message is above")
+        readable.register(self.child.stdout, select.POLLIN)
+        if not readable.poll(READY_DEADLINE_S * 1e3) or self.child.stdout.readline().strip() != b"ready":
+            raise RunFailed(f"{self.module} did not start (exit {self.stop()}); its message is above")
 
     def send(self, settings: dict[str, Any]) -> None:
-        """Send one line of JSON; the first is the child's settings. Raise ``RunFailed`` if the child has ended."""
-        assert self.process.stdin is not None
+        """Send one line of JSON; the first is the helper's settings. Raise ``RunFailed`` if the helper has ended."""
         try:
-            self.process.stdin.write(json.dumps(settings).encode() + b"\n")
-            self.process.stdin.flush()
+            self.child.send(settings)
         except BrokenPipeError:
-            raise RunFailed(f"{self.module} has ended with {self.process.wait(1.0)}; its message is above") from None
+            raise RunFailed(f"{self.module} has ended with {self.child.wait(1.0)}; its message is above") from None
 
-    def stop(self) -> None:
-        """End it by SIGTERM, and by SIGKILL if it has not ended ``STOP_DEADLINE_S`` later."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(STOP_DEADLINE_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with suppress(BrokenPipeError):
-                    pipe.close()
+    def stop(self) -> int:
+        """End it by SIGTERM, and by SIGKILL if it has not ended ``STOP_DEADLINE_S`` later; return its exit code."""
+        return self.child.end(STOP_DEADLINE_S)
 
 
 @contextmanager
@@ -130,11 +117,11 @@ class Helpers:
         self._links, self._table, self._events, self._realtime = links, table, events, realtime
         self._in_virtual_time = in_virtual_time
         self.lans: list[str] = []  # names of the delays of LANs
-        self._children: list[Child] = []
-        self._timed: list[Child] = []  # those that wait for the start of training
+        self._helpers: list[Helper] = []
+        self._timed: list[Helper] = []  # those that wait for the start of training
 
     def start_delay_line(self, settings: dict[str, Any]) -> None:
-        self._children.append(Child(DELAY_LINE, settings, [self._table.descriptor]))
+        self._helpers.append(Helper(DELAY_LINE, settings, [self._table.descriptor]))
 
     def start_timed(self, module: str, settings: dict[str, Any]) -> None:
         """Start a process that prepares, and waits for ``begin``."""
@@ -145,7 +132,7 @@ class Helpers:
         settings = {"epoch_s": epoch_s, "in_virtual_time": self._in_virtual_time, "lans": self.lans}
         self._start(MONITOR, settings).wait_ready()
 
-    def _start(self, module: str, settings: dict[str, Any]) -> Child:
+    def _start(self, module: str, settings: dict[str, Any]) -> Helper:
         common = {
             "links": [link.to_dict() for link in self._links],
             "table": self._table.descriptor,
@@ -154,39 +141,41 @@ class Helpers:
             "writer": WRITERS[module],
             "realtime": self._realtime,
         }
-        child = Child(module, common | settings, [self._table.descriptor])
-        self._children.append(child)
-        return child
+        helper = Helper(module, common | settings, [self._table.descriptor])
+        self._helpers.append(helper)
+        return helper
 
     def wait_ready(self) -> None:
         """Wait for all that have been started. Raise ``RunFailed`` if one has ended."""
-        for child in self._children:
-            child.wait_ready()
+        for helper in self._helpers:
+            helper.wait_ready()
 
     def begin(self, epoch_s: float, training_start_s: float, trained_s: float = 0.0) -> None:
         """Tell replay and background traffic when training starts, their t = ``trained_s``.
 
         trained_s  of a run that resumes: the time of training before its checkpoint
         """
-        for child in self._timed:
-            child.send({"epoch_s": epoch_s, "start_s": training_start_s - trained_s, "trained_s": trained_s})
+        for helper in self._timed:
+            helper.send({"epoch_s": epoch_s, "start_s": training_start_s - trained_s, "trained_s": trained_s})
 
     def check(self) -> None:
         """Raise ``RunFailed`` if a process has ended: without it, links no longer follow the plan."""
-        for child in self._children:
-            code = child.process.poll()
-            if code is not None and not (child.module == REPLAY and code == 0):  # a trace may be at its end
-                raise RunFailed(f"{child.module} ended with {code} during the run; the links no longer follow the plan")
+        for helper in self._helpers:
+            code = helper.child.wait(0.0)
+            if code is not None and not (helper.module == REPLAY and code == 0):  # a trace may be at its end
+                raise RunFailed(
+                    f"{helper.module} ended with {code} during the run; the links no longer follow the plan"
+                )
 
     def finish(self) -> None:
         """End all but the delay line; they write their last samples."""
-        for child in [child for child in self._children if child.module != DELAY_LINE]:
-            child.stop()
-            self._children.remove(child)
+        for helper in [helper for helper in self._helpers if helper.module != DELAY_LINE]:
+            helper.stop()
+            self._helpers.remove(helper)
         self._timed.clear()
 
     def stop(self) -> None:
-        for child in reversed(self._children):
-            child.stop()
-        self._children.clear()
+        for helper in reversed(self._helpers):
+            helper.stop()
+        self._helpers.clear()
         self._timed.clear()

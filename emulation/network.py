@@ -8,7 +8,6 @@ of ``ip`` and ``tc``, in which every error counts. Rates and queue limits are re
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -41,6 +40,7 @@ from emulation.shaping.table import DelayField, DelayTable
 from emulation.traffic import flow_settings
 from testbed.errors import CapabilityError
 from testbed.plan.model import OFFLOADED_LAN_BPS, Plan
+from testbed.processes.child import Child, spawn
 
 Record = Callable[..., None]
 
@@ -172,10 +172,10 @@ class Emulation:
         """Move the calling process (a forked child, single-threaded) into a node's network namespace, for good."""
         namespaces.enter(self.namespace_path(node_name))
 
-    def exec(self, node_name: str, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        """Start a command on a node; the caller waits for it. Keywords go to ``subprocess.Popen``."""
+    def exec(self, node_name: str, argv: Sequence[str], **popen: Any) -> Child:
+        """Start a command on a node; the caller closes it. Keywords go to ``subprocess.Popen``."""
         with inside(self.namespace_path(node_name)):
-            return subprocess.Popen(list(argv), **popen)
+            return spawn(list(argv), **popen)
 
     def address(self, node_name: str) -> str:
         return self.layout.hosts[node_name].ip

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import CapabilityError
+from testbed.processes import first
 
 MARKER = Path("/run/testbed/sandbox")
-_INIT = Path(__file__).with_name("sandbox_init.py")
-_OWN = ("/run", "/dev/shm")  # folders of which a sandbox has its own (``sandbox_init.mount_own``)
+_OWN = ("/run", "/dev/shm")  # folders of which a sandbox has its own (``testbed.processes.first``)
 _NEEDED_CAPABILITIES = 1 << 21 | 1 << 12  # CAP_SYS_ADMIN, CAP_NET_ADMIN (linux/capability.h)
 
 
@@ -58,7 +58,7 @@ def sandbox_command(argv: Sequence[str], *, lifeline: int | None = None, rootles
     user = ["--map-root-user"] if (needs_user_namespace() if rootless is None else rootless) else []
     namespaces = ["--fork", "--pid", "--mount", "--net", "--mount-proc", "--kill-child"]
     life = ["--lifeline", str(lifeline)] if lifeline is not None else []
-    init = [sys.executable, "-S", "-E", str(_INIT), *life, "--"]
+    init = [sys.executable, "-S", "-E", first.__file__, "--sandbox", *life, "--"]
     return ["setpriv", "--pdeathsig", "KILL", "unshare", *user, *namespaces, *init, *argv]
 
 

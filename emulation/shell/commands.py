@@ -23,6 +23,7 @@ from emulation.shaping.base import LinkCounters, Shaper
 from emulation.shell.recording import Recording
 from testbed import units
 from testbed.errors import RunFailed, ScenarioError, TestbedError
+from testbed.processes.child import Child
 from testbed.units import UnitError
 
 _BAR = 24  # characters of a bar of the meters
@@ -42,7 +43,7 @@ class Shell(cmd.Cmd):
         self._network, self._shaper, self._hosts = network, network.shaper, network.layout.hosts
         self._recording, self._interactive = recording, interactive
         self._failures = 0
-        self._background: list[tuple[str, str, subprocess.Popen[Any]]] = []  # what runs, and in which node
+        self._background: list[tuple[str, str, Child]] = []  # what runs, and in which node
         self.use_rawinput = interactive
         if not interactive:
             self.prompt = ""
@@ -58,7 +59,7 @@ class Shell(cmd.Cmd):
                 self.print("")
                 intro = None
         for _, _, process in self._background:
-            process.kill()
+            process.send_signal(signal.SIGKILL)
         self._ended()
         return int(bool(self._failures) and not self._interactive)
 
@@ -224,11 +225,12 @@ class Shell(cmd.Cmd):
         """Run a program in a node to its end, with this terminal; return its exit status, 128 + n after signal n."""
         with _interrupts_are_its_own():
             process = self._start(node, argv)
-            code = process.wait()
+            process.wait()
+        code = process.close()
         self._recording.ended(node, code)
         return code if code >= 0 else 128 - code
 
-    def _start(self, node: str, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+    def _start(self, node: str, argv: Sequence[str], **popen: Any) -> Child:
         if not argv:
             raise ScenarioError("no command given")
         command, variables = [*as_node(self._node(node)), *argv], os.environ | environment(os.environ)
@@ -243,8 +245,10 @@ class Shell(cmd.Cmd):
         """Wait for the background programs; return their names and exit statuses."""
         ended = []
         for name, node, process in self._background:
-            ended.append((name, process.wait()))
-            self._recording.ended(node, process.returncode)
+            process.wait()
+            code = process.close()
+            ended.append((name, code))
+            self._recording.ended(node, code)
         self._background.clear()
         return ended
 

@@ -27,6 +27,7 @@ from testbed.cluster.connection import ClusterMachine
 from testbed.cluster.machines import Placement, cluster_of
 from testbed.environment import host_environment, own_interpreter
 from testbed.plan.model import Plan
+from testbed.processes.child import Child, spawn
 
 _STOP_S = 5.0
 _MOST_OUTPUT_BYTES = 1 << 20
@@ -104,7 +105,7 @@ class AgentProcess:
         self._log = tempfile.TemporaryFile("w+b")
         ours, its = socket.socketpair()
         with its:
-            self._start(its.fileno(), variables or {})
+            self._process = self._started(its.fileno(), variables or {})
         self._connection = Connection(ours.detach())
         self._events = queue.SimpleQueue[Any]()
         self._answers: dict[int, Future[Answer]] = {}
@@ -113,10 +114,11 @@ class AgentProcess:
         self._gone = threading.Event()
         with contextlib.suppress(OSError):  # it has ended: ``lost`` says how
             self._connection.send(ticket)
-        threading.Thread(target=self._read, name=f"agent {ticket.name}", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name=f"agent {ticket.name}", daemon=True)
+        self._reader.start()
 
-    def _start(self, descriptor: int, variables: Mapping[str, str]) -> None:
-        self._process = subprocess.Popen(
+    def _started(self, descriptor: int, variables: Mapping[str, str]) -> Child:
+        return spawn(
             [*own_interpreter(), "-m", "testbed.execution.agent", str(descriptor)], stdin=subprocess.DEVNULL,
             stdout=self._log, stderr=self._log, start_new_session=True, env={**host_environment(), **variables},
             pass_fds=(descriptor,),
@@ -165,15 +167,11 @@ class AgentProcess:
         return found
 
     def _how_it_ended(self) -> str:
-        self._wait(_STOP_S)
+        self._process.wait(_STOP_S)
         return self.lost() or "its connection has ended"
 
-    def _wait(self, limit_s: float) -> None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(limit_s)
-
     def lost(self) -> str:
-        code = self._process.poll()
+        code = self._process.wait(0.0)
         if code is None:
             return ""
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
@@ -185,13 +183,10 @@ class AgentProcess:
     def stop(self) -> None:
         with contextlib.suppress(OSError):  # it ends, and removes its directory
             socket.socket(fileno=os.dup(self._connection.fileno())).shutdown(socket.SHUT_RDWR)
-        self._wait(_STOP_S)
-        self._end()
-        self._wait(_STOP_S)
-
-    def _end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(_STOP_S)
+        self._process.kill_group()
+        self._reader.join()
+        self._process.close()
 
 
 class LoopbackAgents:

@@ -6,7 +6,6 @@ both, then single bytes that are echoed, then as much as it can in ``SECONDS``, 
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import statistics
@@ -14,7 +13,7 @@ import struct
 import time
 from typing import Any
 
-from testbed.process_id import die_with_parent
+from testbed.processes.child import Child, fork
 from testbed.realtime.sockets import TcpInfo
 
 SECONDS, MOST_BYTES, ROUND_TRIPS = 0.5, 4 << 20, 10
@@ -25,23 +24,15 @@ _COUNT = struct.Struct("!Q")
 _IP_MTU = 14  # linux/in.h: of the path, as far as TCP has found out
 
 
-def serve(bind: str, token: bytes) -> int:
-    """Start a process that serves one measurement, at most for ``_LIMIT_S``. Return its port."""
-    listener = socket.create_server((bind, 0))
-    port: int = listener.getsockname()[1]
-    if os.fork() == 0:
-        try:
-            die_with_parent()
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(int(_LIMIT_S))
-            _serve(listener, token)
-        finally:
-            os._exit(0)
-    listener.close()
-    return port
+def serve(bind: str, token: bytes) -> tuple[int, Child]:
+    """Start a process that serves one measurement, at most for ``_LIMIT_S``. Return its port, and the process."""
+    with socket.create_server((bind, 0)) as listener:
+        return listener.getsockname()[1], fork(lambda _: _serve(listener, token))
 
 
-def _serve(listener: socket.socket, token: bytes) -> None:
+def _serve(listener: socket.socket, token: bytes) -> int:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(int(_LIMIT_S))
     while True:
         sock, _ = listener.accept()
         sock.settimeout(_LIMIT_S)
@@ -55,6 +46,7 @@ def _serve(listener: socket.socket, token: bytes) -> None:
     while data := sock.recv(_PIECE_BYTES):
         count += len(data)
     sock.sendall(_COUNT.pack(count))
+    return 0
 
 
 def measure(to: tuple[str, int], source: str, token: bytes) -> dict[str, Any]:

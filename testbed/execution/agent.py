@@ -42,6 +42,7 @@ from testbed.execution.scripts import failure_files
 from testbed.plan.code import check_code
 from testbed.plan.model import Plan, from_json
 from testbed.process_id import close_in_children
+from testbed.processes.child import Child
 from testbed.realtime.auth import Credentials
 from testbed.realtime.child import Launch
 from testbed.realtime.node_processes import NodeProcesses
@@ -65,10 +66,11 @@ class Agent:
         self._endpoints: MachineEndpoints | None = None
         self._processes: NodeProcesses | None = None
         self._attempt = contextlib.ExitStack()
+        self._serving: Child | None = None  # the process at the other end of a measurement
         self._questions: dict[str, Callable[..., Any]] = {
             "describe": about_machine, "clock": time.monotonic_ns, "prepare": self._prepare, "listen": self._listen,
             "put": self._files.put, "begin": self._begin, "end": self._end, "signal": self._signal,
-            "measure": links.measure, "serve": links.serve,
+            "measure": links.measure, "serve": self._serve,
             "start": lambda nodes, since_s: self._running().start(nodes, since_s),
             "explain": lambda node, code: self._running().explain(node, code),
             "ask_for_stacks": lambda node: self._running().ask_for_stacks(node),
@@ -128,6 +130,12 @@ class Agent:
             leave_out_compiler()
         self._plan = fitted(self._plan, self._ticket.nodes)
         warm_up(self._plan)
+
+    def _serve(self, bind: str, token: bytes) -> int:
+        if self._serving is not None:
+            self._serving.close()
+        port, self._serving = links.serve(bind, token)
+        return port
 
     def _listen(self, ports: Mapping[str, int]) -> dict[str, int]:
         self._endpoints = MachineEndpoints(self._ticket.bind, ports)

@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 
 from testbed.plan.model import NodePlan, Plan
+from testbed.processes.child import fork
 from testbed.training.options import DATASETS, MODELS
 from testbed.training.options.declarations import PROGRAM, SCRIPT
 
@@ -145,9 +146,7 @@ def measured_step_s(plan: Plan, budget_s: float = 0.4) -> float:
 def measured_hop_s(budget_s: float = 0.5) -> float:
     """Return how long a message of 1 KB takes from one process to another over loopback, and wakes it: the median."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        child = os.fork()
-        if child == 0:
-            _echo(server.getsockname())
+        child = fork(lambda _: _echo(server.getsockname()))
         try:
             server.settimeout(_HOP_DEADLINE_S)
             connection, _ = server.accept()
@@ -163,16 +162,14 @@ def measured_hop_s(budget_s: float = 0.5) -> float:
                     found_s.append((time.perf_counter() - begin_s) / 2)
                     time.sleep(1e-3)  # so that both have to be woken, as nodes have
         finally:
-            os.waitpid(child, 0)
+            child.close()
     return statistics.median(found_s)
 
 
-def _echo(address: tuple[str, int]) -> None:
-    """Send back what comes, until the other end closes; then end this process."""
-    try:
-        with socket.create_connection(address, _HOP_DEADLINE_S) as connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            while data := connection.recv(_HOP_BYTES, socket.MSG_WAITALL):
-                connection.sendall(data)
-    finally:
-        os._exit(0)
+def _echo(address: tuple[str, int]) -> int:
+    """Send back what comes, until the other end closes."""
+    with socket.create_connection(address, _HOP_DEADLINE_S) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while data := connection.recv(_HOP_BYTES, socket.MSG_WAITALL):
+            connection.sendall(data)
+    return 0

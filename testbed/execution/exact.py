@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from emulation.exact.guest_init import CLOCK, PROGRESS, RUN_DIRECTORY
 from testbed.environment import host_environment
 from testbed.errors import NoProgress
 from testbed.plan.model import Plan
+from testbed.processes.child import Child, spawn
 from testbed.results.progress import Progress
 
 KERNEL_LOG = ".kernel.log"  # what the kernel prints
@@ -88,7 +88,7 @@ def _environment() -> dict[str, str]:
     return host_environment(fixed_environment(os.environ))
 
 
-def start(plan: Plan, directory: Path) -> subprocess.Popen[str]:
+def start(plan: Plan, directory: Path) -> Child:
     """Start the kernel with the host process in it. Raise ``CapabilityError`` if there is no kernel, or no memory."""
     from emulation.sandbox import sandbox_command
 
@@ -102,22 +102,22 @@ def run_command(command: Sequence[str], directory: Path, memory_bytes: int) -> s
 
     No watchdog looks whether virtual time goes on: the command may compute for minutes.
     """
-    with _start_kernel(Guest(1, SYSTEM_CALL_NS, memory_bytes), directory, command) as kernel_process:
-        try:
-            kernel_process.wait()
-        except BaseException:  # an interrupt: the guest is in a session of its own, and still writes to ``directory``
-            os.killpg(kernel_process.pid, signal.SIGKILL)
-            raise
+    kernel_process = _start_kernel(Guest(1, SYSTEM_CALL_NS, memory_bytes), directory, command)
+    try:
+        kernel_process.wait()
+    finally:  # after an interrupt, too: the guest is in a session of its own, and still writes to ``directory``
+        kernel_process.kill_group()
+        kernel_process.close()
     return (directory / PROGRESS).read_text() + (directory / "host.log").read_text()
 
 
-def _start_kernel(guest: Guest, directory: Path, command: Sequence[str]) -> subprocess.Popen[str]:
+def _start_kernel(guest: Guest, directory: Path, command: Sequence[str]) -> Child:
     from emulation.exact import kernel
 
     started, outer = exact_command(kernel.require(), guest, directory, command, _environment())
     (directory / PROGRESS).write_bytes(b"")
     with (directory / KERNEL_LOG).open("wb") as log:
-        return subprocess.Popen(
+        return spawn(
             started, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, start_new_session=True, env=outer
         )
 
@@ -129,7 +129,7 @@ class Lines:
     ``NoProgress`` when virtual time stands still (``Watchdog``).
     """
 
-    def __init__(self, host: subprocess.Popen[str], directory: Path) -> None:
+    def __init__(self, host: Child, directory: Path) -> None:
         self._host, self._directory = host, directory
         self._taken_bytes = 0  # not of an iteration: Ctrl-C ends one, and the next goes on from there
 
@@ -138,7 +138,7 @@ class Lines:
         ticks, watchdog = 0, Watchdog(self._host.pid)
         with (self._directory / PROGRESS).open("rb") as file:
             while True:
-                ended = os.waitid(os.P_PID, self._host.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+                ended = self._host.wait(0.0) is not None
                 file.seek(self._taken_bytes)
                 *whole, _ = file.read().split(b"\n")
                 for line in whole:

@@ -31,7 +31,8 @@ from testbed.execution.resume import FOLDER
 from testbed.execution.session import INTERRUPTED, LOG, TOLD_LATER, SessionResult
 from testbed.plan.code import check_code
 from testbed.plan.model import IN_VIRTUAL_TIME, Plan, from_json
-from testbed.process_id import close_in_children, die_with_parent
+from testbed.process_id import close_in_children
+from testbed.processes.child import die_with
 from testbed.results.events import HAS_LEFT
 from testbed.results.progress import Progress
 
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     allow_descriptors()
     gc.disable()  # nothing is garbage yet
     if arguments[0] == TOLD_LATER:
-        die_with_parent()  # one that has ended before is noticed at the end of standard input
+        die_with(os.getppid())  # one that has ended before is noticed at the end of standard input
         directory = _told_directory(arguments[1:])
     else:
         directory = Path(arguments[0])

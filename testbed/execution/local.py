@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from testbed.execution.programs.supervisor import run_programs
 from testbed.execution.recovery import Attempts, attempt_until_done, timed
 from testbed.execution.scripts import failure_files
 from testbed.plan.model import NodePlan, Plan
+from testbed.processes.child import spawn
 from testbed.results.progress import Progress
 
 if TYPE_CHECKING:
@@ -78,5 +78,5 @@ def _hosts(plan: Plan) -> Hosts:
     count = len(plan.nodes)
     return Hosts(
         ("localhost",) * count, ("127.0.0.1",) * count, "lo", port, interfaces,
-        lambda node, command, **popen: subprocess.Popen(command, **popen),
+        lambda node, command, **popen: spawn(command, **popen),
     )  # fmt: skip

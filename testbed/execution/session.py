@@ -24,6 +24,7 @@ from testbed.errors import Interrupted
 from testbed.execution import exact
 from testbed.execution.scripts import SIMULATION, failure_files
 from testbed.plan.model import Plan
+from testbed.processes.child import Child, spawn
 from testbed.results import COMPLETED
 from testbed.results.oom_kills import OomKills
 from testbed.results.progress import Progress
@@ -77,7 +78,7 @@ class HostProcess:
     ``told``: the outcome, once it has told that.
     """
 
-    process: subprocess.Popen[str]
+    process: Child
     lines: Iterable[str]
     early_errors: IO[str] | None = None
     told: list[SessionResult] = field(default_factory=list)
@@ -158,7 +159,7 @@ def _started(in_sandbox: bool, modules: Sequence[str] = ()) -> HostProcess:
         command = sandbox_command(command)
     errors = open(os.memfd_create("errors of the host"), "w+", encoding="utf-8", errors="replace")
     # A session of its own: Ctrl-C on the terminal reaches the launcher only, which then asks the host to stop.
-    process = subprocess.Popen(
+    process = spawn(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
         env=host_environment(),
     )  # fmt: skip
@@ -169,18 +170,15 @@ def _started(in_sandbox: bool, modules: Sequence[str] = ()) -> HostProcess:
 def _tell(host: HostProcess, directory: Path) -> None:
     """Tell a host that waits for it where the run is."""
     if host.early_errors is not None:
-        assert host.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended already
-            host.process.stdin.write(json.dumps(str(directory)) + "\n")
-            host.process.stdin.flush()
+            host.process.send(str(directory))
 
 
 def _follow(host: HostProcess, plan: Plan, directory: Path, on_progress: Progress) -> SessionResult:
     before = OomKills.now()
     _pass_on(host, on_progress)
-    end = os.waitid(os.P_PID, host.process.pid, os.WEXITED | os.WNOWAIT)  # not reaped: its number still names its group
-    assert end is not None
-    code = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+    code = host.process.wait()
+    assert code is not None
     if host.early_errors is not None:
         host.early_errors.seek(0)
         with open(directory / LOG, "a", encoding="utf-8") as log:
@@ -223,13 +221,11 @@ def _reason(plan: Plan, directory: Path, code: int, kills: OomKills) -> str:
 
 def _stop(host: HostProcess, on_progress: Progress) -> SessionResult:
     """End the run. One that has completed by then has not been interrupted."""
-    assert host.process.stdin is not None
     # Not an alarm: only the main thread may set one. The host's end is that of its lines.
-    too_late = threading.Timer(STOP_GRACE_S, _kill, [host.process])
+    too_late = threading.Timer(STOP_GRACE_S, host.process.kill_group)
     try:
         with contextlib.suppress(BrokenPipeError):  # it has ended already, and may have told how
-            host.process.stdin.write("stop\n")
-            host.process.stdin.flush()
+            host.process.send("stop")
         too_late.start()
         on_progress({"kind": "stage", "name": "stopping"})
         _pass_on(host, on_progress)
@@ -238,25 +234,16 @@ def _stop(host: HostProcess, on_progress: Progress) -> SessionResult:
     finally:
         too_late.cancel()
         if too_late.ident is not None:
-            too_late.join()  # it must not kill a group whose number is free again
+            too_late.join()
     return next((told for told in host.told if told.status in COMPLETED), INTERRUPTED)
-
-
-def _kill(host: subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(host.pid, signal.SIGKILL)
 
 
 def _end(host: HostProcess) -> None:
     """End the host and all its children, those that users' scripts have started included, and wait for it.
 
-    Guards of users' programs are in groups of their own: they notice the host's end, and end the programs.
+    Users' programs are in groups of their own: the process around each notices the host's end, and ends it.
     """
-    process = host.process
-    if process.returncode is None:  # else its number may be another group's
-        _kill(process)
-        process.wait()
-    for pipe in (process.stdin, process.stdout, host.early_errors):
-        if pipe:
-            with contextlib.suppress(BrokenPipeError):  # the host had ended before it was asked to stop
-                pipe.close()
+    host.process.kill_group()
+    host.process.close()
+    if host.early_errors is not None:
+        host.early_errors.close()

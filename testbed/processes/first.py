@@ -13,7 +13,6 @@ It ends with the command's exit status; in a sandbox with 128 + n after signal n
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import os
@@ -36,27 +35,26 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def main(arguments: list[str]) -> int:
     """Run the command to its end; return its status, negative after a signal."""
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--lifeline", type=int)
-    parser.add_argument("--grace", type=float)
-    parser.add_argument("--sandbox", action="store_true")
     split = arguments.index("--")
-    options, command = parser.parse_args(arguments[:split]), arguments[split + 1 :]
+    options, command = arguments[:split], arguments[split + 1 :]
+    in_sandbox = "--sandbox" in options
+    lifeline = int(options[options.index("--lifeline") + 1]) if "--lifeline" in options else None
+    grace_s = float(options[options.index("--grace") + 1]) if "--grace" in options else None
     wakeup, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     for number in (*_PASSED_ON, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
     signal.set_wakeup_fd(wakeup_write)
-    if options.sandbox:
+    if in_sandbox:
         mount_own()
         # an ordinary user's path lacks the places of ip, tc and iptables
         os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     else:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what loses its parent becomes a child of this
-    child = _start(command, options.lifeline, own_session=not options.sandbox)
-    status = _supervise(child, wakeup, options.lifeline, options.grace)
-    if options.sandbox:
+    child = _start(command, lifeline, own_session=not in_sandbox)
+    status = _supervise(child, wakeup, lifeline, grace_s)
+    if in_sandbox:
         return status if status >= 0 else 128 - status
-    kill_descendants(os.getpid())
+    kill_descendants()
     return status
 
 
@@ -96,12 +94,18 @@ def descendants(ancestor: int) -> list[int]:
     return found
 
 
-def kill_descendants(ancestor: int) -> None:
-    """Kill all that ``ancestor``, which is this process, has started, and wait for it."""
-    while left := descendants(ancestor):
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+def signal_descendants(ancestor: int, number: signal.Signals) -> bool:
+    """Send a signal to all that ``ancestor`` has started; return whether there is any."""
+    found = descendants(ancestor)
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+    return bool(found)
+
+
+def kill_descendants() -> None:
+    """Kill all that this process has started, and wait for it."""
+    while signal_descendants(os.getpid(), signal.SIGKILL):
         while _reap_one():
             pass
         time.sleep(0.002)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from testbed.cluster.agent_process import AgentProcess, LoopbackAgents, StartedAgent, Ticket
 from testbed.cluster.machines import Placement
 from testbed.execution import agent
 from testbed.garbage import collect_after_fork
+from testbed.processes.child import Child, fork
 
 
 @dataclass(frozen=True)
@@ -41,50 +39,26 @@ class ForkedAgent(AgentProcess):
 
     def __init__(self, ticket: Ticket, skew: Skew | None) -> None:
         self._skew = skew
-        self._how = ""
-        self._reaping = threading.Lock()
         super().__init__(ticket)
 
-    def _start(self, descriptor: int, variables: Mapping[str, str]) -> None:
-        self.pid = os.fork()
-        if self.pid == 0:
-            self._become(descriptor)
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
-    def _become(self, descriptor: int) -> None:
-        status = 99
-        try:
-            collect_after_fork()
-            os.setsid()
-            for standard in (1, 2):
-                os.dup2(self._log.fileno(), standard)
-            os.dup2(descriptor, 3)
-            os.closerange(4, 1024)
-            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
-            if self._skew is not None:
-                self._skew.begin()
-            status = agent.main(3)
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
+    def _started(self, descriptor: int, variables: Mapping[str, str]) -> Child:
+        return fork(lambda _: self._become(descriptor))
 
-    def lost(self) -> str:
-        with self._reaping:
-            return self._reaped()
-
-    def _reaped(self) -> str:
-        if not self._how:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self._how = f"its agent has ended with {os.waitstatus_to_exitcode(status)}" if pid else ""
-        return self._how
-
-    def _end(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-
-    def _wait(self, limit_s: float) -> None:
-        end_s = time.monotonic() + limit_s
-        while not self.lost() and time.monotonic() < end_s:
-            time.sleep(0.005)
+    def _become(self, descriptor: int) -> int:
+        collect_after_fork()
+        os.setsid()
+        for standard in (1, 2):
+            os.dup2(self._log.fileno(), standard)
+        os.dup2(descriptor, 3)
+        os.closerange(4, 1024)
+        sys.stdout, sys.stderr = open(1, "w", 1, closefd=False), open(2, "w", 1, closefd=False)
+        if self._skew is not None:
+            self._skew.begin()
+        return agent.main(3)
 
 
 class ForkedAgents(LoopbackAgents):

@@ -366,7 +366,6 @@ def slow_lan(delay_s: float, rates: bool = True) -> dict[str, Any]:
 
 def broken_delay_line() -> list[str]:
     """A delay line that dies breaks the link, and is noticed."""
-    import os
     import signal
 
     from testbed.errors import RunFailed
@@ -374,8 +373,8 @@ def broken_delay_line() -> list[str]:
     with emulation(plan({("dc0", "dc1"): {}})) as net:
         if net.method != "nfqueue":
             return ["netem"]
-        for child in net.helpers._children:
-            os.kill(child.process.pid, signal.SIGKILL)
+        for helper in net.helpers._helpers:
+            helper.child.send_signal(signal.SIGKILL)
         time.sleep(0.05)
         answered = rtts(net, "dc0/worker0", "dc1/worker0", 3)
         try:

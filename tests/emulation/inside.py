@@ -18,7 +18,7 @@ from typing import Any
 from emulation.mininet_nodes import import_mininet
 from emulation.probe import Capabilities, probe
 from emulation.sandbox import Sandbox
-from emulation.sandbox_init import mount_own
+from testbed.processes.first import mount_own
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _NEW_MOUNTS, _NEW_NETWORK = 0x0002_0000, 0x4000_0000  # CLONE_NEWNS, CLONE_NEWNET; os.unshare comes with Python 3.12

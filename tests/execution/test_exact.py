@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,19 +15,19 @@ from testbed.errors import NoProgress, ScenarioError
 from testbed.execution import exact
 from testbed.plan.build import build_plan
 from testbed.plan.model import EMULATED, from_json, to_json
+from testbed.processes.child import Child, spawn
 from testbed.scenario.load import load
 from tests.for_each import for_each
 
 
 @contextmanager
-def started(script: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
+def started(script: str, directory: Path) -> Iterator[Child]:
     (directory / exact.PROGRESS).touch()
-    process = subprocess.Popen([sys.executable, "-S", "-c", script, str(directory)], start_new_session=True, text=True)
+    process = spawn([sys.executable, "-S", "-c", script, str(directory)], start_new_session=True)
     try:
         yield process
     finally:
-        process.kill()
-        process.wait()
+        process.close()
 
 
 _WRITES = """
@@ -120,7 +119,7 @@ def test_a_guest_of_which_a_process_is_dead_is_noticed(tmp_path: Path, monkeypat
 def test_an_interrupt_ends_the_guest_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is in a session of its own, which Ctrl-C does not reach, and writes to a folder that is about to go."""
 
-    def interrupted() -> int:
+    def interrupted(limit_s: float | None = None) -> int:
         monkeypatch.undo()
         raise KeyboardInterrupt
 
@@ -129,7 +128,7 @@ def test_an_interrupt_ends_the_guest_of_a_command(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(exact, "_start_kernel", lambda *_: process)
         with pytest.raises(KeyboardInterrupt):
             exact.run_command(["true"], tmp_path, 1)
-        assert process.wait(240) == -signal.SIGKILL
+        assert process.close() == -signal.SIGKILL
 
 
 def test_processor_time_is_that_of_the_session_alone(tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ from testbed.errors import CapabilityError
 from testbed.execution import session
 from testbed.execution.session import HostProcess
 from testbed.plan.model import Choice, Plan
+from testbed.processes.child import spawn
 from tests.for_each import for_each
 from tests.results.fake_run import make_plan
 
@@ -32,12 +31,12 @@ def trainable() -> Plan:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[HostProcess]:
     """The host process of all sessions."""
-    with subprocess.Popen(["cat"], stdin=-1, stdout=-1, text=True, start_new_session=True) as process:
-        assert process.stdout is not None
-        started = HostProcess(process, process.stdout)
-        monkeypatch.setattr(session, "_start", lambda plan, directory: started)
-        yield started
-        process.kill()
+    process = spawn(["cat"], stdin=-1, stdout=-1, text=True, start_new_session=True)
+    assert process.stdout is not None
+    started = HostProcess(process, process.stdout)
+    monkeypatch.setattr(session, "_start", lambda plan, directory: started)
+    yield started
+    process.close()
 
 
 @for_each("what", ["run", "data"])
@@ -58,13 +57,13 @@ def test_a_host_that_cannot_be_recorded_is_ended(
     monkeypatch.setattr("emulation.journal.Journal.process", record)
     with pytest.raises(OSError, match="the disk is full"):
         session.run(make_plan(back_end="local"), tmp_path, lambda event: None)
-    assert host.process.returncode == -signal.SIGKILL
+    assert host.process.wait(0) == -signal.SIGKILL
 
 
 def test_how_a_host_ended_is_told_even_if_it_has_before_the_run_begins(host: HostProcess, tmp_path: Path) -> None:
     """Such as one that the kernel kills for want of memory, while it imports torch."""
-    host.process.kill()
-    os.waitid(os.P_PID, host.process.pid, os.WEXITED | os.WNOWAIT)
+    host.process.kill_group()
+    host.process.wait()
     ended = session.run(trainable(), tmp_path, lambda event: None)
     assert (ended.status, ended.exit_code) == ("failed", 4) and "the host process ended with signal 9" in ended.message
 
@@ -96,7 +95,7 @@ def test_a_host_that_does_not_stop_is_killed(
     else:
         run()
     assert [each.status for each in ended] == ["interrupted"]
-    assert shown == [None, "stopping"] and host.process.returncode == -signal.SIGKILL
+    assert shown == [None, "stopping"] and host.process.wait(0) == -signal.SIGKILL
     assert threading.active_count() == before
 
 
@@ -106,8 +105,8 @@ def test_a_host_that_has_ended_need_not_be_stopped(host: HostProcess, tmp_path: 
 
     def on_progress(event: Any) -> None:
         if event["kind"] == "round":
-            host.process.kill()
-            os.waitid(os.P_PID, host.process.pid, os.WEXITED | os.WNOWAIT)
+            host.process.kill_group()
+            host.process.wait()
             raise KeyboardInterrupt
 
     assert host.process.stdin is not None
@@ -122,7 +121,7 @@ def test_a_second_interrupt_may_come_while_the_first_is_shown(host: HostProcess)
         raise KeyboardInterrupt
 
     assert session._stop(host, on_progress).status == "interrupted"
-    assert host.process.stdout is not None and host.process.stdout.readline() == "stop\n"
+    assert host.process.stdout is not None and host.process.stdout.readline() == '"stop"\n'
 
 
 @pytest.mark.parametrize(("status", "known"), [("done", "done"), ("diverged", "diverged"), ("failed", "interrupted")])
@@ -152,10 +151,9 @@ def test_a_run_that_had_told_its_end_was_not_interrupted(monkeypatch: pytest.Mon
         if host.told:
             raise KeyboardInterrupt
 
-    with subprocess.Popen(["cat"], stdin=-1, stdout=-1, text=True, start_new_session=True) as process:
-        host = HostProcess(process, lines())
-        monkeypatch.setattr(session, "_start", lambda plan, directory: host)
-        assert session.run(make_plan(back_end="local"), tmp_path, lambda event: None).status == "done"
+    host = HostProcess(spawn(["cat"], stdin=-1, stdout=-1, text=True, start_new_session=True), lines())
+    monkeypatch.setattr(session, "_start", lambda plan, directory: host)
+    assert session.run(make_plan(back_end="local"), tmp_path, lambda event: None).status == "done"
 
 
 def test_what_lies_in_the_working_directory_hides_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +182,7 @@ def test_a_host_that_is_started_before_there_is_a_plan_takes_the_run(tmp_path: P
 def test_a_host_that_gets_no_plan_is_ended() -> None:
     with pytest.raises(RuntimeError), session.early_host("local") as host:
         raise RuntimeError("no plan")
-    assert host is not None and host.process.returncode is not None
+    assert host is not None and host.process.wait(0) is not None
 
 
 @pytest.mark.usefixtures("early")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from testbed.environment import program_environment
 from testbed.errors import CapabilityError
 from testbed.placeholders import fill
 from testbed.plan.model import NodePlan, Plan, ProgramPlan
+from testbed.processes.child import Child
 
 LOGS = "logs"
 HOSTFILE = "hosts"
@@ -42,7 +42,7 @@ class Hosts:
     interface: str
     master_port: int
     environment: Mapping[str, str]
-    start: Callable[..., subprocess.Popen[bytes]]
+    start: Callable[..., Child]
     as_node: Callable[[str], list[str]] = lambda node: []
     traffic: Callable[[], Traffic] = dict
     counters: Callable[[str], Counters | None] = lambda node: None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from testbed.errors import RunFailed
 from testbed.execution.programs.launch import Counters, ProgramProcess
 from testbed.execution.programs.metrics import FileTail, Metrics
+from testbed.processes.child import Child
 from testbed.results.events import EventLog
 
 LINES_SHOWN = 12  # of the log of a process that failed
@@ -51,7 +51,7 @@ class RunningProcess:
     """A process that has been started. Its log of events is open until ``close``."""
 
     def __init__(
-        self, process: ProgramProcess, popen: subprocess.Popen[bytes], directory: Path, now_s: float,
+        self, process: ProgramProcess, child: Child, directory: Path, now_s: float,
         counters: Callable[[str], Counters | None], training: Mapping[str, object] | None = None,
     ) -> None:  # fmt: skip
         """Begin to record.
@@ -60,26 +60,27 @@ class RunningProcess:
         counters   reads those of a node's network interface
         training   if it is the first process, the fields of the event ``train``
         """
-        self.process, self.pid, self._popen = process, popen.pid, popen
-        self.pidfd = os.pidfd_open(popen.pid)
+        self.process = process
+        self.child = child
         self._metrics, self._output = Metrics(now_s), bytearray()
         self.file: FileTail | None = None  # where the program writes its metrics, if in a file
         self._events = EventLog(directory / "events", process.node.name)
-        self._cpu_s, self._rounds = 0.0, 0
+        self._rounds = 0
         self._counters, self._before = counters, counters(process.node.name)
-        self._events.write("start", now_s, role="worker", data_center=process.node.data_center, pid=popen.pid)
+        self._events.write("start", now_s, role="worker", data_center=process.node.data_center, pid=child.pid)
         if training is not None:
             self._events.write("train", now_s, workers=training["workers"], rounds=training["rounds"])
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """What becomes readable when there is something to do: the process itself, and its standard output."""
-        return (self.pidfd,) if self._popen.stdout is None else (self.pidfd, self._popen.stdout.fileno())
+        ends = self.child.fileno()
+        return (ends,) if self.child.stdout is None else (ends, self.child.stdout.fileno())
 
     def read_output(self) -> bool:
         """Read from the standard output, where it reports; return whether there may be more."""
-        assert self._popen.stdout is not None
-        data = os.read(self._popen.stdout.fileno(), _CHUNK_BYTES)
+        assert self.child.stdout is not None
+        data = os.read(self.child.stdout.fileno(), _CHUNK_BYTES)
         self._output += data
         with open(self.process.log, "ab") as log:
             log.write(data)
@@ -110,22 +111,18 @@ class RunningProcess:
 
     def wait(self) -> int:
         """Wait for the end, and read the rest of the output; return the exit status, negative after a signal."""
-        if self._popen.returncode is None:
-            _, status, usage = os.wait4(self.pid, 0)
-            self._popen.returncode = os.waitstatus_to_exitcode(status)
-            self._cpu_s = usage.ru_utime + usage.ru_stime
-        while self._popen.stdout is not None and not self._popen.stdout.closed and self.read_output():
+        code = self.child.wait()
+        assert code is not None
+        while self.child.stdout is not None and self.read_output():
             pass
-        return self._popen.returncode
+        return code
 
     def close(self, now_s: float) -> None:
         """Write the last events, and close everything."""
         self._count(now_s)
-        self._events.write("final", now_s, role="worker", rounds=self._rounds, cpu_s=round(self._cpu_s, 3))
+        self.child.close()
+        self._events.write("final", now_s, role="worker", rounds=self._rounds, cpu_s=round(self.child.cpu_s, 3))
         self._events.close()
-        if self._popen.stdout is not None:
-            self._popen.stdout.close()
-        os.close(self.pidfd)
 
     def _count(self, now_s: float) -> None:
         found = self._counters(self.process.node.name)

@@ -1,8 +1,8 @@
 """Supervision of all processes of a program's run: when the run ends, and with which error.
 
-Each program runs below a guard (``testbed.execution.programs.guard``). When a process fails, the others are ended, and
-the error names the first that failed, with the end of its log. Faults of the Plan are injected; how the other processes
-react to a killed one is up to the program.
+Each program runs below a process that lets nothing outlive it (``testbed.processes.first``). When a process fails, the
+others are ended, and the error names the first that failed, with the end of its log. Faults of the Plan are injected;
+how the other processes react to a killed one is up to the program.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from testbed.errors import RunFailed
-from testbed.execution.programs import guard
 from testbed.execution.programs.launch import Hosts, ProgramProcess, processes_of
 from testbed.execution.programs.metrics import FileTail
 from testbed.execution.programs.process import RunningProcess, failure
 from testbed.execution.recovery import Attempts
 from testbed.plan.model import Plan
+from testbed.processes import first
 from testbed.realtime.faults import FaultInjector
 from testbed.results.oom_kills import OomKills
 from testbed.results.progress import Progress
@@ -34,7 +34,6 @@ _TICK_S = 0.1
 _STATUS_S = 0.5
 _PORT_CHECK_S = 0.02
 _LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp
-_GUARD = Path(guard.__file__)
 
 
 def run_programs(plan: Plan, directory: Path, report: Progress, epoch_ns: int, hosts: Hosts) -> None:
@@ -73,7 +72,7 @@ class Supervisor:
             with contextlib.suppress(KeyboardInterrupt):  # the second one goes straight to the end
                 self._stop_all()
                 self._turn_until(lambda: not self._running, time.monotonic() + GRACE_S)
-        for descriptor in self._lifeline:  # guards kill everything at its end of file
+        for descriptor in self._lifeline:  # at its end of file, the processes around programs kill everything
             os.close(descriptor)
         for process in list(self._running.values()):
             process.wait()
@@ -105,20 +104,21 @@ class Supervisor:
     # ---- starting -----------------------------------------------------------------------------------------------
 
     def _start(self, process: ProgramProcess, training: Mapping[str, object] | None = None) -> None:
-        guarded = [sys.executable, "-S", "-E", str(_GUARD), str(self._lifeline[0]), str(GRACE_S)]
+        lifeline = str(self._lifeline[0])
+        around = [sys.executable, "-S", "-E", first.__file__, "--lifeline", lifeline, "--grace", str(GRACE_S), "--"]
         # before the program starts: what is there is not of this process
         file = FileTail(process.metrics_file) if process.metrics_file else None
         try:
             with open(process.log, "ab") as log:
-                popen = self._hosts.start(
-                    process.node.name, [*guarded, *self._hosts.as_node(process.node.name), *process.argv],
+                child = self._hosts.start(
+                    process.node.name, [*around, *self._hosts.as_node(process.node.name), *process.argv],
                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if process.reports_on_stdout else log, stderr=log,
                     pass_fds=(self._lifeline[0],), cwd=self._program.cwd, env=process.environment,
                     process_group=0,  # killed with the host's, it could not end what is below it
                 )  # fmt: skip
         except OSError as error:
             raise RunFailed(f"{process.node.name}: cannot be started: {error.strerror}: {error.filename}") from error
-        running = RunningProcess(process, popen, self._directory, self._now_s(), self._hosts.counters, training)
+        running = RunningProcess(process, child, self._directory, self._now_s(), self._hosts.counters, training)
         running.file = file
         self._running[process.node.name] = running
         for descriptor in running.descriptors:
@@ -137,7 +137,7 @@ class Supervisor:
     def _wait_for_port(self, first: ProgramProcess) -> None:
         """Return when something on the first node listens on the program's port."""
         port, node = self._program.listens, first.node.name
-        while node in self._running and not _listens(self._running[node].pid, port):
+        while node in self._running and not _listens(self._running[node].child.pid, port):
             self._turn(_PORT_CHECK_S)
             if time.monotonic() > self._deadline_s:
                 raise RunFailed(f"{node} did not listen on port {port} within workload.timeout; its log: {first.log}")
@@ -154,7 +154,7 @@ class Supervisor:
     def _turn(self, wait_s: float) -> None:
         for key, _ in self._selector.select(min(wait_s, self._faults.left_s())):
             running: RunningProcess = key.data
-            if key.fileobj == running.pidfd:
+            if key.fd == running.child.fileno():
                 self._on_end(running)
             elif running.process.node.name in self._running and not running.read_output():
                 self._selector.unregister(key.fileobj)
@@ -225,15 +225,13 @@ class Supervisor:
     def _stop_all(self) -> None:
         self._stopping = True
         for running in self._running.values():
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(running.pidfd, signal.SIGTERM)  # to the guard, which passes it on
+            running.child.send_signal(signal.SIGTERM)  # to the process around it, which passes it on
 
     def _signal_node(self, node: str, number: signal.Signals) -> bool:
-        """Send a fault's signal to the program, not to its guard."""
+        """Send a fault's signal to the program, not to the process around it."""
         running = self._running.get(node)
-        for pid in guard.descendants(running.pid) if running else ():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+        if running is not None:
+            first.signal_descendants(running.child.pid, number)
         return running is not None
 
     def _raise_failure(self) -> None:

@@ -1,4 +1,4 @@
-"""The guard around a program: how it ends, and that nothing outlives it."""
+"""The process around a program: how it ends, and that nothing outlives it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from testbed.execution.programs import guard
+from testbed.processes import first
 from tests.for_each import for_each
 
 GONE_WITHIN_S = 240.0
@@ -36,9 +36,9 @@ def started() -> Iterator[list[Guarded]]:
 
 
 def start(started: list[Guarded], command: str, grace_s: float = 1.0, *, shell: bool = True) -> Guarded:
-    """Start a shell command, or a program, below a guard; ``lifeline`` is the only write end."""
+    """Start a shell command, or a program, below it; ``lifeline`` is the only write end."""
     read_end, write_end = os.pipe()
-    argv = [sys.executable, "-S", "-E", guard.__file__, str(read_end), str(grace_s)]
+    argv = [sys.executable, "-S", "-E", first.__file__, "--lifeline", str(read_end), "--grace", str(grace_s), "--"]
     argv += ["sh", "-c", command] if shell else [command]
     process = subprocess.Popen(argv, pass_fds=[read_end])
     os.close(read_end)
