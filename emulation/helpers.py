@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import RunFailed
-from testbed.processes.child import spawn
+from testbed.processes.child import die_with, spawn
 
 if TYPE_CHECKING:
     from emulation.shaping.base import LinkSpec
@@ -31,7 +31,7 @@ WRITERS = {REPLAY: "network-replay", TRAFFIC: "network-background", MONITOR: "ne
 READY_DEADLINE_S = 10.0
 MEASURE_PRIORITY = 20  # below the delay line and the replay
 STOP_DEADLINE_S = 5.0
-_PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
+_PR_SET_TIMERSLACK = 29
 ROOT = Path(__file__).resolve().parent.parent
 _PACKAGES = ("emulation", "testbed", "topologies")
 
@@ -96,9 +96,8 @@ def prepare_child(priority: int | None = None) -> None:
 
     A timer slack of 1 ns instead of 50 µs: the kernel may otherwise delay a wake-up by that much.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    die_with(os.getppid())
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if priority is not None:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))

@@ -315,7 +315,7 @@ def _with_commas_quoted(text: str) -> str:
 
 
 _COMMAND = (
-    "import signal, sys; from testbed.process_id import die_with_parent; die_with_parent(signal.SIGTERM); "
+    "import signal, sys; from testbed.processes.child import die_with_parent; die_with_parent(signal.SIGTERM); "
     "from testbed.cli.main import main; sys.exit(main())"
 )
 

@@ -1,11 +1,10 @@
-"""Processes of this machine: an identity that no later process with the same number has, and ends that follow others.
+"""Processes of this machine: an identity that no later process with the same number has.
 
 A ``ProcessId`` is the owner of a file or a network, a ``RunOwner`` that of a run, which other machines may see, too.
 """
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 import platform
@@ -16,8 +15,6 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-
-_PR_SET_PDEATHSIG = 1
 
 
 class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,29 +101,6 @@ def _machine() -> str:
         return ""
     known = re.fullmatch("[0-9a-f]{32}", number)
     return hashlib.sha256(f"{platform.node()} {number}".encode()).hexdigest()[:8] if known else ""
-
-
-def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
-    """Let the kernel send the calling process a signal when the thread that has started it ends.
-
-    Raise ``OSError`` where the kernel refuses. A parent that has ended before the call is not noticed.
-    """
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-
-
-def close_in_children(*descriptors: int) -> None:
-    """Close these in every process that is forked from this one.
-
-    Not again in those that such a process forks: there, other files may have the numbers.
-    """
-    left = list(descriptors)
-
-    def close() -> None:
-        while left:
-            os.close(left.pop())
-
-    os.register_at_fork(after_in_child=close)
 
 
 def _users(pid: int) -> set[int]:

@@ -15,8 +15,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import signal
-import subprocess
 import urllib.request
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -27,6 +25,7 @@ from typing import Any
 import msgspec
 
 from testbed.errors import CapabilityError
+from testbed.processes.child import run_to_its_end
 
 VERSION = "7.3.4"
 PACKAGE = "linux-source-7.3_7.3.4-1~bpo13+1_all.deb"
@@ -197,18 +196,9 @@ def _build_in(work: Path, place: Path, package: Path, jobs: int, say: Callable[[
 
 def _run(command: tuple[str, ...], where: Path, log: Path) -> None:
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
-    with (
-        log.open("ab") as output,
-        subprocess.Popen(
-            command, cwd=where, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment,
-            process_group=0,
-        ) as process,
-    ):  # fmt: skip
-        try:
-            code = process.wait()
-        except BaseException:  # an interrupt: what make has started ends with it, as its folder is removed
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+    with log.open("ab") as output:
+        # an interrupt ends what make has started, too, as its folder is removed
+        code = run_to_its_end(command, cwd=where, stdout=output, stderr=output, env=environment)
     if code:
         lines = log.read_text(errors="replace").splitlines()
         wrong = [line for line in lines if "error" in line.lower()] or lines

@@ -41,8 +41,7 @@ from testbed.execution.compiler import leave_out_compiler, may_compile
 from testbed.execution.scripts import failure_files
 from testbed.plan.code import check_code
 from testbed.plan.model import Plan, from_json
-from testbed.process_id import close_in_children
-from testbed.processes.child import Child
+from testbed.processes.child import Child, close_in_children
 from testbed.realtime.auth import Credentials
 from testbed.realtime.child import Launch
 from testbed.realtime.node_processes import NodeProcesses

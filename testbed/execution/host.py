@@ -31,8 +31,7 @@ from testbed.execution.resume import FOLDER
 from testbed.execution.session import INTERRUPTED, LOG, TOLD_LATER, SessionResult
 from testbed.plan.code import check_code
 from testbed.plan.model import IN_VIRTUAL_TIME, Plan, from_json
-from testbed.process_id import close_in_children
-from testbed.processes.child import die_with
+from testbed.processes.child import close_in_children, die_with
 from testbed.results.events import HAS_LEFT
 from testbed.results.progress import Progress
 

@@ -11,6 +11,7 @@ process at the end of its standard input, of a socket or of a lifeline.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import select
@@ -21,9 +22,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import TextIOBase
 from typing import IO, Any
 
-from testbed.process_id import die_with_parent
-
 UNEXPECTED = 70  # exit code: an error in testbed itself
+_PR_SET_PDEATHSIG = 1
 _CHUNK_BYTES = 1 << 16
 
 Line = dict[str, Any]
@@ -167,7 +167,7 @@ def spawn(command: Sequence[str], **popen: Any) -> Child:
     return Child(process.pid, popen=process)
 
 
-def run(command: Sequence[str], **popen: Any) -> int:
+def run_to_its_end(command: Sequence[str], **popen: Any) -> int:
     """Run a command in a process group of its own to its end; return its code. An interrupt ends it and its group."""
     child = spawn(command, process_group=0, stdin=subprocess.DEVNULL, **popen)
     try:
@@ -178,6 +178,15 @@ def run(command: Sequence[str], **popen: Any) -> int:
     finally:
         code = child.close()
     return code
+
+
+def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Let the kernel send the calling process a signal when the thread that has started it ends.
+
+    Raise ``OSError`` where the kernel refuses. A parent that has ended before the call is not noticed.
+    """
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
 
 
 def die_with(parent: int) -> None:
@@ -208,3 +217,17 @@ def end_all(children: Iterable[Child], grace_s: float) -> None:
         child.send_signal(signal.SIGKILL)
     for child in running:
         child.close()
+
+
+def close_in_children(*descriptors: int) -> None:
+    """Close these in every process that is forked from this one.
+
+    Not again in those that such a process forks: there, other files may have the numbers.
+    """
+    left = list(descriptors)
+
+    def close() -> None:
+        while left:
+            os.close(left.pop())
+
+    os.register_at_fork(after_in_child=close)

@@ -22,10 +22,10 @@ import psutil
 import pytest
 import torch
 
-from testbed import process_id
 from testbed.errors import Interrupted, RunFailed, WaitTimeout
 from testbed.messages import Message, MessageKind
 from testbed.plan.model import NodePlan, Plan
+from testbed.processes.child import close_in_children
 from testbed.realtime.fleet import Fleet
 from testbed.realtime.fleet_status import FleetStatus
 from testbed.realtime.node_processes import NodeProcesses, ProcessEnd
@@ -369,7 +369,7 @@ def test_a_descriptor_is_closed_in_children_once() -> None:
         return status_of_fork(lambda: not is_open(first))
 
     def inside() -> int:
-        process_id.close_in_children(first)
+        close_in_children(first)
         return status_of_fork(number_is_used_again)
 
     first = os.open(os.devnull, os.O_RDONLY)
