@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from testbed.cli.options import Outcome
 from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from testbed.testing.verdict import Checked, Result
+    from testbed.testing.requirement import Requirement, Result
 
 HELP = "check a technique, from a file or shipped, against the contract of its axis"
 _SET = "check with this option of the technique, e.g. --set ratio=0.05; may be repeated"
@@ -36,38 +36,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> Outcome:
     import torch
 
-    from testbed.testing import verdict
-    from testbed.testing.catalogue import checks_of
+    from testbed.testing.requirement import results
 
     torch.set_num_threads(1)  # as in every run: sums do not depend on a number of threads
-    subject = _subject(arguments)
-    results: list[Result] = []
-    for result in verdict.run(subject, checks_of(subject.axis_name, with_training=not arguments.quick)):
+    tested = _figure(arguments) if arguments.axis == "figure" else _technique(arguments)
+    done: list[Result] = []
+    for result in results(tested.subject, tested.contract):
         if not arguments.json:
-            _show(result, results)
-        results.append(result)
-    failed, count = sum(not result.passed for result in results), len(results)
+            _show(result, done)
+        done.append(result)
+    failed, count = sum(not result.passed for result in done), len(done)
     if arguments.json:
-        about = {"kind": "check", "axis": subject.axis_name, "technique": subject.kind, "passed": not failed}
-        return int(failed > 0), {**about, "checks": [asdict(result) for result in results]}
+        about = {"kind": "check", "axis": tested.axis, "technique": tested.kind, "passed": not failed}
+        return int(failed > 0), {**about, "checks": [asdict(result) for result in done]}
     outcome = f"{failed} of {count} checks failed" if failed else f"all {count} checks passed"
-    print(f"{arguments.technique} ({subject.axis_name}): {outcome}")
+    print(f"{arguments.technique} ({tested.axis}): {outcome}")
     return int(failed > 0)
 
 
-def _subject(arguments: argparse.Namespace) -> Checked:
-    """Return the technique with its options. Raise ``ScenarioError`` when there is no such technique or option."""
+@dataclass(frozen=True, slots=True)
+class _Tested:
+    axis: str
+    kind: str
+    subject: Any  # of its contract
+    contract: Sequence[Requirement]
+
+
+def _figure(arguments: argparse.Namespace) -> _Tested:
+    """Raise ``ScenarioError`` when there is no such study."""
+    from analysis.studies.study import find
+    from testbed.testing import figure  # which loads pandas and matplotlib
+    from testbed.testing.requirement import requirements_of
+
+    for option, value in (("--set", arguments.options), ("--file", arguments.file)):
+        if value:
+            raise ScenarioError(f"{option}: has no effect on the axis figure; leave it out")
+    _, study = find(arguments.technique)
+    return _Tested("figure", arguments.technique, study, requirements_of(figure))
+
+
+def _technique(arguments: argparse.Namespace) -> _Tested:
+    """Raise ``ScenarioError`` when there is no such technique or option."""
+    from testbed.testing.contracts import contract_of
     from testbed.testing.subject import AXES, find, with_file
 
-    if arguments.axis == "figure":
-        for option, value in (("--set", arguments.options), ("--file", arguments.file)):
-            if value:
-                raise ScenarioError(f"{option}: has no effect on the axis figure; leave it out")
-        from testbed.testing.figure import CheckedFigure
-
-        figure = CheckedFigure(arguments.technique)
-        _ = figure.study  # raises ``ScenarioError`` if there is none
-        return figure
     if arguments.axis and arguments.axis not in AXES:
         raise ScenarioError(f"--axis {arguments.axis}: not one of {', '.join(AXES)}, figure")
     subject = find(arguments.technique, arguments.axis, dict(map(_option, arguments.options)))
@@ -78,7 +90,8 @@ def _subject(arguments: argparse.Namespace) -> Checked:
     subject = with_file(subject, arguments.file)
     if subject.file is not None and not subject.file.rows:
         raise ScenarioError(f"{arguments.technique}: has no 'sample' to read; set it in the class, or give --file FILE")
-    return subject
+    contract = contract_of(subject.axis_name, with_training=not arguments.quick)
+    return _Tested(subject.axis_name, subject.kind, subject, contract)
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -96,7 +109,7 @@ def _show(result: Result, before: Sequence[Result]) -> None:
     print(f"{'ok  ' if result.passed else 'FAIL'}  {result.check}", flush=True)
     if result.passed:
         return
-    if same := [each.check for each in before if replace(each, check=result.check) == result]:
+    if same := [each.check for each in before if (each.happened, each.cure) == (result.happened, result.cure)]:
         print(f"        as '{same[0]}'")
         return
     for label in ("expected", "happened", "cure"):

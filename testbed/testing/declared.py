@@ -1,4 +1,4 @@
-"""Checks of what every technique declares, whatever its axis: options, and class attributes of the right type."""
+"""Requirements of what every technique declares: options, and class attributes of the right type."""
 
 from __future__ import annotations
 
@@ -6,49 +6,47 @@ import dataclasses
 from typing import Any
 
 from testbed.axes import options_of, refuse_values
+from testbed.testing.requirement import Broken, require, requirement
 from testbed.testing.subject import Subject
-from testbed.testing.verdict import CheckFailed, require
 
 
-def the_options_are_a_frozen_dataclass_with_defaults(subject: Subject) -> None:
+def _options(subject: Subject) -> tuple[Any, ...]:
+    """Return the options dataclass of the technique; none where it has that of its base class."""
     options = options_of(subject.entry)
-    require(
-        options.__dataclass_params__.frozen, "a frozen dataclass", f"{options.__qualname__} can be changed",
-        "write @dataclass(frozen=True, slots=True) above class Options",
-    )  # fmt: skip
-    without = [
-        field.name for field in dataclasses.fields(options)
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    ]  # fmt: skip
-    require(not without, "a default for every option", f"{', '.join(without)} has none", "give it a default")
-    first, second = subject.options, subject.options
-    require(first == second, "equal options from equal values", f"{first} and {second}", "keep the generated __eq__")
+    return () if options is options_of(subject.axis.base_class()) else (options,)
 
 
-def every_option_says_what_it_is(subject: Subject) -> None:
-    for field in dataclasses.fields(options_of(subject.entry)):
+@requirement("write @dataclass(frozen=True, slots=True) above class Options, and give every option a default")
+def the_options_are_a_frozen_dataclass_with_defaults(subject: Subject) -> None:
+    """Options are a frozen dataclass in which every option has a default, and equal values give equal options."""
+    for options in _options(subject):
+        require(options.__dataclass_params__.frozen, f"{options.__qualname__} can be changed")
+        for field in dataclasses.fields(options):
+            missing = field.default is field.default_factory is dataclasses.MISSING
+            require(not missing, f"{field.name} has no default")
         require(
-            field.metadata.get("help"), f"a help text for option '{field.name}'", "none",
-            f'write field(default=…, metadata={{"help": "…"}}) for {field.name}',
-        )  # fmt: skip
-    try:
-        refuse_values(options_of(subject.entry)())
-    except ValueError as error:
-        raise CheckFailed("defaults within their limits", str(error), "change the default, or the limits") from None
+            subject.options == subject.options, "equal values give options that differ", "keep the generated __eq__"
+        )
 
 
+@requirement('write field(default=…, metadata={"help": "…"})')
+def every_option_says_what_it_is(subject: Subject) -> None:
+    """Every option has a help text, and a default within its limits."""
+    for options in _options(subject):
+        for field in dataclasses.fields(options):
+            require(field.metadata.get("help"), f"option '{field.name}' has no help text")
+        try:
+            refuse_values(options())
+        except ValueError as error:
+            raise Broken(str(error), "change the default, or the limits") from None
+
+
+@requirement("set it as a class attribute of that type")
 def declarations_have_the_types_of_the_base_class(subject: Subject) -> None:
-    """Compare each class attribute with the one of the same name in the axis' base class."""
-    for name, default in _declarations(subject.axis.base_class()):
-        value = getattr(subject.entry, name, default)
-        if type(value) is not type(default):
-            raise CheckFailed(
-                f"{name} of type {type(default).__name__}, such as {default!r}", f"{value!r}",
-                f"set {name} as a class attribute of that type",
-            )  # fmt: skip
-
-
-def _declarations(base: type[Any]) -> list[tuple[str, Any]]:
-    plain = (bool, int, float, str, tuple)
-    found = {name: getattr(base, name) for each in reversed(base.__mro__) for name in vars(each)}
-    return [(name, value) for name, value in found.items() if not name.startswith("_") and isinstance(value, plain)]
+    """Each class attribute has the type of the one of the same name in the axis' base class."""
+    base = subject.axis.base_class()
+    for name in {name: None for each in reversed(base.__mro__) for name in vars(each) if not name.startswith("_")}:
+        default = getattr(base, name)
+        if isinstance(default, bool | int | float | str | tuple):
+            value = getattr(subject.entry, name, default)
+            require(type(value) is type(default), f"{name} is {value!r}, not of type {type(default).__name__}")

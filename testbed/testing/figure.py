@@ -1,52 +1,18 @@
-"""Checks of a figure (``docs/axes/figure.md``): a complete declaration, valid scenarios, and a small run that draws."""
+"""The contract of a figure (``docs/axes/figure.md``): a complete declaration, and valid scenarios."""
 
 from __future__ import annotations
 
-import json
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from analysis.studies import drawing, engine
 from analysis.studies.study import Request, Study
-from analysis.studies.study import find as find_study
 from testbed.errors import ScenarioError
-from testbed.testing.verdict import CheckFailed, require
+from testbed.testing.requirement import Broken, require, requirement
 
-_LEAST_BYTES = 5000  # of a picture with axes
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedFigure:
-    """The subject of these checks: a study by its name, or by the place of its code."""
-
-    kind: str
-    axis_name: str = "figure"
-
-    @property
-    def study(self) -> Study:
-        return find_study(self.kind)[1]
-
-    @property
-    def code_path(self) -> str:
-        """The file of the study, empty for one by name."""
-        place = self.kind.rpartition(":")[0]
-        return str(Path(place).resolve()) if place.endswith(".py") else ""
-
-
-def the_declaration_is_complete(figure: CheckedFigure) -> None:
-    study = figure.study
-    require(study.title and study.source, "a title and a source", f"{study.title!r}, {study.source!r}", "name both")
-    require(study.parts or all(map(study.variants_of, study.cases)), "variants in every case", "none",
-            "name them in variants=")  # fmt: skip
-    require(study.panels, "at least one panel", "none", "add panels=(Panel(…),)")
-    for panel in study.panels:
-        kinds = (*drawing.KINDS, drawing.FOREST)
-        require(panel.kind in kinds, f"a panel of kind {', '.join(kinds)}", repr(panel.kind), "choose one")
-        require(
-            panel.y or panel.kind in ("curve", drawing.FOREST), f"something to draw in panel '{panel.title}'", "no y",
-            "name a column as y",
-        )  # fmt: skip
+_KINDS = (*drawing.KINDS, drawing.FOREST)
+_WITHOUT_Y = ("curve", drawing.FOREST)
 
 
 def smallest(study: Study) -> Study:
@@ -58,42 +24,23 @@ def smallest(study: Study) -> Study:
     return replace(study, cases=cases, rates=study.rates[-1:], parts=tuple(map(smallest, study.parts)))
 
 
-def every_variant_is_a_valid_scenario(figure: CheckedFigure) -> None:
-    study = figure.study
+@requirement("name title and source, variants, and panels=(Panel(…),)")
+def the_declaration_is_complete(study: Study) -> None:
+    """A study has a title, a source, variants in every case, and panels of a known kind with a column to draw."""
+    require(study.title and study.source, f"title {study.title!r}, source {study.source!r}")
+    require(study.parts or all(map(study.variants_of, study.cases)), "a case without variants")
+    require(study.panels, "no panel")
+    for panel in study.panels:
+        require(panel.kind in _KINDS, f"a panel of kind {panel.kind!r}", f"choose one of {', '.join(_KINDS)}")
+        require(panel.y or panel.kind in _WITHOUT_Y, f"no y in panel '{panel.title}'", "name a column as y")
+
+
+@requirement("correct the settings of that variant")
+def every_variant_is_a_valid_scenario(study: Study) -> None:
+    """Every variant, in every case, makes a valid scenario."""
     with tempfile.TemporaryDirectory(prefix="testbed-check-") as folder:
         try:
             jobs = list(engine.jobs(smallest(study), Request(Path(folder), on=study.on[:1])))
         except ScenarioError as error:
-            raise CheckFailed(
-                "scenarios without problems", str(error), "correct the settings of that variant"
-            ) from error
-    require(
-        jobs and all(job.labelled for job in jobs),
-        "runs in every sweep",
-        f"{len(jobs)} sweeps",
-        "add variants",
-    )
-
-
-def a_small_run_draws_and_decides(figure: CheckedFigure) -> None:
-    """Simulate each variant once: panels have columns to draw, and claims values to decide by."""
-    study = figure.study
-    if "simulate" not in study.on:
-        return
-    with tempfile.TemporaryDirectory(prefix="testbed-check-") as name:
-        out = Path(name)
-        engine.execute("figure", smallest(study), Request(out, on=("simulate",)))
-        for form in engine.FORMATS:
-            size_bytes = (out / f"figure.{form}").stat().st_size
-            require(size_bytes > _LEAST_BYTES, f"a drawn figure.{form}", f"{size_bytes} bytes", "draw something")
-        verdict = json.loads((out / "verdict.json").read_text())
-    require(
-        verdict["assertions"] or not (study.expected or study.claims),
-        "claims with a verdict",
-        "none",
-        "yield a Claim for each",
-    )
-
-
-CHECKS = (the_declaration_is_complete, every_variant_is_a_valid_scenario)
-RUNNING = (a_small_run_draws_and_decides,)
+            raise Broken(str(error)) from error
+    require(jobs and all(job.labelled for job in jobs), f"{len(jobs)} sweeps, one without runs", "add variants")

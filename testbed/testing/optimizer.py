@@ -1,4 +1,4 @@
-"""Checks of an optimizer (``docs/axes/optimizer.md``): one per key, maybe on a slice of it, and kept in checkpoints."""
+"""The contract of an optimizer (``docs/axes/optimizer.md``): one per key or slice of a key, kept in checkpoints."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from testbed.testing.requirement import Broken, require, requirement
 from testbed.testing.subject import Subject
-from testbed.testing.verdict import CheckFailed, require
 from testbed.training.optimizers import KeyOptimizer
 from testbed.training.options.optimizers import DcAsgd
 
@@ -26,72 +26,60 @@ def _key(subject: Subject, value: Tensor | None = None, **values: Any) -> KeyOpt
     return KeyOptimizer(subject.kind, {**subject.values, **values}, numbers(0) if value is None else value)
 
 
+@requirement("subtract lr times the direction, and work on a copy of the gradient")
 def a_step_descends(subject: Subject) -> None:
-    for seed in range(5):
-        key, gradient = _key(subject), numbers(seed + 1)
+    """A first step goes against the gradient, which stays as it was."""
+    for seed in range(1, 6):
+        key, gradient = _key(subject), numbers(seed)
         before = key.value.clone()
         key.step(gradient, "site")
-        change = key.value - before
-        require(
-            bool(change.isfinite().all()) and float(change @ gradient) < 0, "a step against the gradient",
-            f"a step whose product with the gradient is {float(change @ gradient):.3g}",
-            "subtract lr times the direction",
-        )  # fmt: skip
-        require(torch.equal(gradient, numbers(seed + 1)), "the gradient as it was", "it has changed", "work on a copy")
+        product = float((key.value - before) @ gradient)
+        require(-torch.inf < product < 0, f"the product of step and gradient is {product:.3g}")
+        require(torch.equal(gradient, numbers(seed)), "the gradient has changed")
 
 
+@requirement("draw no random numbers, and keep state per parameter, not on the class")
 def equal_gradients_give_equal_values(subject: Subject) -> None:
+    """Two optimizers that get equal gradients give equal bits."""
     keys = [_key(subject), _key(subject)]
     for seed in range(_STEPS):
         for torchs_seed, key in enumerate(keys):
             torch.manual_seed(torchs_seed)
             key.step(numbers(seed + 1), "site")
-        require(
-            torch.equal(keys[0].value, keys[1].value), "equal bits from equal gradients", f"they differ in step {seed}",
-            "draw no random numbers, and keep state per parameter, not on the class",
-        )  # fmt: skip
+        require(torch.equal(keys[0].value, keys[1].value), f"they differ in step {seed}")
 
 
+@requirement("take the rate from param_groups[0]['lr'] in step()")
 def the_schedule_sets_the_step_size(subject: Subject) -> None:
-    """A warm-up of ten updates makes the first step a tenth as long."""
+    """With a warm-up of ten updates the first step is a tenth as long."""
     full, tenth = _key(subject, torch.zeros(SIZE)), _key(subject, torch.zeros(SIZE), warmup=10)
     for key in (full, tenth):
         key.step(numbers(1), "site")
-    require(
-        torch.allclose(10 * tenth.value, full.value, rtol=1e-3, atol=1e-7), "a first step of a tenth with warmup = 10",
-        f"{float(tenth.value.norm() / full.value.norm()):.3g} of it",
-        "take the rate from param_groups[0]['lr'] in step()",
-    )  # fmt: skip
+    share = float(tenth.value.norm() / full.value.norm())
+    require(torch.allclose(10 * tenth.value, full.value, rtol=1e-3, atol=1e-7), f"{share:.3g} of the full step")
 
 
+@requirement("keep all that the next step depends on in self.state[p] of the torch optimizer, as tensors and numbers")
 def state_goes_through_a_checkpoint(subject: Subject) -> None:
-    old = _key(subject)
+    """An optimizer that loads the saved state of another makes the steps that it would."""
+    old, new, file = _key(subject), _key(subject, numbers(9)), io.BytesIO()
     for seed in range(_STEPS):
         old.step(numbers(seed + 1), "site")
-    file = io.BytesIO()
     try:
         torch.save(old.state(), file)
         file.seek(0)
-        state = torch.load(file, weights_only=True)
+        new.load_state(torch.load(file, weights_only=True))
     except Exception as error:
-        raise CheckFailed(
-            "a state of tensors and numbers",
-            f"{type(error).__name__}: {error}",
-            "keep no other objects in self.state[p]",
-        ) from error
-    new = _key(subject, numbers(9))
-    new.load_state(state)
+        raise Broken(f"{type(error).__name__}: {error}") from error
     for seed in range(_STEPS):
         for key in (old, new):
             key.step(numbers(seed + 20), "site")
-        require(
-            torch.equal(old.value, new.value), "equal steps after state and load_state", f"they differ in step {seed}",
-            "keep all that the next step depends on in self.state[p] of the torch optimizer",
-        )  # fmt: skip
+        require(torch.equal(old.value, new.value), f"they differ in step {seed} after it")
 
 
+@requirement("work element by element, or declare whole_tensors = True")
 def slices_step_like_the_whole(subject: Subject) -> None:
-    """A key may be cut over servers, unless ``whole_tensors`` says that a step needs all of it."""
+    """Unless whole_tensors is declared, a key that is cut over servers ends where the whole one does."""
     if subject.entry.whole_tensors:
         return
     whole, cut = _key(subject), [_key(subject, part) for part in torch.split(numbers(0), 20)]
@@ -100,27 +88,22 @@ def slices_step_like_the_whole(subject: Subject) -> None:
         for key, gradient in zip(cut, torch.split(numbers(seed + 1), 20), strict=True):
             key.step(gradient, "site")
     together = torch.cat([key.value for key in cut])
-    require(
-        torch.allclose(together, whole.value, rtol=1e-5, atol=1e-7), "slices that end where the whole tensor does",
-        f"off by up to {float((together - whole.value).abs().max()):.3g} after {_STEPS} steps",
-        "work element by element, or declare whole_tensors = True",
-    )  # fmt: skip
+    off = float((together - whole.value).abs().max())
+    require(torch.allclose(together, whole.value, rtol=1e-5, atol=1e-7), f"off by {off:.3g} after {_STEPS} steps")
 
 
+@requirement(
+    "derive Options from testbed.training.options.optimizers.DcAsgd and declare needs_backups = True, or neither"
+)
 def backups_are_declared_as_they_are_used(subject: Subject) -> None:
-    """The value that a member has pulled last is kept, and gradients are compensated, by the options of ``dcasgd``."""
-    compensated, declared = isinstance(subject.options, DcAsgd), subject.entry.needs_backups
-    require(
-        declared == compensated, f"needs_backups = {compensated}, as Options derives from "
-        f"{'' if compensated else 'no '}DcAsgd", f"needs_backups = {declared}",
-        "derive Options from testbed.training.options.optimizers.DcAsgd, and declare needs_backups = True; or neither",
-    )  # fmt: skip
+    """Values that members pulled are kept (needs_backups) where the options are those of dcasgd, and only there."""
+    compensates, declared = isinstance(subject.options, DcAsgd), subject.entry.needs_backups
+    require(declared == compensates, f"needs_backups = {declared}, and Options derive from DcAsgd: {compensates}")
 
 
+@requirement("let make() accept a meta tensor")
 def shapes_alone_count_updates(subject: Subject) -> None:
+    """A step of a tensor on the meta device counts as an update."""
     key = _key(subject, torch.empty(5, device="meta"))
     key.step(torch.empty(5, device="meta"), "site")
-    require(
-        key.value.is_meta and key.updates == 1, "an update counted for a meta tensor", str(key.value.device),
-        "make() must accept a meta tensor",
-    )  # fmt: skip
+    require(key.value.is_meta and key.updates == 1, f"{key.updates} updates, of a value on {key.value.device}")

@@ -41,12 +41,6 @@ class Subject:
         return self.axis.name
 
     @property
-    def code_path(self) -> str:
-        """The file that defines the technique, empty for a shipped one."""
-        file = self.axis.code_of(self.kind)
-        return file.path if file else ""
-
-    @property
     def options(self) -> Any:
         read = {"what": self.entry.holds[0]} if self.axis is FORMATS and self.entry.holds else {}
         return self.axis.options(self.kind, {**read, **self.values})

@@ -1,15 +1,13 @@
 """A short training with the technique, in the virtual world and in real processes on loopback.
 
-Two data centres of two workers train a small perceptron on digits (three, where an overlay is checked). Step counts
-must be those declared, and parameters equal to the bit: in a second virtual run always, and in real processes wherever
-the order of arrival decides nothing.
+Four workers in three data centres train a small perceptron on digits. Local steps have to be as declared, parameters
+equal to the bit: in a second virtual run, and in real processes where the order of arrival decides nothing.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -17,22 +15,41 @@ from typing import Any
 
 from testbed.execution import host, session
 from testbed.plan.build import build_plan
-from testbed.plan.model import Plan, to_json
+from testbed.plan.model import to_json
 from testbed.policy.events import Contribution
 from testbed.policy.overlay.base import ScheduledOverlay
-from testbed.policy.sync.base import SyncPolicy
 from testbed.results import events
 from testbed.scenario.load import loads
-from testbed.testing.subject import Subject
-from testbed.testing.verdict import CheckFailed, require
+from testbed.testing.requirement import require, requirement
+from testbed.testing.subject import AXES, Subject
 from testbed.training.options.declarations import RECORDS, TEXT
 
 ROUNDS = 8  # at least
-_SENTENCE = "the quick brown fox jumps over the lazy dog; "
-_PERCEPTRON = {"kind": "mlp", "hidden": 8}
-_TRANSFORMER = {"kind": "transformer", "layers": 1, "heads": 2, "head_width": 4}
-_RECOMMENDER = {"kind": "recommender", "rows": 500, "width": 4, "hidden": 8}
-_CLICKS = {"kind": "clicks", "categories": 100, "train_samples": 400, "test_samples": 100}
+_WORKERS = 4
+_SCENARIO = """
+version: 1
+name: check
+seed: 1
+run: {on: simulate}
+topology:
+  data_centers:
+    - {name: hub, central: true, workers: 1}
+    - {name: east, workers: 2}
+    - {name: west, workers: 1}
+  links:
+    - {between: [hub, east], rate: 100 Mbit/s, delay: 2 ms}
+    - {between: [hub, west], rate: 100 Mbit/s, delay: 2 ms}
+    - {between: [east, west], rate: 100 Mbit/s, delay: 2 ms}
+training: {model: {kind: mlp, hidden: 8}, data: digits, batch: 16}
+device: {pace: paced, step_time: 2 ms}
+optimizer: {kind: sgd, learning_rate: 0.05}
+"""
+_TEXT = "the quick brown fox jumps over the lazy dog; " * 40
+_DATA = {TEXT: {"kind": "text", "file": "text.txt", "context": 16}, RECORDS: {"kind": "clicks", "categories": 100}}
+_MODELS = {
+    TEXT: {"kind": "transformer", "layers": 1, "heads": 2, "head_width": 4},
+    RECORDS: {"kind": "recommender", "rows": 500, "width": 4, "hidden": 8},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,95 +60,56 @@ class Trained:
     steps: dict[str, list[tuple[int, int]]]
 
 
-def scenario_of(subject: Subject, folder: Path) -> dict[str, Any]:
-    """Return the scenario, as a document; texts for language models are written to ``folder``."""
+def _settings(subject: Subject) -> dict[str, Any]:
+    """Return what the technique changes in the scenario, by key."""
+    entry, axis = subject.entry, subject.axis_name
     chosen = {"kind": subject.kind, **subject.values}
-    sites = [{"name": "hub", "central": True, "workers": 2}, {"name": "east", "workers": 2}]
-    links = [_link("hub", "east")]
-    text = folder / "text.txt"
-    text.write_text(_SENTENCE * 40, encoding="utf-8")
-    training: dict[str, Any] = {
-        "model": _PERCEPTRON, "data": "digits", "batch": 16, "rounds": ROUNDS, "evaluate_every": ROUNDS,
-    }  # fmt: skip
-    document: dict[str, Any] = {
-        "version": 1, "name": "check", "seed": 1, "training": training, "run": {"on": "simulate"},
-        "topology": {"data_centers": sites, "links": links}, "device": {"pace": "paced", "step_time": "2 ms"},
-        "optimizer": {"kind": "sgd", "learning_rate": 0.05},
-    }  # fmt: skip
-    match subject.axis.name:
-        case "sync":
-            document |= _sync(subject.entry, chosen)
-            training["rounds"] = training["evaluate_every"] = _rounds(subject)
-        case "overlay":
-            sites.append({"name": "west", "workers": 2})
-            links += [_link("hub", "west"), _link("east", "west")]
-            if "merge" in {option.name for option in fields(type(subject.options))}:
-                chosen.setdefault("merge", "exact")
-            document["overlay"] = chosen
-        case "shard":
-            sites[0]["global_servers"] = 2
-            document["shard"] = chosen
-        case "model":
-            training["model"] = chosen
-            if subject.entry.takes == TEXT:
-                training["data"] = {"kind": "text", "file": str(text), "context": 16}
-            elif subject.entry.takes == RECORDS:
-                training["data"] = _CLICKS
-        case "data":
-            training["data"] = chosen
-            training["model"] = {TEXT: _TRANSFORMER, RECORDS: _RECOMMENDER}.get(subject.entry.gives, _PERCEPTRON)
-        case "split":
-            training["split"] = chosen
-        case axis:
-            document[axis] = chosen
-    return document
+    settings: dict[str, Any] = {f"training.{axis}" if axis in ("model", "data", "split") else axis: chosen}
+    if axis == "sync":
+        settings["sync"] = _tiers(entry, chosen)
+        if entry.contribution is not Contribution.GRADIENT:
+            settings["optimizer.at"] = "worker"
+    elif axis == "overlay" and "merge" in {option.name for option in fields(subject.options)}:
+        settings["overlay"] = {"merge": "exact", **chosen}
+    elif axis == "shard":
+        settings["topology.data_centers[hub].global_servers"] = 2
+    elif axis == "model":
+        settings["training.data"] = _DATA.get(entry.takes, "digits")
+    elif axis == "data" and entry.gives in _MODELS:
+        settings["training.model"] = _MODELS[entry.gives]
+    return settings
 
 
-def _link(one: str, other: str) -> dict[str, Any]:
-    return {"between": [one, other], "rate": "100 Mbit/s", "delay": "2 ms"}
-
-
-def _sync(entry: type[SyncPolicy], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sections ``sync`` and, for algorithms of models, ``optimizer``."""
-    sync: dict[str, Any] = dict(chosen)
+def _tiers(entry: Any, chosen: dict[str, Any]) -> dict[str, Any]:
     if entry.tiers == (1,):
-        sync = {"tier1": dict(chosen), "tier2": "fsa"}
-    elif entry.tiers == (2,) and not entry.partner:
-        sync = {"tier1": "fsa", "tier2": dict(chosen)}
-    if entry.contribution is Contribution.GRADIENT:
-        return {"sync": sync}
-    return {"sync": sync, "optimizer": {"kind": "sgd", "learning_rate": 0.05, "at": "worker"}}
+        return {"tier1": chosen, "tier2": "fsa"}
+    if entry.tiers == (2,) and not entry.partner:
+        return {"tier1": "fsa", "tier2": chosen}
+    return chosen
 
 
 def _rounds(subject: Subject) -> int:
     """Return a number of rounds after which all nodes hold one model: the last one crosses the WAN."""
-    every = int(subject.entry.lan_rounds(subject.options))
+    every = int(subject.entry.lan_rounds(subject.options)) if subject.axis_name == "sync" else 1
     return every * -(-ROUNDS // every)
 
 
 @cache
 def _trained(axis: str, kind: str, values: str, back_end: str, number: int) -> Trained:
-    from testbed.testing.subject import AXES
-
     subject = Subject(AXES[axis], kind, json.loads(values))
+    rounds = {"training.rounds": _rounds(subject), "training.evaluate_every": _rounds(subject)}
+    settings = [f"{path}={json.dumps(value)}" for path, value in {**_settings(subject), **rounds}.items()]
     with tempfile.TemporaryDirectory(prefix="testbed-check-") as name:
         folder = Path(name)
-        scenario = loads(json.dumps(scenario_of(subject, folder)), "the check's scenario", folder=folder, on=back_end)
-        plan = build_plan(scenario, back_end)
+        (folder / "text.txt").write_text(_TEXT, encoding="utf-8")
+        plan = build_plan(loads(_SCENARIO, "the check's scenario", settings, folder, on=back_end), back_end)
         run = folder / "run"
         run.mkdir()
         (run / "plan.json").write_bytes(to_json(plan))
-        outcome = _run(plan, run)
-        if outcome.exit_code:
-            raise CheckFailed(f"a training that ends on {back_end}", outcome.message, "see the message")
+        execute = host.attempt if back_end == "simulate" else session.run  # in this process, or in one per node
+        outcome = execute(plan, run, lambda event: None)
+        require(not outcome.exit_code, f"the training on {back_end} failed: {outcome.message}", "see the message")
         return _read(run)
-
-
-def _run(plan: Plan, run: Path) -> session.SessionResult:
-    """Run in this process (virtual world), or in a host process with a process per node."""
-    if plan.back_end == "simulate":
-        return host.attempt(plan, run, lambda event: None)
-    return session.run(plan, run, lambda event: None)
 
 
 def _read(run: Path) -> Trained:
@@ -146,76 +124,69 @@ def _read(run: Path) -> Trained:
 
 
 def trained(subject: Subject, back_end: str, number: int = 0) -> Trained:
-    """Return a finished training, kept for later checks; another ``number`` is another run."""
-    return _trained(subject.axis.name, subject.kind, json.dumps(dict(subject.values)), back_end, number)
+    """Return a finished training, kept for later requirements; another ``number`` is another run."""
+    return _trained(subject.axis_name, subject.kind, json.dumps(dict(subject.values)), back_end, number)
 
 
-def order_of_arrival_matters(subject: Subject) -> str:
-    """Return why runs in real time may differ in their bits; empty: they may not."""
+def order_of_arrival_matters(subject: Subject) -> bool:
+    """Return whether runs in real time may differ in their bits."""
     entry, options = subject.entry, subject.options
-    match subject.axis.name:
-        case "sync" if not entry.waits:
-            return "each push is applied as it arrives"
-        case "sync" if entry.assigns_steps:
-            return "local steps follow from measured times"
-        case "order" if entry.best_effort and not entry.repairs_losses(options):
-            return "what travels unreliably may be lost"
-        case "overlay" if (entry.adapts or issubclass(entry, ScheduledOverlay)) and subject.values.get(
-            "merge"
-        ) == "sum":
-            return "sums are rounded along trees that follow measured rates"
-    return ""
+    match subject.axis_name:
+        case "sync":  # each push is applied as it arrives, or local steps follow from measured times
+            return not entry.waits or bool(entry.assigns_steps)
+        case "order":  # what travels unreliably may be lost
+            return bool(entry.best_effort and not entry.repairs_losses(options))
+        case "overlay":  # sums are rounded along trees that follow measured rates
+            measured = entry.adapts or issubclass(entry, ScheduledOverlay)
+            return bool(measured and subject.values.get("merge") == "sum")
+    return False
 
 
-# ---- checks ---------------------------------------------------------------------------------------------------------
+# ---- requirements ---------------------------------------------------------------------------------------------------
+
+_CURE = "draw from seeds only; use no clock, no hash() of text, no set in iteration order, no state outside the object"
 
 
+@requirement("assign steps in replies only with assigns_steps = True; declare the others in local_steps")
 def training_takes_the_declared_steps_in_the_virtual_world(subject: Subject) -> None:
+    """Simulated, every worker makes all rounds, with the local steps that are declared."""
     _declared_steps(subject, "simulate")
 
 
+@requirement(_CURE)
 def training_repeats_to_the_bit(subject: Subject) -> None:
-    first, second = trained(subject, "simulate"), trained(subject, "simulate", number=1)
-    _equal(first, second, "a second virtual run")
+    """Two simulated runs end with equal parameters."""
+    _equal(trained(subject, "simulate"), trained(subject, "simulate", number=1))
 
 
+@requirement("assign steps in replies only with assigns_steps = True; declare the others in local_steps")
 def training_takes_the_declared_steps_in_real_processes(subject: Subject) -> None:
+    """In processes on loopback, every worker makes all rounds, with the local steps that are declared."""
     _declared_steps(subject, "local")
 
 
+@requirement(_CURE)
 def training_gives_equal_bits_in_both_worlds(subject: Subject) -> None:
-    simulated, real = trained(subject, "simulate"), trained(subject, "local")
+    """Simulated, and in real processes, runs end with equal parameters, unless the order of arrival matters."""
+    real = trained(subject, "local")
     if not order_of_arrival_matters(subject):
-        _equal(simulated, real, "real processes")
+        _equal(trained(subject, "simulate"), real)
 
 
-def _equal(first: Trained, second: Trained, where: str) -> None:
+def _equal(first: Trained, second: Trained) -> None:
     different = sorted(node for node in first.parameters if first.parameters[node] != second.parameters.get(node))
-    require(
-        first.parameters and not different, f"equal parameters in the virtual world and in {where}",
-        f"those of {', '.join(different) or 'no node'} differ",
-        "draw from seeds only; use no clock, no hash() of text, no set in iteration order, no state outside the object",
-    )  # fmt: skip
+    require(first.parameters and not different, f"parameters of {', '.join(different) or 'no node'} differ")
 
 
 def _declared_steps(subject: Subject, back_end: str) -> None:
     steps = trained(subject, back_end).steps
-    count = _rounds(subject) if subject.axis.name == "sync" else ROUNDS
-    require(
-        len(steps) >= 4, "rounds of every worker", f"rounds of {sorted(steps)}", "see `testbed run` with this technique"
-    )
-    for worker, rounds in steps.items():
-        expected = [(round_, _steps_of(subject, round_)) for round_ in range(count)]
-        found = [(round_, each if wanted else 0) for (round_, each), (_, wanted) in zip(rounds, expected, strict=False)]
-        require(
-            found == expected and len(rounds) == count, f"local steps by round {expected}", f"{worker}: {rounds}",
-            "assign steps in replies only with assigns_steps = True; declare the others in local_steps",
-        )  # fmt: skip
-
-
-def _steps_of(subject: Subject, round_: int) -> int:
-    """Return the local steps declared for a round; 0 where replies assign them."""
-    if subject.axis.name != "sync":
-        return 1
-    entry: type[SyncPolicy] = subject.entry
-    return 0 if entry.assigns_steps else entry.local_steps(subject.options, round_)
+    require(len(steps) == _WORKERS, f"rounds of {sorted(steps)}", "see `testbed run` with this technique")
+    is_sync = subject.axis_name == "sync"
+    assigned = is_sync and subject.entry.assigns_steps
+    expected = []
+    for round_ in range(_rounds(subject)):
+        declared = subject.entry.local_steps(subject.options, round_) if is_sync else 1
+        expected.append((round_, 0 if assigned else declared))
+    for worker, made in steps.items():
+        found = [(round_, 0 if assigned else count) for round_, count in made]
+        require(found == expected, f"{worker} made (round, steps) {made}, and declared are {expected}")

@@ -21,7 +21,7 @@ from analysis.studies.study import Case, Expected, Panel, Request, Study, StudyR
 from testbed.cli import main as command
 from testbed.errors import ScenarioError
 from testbed.execution import sweep_points
-from testbed.testing.figure import CheckedFigure, smallest, the_declaration_is_complete
+from testbed.testing.figure import smallest, the_declaration_is_complete
 from tests.for_each import for_each
 from tests.results import fake_run
 
@@ -98,7 +98,7 @@ def test_published_numbers_have_sources() -> None:
 
 @for_each("name", [*FIGURES, *VERDICTS])
 def test_every_declaration_is_complete(name: str) -> None:
-    the_declaration_is_complete(CheckedFigure(name))
+    the_declaration_is_complete(find(name)[1])
 
 
 def each_run_once(function: Callable[..., Any]) -> Callable[..., Any]:

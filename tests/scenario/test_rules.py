@@ -232,7 +232,7 @@ EXAMPLES: dict[tuple[str, ...], list[str | tuple[str, ...]]] = {
 
 
 HUGE = "topology={generator: {kind: star, data_centers: 101, workers: 1000, rate: 1 Gbit/s, delay: 1 ms}}"
-NORMALISES = f"{Path(__file__).parents[1] / 'testing/examples/optimizer_normalises.py'}:NormalisesWholes"
+NORMALISES = f"{Path(__file__).parents[1] / 'testing/broken.py'}:NormalisesWholes"
 LEAVES = "faults=[{kind: leave, node: west/worker0, round: 5}]"
 FURTHER = [  # refusals whose rules have others with examples above, and with cures in ``test_cures``
     ("run.on=simulate", HUGE),

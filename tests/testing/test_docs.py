@@ -7,7 +7,7 @@ from pathlib import Path
 from testbed.testing.subject import AXES
 from tests.docs.blocks import blocks_of
 from tests.for_each import for_each
-from tests.testing.test_examples import EXAMPLES, FIGURE, GOOD
+from tests.testing.test_contracts import EXAMPLES, FIGURE, GOOD
 
 DOCS = Path(__file__).parents[2] / "docs" / "axes"
 
