@@ -134,14 +134,6 @@ def test_the_way_up_is_the_recursion_with_an_exact_choice() -> None:
         assert np.array_equal(unsent(codec, 0).numpy(), total)
 
 
-def test_indices_are_exact_beyond_two_to_the_24() -> None:
-    size = 2**24 + 11
-    tensor = torch.zeros(size)
-    tensor[[2**24 + 1, 2**24 + 3, 2**24 + 10]] = torch.tensor([1.0, 2.0, 3.0])
-    codec = topk(TopKOptions(ratio=1e-6), CodecContext())
-    assert push(codec, tensor).nonzero().view(-1).tolist() == [2**24 + 1, 2**24 + 3, 2**24 + 10]
-
-
 # ---- rows 39 and 40: the way down, and several servers -------------------------------------------------------------
 
 

@@ -25,6 +25,11 @@ def test_what_is_packed_is_unpacked(indices: tuple[int, ...]) -> None:
     assert dense.nonzero().view(-1).tolist() == list(indices)
 
 
+def test_indices_are_exact_beyond_two_to_the_24() -> None:
+    values, positions = payload(2**24 + 1, 2**24 + 3, 2**24 + 10, dtype=torch.int64)
+    assert pairs.unpack(pairs.pack(positions, values), 2**24 + 11, MOST)[0].equal(positions.int())
+
+
 @for_each(
     ("parts", "reason"),
     [

@@ -25,17 +25,7 @@ def run(*arguments: str, limit_s: float = 280) -> None:
 @pytest.mark.slow  # 11 s
 def test_codecs_and_runs() -> None:
     """In one process, as PyTorch's start takes longer than any of these."""
-    names = (
-        "under_a_sparse_codec_no_round_copies_a_dense_tensor",
-        "nodes_inherit_no_context",
-    )
-    runs = [f"{CASES / 'runs.py'}::test_{name}" for name in names]
-    run(
-        str(CASES / "codecs.py"),
-        str(CASES / "optimizers.py"),
-        *runs,
-        f"{CASES / 'runs.py'}::test_a_gpu_changes_no_bits",
-    )
+    run(*(str(CASES / f"{name}.py") for name in ("codecs", "optimizers", "runs")))
 
 
 @pytest.mark.slow  # 120 s

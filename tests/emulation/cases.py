@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import struct
 import threading
 import time
 from contextlib import suppress
@@ -22,6 +23,7 @@ from emulation.namespaces import socket_in
 from emulation.network import Emulation, no_record
 from emulation.ping import Pair, ping
 from emulation.probe import Capabilities, probe
+from testbed.best_effort import type_of_service
 from testbed.plan.model import BackgroundPlan, Plan, Series, TransportPlan
 from testbed.results.events import read
 
@@ -428,3 +430,36 @@ def background() -> dict[str, Any]:
         net.helpers.finish()
     took = {name: (after[name].sent_bytes - before[name].sent_bytes) * 8 / 1.5 for name in after}
     return {"beside_bps": each.goodput_bps(0.5), "took_bps": took, "bytes": totals, "log": logged("network-background")}
+
+
+def served_by_priority() -> dict[str, Any]:
+    """All channels together send three times what the link takes, for a second. What of each arrives?"""
+    link = {"rate_bps": 10e6, "delay_s": 0.005, "queue_bytes": 30_000}
+    channels, size = 3, 1000
+    with emulation(plan({("dc0", "dc1"): link}, transport=TransportPlan(best_effort_channels=channels))) as net:
+        receiver = socket_on(net, "dc1/worker0", socket.SOCK_DGRAM)
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        receiver.bind((net.address("dc1/worker0"), 7000))
+        receiver.setblocking(False)
+        sockets = [socket_on(net, "dc0/worker0", socket.SOCK_DGRAM) for _ in range(channels + 1)]
+        for channel, sock in enumerate(sockets):
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, type_of_service(channel, channels))
+            sock.connect(receiver.getsockname())
+        sent = [0] * (channels + 1)
+        began_s = time.monotonic()
+        while (now_s := time.monotonic() - began_s) < 1.0:
+            # channel 0 and 1: 4 Mbit/s each; channel 2: 8 Mbit/s, of which a quarter finds room; channel 3: none
+            for channel, rate_bps in enumerate((4e6, 4e6, 8e6, 8e6)):
+                while sent[channel] * (size + 42) * 8 < rate_bps * now_s:
+                    sockets[channel].send(struct.pack("!B", channel) + bytes(size - 1))
+                    sent[channel] += 1
+            time.sleep(0.001)
+        time.sleep(0.3)
+        arrived = [0] * (channels + 1)
+        with suppress(BlockingIOError):
+            while True:
+                arrived[receiver.recv(2048)[0]] += 1
+        dropped = net.counters()["dc0>dc1"].dropped_packets
+        for sock in (receiver, *sockets):
+            sock.close()
+        return {"sent": sent, "arrived": arrived, "dropped": dropped}

@@ -116,6 +116,17 @@ def test_background_traffic_takes_its_share() -> None:
     assert last[2]["received_bytes"] > 5e6
 
 
+@pytest.mark.wallclock  # 8 s
+def test_a_band_is_served_when_those_above_it_are_empty() -> None:
+    seen = run("served_by_priority")
+    sent, arrived = seen["sent"], seen["arrived"]
+    assert arrived[0] == sent[0] and arrived[1] == sent[1]  # 8 of 10 Mbit/s
+    room, queue = (10e6 - 8e6) / 8 / (1000 + 42), 30_000 / 1042
+    assert arrived[2] == pytest.approx(room + queue, rel=0.2)
+    assert arrived[3] <= queue * 1.2 < 0.1 * sent[3]
+    assert sum(sent) == sum(arrived) + seen["dropped"]
+
+
 @pytest.mark.wallclock
 def test_paths_part_by_their_source() -> None:
     seen = run("routed")

@@ -10,7 +10,7 @@ import io
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -75,7 +75,7 @@ def checkpoint(chance: Random, folder: Path) -> Input:
     found = sorted((copy / resume.FOLDER).glob("ckpt-*"))
     for each in found if chance.random() < 0.5 else found[-1:]:
         _spoil_checkpoint(each, chance)
-    intact = {path.name: _read(path) for path in sorted((run / resume.FOLDER).glob("ckpt-*"))}
+    intact = {path.name: _sha256(_stored_states(path)) for path in (run / resume.FOLDER).glob("ckpt-*")}
 
     def read() -> Checkpoint | None:
         resume.find(copy)
@@ -90,7 +90,7 @@ def checkpoint(chance: Random, folder: Path) -> Input:
             and (taken.path / "manifest.json").read_bytes()
             == (run / resume.FOLDER / taken.path.name / "manifest.json").read_bytes()
         ):
-            assert _states_sha256(taken) == intact[taken.path.name], "another state than was written was taken"
+            assert _sha256(taken.states) == intact[taken.path.name], "another state than was written was taken"
 
     return Input(read, (str(copy),), check=check)
 
@@ -115,30 +115,17 @@ def _spoil_checkpoint(path: Path, chance: Random) -> None:
         forge(path, chance)
 
 
-def _read(path: Path) -> str:
-    plan, run = stored_run()
+def _stored_states(path: Path) -> dict[str, Any]:
     about = json.loads((path / "manifest.json").read_text())
-    names = sorted(about["files"])
-    del plan, run
-    digest = hashlib.sha256()
-    for name in names:
-        digest.update(about["nodes"][name].encode())
-        _add(digest, torch.load(path / name, weights_only=True))
-    return digest.hexdigest()
+    return {about["nodes"][name]: torch.load(path / name, weights_only=True) for name in about["files"]}
 
 
-def _states_sha256(taken: Checkpoint) -> str:
-    digest = hashlib.sha256()
-    for node in sorted(taken.states, key=lambda name: name.replace("/", ".") + ".pt"):
-        digest.update(node.encode())
-        _add(digest, taken.states[node])
-    return digest.hexdigest()
-
-
-def _add(digest: Any, state: Any) -> None:
+def _sha256(states: Mapping[str, Any]) -> str:
     buffer = io.BytesIO()
-    torch.save(dict(sorted(state.items())), buffer)
-    digest.update(buffer.getvalue())
+    for node, state in sorted(states.items()):
+        buffer.write(node.encode())
+        torch.save(dict(sorted(state.items())), buffer)
+    return hashlib.sha256(buffer.getvalue()).hexdigest()
 
 
 def forge(path: Path, chance: Random) -> None:

@@ -12,9 +12,6 @@ from testbed.scenario.topology.links import Queue
 from tests.for_each import for_each
 from tests.scenario.test_bad import GOOD
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
-QUICKSTART = SCENARIOS / "quickstart.yaml"
-
 
 def test_overrides_stay_with_the_scenario_that_they_are_given_to() -> None:
     """The same text is parsed once, and each reading has a tree and places of its own."""

@@ -120,12 +120,3 @@ def test_what_is_missing_is_named(
     with pytest.raises(ScenarioError) as refused:
         read(tmp_path, files, **settings)
     assert str(refused.value).startswith(problem), refused.value
-
-
-SCENARIO = """\
-version: 1
-name: measured
-seed: 1
-topology: {measurements: all.csv, workers: 1KEYS}
-training: {model: mlp, data: digits, rounds: 3}
-"""

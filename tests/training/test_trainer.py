@@ -12,8 +12,6 @@ from testbed.training.optimizers import ModelOptimizer
 from testbed.training.shape_trainer import ShapeTrainer
 from tests.training.jobs import trainer_for
 
-ROOT = Path(__file__).parents[2]
-
 
 # Chance is 0.1 for digits and teacher; the fox's characters are certain but for the first few of a window.
 @pytest.mark.parametrize(

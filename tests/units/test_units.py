@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -14,40 +16,32 @@ POSITIVE = st.floats(min_value=0, max_value=1e15, allow_nan=False, allow_infinit
 
 
 @for_each(
-    ("text", "rate_bps"),
-    [("20 Mbit/s", 20e6), ("1.5 Gbit/s", 1.5e9), ("800 kbit/s", 8e5), ("7 bit/s", 7.0), ("1e3 bit/s", 1e3),
-     ("155Mbit/s", 155e6)],
-)  # fmt: skip
-def test_rates_are_decimal(text: str, rate_bps: float) -> None:
-    assert units.parse_rate(text) == rate_bps
-
-
-@for_each(
-    ("text", "duration_s"),
-    [("50 ms", 0.05), ("2 s", 2.0), ("10 us", 1e-5), ("3 min", 180.0), ("1.5 h", 5400.0), ("100 ns", 1e-7)],
-)
-def test_durations_are_the_nearest_float(text: str, duration_s: float) -> None:
-    assert units.parse_duration(text) == duration_s
-
-
-@for_each(
-    ("text", "size_bytes"),
+    ("parse", "text", "value"),
     [
-        ("2 MiB", 2 << 20),
-        ("2 MB", 2_000_000),
-        ("64 KB", 64_000),
-        ("64 KiB", 65_536),
-        ("100 bytes", 100),
-        ("1.5 KiB", 1536),
-        ("1 byte", 1),
+        (units.parse_rate, "20 Mbit/s", 20e6),
+        (units.parse_rate, "1.5 Gbit/s", 1.5e9),
+        (units.parse_rate, "7 bit/s", 7.0),
+        (units.parse_rate, "1e3 bit/s", 1e3),
+        (units.parse_rate, "155Mbit/s", 155e6),
+        (units.parse_duration, "50 ms", 0.05),
+        (units.parse_duration, "10 us", 1e-5),
+        (units.parse_duration, "3 min", 180.0),
+        (units.parse_duration, "1.5 h", 5400.0),
+        (units.parse_duration, "100 ns", 1e-7),
+        (units.parse_size, "2 MiB", 2 << 20),
+        (units.parse_size, "64 KB", 64_000),
+        (units.parse_size, "100 bytes", 100),
+        (units.parse_size, "1.5 KiB", 1536),
+        (units.parse_size, "1 byte", 1),
+        (units.parse_share, "1 %", 0.01),
+        (units.parse_share, "1%", 0.01),
+        (units.parse_share, "0.01", 0.01),
     ],
 )
-def test_sizes_know_binary_and_decimal(text: str, size_bytes: int) -> None:
-    assert units.parse_size(text) == size_bytes
-
-
-def test_shares_are_numbers_or_percent() -> None:
-    assert units.parse_share("1 %") == units.parse_share("1%") == units.parse_share("0.01") == 0.01
+def test_prefixes_are_decimal_and_values_the_nearest_float(
+    parse: Callable[[str], float], text: str, value: float
+) -> None:
+    assert parse(text) == value
 
 
 @for_each(
@@ -77,31 +71,14 @@ def test_half_a_byte_is_refused() -> None:
         units.parse_size("0.5 bytes")
 
 
-@given(POSITIVE)
-@example(1 / 3)
-@example(20e6)
-@example(999_999_999.9999999)
-def test_rates_read_back_the_same(rate_bps: float) -> None:
-    assert units.parse_rate(units.format_rate(rate_bps)) == rate_bps
-
-
-@given(POSITIVE)
-@example(1e-9)
-@example(5e-324)
-@example(150.0)
-def test_durations_read_back_the_same(duration_s: float) -> None:
-    assert units.parse_duration(units.format_duration(duration_s)) == duration_s
-
-
-@given(st.integers(min_value=0, max_value=10**15))
-@example(1 << 30)
-def test_sizes_read_back_the_same(size_bytes: int) -> None:
+@given(POSITIVE, st.integers(min_value=0, max_value=10**15), st.floats(min_value=0, max_value=1))
+@example(1 / 3, 1 << 30, 0.07)
+@example(999_999_999.9999999, 0, 1.0)
+@example(5e-324, 1, 0.0)
+def test_what_is_written_reads_back_the_same(number: float, size_bytes: int, share: float) -> None:
+    assert units.parse_rate(units.format_rate(number)) == number
+    assert units.parse_duration(units.format_duration(number)) == number
     assert units.parse_size(units.format_size(size_bytes)) == size_bytes
-
-
-@given(st.floats(min_value=0, max_value=1))
-@example(0.07)
-def test_shares_read_back_the_same(share: float) -> None:
     assert units.parse_share(units.format_share(share)) == share
 
 

@@ -21,7 +21,6 @@ from tests.policy.collective.cost import (
 )
 
 WAN = LinkCost(0.05, 8 / 100e6, 1 / 2e9)
-LAN = LinkCost(0.0001, 8 / 1e9, 1 / 2e9)
 
 
 def walked_s(name: str, shape: GroupShape, size_bytes: float, link: LinkCost = WAN) -> float:
