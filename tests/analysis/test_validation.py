@@ -7,14 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.validation import (
-    ValidationPoint,
-    fill_of,
-    ranking,
-    reproduced,
-    tau_b,
-    verdict,
-)
+from analysis.validation import ValidationPoint, fill_of, ranking, reproduced, tau_b, verdict
 
 
 def points(*errors: float, technique: str = "fsa") -> list[ValidationPoint]:

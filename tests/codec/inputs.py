@@ -48,10 +48,7 @@ FINITE: dict[str, Make] = {
     "99.95 % zeros": _mostly_zero,
     "few integers": lambda random, size: random.integers(-3, 4, size).astype(float),
 }
-NOT_FINITE: dict[str, Make] = {
-    "one NaN": _one_set(_normal, np.nan),
-    "one infinity": _one_set(_normal, -np.inf),
-}
+NOT_FINITE: dict[str, Make] = {"one NaN": _one_set(_normal, np.nan), "one infinity": _one_set(_normal, -np.inf)}
 
 
 def make(name: str, size: int, seed: int = 0) -> Floats:

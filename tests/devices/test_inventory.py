@@ -23,14 +23,7 @@ def test_each_gpu_is_known_by_name_driver_and_memory(machine: Machine) -> None:
 
 @for_each(
     ("visible", "found"),
-    [
-        ("1", [1]),
-        ("1,0", [1, 0]),
-        ("GPU-20000", [2]),
-        ("", []),
-        ("0,7,1", [0]),
-        ("MIG-20000-aaaa", []),
-    ],
+    [("1", [1]), ("1,0", [1, 0]), ("GPU-20000", [2]), ("", []), ("0,7,1", [0]), ("MIG-20000-aaaa", [])],
 )
 def test_only_visible_gpus_count_and_are_numbered_as_cuda_does(
     visible: str, found: list[int], machine: Machine, monkeypatch: pytest.MonkeyPatch

@@ -9,17 +9,7 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
-from tests.docs.blocks import (
-    EXCERPT,
-    NOT_RUN,
-    ROOT,
-    SLOW,
-    Page,
-    blocks_of,
-    check_excerpt,
-    documents,
-    tokens_of,
-)
+from tests.docs.blocks import EXCERPT, NOT_RUN, ROOT, SLOW, Page, blocks_of, check_excerpt, documents, tokens_of
 from tests.docs.pictures import pictures_of
 from tests.emulation.inside import skip_reason
 

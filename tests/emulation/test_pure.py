@@ -31,21 +31,8 @@ from emulation.settings import settings, window_share
 from emulation.shaping import delay_line
 from emulation.shaping.base import LinkCounters, LinkSpec, Shaper
 from emulation.shaping.delay_line import Line, PacketQueue
-from emulation.shaping.install import (
-    cut_bursts,
-    link_specs,
-    netem_lines,
-    refuse_unsupported,
-)
-from emulation.shaping.path import (
-    Fate,
-    PacketFates,
-    Path,
-    as_netem,
-    kernel_random,
-    netem_options,
-    netem_text,
-)
+from emulation.shaping.install import cut_bursts, link_specs, netem_lines, refuse_unsupported
+from emulation.shaping.path import Fate, PacketFates, Path, as_netem, kernel_random, netem_options, netem_text
 from emulation.shaping.table import DelayField, DelayTable, change_path, path_in
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.execution import emulate

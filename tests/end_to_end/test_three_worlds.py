@@ -19,11 +19,7 @@ ROUNDS = 2
 ONE_EACH = "topology.data_centers[*].workers=1"
 NODES = 3 + 3  # workers and their servers
 MODEL_BYTES = 4 * 80_458
-BACK_ENDS = [
-    "simulate",
-    "local",
-    pytest.param("emulate", marks=pytest.mark.emulation),
-]
+BACK_ENDS = ["simulate", "local", pytest.param("emulate", marks=pytest.mark.emulation)]
 
 
 def skip_unless_possible(back_end: str) -> None:

@@ -148,11 +148,7 @@ MEET = "wait for each other at every checkpoint"
         ((), "", False),
         (("transport.mac=crc32c",), "^transport.mac: ", True),
         (("device.pace=measured",), "^device.pace: ", True),
-        (
-            (*HFA, "training.rounds=5"),
-            "no data centre hears of another, and no byte crosses the WAN",
-            True,
-        ),
+        ((*HFA, "training.rounds=5"), "no data centre hears of another, and no byte crosses the WAN", True),
         ((*HFA, "training.rounds=15"), "the last 5 of 15 stay inside data centres", True),
         ((*HFA, "training.rounds=20"), "", False),
         (("training.rounds=6", "checkpoint.every=7"), "every: 7, and training.rounds is 6: no checkpoint is", True),

@@ -24,9 +24,7 @@ def timeouts(*overrides: str) -> Timeouts:
 def test_in_order_on_every_network(rate_bps: float, delay_s: float, rounds: int) -> None:
     try:
         t = timeouts(
-            f"links[0].rate={format_rate(rate_bps)}",
-            f"links[0].delay={format_duration(delay_s)}",
-            f"rounds={rounds}",
+            f"links[0].rate={format_rate(rate_bps)}", f"links[0].delay={format_duration(delay_s)}", f"rounds={rounds}"
         )
     except ScenarioError as refused:
         assert all("(or write 'timeouts: {" in problem for problem in refused.problems)

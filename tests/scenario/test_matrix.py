@@ -11,12 +11,7 @@ import pytest
 from testbed.cli.main import main
 from testbed.errors import ScenarioError
 from testbed.scenario.load import loads
-from testbed.scenario.matrix import (
-    AXES,
-    markdown,
-    overrides,
-    refusals,
-)
+from testbed.scenario.matrix import AXES, markdown, overrides, refusals
 from tests.for_each import for_each
 from tests.scenario.covering import all_cells, fits
 from tests.scenario.test_bad import GOOD as WITHOUT_OPTIMIZER

@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 
 from testbed.policy.gossip.graphs import GRAPHS, Graph, is_connected, two_sides
 from testbed.policy.gossip.graphs import given as given_graph
-from testbed.policy.gossip.mixing import (
-    Metropolis,
-    Mixing,
-    Partners,
-    PushToAll,
-    PushToOne,
-    rounds_to_reach_all,
-)
+from testbed.policy.gossip.mixing import Metropolis, Mixing, Partners, PushToAll, PushToOne, rounds_to_reach_all
 from tests.for_each import for_each
 from tests.policy.gossip.consensus import check, consensus_distance, matrix
 

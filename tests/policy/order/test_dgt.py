@@ -10,15 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.best_effort import type_of_service
-from testbed.policy.order.dgt import (
-    SKIPPED,
-    Dgt,
-    Threshold,
-    block_count,
-    channels_of,
-    contribution,
-    sending_order,
-)
+from testbed.policy.order.dgt import SKIPPED, Dgt, Threshold, block_count, channels_of, contribution, sending_order
 from tests.for_each import for_each
 
 
