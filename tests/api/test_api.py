@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -256,27 +255,18 @@ def test_a_section_of_the_scenarios_file_counts_as_for_the_command(
     file = tmp_path / "small.yaml"
     file.write_text(f"{api.load(SMALL).to_yaml()}sweep: {section}\n")
     jobs: list[SweepJob] = []
-    commands: list[Sequence[str]] = []
 
     def execute(job: SweepJob, on_state: Any) -> list[Any]:
         jobs.append(job)
         return []
 
-    def to_its_end(command: Sequence[str]) -> tuple[int, str]:
-        commands.append(command)
-        return 0, ""
-
     monkeypatch.setattr("testbed.execution.sweep.execute", execute)
-    monkeypatch.setattr(api, "_run_to_its_end", to_its_end)
     monkeypatch.setattr("testbed.api.threading.active_count", lambda: 1)
     swept = api.sweep(file, {"codec": ["twobit"]}, out=tmp_path / "out")
     assert swept.varied == ("training.batch", "training.rounds")
     assert [(*point.settings.values(), point.seed) for point in jobs[0].points] == [
         ("8", "2", "twobit", 3), ("8", "2", "twobit", 5), ("16", "3", "twobit", 3), ("16", "3", "twobit", 5),
     ]  # fmt: skip
-    monkeypatch.setattr("testbed.api.threading.active_count", lambda: 2)
-    assert [row["run"] for row in api.sweep(file, out=tmp_path / "out", seeds=1, retry_failed=True).rows]
-    assert commands[0][3:5] == ["sweep", str(file)] and "--retry-failed" in commands[0]
 
 
 def test_runs_are_compared(finished: api.Run, tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -313,39 +311,3 @@ def test_who_cannot_emulate_is_told_what_works_meanwhile(
     said = capsys.readouterr().err
     assert "namespaces: run as root" in said and "--on simulate" in said and "--on local" in said
     assert not (tmp_path / "run").exists()
-
-
-class TestEarlyHost:
-    """The host process is started before the scenario is read, and ended if it is of another kind."""
-
-    @pytest.fixture
-    def hosts(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """Return what happens to them."""
-        happened: list[str] = []
-
-        @contextmanager
-        def early_host(back_end: str) -> Iterator[str]:
-            happened.append(f"{back_end} begins")
-            try:
-                yield f"host of {back_end}"
-            finally:
-                happened.append(f"{back_end} ends")
-
-        def run(plan: Any, directory: Path, on_progress: Any, host: Any) -> session.SessionResult:
-            happened.append(f"{plan.back_end} in {host}")
-            return _fake(plan, directory, on_progress)
-
-        monkeypatch.setattr(session, "early_host", early_host)
-        monkeypatch.setattr(session, "run", run)
-        for back_end in ("simulate", "local", "emulate"):
-            monkeypatch.setitem(session.IMPORTED_EARLY, back_end, ())
-        return happened
-
-    def run(self, tmp_path: Path, *more: str) -> int:
-        return command.main(["run", str(QUICKSTART), "--quiet", "--out", str(tmp_path / "run"), *more])
-
-    def test_of_another_kind_is_ended_and_replaced(self, hosts: list[str], tmp_path: Path) -> None:
-        assert self.run(tmp_path) == 0  # emulated, as the scenario says
-        assert hosts == [
-            "simulate begins", "simulate ends", "emulate begins", "emulate in host of emulate", "emulate ends",
-        ]  # fmt: skip

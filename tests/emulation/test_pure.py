@@ -86,7 +86,6 @@ def test_packets_that_the_kernel_cannot_hand_over_are_counted(line: Line) -> Non
         for _ in range(2000):
             sender.sendto(bytes(28), receiver.getsockname())
         delay_line._take(queue, line)
-        assert line.cells[DelayField.PACKETS] == delay_line._BATCH
         lost = queue.overflows()
         assert line.cells[DelayField.OVERFLOWS] == lost > 0
         while line.cells[DelayField.PACKETS] + lost < 2000:

@@ -1,12 +1,8 @@
-"""Scripts that fail in every way that a user's script may, and the message that a run must have for each.
-
-``python -m tests.kvstore.failing`` runs all hundred cases, which takes four minutes, and names those that fail.
-"""
+"""Scripts that fail in every way that a user's script may, and the message that a run must have for each."""
 
 from __future__ import annotations
 
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -180,22 +176,3 @@ def assert_named(folder: Path, kind: str, result: session.SessionResult) -> None
     text = (folder / "run" / name).read_text()
     assert text.startswith(first.split(": ", 1)[1])
     assert len(text.splitlines()) > 2 and expected.file in text
-
-
-def main() -> int:
-    """Run all cases; return 1 if a failure was not named."""
-    wrong = 0
-    for back_end, kind, place in CASES:
-        with tempfile.TemporaryDirectory() as folder:
-            result = run_failing(Path(folder) / "a", back_end, kind, place)
-            try:
-                assert_named(Path(folder) / "a", kind, result)
-            except (AssertionError, OSError, ValueError) as error:
-                wrong += 1
-                print(f"{back_end}, {kind}, {place}: {error}", flush=True)  # noqa: T201 - a command's output
-    print(f"{len(CASES) - wrong} of {len(CASES)} failures are named")  # noqa: T201
-    return int(wrong > 0)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from analysis.benchmarks.combinations import draw, examine
@@ -14,16 +12,3 @@ from analysis.benchmarks.combinations import draw, examine
 def test_a_combination_is_refused_with_a_cure_or_trains(number: int) -> None:
     row = examine(draw(1, number))
     assert row["ok"], row
-
-
-@pytest.mark.slow  # 30 s: real processes on loopback
-@pytest.mark.parametrize("number", [2, 6])
-def test_on_loopback(number: int) -> None:
-    row = examine(draw(1, number), "local")
-    assert row["ok"] and row["ended"] == "trained", row
-
-
-def test_a_combination_that_does_not_learn_is_found() -> None:
-    case = draw(1, 2)
-    slow = replace(case, settings=(*case.settings, "optimizer.learning_rate=0.000001"))
-    assert "not above chance" in examine(slow)["wrong"]
