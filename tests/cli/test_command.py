@@ -60,18 +60,10 @@ def test_help_is_light() -> None:
     assert "exit codes:" in done.stdout
 
 
-def test_commands_that_train_nothing_import_no_torch(finished: Path, tmp_path: Path) -> None:
-    """Importing torch takes longer than these commands do."""
-    verbs = [
-        ["compare", str(finished), str(finished), "--json"],
-        ["validate", "quickstart", "--json"],
-        ["sweep", "quickstart", "--seeds", "2", "--dry-run"],
-    ]
-    code = (
-        "import sys\nfrom testbed.cli.main import main\n"
-        "sys.modules['torch'] = None\n"
-        f"assert [main(verb) for verb in {verbs}] == [0] * {len(verbs)}"
-    )
+def test_commands_that_train_nothing_import_no_torch(tmp_path: Path) -> None:
+    """Importing torch takes longer than they do."""
+    verb = ["sweep", "quickstart", "--seeds", "2", "--dry-run"]
+    code = f"import sys\nfrom testbed.cli.main import main\nsys.modules['torch'] = None\nassert main({verb}) == 0"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
 
 

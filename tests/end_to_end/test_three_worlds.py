@@ -17,6 +17,7 @@ from tests.for_each import for_each
 
 ROUNDS = 2
 ONE_EACH = "topology.data_centers[*].workers=1"
+OVERRIDES = (f"training.rounds={ROUNDS}", "training.evaluate_every=2", ONE_EACH)
 NODES = 3 + 3  # workers and their servers
 MODEL_BYTES = 4 * 80_458
 BACK_ENDS = ["simulate", "local", pytest.param("emulate", marks=pytest.mark.emulation)]
@@ -43,8 +44,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if back_end not in _finished:
         skip_unless_possible(back_end)
         directory = tmp_path_factory.mktemp(back_end) / "run"
-        overrides = (f"training.rounds={ROUNDS}", "training.evaluate_every=2", ONE_EACH)
-        _finished[back_end] = run_scenario(directory, back_end, *overrides)
+        _finished[back_end] = run_scenario(directory, back_end, *OVERRIDES)
     run = _finished[back_end]
     assert run.outcome.status == "done", run.outcome.message
     return run
@@ -52,13 +52,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="session")
 def simulated_hash(tmp_path_factory: pytest.TempPathFactory) -> str:
-    run = run_scenario(
-        tmp_path_factory.mktemp("again") / "run",
-        "simulate",
-        f"training.rounds={ROUNDS}",
-        "training.evaluate_every=2",
-        ONE_EACH,
-    )
+    run = run_scenario(tmp_path_factory.mktemp("again") / "run", "simulate", *OVERRIDES)
     (value,) = run.hashes("worker")
     return value
 

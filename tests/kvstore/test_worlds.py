@@ -80,9 +80,7 @@ def test_the_hash_is_equal_in_both_worlds(tmp_path: Path) -> None:
     """With fp16 on the WAN, averaged buffers, and a loader with two processes per worker."""
     overrides = ("codec={tier1: none, tier2: fp16}",)
     (digest,) = digests(tmp_path, ("simulate", "local"), *overrides, buffers="average", options=LOADER)
-    (alone,) = digests(tmp_path / "0", ("simulate",), *overrides, buffers="average")
     assert digest is not None
-    assert alone != digest, "samples of the loader's own processes are other random numbers"
 
 
 @pytest.mark.slow  # 25 s
@@ -160,7 +158,6 @@ def test_a_run_that_trains_nothing_or_several_models_is_degraded_with_the_cause(
         ("if store.rank == 0: store.report(accuracy=0.5)", True),
         ("store.report(loss=0.5); optimizer.finish()", True),
         ("optimizer.finish(); store.report(accuracy=0.5)", False),
-        ("", False),  # it has no score
     ],
 )
 def test_a_run_whose_last_score_is_that_of_an_early_model_is_degraded(end: str, early: bool, tmp_path: Path) -> None:
@@ -192,11 +189,10 @@ for step in range(4):
 """
 
 
-@for_each("world", ["simulate", "local"])
-def test_scripts_may_start_processes_and_leave_them(world: str, tmp_path: Path) -> None:
+def test_scripts_may_start_processes_and_leave_them(tmp_path: Path) -> None:
     path = scenario(tmp_path / "script")
     (path.parent / "mine.py").write_text(PROCESSES.replace("SECONDS", "3"))
-    assert run_scenario(tmp_path / "run", world, scenario=path).outcome.message == ""
+    assert run_scenario(tmp_path / "run", "local", scenario=path).outcome.message == ""
 
 
 def alive(pid: int) -> bool:
