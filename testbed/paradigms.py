@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from testbed.axes import Axis, option
 from testbed.codec.options import ROWS
 from testbed.policy.collective import SPARSE
 from testbed.policy.collective.options import BACKENDS, INSIDE, SERVERS, AllReduceOptions, GlooOptions, inside_of
 from testbed.policy.gossip import GossipOptions
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Paradigm:
@@ -114,9 +118,62 @@ class Gloo(GlooOptions, Paradigm):
     messages: ClassVar[tuple[str, ...]] = BACKENDS
 
 
+class Workers(Protocol):
+    """The workers that take part, as one of them sees them. Tensors are flat; all call the same, in the same order.
+
+    ranks  their names, the same at all; ``rank``: this worker's place in them; ``size``: their number
+    """
+
+    ranks: tuple[str, ...]
+    rank: int
+    size: int
+
+    def all_reduce(self, tensor: Tensor) -> Coroutine[Any, Any, Tensor]:
+        """Return the sum of all workers' tensors, with the same bits at all."""
+
+    def all_gather(self, tensor: Tensor) -> Coroutine[Any, Any, list[Tensor]]:
+        """Return all workers' tensors, by rank."""
+
+    def broadcast(self, tensor: Tensor) -> Coroutine[Any, Any, Tensor]:
+        """Return the first worker's tensor; elsewhere ``tensor`` says only its size."""
+
+
+class OwnParadigm(Paradigm, ABC):
+    """A paradigm from outside: workers have models of their own, and mix them. A frozen dataclass of its options:
+
+    @dataclass(frozen=True)
+    class Averaging(OwnParadigm):
+        every: int = option(4, "rounds from one average to the next", min=1)
+
+        def mixes(self, round_: int) -> bool:
+            return (round_ + 1) % self.every == 0
+
+        async def mix(self, round_: int, model: Tensor, workers: Workers) -> Tensor:
+            return await workers.all_reduce(model) / workers.size
+    """
+
+    models: ClassVar[bool] = True
+    codecs: ClassVar[bool] = False
+    global_sum: ClassVar[bool] = False
+    messages: ClassVar[tuple[str, ...]] = ("collective",)
+
+    @abstractmethod
+    def mixes(self, round_: int) -> bool:
+        """Return whether all workers mix their models at the end of ``round_`` (0, 1, …). The last one always does."""
+
+    @abstractmethod
+    async def mix(self, round_: int, model: Tensor, workers: Workers) -> Tensor:
+        """Return this worker's model after ``round_``, given the one that it has trained.
+
+        model    flat float32; not to be changed
+        workers  those that take part. When one is lost or joins, this call ends in the middle, and all make it again
+        """
+
+
 PARADIGMS: Axis[Paradigm] = Axis(
     "paradigm",
     {"hips": Hips, "ps": ParameterServer, "allreduce": AllReduce, "gossip": Gossip, "gloo": Gloo},
+    OwnParadigm,
     removed={
         "mpi": "start a program that calls MPI with 'workload: {first: mpirun -n {world_size} python …}', as the "
         "shipped scenario paradigms/mpi does; docs/programs.md explains the section"

@@ -256,7 +256,9 @@ def _figures_of_like_runs_are_drawn_once(pictures: Path) -> Iterator[None]:
 
     def draw_once(run: Any, stored: Any) -> Path:
         plan = stored.plan
-        kind = f"{plan['back_end']}-{plan['technique']['paradigm']['kind']}-{bool(plan.get('program'))}"
+        kind = f"{plan['back_end']}-{plan['technique']['paradigm']['kind']}-{bool(plan.get('program'))}".replace(
+            "/", "-"
+        )
         drawn = pictures / f"run-{kind}.png"
         if not drawn.exists():
             _keep(draw(run, stored).read_bytes(), drawn)

@@ -25,6 +25,7 @@ from testbed.engine.kvworker import KVWorker, codec_maker
 from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.local_kinds import local_work_of
 from testbed.engine.membership import MEMBERSHIP_MESSAGES, Membership
+from testbed.engine.mixing_exchange import mixing_worker
 from testbed.engine.overlay.wiring import NodeOverlays
 from testbed.engine.pipeline import PipelinedExchange
 from testbed.engine.replica import ReplicaMail, ReplicatedRootStore
@@ -39,6 +40,7 @@ from testbed.engine.session import Session
 from testbed.engine.slicing import optimizer_at_top, order_of, overlaps, slicer_of
 from testbed.engine.upstream import ParentServers, Upstream
 from testbed.messages import Message, MessageKind
+from testbed.paradigms import PARADIGMS, OwnParadigm
 from testbed.placing import place_of
 from testbed.plan.asynchronous import is_scored_at_top, shares_rounds
 from testbed.plan.model import NodePlan, Plan
@@ -71,10 +73,16 @@ def make_role(
         return _server(plan, node, files)
     if MODELS[plan.training.model.kind].takes == SCRIPT:
         return _script(plan, node, files, watch)
-    without_servers = WITHOUT_SERVERS.get(plan.technique.paradigm.kind)
+    without_servers = _without_servers(plan)
     if without_servers is None:
         return _worker(plan, node, files, make_library)
     return without_servers(plan, node, files, **({"make_library": make_library} if make_library else {}))
+
+
+def _without_servers(plan: Plan) -> Callable[..., Role] | None:
+    """Return what makes the role of a worker, where workers exchange with each other."""
+    kind = plan.technique.paradigm.kind
+    return mixing_worker if issubclass(PARADIGMS[kind], OwnParadigm) else WITHOUT_SERVERS.get(kind)
 
 
 def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_library: MakeLibrary | None) -> Role:

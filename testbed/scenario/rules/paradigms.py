@@ -10,7 +10,7 @@ from testbed.paradigms import PARADIGMS
 from testbed.policy.collective import SPARSE
 from testbed.policy.collective.options import AFTERWARDS, INSIDE, SERVERS, inside_of
 from testbed.policy.events import Contribution
-from testbed.policy.gossip import ALGORITHMS
+from testbed.policy.gossip import ALGORITHMS, GossipOptions
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.sync import SYNC
 from testbed.scenario.reading.axes import PerTier, Technique
@@ -97,7 +97,7 @@ def codec_of_paradigm(scenario: Scenario) -> Found:
     if not _any_chosen(scenario, "codec"):
         return
     if not paradigm.declared.codecs:
-        problem = "a library sums the values of workers as they are"
+        problem = "the values of workers travel as they are"
         yield Violation(("codec",), problem, f"write 'codec: {CODECS.default}'")
     if getattr(paradigm.options, "algorithm", "") in SPARSE:
         problem = f"'algorithm: {paradigm.options.algorithm}' chooses by itself what is sent"
@@ -117,7 +117,7 @@ def codecs_of_models_add_up(scenario: Scenario) -> Found:
 
 def gossip_options_have_an_effect(scenario: Scenario) -> Found:
     paradigm = scenario.paradigm
-    if not without_servers(scenario) or not paradigm.declared.models:
+    if not isinstance(paradigm.options, GossipOptions):
         return
     if paradigm.options.step and scenario.codec.tier2.declared.exact:
         problem = "slows down the mixing of models that pass through a codec, and here they travel as they are"

@@ -1,0 +1,157 @@
+"""Paradigms from outside: a class says when and how workers mix their models, and all around it is the engine's.
+
+Workers train alone between two rounds that mix. Such a round is over for all when it is over at one of them. When a
+worker is lost or joins before that, those who take part mix again, with the models that they had; who joins begins
+after the last round that was mixed, with the model that one of the others had then. The last round always mixes, and
+ends with the mean of all models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from testbed.engine import sync_setup
+from testbed.engine.checkpoint import CheckpointFiles, in_main_memory
+from testbed.engine.collectives.collectives import Collectives
+from testbed.engine.exchange import FinalScore, RoundDone
+from testbed.engine.gossip.model import OwnModel
+from testbed.engine.guard import guarded
+from testbed.engine.learner import make_learner
+from testbed.engine.local_kinds import serverless_work
+from testbed.engine.membership import MembershipChanged
+from testbed.engine.peers import FIRST_VALUES, NOTHING, Agreed
+from testbed.engine.serverless import Buckets, PlaceInRun, ServerlessExchange, serverless_worker
+from testbed.paradigms import PARADIGMS, OwnParadigm
+from testbed.plan.model import NodePlan, Plan
+from testbed.policy.shard.slices import buckets_of
+from testbed.state import State
+from testbed.training.learner import SegmentedLearner
+from testbed.world import Role
+
+FIRST_VALUES_BYTES = 25_000_000  # of one message
+
+
+def mixing_worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None = None) -> Role:
+    """Return the role of ``node``, a worker of a run with a paradigm from outside."""
+    learner = guarded(plan, node, make_learner(plan, node, on_host=True))
+    buckets = buckets_of(learner.sizes, FIRST_VALUES_BYTES)
+    choice = plan.technique.paradigm
+    paradigm = PARADIGMS.options(choice.kind, choice.options)
+    assert isinstance(paradigm, OwnParadigm), "the axis takes no other class"
+
+    def make_exchange(place: PlaceInRun) -> MixingExchange:
+        return MixingExchange(place, plan, learner, buckets, paradigm)
+
+    return serverless_worker(plan, node, learner, make_exchange, files)
+
+
+class MixingExchange(ServerlessExchange):
+    """One worker. ``Peers.progress`` is the last round that was mixed."""
+
+    def __init__(
+        self, place: PlaceInRun, plan: Plan, learner: SegmentedLearner, buckets: Buckets, paradigm: OwnParadigm
+    ) -> None:
+        super().__init__(place, plan, learner, buckets)
+        self._paradigm = paradigm
+        self._local_steps = sync_setup.local_steps(plan)
+        self._epoch = 0  # of those that mix
+        self.end: float = plan.training.rounds
+
+    async def prepare(self, values: list[Tensor]) -> None:
+        work = serverless_work(self._plan, self._learner, values)
+        self._model = OwnModel(self._world, self._plan, self._learner, work, values, factor=1.0)
+        self._mixed = self._model.state()  # after the last round that was mixed, for who joins
+        self._workers = self._those_who_mix()
+        self._epoch = self._peers.epoch
+        self._peers.states.provide = self._provide
+
+    def _those_who_mix(self) -> Collectives:
+        return Collectives(self._world, self._mail, self._peers.names, name="mixing")
+
+    async def ready(self, round_: int) -> None:
+        if self._peers.regroups and self._peers.epoch != self._epoch:
+            await self.agree()
+
+    async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:
+        started_s = self._world.now()
+        result = await self._model.work(round_, self._local_steps(round_))
+        await self._model.step(round_, result)
+        reached = await self.evaluation.before_push(round_)
+        is_last = round_ + 1 == self._plan.training.rounds
+        if is_last or self._paradigm.mixes(round_):
+            await self._mix(round_, self._model.flat, ends=is_last or reached)
+        self._model.show(self._model.flat)
+        over(RoundDone(round_, started_s, result))
+
+    async def _mix(self, round_: int, mine: Tensor, *, ends: bool) -> None:
+        """Mix the model ``mine`` with those of the others. ``ends``: whether this worker knows that the run ends."""
+        while self._peers.progress is not None and self._peers.progress < round_:
+            try:
+                mixed, all_end = await self._mixed_with_others(round_, mine, ends)
+            except MembershipChanged:
+                await self.agree()  # which may bring the state of a worker that has mixed this round
+                continue
+            if self._peers.epoch != self._epoch:
+                await self.agree()
+                continue
+            self._peers.progress = round_
+            self._model.set(mixed)
+            self._mixed = self._model.state()
+            if all_end:
+                self.end = round_ + 1
+
+    async def _mixed_with_others(self, round_: int, mine: Tensor, ends: bool) -> tuple[Tensor, bool]:
+        workers = self._workers
+        workers.round = round_
+        mixed = await self._paradigm.mix(round_, mine, workers)
+        _, all_end = await workers.all_reduce_flagged(torch.zeros(1), ends)
+        if all_end:
+            mixed = await workers.all_reduce(mixed) / workers.size
+        return mixed, all_end
+
+    async def finish(self, rounds: int) -> FinalScore:
+        return FinalScore(rounds - 1, changed=False)
+
+    def state(self) -> State:
+        return self._model.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._model.load_state(state)
+        self._mixed = self._model.state()
+
+    # ---- changes of the membership ------------------------------------------------------------------------------
+
+    async def agree(self) -> None:
+        """Wait for the agreement of the newest epoch, and prepare to mix with those who take part in it."""
+        peers = self._peers
+        while True:
+            agreed, state = await peers.agreed(self._take_from)
+            if state is not None:
+                self._take(state, agreed.progress)
+            if agreed.epoch == peers.epoch:
+                break
+        if peers.progress == NOTHING:
+            peers.progress = FIRST_VALUES  # no worker has any: these are the first
+        self._epoch = agreed.epoch
+        self._workers = self._those_who_mix()
+
+    def _take_from(self, agreed: Agreed) -> str:
+        progress = NOTHING if self._peers.progress is None else self._peers.progress
+        return agreed.holder if progress < agreed.progress and agreed.holder != self._world.node else ""
+
+    def _take(self, state: State, round_: int) -> None:
+        """Take the place of a worker that has mixed ``round_``, which this one has not."""
+        ends = bool(state.pop("ends"))
+        self._peers.progress = round_
+        self._model.load_state(state)
+        self._mixed = state
+        if ends:
+            self.end = round_ + 1
+
+    async def _provide(self) -> State:
+        ended = self._peers.progress is not None and self._peers.progress + 1 >= self.end
+        return in_main_memory(self._mixed) | {"ends": int(ended)}
