@@ -183,20 +183,6 @@ def test_the_same_again_is_already_done(tmp_path: Path, capsys: pytest.CaptureFi
     assert run_quickstart(out, "--seed", "9", "--again", "--quiet") == 0
 
 
-def test_an_interrupted_session_ends_with_130_and_results(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(plan: Any, directory: Path, on_progress: Any, *_: Any) -> session.SessionResult:
-        _fake(plan, directory, on_progress)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(session, "run", interrupted)
-    assert run_quickstart(tmp_path / "run", "--json") == 130
-    assert result_of(tmp_path / "run")["status"] == "interrupted"
-    assert result_of(tmp_path / "run")["accuracy"] is not None
-    assert "Traceback" not in capsys.readouterr().err
-
-
 # ---- looking at runs --------------------------------------------------------------------------------------------
 
 
@@ -263,13 +249,11 @@ def test_clean_buries_the_dead_only(tmp_path: Path, capsys: pytest.CaptureFixtur
 # ---- where nothing can be written, and settings that mean nothing -------------------------------------------------
 
 
-@for_each("verb", ["compare", "export", "report", "sweep", "run"])
+@for_each("verb", ["export", "sweep", "run"])
 def test_a_place_that_cannot_be_written_is_the_user_s_mistake(
     verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("testbed.execution.sweep.execute", lambda job, *told: job.directory.mkdir(parents=True))
-    if verb == "report":  # whose page takes a second
-        monkeypatch.setattr("analysis.report.page.page", lambda runs: "<!doctype html> of it")
     (tmp_path / "file").write_text("")
     given = [str(QUICKSTART), "--on", "local"] if verb in ("run", "sweep") else [str(make_run(tmp_path / "run"))]
     assert command.main([verb, *given, "--out", str(tmp_path / "file" / "below")]) == 2

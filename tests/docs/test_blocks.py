@@ -30,7 +30,7 @@ def _new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")  # documents of the repository call from its root
 
 
-@pytest.mark.sample(14)  # of 35, which take 18 s
+@pytest.mark.sample(7)  # of 35, which take 18 s
 @pytest.mark.parametrize("name", QUICK)
 def test_quick_blocks(name: str) -> None:
     page = Page(name)
