@@ -59,7 +59,7 @@ def structured(chance: Random, folder: Path) -> Input:
     document = _copy(chance.choice(documents()))
     nonsense, overrides = "", []
     if chance.random() < 0.3:
-        nonsense = chance.choice(_NONSENSE)(document, chance)
+        nonsense = _spoil_a_number(document, chance)
     else:
         for _ in range(chance.choice((1, 1, 1, 2, 4))):
             _change(document, chance)
@@ -218,33 +218,6 @@ def _spoil_a_number(document: Document, chance: Random) -> str:
     before = holder[key]
     holder[key], why = nonsense_number(before, chance)
     return f"{why}: {key}: {holder[key]} (before: {before})"
-
-
-def _late_fault(document: Document, chance: Random) -> str:
-    training = document.get("training")
-    if not isinstance(training, dict) or "rounds" not in training or "faults" in document:
-        return _spoil_a_number(document, chance)
-    round_ = int(training["rounds"]) + chance.choice((0, 1, 10, 5_000_000))
-    kind = chance.choice(("nan", "kill"))
-    document["faults"] = [{"kind": kind, "node": '"*/worker0"', "round": str(round_)}]
-    return f"a fault after the last round: {document['faults']}"
-
-
-def _late_at(document: Document, chance: Random) -> str:
-    if "faults" in document:
-        return _spoil_a_number(document, chance)
-    document["timeouts"] = {"run_deadline": "30 min"}
-    document["faults"] = [{"kind": "kill", "node": '"*/worker0"', "at": chance.choice(("30 min", "1 h", "720 h"))}]
-    return f"a fault after the run's deadline: {document['faults']}"
-
-
-def _kill_all(document: Document, chance: Random) -> str:
-    document.pop("recovery", None)
-    document["faults"] = [{"kind": "kill", "node": chance.choice(('"*"', '"*/*"')), "at": "0 s"}]
-    return "everybody is killed at 0 s"
-
-
-_NONSENSE = (_spoil_a_number, _spoil_a_number, _spoil_a_number, _late_fault, _late_at, _kill_all)
 
 
 # ---- documents ------------------------------------------------------------------------------------------------------
