@@ -155,6 +155,7 @@ MEET = "wait for each other at every checkpoint"
         (("training.rounds=7", "checkpoint.every=7"), "checkpoint", False),
         (("sync=tap", "checkpoint.every=2"), MEET, True),
         (("paradigm=gossip", "checkpoint.every=2"), MEET, False),
+        (("paradigm={kind: gossip, algorithm: adpsgd}", "checkpoint.every=2"), f"'adpsgd' workers {MEET}", True),
         ((DELAYED,), "^optimizer: 'dcasgd'.*the steps of 'sgd'", True),
         ((DELAYED, "paradigm=ps", "sync=bsp"), "^optimizer: 'dcasgd'.*the steps of 'sgd'", True),
         ((DELAYED, "sync={tier1: ssp, tier2: tap}"), "", False),
