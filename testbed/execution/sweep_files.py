@@ -141,7 +141,7 @@ def stage(files: Iterable[NamedFile], folder: Path) -> dict[str, str]:
 
 
 def _copy(file: NamedFile, to: Path) -> None:
-    to.parent.mkdir()
+    to.parent.mkdir(parents=True)
     try:
         if not file.sent.is_dir():
             shutil.copyfile(file.sent, to)
