@@ -21,7 +21,7 @@ from testbed.plan.model import to_json
 from testbed.results import tables
 from testbed.results.fidelity import assess
 from testbed.scenario.load import load
-from tests.cluster.forked import ForkedAgents
+from tests.cluster.forked import ForkedAgents, Skew
 from tests.end_to_end.runs import QUICKSTART, Finished, read_events, run_scenario
 from tests.faults import runs as fault_runs
 from tests.faults.runs import RESTART, faults
@@ -139,3 +139,21 @@ def test_a_run_that_stands_still_ends_with_the_waits_of_all_machines(tmp_path: P
     for node in ("east/server0", "west/server0", "hub/global0"):
         assert re.search(f"{node} waits for .* since t = ", graph), graph
     assert "west/worker0 waits for nothing: it computes, or does not run" in graph
+
+
+@pytest.mark.slow  # 6 s
+def test_events_of_machines_whose_clocks_are_apart_are_told_by_one(tmp_path: Path) -> None:
+    """The shortest transfers in both directions take about as long, which by the clocks there would be 50 ms apart."""
+    told: list[dict[str, Any]] = []
+    starter = ForkedAgents({"tokyo/machine0": Skew(0.05, 300.0), "frankfurt/machine0": Skew(-0.05)})
+    run = deploy(tmp_path / "run", *SHORT, starter=starter, report=told.append)
+    assert run.outcome.status == "done", run.outcome.message
+    clocks = {each["name"]: each["clock"] for each in told[-1]["cluster"]["machines"]}
+    for name, offset_s in {"tokyo/machine0": 0.05, "frankfurt/machine0": -0.05, "virginia/machine0": 0.0}.items():
+        assert abs(clocks[name]["offset_s"] - offset_s) <= clocks[name]["error_s"] + 0.002
+    shortest: dict[tuple[str, str], float] = {}
+    for event in run.of_kind("transfer"):
+        pair = event["source"].partition("/")[0], event["target"].partition("/")[0]
+        shortest[pair] = min(shortest.get(pair, 1e9), event["t"] - event["t0"])
+    for pair in (("tokyo", "virginia"), ("frankfurt", "virginia")):
+        assert abs(shortest[pair] - shortest[pair[1], pair[0]]) < 0.02
