@@ -112,10 +112,13 @@ class Concluded:
     tables: dict[str, pd.DataFrame]
 
 
-def conclude(run: RunDirectory, plan: Plan, outcome: SessionResult, started: str, duration_s: float) -> Concluded:
+def conclude(
+    run: RunDirectory, plan: Plan, outcome: SessionResult, started: str, duration_s: float, here: Plan | None = None
+) -> Concluded:
     """Write tables, fidelity report and result, each atomically, in the order of dependence.
 
-    The caller sets the final status when it has written what it adds.
+    The caller sets the final status when it has written what it adds. ``here``: the Plan with the paths of files on
+    this machine, where they differ from those of ``plan``.
     """
     from testbed.results import fidelity, tables
     from testbed.results.divergence import divergence, of_tellers, spoilt_values
@@ -125,7 +128,7 @@ def conclude(run: RunDirectory, plan: Plan, outcome: SessionResult, started: str
     frames = {name: tables.frame(table) for name, table in built.items()}
     content = msgspec.json.decode(to_json(plan))
     capabilities = json.loads(run.file("manifest.json").read_text())["capabilities"]
-    report = fidelity.assess(frames, content, capabilities, outcome.status, equal_every=_equal_every(plan))
+    report = fidelity.assess(frames, content, capabilities, outcome.status, equal_every=_equal_every(here or plan))
     ended_well = outcome.status in ("done", "degraded")
     told = frames["rounds"] if plan.program is None else of_tellers(frames["rounds"])
     reason = spoilt_values(frames["finals"]) or divergence(told, frames["accuracy"], plan.training.rounds)

@@ -88,7 +88,7 @@ def _execute(run: RunDirectory, point: PointRun, begin_s: float, started: str, i
     plan, outcome = point.plan, _attempt(point.plan, run, followers, in_this_process)
     if point.origin:
         plan, outcome = point.origin.plan, _as_sent(run, outcome, point.origin)
-    ended = conclude(run, plan, outcome, started, time.monotonic() - begin_s)
+    ended = conclude(run, plan, outcome, started, time.monotonic() - begin_s, point.plan)
     run.set_status(ended.outcome.status, ended.result["plan_sha256"], ended.outcome.message)
     for follower in followers:
         follower.end(run.path)
