@@ -152,9 +152,15 @@ def open_run(path: str | Path) -> Run:
 
 
 def run(
-    scenario: Scenario | str | Path | Settings, *, on: str | None = None, out: str | Path | None = None,
-    progress: bool = True, again: bool = False, log: Sequence[str] = (), callbacks: Sequence[Callback] = (),
-) -> Run:  # fmt: skip
+    scenario: Scenario | str | Path | Settings,
+    *,
+    on: str | None = None,
+    out: str | Path | None = None,
+    progress: bool = True,
+    again: bool = False,
+    log: Sequence[str] = (),
+    callbacks: Sequence[Callback] = (),
+) -> Run:
     """Run a scenario to its end and return the run.
 
         >>> scenario = testbed.load("quickstart", {"training.rounds": 10})
@@ -239,10 +245,17 @@ class Sweep:
 
 
 def sweep(  # noqa: PLR0913 - what the command has
-    scenario: Scenario | str | Path | Settings, grid: Mapping[str, Sequence[Any]] | None = None, *,
-    seeds: int | None = None, on: str | None = None, out: str | Path | None = None, jobs: int | None = None,
-    log: Sequence[str] = (), cluster: str = "", retry_failed: bool = False,
-) -> Sweep:  # fmt: skip
+    scenario: Scenario | str | Path | Settings,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    seeds: int | None = None,
+    on: str | None = None,
+    out: str | Path | None = None,
+    jobs: int | None = None,
+    log: Sequence[str] = (),
+    cluster: str = "",
+    retry_failed: bool = False,
+) -> Sweep:
     """Run all combinations of the values in ``grid``, each with ``seeds`` seeds. Finished runs are not repeated.
 
     A section ``sweep`` of a scenario's file counts as for the command: ``grid`` and ``seeds`` replace its values.
@@ -292,8 +305,9 @@ def sweep(  # noqa: PLR0913 - what the command has
 
 def _texts(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
     """Return the values as texts that a comma separates from each other."""
-    written = {path: [texts_of({path: _from_here(value)}) for value in _listed(path, values)]
-               for path, values in grid.items()}  # fmt: skip
+    written = {
+        path: [texts_of({path: _from_here(value)}) for value in _listed(path, values)] for path, values in grid.items()
+    }
     texts = {path: [text.partition("=")[2] for each in some for text in each] for path, some in written.items()}
     return {path: [_with_commas_quoted(text) for text in some] for path, some in texts.items()}
 
@@ -330,8 +344,18 @@ def _as_command(
     words += ["--jobs", str(job.jobs)] if job.jobs else []
     words += ["--cluster", job.cluster] if job.cluster else []
     words += ["--retry-failed"] if job.retry_failed else []
-    command = [sys.executable, "-c", _COMMAND, "sweep", str(source), "--out", str(job.directory), "--json",
-               "--allow-code", *words]  # fmt: skip
+    command = [
+        sys.executable,
+        "-c",
+        _COMMAND,
+        "sweep",
+        str(source),
+        "--out",
+        str(job.directory),
+        "--json",
+        "--allow-code",
+        *words,
+    ]
     code, said = _run_to_its_end(command)
     if code < 0:
         name = signal.Signals(-code).name
@@ -347,8 +371,9 @@ def _run_to_its_end(command: Sequence[str]) -> tuple[int, str]:
     would interrupt it as well, and the second interrupt ends it before it has written its results. When this process
     or thread ends, however it does, the command is asked to end.
     """
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                             text=True, process_group=0)  # fmt: skip
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0
+    )
     interrupt: KeyboardInterrupt | None = None
     while True:
         try:

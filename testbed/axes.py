@@ -40,7 +40,8 @@ class AxisError(ScenarioError, KeyError):
     """A kind that cannot be used: ``problem`` says why, ``hint`` how to cure it."""
 
     def __init__(self, problem: str, hint: str = "") -> None:
-        self.problem, self.hint = problem, hint
+        self.problem = problem
+        self.hint = hint
         super().__init__(f"{problem} ({hint})" if hint else problem)
 
     __str__ = Exception.__str__
@@ -166,7 +167,8 @@ class Axis(Mapping[str, type[T]], Generic[T]):
         found = import_code(kind, installed(self.name).get(kind)) if self._base and isinstance(kind, str) else None
         if found is None:
             raise AxisError(f"'{kind}' is not one of {', '.join(self)}")
-        base, cure = self.base_class(), f"see docs/axes/{self.name}.md"
+        base = self.base_class()
+        cure = f"see docs/axes/{self.name}.md"
         if not isinstance(found, type) or not issubclass(found, base):
             raise AxisError(f"'{kind}' is not a class that derives from {base.__module__}.{base.__qualname__}", cure)
         if missing := sorted(getattr(found, "__abstractmethods__", ())):
@@ -309,8 +311,11 @@ _outside: set[str] = set()  # modules of techniques from outside that have been 
 
 def place_in_code(error: BaseException) -> str:
     """Return ``FILE:LINE``, the innermost place in a technique from outside that an exception met; empty if none."""
-    met = [f"{frame.f_code.co_filename}:{line}" for frame, line in traceback.walk_tb(error.__traceback__)
-           if frame.f_globals.get("__name__") in _outside]  # fmt: skip
+    met = [
+        f"{frame.f_code.co_filename}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__") in _outside
+    ]
     return met[-1] if met else ""
 
 

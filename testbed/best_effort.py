@@ -66,7 +66,8 @@ def pace_bps(plan: Plan, source: str, target: str) -> float:
     That is ``PACE_SHARE`` of the slowest planned link of the path, divided by the number of nodes of the same data
     centre that push to the same servers. To servers of one data centre a node sends one push after another.
     """
-    here, there = plan.site(data_center_of(source)), plan.site(data_center_of(target))
+    here = plan.site(data_center_of(source))
+    there = plan.site(data_center_of(target))
     rates = [here.lan_rate_bps, there.lan_rate_bps]
     if here != there and plan.has_wan:
         links = {link.name: link.rate_bps for link in plan.network.links}
@@ -95,7 +96,8 @@ class BestEffortQueue(Generic[T]):
 
     def post(self, item: T, message: Message, size_bytes: int) -> None:
         """Queue ``item``, which stands for ``message``, of ``size_bytes``."""
-        key, round_ = message.key, message.round
+        key = message.key
+        round_ = message.round
         self._latest[key] = max(round_, self._latest.get(key, round_))
         self._channels.setdefault(message.channel, deque()).append((item, key, round_, size_bytes))
         self.queued_bytes += size_bytes

@@ -35,7 +35,8 @@ class BufferPool:
     """
 
     def __init__(self, kept_bytes: int = KEPT_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
-        self._kept_bytes, self._clock = kept_bytes, clock
+        self._kept_bytes = kept_bytes
+        self._clock = clock
         self._returned: deque[tuple[mmap.mmap, float]] = deque()  # blocks, and since when
         self._unused: dict[int, list[tuple[mmap.mmap, float]]] = {}  # by size class, the latest last
         self._lent: dict[int, weakref.ref[np.ndarray]] = {}
@@ -76,7 +77,8 @@ class BufferPool:
         while self._returned:
             block, since_s = self._returned.popleft()
             self._unused.setdefault(len(block), []).append((block, since_s))
-        kept_bytes, oldest_s = 0, self._clock() - KEPT_S
+        kept_bytes = 0
+        oldest_s = self._clock() - KEPT_S
         for size_class, blocks in self._unused.items():
             while blocks and (blocks[0][1] < oldest_s or kept_bytes + size_class * len(blocks) > self._kept_bytes):
                 del blocks[0]  # unmapped when its last array is gone

@@ -89,7 +89,8 @@ class Callbacks(Follower):
     """
 
     def __init__(self, callbacks: Sequence[Callback], open_run: Callable[[Path], StoredRun]) -> None:
-        self._callbacks, self._open_run = callbacks, open_run
+        self._callbacks = callbacks
+        self._open_run = open_run
         self._rounds = RoundCounter(())
         self._outcome: SessionResult | None = None
         self.error: Exception | None = None
@@ -105,7 +106,8 @@ class Callbacks(Follower):
         for completed in self._rounds.take(event):
             self._tell_round(completed)
         if event["kind"] == "evaluate":
-            accuracy, loss = event.get("accuracy"), event.get("loss")
+            accuracy = event.get("accuracy")
+            loss = event.get("loss")
             evaluated = EvaluatedRound(event["round"], event["snapshot_t"], accuracy, loss)
             self._call("on_evaluate", lambda callback: callback.on_evaluate(evaluated))
         return ()
@@ -142,7 +144,8 @@ class Callbacks(Follower):
     def _note(self, name: str, error: Exception) -> None:
         message = f"{name} raised {type(error).__name__}: {error}"
         if self.error is None:
-            self.error, self.message = error, message
+            self.error = error
+            self.message = message
         else:
             warnings.warn(message, stacklevel=1)
 

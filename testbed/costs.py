@@ -23,8 +23,13 @@ from typing import NamedTuple
 from testbed.errors import ScenarioError
 from testbed.units import parse_float
 
-ENCODE, DECODE, ENCODE_VALUE, DECODE_VALUE = "encode", "decode", "encode_value", "decode_value"
-SUM, COPY = "sum", "copy"  # rows, and kinds of ``testbed.world.Work``: by the bytes that are read
+ENCODE = "encode"
+DECODE = "decode"
+ENCODE_VALUE = "encode_value"
+DECODE_VALUE = "decode_value"
+# rows, and kinds of ``testbed.world.Work``: by the bytes that are read
+SUM = "sum"
+COPY = "copy"
 ON_GPU = "cuda"  # rows of codecs on a GPU begin with it; copies are part of them
 CODING = ("encode", "decode")  # kinds of ``testbed.world.Work`` that codecs do
 USER_CODE = "user_code"

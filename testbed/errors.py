@@ -91,7 +91,10 @@ class WaitTimeout(RunFailed):
     exit_code = 5
 
     def __init__(self, node: str, waiting_for: str, since_s: float, deadline_s: float) -> None:
-        self.node, self.waiting_for, self.since_s, self.deadline_s = node, waiting_for, since_s, deadline_s
+        self.node = node
+        self.waiting_for = waiting_for
+        self.since_s = since_s
+        self.deadline_s = deadline_s
         super().__init__(
             f"{node} waited {deadline_s:g} s for {waiting_for} (since t = {since_s:.3f} s); "
             f"see `testbed show RUN` for who was waiting for whom"

@@ -117,9 +117,12 @@ def in_this_process(plan: Plan, directory: Path, on_progress: Progress) -> Sessi
 
 
 def train(
-    plan: Plan, run: RunDirectory, display: Display, execute: Execute = in_processes,
+    plan: Plan,
+    run: RunDirectory,
+    display: Display,
+    execute: Execute = in_processes,
     followers: Sequence[Follower] = (),
-) -> SessionResult:  # fmt: skip
+) -> SessionResult:
     """Execute the Plan and show its progress. Errors and interrupts become an outcome: results are always written.
 
     ``followers`` get every event, too; one that raises ``KeyboardInterrupt`` ends the run.
@@ -155,9 +158,15 @@ def train(
 
 
 def finish(
-    run: RunDirectory, plan: Plan, outcome: SessionResult, *, started: str, duration_s: Callable[[], float],
-    hurry: Callable[[], bool] = lambda: False, followers: Sequence[Follower] = (),
-) -> tuple[SessionResult, StoredRun]:  # fmt: skip
+    run: RunDirectory,
+    plan: Plan,
+    outcome: SessionResult,
+    *,
+    started: str,
+    duration_s: Callable[[], float],
+    hurry: Callable[[], bool] = lambda: False,
+    followers: Sequence[Follower] = (),
+) -> tuple[SessionResult, StoredRun]:
     """Write everything that follows from the events, each file whole, and the final status last.
 
     ``started``: UTC in ISO 8601. ``duration_s``: of the command until it is called, which is done again when all is
@@ -167,7 +176,8 @@ def finish(
     """
     with record.final_status(run, outcome.message):
         concluded = record.conclude(run, plan, outcome, started, duration_s())
-        outcome, result = concluded.outcome, concluded.result
+        outcome = concluded.outcome
+        result = concluded.result
         from analysis.load import stored_run
         from testbed.display.summary import as_text, summary_of
 

@@ -197,7 +197,8 @@ class _Header(msgspec.Struct, array_like=True):
 _encoder = msgspec.msgpack.Encoder()
 _NO_PARTS: list[tuple[str, tuple[int, ...]]] = []
 # MessagePack gives the length of an array in one byte up to 15 elements, in three bytes beyond.
-_FEW, _MORE_FOR_MANY = 15, 2
+_FEW = 15
+_MORE_FOR_MANY = 2
 _MOST_MEASURED = 4096
 _measured: dict[int, tuple[torch.Tensor, int, int]] = {}  # by identity: the part, its bytes, those that describe it
 _decoder = msgspec.msgpack.Decoder(_Header)
@@ -224,10 +225,17 @@ def _encode(message: Message, parts: list[tuple[str, tuple[int, ...]]]) -> bytes
     """Encode what ``_Header`` decodes. A tuple has the same encoding as an array-like Struct and is made faster."""
     return _encoder.encode(
         (
-            message.kind, message.sender, message.key, message.round, message.sent_at_s,
-            message.priority, message.channel, message.meta, parts,
+            message.kind,
+            message.sender,
+            message.key,
+            message.round,
+            message.sent_at_s,
+            message.priority,
+            message.channel,
+            message.meta,
+            parts,
         )
-    )  # fmt: skip
+    )
 
 
 def batch_bytes(unsent_limit_bytes: float) -> float:
@@ -243,7 +251,8 @@ def wire_bytes(message: Message) -> tuple[int, int]:
 
     Parts without numbers are measured once: a simulation sends the same tensor object many times.
     """
-    payload, parts = 0, message.parts
+    payload = 0
+    parts = message.parts
     header = len(_encode(message, _NO_PARTS)) + (_MORE_FOR_MANY if len(parts) > _FEW else 0)
     for part in parts:
         known = _measured.get(id(part))
@@ -272,7 +281,8 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> tuple[Message, l
 def decode_message(data: bytes | memoryview, body: memoryview) -> Message:
     """Return a message whose whole body is here, as a writable view; it is copied. Raise ``MalformedMessage``."""
     message, described = _decoded(data, len(body))
-    parts, start = [], 0
+    parts = []
+    start = 0
     for dtype, shape, size in described:
         if size:
             part = torch.frombuffer(bytearray(body[start : start + size]), dtype=dtype)
@@ -291,9 +301,16 @@ def _decoded(
     try:
         header = _decoder.decode(data)
         message = Message(
-            header.kind, header.key, header.round, header.meta, (),
-            header.priority, header.channel, header.sender, header.sent_at_s,
-        )  # fmt: skip
+            header.kind,
+            header.key,
+            header.round,
+            header.meta,
+            (),
+            header.priority,
+            header.channel,
+            header.sender,
+            header.sent_at_s,
+        )
         described = [_checked.get(part) or _check(part) for part in header.parts]
     except (msgspec.DecodeError, ValueError, KeyError, OverflowError, RecursionError) as error:
         raise MalformedMessage(f"header: {error}") from error

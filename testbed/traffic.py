@@ -18,7 +18,8 @@ def bursts(traffic: BackgroundPlan) -> Iterator[tuple[float, float]]:
     if traffic.kind != "on_off":
         yield traffic.start_s, traffic.stop_s
         return
-    random, at_s = Random(traffic.seed), traffic.start_s
+    random = Random(traffic.seed)
+    at_s = traffic.start_s
     while at_s < traffic.stop_s:
         end_s = at_s + random.expovariate(1 / traffic.on_s)
         yield at_s, min(end_s, traffic.stop_s)

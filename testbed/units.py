@@ -25,7 +25,8 @@ class UnitError(ValueError):
     """A text that is no quantity of the kind asked for: ``problem`` says why, ``hint`` what to write instead."""
 
     def __init__(self, problem: str, hint: str = "") -> None:
-        self.problem, self.hint = problem, hint
+        self.problem = problem
+        self.hint = hint
         super().__init__(f"{problem} ({hint})" if hint else problem)
 
 
@@ -40,17 +41,23 @@ class Dimension:
 
 
 RATE = Dimension(
-    "rate", "bit/s", "10 Mbit/s",
+    "rate",
+    "bit/s",
+    "10 Mbit/s",
     {"Tbit/s": 10**12, "Gbit/s": 10**9, "Mbit/s": 10**6, "kbit/s": 1000, "bit/s": 1},
-)  # fmt: skip
+)
 DURATION = Dimension(
-    "time", "s", "50 ms",
+    "time",
+    "s",
+    "50 ms",
     {"h": 3600, "min": 60, "s": 1, "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)},
-)  # fmt: skip
+)
 SIZE = Dimension(
-    "size", "bytes", "64 KiB",
+    "size",
+    "bytes",
+    "64 KiB",
     {"GiB": 2**30, "GB": 10**9, "MiB": 2**20, "MB": 10**6, "KiB": 2**10, "KB": 1000, "bytes": 1, "byte": 1},
-)  # fmt: skip
+)
 
 
 def parse_number(text: str) -> Fraction:

@@ -35,9 +35,11 @@ from testbed.codec.table import make_codec
 UNIT = 10_000_000  # elements
 LAYER = 250_000  # elements with one scale
 WARM_UP_ROUNDS = 2
-FOUR_BITS, TORCH_TOPK = "4-bit (DGT)", "torch.topk"
+FOUR_BITS = "4-bit (DGT)"
+TORCH_TOPK = "torch.topk"
 RATIO = 0.01  # of the elements that torch.topk selects
-CLONE, FLOOR = "clone", "residual += g"
+CLONE = "clone"
+FLOOR = "residual += g"
 
 Step = Callable[[int], Any]
 
@@ -48,7 +50,8 @@ def gradients(size: int, seed: int, count: int = 2) -> list[Tensor]:
     scales = np.random.default_rng(seed).lognormal(np.log(1e-4), 1.0, layers).astype(np.float32)
     found = []
     for number in range(count):
-        random, numbers = np.random.default_rng((seed, number)), np.empty(size, np.float32)
+        random = np.random.default_rng((seed, number))
+        numbers = np.empty(size, np.float32)
         for layer, scale in enumerate(scales):
             part = numbers[layer * LAYER : (layer + 1) * LAYER]
             part[:] = random.standard_t(3, part.size) * scale
@@ -72,21 +75,28 @@ def steps_of(name: str, inputs: list[Tensor]) -> dict[str, Step]:
     kind, options = kind_and_options(name)
     if kind == FOUR_BITS:
         encoded = fourbit.encode(inputs[0])
-        return {"encode": lambda repeat: fourbit.encode(inputs[repeat % len(inputs)]),
-                "decode": lambda repeat: fourbit.decode(*encoded, size)}  # fmt: skip
+        return {
+            "encode": lambda repeat: fourbit.encode(inputs[repeat % len(inputs)]),
+            "decode": lambda repeat: fourbit.decode(*encoded, size),
+        }
     if kind == TORCH_TOPK:
-        unsent, k = torch.zeros(size), entries(size, options.get("ratio", RATIO))
+        unsent = torch.zeros(size)
+        k = entries(size, options.get("ratio", RATIO))
         for gradient in inputs:
             indices, values = torch_topk(gradient, unsent, k)
-        return {"encode": lambda repeat: torch_topk(inputs[repeat % len(inputs)], unsent, k),
-                "decode": lambda repeat: torch.zeros(size).index_copy_(0, indices, values)}  # fmt: skip
+        return {
+            "encode": lambda repeat: torch_topk(inputs[repeat % len(inputs)], unsent, k),
+            "decode": lambda repeat: torch.zeros(size).index_copy_(0, indices, values),
+        }
     sender, receiver = (make_codec(kind, options, contributors=4) for _ in range(2))
     for end in (sender, receiver):
         end.begin(0, torch.zeros(size))
     for repeat in range(WARM_UP_ROUNDS):
         parts = sender.encode(0, inputs[repeat % len(inputs)])
-    return {"encode": lambda repeat: sender.encode(0, inputs[repeat % len(inputs)]),
-            "decode": lambda repeat: receiver.decode(0, parts, size)}  # fmt: skip
+    return {
+        "encode": lambda repeat: sender.encode(0, inputs[repeat % len(inputs)]),
+        "decode": lambda repeat: receiver.decode(0, parts, size),
+    }
 
 
 def torch_topk(gradient: Tensor, unsent: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -116,8 +126,13 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
 def _columns(seconds: dict[str, float], scale: float) -> dict[str, float]:
     ms = {f"{step}_ms": seconds[step] * scale * 1e3 for step in ("encode", "decode")}
     ratios = {f"{step}_per_clone": seconds[step] / seconds[CLONE] for step in ("encode", "decode")}
-    return {**ms, **ratios, "encode_per_sum": seconds["encode"] / seconds[FLOOR],
-            "clone_ms": seconds[CLONE] * scale * 1e3, "sum_ms": seconds[FLOOR] * scale * 1e3}  # fmt: skip
+    return {
+        **ms,
+        **ratios,
+        "encode_per_sum": seconds["encode"] / seconds[FLOOR],
+        "clone_ms": seconds[CLONE] * scale * 1e3,
+        "sum_ms": seconds[FLOOR] * scale * 1e3,
+    }
 
 
 ARGUMENTS = {

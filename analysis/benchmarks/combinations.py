@@ -60,12 +60,19 @@ optimizer: {kind: adam, learning_rate: 0.005}
 """
 # of a model of 1 800 parameters: keys below a codec's bound travel whole, and 40 rounds are few
 SMALL_MODEL: dict[str, dict[str, Any]] = {
-    "hfa": {"k1": 3, "k2": 2}, "diloco": {"h": 3}, "twobit": {"threshold": 0.01}, "mpq": {"bound": 100, "ratio": 0.1},
+    "hfa": {"k1": 3, "k2": 2},
+    "diloco": {"h": 3},
+    "twobit": {"threshold": 0.01},
+    "mpq": {"bound": 100, "ratio": 0.1},
     **{kind: {"bound": 100, "ratio": 0.1} for kind in ("bisparse", "dgc", "mstopk", "topk", "randomk")},
-    "dgt": {"block": "512 bytes"}, "tree": {"chunk": "2 KB"}, "netstorm": {"chunk": "2 KB"},
-    "tsengine": {"chunk": "2 KB"}, "multigps": {"bound": 100},
-    "allreduce": {"bucket": "4 KB"}, "p3": {"slice": "1 KB"},
-}  # fmt: skip
+    "dgt": {"block": "512 bytes"},
+    "tree": {"chunk": "2 KB"},
+    "netstorm": {"chunk": "2 KB"},
+    "tsengine": {"chunk": "2 KB"},
+    "multigps": {"bound": 100},
+    "allreduce": {"bucket": "4 KB"},
+    "p3": {"slice": "1 KB"},
+}
 LEARNING_RATES = {"sgd": 0.1, "lars": 10.0, "nesterov": 0.02, "dcasgd": 0.02}
 OUTSIDE: dict[str, tuple[str, ...]] = {  # axes that the matrix does not have
     "optimizer": tuple(OPTIMIZERS.shipped),
@@ -169,7 +176,8 @@ def wrong_bytes(plan: Plan, events: Sequence[dict[str, Any]]) -> str:
     told: Counter[str] = Counter()
     for event in events:
         if event["kind"] == "transfer":
-            here, there = data_center_of(event["source"]), data_center_of(event["target"])
+            here = data_center_of(event["source"])
+            there = data_center_of(event["target"])
             for link in plan.network.between(here, there) if here != there else ():
                 told[link] += event["payload_bytes"] + event["header_bytes"]
     carried = {event["link"]: event["bytes"] * 1448 / 1514 for event in events if event["kind"] == "link"}
@@ -184,32 +192,45 @@ def repeats_elsewhere(plan: Plan) -> bool:
     """Return whether a run ends with the same bits in every world: where no decision depends on measured times."""
     technique = plan.technique
     tiers = ((technique.sync_tier1, technique.overlay_tier1), (technique.sync_tier2, technique.overlay_tier2))
-    return not ORDERS[technique.order.kind].best_effort and all(
-        SYNC[sync.kind].waits
-        and not SYNC[sync.kind].needs_reports
-        and (not OVERLAYS[overlay.kind].relays or overlay.options.get("merge") == "exact")
-        for sync, overlay in tiers
-    ) and not getattr(ALGORITHMS.get(str(technique.paradigm.options.get("algorithm"))), "pairwise", False)  # fmt: skip
+    return (
+        not ORDERS[technique.order.kind].best_effort
+        and all(
+            SYNC[sync.kind].waits
+            and not SYNC[sync.kind].needs_reports
+            and (not OVERLAYS[overlay.kind].relays or overlay.options.get("merge") == "exact")
+            for sync, overlay in tiers
+        )
+        and not getattr(ALGORITHMS.get(str(technique.paradigm.options.get("algorithm"))), "pairwise", False)
+    )
 
 
 def examine(case: DrawnCase, back_end: str = "simulate") -> Row:
     """Run one combination, twice; return its row."""
-    begin_s, accuracy = time.process_time(), 0.0
+    begin_s = time.process_time()
+    accuracy = 0.0
     try:
         plan = plan_of(case, back_end)
         first = run(plan)
     except ScenarioError as error:
         uncured = [problem for problem in error.problems if not problem.rstrip().endswith(")")]
-        ended, outcome = "refused", f"no cure: {uncured[0]}" if uncured else ""
+        ended = "refused"
+        outcome = f"no cure: {uncured[0]}" if uncured else ""
     else:
-        ended, outcome, accuracy = "trained", first.wrong, first.accuracy
+        ended = "trained"
+        outcome = first.wrong
+        accuracy = first.accuracy
         if not outcome and (back_end == "simulate" or repeats_elsewhere(plan)):
             again = run(plan if back_end == "simulate" else plan_of(case))
             outcome = "" if again.sha256 == first.sha256 else "ends with other parameters when repeated"
     return {
-        "ok": not outcome, "ended": ended, "accuracy": accuracy, "cpu_s": time.process_time() - begin_s,
-        "values": " ".join(case.values), "wrong": outcome, "settings": " ; ".join(case.settings),
-    }  # fmt: skip
+        "ok": not outcome,
+        "ended": ended,
+        "accuracy": accuracy,
+        "cpu_s": time.process_time() - begin_s,
+        "values": " ".join(case.values),
+        "wrong": outcome,
+        "settings": " ; ".join(case.settings),
+    }
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:

@@ -151,7 +151,8 @@ class _Bench:
 
     def _same_choice(self, size: int, k: int, momentum: float | None) -> bool:
         add = exact if self.rehearses and not _interprets() else TritonSweep(size, self.device)
-        here, there = HostMemory(size, SampleAndSweep(), momentum), DeviceMemory(size, self.device, momentum, add)
+        here = HostMemory(size, SampleAndSweep(), momentum)
+        there = DeviceMemory(size, self.device, momentum, add)
         generator = torch.Generator().manual_seed(size)
         for _ in range(3):
             gradient = torch.randn(size, generator=generator).pow_(3)
@@ -172,17 +173,24 @@ class _Bench:
 
     def bandwidth(self) -> Finding:
         self._needs_gpu()
-        size, k = 100_000_000, 1_000_000
+        size = 100_000_000
+        k = 1_000_000
         gradient = torch.randn(size, device=self.device)
-        other, memory = torch.empty_like(gradient), self._memory(size)
-        copy_ms, ours_ms = self._ms(lambda: other.copy_(gradient)), self._ms(lambda: memory.take(gradient, k))
-        copy, ours = 8 * size / copy_ms / 1e6, 12.6 * size / ours_ms / 1e6  # GB/s: bytes that each has to move
+        other = torch.empty_like(gradient)
+        memory = self._memory(size)
+        copy_ms = self._ms(lambda: other.copy_(gradient))
+        ours_ms = self._ms(lambda: memory.take(gradient, k))
+        # GB/s: bytes that each has to move
+        copy = 8 * size / copy_ms / 1e6
+        ours = 12.6 * size / ours_ms / 1e6
         return f"{ours:.0f} of {copy:.0f} GB/s, {ours / copy:.0%}", "60 %", ours / copy >= 0.6
 
     def against_topk(self) -> Finding:
         self._needs_gpu()
-        size, k = 100_000_000, 1_000_000
-        gradient, unsent = torch.randn(size, device=self.device), torch.zeros(size, device=self.device)
+        size = 100_000_000
+        k = 1_000_000
+        gradient = torch.randn(size, device=self.device)
+        unsent = torch.zeros(size, device=self.device)
         memory = self._memory(size)
         theirs_ms = self._ms(lambda: torch_topk(gradient, unsent, k))
         ours_ms = self._ms(lambda: memory.take(gradient, k))
@@ -204,7 +212,8 @@ class _Bench:
 
     def _topk(self, size: int) -> tuple[OnDevice, Tensor]:
         """Return a codec that sends 1 % of a gradient of ``size`` elements, and the gradient."""
-        codec, gradient = OnDevice(make_codec("topk", {"ratio": 0.01}), self.accelerator), torch.randn(size)
+        codec = OnDevice(make_codec("topk", {"ratio": 0.01}), self.accelerator)
+        gradient = torch.randn(size)
         gradient = gradient.to(self.device)
         codec.begin(0, gradient)
         return codec, gradient
@@ -229,7 +238,8 @@ class _Bench:
     def overlap(self) -> Finding:
         """While a large multiplication runs on the default stream, copies on the codecs' own end before it does."""
         self._needs_gpu()
-        matrix, payload = torch.randn(8192, 8192, device=self.device), (torch.randn(2_000_000, device=self.device),)
+        matrix = torch.randn(8192, 8192, device=self.device)
+        payload = (torch.randn(2_000_000, device=self.device),)
         alone_ms = self._ms(lambda: [matrix @ matrix for _ in range(4)], 3)
         accelerator = self.accelerator
 
@@ -255,7 +265,8 @@ class _Bench:
 
     def gradient(self) -> Finding:
         here, there, again = (self._trainer(device) for device in (torch.device("cpu"), self.device, self.device))
-        worst, repeats = 0.0, True
+        worst = 0.0
+        repeats = True
         for step in range(20):
             expected, found, same = (one.gradient(step).gradients for one in (here, there, again))
             pairs = [(a, b.cpu()) for a, b in zip(expected, found, strict=True)]
@@ -266,7 +277,8 @@ class _Bench:
     def determinism(self) -> Finding:
         configure("float32", True, self.device)
         try:
-            first, second = self._trained(), self._trained()
+            first = self._trained()
+            second = self._trained()
         finally:
             configure("float32", False, self.device)
         same = all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
@@ -291,7 +303,8 @@ class _Bench:
     def local_step(self) -> Finding:
         """Compare the step of an HFA worker with the same in plain PyTorch: model, loss, backward, Adam."""
         timed = self.accelerator.timed
-        one, plain = self._trainer(self.device), self._trainer(self.device)
+        one = self._trainer(self.device)
+        plain = self._trainer(self.device)
         mine = ModelOptimizer("adam", {"learning_rate": 1e-3}, one.values())
         model = plain.model
         theirs = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -323,7 +336,8 @@ class _Bench:
         result = _run(QUICKSTART, on, f"device.kind={self.kind}", *overrides)
         fidelity = result.get("fidelity", {}).get("status", "")
         good = result["status"] == "done" and (not needs_fidelity or fidelity == "ok" or self.rehearses)
-        sha256, message = str(result.get("parameters_sha256"))[:12], result.get("message", "")[:150]
+        sha256 = str(result.get("parameters_sha256"))[:12]
+        message = result.get("message", "")[:150]
         found = f"{result['status']}, {sha256}, fidelity {fidelity} {message}"
         return found, "done, fidelity ok" if needs_fidelity else "done", good
 
@@ -371,14 +385,16 @@ class HostAccelerator(Accelerator):
 
 
 def _same_payloads(kind: str, accelerator: Accelerator, size: int = 20_011) -> bool:
-    here, there = make_codec(kind, {}, 2, 1), OnDevice(make_codec(kind, {}, 2, 1), accelerator)
+    here = make_codec(kind, {}, 2, 1)
+    there = OnDevice(make_codec(kind, {}, 2, 1), accelerator)
     generator = torch.Generator().manual_seed(0)
     value = torch.randn(size, generator=generator)
     for codec in (here, there):
         codec.begin(0, value)
     for _ in range(3):
         gradient = torch.randn(size, generator=generator)
-        mine, other = here.encode(0, gradient), there.encode(0, gradient)
+        mine = here.encode(0, gradient)
+        other = there.encode(0, gradient)
         if not all(torch.equal(a, b) for a, b in zip(mine, other, strict=True)):
             return False
         if not torch.equal(here.decode(0, mine, size), there.decode(0, other, size).cpu()):
@@ -434,13 +450,19 @@ _EIGHT_WORKERS = (
     SPARSE,
 )
 RESNET50 = (
-    *_EIGHT_WORKERS, "training.model=resnet50", "training.batch=16", "training.precision=bf16",
+    *_EIGHT_WORKERS,
+    "training.model=resnet50",
+    "training.batch=16",
+    "training.precision=bf16",
     "training.data={kind: teacher, side: 224, channels: 3, classes: 1000, train_samples: 512, test_samples: 16}",
-)  # fmt: skip
+)
 GPT2 = (
-    *_EIGHT_WORKERS, "training.model={kind: transformer, layers: 12, heads: 12, head_width: 64}", "training.batch=4",
-    "training.data={kind: tokens, train_samples: 256, test_samples: 8}", "training.precision=bf16",
-)  # fmt: skip
+    *_EIGHT_WORKERS,
+    "training.model={kind: transformer, layers: 12, heads: 12, head_width: 64}",
+    "training.batch=4",
+    "training.data={kind: tokens, train_samples: 256, test_samples: 8}",
+    "training.precision=bf16",
+)
 
 
 ARGUMENTS = {

@@ -27,20 +27,29 @@ from testbed.plan.model import TransportPlan
 RATES_MBPS = (1.0, 5.0, 20.0, 100.0, 300.0)
 RTTS_MS = (2.0, 20.0, 100.0, 300.0)
 LOSSES = (0.01, 0.05)
-RATE_ERROR, LOSS_ERROR = 0.02, 0.10
+RATE_ERROR = 0.02
+LOSS_ERROR = 0.10
 LAST_TOTAL_BPS = 400e6  # of all links together: more than that a machine's cores may not carry
 
-_PORT, _PAYLOAD_BYTES = 19_799, 64
-_PER_BURST, _BURST_GAP_S = 10, 0.001
+_PORT = 19_799
+_PAYLOAD_BYTES = 64
+_PER_BURST = 10
+_BURST_GAP_S = 0.001
 _SILENCE_S = 1.0  # after which nothing more is expected to arrive
 
 
 def row(what: str, setting: str, planned: float, measured: float, error: float, tolerance: float, note: str) -> Row:
     """``error`` and ``tolerance`` are relative for rates and losses, in milliseconds for round-trip times."""
     return {
-        "what": what, "setting": setting, "planned": planned, "measured": measured, "error": error,
-        "tolerance": tolerance, "ok": abs(error) <= tolerance, "note": note,
-    }  # fmt: skip
+        "what": what,
+        "setting": setting,
+        "planned": planned,
+        "measured": measured,
+        "error": error,
+        "tolerance": tolerance,
+        "ok": abs(error) <= tolerance,
+        "note": note,
+    }
 
 
 def rate_row(found: Capabilities, rate_bps: float, control: str, links: int, seconds: float) -> Row:
@@ -92,7 +101,8 @@ def loss_row(found: Capabilities, loss: float, packets: int) -> Row:
         before = net.counters()["dc0>dc1"]
         received = count_datagrams(net, "dc0/worker0", "dc1/worker0", packets)
         after = net.counters()["dc0>dc1"]
-    lost, dropped = after.lost_packets - before.lost_packets, after.dropped_packets - before.dropped_packets
+    lost = after.lost_packets - before.lost_packets
+    dropped = after.dropped_packets - before.dropped_packets
     share = 1 - received / packets
     account = f"{packets} sent = {received} received + {lost} lost + {dropped} dropped in the queue"
     whole = received + lost + dropped == packets

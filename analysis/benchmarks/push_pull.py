@@ -31,17 +31,21 @@ def _cpu_s(threads: Path) -> float:
 
 
 def main() -> None:
-    size_bytes, keys = int(os.environ["PUSH_BYTES"]), int(os.environ["PUSH_KEYS"])
+    size_bytes = int(os.environ["PUSH_BYTES"])
+    keys = int(os.environ["PUSH_KEYS"])
     store = connect()
     tensors = [torch.ones(size_bytes // 4 // keys) for _ in range(keys)]
     for key, tensor in enumerate(tensors):
         store.init(key, tensor)
-    times_s, faults, cpu_s = [], 0, dict[str, float]()
+    times_s = []
+    faults = 0
+    cpu_s = dict[str, float]()
     me = Path(os.environ["PUSH_RESULT"]).with_name(f"worker-{os.getpid()}")
     me.touch()
     for repeat in range(WARM_UP + int(os.environ["PUSH_REPEATS"])):
         if repeat == WARM_UP:
-            faults, cpu_s = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, others_cpu_s(me.parent)
+            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            cpu_s = others_cpu_s(me.parent)
         store.barrier()
         begin_s = time.perf_counter()
         handles = [store.push(key, tensor) for key, tensor in enumerate(tensors)]
@@ -53,10 +57,11 @@ def main() -> None:
         moved = 2 * size_bytes * (len(times_s) - WARM_UP)
         used_s = max(after_s - cpu_s[child] for child, after_s in others_cpu_s(me.parent).items())  # the server's
         result = {
-            "times_s": times_s[WARM_UP:], "faults_per_mb": faults / (moved / 1e6),
+            "times_s": times_s[WARM_UP:],
+            "faults_per_mb": faults / (moved / 1e6),
             "server_cpu_s_per_gb": used_s / (store.num_workers * moved / 1e9),
             "server_cpu_us_per_message": used_s * 1e6 / (store.num_workers * keys * (len(times_s) - WARM_UP)),
-        }  # fmt: skip
+        }
         Path(os.environ["PUSH_RESULT"]).write_text(json.dumps(result), encoding="utf-8")
 
 

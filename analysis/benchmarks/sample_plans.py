@@ -49,22 +49,31 @@ def plan(
     )
     nodes = tuple(
         NodePlan(
-            name=f"{name}/worker{worker}", role="worker", data_center=name, rank=number * workers + worker,
-            address=f"10.0.{number}.{worker + 1}", port=9000,
+            name=f"{name}/worker{worker}",
+            role="worker",
+            data_center=name,
+            rank=number * workers + worker,
+            address=f"10.0.{number}.{worker + 1}",
+            port=9000,
         )
         for number, name in enumerate(names)
         for worker in range(workers)
-    )  # fmt: skip
+    )
     if routes is None:
         routes = {f"{a}>{b}": _path(a, b, routers) for a in names for b in names if a != b}
     network = NetworkPlan(sites=site_plans, routers=routers, links=links(pairs), routes=routes)
     return Plan(
-        version=1, name="test", seed=1, back_end="emulate", nodes=nodes, network=network,
+        version=1,
+        name="test",
+        seed=1,
+        back_end="emulate",
+        nodes=nodes,
+        network=network,
         transport=transport or TransportPlan(),
         training=TrainingPlan(model=NONE, data=NONE, split=NONE, batch_size=1, rounds=1, evaluate_every=1),
         technique=TechniquePlan(**dict.fromkeys(_names(TechniquePlan), NONE)),
         timeouts=Timeouts(**dict.fromkeys(_names(Timeouts), 1.0)),
-    )  # fmt: skip
+    )
 
 
 def _names(kind: type[Any]) -> list[str]:

@@ -99,7 +99,8 @@ def replay(graph: Graph, compiled: bool) -> list[float]:
 
 class _Replay:
     def __init__(self, graph: Graph, compiled: bool) -> None:
-        self.clock, self._graph = Clock(), graph
+        self.clock = Clock()
+        self._graph = graph
         longest = max(len(graph.path(transfer)) for transfer in graph.transfers)
         self._network = FlowNetwork(self.clock, [capacity for capacity, _ in graph.links], longest, compiled)
         self._classes: dict[tuple[int, ...], tuple[FlowClass, float]] = {}
@@ -135,7 +136,8 @@ def two_tier(sites: int, workers: int, rounds: int = 1, size_bytes: int = 50_000
 
     Uplinks have 100-1000 Mbit/s and 5-100 ms, ports 10 Gbit/s; the time of a step is lognormal.
     """
-    draw, graph = random.Random(f"two-tier/{seed}"), Graph()
+    draw = random.Random(f"two-tier/{seed}")
+    graph = Graph()
     top = graph.host((graph.link(1.25e9, 1e-5),), (graph.link(1.25e9, 1e-5),))
     places = [_site(graph, draw, workers) for _ in range(sites)]
     begin: list[list[tuple[int, ...]]] = [[() for _ in range(workers)] for _ in range(sites)]
@@ -156,7 +158,8 @@ def two_tier(sites: int, workers: int, rounds: int = 1, size_bytes: int = 50_000
 
 def _site(graph: Graph, draw: random.Random, workers: int) -> tuple[int, int, list[int]]:
     """Return the local server as its workers reach it, as the WAN reaches it, and its workers."""
-    rate, latency = draw.choice((100e6, 200e6, 500e6, 1000e6)) / 8, draw.uniform(0.005, 0.1)
+    rate = draw.choice((100e6, 200e6, 500e6, 1000e6)) / 8
+    latency = draw.uniform(0.005, 0.1)
     inside = graph.host((graph.link(1.25e9, 5e-5),), (graph.link(1.25e9, 5e-5),))
     outside = graph.host((graph.link(rate, latency),), (graph.link(rate, latency),))
     ports = [(graph.link(1.25e9, 5e-5), graph.link(1.25e9, 5e-5)) for _ in range(workers)]
@@ -165,7 +168,8 @@ def _site(graph: Graph, draw: random.Random, workers: int) -> tuple[int, int, li
 
 def ring(ranks: int, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
     """Return a ring all-reduce on uneven links: a rank sends when its last and its left neighbour's have arrived."""
-    draw, graph = random.Random(f"ring/{seed}"), Graph()
+    draw = random.Random(f"ring/{seed}")
+    graph = Graph()
     hosts = [graph.host((graph.link(draw.uniform(1e7, 1e8), draw.uniform(0.001, 0.05)),)) for _ in range(ranks)]
     before: list[int] = []
     for _ in range(2 * (ranks - 1)):
@@ -179,7 +183,8 @@ def ring(ranks: int, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
 
 def random_traffic(sites: int, transfers: int, seed: int = 1) -> Graph:
     """Return transfers between random pairs at random times; every site has one uplink and one downlink."""
-    draw, graph = random.Random(f"random/{seed}"), Graph()
+    draw = random.Random(f"random/{seed}")
+    graph = Graph()
 
     def link() -> int:
         return graph.link(draw.choice((100e6, 200e6, 500e6, 1000e6)) / 8, draw.uniform(0.005, 0.1))
@@ -193,10 +198,12 @@ def random_traffic(sites: int, transfers: int, seed: int = 1) -> Graph:
 
 def star(sites: int, size_bytes: int = 50_000_000, seed: int = 1) -> Graph:
     """Return transfers from all sites to one, at the same time."""
-    draw, graph = random.Random(f"star/{seed}"), Graph()
+    draw = random.Random(f"star/{seed}")
+    graph = Graph()
     hub = graph.host((), (graph.link(1.25e8, 1e-5),))
     for _ in range(sites):
-        rate, latency = draw.choice((100e6, 200e6, 500e6)) / 8, draw.uniform(0.005, 0.1)
+        rate = draw.choice((100e6, 200e6, 500e6)) / 8
+        latency = draw.uniform(0.005, 0.1)
         graph.send(GraphTransfer(graph.host((graph.link(rate, latency),)), hub, 0.0, size_bytes))
     return graph
 
@@ -218,7 +225,8 @@ def installed() -> bool:
 
 def compiled_program(folder: Path) -> Path:
     """Compile SimGrid's side. Raise ``OSError`` or ``CalledProcessError`` without a compiler or the library."""
-    source, program = Path(__file__).with_name("simgrid_graph.cpp"), folder / "graph"
+    source = Path(__file__).with_name("simgrid_graph.cpp")
+    program = folder / "graph"
     command = ["g++", "-O2", "-std=c++17", "-o", str(program), str(source), "-lsimgrid"]
     subprocess.run(command, check=True, capture_output=True, timeout=_TIMEOUT_S)
     return program
@@ -254,6 +262,11 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
             theirs, theirs_s = simgrid_times(program, graph, Path(name))
             difference = worst_difference(ours, theirs)
             yield {
-                "workload": title.ljust(30), "transfers": len(ours), "end_s": max(ours), "difference": difference,
-                "ours_s": ours_s, "simgrid_s": theirs_s, "ok": difference <= TOLERANCE,
-            }  # fmt: skip
+                "workload": title.ljust(30),
+                "transfers": len(ours),
+                "end_s": max(ours),
+                "difference": difference,
+                "ours_s": ours_s,
+                "simgrid_s": theirs_s,
+                "ok": difference <= TOLERANCE,
+            }

@@ -153,19 +153,26 @@ RING = "{kind: allreduce, algorithm: ring, segments: 1}"  # by default each chun
 P3 = "{kind: p3, slice: 700 KB, overlap: none}"
 CASES = {
     "flows": Case("the flow network alone, 100 classes", flows, 15e-6),
-    "fsa-1000x16": Case("FSA, 1000 x 16 workers whose steps differ, unfolded",
-                        star(1000, 16, fold="false", variation=0.5), 3.0, messages=_messages(16)),
+    "fsa-1000x16": Case(
+        "FSA, 1000 x 16 workers whose steps differ, unfolded",
+        star(1000, 16, fold="false", variation=0.5),
+        3.0,
+        messages=_messages(16),
+    ),
     "fsa-1000x16-folded": Case("FSA, 1000 x 16 like workers, folded", star(1000, 16), 0.3, messages=_messages(1)),
     "fsa-1000x16-groups": Case("FSA, 1000 x 16 workers whose steps differ, folded", star(1000, 16, variation=0.5), 0.3),
     "fsa-1000x100-folded": Case("FSA, 100 000 like workers, folded", star(1000, 100), 2.0, 600),
-    "p3-1000": Case("P3, 150 slices, 1000 data centres", star(1000, 1, 2, buckets=150, order=P3), 20.0,
-                    messages=_messages(1, 150)),
-    "ring-100-roles": Case("ring all-reduce, 100 nodes, by roles: a hundredth of the next one's messages",
-                           star(100, 1, paradigm=RING), 0.2),
-    "ring-1000-roles": Case("ring all-reduce, 1000 nodes, by roles", star(1000, 1, 2, paradigm=RING), 20.0,
-                            messages=2 * 999 * 1000),
+    "p3-1000": Case(
+        "P3, 150 slices, 1000 data centres", star(1000, 1, 2, buckets=150, order=P3), 20.0, messages=_messages(1, 150)
+    ),
+    "ring-100-roles": Case(
+        "ring all-reduce, 100 nodes, by roles: a hundredth of the next one's messages", star(100, 1, paradigm=RING), 0.2
+    ),
+    "ring-1000-roles": Case(
+        "ring all-reduce, 1000 nodes, by roles", star(1000, 1, 2, paradigm=RING), 20.0, messages=2 * 999 * 1000
+    ),
     "star-1000": Case("the command testbed run large/star-1000", star_1000, 6.0),
-}  # fmt: skip
+}
 
 
 def run_case(name: str) -> Row:
@@ -173,11 +180,15 @@ def run_case(name: str) -> Row:
     measured = case.run()
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
-        "case": name.ljust(20), "processor_s": measured.processor_s, "bound_s": case.bound_s, "memory_mb": memory_mb,
-        "before_s": measured.before_s, "simulated_s": measured.simulated_s,
+        "case": name.ljust(20),
+        "processor_s": measured.processor_s,
+        "bound_s": case.bound_s,
+        "memory_mb": memory_mb,
+        "before_s": measured.before_s,
+        "simulated_s": measured.simulated_s,
         "messages_per_s": case.messages / measured.processor_s if case.messages else None,
         "ok": measured.processor_s <= case.bound_s and memory_mb <= case.bound_mb,
-    }  # fmt: skip
+    }
 
 
 def measure(options: argparse.Namespace) -> Iterator[Row]:
@@ -191,7 +202,9 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
 
 ARGUMENTS = {
     "--cases": {
-        "type": listed(str), "default": (), "metavar": "CASE,…",
+        "type": listed(str),
+        "default": (),
+        "metavar": "CASE,…",
         "help": "; ".join(f"{name}: {case.summary}" for name, case in CASES.items()),
     },
-}  # fmt: skip
+}

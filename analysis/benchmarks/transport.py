@@ -43,14 +43,17 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
         quartile_s = {code: _quartile([s for turn in turns for s in turn["times_s"]]) for code, turns in found.items()}
         for code, time_s in quartile_s.items():
             yield {
-                "size_bytes": size_bytes, "keys": keys, "code": code, "time_s": time_s,
+                "size_bytes": size_bytes,
+                "keys": keys,
+                "code": code,
+                "time_s": time_s,
                 "throughput_bytes_per_s": 2 * options.workers * size_bytes / time_s,
                 "times_the_first": quartile_s[options.code[0]] / time_s,
                 "server_cpu_s_per_gb": _median(found[code], "server_cpu_s_per_gb"),
                 "server_cpu_us_per_message": _median(found[code], "server_cpu_us_per_message"),
                 "worker_cpu_s_per_gb": _median(found[code], "worker_cpu_s_per_gb"),
                 "faults_per_mb": _median(found[code], "faults_per_mb"),
-            }  # fmt: skip
+            }
 
 
 def _median(turns: list[Found], name: str) -> float | None:
@@ -68,26 +71,36 @@ def _quartile(times_s: list[float]) -> float:
 
 
 def _served(code: str, job: Job) -> Found:
-    folder, result = job.folder, job.folder / "result.json"
+    folder = job.folder
+    result = job.folder / "result.json"
     environment = {
         "PUSH_BYTES": job.size_bytes, "PUSH_KEYS": job.keys, "PUSH_REPEATS": job.repeats, "PUSH_RESULT": result,
     }  # fmt: skip
     scenario = {
-        "version": 1, "name": "transport", "seed": 1, "run": {"on": "local"},
+        "version": 1,
+        "name": "transport",
+        "seed": 1,
+        "run": {"on": "local"},
         "topology": {"data_centers": [{"name": "a", "central": True, "workers": job.workers}]},
-        "workload": {"script": SCRIPT.name}, "paradigm": "ps", "device": {"pace": "measured"},
+        "workload": {"script": SCRIPT.name},
+        "paradigm": "ps",
+        "device": {"pace": "measured"},
         "training": {"rounds": WARM_UP + job.repeats},
         "transport": {"mac": code.removesuffix(OVER_TCP), "shared_memory": not code.endswith(OVER_TCP)},
-    }  # fmt: skip
+    }
     shutil.copy(SCRIPT, folder)
     (folder / "scenario.yaml").write_text(json.dumps(scenario), encoding="utf-8")
     arguments = ["run", "scenario.yaml", "--out", "run", "--quiet", "--allow-code"]
     variables = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
     variables |= {name: str(value) for name, value in environment.items()}
     subprocess.run(
-        [sys.executable, "-m", "testbed.cli.main", *arguments], cwd=folder, env=os.environ | variables, check=True,
-        timeout=peers.DEADLINE_S, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, "-m", "testbed.cli.main", *arguments],
+        cwd=folder,
+        env=os.environ | variables,
+        check=True,
+        timeout=peers.DEADLINE_S,
+        stdout=subprocess.DEVNULL,
+    )
     return dict(json.loads(result.read_text(encoding="utf-8")))
 
 

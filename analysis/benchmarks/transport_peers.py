@@ -63,10 +63,13 @@ def _gloo_worker(rank: int, job: Job) -> None:
 
 def _repeat(job: Job, rank: int, barrier: Callable[[], object], step: Callable[[], None]) -> None:
     """Time the steps; rank 0 writes seconds of each repeat after the warm-up, page faults and processor time."""
-    times_s, faults, cpu_s = list[float](), 0, 0.0
+    times_s = list[float]()
+    faults = 0
+    cpu_s = 0.0
     for repeat in range(WARM_UP + job.repeats):
         if repeat == WARM_UP:
-            faults, cpu_s = _faults(), time.process_time()
+            faults = _faults()
+            cpu_s = time.process_time()
         barrier()
         begin_s = time.perf_counter()
         step()
@@ -89,7 +92,8 @@ def measure_socket(job: Job) -> Found:
     """Measure a server without protocol, authentication or events: bytes in, sum, bytes out, over TCP."""
     fork = multiprocessing.get_context("fork")
     listener = socket.create_server(("127.0.0.1", 0), backlog=job.workers)
-    address, barrier = listener.getsockname(), fork.Barrier(job.workers)
+    address = listener.getsockname()
+    barrier = fork.Barrier(job.workers)
     clients = [fork.Process(target=_socket_worker, args=(rank, job, address, barrier)) for rank in range(job.workers)]
     server = fork.Process(target=_socket_server, args=(job, listener))
     for process in (server, *clients):
@@ -110,7 +114,8 @@ def _socket_worker(rank: int, job: Job, address: tuple[str, int], barrier: Any) 
     sock = socket.create_connection(address)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.sendall(bytes([rank]))
-    ones, total = np.ones(job.size_bytes // 4, np.float32), np.empty(job.size_bytes // 4, np.float32)
+    ones = np.ones(job.size_bytes // 4, np.float32)
+    total = np.empty(job.size_bytes // 4, np.float32)
 
     def step() -> None:
         sock.sendall(memoryview(ones).cast("B"))  # type: ignore[arg-type]  # a Buffer from 3.12 on

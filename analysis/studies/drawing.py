@@ -76,7 +76,8 @@ def _panel(axes: Axes, panel: Panel, study: Study, results: Results) -> None:
         log_axis(axes, side)
     axes.set_xlabel("training time (s)" if over_time else panel.x_label)
     low, high = panel.y_range
-    axes.set_ylim(bottom=low, top=high) if panel.y_range != (None, None) else None
+    if panel.y_range != (None, None):
+        axes.set_ylim(bottom=low, top=high)
 
 
 def _names(rows: pd.DataFrame, panel: Panel, looks: Looks) -> list[str]:

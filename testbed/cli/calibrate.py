@@ -20,12 +20,15 @@ HELP = "measure what codecs and optimizers cost here, for the simulator"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--costs", type=Path, metavar="FILE.csv", required=True,
-                        help="the table to write, in two minutes")  # fmt: skip
     parser.add_argument(
-        "--on", choices=("local", "exact"), default="local",
+        "--costs", type=Path, metavar="FILE.csv", required=True, help="the table to write, in two minutes"
+    )
+    parser.add_argument(
+        "--on",
+        choices=("local", "exact"),
+        default="local",
         help="where costs are measured: here, or in the kernel of exact runs; default: %(default)s",
-    )  # fmt: skip
+    )
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:

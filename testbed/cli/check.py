@@ -45,7 +45,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
         if not arguments.json:
             _show(result, done)
         done.append(result)
-    failed, count = sum(not result.passed for result in done), len(done)
+    failed = sum(not result.passed for result in done)
+    count = len(done)
     if arguments.json:
         about = {"kind": "check", "axis": tested.axis, "technique": tested.kind, "passed": not failed}
         return int(failed > 0), {**about, "checks": [asdict(result) for result in done]}

@@ -19,8 +19,14 @@ HELP = "remove what crashed runs left behind"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", type=Path, nargs="?", default=Path("runs"), metavar="DIR",
-                        help="folder of run directories, or one of them; default: runs/")  # fmt: skip
+    parser.add_argument(
+        "runs",
+        type=Path,
+        nargs="?",
+        default=Path("runs"),
+        metavar="DIR",
+        help="folder of run directories, or one of them; default: runs/",
+    )
     parser.add_argument("--dry-run", action="store_true", help="list what would be removed outside run directories")
 
 

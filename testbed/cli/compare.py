@@ -14,12 +14,19 @@ HELP = "compare runs: table, CSV, LaTeX, figure, simulated against emulated"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directories; the first is the base")
-    parser.add_argument("--out", type=Path, default=Path("comparison"), metavar="DIR",
-                        help="where comparison.csv, .tex, .png and .pdf go; default: comparison/")  # fmt: skip
-    parser.add_argument("--columns", type=whole, choices=(1, 2), default=2,
-                        help="columns of a paper that the figure fills; default: 2")  # fmt: skip
-    parser.add_argument("--target", metavar="ACCURACY",
-                        help="of the time to accuracy, e.g. 0.95 or '95 %%'; default: the first run's")  # fmt: skip
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("comparison"),
+        metavar="DIR",
+        help="where comparison.csv, .tex, .png and .pdf go; default: comparison/",
+    )
+    parser.add_argument(
+        "--columns", type=whole, choices=(1, 2), default=2, help="columns of a paper that the figure fills; default: 2"
+    )
+    parser.add_argument(
+        "--target", metavar="ACCURACY", help="of the time to accuracy, e.g. 0.95 or '95 %%'; default: the first run's"
+    )
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:
@@ -32,7 +39,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     if target is not None and not 0 < target <= 1:
         raise ScenarioError(f"--target: {arguments.target} is no accuracy between 0 and 100 % (write '95 %' or 0.95)")
     runs = load(arguments.runs)
-    rows, errors = comparison(runs, target), simulation_errors(runs)
+    rows = comparison(runs, target)
+    errors = simulation_errors(runs)
     files = write(runs, rows, arguments.out, arguments.columns)
     if arguments.json:
         paths = [str(path) for path in files]
@@ -51,6 +59,8 @@ def _print(rows: list[dict[str, Any]], errors: list[dict[str, Any]], files: list
     if rows[0]["target"] is None and any(row["accuracy"] is not None for row in rows):
         console.print("the first run has no target: --target ACCURACY compares times to one")
     for error in errors:
-        console.print(f"{error['name']}: simulated {numbers.seconds(error['simulated_s'])}, emulated "
-                      f"{numbers.seconds(error['emulated_s'])} per round: {error['error']:+.1%}")  # fmt: skip
+        console.print(
+            f"{error['name']}: simulated {numbers.seconds(error['simulated_s'])}, emulated "
+            f"{numbers.seconds(error['emulated_s'])} per round: {error['error']:+.1%}"
+        )
     console.print("written: " + ", ".join(str(path) for path in files))

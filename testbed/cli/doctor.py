@@ -22,14 +22,24 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from emulation.exact import kernel
     from emulation.probe import probe
 
-    found, gpus = probe(), described()
+    found = probe()
+    gpus = described()
     exact = _which(lambda: f"Linux {kernel.require().version}")
     emulate = not any(gap.needed for gap in found.gaps())
     carried = _carried()
     if arguments.json:
         gaps = [{"name": gap.name, "why": gap.why, "cure": gap.cure, "needed": gap.needed} for gap in found.gaps()]
-        return {"kind": "doctor", "emulate": emulate, "simulate": True, "local": True, "gaps": gaps, **gpus,
-                "exact": exact["there"], "machine": carried, "capabilities": found.to_dict()}  # fmt: skip
+        return {
+            "kind": "doctor",
+            "emulate": emulate,
+            "simulate": True,
+            "local": True,
+            "gaps": gaps,
+            **gpus,
+            "exact": exact["there"],
+            "machine": carried,
+            "capabilities": found.to_dict(),
+        }
     console = look.console()
     console.print(*_tables(found), sep="\n")
     how = f"yes, delays by {found.delay_method()}" if emulate else "no: see what is needed above"
@@ -47,10 +57,17 @@ def _carried() -> dict[str, Any]:
 
     hop_s = capacity.measured_hop_s()  # first: it forks, and torch has threads
     plan = build_plan(load("quickstart"))
-    step_s, cores = capacity.measured_step_s(plan), capacity.usable_cores()
+    step_s = capacity.measured_step_s(plan)
+    cores = capacity.usable_cores()
     workers = {f"{ms} ms": capacity.workers_carried(step_s, ms / 1e3, cores) for ms in _STEP_TIMES_MS}
-    return {"cores": cores, "model": plan.training.model.kind, "batch": plan.training.batch_size,
-            "step_s": round(step_s, 6), "hop_s": round(hop_s, 6), "workers": workers}  # fmt: skip
+    return {
+        "cores": cores,
+        "model": plan.training.model.kind,
+        "batch": plan.training.batch_size,
+        "step_s": round(step_s, 6),
+        "hop_s": round(hop_s, 6),
+        "workers": workers,
+    }
 
 
 def _told(carried: Mapping[str, Any]) -> str:

@@ -25,15 +25,23 @@ HELP = "reproduce a figure from a paper, with a verdict on every claim"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME",
-                        help=f"{', '.join(FIGURES)}; "
-                             f"techniques beside their twins: {', '.join(VERDICTS)}; "
-                             "or package.module:NAME, or file.py:NAME")  # fmt: skip
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help=f"{', '.join(FIGURES)}; "
+        f"techniques beside their twins: {', '.join(VERDICTS)}; "
+        "or package.module:NAME, or file.py:NAME",
+    )
     parser.add_argument("--quick", action="store_true", help="few points and seeds: minutes instead of hours")
     parser.add_argument("--on", choices=BACK_ENDS, nargs="+", default=[], help="back ends; default: the study's own")
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=V,V", dest="settings",
-                        help="a setting of every run; several values of a setting that the study does not vary make "
-                             "a figure each")  # fmt: skip
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=V,V",
+        dest="settings",
+        help="a setting of every run; several values of a setting that the study does not vary make a figure each",
+    )
     parser.add_argument("--only", default="", metavar="LABEL,…", help="only these variants")
     parser.add_argument("--seeds", type=whole, metavar="N", help="instead of the study's own number")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: figures/NAME or figures/NAME-quick")
@@ -72,10 +80,14 @@ def _request(arguments: argparse.Namespace, name: str) -> Request:
     axes = from_options(arguments.settings, (), arguments.seeds).axes
     return Request(
         out=arguments.out or Path("figures") / (name + ("-quick" if arguments.quick else "")),
-        quick=arguments.quick, on=tuple(arguments.on), seeds=arguments.seeds, jobs=arguments.jobs,
+        quick=arguments.quick,
+        on=tuple(arguments.on),
+        seeds=arguments.seeds,
+        jobs=arguments.jobs,
         settings={axis.paths[0]: tuple(value for (value,) in axis.steps) for axis in axes},
-        only=tuple(label for label in arguments.only.split(",") if label), cluster=arguments.cluster,
-    )  # fmt: skip
+        only=tuple(label for label in arguments.only.split(",") if label),
+        cluster=arguments.cluster,
+    )
 
 
 def _print(verdict: dict[str, Any], out: Path) -> None:

@@ -14,10 +14,15 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
     if arguments.json:
         rows = [
-            {"axes": cell.axes, "kinds": cell.kinds, "works": cell.refused is None, "needs": cell.needs,
-             "refused": cell.refused}
+            {
+                "axes": cell.axes,
+                "kinds": cell.kinds,
+                "works": cell.refused is None,
+                "needs": cell.needs,
+                "refused": cell.refused,
+            }
             for cell in cells()
-        ]  # fmt: skip
+        ]
         return {"kind": "matrix", "cells": rows}
     print(markdown(cells()), end="")
     return 0

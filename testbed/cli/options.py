@@ -72,8 +72,14 @@ def add_scenario(parser: argparse.ArgumentParser) -> None:
     """Add the scenario file, and the options that change it without editing it."""
     parser.add_argument("scenario", type=scenario_file, help="scenario file (YAML), or the name of a shipped scenario")
     parser.add_argument("--on", choices=BACK_ENDS, help="back end, instead of the scenario's own")
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", dest="overrides",
-                        help="change one value, e.g. --set links[*].rate='5 Mbit/s'; may be repeated")  # fmt: skip
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        dest="overrides",
+        help="change one value, e.g. --set links[*].rate='5 Mbit/s'; may be repeated",
+    )
     parser.add_argument("--seed", type=whole, help="short for --set seed=SEED")
     add_allow_code(parser)
 
@@ -92,8 +98,13 @@ def add_cluster(
 
 def add_log(parser: argparse.ArgumentParser) -> None:
     """Add ``--log``: a tuple of trackers."""
-    parser.add_argument("--log", type=_trackers, default=(), metavar="TRACKER[,…]",
-                        help="write to tensorboard, wandb or mlflow while a run runs, in its directory")  # fmt: skip
+    parser.add_argument(
+        "--log",
+        type=_trackers,
+        default=(),
+        metavar="TRACKER[,…]",
+        help="write to tensorboard, wandb or mlflow while a run runs, in its directory",
+    )
 
 
 def _trackers(text: str) -> tuple[str, ...]:

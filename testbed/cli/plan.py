@@ -39,10 +39,14 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
 def _nodes(plan: Plan) -> Any:
     rows = [
-        (node.name, node.role, ", ".join(node.parents) or MISSING,
-         f"{node.address}:{node.port}" if node.address else MISSING)
+        (
+            node.name,
+            node.role,
+            ", ".join(node.parents) or MISSING,
+            f"{node.address}:{node.port}" if node.address else MISSING,
+        )
         for node in plan.nodes
-    ]  # fmt: skip
+    ]
     return look.table(f"{plan.name} on {plan.back_end}: nodes", "node", "role", "pushes to", "address", rows=rows)
 
 
@@ -53,6 +57,14 @@ def _links(plan: Plan) -> Any:
     for link in plan.network.links:
         trace = link.rate_trace
         points = f"{len(trace.values)} points, {trace.source}" if trace else MISSING
-        rows.append((link.name, format_rate(link.rate_bps), format_duration(link.delay_s),
-                     format_size(link.queue_bytes), format_share(link.loss), points))  # fmt: skip
+        rows.append(
+            (
+                link.name,
+                format_rate(link.rate_bps),
+                format_duration(link.delay_s),
+                format_size(link.queue_bytes),
+                format_share(link.loss),
+                points,
+            )
+        )
     return look.table("WAN links", "link", ">rate", ">one-way delay", ">queue", ">loss", "rate trace", rows=rows)

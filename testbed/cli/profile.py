@@ -50,7 +50,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.results import atomic
 
     plan = placed(plan)
-    worker, about = plan.with_role("worker")[0], _about(plan)
+    worker = plan.with_role("worker")[0]
+    about = _about(plan)
     found = profile(plan, arguments.repeats)
     files = {"device.profile": arguments.out / "profile.csv"}
     atomic.write_text(files["device.profile"], found.text(about))

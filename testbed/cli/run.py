@@ -32,10 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory; default: a new one below runs/")
     parser.add_argument("--again", action="store_true", help="replace the finished run that --out holds")
-    parser.add_argument("--resume", type=Path, metavar="RUN",
-                        help="continue from the newest complete checkpoint of RUN, in a new run directory")  # fmt: skip
-    add_cluster(parser, "with --on cluster: use the machines of the Ray cluster at HOST:PORT; auto: of the "
-                        "one of this machine")  # fmt: skip
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="RUN",
+        help="continue from the newest complete checkpoint of RUN, in a new run directory",
+    )
+    add_cluster(
+        parser, "with --on cluster: use the machines of the Ray cluster at HOST:PORT; auto: of the one of this machine"
+    )
     add_log(parser)
     parser.add_argument("--quiet", action="store_true", help="show nothing until the summary, or the result as JSON")
 

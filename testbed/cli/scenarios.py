@@ -26,7 +26,8 @@ def execute(arguments: argparse.Namespace) -> Outcome:
 
     if arguments.name is None:
         return _list(names(), arguments.json)
-    source, folder = path_of(arguments.name), arguments.copy or Path.cwd()
+    source = path_of(arguments.name)
+    folder = arguments.copy or Path.cwd()
     copies = {folder / file.relative_to(source.parent): file for file in (source, *_beside(source))}
     there = [copy for copy in copies if copy.exists()]
     if taken := [copy for copy in there if not filecmp.cmp(copies[copy], copy, shallow=False)]:
@@ -67,6 +68,10 @@ def _beside(source: Path) -> list[Path]:
     text = source.read_text(encoding="utf-8")
     folders = [source.parent / name for name in _FOLDER.findall(text)]
     patterns = (*_BESIDE, *(folder.name for folder in folders))
-    files = [file for pattern in patterns for found in source.parent.glob(pattern)
-             for file in ([found] if found.is_file() else sorted(found.iterdir()))]  # fmt: skip
+    files = [
+        file
+        for pattern in patterns
+        for found in source.parent.glob(pattern)
+        for file in ([found] if found.is_file() else sorted(found.iterdir()))
+    ]
     return [file for file in files if file.is_file() and (file.name in text or file.parent in folders)]

@@ -17,9 +17,13 @@ HELP = "print the JSON Schema of a scenario, or the kinds of one axis"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("axis", nargs="?", metavar="AXIS",
-                        help="its kinds and their options, as a table: paradigm, sync, optimizer, codec, order, "
-                             "overlay, shard, model, data, split, loading, generator or trace")  # fmt: skip
+    parser.add_argument(
+        "axis",
+        nargs="?",
+        metavar="AXIS",
+        help="its kinds and their options, as a table: paradigm, sync, optimizer, codec, order, "
+        "overlay, shard, model, data, split, loading, generator or trace",
+    )
 
 
 def execute(arguments: argparse.Namespace) -> Outcome:

@@ -39,10 +39,20 @@ _POLL_S = 0.2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
-    parser.add_argument("--in", dest="node", metavar="NODE",
-                        help="run one command in this node; write '-- COMMAND' at the end of the line")  # fmt: skip
-    parser.add_argument("--record", nargs="?", type=Path, const=Path(), metavar="DIR",
-                        help="write a run directory; default: a new one below runs/")  # fmt: skip
+    parser.add_argument(
+        "--in",
+        dest="node",
+        metavar="NODE",
+        help="run one command in this node; write '-- COMMAND' at the end of the line",
+    )
+    parser.add_argument(
+        "--record",
+        nargs="?",
+        type=Path,
+        const=Path(),
+        metavar="DIR",
+        help="write a run directory; default: a new one below runs/",
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -97,9 +107,15 @@ def _by_hand(plan: Plan, command: list[str]) -> Plan:
     from testbed.plan.model import ProgramPlan
 
     program = ProgramPlan(
-        command=tuple(command) or ("shell",), first=(), ends="all", listens=0, workers=(1,) * len(plan.nodes), env={},
-        cwd=str(Path.cwd()), timeout_s=0.0,
-    )  # fmt: skip
+        command=tuple(command) or ("shell",),
+        first=(),
+        ends="all",
+        listens=0,
+        workers=(1,) * len(plan.nodes),
+        env={},
+        cwd=str(Path.cwd()),
+        timeout_s=0.0,
+    )
     return replace(plan, program=program)
 
 

@@ -52,8 +52,15 @@ def _as_json(run: StoredRun) -> dict[str, Any]:
 
     known = len(run.tables["rounds"]) and run.logs_work
     split = per_node(run.tables).to_dict("records") if known else []
-    return {"kind": "run", "run": str(run.path), "status": run.status.state, "result": run.result,
-            "fidelity": run.fidelity, "manifest": run.manifest, "time_per_round": split}  # fmt: skip
+    return {
+        "kind": "run",
+        "run": str(run.path),
+        "status": run.status.state,
+        "result": run.result,
+        "fidelity": run.fidelity,
+        "manifest": run.manifest,
+        "time_per_round": split,
+    }
 
 
 def _provenance(run: StoredRun) -> list[Any]:

@@ -36,14 +36,27 @@ FAILURES_SHOWN = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "scenario", type=scenario_file,
+        "scenario",
+        type=scenario_file,
         help="scenario, with or without a section sweep; or a file with that section only",
-    )  # fmt: skip
+    )
     parser.add_argument("--on", choices=BACK_ENDS, help="back end, instead of the scenario's own")
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=V,V", dest="grid",
-                        help="values of one setting, combined with all of the others; may be repeated")  # fmt: skip
-    parser.add_argument("--zip", action="append", default=[], metavar="PATH=V,V", dest="zipped",
-                        help="values combined one to one with those of the other --zip; may be repeated")  # fmt: skip
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=V,V",
+        dest="grid",
+        help="values of one setting, combined with all of the others; may be repeated",
+    )
+    parser.add_argument(
+        "--zip",
+        action="append",
+        default=[],
+        metavar="PATH=V,V",
+        dest="zipped",
+        help="values combined one to one with those of the other --zip; may be repeated",
+    )
     parser.add_argument("--seeds", type=whole, metavar="N", help="the scenario's seed and the N-1 after it")
     parser.add_argument("--out", type=Path, metavar="DIR", help="directory of the runs; default: sweeps/NAME")
     parser.add_argument("--jobs", type=whole, metavar="N", help="runs at once; default: cores in virtual time, else 1")
@@ -79,9 +92,14 @@ def _job(arguments: argparse.Namespace) -> SweepJob:
     followers = live_logs(arguments.log)
     return sweep.SweepJob(
         directory=arguments.out or Path("sweeps") / points[0].plan.name,
-        scenario=scenario, sweep=wanted, points=points, jobs=arguments.jobs,
-        retry_failed=arguments.retry_failed, followers=followers, cluster=arguments.cluster,
-    )  # fmt: skip
+        scenario=scenario,
+        sweep=wanted,
+        points=points,
+        jobs=arguments.jobs,
+        retry_failed=arguments.retry_failed,
+        followers=followers,
+        cluster=arguments.cluster,
+    )
 
 
 def _plan_only(job: SweepJob, as_json: bool) -> Outcome:

@@ -27,7 +27,8 @@ class SweepProgress:
 
     def __init__(self, total: int) -> None:
         self.total, self.states = total, dict[str, str]()
-        self._remaining, self._running = Remaining(total), False
+        self._remaining = Remaining(total)
+        self._running = False
         self._remaining.begin(time.monotonic())
 
     def take(self, point: SweepPoint, state: str) -> None:
@@ -61,10 +62,12 @@ class _Lines(SweepProgress):
 
     def take(self, point: SweepPoint, state: str) -> None:
         super().take(point, state)
-        now, ended = time.monotonic(), self.count(*FINISHED)
+        now = time.monotonic()
+        ended = self.count(*FINISHED)
         due = ended * 10 // self.total > self._tenth and now - self._last_s >= LINE_EVERY_S
         if state == "failed" or (state in FINISHED and due):
-            self._last_s, self._tenth = now, ended * 10 // self.total
+            self._last_s = now
+            self._tenth = ended * 10 // self.total
             text = f"{ended}/{self.total} runs, {self.count('failed')} failed, {self.left()}"
             with suppress(OSError):
                 print(f"[wall {now - self._begin_s:8.2f} s] {text}", flush=True)

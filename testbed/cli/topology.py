@@ -24,11 +24,21 @@ IMPORT = "import"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("network", nargs="*", metavar="NAME|FILE",
-                        help="a built-in, a generator, a .yaml, .graphml, .gml or .xml file or scenario; or 'import' "
-                             "and files of measurements")  # fmt: skip
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
-                        help="as beside 'use' or 'measurements', or a generator's option: --set scale=10")  # fmt: skip
+    parser.add_argument(
+        "network",
+        nargs="*",
+        metavar="NAME|FILE",
+        help="a built-in, a generator, a .yaml, .graphml, .gml or .xml file or scenario; or 'import' "
+        "and files of measurements",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="as beside 'use' or 'measurements', or a generator's option: --set scale=10",
+    )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it (.png, .svg, .pdf)")
     parser.add_argument("--yaml", type=Path, metavar="FILE", help="write it out, to edit and use")
     add_allow_code(parser)
@@ -95,22 +105,37 @@ def _title(found: NetworkDescription) -> str:
 def _print(found: NetworkDescription, plan: NetworkPlan) -> None:
     from testbed.units import format_duration, format_rate
 
-    about, topology = found.topology.about, found.topology
+    about = found.topology.about
+    topology = found.topology
     console = look.console()
-    sites = look.table(f"{found.name}: {_title(found)}" if _title(found) else found.name,
-                       "data centre", ">workers", ">LAN", ">LAN delay", "place")  # fmt: skip
+    sites = look.table(
+        f"{found.name}: {_title(found)}" if _title(found) else found.name,
+        "data centre",
+        ">workers",
+        ">LAN",
+        ">LAN delay",
+        "place",
+    )
     for site, planned in zip(topology.data_centers, plan.sites, strict=True):
         place = topology.coordinates.get(site.name)
-        sites.add_row(site.name + (" (central)" if site.central else ""), str(site.workers),
-                      format_rate(planned.lan_rate_bps), format_duration(planned.lan_delay_s),
-                      f"{place[0]:g}, {place[1]:g}" if place else MISSING)  # fmt: skip
+        sites.add_row(
+            site.name + (" (central)" if site.central else ""),
+            str(site.workers),
+            format_rate(planned.lan_rate_bps),
+            format_duration(planned.lan_delay_s),
+            f"{place[0]:g}, {place[1]:g}" if place else MISSING,
+        )
     console.print(sites)
     if plan.routers:
         console.print(f"routers: {', '.join(plan.routers)}")
     console.print(_links(plan))
     if about is not None:
-        lines = (("source", about.source), ("licence", about.licence), *(("note", note) for note in about.notes),
-                 *(("repaired", note) for note in about.repaired))  # fmt: skip
+        lines = (
+            ("source", about.source),
+            ("licence", about.licence),
+            *(("note", note) for note in about.notes),
+            *(("repaired", note) for note in about.repaired),
+        )
         for key, text in lines:
             if text:
                 console.print(f"{key}: {text}")
@@ -129,8 +154,15 @@ def _links(plan: NetworkPlan) -> Any:
     for link in plan.links[:LINKS_SHOWN]:
         back = delays.get(f"{link.target}>{link.source}")
         trip = format_duration(float(f"{link.delay_s + back:.6g}")) if back is not None else MISSING
-        shown.add_row(link.name, format_rate(float(f"{link.rate_bps:.6g}")), format_duration(link.delay_s), trip,
-                      format_size(link.queue_bytes), format_share(link.loss), _traces(link))  # fmt: skip
+        shown.add_row(
+            link.name,
+            format_rate(float(f"{link.rate_bps:.6g}")),
+            format_duration(link.delay_s),
+            trip,
+            format_size(link.queue_bytes),
+            format_share(link.loss),
+            _traces(link),
+        )
     return shown
 
 
@@ -142,13 +174,26 @@ def _traces(link: LinkPlan) -> str:
 def _as_json(found: NetworkDescription, plan: NetworkPlan) -> dict[str, Any]:
     written = found.topology.resolved()
     links = [
-        {"link": link.name, "rate_bps": link.rate_bps, "delay_s": link.delay_s, "queue_bytes": link.queue_bytes,
-         "loss": link.loss}
+        {
+            "link": link.name,
+            "rate_bps": link.rate_bps,
+            "delay_s": link.delay_s,
+            "queue_bytes": link.queue_bytes,
+            "loss": link.loss,
+        }
         for link in plan.links
-    ]  # fmt: skip
-    return {"kind": "topology", "name": found.name, "about": written.get("about", {}), "scale": found.topology.scale,
-            "data_centers": written["data_centers"], "routers": list(plan.routers), "links": links,
-            "coordinates": found.topology.coordinates, "routes": plan.routes}  # fmt: skip
+    ]
+    return {
+        "kind": "topology",
+        "name": found.name,
+        "about": written.get("about", {}),
+        "scale": found.topology.scale,
+        "data_centers": written["data_centers"],
+        "routers": list(plan.routers),
+        "links": links,
+        "coordinates": found.topology.coordinates,
+        "routes": plan.routes,
+    }
 
 
 def _draw(found: NetworkDescription, plan: NetworkPlan, path: Path) -> None:

@@ -34,8 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     reading.add_argument("--from", dest="source", metavar="END", help="source of the pair, in a file of many")
     reading.add_argument("--to", dest="target", metavar="END", help="target of the pair")
-    reading.add_argument("--columns", type=_columns, default=(), metavar="ROLE=NAME,…",
-                         help="what columns of a csv hold, e.g. time=when,rate='bw in Mbit/s'")  # fmt: skip
+    reading.add_argument(
+        "--columns",
+        type=_columns,
+        default=(),
+        metavar="ROLE=NAME,…",
+        help="what columns of a csv hold, e.g. time=when,rate='bw in Mbit/s'",
+    )
     change = parser.add_argument_group("changes, in this order")
     change.add_argument("--loop", action=argparse.BooleanOptionalAction, default=None, help="repeat it from its end")
     change.add_argument("--offset", metavar="TIME", help="begin at this time of it")
@@ -97,11 +102,16 @@ def _read(arguments: argparse.Namespace) -> tuple[str, Trace]:
 
     path, what = find_trace(arguments.trace)
     reading = Reading(
-        what=arguments.what or what, format=arguments.format,
-        unit=arguments.unit, time_unit=arguments.time_unit, step_s=_time(arguments.step, "--step"),
-        source=arguments.source, target=arguments.target, columns=arguments.columns,
+        what=arguments.what or what,
+        format=arguments.format,
+        unit=arguments.unit,
+        time_unit=arguments.time_unit,
+        step_s=_time(arguments.step, "--step"),
+        source=arguments.source,
+        target=arguments.target,
+        columns=arguments.columns,
         most_steps=MAX_READ if arguments.resample else MAX_POINTS,
-    )  # fmt: skip
+    )
     return Path(arguments.trace).name, read_trace(path, reading)
 
 
@@ -136,7 +146,8 @@ def _writer(what: str) -> Callable[[float], str]:
 def _print(name: str, trace: Trace) -> None:
     from topologies.traces.change import summary
 
-    facts, value = summary(trace), _writer(trace.what)
+    facts = summary(trace)
+    value = _writer(trace.what)
     loops = f"repeats after {seconds(trace.period_s)}" if facts.loops else "then the last value holds"
     rows = [
         (
@@ -158,9 +169,17 @@ def _as_json(name: str, trace: Trace) -> dict[str, Any]:
     from topologies.traces.change import summary
 
     period = trace.period_s if math.isfinite(trace.period_s) else None
-    return {"kind": "trace", "name": name, "what": trace.what, "format": trace.format, "notes": trace.notes,
-            "summary": asdict(summary(trace)), "period_s": period, "times_s": trace.times_s,
-            "values": trace.values}  # fmt: skip
+    return {
+        "kind": "trace",
+        "name": name,
+        "what": trace.what,
+        "format": trace.format,
+        "notes": trace.notes,
+        "summary": asdict(summary(trace)),
+        "period_s": period,
+        "times_s": trace.times_s,
+        "values": trace.values,
+    }
 
 
 def _draw(name: str, trace: Trace, path: Path) -> None:

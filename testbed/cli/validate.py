@@ -28,8 +28,10 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     print(f"{arguments.scenario}: valid ({sites} data centres, {len(plan.nodes)} nodes, on {plan.back_end}{notes})")
     for trace in scenario.traces:
         unit = f", in {trace.unit}" if trace.unit else ""
-        print(f"  trace {trace.name}: {trace.what}, {trace.format} ({trace.how}), {trace.samples} samples, "
-              f"{seconds(trace.length_s)}{unit}{''.join(f'; {note}' for note in trace.notes)}")  # fmt: skip
+        print(
+            f"  trace {trace.name}: {trace.what}, {trace.format} ({trace.how}), {trace.samples} samples, "
+            f"{seconds(trace.length_s)}{unit}{''.join(f'; {note}' for note in trace.notes)}"
+        )
     if shares_rounds(plan):
         print(f"  rounds: {plan.training.rounds} per worker on the mean: fast ones make more, as none waits for all")
     for warning in warnings:

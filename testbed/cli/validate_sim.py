@@ -41,26 +41,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", type=scenario_file, help="YAML file; its rates, delays and techniques are replaced")
     parser.add_argument("--rates", default="5 Mbit/s,20 Mbit/s,100 Mbit/s", help="of all links; default: %(default)s")
     parser.add_argument("--delays", default="2 ms,20 ms,100 ms", help="one way, of all links; default: %(default)s")
-    parser.add_argument("--technique", action="append", default=[], metavar="NAME:PATH=VALUE[;…]",
-                        help="a technique and what it sets; may be repeated; default: the scenario's own")  # fmt: skip
-    parser.add_argument("--techniques", type=Path, metavar="FILE",
-                        help="YAML: NAME: {path: value, …} each, e.g. scenarios/large/techniques.yaml")  # fmt: skip
+    parser.add_argument(
+        "--technique",
+        action="append",
+        default=[],
+        metavar="NAME:PATH=VALUE[;…]",
+        help="a technique and what it sets; may be repeated; default: the scenario's own",
+    )
+    parser.add_argument(
+        "--techniques",
+        type=Path,
+        metavar="FILE",
+        help="YAML: NAME: {path: value, …} each, e.g. scenarios/large/techniques.yaml",
+    )
     parser.add_argument("--rounds", type=whole, default=30, help="rounds of each run; default: %(default)s")
-    parser.add_argument("--warm-up", type=whole, default=0, metavar="ROUNDS",
-                        help="rounds at the start of each run that do not count: in the first ones TCP's windows grow "
-                        "until packets are lost; default: %(default)s")  # fmt: skip
-    parser.add_argument("--against", choices=("emulate", "exact"), default="emulate",
-                        help="the back end that the simulation is compared with; default: %(default)s")  # fmt: skip
-    parser.add_argument("--repeats", type=whole, default=1, metavar="N",
-                        help="run all with N seeds; compare means, and measured runs with each other")  # fmt: skip
     parser.add_argument(
-        "--set", action="append", default=[], metavar="PATH=V,V",
+        "--warm-up",
+        type=whole,
+        default=0,
+        metavar="ROUNDS",
+        help="rounds at the start of each run that do not count: in the first ones TCP's windows grow "
+        "until packets are lost; default: %(default)s",
+    )
+    parser.add_argument(
+        "--against",
+        choices=("emulate", "exact"),
+        default="emulate",
+        help="the back end that the simulation is compared with; default: %(default)s",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=whole,
+        default=1,
+        metavar="N",
+        help="run all with N seeds; compare means, and measured runs with each other",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=V,V",
         help="for all runs, on both back ends; each of several values makes a grid of its own; may be repeated",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--costs", type=Path, metavar="FILE",
+        "--costs",
+        type=Path,
+        metavar="FILE",
         help="simulation.costs of the simulated runs: what `testbed calibrate --costs` writes",
-    )  # fmt: skip
+    )
     parser.add_argument("--jobs", type=whole, metavar="N", help="runs at once; default: cores in virtual time, else 1")
     parser.add_argument("--out", type=Path, default=Path("validation"), metavar="DIR", help="default: validation/")
     add_cluster(parser)
@@ -123,13 +151,18 @@ def _places(arguments: argparse.Namespace) -> list[_GridPoint]:
     named = sweep.read_techniques(arguments.techniques) if arguments.techniques else {}
     named |= sweep.from_texts(arguments.technique)
     return [
-        _GridPoint(name, rate, delay, ", ".join(f"{path.rpartition('.')[2]}={common[path]}" for path in varied),
-                   {**fixed, rate_path: rate, delay_path: delay, **common, **own})
+        _GridPoint(
+            name,
+            rate,
+            delay,
+            ", ".join(f"{path.rpartition('.')[2]}={common[path]}" for path in varied),
+            {**fixed, rate_path: rate, delay_path: delay, **common, **own},
+        )
         for common in given.settings()
         for rate in map(str.strip, arguments.rates.split(","))
         for delay in map(str.strip, arguments.delays.split(","))
         for name, own in (named or {"scenario": {}}).items()
-    ]  # fmt: skip
+    ]
 
 
 def _paths_of_links(scenario: Path) -> tuple[str, str]:
@@ -147,7 +180,7 @@ def _paths_of_links(scenario: Path) -> tuple[str, str]:
 
 def _results(
     arguments: argparse.Namespace, places: list[_GridPoint], world: str, repeat: int = 0
-) -> list[Result | None]:  # fmt: skip
+) -> list[Result | None]:
     """Return the result of each grid point on one back end, with the scenario's seed plus ``repeat``.
 
     Finished runs of the same code are not repeated.
@@ -170,8 +203,14 @@ def _results(
     ]
     points = [point for each in wanted for point in points_of(arguments.scenario, each, world)]
     directory = arguments.out / (f"{world}-{repeat + 1}" if repeat else world)
-    job = sweep.SweepJob(directory=directory, scenario=path_of(arguments.scenario), sweep=SweepSettings(),
-                    points=points, jobs=arguments.jobs, cluster=arguments.cluster)  # fmt: skip
+    job = sweep.SweepJob(
+        directory=directory,
+        scenario=path_of(arguments.scenario),
+        sweep=SweepSettings(),
+        points=points,
+        jobs=arguments.jobs,
+        cluster=arguments.cluster,
+    )
     with progress(job, quiet=arguments.json) as shown:
         rows = sweep.execute(job, shown.take, shown.warn)
     ended = zip(places, points, rows, strict=True)
@@ -186,9 +225,7 @@ def _costs_text(path: Path) -> str:
     return json.dumps(json.dumps(read_costs(TextFile.read(path).rows, path.name)))
 
 
-def _result(
-    job: SweepJob, place: _GridPoint, point: SweepPoint, row: Mapping[str, Any], warm_up: int
-) -> Result | None:  # fmt: skip
+def _result(job: SweepJob, place: _GridPoint, point: SweepPoint, row: Mapping[str, Any], warm_up: int) -> Result | None:
     """Return the result of a run, its mean round without the first ``warm_up``; ``None`` if there is none."""
     from testbed.results import tables
     from testbed.results.summary import covered_round_time_s
@@ -212,19 +249,27 @@ def _point(place: _GridPoint, measured: Sequence[Result | None], simulated: Sequ
     from analysis.validation import ValidationPoint, fill_of
     from testbed.units import parse_duration, parse_rate
 
-    rate_bps, delay_s = parse_rate(place.rate), parse_duration(place.delay)
+    rate_bps = parse_rate(place.rate)
+    delay_s = parse_duration(place.delay)
     real, virtual = ([result for result in repeats if result] for repeats in (measured, simulated))
     real_s, virtual_s = (tuple(result["round_time_s"] for result in each) for each in (real, virtual))
     causes, doubts = (
         [reason for result in each for reason in result["fidelity"]["reasons"]] for each in (real, virtual)
     )
     return ValidationPoint(
-        place.technique, rate_bps, delay_s, statistics.mean(real_s), statistics.mean(virtual_s),
+        place.technique,
+        rate_bps,
+        delay_s,
+        statistics.mean(real_s),
+        statistics.mean(virtual_s),
         fill=fill_of(real[0], rate_bps / 8 * 2 * delay_s, virtual[0]["queue_bytes"]),
-        caveat="; ".join(dict.fromkeys(causes)), doubt="; ".join(dict.fromkeys(doubts)),
-        repeats_s=real_s if len(real_s) > 1 else (), simulated_repeats_s=virtual_s if len(virtual_s) > 1 else (),
-        case=place.case, loss_based=virtual[0]["loss_based"],
-    )  # fmt: skip
+        caveat="; ".join(dict.fromkeys(causes)),
+        doubt="; ".join(dict.fromkeys(doubts)),
+        repeats_s=real_s if len(real_s) > 1 else (),
+        simulated_repeats_s=virtual_s if len(virtual_s) > 1 else (),
+        case=place.case,
+        loss_based=virtual[0]["loss_based"],
+    )
 
 
 def _print(points: list[ValidationPoint], found: Agreement, arguments: argparse.Namespace) -> None:
@@ -232,12 +277,21 @@ def _print(points: list[ValidationPoint], found: Agreement, arguments: argparse.
     from analysis.validation import verdict
 
     rows = [
-        (point.technique, point.case, f"{point.rate_bps / 1e6:g} Mbit/s", f"{point.delay_s * 1e3:g} ms",
-         seconds(point.measured_s), seconds(point.simulated_s), f"{point.error:+.1%}", point.why)
+        (
+            point.technique,
+            point.case,
+            f"{point.rate_bps / 1e6:g} Mbit/s",
+            f"{point.delay_s * 1e3:g} ms",
+            seconds(point.measured_s),
+            seconds(point.simulated_s),
+            f"{point.error:+.1%}",
+            point.why,
+        )
         for point in points
-    ]  # fmt: skip
+    ]
     console = look.console()
-    case, against = "case" if any(point.case for point in points) else "", BACK_ENDS[arguments.against].label
+    case = "case" if any(point.case for point in points) else ""
+    against = BACK_ENDS[arguments.against].label
     columns = ("technique", case, ">rate", ">delay", f">{against}", ">simulated", ">error", "")
     console.print(look.table("", *columns, rows=rows))
     valid = [point for point in points if point.valid]
@@ -253,5 +307,7 @@ def _print_verdict(which: str, found: Agreement) -> None:
     tau = "one technique, no ranking" if found.tau is None else f"Kendall's tau {found.tau:.2f}"
     if found.tau_resolved is not None:
         tau += f" ({found.tau_resolved:.2f} where differences below {RESOLUTION:.1%} are ties)"
-    look.console().print(f"{which}: median error {found.median:.1%}, 95 % below {found.percentile_95:.1%}, "
-                         f"worst {found.worst:.1%}; {tau}")  # fmt: skip
+    look.console().print(
+        f"{which}: median error {found.median:.1%}, 95 % below {found.percentile_95:.1%}, "
+        f"worst {found.worst:.1%}; {tau}"
+    )
