@@ -229,7 +229,7 @@ class Agents:
     def _describe(self, agent: AgentHandle) -> None:
         """Ask what its machine is, and compare clocks. Raise ``CapabilityError`` if it does not start, or differs."""
         try:
-            agent.about = agent.started.call("describe", limit_s=START_LIMIT_S).value
+            agent.about = _value(agent.started.call("describe", limit_s=START_LIMIT_S), agent.name)
             agent.clock = ClockComparison(same=agent.about["clock_of"] == clock_of_machine())
             for _ in range(_FIRST_SAMPLES):
                 agent.clock.add(agent.sample())
@@ -305,9 +305,10 @@ class Agents:
         if self._stopped:
             return
         self._stopped = True
-        for agent in self._all:
-            output = agent.started.output()
-            agent.stop()
+        outputs = [agent.started.output() for agent in self._all]
+        with ThreadPoolExecutor(max(1, len(self._all))) as threads:
+            list(threads.map(AgentHandle.stop, self._all))
+        for agent, output in zip(self._all, outputs, strict=True):
             if output:
                 with (self._directory / "host.log").open("a", encoding="utf-8") as log:
                     log.writelines(f"{agent.name}: {line}\n" for line in output.splitlines())

@@ -22,7 +22,7 @@ from typing import Any
 from testbed.errors import ScenarioError
 from testbed.execution.sweep_cluster import ClusterPool, joined
 from testbed.execution.sweep_points import SweepPoint, index_of
-from testbed.execution.sweep_pool import OnState, Pool, Warn
+from testbed.execution.sweep_pool import LocalPool, OnState, Pool, Warn
 from testbed.execution.sweep_run import Followers
 from testbed.plan.model import IN_VIRTUAL_TIME
 from testbed.results import FINISHED, atomic
@@ -91,12 +91,13 @@ def _execute(job: SweepJob, on_state: OnState, warn: Warn, files: Mapping[str, s
     atomic.sweep(job.directory)
     atomic.write_json(job.directory / "sweep.json", index_of(job.points, job.scenario, job.sweep))
     scenario = job.scenario.read_bytes()
+    pool: Pool
     if job.cluster:
-        on_machines = ClusterPool(job.path, scenario, on_state, warn, job.retry_failed, job.followers, files)
-        on_machines.run(job.points, job.jobs)
+        pool = ClusterPool(job.path, scenario, on_state, warn, job.jobs, job.retry_failed, job.followers, files=files)
     else:
-        here = Pool(job.path, scenario, on_state, warn, job.retry_failed, job.followers)
-        here.run(job.points, job.jobs or default_jobs(job.points))
+        jobs = job.jobs or default_jobs(job.points)
+        pool = LocalPool(job.path, scenario, on_state, warn, jobs, job.retry_failed, job.followers)
+    pool.run(job.points)
     rows = table(job)
     atomic.write_text(job.directory / "sweep.csv", as_csv(rows))
     return rows

@@ -11,13 +11,11 @@ import json
 import math
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from testbed.cluster.connection import ClusterMachine, connect, import_ray, machines
 from testbed.cluster.machines import SLOT
@@ -27,8 +25,7 @@ from testbed.execution.devices import least_gpus
 from testbed.execution.sweep_files import named_files, stage
 from testbed.execution.sweep_machine import PointResult, PointTask, run_task, unpack
 from testbed.execution.sweep_points import SweepPoint
-from testbed.execution.sweep_pool import ELSEWHERE_POLL_S, OnState, Warn, open_points
-from testbed.execution.sweep_run import Followers
+from testbed.execution.sweep_pool import Pool
 from testbed.plan.model import Plan, to_json
 from testbed.results import atomic
 from testbed.results.manifest import git_state
@@ -93,50 +90,22 @@ def joined(address: str, points: Iterable[SweepPoint]) -> Iterator[dict[str, str
 
 
 @dataclass(slots=True)
-class ClusterPool:
-    """Runs points on the machines of the cluster. Fields as of ``Pool``; ``files``: as ``joined`` yields."""
+class ClusterPool(Pool):
+    """Runs points on the machines of the cluster. ``files``: as ``joined`` yields.
 
-    directory: Callable[[SweepPoint], Path]
-    scenario: bytes
-    on_state: OnState
-    warn: Warn
-    retry_failed: bool = False
-    followers: Followers = tuple
+    By default as many points are with Ray as the machines carry, and as many again that wait for one. Raises
+    ``CapabilityError`` if no machine of the cluster can run a point, or one has other packages.
+    """
+
     files: Mapping[str, str] = field(default_factory=dict)
-    _running: dict[Any, SweepPoint] = field(default_factory=dict)  # by the reference to the result
     _machines: list[ClusterMachine] = field(default_factory=list)
     _looked_s: float = -math.inf
     _packages: Mapping[str, str | None] = field(default_factory=packages)
 
-    def run(self, points: Iterable[SweepPoint], jobs: int | None = None) -> None:
-        """Run what is not done; return when every point has ended, here or in another process.
-
-        jobs  points at once; by default as many as the machines carry, and as many again that wait for one
-
-        Raise ``CapabilityError`` if no machine of the cluster can run a point, or one has other packages.
-        """
-        waiting = deque(self._open(points))
-        elsewhere: list[SweepPoint] = []
+    def _prepare(self, points: Sequence[SweepPoint]) -> None:
         self._look()
-        for point in waiting:
+        for point in points:
             self._require_machine(point)
-        try:
-            while waiting or self._running or elsewhere:
-                while waiting and len(self._running) < (jobs or self._room(waiting[0])):
-                    if not self._start(point := waiting.popleft()):
-                        elsewhere.append(point)
-                if self._running:
-                    self._take_results()
-                    self._look()
-                elif elsewhere:
-                    time.sleep(ELSEWHERE_POLL_S)
-                    waiting.extend(self._open(elsewhere))
-                    elsewhere.clear()
-        finally:
-            self._end()
-
-    def _open(self, points: Iterable[SweepPoint]) -> list[SweepPoint]:
-        return open_points(points, self.directory, self.on_state, self.warn, self.retry_failed)
 
     def _look(self) -> None:
         """Update the list of machines, and warn of those that have joined or left."""
@@ -161,12 +130,13 @@ class ClusterPool:
             )
 
     def _room(self, point: SweepPoint) -> int:
-        """Return how many points may be with Ray: those that run, and some that wait, so that no machine idles."""
+        if self.jobs:
+            return self.jobs
         needs = needs_of(point.plan, self._machines)
         return 2 * sum(needs.times(machine) for machine in self._machines) + 1
 
     def _start(self, point: SweepPoint) -> bool:
-        """Claim the run directory and start the point. Return False if another process has the directory."""
+        """Claim the run directory and start the point."""
         path, sha256 = self.directory(point), _sha256(point.plan)
         try:
             claim(path, sha256).set_status("running", sha256)
@@ -195,8 +165,9 @@ class ClusterPool:
             tuple(sys.argv), git_state(), self.followers, files,
         )  # fmt: skip
 
-    def _take_results(self) -> None:
-        """Write the results that are there, or come soon, into their run directories."""
+    def _take_ended(self) -> list[SweepPoint]:
+        """Write a result that is there, or comes soon, into its run directory."""
+        self._look()
         ray = import_ray()
         ready, _ = ray.wait(list(self._running), num_returns=1, timeout=_POLL_S)
         for reference in ready:
@@ -210,6 +181,7 @@ class ClusterPool:
                 cause = f"lost with its process or machine in {ATTEMPTS} attempts ({type(error).__name__})"
                 result = PointResult("failed", cause, "", b"")
             self._finish(self._running.pop(reference), result)
+        return []
 
     def _finish(self, point: SweepPoint, result: PointResult) -> None:
         run = RunDirectory(self.directory(point))

@@ -1,4 +1,4 @@
-"""Runs several points at once, each in a process forked from this warm one, so that a small run has no start-up cost.
+"""Runs several points at once; on this machine each in a process forked from a warm one, which has no start-up cost.
 
 A child owns its run directory (process id, start time, boot id) and dies with its parent, whatever signal ends that. A
 sweep that is killed therefore leaves directories that the next one recognises as crashed and runs again.
@@ -13,40 +13,26 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from testbed.errors import ScenarioError, TestbedError
 from testbed.execution.sweep_points import SweepPoint
 from testbed.execution.sweep_run import Followers, PointRun, close_script, execute_point, fork_point, warm_up
-from testbed.processes.child import UNEXPECTED, Child, first_to_end
+from testbed.processes.child import UNEXPECTED, first_to_end
 from testbed.results import COMPLETED, FINISHED
 from testbed.results.rundir import AlreadyDone, RunDirectory, is_run
 from testbed.results.summary import read_result
 
-ELSEWHERE_POLL_S = 0.5
+_ELSEWHERE_POLL_S = 0.5
 TAKEN = 64  # exit code of a child: another process runs that point
 
 OnState = Callable[[SweepPoint, str], None]
 Warn = Callable[[str], None]
-
-
-def open_points(
-    points: Iterable[SweepPoint], directory: Callable[[SweepPoint], Path], on_state: OnState, warn: Warn,
-    retry_failed: bool,
-) -> list[SweepPoint]:  # fmt: skip
-    """Return the points that still have to run, each once; report the states of the others."""
-    left = []
-    for point in {point.id: point for point in points}.values():
-        state = _state(RunDirectory(directory(point)), warn)
-        if state in COMPLETED or (state == "failed" and not retry_failed):
-            on_state(point, state)
-        else:
-            left.append(point)
-    return left
 
 
 def _state(run: RunDirectory, warn: Warn) -> str:
@@ -64,69 +50,115 @@ def _state(run: RunDirectory, warn: Warn) -> str:
 
 @dataclass(slots=True)
 class Pool:
-    """``directory(point)`` is where a point runs. ``on_state`` is called with a point's state when it changes.
+    """Runs points, several at a time: on this machine (``LocalPool``), or on those of a cluster.
 
-    ``warn`` takes what the user should know. ``followers``: as in ``PointRun``.
+    directory(point)  where a point runs
+    on_state          is called with a point's state when it changes
+    warn              takes what the user should know
+    jobs              points at once
+    followers         as in ``PointRun``
     """
 
     directory: Callable[[SweepPoint], Path]
     scenario: bytes
     on_state: OnState
     warn: Warn
+    jobs: int | None
     retry_failed: bool = False
     followers: Followers = tuple
-    _children: dict[Child, SweepPoint] = field(default_factory=dict)
+    _running: dict[Any, SweepPoint] = field(default_factory=dict)  # by what stands for it while it runs
 
-    def run(self, points: Iterable[SweepPoint], jobs: int) -> None:
+    def run(self, points: Iterable[SweepPoint]) -> None:
         """Run what is not done; return when every point has ended, here or in another process."""
-        queue = deque(self._open(points))
-        if queue:
-            warm_up(point.plan for point in queue)
-            _ = queue[0].resolved  # caches, before the fork, what all have in common
-        elsewhere: list[SweepPoint] = []
+        waiting = deque(self._open(points))
+        elsewhere: list[SweepPoint] = []  # what another process runs
         try:
-            while queue or self._children or elsewhere:
-                while queue and len(self._children) < jobs:
-                    self._start(queue.popleft())
-                if self._children:
-                    point, code = self._reap()
-                    if code == TAKEN:
+            self._prepare(waiting)
+            while waiting or self._running or elsewhere:
+                while waiting and len(self._running) < self._room(waiting[0]):
+                    point = waiting.popleft()
+                    if not self._start(point):
                         elsewhere.append(point)
+                if self._running:
+                    elsewhere += self._take_ended()
                 elif elsewhere:
-                    time.sleep(ELSEWHERE_POLL_S)
-                    queue.extend(self._open(elsewhere))
+                    time.sleep(_ELSEWHERE_POLL_S)
+                    waiting.extend(self._open(elsewhere))
                     elsewhere.clear()
         finally:
             self._end()
 
     def _open(self, points: Iterable[SweepPoint]) -> list[SweepPoint]:
-        return open_points(points, self.directory, self.on_state, self.warn, self.retry_failed)
+        """Return the points that still have to run, each once; report the states of the others."""
+        left = []
+        for point in {point.id: point for point in points}.values():
+            state = _state(RunDirectory(self.directory(point)), self.warn)
+            if state in COMPLETED or (state == "failed" and not self.retry_failed):
+                self.on_state(point, state)
+            else:
+                left.append(point)
+        return left
 
-    def _start(self, point: SweepPoint) -> None:
+    def _prepare(self, points: Sequence[SweepPoint]) -> None:
+        """Get ready for these points."""
+
+    def _room(self, point: SweepPoint) -> int:
+        """Return how many points like this one may run."""
+        raise NotImplementedError
+
+    def _start(self, point: SweepPoint) -> bool:
+        """Start a point. Return False if another process is known to run it."""
+        raise NotImplementedError
+
+    def _take_ended(self) -> list[SweepPoint]:
+        """Wait a while for a point to end, and report it. Return those that another process has turned out to run."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """End what runs, after an interruption."""
+        raise NotImplementedError
+
+
+class LocalPool(Pool):
+    """Forks a process for each point from this warm one."""
+
+    __slots__ = ()
+
+    def _prepare(self, points: Sequence[SweepPoint]) -> None:
+        if points:
+            warm_up(point.plan for point in points)
+            _ = points[0].resolved  # caches, before the fork, what all have in common
+
+    def _room(self, point: SweepPoint) -> int:
+        return self.jobs or 1
+
+    def _start(self, point: SweepPoint) -> bool:
         for stream in (sys.stdout, sys.stderr):  # else the child would have what is buffered, too
             with suppress(OSError):  # such as a pipe without a reader
                 stream.flush()
-        self._children[fork_point(partial(self._child, point))] = point
+        self._running[fork_point(partial(self._child, point))] = point
         self.on_state(point, "running")
+        return True
 
-    def _reap(self) -> tuple[SweepPoint, int]:
-        child = first_to_end(self._children)
-        point = self._children.pop(child)
+    def _take_ended(self) -> list[SweepPoint]:
+        child = first_to_end(self._running)
+        point = self._running.pop(child)
         code = child.close()
-        if code != TAKEN:
-            run = RunDirectory(self.directory(point))
-            state = run.status().state
-            if state == "crashed":
-                close_script(run, point.plan, code)
-            self.on_state(point, "failed" if state in ("crashed", "pending") else state)
-        return point, code
+        if code == TAKEN:
+            return [point]
+        run = RunDirectory(self.directory(point))
+        state = run.status().state
+        if state == "crashed":
+            close_script(run, point.plan, code)
+        self.on_state(point, "failed" if state in ("crashed", "pending") else state)
+        return []
 
     def _end(self) -> None:
-        for child in self._children:
+        for child in self._running:
             child.send_signal(signal.SIGKILL)
-        for child in self._children:
+        for child in self._running:
             child.close()
-        self._children.clear()
+        self._running.clear()
 
     def _child(self, point: SweepPoint) -> int:
         try:
