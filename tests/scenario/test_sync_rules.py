@@ -30,12 +30,7 @@ def test_one_tier_has_one_value_on_every_axis(override: str, message: str) -> No
     ("tier1", "tier2", "optimizer", "message"),
     [
         ("mixedsync", "fsa", GLOBAL, "sync.tier1: 'mixedsync' stands on the WAN only (write 'tier1: fsa')"),
-        (
-            "tap",
-            "fsa",
-            GLOBAL,
-            "'fsa' counts one push per data centre and round, and 'tap' on tier 1 has no such round",
-        ),
+        ("tap", "fsa", GLOBAL, "'fsa' counts one push per data centre and round, and 'tap' on tier 1 has no such"),
         ("hfa", "fsa", WORKER, "'hfa' spans both tiers with the same options"),
         ("hfa", "hfa", GLOBAL, "with 'hfa' the optimizer runs on the workers, for their local steps"),
         ("fsa", "mixedsync", WORKER, "needs the sum over all of them, and 'mixedsync' does not wait for it"),

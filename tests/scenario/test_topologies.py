@@ -173,10 +173,7 @@ def test_a_file_of_another_format(tmp_path: Path) -> None:
     [
         ("lte-drvie", "links[0].rate_trace: 'lte-drvie' is not one of"),
         ("{file: a.csv, model: walk}", "a trace has either 'model' or 'file', not both"),
-        (
-            "{model: {kind: walk, low: 2, high: 1}}",
-            "links[0].rate_trace.model.low: 2 is above high (1) (exchange them)",
-        ),
+        ("{model: {kind: walk, low: 2, high: 1}}", "rate_trace.model.low: 2 is above high (1) (exchange them)"),
         ("{model: walk, repeat_after: 3 s}", "rate_trace.repeat_after: has no effect beside 'model'"),
         ("{file: a.csv, formt: csv}", "links[0].rate_trace.formt: unknown key (did you mean 'format'?)"),
         ("{file: a.csv, format: cvs}", "links[0].rate_trace.format: 'cvs' is not one of csv"),

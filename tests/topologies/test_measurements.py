@@ -78,40 +78,16 @@ def test_every_link_follows_its_own_rows(tmp_path: Path) -> None:
 @for_each(
     "files, settings, problem",
     [
-        (
-            {"m.csv": ",a,b\na,0,1\nb,1,0\n"},
-            {},
-            "m.csv:1: what its numbers are, and in which unit, is not said (write q",
-        ),
+        ({"m.csv": ",a,b\na,0,1\nb,1,0\n"}, {}, "m.csv:1: what its numbers are, and in which unit, is not said"),
         ({"m.csv": "1,2\n3,4\n"}, {}, "m.csv:1: is neither a list nor a matrix"),
-        (
-            {"rtt.csv": RTT},
-            {},
-            "rtt.csv: no rate for frankfurt-tokyo, frankfurt-virginia, tokyo-virginia (add a file of",
-        ),
-        (
-            {"l.csv": "src,dst,latency_ms\na,b,1\n"},
-            {},
-            "l.csv:1: has no column for a rate: its columns are 'src', 'dst'",
-        ),
-        (
-            {"l.csv": "src,dst,rtt\na,b,1\n"},
-            {},
-            "l.csv:1: column 'rtt' has no unit (say which: columns: {rtt: rtt in ms}",
-        ),
+        ({"rtt.csv": RTT}, {}, "rtt.csv: no rate for frankfurt-tokyo, frankfurt-virginia, tokyo-virginia (add"),
+        ({"l.csv": "src,dst,latency_ms\na,b,1\n"}, {}, "l.csv:1: has no column for a rate: its columns are 'src',"),
+        ({"l.csv": "src,dst,rtt\na,b,1\n"}, {}, "l.csv:1: column 'rtt' has no unit (say which: columns: {rtt: rtt in"),
         ({"l.csv": "src,dst,rtt_s\na,b,80\n"}, {}, "l.csv:2: 80 in 'rtt_s' is 40 s, outside [0, 10]"),
         ({"l.csv": f"src,dst,rtt_ms\n{'a' * 40}1,b,1\n{'a' * 40}2,b,1\n"}, {}, "l.csv:3: 'aaaaa"),
         ({"rtt_ms.csv": ",a,b,A\na,0,1,2\nb,1,0,1\nA,2,1,0\n"}, {}, "rtt_ms.csv:1: 'a' has two columns"),
-        (
-            {"l.csv": "src,dst,rtt_ms\na,b,1\nc,d,1\n"},
-            {"rate_bps": 1e6},
-            "l.csv: no measurement connects c, d with the",
-        ),
-        (
-            {"l.csv": "src,dst,rtt_ms\na,b,1\n"},
-            {"rate_bps": 1e6, "central": "x"},
-            "central: no site named 'x' in l.csv",
-        ),
+        ({"l.csv": "src,dst,rtt_ms\na,b,1\nc,d,1\n"}, {"rate_bps": 1e6}, "l.csv: no measurement connects c, d with"),
+        ({"l.csv": "src,dst,rtt_ms\na,b,1\n"}, {"rate_bps": 1e6, "central": "x"}, "central: no site named 'x' in"),
     ],
 )
 def test_what_is_missing_is_named(
