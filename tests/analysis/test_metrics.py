@@ -2,14 +2,13 @@
 
 import csv
 import math
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from analysis import compare, metrics
-from analysis.load import StoredRun, load, load_run
+from analysis.load import StoredRun, load
 from tests.results.fake_run import PAYLOAD, make_run
 
 
@@ -25,12 +24,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def runs(folder: Path) -> list[StoredRun]:
     return load([folder / name for name in ("emulated", "simulated", "hfa")])
-
-
-def test_a_run_without_tables_is_read_from_its_events(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder / "emulated", tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "tables")
-    assert load_run(tmp_path / "run").tables["rounds"].equals(load_run(folder / "emulated").tables["rounds"])
 
 
 def test_time_to_accuracy_and_speed_up(runs: list[StoredRun]) -> None:

@@ -53,20 +53,8 @@ def test_every_network_can_be_drawn(
 
 def test_a_trace_is_changed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "t.svg"
-    argv = (
-        "trace",
-        "lte-drive",
-        "--scale",
-        "0.5",
-        "--speed",
-        "10",
-        "--resample",
-        "1 s",
-        "--picture",
-        str(picture),
-        "--json",
-    )
-    told = json.loads(out(capsys, *argv))
+    changes = ["--scale", "0.5", "--speed", "10", "--json", "--picture"]
+    told = json.loads(out(capsys, "trace", "lte-drive", "--resample", "1 s", *changes, str(picture)))
     assert len(told["values"]) == 60 and told["summary"]["length_s"] == 60
     assert told["summary"]["mean"] == pytest.approx(13.147e6 / 2, rel=1e-3)
     assert "<svg" in picture.read_text()

@@ -48,11 +48,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def result_of(folder: Path, run: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "out/simulate/runs" / run / "result.json").read_text())
-    return found
-
-
 def test_the_simulation_alone_has_the_given_costs_and_a_generators_links_have_the_rates(folder: Path) -> None:
     links = "links: [{between: [a, b], rate: 10 Mbit/s, delay: 5 ms}]"
     sites = "data_centers: [{name: a, central: true, workers: 1}, {name: b, workers: 1}]"

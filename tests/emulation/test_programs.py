@@ -6,7 +6,6 @@ import ctypes
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from tests.end_to_end.runs import Finished, read_events, run_scenario
 pytestmark = pytest.mark.emulation
 
 PROGRAMS = ROOT / "scenarios" / "programs"
-PATH = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))  # as a scenario's programs are looked up
 _CLONE_NEWUSER = 0x10000000
 NOBODY = 65534
 TWO = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -47,22 +46,6 @@ def test_a_run_without_a_failure_leaves_no_file_of_one(tmp_path: Path) -> None:
     result = run_failing(tmp_path / "a", "local", "exception", "nowhere")
     assert result.status == "done", result.message
     assert not (tmp_path / "a" / "run" / "failures").exists()
-
-
-def memory_group() -> tuple[Path, str] | None:
-    """Return the hierarchy of memory groups and the name of a group's limit; None where groups cannot be made."""
-    root = Path("/sys/fs/cgroup")
-    for folder, limit in ((root / "memory", "memory.limit_in_bytes"), (root, "memory.max")):
-        if os.access(folder / "cgroup.procs", os.W_OK) and (folder.name == "memory" or _has_memory(folder)):
-            return folder, limit
-    return None
-
-
-def _has_memory(folder: Path) -> bool:
-    try:
-        return "memory" in (folder / "cgroup.subtree_control").read_text().split()
-    except OSError:
-        return False
 
 
 # ---- parts ------------------------------------------------------------------------------------------------------

@@ -156,14 +156,6 @@ def test_a_group_added_later_is_refused(make: Make) -> None:
     assert len(optimizer.param_groups) == 2
 
 
-class Normalised(Net):
-    """A net with batch normalisation: two buffers of numbers, and a counter."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.insert(1, torch.nn.BatchNorm1d(8))
-
-
 @for_each(
     ("options", "job", "cure"),
     [

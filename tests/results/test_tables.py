@@ -41,16 +41,6 @@ def test_parquet_and_events_give_the_same_frames(events: Path) -> None:
         assert frame.equals(from_parquet[name]), name
 
 
-def test_a_torn_last_line_is_ignored(events: Path) -> None:
-    part = part_of(events, "tokyo/worker0")
-    lines = text_of(part)
-    before = tables.read_part(part)["rounds"]
-    write_part(part, lines + '{"t": 99.0, "kind": "round", "ro')
-    assert tables.read_part(part)["rounds"] == before
-    write_part(part, lines + '{"t": 99.0, "kind": "round"}')  # nor is a torn line that would be whole JSON
-    assert tables.read_part(part)["rounds"] == before
-
-
 def test_events_without_time_are_left_out_and_those_without_node_are_of_their_writer(events: Path) -> None:
     part = part_of(events, "tokyo/worker0")
     lines = [json.loads(line) for line in text_of(part).splitlines()]

@@ -186,12 +186,6 @@ def test_mahimahi_and_back_loses_no_packet(steps: list[tuple[int, int]]) -> None
     assert abs(text.count("\n") * 12_000 - bits(trace)) <= 12_000 or not text
 
 
-@for_each("kind", ["csv", "pensieve"])
-def test_conversion_and_back(kind: str) -> None:
-    back = parse_trace(to_text(SQUARE, kind), "t", Reading(format=kind))
-    assert (back.times_s, back.values, back.length_s) == (SQUARE.times_s, SQUARE.values, 6.0)
-
-
 def test_what_cannot_be_written() -> None:
     with pytest.raises(ScenarioError, match="holds rates only"):
         to_text(Trace((0.0,), (0.1,), "delay", math.inf, 1.0), "mahimahi")

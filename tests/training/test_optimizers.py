@@ -66,16 +66,6 @@ def test_dcasgd_without_compensation_is_sgd_bit_for_bit(extra: dict[str, Any], a
     assert same_bits([plain.value], [compensated.value])
 
 
-def test_dcasgd_without_staleness_is_sgd() -> None:
-    plain = KeyOptimizer("sgd", {"momentum": 0.9}, gradients(1)[0])
-    compensated = KeyOptimizer("dcasgd", {"momentum": 0.9, "compensation": 5.0}, gradients(1)[0])
-    for gradient in gradients(20, seed=1):
-        compensated.pulled("only", compensated.value.clone())
-        plain.step(gradient)
-        compensated.step(gradient, "only")
-    assert torch.equal(plain.value, compensated.value)
-
-
 def test_dcasgd_keeps_one_backup_per_party() -> None:
     key = KeyOptimizer("dcasgd", {"learning_rate": 1.0, "compensation": 1.0}, tensor(0.0))
     key.pulled("slow", key.value.clone())

@@ -2,41 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import resource
-import subprocess
-import sys
 
 import pytest
 
 from testbed import environment
 from tests.for_each import for_each
-
-_FILL = """
-import ctypes, resource
-libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
-for repeat in range(11):
-    if repeat == 1:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    memory = libc.malloc(20_000_000)
-    ctypes.memset(memory, 1, 20_000_000)
-    libc.free(memory)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-
-
-def faults(variables: dict[str, str]) -> int:
-    """Page faults while 200 MB are taken and freed, after the first 20."""
-    child = subprocess.run(
-        [sys.executable, "-c", _FILL], env=variables, capture_output=True, text=True, timeout=240, check=True
-    )
-    return int(child.stdout)
-
-
-@pytest.mark.skipif(os.confstr("CS_GNU_LIBC_VERSION") is None, reason="tunables are glibc's")
-def test_freed_memory_is_used_again_without_page_faults() -> None:
-    assert faults(environment.host_environment()) < 200  # below one per MB
 
 
 @for_each("allowed", [3000, 4 << 20])
