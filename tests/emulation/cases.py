@@ -6,6 +6,7 @@ import itertools
 import os
 import socket
 import struct
+import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -251,8 +252,10 @@ def congestion_control(name: str) -> list[str]:
         sender.close()
         shown = []
         for setting in ("tcp_slow_start_after_idle", "tcp_no_metrics_save"):
-            argv = ["cat", f"/proc/sys/net/ipv4/{setting}"]
-            shown.append(net.exec("dc0/worker0", argv, stdout=-1, text=True).communicate(timeout=240)[0].strip())
+            with tempfile.TemporaryFile("w+") as told:
+                net.exec("dc0/worker0", ["cat", f"/proc/sys/net/ipv4/{setting}"], stdout=told).wait(240)
+                told.seek(0)
+                shown.append(told.read().strip())
     return [used, *shown]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import json
 import os
 import signal
@@ -47,11 +46,10 @@ class WarmSandbox:
     """A sandbox in which one process imports all and forks for each case: half a second of the processor less.
 
     Each case has network and mount namespaces of its own, and whatever process it leaves behind is killed.
-    ``cases``: the module of the cases.
     """
 
-    def __init__(self, cases: str = "tests.emulation.cases") -> None:
-        argv = [sys.executable, "-m", "tests.emulation.inside", cases]
+    def __init__(self) -> None:
+        argv = [sys.executable, "-m", "tests.emulation.inside"]
         self._sandbox: Sandbox | None = Sandbox(argv, cwd=ROOT, stdin=-1, stdout=-1, text=True)
 
     def run(self, case: str, deadline_s: float = 60.0, **arguments: Any) -> Any:
@@ -82,18 +80,17 @@ class WarmSandbox:
             process.stdout.close()
 
 
-def _serve(module: str) -> None:
+def _serve() -> None:
     """Run the cases that standard input names; answer each by two lines: its result, and its exit status."""
     from tests.emulation import cases
 
     import_mininet()
-    found = importlib.import_module(module)
     cases.capabilities()  # once for all
     for line in sys.stdin:
         case, arguments = json.loads(line)
         child = os.fork()
         if child == 0:
-            _run_here(getattr(found, case), arguments)
+            _run_here(getattr(cases, case), arguments)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         with suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)  # all but this process and the sandbox' first
@@ -123,8 +120,8 @@ def skip_reason() -> str | None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        _serve(sys.argv[1])
+    if len(sys.argv) == 1:
+        _serve()
         sys.exit()
     from tests.emulation import cases
 
