@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,32 +39,25 @@ def execute(arguments: argparse.Namespace) -> Outcome:
     from testbed.testing.requirement import results
 
     torch.set_num_threads(1)  # as in every run: sums do not depend on a number of threads
-    tested = _figure(arguments) if arguments.axis == "figure" else _technique(arguments)
+    subject, axis, contract = _figure(arguments) if arguments.axis == "figure" else _technique(arguments)
     done: list[Result] = []
-    for result in results(tested.subject, tested.contract):
+    for result in results(subject, contract):
         if not arguments.json:
             _show(result, done)
         done.append(result)
     failed = sum(not result.passed for result in done)
     count = len(done)
     if arguments.json:
-        about = {"kind": "check", "axis": tested.axis, "technique": tested.kind, "passed": not failed}
+        kind = getattr(subject, "kind", arguments.technique)
+        about = {"kind": "check", "axis": axis, "technique": kind, "passed": not failed}
         return int(failed > 0), {**about, "checks": [asdict(result) for result in done]}
     outcome = f"{failed} of {count} checks failed" if failed else f"all {count} checks passed"
-    print(f"{arguments.technique} ({tested.axis}): {outcome}")
+    print(f"{arguments.technique} ({axis}): {outcome}")
     return int(failed > 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tested:
-    axis: str
-    kind: str
-    subject: Any  # of its contract
-    contract: Sequence[Requirement]
-
-
-def _figure(arguments: argparse.Namespace) -> _Tested:
-    """Raise ``ScenarioError`` when there is no such study."""
+def _figure(arguments: argparse.Namespace) -> tuple[Any, str, Sequence[Requirement]]:
+    """Return the study. Raise ``ScenarioError`` when there is none."""
     from analysis.studies.study import find
     from testbed.testing import figure  # which loads pandas and matplotlib
     from testbed.testing.requirement import requirements_of
@@ -72,12 +65,11 @@ def _figure(arguments: argparse.Namespace) -> _Tested:
     for option, value in (("--set", arguments.options), ("--file", arguments.file)):
         if value:
             raise ScenarioError(f"{option}: has no effect on the axis figure; leave it out")
-    _, study = find(arguments.technique)
-    return _Tested("figure", arguments.technique, study, requirements_of(figure))
+    return find(arguments.technique)[1], "figure", requirements_of(figure)
 
 
-def _technique(arguments: argparse.Namespace) -> _Tested:
-    """Raise ``ScenarioError`` when there is no such technique or option."""
+def _technique(arguments: argparse.Namespace) -> tuple[Any, str, Sequence[Requirement]]:
+    """Return the technique with its options. Raise ``ScenarioError`` when there is no such technique or option."""
     from testbed.testing.contracts import contract_of
     from testbed.testing.subject import AXES, find, with_file
 
@@ -91,8 +83,7 @@ def _technique(arguments: argparse.Namespace) -> _Tested:
     subject = with_file(subject, arguments.file)
     if subject.file is not None and not subject.file.rows:
         raise ScenarioError(f"{arguments.technique}: has no 'sample' to read; set it in the class, or give --file FILE")
-    contract = contract_of(subject.axis_name, with_training=not arguments.quick)
-    return _Tested(subject.axis_name, subject.kind, subject, contract)
+    return subject, subject.axis_name, contract_of(subject.axis_name, with_training=not arguments.quick)
 
 
 def _option(text: str) -> tuple[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,14 +52,6 @@ _MODELS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """A finished run: hash of the parameters by node, and local steps by worker and round."""
-
-    parameters: dict[str, str]
-    steps: dict[str, list[tuple[int, int]]]
-
-
 def _settings(subject: Subject) -> dict[str, Any]:
     """Return what the technique changes in the scenario, by key."""
     entry, axis = subject.entry, subject.axis_name
@@ -95,10 +87,11 @@ def _rounds(subject: Subject) -> int:
 
 
 @cache
-def _trained(axis: str, kind: str, values: str, back_end: str, number: int) -> Trained:
+def _trained(axis: str, kind: str, values: str, back_end: str, number: int) -> dict[str, str]:
     subject = Subject(AXES[axis], kind, json.loads(values))
-    rounds = {"training.rounds": _rounds(subject), "training.evaluate_every": _rounds(subject)}
-    settings = [f"{path}={json.dumps(value)}" for path, value in {**_settings(subject), **rounds}.items()]
+    rounds = _rounds(subject)
+    changes = {**_settings(subject), "training.rounds": rounds, "training.evaluate_every": rounds}
+    settings = [f"{path}={json.dumps(value)}" for path, value in changes.items()]
     with tempfile.TemporaryDirectory(prefix="testbed-check-") as name:
         folder = Path(name)
         (folder / "text.txt").write_text(_TEXT, encoding="utf-8")
@@ -109,22 +102,29 @@ def _trained(axis: str, kind: str, values: str, back_end: str, number: int) -> T
         execute = host.attempt if back_end == "simulate" else session.run  # in this process, or in one per node
         outcome = execute(plan, run, lambda event: None)
         require(not outcome.exit_code, f"the training on {back_end} failed: {outcome.message}", "see the message")
-        return _read(run)
-
-
-def _read(run: Path) -> Trained:
-    parameters: dict[str, str] = {}
+        found = list(events.read(run / "events"))
     steps: dict[str, list[tuple[int, int]]] = {}
-    for event in events.read(run / "events"):
-        if event["kind"] == "final" and "parameters_sha256" in event:
-            parameters[event["node"]] = event["parameters_sha256"]
-        elif event["kind"] == "round":
+    for event in found:
+        if event["kind"] == "round":
             steps.setdefault(event["node"], []).append((event["round"], event["steps"]))
-    return Trained(parameters, steps)
+    _require_declared_steps(subject, rounds, steps)
+    return {event["node"]: event["parameters_sha256"] for event in found if "parameters_sha256" in event}
 
 
-def trained(subject: Subject, back_end: str, number: int = 0) -> Trained:
-    """Return a finished training, kept for later requirements; another ``number`` is another run."""
+def _require_declared_steps(subject: Subject, rounds: int, steps: dict[str, list[tuple[int, int]]]) -> None:
+    """Require that every worker made all rounds, with the local steps that are declared, unless replies assign them."""
+    is_sync = subject.axis_name == "sync"
+    assigned = is_sync and subject.entry.assigns_steps
+    cure = "assign steps in replies only with assigns_steps = True; declare the others in local_steps"
+    require(len(steps) == _WORKERS, f"rounds of {sorted(steps)}", "see `testbed run` with this technique")
+    for worker, made in steps.items():
+        declared = [subject.entry.local_steps(subject.options, number) if is_sync else 1 for number in range(rounds)]
+        expected = [(number, dict(made).get(number) if assigned else each) for number, each in enumerate(declared)]
+        require(made == expected, f"{worker} made (round, steps) {made}, and declared are {expected}", cure)
+
+
+def trained(subject: Subject, back_end: str, number: int = 0) -> dict[str, str]:
+    """Return the hash of the parameters by node after a training, kept for later; another ``number`` is another one."""
     return _trained(subject.axis_name, subject.kind, json.dumps(dict(subject.values)), back_end, number)
 
 
@@ -142,51 +142,21 @@ def order_of_arrival_matters(subject: Subject) -> bool:
     return False
 
 
-# ---- requirements ---------------------------------------------------------------------------------------------------
-
-_CURE = "draw from seeds only; use no clock, no hash() of text, no set in iteration order, no state outside the object"
-
-
-@requirement("assign steps in replies only with assigns_steps = True; declare the others in local_steps")
-def training_takes_the_declared_steps_in_the_virtual_world(subject: Subject) -> None:
-    """Simulated, every worker makes all rounds, with the local steps that are declared."""
-    _declared_steps(subject, "simulate")
+def _require_equal(first: dict[str, str], second: dict[str, str]) -> None:
+    different = sorted(node for node in first if first[node] != second.get(node))
+    cure = "draw from seeds only; use no clock, no hash() of text, no set in iteration order, no outside state"
+    require(first and not different, f"parameters of {', '.join(different) or 'no node'} differ", cure)
 
 
-@requirement(_CURE)
-def training_repeats_to_the_bit(subject: Subject) -> None:
-    """Two simulated runs end with equal parameters."""
-    _equal(trained(subject, "simulate"), trained(subject, "simulate", number=1))
+@requirement("see `testbed run` with this technique")
+def trainings_repeat_to_the_bit(subject: Subject) -> None:
+    """Two trainings in the virtual world make the declared steps, and end with equal parameters."""
+    _require_equal(trained(subject, "simulate"), trained(subject, "simulate", number=1))
 
 
-@requirement("assign steps in replies only with assigns_steps = True; declare the others in local_steps")
-def training_takes_the_declared_steps_in_real_processes(subject: Subject) -> None:
-    """In processes on loopback, every worker makes all rounds, with the local steps that are declared."""
-    _declared_steps(subject, "local")
-
-
-@requirement(_CURE)
-def training_gives_equal_bits_in_both_worlds(subject: Subject) -> None:
-    """Simulated, and in real processes, runs end with equal parameters, unless the order of arrival matters."""
+@requirement("see `testbed run` with this technique")
+def trainings_are_equal_in_both_worlds(subject: Subject) -> None:
+    """A training in real processes does so, too, with the same parameters unless the order of arrival matters."""
     real = trained(subject, "local")
     if not order_of_arrival_matters(subject):
-        _equal(trained(subject, "simulate"), real)
-
-
-def _equal(first: Trained, second: Trained) -> None:
-    different = sorted(node for node in first.parameters if first.parameters[node] != second.parameters.get(node))
-    require(first.parameters and not different, f"parameters of {', '.join(different) or 'no node'} differ")
-
-
-def _declared_steps(subject: Subject, back_end: str) -> None:
-    steps = trained(subject, back_end).steps
-    require(len(steps) == _WORKERS, f"rounds of {sorted(steps)}", "see `testbed run` with this technique")
-    is_sync = subject.axis_name == "sync"
-    assigned = is_sync and subject.entry.assigns_steps
-    expected = []
-    for round_ in range(_rounds(subject)):
-        declared = subject.entry.local_steps(subject.options, round_) if is_sync else 1
-        expected.append((round_, 0 if assigned else declared))
-    for worker, made in steps.items():
-        found = [(round_, 0 if assigned else count) for round_, count in made]
-        require(found == expected, f"{worker} made (round, steps) {made}, and declared are {expected}")
+        _require_equal(trained(subject, "simulate"), real)

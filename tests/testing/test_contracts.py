@@ -123,7 +123,7 @@ def test_a_good_technique_gives_equal_bits_in_both_worlds(axis: str) -> None:
 
 def test_steps_that_are_not_declared_are_seen_in_a_training() -> None:
     subject = find(f"{FOLDER}/broken.py:UndeclaredSteps")
-    (result,) = results(subject, [training.training_takes_the_declared_steps_in_the_virtual_world])
+    (result,) = results(subject, [training.trainings_repeat_to_the_bit])
     assert not result.passed
     assert "(1, 3)" in result.happened and "(1, 1)" in result.happened
 
