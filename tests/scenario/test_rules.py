@@ -303,3 +303,27 @@ def test_no_rule_compares_a_kind_with_the_name_of_a_technique() -> None:
         if isinstance(constant, ast.Constant) and constant.value in names
     ]
     assert compared == []
+
+
+GLOBAL, WORKER = "{kind: sgd, at: global}", "{kind: sgd, at: worker}"
+
+
+@for_each("kind", ["hfa", "diloco", "esync"])
+def test_local_steps_have_the_same_options_on_both_tiers(kind: str) -> None:
+    """Else those of one tier would be read for what the other one does: the outer optimizer, the first steps."""
+    mine, theirs = f"{{kind: {kind}, weights: worker}}", f"{{kind: {kind}, weights: sample}}"
+    loads(GOOD, overrides=[f"sync={{tier1: {mine}, tier2: {mine}}}", f"optimizer={WORKER}"])
+    with pytest.raises(ScenarioError, match="both tiers with the same options"):
+        loads(GOOD, overrides=[f"sync={{tier1: {mine}, tier2: {theirs}}}", f"optimizer={WORKER}"])
+
+
+def test_sums_come_down_to_optimizers_on_the_workers_on_both_tiers() -> None:
+    """Differences from one sum to the next are no differences of parameters."""
+    sums = "{kind: dgc, pull: sparse-sum}"
+    for codec in ("{tier1: topk, tier2: none}", f"{{tier1: {{kind: dgc, bound: 10}}, tier2: {sums}}}"):
+        with pytest.raises(ScenarioError, match=r"codec.tier1: 'pull: difference' follows parameters"):
+            loads(GOOD, overrides=[f"codec={codec}", f"optimizer={WORKER}"])
+        loads(GOOD, overrides=[f"codec={codec}", f"optimizer={GLOBAL}"])
+    plain_inside = "codec={tier1: mpq, tier2: {kind: mpq, pull: sparse-sum}}"
+    for accepted in ("codec={tier1: {kind: topk, pull: sparse-sum}, tier2: none}", plain_inside):
+        loads(GOOD, overrides=[accepted, f"optimizer={WORKER}"])
