@@ -117,7 +117,7 @@ class Direction:
         return self.receive(self.send(tensor))
 
     def __str__(self) -> str:
-        return f"{'decode' if self.up else 'decode_value'} on tier {self.tier.number}"
+        return f"on the way {'up' if self.up else 'down'}, tier {self.tier.number}"
 
 
 def tiers(subject: Subject) -> Iterator[Tier]:
@@ -140,7 +140,9 @@ def directions(subject: Subject, *sizes: int) -> Iterator[Direction]:
 def _require_tensor(arrived: Any, way: Direction, what: str) -> None:
     found = f"{arrived.dtype} {list(arrived.shape)}" if isinstance(arrived, Tensor) else type(arrived).__name__
     expected = f"torch.float32 [{way.size}]"
-    require(found == expected, f"{way} of {what} gives {found}, not {expected}", "reshape and cast what is decoded")
+    require(
+        found == expected, f"{way}, {what} is decoded to {found}, not {expected}", "reshape and cast what is decoded"
+    )
 
 
 @requirement("return (part.contiguous(), …), with dtypes of testbed.messages")
@@ -183,8 +185,8 @@ def shapes_alone_travel_like_numbers(subject: Subject) -> None:
         free = not (subject.entry.size_only and way.up)
         require(free or layout(parts) == honest, f"parts {layout(parts)}, and {honest} for numbers")
         arrived = shapes.receive(parts)
-        _require_tensor(arrived, way, "meta parts")
-        require(arrived.is_meta, f"{way} of meta parts gives numbers")
+        _require_tensor(arrived, way, "a payload without numbers")
+        require(arrived.is_meta, f"{way}, a payload without numbers is decoded to some")
 
 
 @requirement("let a scale of 0 decode to 0")
@@ -221,13 +223,13 @@ def damaged_payloads_raise_value_errors_only(subject: Subject) -> None:
     for seed in range(_DAMAGES * len(SIZES)):
         for way in directions(subject, SIZES[seed % len(SIZES)]):
             parts = _damaged(way.send(way.tensor(1)), seed)
-            what = f"damaged parts {layout(parts)}, for {way.size} elements,"
+            what = f"a damaged payload {layout(parts)}, for {way.size} elements,"
             try:
                 arrived = way.receive(parts)
             except ValueError:
                 continue
             except Exception as error:
-                raise Broken(f"{way} of {what} raises {type(error).__name__}: {error}") from error
+                raise Broken(f"{way}, {what} raises {type(error).__name__}: {error}") from error
             _require_tensor(arrived, way, what)
     for tier in tiers(subject):
         larger = tier.make().encode(KEY, numbers(LARGEST))
@@ -256,7 +258,7 @@ def nothing_given_or_returned_is_changed(subject: Subject) -> None:
             given.append(("what was decoded", arrived, arrived.clone()))
             way.over(way.tensor(1))
             for what, now, before in given:
-                require(torch.equal(now, before), f"{what} has changed: {way}")
+                require(torch.equal(now, before), f"{way}, {what} has changed")
 
 
 @requirement("draw random numbers from context.seed alone, and keep no state outside the object")
@@ -268,7 +270,7 @@ def the_same_numbers_give_the_same_bytes(subject: Subject) -> None:
             tensor = way.tensor(seed)
             piece = torch.cat([tensor, tensor, tensor])[LARGEST : 2 * LARGEST]
             require(
-                same(way.send(tensor), other.send(piece)), f"payloads of two equal ends differ in round {seed}: {way}"
+                same(way.send(tensor), other.send(piece)), f"{way}, payloads of two equal ends differ in round {seed}"
             )
 
 
@@ -281,7 +283,7 @@ def keys_share_no_memory(subject: Subject) -> None:
         for seed in range(3):
             both.send(way.tensor(seed + 10), KEY + 1)
             equal = same(way.send(way.tensor(seed)), both.send(way.tensor(seed)))
-            require(equal, f"another payload in round {seed} beside another key: {way}")
+            require(equal, f"{way}, the payload of round {seed} is another one beside another key")
 
 
 @requirement("call testbed.codec.errors.check_finite(wire_key, tensor) before changing any memory")
@@ -324,9 +326,9 @@ def state_is_taken_over(subject: Subject) -> None:
         new.source, new.target = (_with_state_of(end, old.tier) for end in (old.source, old.target))
         for seed in (5, 6):
             before, after = old.send(old.tensor(seed)), new.send(old.tensor(seed))
-            require(same(before, after), f"payloads differ after load_state(state()): {old}")
+            require(same(before, after), f"{old}, payloads differ after load_state(state())")
             equal = same((old.receive(before),), (new.receive(after),))
-            require(equal, f"{old} gives other numbers after load_state(state())")
+            require(equal, f"{old}, other numbers are decoded after load_state(state())")
 
 
 def _with_state_of(old: Codec, tier: Tier) -> Codec:
@@ -378,7 +380,9 @@ def elementwise_is_declared_as_it_behaves(subject: Subject) -> None:
         for seed in range(3):
             tensor = way.tensor(seed)
             arrived = torch.cat([first.over(tensor[:_CUT].clone()), last.over(tensor[_CUT:].clone())])
-            require(same((arrived,), (way.over(tensor),)), f"other numbers where a tensor is cut at {_CUT}: {way}")
+            require(
+                same((arrived,), (way.over(tensor),)), f"{way}, other numbers arrive of a tensor that is cut at {_CUT}"
+            )
 
 
 @requirement("declare exact = False")
@@ -386,7 +390,7 @@ def exact_is_declared_as_it_behaves(subject: Subject) -> None:
     """With exact = True, what is decoded has the bits of what was encoded."""
     for way in directions(subject) if subject.entry.exact else ():
         tensor = way.tensor()
-        require(same((way.over(tensor),), (tensor,)), f"{way} of {way.size} elements gives other numbers")
+        require(same((way.over(tensor),), (tensor,)), f"{way}, other numbers arrive of {way.size} elements")
 
 
 # ---- how much arrives: in each round, or, with memory, over the rounds ----------------------------------------------
@@ -399,12 +403,12 @@ def what_is_sent_arrives(subject: Subject) -> None:
         tensor = way.tensor()
         arrived = torch.stack([way.over(tensor) for _ in range(_ROUNDS)]).mean(0)
         cosine = float(arrived @ tensor / (arrived.norm() * tensor.norm()).clamp(min=1e-30))
-        require(cosine >= _LEAST_COSINE, f"{way}: the cosine of the angle to the tensor is {cosine:.3g}")
+        require(cosine >= _LEAST_COSINE, f"{way}, the cosine of the angle to the tensor is {cosine:.3g}")
         on_average = float(arrived @ tensor / tensor.square().sum())
         met = arrived != 0
         by_element = float((arrived[met] / tensor[met]).median())
         about_as_large = max(on_average, by_element) >= _LEAST_SIZE and on_average <= _MOST_SIZE
-        require(about_as_large, f"{way}: what arrives is {on_average:.3g} times as large")
+        require(about_as_large, f"{way}, what arrives is {on_average:.3g} times as large")
 
 
 @requirement("add what was not sent to the next tensor of that key: residual = tensor + residual − decoded")

@@ -56,7 +56,8 @@ def the_schedule_sets_the_step_size(subject: Subject) -> None:
     for key in (full, tenth):
         key.step(numbers(1), "site")
     share = float(tenth.value.norm() / full.value.norm())
-    require(torch.allclose(10 * tenth.value, full.value, rtol=1e-3, atol=1e-7), f"{share:.3g} of the full step")
+    is_tenth = torch.allclose(10 * tenth.value, full.value, rtol=1e-3, atol=1e-7)
+    require(is_tenth, f"the first step is {share:.3g} times as long")
 
 
 @requirement("keep all that the next step depends on in self.state[p] of the torch optimizer, as tensors and numbers")

@@ -40,7 +40,7 @@ def covers_once(slices: tuple[Slice, ...], sizes: tuple[int, ...], servers: int)
         mine = [(piece.start, piece.stop) for piece in slices if piece.key == key]
         starts = [start for start, _ in mine]
         stops = [stop for _, stop in mine]
-        require([0, *stops] == [*starts, size], f"{mine[:6]} of the {size} elements of key {key}, {at}")
+        require([0, *stops] == [*starts, size], f"slices {mine[:6]} of key {key} with {size} elements, {at}")
 
 
 def _order(subject: Subject) -> Order:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -219,23 +220,29 @@ MORE_SLOWLY: dict[str, list[tuple[str, dict[str, Any]]]] = {  # 0.7 to 2 s each;
 FROM_FILES = ("mnist", "fashion_mnist", "cifar10", "text", "movielens")
 WITHOUT_CONTRACT = ("declared", "script", "user_program", "none", *FROM_FILES)
 LARGE = dict.fromkeys(("vit", "resnet50"), pytest.mark.slow)  # 9 s and 8 s: 86 and 26 million parameters
-CASES = [
-    *((axis, kind, values) for axis, cases in MORE.items() for kind, values in cases),
-    *(
-        pytest.param(axis, kind, values, marks=pytest.mark.slow)
-        for axis, cases in MORE_SLOWLY.items()
-        for kind, values in cases
-    ),
-]
-for _axis, _table in AXES.items():
-    for _kind in _table.shipped:
-        if _axis not in ("topology", "trace") and (_axis in ("sync", "codec") or _kind not in WITHOUT_CONTRACT):
-            CASES.append(pytest.param(_axis, _kind, {}, marks=LARGE.get(_kind, ())))
+LONG = ("sync", "codec", "model")  # up to a second each; all others together take as long
 
 
-@pytest.mark.sample(10)  # of 75, which take 29 s
-@pytest.mark.parametrize(("axis", "kind", "values"), CASES, ids=lambda part: str(part).replace(" ", ""))
+def cases_of(*axes: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for axis in axes:
+        kinds = [kind for kind in AXES[axis].shipped if kind not in WITHOUT_CONTRACT or axis == "codec"]
+        yield from ((axis, kind, {}) for kind in kinds)
+        yield from ((axis, kind, values) for kind, values in MORE[axis])
+
+
+@for_each(("axis", "kind", "values"), cases_of(*(axis for axis in MORE if axis not in LONG)))
 def test_a_shipped_technique_keeps_the_contract_of_its_axis(axis: str, kind: str, values: dict[str, Any]) -> None:
+    assert failures(Subject(AXES[axis], kind, values)) == []
+
+
+@pytest.mark.sample(8)  # of 36, which take 14 s
+@pytest.mark.parametrize(
+    ("axis", "kind", "values"),
+    [pytest.param(*case, marks=LARGE.get(case[1] if not case[2] else "", ())) for case in cases_of(*LONG)]
+    + [pytest.param(axis, *case, marks=pytest.mark.slow) for axis, cases in MORE_SLOWLY.items() for case in cases],
+    ids=lambda part: str(part).replace(" ", ""),
+)
+def test_a_shipped_algorithm_codec_or_model_keeps_its_contract(axis: str, kind: str, values: dict[str, Any]) -> None:
     assert failures(Subject(AXES[axis], kind, values)) == []
 
 

@@ -14,7 +14,6 @@ from testbed.training import models
 from testbed.training.batches import Batches
 from testbed.training.datasets import Dataset
 from testbed.training.models import build_model, initialise, measure, segments, shape_of_model
-from testbed.training.options import MODELS
 from testbed.training.trainer import TorchStep, Trainer
 from tests.for_each import for_each
 
@@ -46,18 +45,6 @@ def test_demo_cnn_has_the_keys_of_geomx() -> None:
 def test_published_sizes(kind: str, options: dict[str, Any], shape: tuple[int, ...], parameters: int) -> None:
     assert sum(sizes(build_model(kind, options, shape, 10, seed=1))) == parameters
     assert sum(shape_of_model(kind, options, shape, 10).sizes) == parameters
-
-
-@pytest.mark.sample(2)  # of 8, which take 6 s
-@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in ("declared", "script", "user_program")])
-def test_the_measured_shape_is_the_model(kind: str) -> None:
-    shape = COLOUR if MODELS[kind].takes == "images" else TEXT
-    model = build_model(kind, {}, shape, 10, seed=1)
-    measured = shape_of_model(kind, {}, shape, 10)
-    assert measured.sizes == sizes(model)
-    assert measured.keys == tuple(segment.keys for segment in segments(model))
-    assert not list(model.buffers())
-    assert sum(map(sum, measured.time_shares())) == pytest.approx(1)
 
 
 def test_other_vectors_stay_as_their_layer_makes_them() -> None:

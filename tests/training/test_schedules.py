@@ -6,13 +6,11 @@ import math
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.training.optimizers import KeyOptimizer, rate_at
+from testbed.training.optimizers import rate_at
 from testbed.training.options.optimizers import SCHEDULES, Sgd
-from tests.for_each import for_each
 
 
 def rates(count: int, **options: Any) -> list[float]:
@@ -61,17 +59,3 @@ def test_rates_stay_within_bounds_and_only_fall_after_warmup(
     assert 0 <= now <= 0.3 * (1 + 1e-12)
     if update >= warmup:
         assert later <= now * (1 + 1e-12)
-
-
-@for_each("kind", ["sgd", "adam", "adamw", "lars", "dcasgd", "nesterov"])
-def test_every_optimizer_follows_the_schedule(kind: str) -> None:
-    """Two updates at half the rate, by warm-up, are what the halved rate would do."""
-    first, gradient = torch.tensor([1.0, 2.0]), torch.tensor([0.5, -1.0])
-    warming = KeyOptimizer(kind, {"learning_rate": 0.2, "warmup": 2}, first)
-    halved = KeyOptimizer(kind, {"learning_rate": 0.1}, first)
-    warming.step(gradient)
-    halved.step(gradient)
-    assert torch.equal(warming.value, halved.value)
-    warming.step(gradient)
-    halved.step(gradient)
-    assert not torch.equal(warming.value, halved.value)
