@@ -158,35 +158,23 @@ def payloads_travel_in_messages(subject: Subject) -> None:
         _require_tensor(way.receive(parts), way, "a payload")
 
 
-@requirement("give meta parts the sizes that numbers give, or declare size_only = False where numbers decide them")
+@requirement("give meta parts the shapes that numbers give, or declare size_only = False where numbers decide them")
 def payloads_have_the_declared_size(subject: Subject) -> None:
-    """A payload has as many bytes as for a tensor on the meta device; with size_only = False, at most as many."""
+    """A tensor on the meta device gives parts there, as large as numbers give or, with size_only = False, may give."""
     for way in directions(subject):
-        meta = torch.empty(way.size, device="meta")
-        modelled = bytes_of(way.anew(first=meta).send(meta))
-        zeros = [torch.zeros(way.size)] if way.up else []
-        for tensor in [*map(way.tensor, range(4)), *zeros]:
-            sent = bytes_of(way.send(tensor))
-            fits = sent == modelled or (sent < modelled and not subject.entry.size_only)
-            require(fits, f"{sent} bytes for {way.size} elements, and {modelled} on the meta device")
-
-
-@requirement(
-    "return torch.empty(…, device=tensor.device) of the same shape if tensor.is_meta; decode to parts[0].device"
-)
-def shapes_alone_travel_like_numbers(subject: Subject) -> None:
-    """A tensor on the meta device gives parts there, with size_only of the shapes that numbers give, and arrives."""
-    for way in directions(subject):
-        honest = layout(way.send(way.tensor()))
         meta = torch.empty(way.size, device="meta")
         shapes = way.anew(first=meta)
         parts = shapes.send(meta)
-        require(all(part.is_meta for part in parts), f"parts {layout(parts)} with numbers")
-        free = not (subject.entry.size_only and way.up)
-        require(free or layout(parts) == honest, f"parts {layout(parts)}, and {honest} for numbers")
+        zeros = [torch.zeros(way.size)] if way.up else []
+        for tensor in [*map(way.tensor, range(4)), *zeros]:
+            sent = way.send(tensor)
+            same_size = bytes_of(sent) == bytes_of(parts) and (not way.up or layout(sent) == layout(parts))
+            fits = same_size if subject.entry.size_only else bytes_of(sent) <= bytes_of(parts)
+            require(fits, f"{bytes_of(sent)} bytes {layout(sent)}, and {bytes_of(parts)} on the meta device")
         arrived = shapes.receive(parts)
         _require_tensor(arrived, way, "a payload without numbers")
-        require(arrived.is_meta, f"{way}, a payload without numbers is decoded to some")
+        without = arrived.is_meta and all(part.is_meta for part in parts)
+        require(without, f"{way}, numbers come of a tensor without", "return torch.empty(…, device=tensor.device)")
 
 
 @requirement("let a scale of 0 decode to 0")
@@ -269,9 +257,8 @@ def the_same_numbers_give_the_same_bytes(subject: Subject) -> None:
         for seed in range(4):
             tensor = way.tensor(seed)
             piece = torch.cat([tensor, tensor, tensor])[LARGEST : 2 * LARGEST]
-            require(
-                same(way.send(tensor), other.send(piece)), f"{way}, payloads of two equal ends differ in round {seed}"
-            )
+            equal = same(way.send(tensor), other.send(piece))
+            require(equal, f"{way}, payloads of two equal ends differ in round {seed}")
 
 
 @requirement("keep memory, and streams of random numbers, in dicts by wire_key")
@@ -380,9 +367,8 @@ def elementwise_is_declared_as_it_behaves(subject: Subject) -> None:
         for seed in range(3):
             tensor = way.tensor(seed)
             arrived = torch.cat([first.over(tensor[:_CUT].clone()), last.over(tensor[_CUT:].clone())])
-            require(
-                same((arrived,), (way.over(tensor),)), f"{way}, other numbers arrive of a tensor that is cut at {_CUT}"
-            )
+            equal = same((arrived,), (way.over(tensor),))
+            require(equal, f"{way}, other numbers arrive of a tensor that is cut at {_CUT}")
 
 
 @requirement("declare exact = False")
@@ -474,9 +460,7 @@ def ends_in_equal_states_send_equal_values(subject: Subject) -> None:
             follower.follow_value(KEY, value, parts)
             require(same(parts, alone.encode_value(KEY, value)), "ends in equal states send different payloads")
             agree = encoder.value_state(KEY, LARGEST) == follower.value_state(KEY, LARGEST) != state
-            require(
-                agree, "the end that encodes and the one that follows are in different states, or in that of before"
-            )
+            require(agree, "ends that encode and follow are in different states, or in that of before")
         else:
             last = tier.value(LARGEST, 3)
             equal = same(follower.encode_value(KEY, last), alone.encode_value(KEY, last))

@@ -100,7 +100,8 @@ def _made(subject: Subject, backwards: bool) -> object:
             shard = subject.entry(subject.options)
             return {case: shard.slices(*case) for case in (reversed(cases()) if backwards else cases())}
         case "data":
-            data = _load(subject)
+            data = load_anew(subject.kind, dict(subject.values), _SEED)
+            require(isinstance(data, Dataset), f"load returns {type(data).__name__}", "return a Dataset")
             return digest_of(data.train_inputs, data.train_labels), digest_of(data.test_inputs, data.test_labels)
         case "split":
             return [[share.tolist() for share in _split(subject, *case)] for case in _SPLITS]
@@ -108,12 +109,6 @@ def _made(subject: Subject, backwards: bool) -> object:
             return subject.entry.parse(subject.file)
         case _:
             return subject.entry.parse(subject.file, subject.options)
-
-
-def _load(subject: Subject) -> Dataset:
-    data = load_anew(subject.kind, dict(subject.values), _SEED)
-    require(isinstance(data, Dataset), f"load returns {type(data).__name__}", "return a Dataset")
-    return data
 
 
 def _split(subject: Subject, samples: int, classes: int, workers: int) -> tuple[Tensor, ...]:

@@ -21,12 +21,15 @@ _ROUND_S = 100.0  # more than one has events
 
 @dataclass(frozen=True, slots=True)
 class TierCase:
-    """A tier on which a policy is checked.
+    """A tier on which a policy is checked, and what happens to its members.
 
     number            of the tier, 1 or 2; ``top``: whether its aggregates go to no further tier
     spacing           the policy sees one round of this many: LAN rounds per round that crosses the WAN
     pushes_per_round  of each member; more than one where its workers do not wait for each other
     begin             the first round; above 0 after a run was resumed
+    losses            how many times a member is lost and joins again
+    ends              whether members finish after different numbers of rounds and then leave on purpose
+    slow              whether the first member pushes only when no other member can
     """
 
     name: str
@@ -36,6 +39,9 @@ class TierCase:
     pushes_per_round: int = 1
     begin: int = 0
     steps_assigned_above: bool = False
+    losses: int = 0
+    ends: bool = False
+    slow: bool = False
 
     def tier(self) -> Tier:
         """Return the tier of three members, with two workers each on tier 2."""
@@ -67,35 +73,13 @@ class _PushState:
         return not self.answered and not self.orphaned
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What happens to members in addition to their pushes.
-
-    losses  how many times a member is lost and joins again
-    ends    whether members finish after different numbers of rounds and then leave on purpose
-    slow    whether the first member pushes only when no other member can
-    """
-
-    losses: int = 0
-    ends: bool = False
-    slow: bool = False
-
-
 class PushSchedule:
     """One run of one policy. ``step`` makes one random move; ``run`` makes all of them and then checks the end."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        case: TierCase,
-        seed: int,
-        changes: Changes | None = None,
-        policy: SyncPolicy | None = None,
-    ) -> None:
+    def __init__(self, subject: Subject, case: TierCase, seed: int, policy: SyncPolicy | None = None) -> None:
         """``policy``: one that has come to the first round of ``case``; by default a new one."""
         self._entry: type[SyncPolicy] = subject.entry
         self.case = case
-        self._changes = changes or Changes()
         self.tier = case.tier()
         self.policy: SyncPolicy = policy or self._entry(self.tier, subject.options)
         self._random = random.Random(seed)
@@ -108,8 +92,8 @@ class PushSchedule:
         self._since = dict.fromkeys(names, 0)  # the first push that is expected of the member
         self._lost: set[str] = set()
         self._left: set[str] = set()
-        self._losses = self._changes.losses
-        rounds = [self._random.randint(1, ROUNDS) if self._changes.ends else ROUNDS for _ in names]
+        self._losses = case.losses
+        rounds = [self._random.randint(1, ROUNDS) if case.ends else ROUNDS for _ in names]
         self._ends = {name: n * case.pushes_per_round for name, n in zip(names, rounds, strict=True)}
         self._next: dict[str, list[int]] = {name: [0] * KEYS for name in names}
         self._answered: dict[str, list[int]] = {name: [0] * KEYS for name in names}
@@ -167,7 +151,7 @@ class PushSchedule:
             stop = min(self._ends[name], min(self._answered[name]) + self.case.pushes_per_round)
             moves += [(name, key) for key in range(KEYS) if self._next[name][key] < stop]
         others = [move for move in moves if move[0] != self.tier.names[0]]
-        return others if self._changes.slow and others else moves
+        return others if self.case.slow and others else moves
 
     def _push(self, member: str, key: int) -> None:
         round_ = self.case.round_of(self._next[member][key])
@@ -208,7 +192,7 @@ class PushSchedule:
         return [name for name in self.tier.names if name not in self._lost and name not in self._left]
 
     def _ended(self) -> list[str]:
-        if not self._changes.ends:
+        if not self.case.ends:
             return []
         return [name for name in self._present() if min(self._answered[name]) >= self._ends[name]]
 
@@ -330,5 +314,5 @@ class PushSchedule:
                 require(not push.waits, f"{shown} was never answered", cure)
         for name in self._present():
             stopped = min(self._next[name])
-            ended = stopped >= self._ends[name] or self._changes.losses
+            ended = stopped >= self._ends[name] or self.case.losses
             require(ended, f"{self.case.name}: {name} stopped at push {stopped}", "answer every push")

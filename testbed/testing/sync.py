@@ -9,7 +9,7 @@ from testbed.policy.events import Contribution
 from testbed.policy.sync import SYNC
 from testbed.policy.sync.base import SyncPolicy
 from testbed.testing.requirement import Broken, plain_state, require, requirement
-from testbed.testing.schedule import ROUNDS, Changes, PushSchedule, TierCase
+from testbed.testing.schedule import ROUNDS, PushSchedule, TierCase
 from testbed.testing.subject import Subject
 from testbed.training.options import OPTIMIZERS
 
@@ -72,7 +72,7 @@ def every_push_is_aggregated_once_and_answered_once(subject: Subject) -> None:
     for case in tier_cases(subject):
         for seed in SEEDS:
             PushSchedule(subject, case, seed).run()
-        PushSchedule(subject, case, 0, Changes(slow=True)).run()
+        PushSchedule(subject, replace(case, slow=True), 0).run()
 
 
 @requirement("let on_member_lost complete the rounds that waited for the member, and on_member_joined begin later ones")
@@ -80,7 +80,7 @@ def members_are_lost_and_join_again(subject: Subject) -> None:
     """Where members are lost and join again, nothing waits for one that is lost, and no other push is forgotten."""
     for case in tier_cases(subject):
         for seed in SEEDS:
-            PushSchedule(subject, case, seed, Changes(losses=2)).run()
+            PushSchedule(subject, replace(case, losses=2), seed).run()
 
 
 @requirement("let on_members_left release who waits for them")
@@ -88,7 +88,7 @@ def members_that_leave_are_not_waited_for(subject: Subject) -> None:
     """With waits = False members may end before others, which then do not wait for them."""
     for case in tier_cases(subject) if not subject.entry.waits else ():
         for seed in SEEDS:
-            PushSchedule(subject, case, seed, Changes(ends=True)).run()
+            PushSchedule(subject, replace(case, ends=True), seed).run()
 
 
 @requirement("put all that decisions depend on besides the round into state()")
@@ -110,7 +110,7 @@ def state_is_taken_over(subject: Subject) -> None:
 def waits_is_declared_as_it_behaves(subject: Subject) -> None:
     """With waits = False, something is aggregated while a member is missing; all schedules show waits = True."""
     if not subject.entry.waits:
-        slow = [PushSchedule(subject, case, 0, Changes(slow=True)).run() for case in tier_cases(subject)]
+        slow = [PushSchedule(subject, replace(case, slow=True), 0).run() for case in tier_cases(subject)]
         require(any(each.aggregated_early for each in slow), "every aggregate held all members")
 
 
@@ -160,7 +160,4 @@ def instances_share_no_state(subject: Subject) -> None:
                 moved = max([schedule.step() for schedule in both])
         except Broken as broken:
             raise Broken(f"beside another instance: {broken.happened}") from None
-        require(
-            [each.trace for each in both] == alone,
-            f"{case.name}: other effects beside another one",
-        )
+        require([each.trace for each in both] == alone, f"{case.name}: other effects beside another one")

@@ -25,8 +25,8 @@ def test_a_line_per_requirement(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_was_expected_what_happened_and_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", broken("WrongSize"), "--quick"]) == 1
     text = capsys.readouterr().out
-    assert "FAIL  payloads have the declared size\n        expected: A payload has as many bytes as" in text
-    assert "        happened: 4 bytes for 1 elements, and 0 on the meta device\n        cure: give meta parts" in text
+    assert "FAIL  payloads have the declared size\n        expected: A tensor on the meta device gives parts" in text
+    assert "        happened: 4 bytes [(torch.float32, (1,))], and 0 on the meta device\n        cure: give" in text
 
 
 def test_one_fault_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
