@@ -1,11 +1,14 @@
 """The command as users and scripts meet it: help, errors, exit codes, JSON, every verb."""
 
+from __future__ import annotations
+
 import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +16,11 @@ from typing import Any
 import pytest
 
 from testbed.cli import main as command
+from testbed.cli.main import main
 from testbed.errors import CapabilityError
 from testbed.execution import session
 from testbed.process_id import pid_space
+from testbed.results.events import EventLog
 from testbed.results.rundir import RunDirectory, claim
 from tests.for_each import for_each
 from tests.results.fake_run import fake_session, make_run, result_of
@@ -287,3 +292,41 @@ def test_who_cannot_emulate_is_told_what_works_meanwhile(
     said = capsys.readouterr().err
     assert "namespaces: run as root" in said and "--on simulate" in said and "--on local" in said
     assert not (tmp_path / "run").exists()
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_events_come_in_the_order_of_time_and_can_be_selected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(make_run(tmp_path / "run"))
+    assert main(["events", run]) == 0
+    every = printed(capsys)
+    times = [event["t"] for event in every]
+    assert times == sorted(times) and len(every) > 500  # type: ignore[type-var]
+    assert main(["events", run, "--kind", "round,evaluate", "--node", "tokyo/worker1,virginia/worker0"]) == 0
+    some = printed(capsys)
+    assert some == [event for event in every if event["kind"] in ("round", "evaluate")
+                    and event["node"] in ("tokyo/worker1", "virginia/worker0")]  # fmt: skip
+    assert {event["kind"] for event in some} == {"round", "evaluate"}
+
+
+def test_a_run_in_progress_is_followed_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = claim(tmp_path / "run", "a" * 64)
+    run.set_status("running", "a" * 64)
+    log = EventLog(run.events, "a/worker0")
+    log.write("start", 0.0)
+    log.flush()
+
+    def end() -> None:
+        log.write("final", 5.0)
+        log.close()
+        run.set_status("done", "a" * 64)
+
+    timer = threading.Timer(0.3, end)
+    timer.start()
+    assert main(["events", str(run.path), "--follow"]) == 0
+    timer.join()
+    assert [event["kind"] for event in printed(capsys)] == ["start", "final"]

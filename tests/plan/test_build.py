@@ -170,3 +170,21 @@ def test_what_is_in_vain_or_does_harm_is_told(overrides: tuple[str, ...], warnin
     told = plan_of(*overrides, on="simulate").warnings
     assert any(re.search(warning, each) for each in told) == is_told
     assert any("no effect on 'local'" in each for each in plan_of(on="local").warnings)
+
+
+NCCL = "paradigm={kind: hips, inside: nccl}"
+UNSHAPED = "topology.lan={rate: 10 Gbit/s, delay: 0 ms}"
+
+
+@for_each("lan", ["{rate: 1 Gbit/s, delay: 0 ms}", "{rate: 10 Gbit/s, delay: 0.1 ms}"])
+def test_sums_inside_would_bypass_a_shaped_lan(lan: str) -> None:
+    cure = r"the emulated LAN of east \(write 'ring' or 'gloo', or leave that LAN unshaped"
+    with pytest.raises(ScenarioError, match=cure) as refused:
+        plan_of(NCCL, f"topology.lan={lan}", on="emulate")
+    assert "paradigm.inside" in str(refused.value)
+
+
+@for_each("on", ["emulate", "exact"])
+def test_sums_over_all_would_bypass_the_wan(on: str) -> None:
+    with pytest.raises(ScenarioError, match=r"paradigm.backend: .* the emulated WAN \(write 'gloo', or .*inside: nccl"):
+        plan_of("paradigm={kind: gloo, backend: nccl}", UNSHAPED, on=on)

@@ -1,4 +1,4 @@
-"""The event log: what survives a kill, several processes of one node, threads, and how large it is."""
+"""The event log: what survives a kill, several processes of one node, threads, and how times are rounded."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from testbed.results import events
-from testbed.results.events import EventLog, parts, read
+from testbed.results.events import EventLog, microseconds, parts, read
 from tests.for_each import for_each
 
 
@@ -102,3 +104,16 @@ def test_a_path_that_is_no_utf8_is_written_with_escapes(many: bool, tmp_path: Pa
     log.close()
     told = [event.get("message", event.get("round")) for event in read(tmp_path)]
     assert told == [0, "no checkpoint: /runs/gr\\udcfcn", 1]
+
+
+@given(st.one_of(st.floats(0, 1e3), st.floats(0, 1e12), st.floats(-1, 1)))
+def test_any_time_is_rounded_as_python_rounds(t: float) -> None:
+    assert microseconds(t) == round(t, 6)
+
+
+@given(st.integers(0, 10**14), st.integers(-4, 4))
+def test_also_about_half_way_between_two_microseconds(whole: int, steps: int) -> None:
+    t = (whole + 0.5) / 1e6
+    for _ in range(abs(steps)):
+        t = math.nextafter(t, math.copysign(math.inf, steps))
+    assert microseconds(t) == round(t, 6)

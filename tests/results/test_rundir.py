@@ -1,4 +1,6 @@
-"""Who may have a run directory, and what becomes of crashed ones."""
+"""Who may have a run directory, whose it is below sudo, and what becomes of crashed ones."""
+
+from __future__ import annotations
 
 import errno
 import json
@@ -14,7 +16,7 @@ import pytest
 
 from testbed.errors import ScenarioError
 from testbed.process_id import RunOwner
-from testbed.results import rundir
+from testbed.results import owner, rundir
 from testbed.results.rundir import AlreadyDone, RunDirectory, claim
 from tests.for_each import for_each
 
@@ -172,8 +174,8 @@ def _claim_and_die(path: Path, at: int, patch: pytest.MonkeyPatch) -> bool:
 
         return step
 
-    for owner, name in ((shutil, "rmtree"), (os, "replace"), (Path, "unlink"), (Path, "mkdir")):
-        patch.setattr(owner, name, dying(getattr(owner, name)))
+    for holder, name in ((shutil, "rmtree"), (os, "replace"), (Path, "unlink"), (Path, "mkdir")):
+        patch.setattr(holder, name, dying(getattr(holder, name)))
     try:
         claim(path, PLAN)
     except _Killed:
@@ -213,3 +215,46 @@ def test_a_final_status_needs_no_space(letter: str, most: int, tmp_path: Path, m
 
 def test_a_run_directory_is_the_users_own(tmp_path: Path) -> None:
     assert stat.S_IMODE(claim(tmp_path / "run", PLAN).path.stat().st_mode) == 0o700
+
+
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+@pytest.fixture
+def sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_UID", str(NOBODY))
+    monkeypatch.setenv("SUDO_GID", str(NOBODY))
+
+
+@needs_root
+@pytest.mark.usefixtures("sudo")
+def test_a_run_that_has_ended_is_the_callers(tmp_path: Path) -> None:
+    victim, named_twice = tmp_path / "victim", tmp_path / "twice"
+    victim.mkdir()
+    (victim / "file").touch()
+    named_twice.touch()
+    run = claim(tmp_path / "runs" / "run", "a")
+    assert (tmp_path / "runs").stat().st_uid == NOBODY and run.path.stat().st_uid == 0
+    run.file("log").touch()
+    (run.path / "link").symlink_to(victim)
+    (run.events / "link").symlink_to(victim / "file")
+    (run.path / "hard").hardlink_to(named_twice)
+    run.set_status("done", "a")
+    owned = {path.name: path.lstat().st_uid for path in (run.path, *run.path.rglob("*"))}
+    assert owned == {"run": NOBODY, "events": NOBODY, "log": NOBODY, "status.json": NOBODY, "link": NOBODY, "hard": 0}
+    assert [path.stat().st_uid for path in (victim, victim / "file", named_twice, tmp_path)] == [0, 0, 0, 0]
+
+
+@pytest.mark.usefixtures("sudo")
+@for_each("text", ["", "0", "-1", "1_0", "x"])
+def test_only_another_user_is_a_caller(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("SUDO_UID", text)
+    assert owner.caller() is None
+
+
+def test_without_sudo_nothing_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    run = claim(tmp_path / "run", "a")
+    run.set_status("done", "a")
+    assert run.path.stat().st_uid == os.geteuid()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Annotated, Any, get_type_hints
 
 import pytest
 from pydantic import ValidationError
 
-from testbed.scenario.reading.axes import PerTier, Technique, axis, per_tier
+from testbed.axes import options_of
+from testbed.scenario.kinds import AXES, kinds_of
+from testbed.scenario.reading.axes import PerTier, Technique, axis, leaf, per_tier
 from testbed.scenario.reading.document import parse, plain
 from testbed.scenario.reading.problems import lines_of, problems_of
 from testbed.scenario.reading.section import Section
@@ -92,3 +94,23 @@ def test_mistakes_of_one_tier_and_of_both() -> None:
         "e.yaml:2:49: two.tier2.rounds: 1 is outside [2, 9]"
     ]
     assert mistakes("one: bare\ntwo: {kind: owner, rounds: 1}") == ["e.yaml:2:28: two.rounds: 1 is outside [2, 9]"]
+
+
+@for_each("axis", AXES)
+def test_every_kind_and_every_option_is_explained(axis: str) -> None:
+    for kind in kinds_of(axis):
+        assert len(kind.about) > 8 and "\n" not in kind.about, kind
+        for option in kind.options:
+            assert option.about, (kind.name, option.name)
+
+
+@for_each("axis", AXES)
+def test_a_scenario_may_write_each_default(axis: str) -> None:
+    """``resolved.yaml`` writes all of them, and can be run again."""
+    for kind in kinds_of(axis):
+        owner = options_of(AXES[axis][kind.name])
+        hints = get_type_hints(owner)
+        for option, each in zip(kind.options, fields(owner), strict=True):
+            if option.default not in ("", "None", "''"):
+                read = leaf(hints[each.name], each.metadata).read(plain(parse(option.default, "e.yaml")))
+                assert read == each.default, (kind.name, option)

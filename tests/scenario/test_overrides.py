@@ -1,4 +1,4 @@
-"""Values set by path: what a scenario leaves out, several items, values of Python, YAML on one line that reads back."""
+"""Values set by path, YAML on one line that reads back, and techniques by name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ import numpy as np
 import pytest
 import torch
 
+from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
+from testbed.paradigms import PARADIGMS
+from testbed.plan.build import build_plan
+from testbed.policy.order import ORDERS
+from testbed.policy.overlay import OVERLAYS
+from testbed.policy.shard import SHARDS
+from testbed.policy.sync import SYNC
 from testbed.scenario import loads
+from testbed.scenario.load import load
 from testbed.scenario.overrides import texts_of
 from testbed.scenario.reading.document import flow, parse, plain
+from testbed.scenario.sweep import from_texts, read_techniques
 from tests.for_each import for_each
 from tests.scenario.test_bad import GOOD
 
@@ -71,3 +80,37 @@ def test_a_value_on_one_line_reads_back_as_it_was(text: str) -> None:
     node = parse(text, "s.yaml")
     assert "\n" not in flow(node)
     assert repr(plain(parse(flow(node), "s.yaml"))) == repr(plain(node))
+
+
+ROOT = Path(__file__).parents[2]
+ALL = ROOT / "scenarios/large/techniques.yaml"
+
+
+def test_the_file_of_all_techniques_misses_none_that_both_worlds_can_run() -> None:
+    found = {"sync": set(), "codec": set(), "order": set(), "overlay": set(), "shard": set(), "paradigm": set()}
+    for settings in read_techniques(ALL).values():
+        overrides = [f"{path}={value}" for path, value in settings.items()]
+        technique = build_plan(load(ROOT / "scenarios/quickstart.yaml", overrides), "simulate").technique
+        found["sync"].add(technique.sync_tier2.kind)
+        found["codec"].add(technique.codec_tier2.kind)
+        found["order"].add(technique.order.kind)
+        found["overlay"].add(technique.overlay_tier2.kind)
+        found["shard"].add(technique.shard.kind)
+        found["paradigm"].add(technique.paradigm.kind)
+    both_worlds = {kind for kind, options in PARADIGMS.items() if not options.library}
+    assert found == {"sync": set(SYNC), "codec": set(CODECS), "order": set(ORDERS), "overlay": set(OVERLAYS),
+                     "shard": set(SHARDS), "paradigm": both_worlds}  # fmt: skip
+
+
+@for_each(("text", "told"), [("fsa: hfa\n", "1:1: fsa: expected"), ("[fsa]\n", "expected a mapping")])
+def test_what_is_no_technique_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "some.yaml"
+    file.write_text(text)
+    with pytest.raises(ScenarioError, match=told):
+        read_techniques(file)
+
+
+@for_each("texts", [["a:sync=hfa", "a:sync=fsa"], ["a:sync=hfa;codec=fp16;sync=fsa"]])
+def test_what_is_given_twice_is_refused(texts: list[str]) -> None:
+    with pytest.raises(ScenarioError, match="already"):
+        from_texts(texts)

@@ -1,15 +1,21 @@
-"""The harness of benchmarks: reports, exit status, alternation."""
+"""Benchmarks: their reports and exit status, the rows of codecs, and random combinations."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from analysis.benchmarks import __main__ as command
 from analysis.benchmarks import harness
+from analysis.benchmarks.codecs import TORCH_TOPK, gradients, measure, torch_topk
+from analysis.benchmarks.combinations import draw, examine
+from testbed.codec.memory import HostMemory
+from testbed.codec.selectors.sweep import SampleAndSweep
 
 
 def module(*rows: harness.Row) -> ModuleType:
@@ -35,3 +41,25 @@ def test_every_benchmark_has_a_declaration_and_a_help_text(capsys: pytest.Captur
     assert command.main(["no-such"]) == 2
     listing = capsys.readouterr().out
     assert all(name in listing for name in command.BENCHMARKS)
+
+
+def test_the_exact_selector_takes_what_the_baseline_takes() -> None:
+    size, k = 20_000, 200
+    memory, unsent = HostMemory(size, SampleAndSweep()), torch.zeros(size)
+    for gradient in gradients(size, 1, 3):
+        ours, theirs = memory.take(gradient, k)[1], torch_topk(gradient, unsent, k)[1]
+        assert torch.equal(ours.sort().values, theirs.sort().values)
+
+
+def test_one_row_per_codec() -> None:
+    codecs = ("topk:ratio=0.1", "4-bit (DGT)", TORCH_TOPK)
+    rows = list(measure(argparse.Namespace(elements=(2000.0,), codecs=codecs, repeats=1, seed=0)))
+    assert [row["codec"].rstrip() for row in rows] == list(codecs)
+    assert all(row["encode_ms"] > 0 and row["decode_ms"] > 0 for row in rows)
+
+
+@pytest.mark.sample(1)  # of 2, which take 3 s
+@pytest.mark.parametrize("number", [0, 2])  # the cheap ones of ten: 0.4 to 1.2 s
+def test_a_combination_is_refused_with_a_cure_or_trains(number: int) -> None:
+    row = examine(draw(1, number))
+    assert row["ok"], row
