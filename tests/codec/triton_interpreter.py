@@ -1,4 +1,4 @@
-"""Compares the kernels with the processor's form, bit by bit; run by ``test_on_device`` in Triton's interpreter."""
+"""Compares the kernels with the processor's form, bit by bit; run by ``test_selectors`` in Triton's interpreter."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def run(*arguments: str, limit_s: float = 280) -> None:
 @pytest.mark.slow  # 11 s
 def test_codecs_and_runs() -> None:
     """In one process, as PyTorch's start takes longer than any of these."""
-    run(*(str(CASES / f"{name}.py") for name in ("codecs", "optimizers", "runs")))
+    run(*(str(CASES / f"{name}.py") for name in ("codecs", "runs")))
 
 
 @pytest.mark.slow  # 120 s

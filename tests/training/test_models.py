@@ -1,21 +1,25 @@
-"""Models: their published sizes, their keys, and their blocks."""
+"""Models: their published sizes, their keys, their blocks, and which parameters are tables."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
 from testbed.errors import ScenarioError
 from testbed.training import models
 from testbed.training.batches import Batches
 from testbed.training.datasets import Dataset
 from testbed.training.models import build_model, initialise, measure, segments, shape_of_model
+from testbed.training.tables import EmbeddingTables
 from testbed.training.trainer import TorchStep, Trainer
 from tests.for_each import for_each
+from tests.training.jobs import JOBS, trainer_for
 
 GREY, COLOUR, TEXT = (1, 28, 28), (3, 32, 32), (64,)
 DEMO_KEYS = (400, 16, 12800, 32, 131072, 256, 32768, 128, 1280, 10)
@@ -167,3 +171,57 @@ def test_models_that_cannot_be_trained_are_refused(
     monkeypatch.setitem(models._BUILDERS, "mlp", lambda *arguments: model)
     with pytest.raises(ScenarioError, match=problem):
         build_model("mlp", {}, GREY, 10, seed=1)
+
+
+RECORDS = torch.tensor([[5, 1], [1, 0]])
+
+
+def tables_of(model: nn.Module, inputs: Tensor = RECORDS) -> EmbeddingTables:
+    return EmbeddingTables(segments(model), inputs)
+
+
+class Use(nn.Module):
+    """One parameter, used as ``how`` says."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.weight = how, nn.Parameter(torch.ones(6, 3))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.how == "of one size":
+            return functional.embedding(inputs, self.weight) / self.weight.shape[1]
+        if self.how == "bag":
+            return functional.embedding_bag(inputs, self.weight)
+        if self.how == "tied":
+            return functional.linear(functional.embedding(inputs, self.weight), self.weight)
+        if self.how == "decayed":
+            return functional.embedding(inputs, self.weight) + self.weight.pow(2).sum()
+        return self.weight[inputs]
+
+
+@for_each(
+    ("how", "is_table"), [("of one size", True), ("bag", True), ("tied", False), ("decayed", False), ("indexed", False)]
+)
+def test_a_table_is_used_for_look_ups_alone(how: str, is_table: bool) -> None:
+    tables = tables_of(Use(how))
+    assert tables.widths == ({0: 3} if is_table else {})
+    if is_table:
+        assert tables.rows(RECORDS)[0].tolist() == [0, 1, 5]
+
+
+@for_each("job", JOBS)
+def test_models_have_the_tables_that_they_declare(job: str, tmp_path: Path) -> None:
+    trainer = trainer_for(job, tmp_path)
+    found = {"recommender": {0: 4}, "transformer": {0: 16, 1: 16}}
+    assert trainer.widths == found.get(job, {})
+    before, epoch = trainer.values(), trainer.epoch
+    for step in (0, 1, 40):
+        rows = trainer.rows(step)
+        assert trainer.epoch == epoch, "to look ahead is no training"
+        gradients = trainer.gradient(step).gradients
+        epoch = trainer.epoch
+        for key, width in trainer.widths.items():
+            changed = gradients[key].view(-1, width).any(1).nonzero().flatten()
+            assert set(changed.tolist()) <= set(rows[key].tolist())
+            assert rows[key].dtype == torch.int64 and bool((rows[key].diff() > 0).all())
+    assert all(map(torch.equal, before, trainer.values()))

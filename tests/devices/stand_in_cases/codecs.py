@@ -12,6 +12,8 @@ from testbed.codec.on_device import OnDevice
 from testbed.codec.options import CODECS
 from testbed.codec.table import make_codec
 from testbed.devices.accelerator import accelerator_of, torch_device
+from testbed.engine.checkpoint import in_main_memory
+from testbed.training.optimizers import KeyOptimizer
 from tests.devices import stand_in
 
 SIZE, ROUNDS = 5003, 4
@@ -110,3 +112,25 @@ def test_a_checkpoint_is_read_by_a_processor_and_by_a_gpu(kind: str) -> None:
     on_host.load_state(state)
     for codec, gradient in ((other, complete(gradients[1], device)), (on_host, gradients[1])):
         assert all(torch.equal(a, b) for a, b in zip(codec.encode(0, gradient), expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("adam", {}), ("lars", {}), ("dcasgd", {}), ("dcasgd", {"adaptive": True, "momentum": 0.9})]
+)
+def test_a_state_that_was_in_main_memory_goes_on(kind: str, options: dict[str, Any]) -> None:
+    accelerator, device = accelerator_of(torch_device("cuda")), torch_device("cuda")
+    assert accelerator is not None
+    whole, resumed = (KeyOptimizer(kind, options, torch.zeros(9, device=device)) for _ in range(2))
+
+    def step(one: KeyOptimizer, member: str) -> list[float]:
+        def moved() -> torch.Tensor:
+            one.step(torch.ones(9, device=device), member)
+            return one.value
+
+        return accelerator.timed(moved)[0].cpu().tolist()
+
+    step(whole, "a")
+    whole.pulled("a", whole.value.clone())
+    resumed.load_state(in_main_memory(whole.state()))
+    for member in ("a", "b"):  # who has pulled, and who has not
+        assert step(resumed, member) == step(whole, member)
