@@ -61,14 +61,9 @@ class MessageKind(StrEnum):
     # with it and count as ``later``, and the replicas that have taken over, by lost server (``heirs``).
     READY = "ready"
     # child → server, parts: wire keys and their elements, int64, and where tables travel by rows the elements of a row
-    # of each key, or 0. ``codec``: chosen by a script; ``epoch``: in which the child joined; ``since``: its first
-    # round, if it comes from a server that is lost. No answer, but OFFER where ``agrees`` is set.
+    # of each key, or 0. ``codec``: chosen by a script. No answer. This and all that a child sends to its servers
+    # carries the ``epoch`` on which all have agreed last (``engine.peers``), if there was any.
     DECLARE = "declare"
-    # server → child that has joined in ``epoch``: the first round that it can take part in here. Sent to children that
-    # have several servers (``agrees`` in their DECLARE). Answer: BEGIN, when all servers of the child have said theirs.
-    OFFER = "offer"
-    # child → its servers: the first round that it takes part in, the latest that one of them has offered in ``epoch``.
-    BEGIN = "begin"
     # master worker → server, passed on to the top tier: the first value of a key. ``optimizer``: chosen by a script.
     # No answer; pulls of the key wait for it.
     INIT = "init"
@@ -107,24 +102,20 @@ class MessageKind(StrEnum):
     COLLECTIVE = "collective"
     # world → scheduler (not on a wire): the sender is lost, for the reason ``why``. Answer: EPOCH to those present.
     LOST = "lost"
-    # scheduler → node: the nodes ``left`` take no part since membership ``epoch``; ``well``: they left on purpose;
-    # ``heir``: the replica that takes over from the first of them. A node that is named itself ends. Without servers
-    # also: the nodes ``joined`` take part since then. Answer there: BARRIER, with this worker's progress.
+    # scheduler → node: the nodes ``left`` take no part since membership ``epoch``, or the nodes ``joined`` do; ``well``:
+    # they left on purpose; ``heir``: the replica that takes over from the first of them. A node that is named itself
+    # ends. Answer: BARRIER "agree/" and the epoch, with this node's progress. When all have answered, RELEASE tells
+    # them on what they agree: ``progress``, ``holder``, ``last``, and the ``first`` rounds of workers that have joined.
     EPOCH = "epoch"
     # worker → worker: it has joined a run without servers, in ``epoch``; member → member of an overlay, likewise. No
     # answer.
     HELLO = "hello"
-    # worker → worker: its state is needed; the key is the number of the request. ``epoch``: that of a worker which has
-    # joined, and asks for the state after a certain round. Answer: STATE with the same key, the ``layout`` of the
-    # tensors in its parts, and the ``rest`` of the state.
+    # worker → worker: its state is needed, after a certain round or now; the key is the number of the request. Answer:
+    # STATE with the same key, the ``layout`` of the tensors in its parts, and the ``rest`` of the state.
     STATE = "state"
     # member of an overlay → its root: it can send chunk ``key`` (``up``: contributions; else values); ``source`` and
     # ``speed``: the transfer that made it ready, in bytes per second. Answer: TELL, when the schedule says so.
     ASK = "ask"
-    # root → member of an overlay, when another is lost: send what is not answered once more, directly; ``generation``:
-    # the number of these messages so far, which later ones name; ``joined``: ranks and membership epochs of those that
-    # have joined. Answer: MERGE, ``unrelayed``.
-    RESEND = "resend"
     # root → member: send the chunk to the node ``to``. Answer: none; its target asks when it has arrived.
     TELL = "tell"
     # member → member or root: ``entries`` (``overlay.entries``) of a chunk's round; ``kept``: ranks, and seconds that
@@ -137,7 +128,7 @@ class MessageKind(StrEnum):
     FETCH = "fetch"
     # worker → worker, parts: encoded samples, concatenated, and the size of each in bytes. Answers FETCH.
     SAMPLES = "samples"
-    # global server → its replica: an aggregate that it has applied, a first value, or a member that has ``joined``.
+    # global server → its replica: an aggregate that it has applied, or a first value.
     # Answer: COPIED; only then the server replies to its children.
     COPY = "copy"
     # replica → global server: the copy of (key, round) is applied. Answers COPY.

@@ -92,6 +92,10 @@ class Contributions:
         assert where not in self._pending, f"{member} pushed key {key} of round {round_} twice"
         self._pending[where] = contribution
 
+    def drop(self) -> None:
+        """Forget what has not been taken."""
+        self._pending.clear()
+
     def pending(self) -> list[tuple[int, int]]:
         """Return (key, round) of what has arrived and has not been taken."""
         return sorted({(key, round_) for _, key, round_ in self._pending})
@@ -111,7 +115,10 @@ class Contributions:
     def waited_s(self, member: str, key: int, round_: int, now_s: float) -> float:
         """Return how long that contribution waited for others until now, when its reply is sent; forget it.
 
-        The time between ``take`` and ``on_aggregated`` is not waiting: the sum was computed and passed on.
+        The time between ``take`` and ``on_aggregated`` is not waiting: the sum was computed and passed on. Nothing was
+        taken of a member that is answered although it has no part in the round.
         """
         where = (member, key, round_)
+        if where not in self._waited_s:
+            return 0.0
         return self._waited_s.pop(where) + now_s - self._aggregated_s.pop(where)

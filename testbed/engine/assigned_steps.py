@@ -38,7 +38,7 @@ class LocalStepCounts:
         if sync_setup.needs_reports(plan):
             algorithm, options = sync_setup.worker_sync(plan)
             self._policy = algorithm(sync_setup.tier_of_workers(plan, workers), options)
-        self._assigned, self._heard = 0, -1  # steps; the round in which the algorithm was last told of reports
+        self._assigned = 0
         self.reports: dict[str, Report] = {}
 
     def of(self, round_: int) -> int:
@@ -55,7 +55,6 @@ class LocalStepCounts:
                 self.reports[name] = report
         if self._policy is None or len(self.reports) < len(self._workers):
             return
-        self._heard = round_
         for name in self._workers:
             push = Push(name, 0, round_, reports={name: WorkerReport(self.reports[name].step_s, 0.0)})
             for effect in self._policy.on_push(push):
@@ -63,13 +62,12 @@ class LocalStepCounts:
                     self._assigned = effect.steps.get(self._worker, self._assigned)
 
     def state(self) -> State:
-        state: State = {"assigned": self._assigned, "heard": self._heard}
+        state: State = {"assigned": self._assigned}
         state |= {f"report/{name}": json.dumps(report) for name, report in self.reports.items()}
         return state | (under("policy", self._policy.state()) if self._policy else {})
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._assigned, self._heard = int(state["assigned"]), int(state["heard"])
+        self._assigned = int(state["assigned"])
         self.reports = {name: Report(*json.loads(text)) for name, text in below("report", state).items()}
         if self._policy is not None:
-            self._policy.begin_at(self._heard + 1)
             self._policy.load_state(below("policy", state))

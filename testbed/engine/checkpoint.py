@@ -57,7 +57,7 @@ class Members:
 
     absent      who took no part, in the order of their loss; ``new``: of these, who never had
     waiting     of these, who had started again and waited to be let in, in that order
-    joined      membership epochs of those that had joined, without servers
+    joined      membership epochs of those that had joined; ``first``: first rounds of workers of these, with servers
     successors  by lost server
     trained_s   seconds of training until then
     left        of those absent, who had ended their part on purpose
@@ -68,6 +68,7 @@ class Members:
     new: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     joined: dict[str, int] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)
     successors: dict[str, str] = field(default_factory=dict)
     trained_s: float = 0.0
     left: tuple[str, ...] = ()

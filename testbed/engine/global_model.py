@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -250,7 +250,7 @@ class AsynchronousRootStore(RootStore):
         super().on_value_sent(key, value, member, round_)
         return key != self._first_key or self._rounds.begin(member, first=round_ == PULL_ROUND)
 
-    def on_members_lost(self, nodes: Iterable[str]) -> None:
+    def on_members_lost(self, nodes: Sequence[str], epoch: int) -> None:
         for node in nodes:
             self._rounds.lost(node)
 

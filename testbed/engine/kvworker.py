@@ -24,6 +24,7 @@ from testbed.devices.accelerator import CPU, accelerator_of
 from testbed.engine import coding, sync_setup
 from testbed.engine.aggregation_weights import contribution_weight
 from testbed.engine.inbox import Mail
+from testbed.engine.peers import Agreed, Peers
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value, merge_controls
 from testbed.engine.slicing import Slicer
 from testbed.errors import ScenarioError
@@ -68,6 +69,15 @@ def codec_maker(plan: Plan, server: str, child: str = "") -> CodecMaker:
 
 Send = Callable[[str, Message], Awaitable[None]]
 
+
+def with_stamp(message: Message, stamp: Mapping[str, int]) -> Message:
+    """Return a push to be sent once more, of another epoch."""
+    meta = {**message.meta, **stamp}
+    again = Message(message.kind, message.key, message.round, meta, message.parts, message.priority)
+    again.decoding = message.decoding
+    return again
+
+
 _BEFORE_ALL = (1 << 63) - 1  # a priority: scripts give their pushes any other
 
 
@@ -85,20 +95,47 @@ class PushRoute:
     memories: Mapping[str, Stateful] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class ParentNodes:
+    """The servers of one child.
+
+    names       as the Plan has them
+    peers       all nodes of the run
+    successors  by lost server: what has taken its place
+    together    whether their rounds combine the contributions of all children
+    replicated  whether a replica repeats their updates
+    """
+
+    names: tuple[str, ...]
+    peers: Peers
+    successors: Mapping[str, str] = field(default_factory=dict)
+    together: bool = True
+    replicated: bool = False
+
+    def now(self) -> tuple[str, ...]:
+        """Return the servers that are there now."""
+        if not self.successors:
+            return self.names
+        return tuple(self.successors.get(name, name) for name in self.names)
+
+
 class KVWorker:
     """One child's view of the servers above it.
 
-    membership_epoch  the epoch in which this child joined; a server ignores declarations older than the child's loss
-    retains_pushes    whether pushes are kept until they are answered, to be sent again to a server's successor
-    first_control     what came with the first values, merged over the keys pulled so far
+    Where all wait for each other and the run may go on without a node, pushes are kept until they are answered. When
+    the membership changes, all that are not answered are sent once more, as they were encoded: the servers have dropped
+    what they had of rounds that were not complete. What begins meanwhile waits until all have agreed.
+
+    first_control  what came with the first values, merged over the keys pulled so far
     """
 
     def __init__(
-        self, world: World, inbox: Mail, servers: tuple[str, ...], codec: CodecMaker, slicer: Slicer,
+        self, world: World, inbox: Mail, servers: ParentNodes, codec: CodecMaker, slicer: Slicer,
         priority: Callable[[int], int], route: PushRoute | None = None,
     ) -> None:  # fmt: skip
         """``route``: where order or overlay replace the direct way to the server."""
-        self._world, self._servers, self._make_codec, self._codec = world, servers, codec, codec()
+        self._world, self._parents, self._make_codec, self._codec = world, servers, codec, codec()
+        self._peers, self._repeats = servers.peers, servers.together and servers.peers.continues
         self._choice: CodecChoice | None = None  # as declared
         self._tables: dict[int, TableCodec] = {}  # by wire key: the codecs of tables that travel by rows
         self._slicer, self._priority = slicer, priority
@@ -106,19 +143,19 @@ class KVWorker:
         self._slices: dict[int, list[Slice]] = {}
         self._sizes: dict[int, int] = {}
         self._pending: dict[tuple[int, int], Future[Value]] = {}
-        self._unanswered: dict[tuple[int, int], Message] = {}
+        self._unanswered: dict[tuple[int, int], tuple[int, Message]] = {}  # each with the number of its server
         self._decoding: set[tuple[int, int]] = set()  # values that have arrived
         self._dropped: set[tuple[int, int]] = set()  # pushes whose values are not to be kept when they arrive
+        self._declared_to: tuple[str, ...] = ()
         self._introduced: Future[None] | None = None  # set when a server's successor knows the keys
-        self._offers: dict[str, int] = {}  # by server: the first round that it offers this child, which has joined
-        self._all_offered: Future[None] = world.future()
         self._resumed: Mapping[str, Any] = {}  # the codecs' state in a checkpoint
-        self.membership_epoch = 0
-        self.retains_pushes = False
         self.first_control = ReplyControl()
         inbox.on(MessageKind.VALUE, self._on_value)
-        if len(servers) > 1:
-            inbox.on(MessageKind.OFFER, self._on_offer)
+        self._peers.on_agreed.append(self._on_agreed)
+
+    @property
+    def _servers(self) -> tuple[str, ...]:
+        return self._parents.now()
 
     # ---- keys and first values ----------------------------------------------------------------------------------
 
@@ -145,42 +182,26 @@ class KVWorker:
         if self._resumed:
             self._codec.load_state(below("codec", self._resumed))
             take_over(self._states_of_tables(), below("table", self._resumed))
-        for index, server in enumerate(self._servers):
+        await self._peers.settle()  # a child that joins has no part before
+        self._declared_to = self._servers
+        for index, server in enumerate(self._declared_to):
             placed = [piece for piece in slices if piece.server == index]
             if self._route.on_declared is not None:
                 self._route.on_declared(server, {piece.wire_key: piece.stop - piece.start for piece in placed})
-            meta = self._declared_meta() | ({"agrees": True} if self._agrees else {})
-            await self._world.send(server, Message(MessageKind.DECLARE, meta=meta, parts=self._declaration(placed)))
-        if self._agrees:
-            await self._world.wait(self._all_offered, "the round that each server lets this child begin with")
-            await self.begin(max(self._offers.values()))  # the others wait with that round, or one before it
+            meta, parts = self._declared_meta(), self._declaration(placed)
+            await self._send(server, Message(MessageKind.DECLARE, meta=meta, parts=parts))
+
+    async def _send(self, server: str, message: Message) -> None:
+        message.meta |= self._peers.round_stamp
+        await self._world.send(server, message)
 
     def _refuse_memory(self, kind: str) -> None:
         """Refuse what the scenario's rules refuse, where a script has chosen it."""
-        if self.retains_pushes and CODECS[kind].has_memory:
+        if self._parents.replicated and CODECS[kind].has_memory:
             raise ScenarioError(
                 f"set_compression({kind!r}): a replica repeats updates with codecs without memory only; choose "
                 f"{' or '.join(CODECS.where(lambda codec: not codec.has_memory))}, or write 'recovery.replicas: 0'"
             )
-
-    @property
-    def _agrees(self) -> bool:
-        """Whether several servers let this child join: each has begun other rounds, and would wait for others of it."""
-        return self.membership_epoch > 0 and len(self._servers) > 1
-
-    async def begin(self, round_: int) -> None:
-        """Tell the servers that this child contributes to no round before ``round_``."""
-        for server in self._servers:
-            await self._world.send(
-                server, Message(MessageKind.BEGIN, round=round_, meta={"epoch": self.membership_epoch})
-            )
-
-    def _on_offer(self, message: Message) -> None:
-        if message.meta["epoch"] != self.membership_epoch:
-            return  # for the process in whose place this one is
-        self._offers[message.sender] = message.meta["round"]
-        if len(self._offers) == len(self._servers):
-            self._all_offered.set_result(None)
 
     def _declaration(self, pieces: Sequence[Slice]) -> tuple[Tensor, ...]:
         """Return wire keys and their elements and, where there are tables, the elements of a row or 0, as int64."""
@@ -197,14 +218,13 @@ class KVWorker:
         return {str(wire_key): table for wire_key, table in self._tables.items()}
 
     def _declared_meta(self) -> dict[str, Any]:
-        choice = {"codec": list(self._choice)} if self._choice else {}
-        return choice | ({"epoch": self.membership_epoch} if self.membership_epoch else {})
+        return {"codec": list(self._choice)} if self._choice else {}
 
     async def init(self, key: int, tensor: Tensor, notes: Mapping[str, Any] | None = None) -> None:
         """Set the first value of a key. Exactly one node of a run does this; ``notes`` may name the optimizer."""
         for piece in self._slices[key]:
             part = await coding.exact(self._world, tensor[piece.start : piece.stop])
-            await self._world.send(
+            await self._send(
                 self._servers[piece.server],
                 Message(MessageKind.INIT, piece.wire_key, PULL_ROUND, dict(notes or {}), (part,)),
             )
@@ -218,7 +238,7 @@ class KVWorker:
         for piece in [piece for key in keys for piece in self._slices[key]]:
             self._expect(piece.wire_key, PULL_ROUND)
             message = Message(MessageKind.PULL, piece.wire_key, PULL_ROUND, dict(meta))
-            await self._world.send(self._servers[piece.server], message)
+            await self._send(self._servers[piece.server], message)
         values = []
         for key in keys:  # no comprehension, which would add one coroutine to each of these waits
             values.append(await self.value(key, PULL_ROUND))
@@ -251,16 +271,21 @@ class KVWorker:
         table.asked = wanted
 
     async def _push(self, key: int, round_: int, tensor: Tensor, notes: dict[str, Any], priority: int) -> None:
+        if self._repeats:
+            await self._peers.settle()
+        self._peers.begun(round_)
         for piece in self._slices[key]:
             size, codec = piece.stop - piece.start, self._codec_of(piece.wire_key)
             elements = tensor if size == tensor.numel() else tensor[piece.start : piece.stop]  # no view of a whole key
             parts = await coding.encode(self._world, codec, piece.wire_key, elements, round_)
-            message = Message(MessageKind.PUSH, piece.wire_key, round_, dict(notes), parts, priority)
-            message.decoding = coding.codec_work(codec, DECODE, size, round_, parts)
             if self._introduced is not None:
                 await self._world.wait(self._introduced, "the declaration of keys to the server's successor")
-            if self.retains_pushes:
-                self._unanswered[piece.wire_key, round_] = message
+            message = Message(
+                MessageKind.PUSH, piece.wire_key, round_, notes | self._peers.round_stamp, parts, priority
+            )
+            message.decoding = coding.codec_work(codec, DECODE, size, round_, parts)
+            if self._repeats:
+                self._unanswered[piece.wire_key, round_] = piece.server, message
             await self._route.send(self._servers[piece.server], message)
 
     def value(self, key: int, round_: int) -> Coroutine[Any, Any, Value]:
@@ -308,9 +333,7 @@ class KVWorker:
     def _on_value(self, message: Message) -> None:
         key, codec = message.key, self._codec_of(message.key)
         where = (key, message.round)
-        if self.retains_pushes and (
-            where not in self._pending or self._pending[where].done() or where in self._decoding
-        ):
+        if self._repeats and (where not in self._pending or self._pending[where].done() or where in self._decoding):
             return  # both the lost server and its successor have answered: the bits are the same
         self._unanswered.pop(where, None)
         if message.round == PULL_ROUND:  # first values are exact, whatever the codec
@@ -340,42 +363,44 @@ class KVWorker:
         for (key, round_), future in list(self._pending.items()):
             await self._world.wait(future, f"value of key {key} after round {round_}, before leaving")
         for server in self._servers:
-            await self._world.send(server, Message(MessageKind.LEAVE))
+            await self._send(server, Message(MessageKind.LEAVE))
 
     @property
     def idle(self) -> bool:
         """Whether every push is answered, and every answer taken or dropped."""
         return not self._pending
 
-    # ---- failover and checkpoints -------------------------------------------------------------------------------
+    # ---- changes of the membership, and checkpoints --------------------------------------------------------------
 
-    def fail_over_to(self, server: str, successor: str) -> None:
-        """Use ``successor`` instead of ``server`` from now on, if that is one of this child's servers.
-
-        The successor is told the keys first and then everything that is not answered; pushes that begin meanwhile
-        wait for the declaration, so that none of them can reach the successor before it.
-        """
-        if server not in self._servers:
+    def _on_agreed(self, agreed: Agreed) -> None:
+        """Send what is not answered once more; first the keys to a server that has taken the place of another."""
+        if not self._declared_to:
             return
-        self._servers = tuple(successor if each == server else each for each in self._servers)
-        self._introduced = self._world.future()
-        waiting = [where for where, future in self._pending.items() if not future.done()]
-        # a push without a message has not been sent yet: it goes to the successor by itself
-        again = [self._unanswered[where] for where in waiting if where in self._unanswered]
-        again += [Message(MessageKind.PULL, *where) for where in waiting if where[1] == PULL_ROUND]
-        self._world.spawn(self._introduce(successor, again, self._introduced), f"fail over to {successor}")
+        moved = [index for index, server in enumerate(self._servers) if server != self._declared_to[index]]
+        self._declared_to = self._servers
+        if moved:
+            self._introduced = self._world.future()
+        again = [(index, with_stamp(message, self._peers.round_stamp)) for index, message in self._unanswered.values()]
+        if moved or again:
+            self._world.spawn(self._send_again(moved, again, self._introduced), "push once more")
 
-    async def _introduce(self, successor: str, again: list[Message], introduced: Future[None]) -> None:
+    async def _send_again(
+        self, moved: Sequence[int], again: Sequence[tuple[int, Message]], introduced: Future[None] | None
+    ) -> None:
         pieces = [piece for key in sorted(self._slices) for piece in self._slices[key]]
-        waits_for_first_values = any(message.kind is MessageKind.PULL for message in again)
-        since = {} if waits_for_first_values else {"since": self.first_control.begin}
-        if pieces:
-            meta, parts = since | self._declared_meta(), self._declaration(pieces)
+        for index in moved:
+            placed = [piece for piece in pieces if piece.server == index]
+            meta, parts = self._declared_meta(), self._declaration(placed)
             declaration = Message(MessageKind.DECLARE, meta=meta, parts=parts, priority=_BEFORE_ALL)
-            await self._world.send(successor, declaration)
-        introduced.set_result(None)
-        for message in again:
-            await self._world.send(successor, message)
+            await self._send(self._servers[index], declaration)
+            for piece in placed:
+                pulled = self._pending.get((piece.wire_key, PULL_ROUND))
+                if pulled is not None and not pulled.done():
+                    await self._send(self._servers[index], Message(MessageKind.PULL, piece.wire_key, PULL_ROUND))
+        if moved and introduced is not None:
+            introduced.set_result(None)
+        for index, message in again:
+            await self._route.send(self._servers[index], message)
 
     def state(self) -> State:
         """Return the memories of the codecs and of the route; between two rounds there is nothing else to keep."""

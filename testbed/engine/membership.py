@@ -67,12 +67,14 @@ class Membership:
     lost         the nodes that have been lost since, or have left; some may be back
     epoch        the membership epoch in which it joined; 0: it was there from the start, or where the run goes on
     newest_epoch the membership epoch then
-    joined       of a run without servers: the nodes that have joined before it, each with its epoch
+    joined       of a run that continues: the nodes that have joined before it, each with its epoch
+    first        the first rounds of workers of these, where the run goes on from a checkpoint
+    successors   by lost server: the replica that has taken over
 
-    The callbacks are to be set before messages are read: each ``on_members_lost(nodes, epoch)`` for nodes that are lost
-    or have left, ``on_failover(server, successor)``, ``on_checkpoint(round)`` at servers: the workers stand still, and
-    ``on_ready()``, and ``on_trained()`` at servers that score the model: all workers have ended. In a run without
-    servers: ``on_members_joined(nodes, epoch)``, ``on_agreed`` (``engine.peers``).
+    The callbacks are to be set before messages are read: each ``on_ready()``, and ``on_members_lost(nodes, epoch)`` for
+    nodes that are lost or have left; ``on_checkpoint(round)`` at servers: the workers stand still, and ``on_trained()``
+    at servers that score the model: all workers have ended. For ``engine.peers``: ``on_members_joined(nodes, epoch)``,
+    ``on_agreed``.
     """
 
     def __init__(self, world: World, inbox: Inbox, plan: Plan) -> None:
@@ -98,8 +100,9 @@ class Membership:
         self.changed_at_s = 0.0  # when the scheduler announced the last change
         self.on_members_joined: Callable[[list[str], int], object] = lambda nodes, epoch: None
         self.on_agreed: Callable[[Message], object] = lambda message: None
-        self.on_ready: Callable[[], object] = lambda: None
-        self.on_failover: Callable[[str, str], object] = lambda server, successor: None
+        self.on_ready: list[Callable[[], object]] = []
+        self.first: dict[str, int] = {}
+        self.successors: dict[str, str] = {}
         self.on_checkpoint: Callable[[int], object] | None = None
         self.on_trained: Callable[[], object] = lambda: None
         inbox.on(MessageKind.READY, self._on_ready)
@@ -175,9 +178,10 @@ class Membership:
         self.joined_late, self.absent = registered_s is not None, tuple(message.meta.get("gone", ()))
         self.joined, self.later = dict(message.meta.get("joined", {})), tuple(message.meta.get("later", ()))
         self.epoch = self.newest_epoch if self.joined_late else self.joined.get(self._world.node, 0)
-        self.on_ready()
-        for server, successor in message.meta.get("heirs", {}).items():
-            self.on_failover(server, successor)
+        self.first = dict(message.meta.get("first", {}))
+        self.successors |= message.meta.get("heirs", {})
+        for call in self.on_ready:
+            call()
         self._ready.set_result(None)
 
     def _on_epoch(self, message: Message) -> None:
@@ -190,10 +194,10 @@ class Membership:
             self.on_members_joined(message.meta["joined"], message.meta["epoch"])
         else:
             self.lost.update(message.meta["left"])
+            if "heir" in message.meta:
+                self.successors[message.meta["left"][0]] = message.meta["heir"]
             for call in self.on_members_lost:
                 call(message.meta["left"], message.meta["epoch"])
-            if "heir" in message.meta:
-                self.on_failover(message.meta["left"][0], message.meta["heir"])
 
     def _on_release(self, message: Message) -> None:
         name = message.meta["name"]

@@ -1,43 +1,61 @@
-"""The other workers of a run without servers, as one of them sees them: who takes part, and on what they agree.
+"""The other nodes of a run that goes on without some of them: who takes part, and on what all agree.
 
-When a worker is lost or joins, every worker
+The scheduler numbers changes of the membership: epochs. Each ends the rounds under way for all. When a node is lost,
+leaves or joins, every node
 
 1. gives up what it has under way with the others (``on_change``);
-2. waits for the first message of each that joins (HELLO), as a node sends nothing to one that has not sent before;
-3. reports its progress to the scheduler, and changes nothing that its report says before the answer. When all who take
-   part have reported for the newest epoch, the scheduler tells them the largest progress and who has made it;
-4. takes the state of another if it lacks something (STATE).
+2. waits for the first message of each that joins and that it sends to by itself (HELLO, see ``greets``), as a node
+   sends nothing to one that has not sent before;
+3. reports to the scheduler, workers with their progress, and changes nothing that its report says before the answer.
+   When all who take part have reported for the newest epoch, the scheduler tells them the largest progress, who has
+   made it, and with which round each worker begins that has joined;
+4. then the rounds that are not over are made again, by those who take part since (``on_agreed``). Without servers, who
+   lacks something takes the state of another first (STATE).
 
-A change meanwhile begins a new epoch, with new reports. The same reports take the place of the barrier before training,
-with epoch 0.
+A change meanwhile begins a new epoch, with new reports. Either all nodes are told the agreement of an epoch, or none.
+Without servers the same reports take the place of the barrier before training, with epoch 0.
 
-A message of a process that was lost is dropped: each carries the epoch in which its sender has joined.
+``EpochMail`` drops messages of rounds that have ended with their epoch, and those of processes that were lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from testbed.engine.handover import StateMail
-from testbed.engine.inbox import Inbox
+from testbed.engine import sync_setup
+from testbed.engine.inbox import Handler, Inbox, Mail
 from testbed.engine.membership import AGREE, Membership, MembershipChanged
+from testbed.engine.state_mail import StateMail
 from testbed.messages import Message, MessageKind
-from testbed.plan.model import Plan
+from testbed.plan.model import NodePlan, Plan
+from testbed.policy.sync import SYNC
 from testbed.state import State
 from testbed.world import Future, World
 
 TRAINED = "trained"  # barrier of workers that change their models no more
-NOTHING = -2  # progress of a worker without values
+NOTHING = -2  # progress of a node without values, or which has begun no round
 FIRST_VALUES = -1  # of one that has those before training
 ENDED = 1 << 40  # of one whose values are the run's result
+_NOT_READY = -1  # epoch of a node that has not been told yet who takes part
+
+ROUND_MESSAGES = frozenset(
+    {
+        MessageKind.PUSH, MessageKind.BLOCK, MessageKind.BLOCKS_SENT, MessageKind.MISSING, MessageKind.MERGE,
+        MessageKind.SPREAD, MessageKind.ASK, MessageKind.TELL,
+    }
+)  # fmt: skip
+"""What ends with its epoch, where all wait for each other."""
 
 
-def regroups(plan: Plan) -> bool:
-    """Return whether workers agree with each other when one is lost or joins: the run continues, without servers."""
-    servers = any(node.role in ("server", "global_server") for node in plan.nodes)
-    return plan.recovery.on_failure == "continue" and not servers
+def agrees(plan: Plan) -> bool:
+    """Return whether nodes agree with each other when one is lost or joins: the run continues."""
+    return plan.recovery.on_failure == "continue"
+
+
+def has_servers(plan: Plan) -> bool:
+    return any(node.role in ("server", "global_server") for node in plan.nodes)
 
 
 class EpochReports:
@@ -47,13 +65,13 @@ class EpochReports:
         self._reports: dict[str, tuple[int, int]] = {}
         self._epoch, self._decided = 0, -1
 
-    def report(self, worker: str, meta: dict[str, Any]) -> None:
-        """Note a worker's report: its epoch, progress, and the last round that it knows of."""
+    def report(self, node: str, meta: dict[str, Any]) -> None:
+        """Note a node's report: its epoch, progress, and the last round that it knows of."""
         epoch = int(meta["name"].removeprefix(AGREE))
         if epoch > self._epoch:
             self._epoch, self._reports = epoch, {}
         if epoch == self._epoch:
-            self._reports[worker] = meta["progress"], meta["last"]
+            self._reports[node] = meta["progress"], meta["last"]
 
     def decide(self, epoch: int, members: Iterable[str]) -> dict[str, Any] | None:
         """Return what to tell ``members``, in rank order; ``None``: not yet, or they have been told."""
@@ -69,45 +87,107 @@ class EpochReports:
             "last": min(reports[name][1] for name in members),
         }  # fmt: skip
 
+    def progress(self, name: str) -> int:
+        """Return what a node has reported in this epoch."""
+        return self._reports[name][0]
+
+
+class FirstRounds:
+    """The rounds with which workers of a run with servers begin that join it: the next one that nobody has begun.
+
+    The workers of a local server have rounds of their own between two that cross the WAN, so a worker goes by them. The
+    first worker of a data centre begins after the last round that has crossed the WAN. Where replies are held back from
+    workers that run ahead, one that joins begins with the slowest.
+    """
+
+    def __init__(self, plan: Plan, joined: Mapping[str, int], first: Mapping[str, int]) -> None:
+        """``joined``, ``first``: as ``give``, of a checkpoint with which the run begins."""
+        local = {node.name for node in plan.with_role("server")}
+        self._beside = {each.name: local.intersection(each.parents) for each in plan.training_workers}
+        self._lan_rounds = sync_setup.lan_rounds(plan)
+        technique = plan.technique
+        self._holds_inside, self._holds_across = (
+            SYNC[choice.kind].holds for choice in (technique.sync_tier1, technique.sync_tier2)
+        )
+        # by worker: the epoch in which it has joined, and its round
+        self._given = {name: (joined[name], round_) for name, round_ in first.items() if name in joined}
+
+    def give(self, progress: Mapping[str, int], joined: Mapping[str, int]) -> dict[str, int]:
+        """Return the first rounds of the workers that have joined.
+
+        progress  the last round that each training worker has begun; of all that take part
+        joined    the epoch in which each process has joined, of those that were not there from the start
+        """
+        given = {
+            name: pair for name, pair in self._given.items() if name in progress and joined.get(name, 0) == pair[0]
+        }
+        begun = {name: max(reached, given[name][1] - 1) for name, reached in progress.items() if name in given}
+        for name, reached in progress.items():
+            if name not in joined or reached != NOTHING:
+                begun.setdefault(name, max(reached, FIRST_VALUES))
+        for name in progress:
+            if name not in begun:
+                first = self._next(name, begun)
+                given[name], begun[name] = (joined[name], first), first - 1
+        self._given = given
+        return {name: first for name, (_, first) in given.items()}
+
+    def _next(self, name: str, begun: Mapping[str, int]) -> int:
+        beside = [reached for other, reached in begun.items() if self._beside[other] == self._beside[name]]
+        if beside:
+            return (min if self._holds_inside else max)(beside) + 1
+        reached = (min if self._holds_across else max)(begun.values(), default=FIRST_VALUES)
+        return (reached + 1) // self._lan_rounds * self._lan_rounds
+
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """What all workers of an epoch know: the largest ``progress``, its ``holder``, and the earliest ``last`` round."""
+    """What all nodes of an epoch know: the largest ``progress``, its ``holder``, and the earliest ``last`` round.
+
+    first  the first rounds of workers that have joined a run with servers
+    """
 
     epoch: int
     progress: int
-    holder: str
-    last: int
+    holder: str = ""
+    last: int = 0
+    first: Mapping[str, int] = field(default_factory=dict)
 
 
 class Peers:
     """``names``: the training workers that take part, in the Plan's order. ``epoch``: the newest that is known here.
 
-    progress   what this worker reports; it must not change between a change of the epoch and the agreement on it
+    continues  whether nodes may be lost, or join
+    progress   what this node reports; it must not change between a change of the epoch and the agreement on it
     last       the last round that this worker knows of, in the same report
+    greets     nodes that this one sends to before they have sent to it
     on_change  called with the new epoch
-    on_agreed  called with every agreement, also one that a newer epoch soon follows
-    on_heard   called with a worker that has joined, when it has sent its first message
+    on_agreed  called with every agreement and, of a node of a run with servers that does not join, when all begin
+    on_heard   called with a node that has joined, when it has sent its first message
     states     of this worker for one that lacks it, and of another for this one
     """
 
     def __init__(self, world: World, inbox: Inbox, membership: Membership, plan: Plan) -> None:
         self._world, self._membership = world, membership
-        self.regroups = regroups(plan)
+        self.continues, self._has_servers = agrees(plan), has_servers(plan)
         self._workers = [worker.name for worker in plan.training_workers]
+        self.greets: set[str] = set() if self._has_servers else set(self._workers)
         self._gone: set[str] = set()
         self._joined_in: dict[str, int] = {}  # epochs, of those that have joined a run in progress
         self._heard: dict[str, int] = {}
         self.epoch = self._reported = 0
-        self.progress: int | None = None  # None: nothing to report yet
+        self._ready = False
+        self.progress: int | None = NOTHING if self._has_servers else None  # None: nothing to report yet
         self.last = plan.training.rounds - 1
         self._decision: Future[Agreed] = world.future()
+        self._newest = Agreed(_NOT_READY, FIRST_VALUES)
+        self._early: list[tuple[EpochMail, Message, Handler]] = []
         self.on_change: list[Callable[[int], object]] = []
-        self.on_agreed: Callable[[Agreed], object] = lambda agreed: None
+        self.on_agreed: list[Callable[[Agreed], object]] = []
         self.on_heard: Callable[[str], object] = lambda name: None
         self.states = StateMail(world, inbox)
-        if self.regroups:
-            membership.on_ready = self._on_ready
+        if self.continues:
+            membership.on_ready.append(self._on_ready)
             membership.on_members_lost.append(self._on_lost)
             membership.on_members_joined = self._on_joined
             membership.on_agreed = self._on_agreed
@@ -123,11 +203,15 @@ class Peers:
         return sorted(self.names, key=lambda name: self._joined_in.get(name, 0))
 
     def joined_in(self, name: str) -> int | None:
-        """Return the epoch in which a worker's process has joined (0: from the start); ``None`` if it is lost."""
+        """Return the epoch in which a node's process has joined (0: from the start); ``None`` if it is lost."""
         return None if name in self._gone else self._joined_in.get(name, 0)
 
+    def first_round(self, name: str) -> int:
+        """Return the first round of a worker, as far as all have agreed: 0, if it was there from the start."""
+        return self._newest.first.get(name, 0)
+
     def can_hear(self, name: str) -> bool:
-        """Return whether what is sent to a worker reaches it: it was there before this one, or has sent to it."""
+        """Return whether what is sent to a node reaches it: it was there before this one, or has sent to it."""
         joined = self.joined_in(name)
         return joined is not None and (joined <= self._membership.epoch or self._heard.get(name) == joined)
 
@@ -135,6 +219,11 @@ class Peers:
     def stamp(self) -> dict[str, int]:
         """Return what tells messages of this process from those of one that was lost."""
         return {"epoch": self._membership.epoch} if self._membership.epoch else {}
+
+    @property
+    def round_stamp(self) -> dict[str, int]:
+        """Return what tells messages of rounds since the last agreement from those before."""
+        return {"epoch": self._newest.epoch} if self._newest.epoch > 0 else {}
 
     def accepts(self, message: Message) -> bool:
         """Return whether ``message`` is of a process that takes part."""
@@ -145,14 +234,28 @@ class Peers:
         return self._membership.joined_late
 
     async def greet(self) -> None:
-        """After ``Membership.join``: if the run is in progress, send every worker the first message."""
-        for name in self.names if self.regroups and self.joined_late else ():
+        """After ``Membership.join``: if the run is in progress, send the first message to all that may send to it."""
+        for name in sorted(self.greets.difference(self._gone)) if self.continues and self.joined_late else ():
             if name != self._world.node:
                 await self._world.send(name, Message(MessageKind.HELLO, meta=self.stamp))
 
     def report(self, progress: int) -> None:
         self.progress = progress
         self._report()
+
+    def begun(self, round_: int) -> None:
+        """Note that this worker has begun a round with its servers; only after ``settle``."""
+        self.progress = round_ if self.progress is None else max(self.progress, round_)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all have agreed on the newest epoch."""
+        return not self.continues or (self._ready and self._newest.epoch == self.epoch)
+
+    async def settle(self) -> None:
+        """Return when all have agreed on the newest epoch."""
+        while not self.settled:
+            await self._world.wait(self._decision, f"all nodes to agree on epoch {self.epoch}")
 
     async def agreed(self, take_from: Callable[[Agreed], str] = lambda agreed: "") -> tuple[Agreed, State | None]:
         """Return what the workers of the newest epoch agree on, and another's state.
@@ -175,17 +278,25 @@ class Peers:
 
     def _on_ready(self) -> None:
         membership = self._membership
+        self._ready = True
         self._gone, self._joined_in = set(membership.absent), dict(membership.joined)
         self.epoch = membership.newest_epoch
         if not membership.joined_late:
             self._heard = dict(membership.joined)  # all begin together where the run goes on
         for call in self.on_change if self.epoch else ():
             call(self.epoch)
+        if self._has_servers and not membership.joined_late:
+            self._reported = self.epoch + 1
+            self._take(Agreed(self.epoch, FIRST_VALUES, first=membership.first))
+        elif self._has_servers:
+            self._report()
 
     def _on_lost(self, nodes: list[str], epoch: int) -> None:
         self._gone.update(nodes)
+        self.states.drop(nodes)
         for name in nodes:
-            self._world.forget(name, self._membership.changed_at_s)
+            if name in self.greets or self.states.provide is not None:
+                self._world.forget(name, self._membership.changed_at_s)
         self._change(epoch)
 
     def _on_joined(self, nodes: list[str], epoch: int) -> None:
@@ -211,8 +322,11 @@ class Peers:
             self.on_heard(message.sender)
 
     def _report(self) -> None:
-        """Report for the newest epoch, once, when every worker that has joined since this one has been heard."""
-        if self.progress is None or not all(map(self.can_hear, self.names)) or self._reported > self.epoch:
+        """Report for the newest epoch, once, when every greeted node that has joined since this one has been heard."""
+        present = self.greets.difference(self._gone)
+        if not self._ready or self.progress is None or not all(map(self.can_hear, present)):
+            return
+        if self._reported > self.epoch:
             return
         self._reported = self.epoch + 1
         report = {"name": f"{AGREE}{self.epoch}", "size": 0, "progress": self.progress, "last": self.last}
@@ -221,7 +335,78 @@ class Peers:
     def _on_agreed(self, message: Message) -> None:
         meta = message.meta
         epoch = int(meta["name"].removeprefix(AGREE))
-        agreed = Agreed(epoch, meta["progress"], meta["holder"], meta["last"])
-        self.on_agreed(agreed)
-        if epoch == self.epoch:
+        agreed = Agreed(epoch, meta["progress"], meta["holder"], meta["last"], meta.get("first", {}))
+        if self._ready:  # else it was for the process in whose place this one is
+            self._take(agreed)
+
+    def _take(self, agreed: Agreed) -> None:
+        self._newest = agreed
+        for call in self.on_agreed:
+            call(agreed)
+        if agreed.epoch == self.epoch:
             self._decision.set_result(agreed)
+        early, self._early = self._early, []
+        for mail, message, handler in early:
+            mail.take(message, handler)
+
+    # ---- messages -----------------------------------------------------------------------------------------------
+
+    def is_early(self, message: Message) -> bool:
+        """Return whether ``message`` is of an epoch on which this node has yet to agree."""
+        return int(message.meta.get("epoch", 0)) > self._newest.epoch
+
+    def keep(self, mail: EpochMail, message: Message, handler: Handler) -> None:
+        """Hand an early message to ``mail`` once more after the next agreement."""
+        self._early.append((mail, message, handler))
+
+    def is_of_the_lost(self, message: Message) -> bool:
+        """Return whether ``message`` is of a process that takes no part any more."""
+        joined = self.joined_in(message.sender)
+        return joined is None or int(message.meta.get("epoch", 0)) < joined
+
+    def has_ended(self, message: Message) -> bool:
+        """Return whether ``message`` is of an epoch before the last agreement."""
+        return int(message.meta.get("epoch", 0)) < self._newest.epoch
+
+
+class EpochMail:
+    """Mail of which nothing arrives that has ended with its epoch, and nothing before this node has agreed on it.
+
+    ``together``: rounds combine the contributions of all, and are made again when the membership changes. Otherwise
+    only messages of lost processes are dropped.
+    """
+
+    def __init__(self, mail: Mail, peers: Peers, *, together: bool) -> None:
+        self._mail, self._peers, self._together = mail, peers, together
+
+    def on(self, kind: MessageKind, handler: Handler) -> None:
+        if self._peers.continues:
+            self._mail.on(kind, lambda message: self.take(message, handler))
+        else:
+            self._mail.on(kind, handler)
+
+    def take(self, message: Message, handler: Handler) -> None:
+        """Hand over a message that has arrived, unless it has ended, or is early."""
+        peers = self._peers
+        if peers.is_early(message):
+            peers.keep(self, message, handler)
+        elif not (
+            peers.is_of_the_lost(message)
+            or (self._together and message.kind in ROUND_MESSAGES and peers.has_ended(message))
+        ):
+            handler(message)
+
+
+def first_rounds(plan: Plan, server: NodePlan, peers: Peers) -> dict[str, int]:
+    """Return the first round of each contributor of ``server`` that takes part: 0, if it was there from the start.
+
+    Of a local server it is that of the first of its workers, or the next round that crosses the WAN.
+    """
+    present, across = set(peers.names), sync_setup.rounds_apart(plan, server)
+    found = {}
+    for child in sync_setup.contributors(plan, server):
+        workers = present.intersection((child, *plan.node(child).children))
+        if peers.joined_in(child) is not None and workers:
+            first = min(map(peers.first_round, workers))
+            found[child] = (first // across + 1) * across - 1 if first else 0
+    return found

@@ -6,15 +6,16 @@ replica has the update. The protocol of one key's round:
 
 1. The server applies the aggregate and sends it to the replica (COPY), which applies it as well and confirms (COPIED).
 2. Then the server replies to its children.
-3. When the server is lost, its children declare their keys to the replica and push again what was not answered.
-   A round that the replica has updated it answers from its value; any other it aggregates from the pushes.
+3. When the server is lost, that is a change of the membership like any other: its children declare their keys to the
+   replica and push again what was not answered. A round that the replica has updated it answers from its value; any
+   other it aggregates from the pushes.
 
 So whatever a child was told, the replica knows; no update is lost and none is applied twice, and all bits are equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -24,14 +25,12 @@ from torch import Tensor
 from testbed.devices.accelerator import CPU
 from testbed.engine import coding
 from testbed.engine.aggregation import AggregatedPush
-from testbed.engine.inbox import Handler, Inbox
-from testbed.engine.kvworker import CodecChoice, CodecMaker
-from testbed.engine.reply import PULL_ROUND, ReplyControl, Value
+from testbed.engine.inbox import Inbox, Mail
+from testbed.engine.reply import PULL_ROUND, Value
 from testbed.engine.root_store import ParameterState, RootStore
+from testbed.engine.server import Server
 from testbed.messages import Message, MessageKind
 from testbed.world import Future, World
-
-NO_KEY = -1  # COPY messages about members count down from here: two members may join before the same round
 
 
 class ReplicatedRootStore(RootStore):
@@ -44,7 +43,6 @@ class ReplicatedRootStore(RootStore):
         super().__init__(world, make_state, device, waits=True, workers=workers)
         self._replica = replica
         self._replica_lost = False
-        self._joined_members = 0
         self._unconfirmed: dict[tuple[int, int], Future[None]] = {}
         inbox.on(MessageKind.COPIED, self._on_copied)
 
@@ -59,13 +57,7 @@ class ReplicatedRootStore(RootStore):
         await self._copy(Message(MessageKind.COPY, total.key, total.round, meta, (copied,)))
         return value
 
-    def on_joined(self, member: str, begin: int, epoch: int) -> Coroutine[Any, Any, None]:
-        """Return the coroutine that ends when the replica knows of ``member``."""
-        self._joined_members += 1
-        meta = {"joined": member, "epoch": epoch}
-        return self._copy(Message(MessageKind.COPY, NO_KEY - self._joined_members, begin, meta))
-
-    def on_members_lost(self, nodes: Iterable[str]) -> None:
+    def on_members_lost(self, nodes: Sequence[str], epoch: int) -> None:
         """Continue alone if the replica is among ``nodes``: nothing waits for its confirmation any more."""
         if self._replica in nodes:
             self._replica_lost = True
@@ -86,76 +78,23 @@ class ReplicatedRootStore(RootStore):
             confirmed.set_result(None)
 
 
-class ReplicaMail:
-    """The replica's side: repeats the server's updates, and filters the mail of the ``Server`` that may take over.
+class Copies:
+    """The replica's side: repeats the server's updates in the ``server`` that may take over."""
 
-    on_updated  is called with the round of every update that was repeated
-    on_joined   is called with a member, its first round, and the membership epoch in which it has joined
-    """
-
-    def __init__(self, world: World, inbox: Inbox, top: RootStore, make_codec: CodecMaker) -> None:
-        self._world, self._inbox, self._top, self._make_codec = world, inbox, top, make_codec
-        self._choices: dict[str, CodecChoice | None] = {}  # by child
-        self.on_updated: Callable[[int], None] = lambda round_: None
-        self.on_joined: Callable[[str, int, int], None] = lambda member, begin, epoch: None
-        self._copied_round: dict[int, int] = {}  # by key: the last round that the server has sent
-        self._pushed_round: dict[int, int] = {}  # by key: the last round that a child has pushed here
-        self._updated: dict[int, Future[None]] = {}  # by key: the update of the last copied round
-        self._last = False
+    def __init__(self, world: World, inbox: Mail, top: RootStore, server: Server) -> None:
+        self._world, self._top, self._server = world, top, server
         inbox.on(MessageKind.COPY, self._on_copy)
 
-    def on(self, kind: MessageKind, handler: Handler) -> None:
-        """Hand messages of ``kind`` to ``handler``; pushes of rounds that are updated already are answered here."""
-        if kind is MessageKind.PUSH:
-            self._inbox.on(kind, lambda message: self._on_push(message, handler))
-        elif kind is MessageKind.DECLARE:
-            self._inbox.on(kind, lambda message: self._on_declare(message, handler))
-        else:
-            self._inbox.on(kind, handler)
-
     def _on_copy(self, message: Message) -> None:
+        if message.round != PULL_ROUND:
+            self._server.begin_copy(message.key, message.round)
         self._world.spawn(self._repeat(message), f"copy round {message.round} of key {message.key}")
 
     async def _repeat(self, message: Message) -> None:
-        key, round_ = message.key, message.round
-        if key <= NO_KEY:
-            self.on_joined(message.meta["joined"], round_, message.meta["epoch"])
-        elif round_ == PULL_ROUND:
-            await self._top.init(key, message.parts[0], message.meta["notes"])
-        elif round_ <= self._pushed_round.get(key, PULL_ROUND):
-            # The server is lost, and this copy was still in flight when a child failed over. It replied to no child in
-            # this round, so every child pushes it here: repeating the copy would apply the round twice.
-            return
+        key, round_, meta = message.key, message.round, message.meta
+        if round_ == PULL_ROUND:
+            await self._top.init(key, message.parts[0], meta["notes"])
         else:
-            await self._update(message)
+            total = AggregatedPush(key, round_, message.parts[0], tuple(meta["members"]), meta["notes"])
+            self._server.take_value(key, round_, await self._top.apply(total))
         await self._world.send(message.sender, Message(MessageKind.COPIED, key, round_))
-
-    async def _update(self, message: Message) -> None:
-        key, round_, members = message.key, message.round, tuple(message.meta["members"])
-        self._copied_round[key], self._updated[key] = round_, self._world.future()
-        value = await self._top.apply(AggregatedPush(key, round_, message.parts[0], members, message.meta["notes"]))
-        self._last = self._last or value.control.last
-        self.on_updated(round_)
-        self._updated[key].set_result(None)
-
-    def _on_declare(self, message: Message, handler: Handler) -> None:
-        self._choices[message.sender] = message.meta.get("codec")
-        handler(message)
-
-    def _on_push(self, message: Message, handler: Handler) -> None:
-        if message.round > self._copied_round.get(message.key, PULL_ROUND):
-            self._pushed_round[message.key] = message.round
-            handler(message)
-        else:
-            self._world.spawn(self._reply(message), f"answer round {message.round} of key {message.key} again")
-
-    async def _reply(self, message: Message) -> None:
-        """Answer with the current value: a later update would need another push of this child."""
-        await self._world.wait(self._updated[message.key], f"the update of key {message.key} in round {message.round}")
-        value = await self._top.pull(message.key)
-        codec = self._make_codec(self._choices.get(message.sender))  # which has no memory
-        parts = await coding.encode_value(self._world, codec, message.key, value, message.round)
-        meta = ReplyControl(last=self._last).to_meta()
-        await self._world.send(
-            message.sender, Message(MessageKind.VALUE, message.key, message.round, meta, parts, message.priority)
-        )

@@ -17,13 +17,11 @@ class ReplyControl(msgspec.Struct):
     last      the run ends with this round
     waited_s  seconds that this child's contribution waited at servers and relays for those of others, over all tiers
     steps     local steps of the next round, by worker; a worker that is not named keeps its number
-    begin     with a first value: the first round of this child, which has joined a run in progress
     """
 
     last: bool = False
     waited_s: float = 0.0
     steps: Mapping[str, int] = msgspec.field(default_factory=dict)
-    begin: int = 0
 
     def to_meta(self) -> dict[str, Any]:
         """Return the metadata. It has one size in all plain rounds, so headers are equal in every world."""
@@ -32,8 +30,6 @@ class ReplyControl(msgspec.Struct):
             meta["last"] = self.last
         if self.steps:
             meta["steps"] = dict(self.steps)
-        if self.begin:
-            meta["begin"] = self.begin
         return meta
 
 
@@ -48,4 +44,4 @@ def merge_controls(controls: Sequence[ReplyControl]) -> ReplyControl:
     """Merge the controls of several replies of one round: the longest wait, and the steps of all workers."""
     steps = {worker: count for each in controls for worker, count in each.steps.items()}
     last, waited_s = any(each.last for each in controls), max((each.waited_s for each in controls), default=0.0)
-    return ReplyControl(last, waited_s, steps, max((each.begin for each in controls), default=0))
+    return ReplyControl(last, waited_s, steps)

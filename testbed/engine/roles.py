@@ -21,20 +21,21 @@ from testbed.engine.global_model import AsynchronousRootStore, GlobalModel
 from testbed.engine.gossip.roles import gossip_worker
 from testbed.engine.guard import guarded
 from testbed.engine.handover import handover_of
-from testbed.engine.kvworker import KVWorker, codec_maker
+from testbed.engine.kvworker import KVWorker, ParentNodes, codec_maker
 from testbed.engine.learner import make_learner, shape_of
 from testbed.engine.local_kinds import local_work_of
 from testbed.engine.membership import MEMBERSHIP_MESSAGES, Membership
 from testbed.engine.mixing_exchange import mixing_worker
 from testbed.engine.overlay.wiring import NodeOverlays
+from testbed.engine.peers import EpochMail, first_rounds
 from testbed.engine.pipeline import PipelinedExchange
-from testbed.engine.replica import ReplicaMail, ReplicatedRootStore
+from testbed.engine.replica import Copies, ReplicatedRootStore
 from testbed.engine.root_store import RootStore, parameter_state_maker
 from testbed.engine.scheduler import Scheduler
 from testbed.engine.script.thread import start_script
 from testbed.engine.script.watch import ScriptWatch
 from testbed.engine.script.worker import ScriptWorker, script_job
-from testbed.engine.server import Server
+from testbed.engine.server import Server, ServerMembers
 from testbed.engine.server_exchange import ServerExchange, ServerParts
 from testbed.engine.session import Session
 from testbed.engine.slicing import optimizer_at_top, order_of, overlaps, slicer_of
@@ -101,11 +102,10 @@ def _worker(plan: Plan, node: NodePlan, files: CheckpointFiles | None, make_libr
         departure = Departure(world, session.inbox, plan, node)
         handover = handover_of(session, plan, optimizer_at_top(plan))
         await session.join()
-        store.membership_epoch = membership.epoch
-        overlays.join()
+        await session.peers.greet()
         pushes = await inside_store(world, plan, store, mail, make_library) if mail else store
         evaluation = Evaluation(world, plan, learner)
-        parts = ServerParts(pushes, learner, work, evaluation, membership, handover)
+        parts = ServerParts(pushes, learner, work, evaluation, membership, session.peers, handover)
         exchange = (
             PipelinedExchange(world, plan, node, parts, shape) if shape else ServerExchange(world, plan, node, parts)
         )
@@ -124,14 +124,12 @@ def _script(plan: Plan, node: NodePlan, files: CheckpointFiles | None, watch: Sc
 
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
-        membership, overlays = session.membership, NodeOverlays(plan, node, session)
-        store = _store(plan, node, session, overlays)
+        store = _store(plan, node, session, NodeOverlays(plan, node, session))
         handover = handover_of(session, plan, at_top=False)
         await session.join()
-        store.membership_epoch = membership.epoch
-        overlays.join()
-        checkpointer = Checkpointer(world, membership, plan, files)
-        worker = ScriptWorker(world, plan, membership, store, job, checkpointer, handover)
+        await session.peers.greet()
+        checkpointer = Checkpointer(world, session.membership, plan, files)
+        worker = ScriptWorker(world, plan, session, store, job, checkpointer, handover)
         await worker.run(start_script(plan, node, job, watch))
         await store.leave()
         await session.finish()
@@ -148,18 +146,18 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         session = Session(plan, node, world)
         membership, overlays = session.membership, NodeOverlays(plan, node, session)
         upstream, relayed = _upstream(plan, node, session, overlays, learner), overlays.towards_children()
-        blocks = block_receiver(plan, node, world, session.inbox)
-        make_codec, policy = codec_maker(plan, node.name), sync_setup.sync_policy(plan, node)
-        mail, send = relayed[:2] if relayed else (blocks or session.inbox, world.send)
-        weights = aggregation_weights(plan, node)
-        server = Server(
-            world, mail, policy, blocks.codecs(make_codec) if blocks else make_codec, upstream, weights, send
-        )
-        membership.on_members_lost.append(server.on_members_lost)
+        policy = sync_setup.sync_policy(plan, node)
+        arriving = EpochMail(session.inbox, session.peers, together=policy.waits)
+        blocks = block_receiver(plan, node, world, arriving)
+        make_codec = codec_maker(plan, node.name)
+        mail, send = relayed[:2] if relayed else (blocks or arriving, world.send)
+        make_own = blocks.codecs(make_codec) if blocks else make_codec
+        server = Server(world, mail, policy, make_own, upstream, _members_of(plan, node, session), send)
+        session.peers.on_agreed.append(server.on_agreed)
+        membership.on_members_lost.append(upstream.on_members_lost)
         if blocks is not None:
-            server.on_member_lost, server.on_member_declared = blocks.forget, blocks.on_declared
+            server.on_ended = blocks.forget
         if relayed:
-            server.on_member_lost, server.on_member_declared = relayed[2].on_member_lost, relayed[2].on_member_declared
             server.on_replied = relayed[2].on_replied if plan.recovery.on_failure == "continue" else None
         memories: dict[str, Stateful] = {"server": server}
         memories |= ({"overlay": relayed[2]} if relayed else {}) | ({"blocks": blocks} if blocks else {})
@@ -168,10 +166,7 @@ def _server(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
             session.inbox.on(MessageKind.SNAPSHOT, upstream.on_snapshot)
         _keep(session, plan, files, server, memories)
         await session.join()
-        server.on_members_absent(membership.absent)
-        overlays.join()
-        if isinstance(upstream, ParentServers):
-            upstream.admit(membership.epoch)
+        await session.peers.greet()
         await session.ended()
         if blocks is not None:
             blocks.settle()
@@ -210,7 +205,7 @@ def _keep(
 
     if files is not None and files.resumed is not None:
         session.inbox.hold(MEMBERSHIP_MESSAGES)
-    membership.on_ready = on_ready
+    membership.on_ready.append(on_ready)
 
 
 def _replica(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
@@ -221,18 +216,27 @@ def _replica(plan: Plan, node: NodePlan, files: CheckpointFiles | None) -> Role:
         session = Session(plan, node, world)
         workers = summed_workers(plan, followed)
         top = RootStore(world, parameter_state_maker(plan), place_of(plan, node), waits=True, workers=workers)
-        make_codec = codec_maker(plan, followed.name)
-        mail, policy = ReplicaMail(world, session.inbox, top, make_codec), sync_setup.sync_policy(plan, followed)
-        server = Server(world, mail, policy, make_codec, top, aggregation_weights(plan, followed), world.send)
-        mail.on_updated, mail.on_joined = lambda round_: server.begin_at(round_ + 1), server.resume_member
-        session.membership.on_members_lost.append(server.on_members_lost)
+        policy = sync_setup.sync_policy(plan, followed)
+        arriving = EpochMail(session.inbox, session.peers, together=True)
+        members = _members_of(plan, followed, session)
+        server = Server(world, arriving, policy, codec_maker(plan, followed.name), top, members, world.send)
+        session.peers.on_agreed.append(server.on_agreed)
+        Copies(world, arriving, top, server)
         _keep(session, plan, files, server, {"server": server})
         await session.join()
-        server.on_members_absent(session.membership.absent)
         await session.ended()
         await session.record_final(top.values())
 
     return run
+
+
+def _members_of(plan: Plan, server: NodePlan, session: Session) -> ServerMembers:
+    return ServerMembers(
+        aggregation_weights(plan, server),
+        session.peers,
+        lambda: first_rounds(plan, server, session.peers),
+        sync_setup.rounds_apart(plan, server),
+    )
 
 
 def _upstream(
@@ -243,9 +247,13 @@ def _upstream(
     if node.parents:
         store = _store(plan, node, session, overlays)
         counts_rounds = not SYNC[plan.technique.sync_tier1.kind].waits
-        may_join_late = plan.recovery.on_failure == "continue"
         pushes_per_round = max(1, plan.training_workers_by_parent[node.name]) if counts_rounds else 0
-        return ParentServers(world, store, contribution_weight(plan, node), pushes_per_round, may_join_late)
+        peers = session.peers
+
+        def first_round() -> int:
+            return min(first_rounds(plan, node, peers).values(), default=0)
+
+        return ParentServers(world, store, contribution_weight(plan, node), pushes_per_round, first_round)
     make_state, replicas = parameter_state_maker(plan), plan.with_role("replica")
     place, workers = place_of(plan, node), summed_workers(plan, node)
     if replicas:
@@ -257,10 +265,13 @@ def _upstream(
 
 
 def _store(plan: Plan, node: NodePlan, session: Session, overlays: NodeOverlays) -> KVWorker:
-    world, inbox, make_codec = session.world, session.inbox, codec_maker(plan, node.parents[0], node.name)
+    world, make_codec = session.world, codec_maker(plan, node.parents[0], node.name)
+    at_top = plan.node(node.parents[0]).role == "global_server"
+    together = SYNC[(plan.technique.sync_tier2 if at_top else plan.technique.sync_tier1).kind].waits
+    parents = ParentNodes(
+        node.parents, session.peers, session.membership.successors, together, at_top and plan.recovery.replicas > 0
+    )
+    arriving = EpochMail(session.inbox, session.peers, together=together)
     relayed = overlays.towards_parents(make_codec)
-    mail, route = relayed or (inbox, block_route(plan, node, world, inbox))
-    store = KVWorker(world, mail, node.parents, make_codec, slicer_of(plan), order_of(plan).priority, route)
-    session.membership.on_failover = store.fail_over_to
-    store.retains_pushes = plan.recovery.replicas > 0 and plan.node(node.parents[0]).role == "global_server"
-    return store
+    mail, route = relayed or (session.inbox, block_route(plan, node, world, arriving))
+    return KVWorker(world, mail, parents, make_codec, slicer_of(plan), order_of(plan).priority, route)

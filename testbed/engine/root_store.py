@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from types import MappingProxyType
 from typing import Any
@@ -194,14 +194,13 @@ class RootStore(Upstream):
         self._keys[key].pulled(holder, value)
         return True
 
-    def on_joined(self, member: str, begin: int, epoch: int) -> Coroutine[Any, Any, None] | None:
+    def on_joined(self, member: str) -> None:
         """Drop what was kept for the workers below the process in whose place ``member`` is.
 
         Not when that one is lost: what it has pushed may still be under way to ``apply``.
         """
         for key, holder in [each for each in self._sent_versions if each[1].startswith(f"{member}/")]:
             self._forget(key, holder)
-        return None
 
     def _forget(self, key: int, holder: str) -> None:
         self._sent_versions.pop((key, holder), None)

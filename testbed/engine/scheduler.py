@@ -18,7 +18,7 @@ from testbed.engine.membership import (
     collected_at,
     collector_of,
 )
-from testbed.engine.peers import TRAINED, EpochReports, regroups
+from testbed.engine.peers import TRAINED, EpochReports, FirstRounds, agrees, has_servers
 from testbed.errors import NodeLost, RunFailed
 from testbed.messages import Message, MessageKind
 from testbed.plan.asynchronous import is_scored_at_top
@@ -35,11 +35,10 @@ class MembershipLedger:
     records them and sends them to all nodes in that order (EPOCH), so every node sees the same history.
 
     A message of a lost process must not be taken for one of the process that replaces it. So a node that joins gets the
-    number of its epoch (READY) and sends it with its declarations; a server drops a declaration whose epoch precedes
-    the one in which that node was lost. Without servers, workers mark every message with their epoch
-    (``engine.peers``).
+    number of its epoch (READY), and nodes mark what they send to each other with an epoch (``engine.peers``).
 
     ``epoch``: the number of changes so far. ``absent``: nodes that do not take part, in the order of their loss.
+    ``joined``: the epochs in which those have joined that were not there from the start.
     """
 
     def __init__(self, plan: Plan, begin: Members) -> None:
@@ -48,8 +47,9 @@ class MembershipLedger:
         self._new = set(begin.new)  # nodes that have never taken part
         self._left = set(begin.left)  # nodes that have ended their part on purpose
         self.absent: dict[str, None] = dict.fromkeys(begin.absent)
-        self._regroups = regroups(plan)
-        self._joined = dict(begin.joined)  # epochs, of those that have joined and take part
+        self._agrees = agrees(plan)
+        self.joined = dict(begin.joined)  # epochs, of those that have joined and take part
+        self.first = dict(begin.first)  # rounds, of workers of these, as far as all have agreed
         self._successors = dict(begin.successors)  # by lost server
         self.epoch = begin.epoch
 
@@ -59,7 +59,15 @@ class MembershipLedger:
         waiting = (*self._waiting, *more_waiting)
         left = tuple(name for name in self.absent if name in self._left)
         return Members(
-            self.epoch, tuple(self.absent), new, waiting, dict(self._joined), dict(self._successors), trained_s, left
+            epoch=self.epoch,
+            absent=tuple(self.absent),
+            new=new,
+            waiting=waiting,
+            joined=dict(self.joined),
+            first=dict(self.first),
+            successors=dict(self._successors),
+            trained_s=trained_s,
+            left=left,
         )
 
     def record_missing(self, world: World, missing: Collection[str]) -> None:
@@ -75,7 +83,8 @@ class MembershipLedger:
         """Return what nodes are told that take part when the run begins, or goes on where a checkpoint was made."""
         meta: dict[str, Any] = {"name": "ready"}
         meta |= {"gone": list(self.absent)} if self.absent else {}
-        meta |= {"epoch": self.epoch, "joined": dict(self._joined)} if self.epoch else {}
+        meta |= {"epoch": self.epoch, "joined": dict(self.joined)} if self.epoch else {}
+        meta |= {"first": dict(self.first)} if self.first else {}
         return meta | ({"heirs": self._successors} if self._successors else {})
 
     def present(self) -> list[str]:
@@ -100,7 +109,7 @@ class MembershipLedger:
         told = self.present()
         self.absent.update(dict.fromkeys(leaving))
         for name in leaving:
-            self._joined.pop(name, None)
+            self.joined.pop(name, None)
         if not any(self._nodes[name].role == "worker" and self._nodes[name].trains for name in self.present()):
             raise RunFailed(f"{node} is lost ({why}), and no other training worker is left")
         self._record(world, leaving, joins=False, why=f"{why}; {successor} takes over" if successor else why)
@@ -149,11 +158,11 @@ class MembershipLedger:
             meta |= {"gone": list(self.absent), "heirs": self._successors}
             later = list(joined)[list(joined).index(name) + 1 :]
             meta |= {"later": later} if later else {}
-            if self._regroups:
-                self._joined[name] = self.epoch
-                meta["joined"] = dict(self._joined)
+            if self._agrees:
+                self.joined[name] = self.epoch
+                meta["joined"] = dict(self.joined)
             await world.send(name, Message(MessageKind.READY, meta=meta))
-            for other in self.present() if self._regroups else ():
+            for other in self.present() if self._agrees else ():
                 if other != name:
                     await self._tell(world, other, {"epoch": self.epoch, "left": [], "joined": [name]})
         return list(joined)
@@ -193,7 +202,8 @@ class Scheduler:
         self._finished: list[str] = []  # workers, in the order of their end
         self._trained_s, self._trains_since_s = begin.trained_s, 0.0
         self._ledger = MembershipLedger(plan, begin)
-        self._regroups, self._agreement = regroups(plan), EpochReports()
+        self._agrees, self._agreement = agrees(plan), EpochReports()
+        self._first_rounds = FirstRounds(plan, begin.joined, begin.first) if has_servers(plan) else None
         self._timeouts = plan.timeouts
         self._arrived: dict[str, list[str]] = {}  # by barrier
         self._sizes: dict[str, int] = {}
@@ -273,18 +283,21 @@ class Scheduler:
         for name in list(self._arrived):
             self._arrived[name] = [node for node in self._arrived[name] if node not in removed]
             await self._release_if_complete(world, name)
-        if self._regroups:
+        if self._agrees:
             await self._agree(world)
 
     def _members(self) -> list[str]:
         return [name for name in self._ledger.present() if name in self._training_workers]
 
     async def _agree(self, world: World) -> None:
-        members = self._members()
+        members = self._members() if self._first_rounds is None else self._ledger.present()
         decision = self._agreement.decide(self._ledger.epoch, members)
         if decision is None:
             return
-        if self._resuming is None:
+        if self._first_rounds is not None:
+            progress = {name: self._agreement.progress(name) for name in self._members()}
+            decision["first"] = self._ledger.first = self._first_rounds.give(progress, self._ledger.joined)
+        elif self._resuming is None:
             self._begin_training(world)
         await _release(world, members, **decision)
 
@@ -294,7 +307,7 @@ class Scheduler:
             return set(arrived).issuperset(self._members())
         if name.startswith(SAVED):
             return self._saving is not None and set(arrived).issuperset(self._saving)
-        if name == TRAINED and self._regroups:
+        if name == TRAINED and self._agrees:
             return self._trained.union(arrived).issuperset(self._members())
         if name in (TRAIN, SCRIPTS) and self._plan.recovery.on_failure == "continue":
             return set(arrived).issuperset(self._starting)

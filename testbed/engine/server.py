@@ -16,7 +16,9 @@ same).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,7 +32,7 @@ from testbed.engine import coding
 from testbed.engine.aggregation import AggregatedPush, Contributions, PendingPush, merge_notes, sum_in_order
 from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import CodecMaker, Send
-from testbed.engine.membership_view import MembershipView
+from testbed.engine.peers import Agreed, Peers
 from testbed.engine.reply import PULL_ROUND, ReplyControl, Value
 from testbed.engine.upstream import Upstream
 from testbed.errors import RunFailed
@@ -41,25 +43,49 @@ from testbed.state import State, below, under
 from testbed.world import Future, Work, World
 
 
+@dataclass(frozen=True, slots=True)
+class ServerMembers:
+    """Who may contribute to the rounds of a server.
+
+    weights       what each counts for
+    peers         all nodes of the run
+    first_rounds  returns the first round of each that takes part
+    rounds_apart  how many rounds of a worker lie between two rounds of the server, plus one
+    """
+
+    weights: Mapping[str, float]
+    peers: Peers
+    first_rounds: Callable[[], dict[str, int]]
+    rounds_apart: int = 1
+
+
 class Server:
     """Values of keys, and the contributions of rounds that are not complete. Sizes are known by declarations."""
 
     def __init__(
         self, world: World, inbox: Mail, policy: SyncPolicy, codec: CodecMaker, upstream: Upstream,
-        weights: Mapping[str, float], send: Send,
+        members: ServerMembers, send: Send,
     ) -> None:  # fmt: skip
-        """``weights``: what each member counts for. ``send``: of values; ``World.send``, unless an overlay relays."""
-        self._membership = MembershipView(weights, policy)
-        self._world, self._policy, self._upstream = world, policy, upstream
+        """``send``: of values; ``World.send``, unless an overlay relays."""
+        self._world, self._policy, self._upstream, self._members = world, policy, upstream, members
+        self._first = dict.fromkeys(members.weights, 0)  # rounds of the contributors that take part
+        self._begin_round = 0  # of this run
         self._send, self._make_codec = send, codec
         self._codecs: dict[str, Codec] = {}  # one per child, as a codec may have memory
+        self._processes: dict[str, int | None] = {}  # of these children, each by the epoch in which it has joined
         self._tables: dict[tuple[str, int], TableCodec] = {}  # of keys that travel by rows
         self._sizes: dict[int, int] = {}
         self._knows_keys = False  # a script may have none
         self._first_key = -1  # the one that records speak of: keys travel together
         self._values: dict[int, Value] = {}
         self._contributions = Contributions()
-        self._pulls: dict[int, list[str]] = {}  # by key: members that pulled before there was a value
+        self._groupings = 0  # how often rounds that were not complete have been begun anew
+        self._taken_round: dict[int, int] = {}  # by key: the last round whose contributions were summed here
+        self._copied_round: dict[int, int] = {}  # by key: the last one that another server has summed
+        self._valued_round: dict[int, int] = {}  # by key: the round of its value
+        self._pulls: dict[int, list[str]] = {}  # by key: members whose pull waits for a value from upstream
+        self._waiting: dict[int, list[tuple[str, int]]] = {}  # by key: who waits for the end of a round, and its push
+        self._lost: set[str] = set()  # children of which a process was lost
         self._priorities: dict[int, int] = {}  # by key: that of its last push
         self._resumed_codecs: dict[str, Any] = {}  # a checkpoint's, until their members declare
         self._running_effects: list[Future[None]] = []  # where the policy holds replies
@@ -67,15 +93,10 @@ class Server:
         # by member, key and round: pushes whose values say so, where others may be of rounds that were begun before
         self._last_pushes: set[tuple[str, int, int]] = set()
         self._ended_members: set[str] = set()
-        self._join_copies: dict[str, Future[None]] = {}  # by member: the replica is being told of it
-        self._lost_in_epoch: dict[str, int] = {}
-        self._joined_in_epoch: dict[str, int] = {}  # of members that have joined a run in progress
-        # called with a member that is lost, and with one whose process has declared its keys
-        self.on_member_lost: Callable[[str], None] = lambda member: None
-        self.on_member_declared: Callable[[str, int], None] = lambda member, epoch: None
+        # called with a child of which what is under way has ended: it is lost, or makes its round again
+        self.on_ended: Callable[[str], None] = lambda member: None
         self.on_replied: Callable[[int, int], Awaitable[None]] | None = None  # with key and round, after a reply
         inbox.on(MessageKind.DECLARE, self._on_declare)
-        inbox.on(MessageKind.BEGIN, self._on_begin)
         inbox.on(MessageKind.INIT, self._on_init)
         inbox.on(MessageKind.PUSH, self._on_push)
         inbox.on(MessageKind.PULL, self._on_pull)
@@ -88,38 +109,48 @@ class Server:
 
     def begin_at(self, round_: int) -> None:
         """Note that all rounds before ``round_`` are over: the run is resumed."""
-        self._membership.begin_at(round_)
+        self._begin_round = round_
+        self._regroup()
 
-    def on_members_lost(self, nodes: Sequence[str], epoch: int = 0) -> None:
-        """Note that these nodes are lost since membership epoch ``epoch``; reply where only they were waited for.
+    def on_agreed(self, agreed: Agreed) -> None:
+        """Begin all rounds that are not complete anew, with those who take part since: they push them once more.
 
-        A member whose next process has declared its keys before the scheduler's message came is present.
+        Where contributions belong to no common round, nothing begins anew, and only the lost are waited for no more.
         """
-        nodes = [node for node in nodes if self._joined_in_epoch.get(node, 0) <= epoch]
-        for member in nodes:
-            self._lost_in_epoch[member] = epoch
-            if member in self._membership.weights:
-                self.on_member_lost(member)
-            for waiting in self._pulls.values():  # its next process pulls once more
-                waiting[:] = [each for each in waiting if each != member]
-            effects = self._membership.on_member_lost(member)
-            self._begin(effects, f"continue without {member}")
-            self._free_stuck_pulls()
+        lost = [child for child, joined in self._processes.items() if self._members.peers.joined_in(child) != joined]
+        for child in lost:
+            del self._codecs[child], self._processes[child]
+            self._ended_members.discard(child)
+            for pulling in self._pulls.values():  # its next process pulls once more
+                pulling[:] = [each for each in pulling if each != child]
+            for waiting in self._waiting.values():
+                waiting[:] = [each for each in waiting if each[0] != child]
+        self._lost.update(lost, (each for each in self._members.weights if self._members.peers.joined_in(each) is None))
+        if self._policy.waits:
+            self._contributions.drop()
+        for child in [*lost, *(self._codecs if self._policy.waits else ())]:
+            self.on_ended(child)
+        self._regroup()
+        for key in list(self._waiting):
+            self._answer_waiting(key)
         if self._ended_members:
             self._world.spawn(self._release([]), "leave, if all others have ended")
-        self._upstream.on_members_lost(nodes)
 
-    def on_members_absent(self, nodes: Iterable[str]) -> None:
-        """Note who was absent when this server joined; a member that has declared its keys meanwhile is present."""
-        self.on_members_lost([node for node in nodes if node not in self._codecs])
+    def _regroup(self) -> None:
+        self._groupings += 1
+        self._first = {child: max(first, self._begin_round) for child, first in self._members.first_rounds().items()}
+        self._begin(self._policy.regroup(self._first), "continue with others")
 
-    def resume_member(self, member: str, begin: int, epoch: int) -> None:
-        """Note that ``member``, with rounds from ``begin`` on, used the server whose place this one takes.
+    def begin_copy(self, key: int, round_: int) -> None:
+        """Note that another server has summed a round of ``key``, whose value is being made here as well."""
+        self._copied_round[key] = round_
 
-        ``epoch``: the membership epoch in which the member has joined.
-        """
-        self._joined_in_epoch[member] = epoch
-        self._membership.resume_member(member, begin)
+    def take_value(self, key: int, round_: int, value: Value) -> None:
+        """Take the value of ``key`` after a round, and answer those who wait for it."""
+        self._values[key], self._valued_round[key] = value, round_
+        if value.control.last and self._policy.waits and not self._ending:
+            self._end()
+        self._answer_waiting(key)
 
     async def settle(self) -> None:
         """Wait for what ``state`` is to hold."""
@@ -131,7 +162,7 @@ class Server:
         state |= under("policy", self._policy.state())
         state |= {f"value/{key}": value.tensor for key, value in self._values.items()}
         for member, codec in self._codecs.items():
-            if member not in self._membership.absent:
+            if self._is_present(member):
                 state |= under(f"codec/{member}", codec.state())
         return state
 
@@ -147,13 +178,6 @@ class Server:
 
     def _on_declare(self, message: Message) -> None:
         member = message.sender
-        epoch = message.meta.get("epoch", 0)
-        if epoch < self._lost_in_epoch.get(member, 0):
-            return  # sent by a process that was lost since then: its successor declares the keys anew
-        if epoch > self._joined_in_epoch.get(member, 0) and "since" not in message.meta:
-            self.on_members_lost([member], epoch - 1)  # the scheduler's message of that may still be on a slow link
-            self._joined_in_epoch[member] = epoch
-        self.on_member_declared(member, epoch)
         self._ended_members.discard(member)
         keys, *columns = (part.tolist() for part in message.parts)
         sizes = dict(zip(keys, columns[0], strict=True))
@@ -161,93 +185,100 @@ class Server:
         choice = message.meta.get("codec")
         codec = self._codecs[member] = self._make_codec(choice, member)
         self._tables |= {(member, key): TableCodec(codec, width) for key, width in widths.items()}
-        if "since" in message.meta:
-            self.resume_member(member, message.meta["since"], epoch)
-        elif self._membership.on_declared(member):
-            copying = self._upstream.on_joined(member, self._membership.first_round(member), epoch)
-            if copying is not None:
-                self._join_copies[member] = self._world.spawn(copying, f"copy that {member} has joined")
-        if "agrees" in message.meta:
-            offer = Message(MessageKind.OFFER, meta={"epoch": epoch, "round": self._membership.first_round(member)})
-            self._world.spawn(self._world.send(member, offer), f"offer {member} a round")
-        if not epoch:
-            self._codecs[member].load_state(below(member, self._resumed_codecs))
+        self._processes[member] = self._members.peers.joined_in(member)
+        if member in self._lost:
+            self._lost.remove(member)
+            self._upstream.on_joined(member)
+        self._codecs[member].load_state(below(member, self._resumed_codecs))
+        self._resumed_codecs = {
+            name: content for name, content in self._resumed_codecs.items() if not name.startswith(f"{member}/")
+        }
         if not self._knows_keys:
             self._knows_keys = True
             self._sizes, self._first_key = sizes, min(sizes, default=-1)
             self._world.spawn(self._upstream.declare(sizes, choice, widths), "declare keys")
         assert self._sizes == sizes, f"{member} declares other keys than the children before it"
 
-    def _on_begin(self, message: Message) -> None:
-        """A member says which round it begins with: the latest that its servers offer, or its own members' first."""
-        member = message.sender
-        if member in self._membership.absent or message.meta["epoch"] != self._joined_in_epoch.get(member, 0):
-            return  # from a process that was lost since then
-        effects = self._membership.on_began(member, message.round)
-        self._begin(effects, f"{member} begins with round {message.round}")
-        self._free_stuck_pulls()
-
     def _on_init(self, message: Message) -> None:
         self._world.spawn(self._upstream.init(message.key, message.parts[0], message.meta), f"init key {message.key}")
 
     def _on_pull(self, message: Message) -> None:
-        if message.sender in self._membership.absent:
-            return
+        key, member = message.key, message.sender
         if "newest" in message.meta and not self._upstream.is_top:
-            self._world.spawn(self._pass_on_newest(message.key, message.sender), "pull the newest value")
+            self._world.spawn(self._pass_on_newest(key, member), "pull the newest value")
             return
-        if message.key in self._values:
-            if self._membership.may_pull(message.key, message.sender):
-                self._world.spawn(self._send_first_values(message.key, [message.sender]), "answer a pull")
-            else:
-                self._free_stuck_pulls()
-            return
-        is_first = message.key not in self._pulls
-        self._pulls.setdefault(message.key, []).append(message.sender)
+        if key in self._values:
+            self._waiting.setdefault(key, []).append((member, PULL_ROUND))
+            self._answer_waiting(key)
+        else:
+            self._pull(key, [member])
+
+    def _pull(self, key: int, members: Sequence[str]) -> None:
+        """Pull a key's value from upstream for these members, once for all who want it at the same time."""
+        is_first = key not in self._pulls
+        self._pulls.setdefault(key, []).extend(members)
         if is_first:
-            self._world.spawn(self._pull_from_upstream(message.key), f"pull key {message.key}")
+            self._world.spawn(self._pull_from_upstream(key), f"pull key {key}")
 
     async def _pass_on_newest(self, key: int, member: str) -> None:
         self._values[key] = Value(await self._upstream.pull(key, newest=True))
         await self._send_first_values(key, [member])
 
-    def _free_stuck_pulls(self) -> None:
-        """Answer members that have joined after all others had been lost, in the middle of a round."""
-        first, pulls = self._membership.stuck_pulls()
-        if pulls:
-            self._world.spawn(self._begin_without_the_lost(first, pulls), "answer pulls")
-
-    async def _begin_without_the_lost(self, first: int, pulls: list[tuple[int, list[str]]]) -> None:
-        await self._upstream.begin(first)
-        for key, members in pulls:
-            self._values[key] = Value(await self._upstream.pull(key))
-            await self._send_first_values(key, members)
-
     async def _pull_from_upstream(self, key: int) -> None:
         self._values[key] = Value(await self._upstream.pull(key))
-        if self._upstream.first_control.begin:  # this server itself has joined a run in progress
-            self._membership.begin_at(self._upstream.first_control.begin)
         await self._send_first_values(key, self._pulls.pop(key))
 
-    async def _send_first_values(self, key: int, members: list[str]) -> None:
-        value, first = self._values[key].tensor, self._upstream.first_control
+    def _answer_waiting(self, key: int) -> None:
+        """Answer those whose round is over.
+
+        A member that joins pulls the value of the round before its first: with an older one it would have other
+        parameters than all others in its first round. Where all who were to make that round are lost, it begins with
+        what there is. A push of a round in which its member has no part is answered with the value of that round.
+        """
+        waiting, valued_round = self._waiting.pop(key, []), self._valued_round.get(key, self._begin_round - 1)
+        pulling, stuck = [], []
+        for member, round_ in waiting:
+            first = self._first.get(member, 0)
+            needed = first - self._members.rounds_apart if round_ == PULL_ROUND else round_
+            if self._policy.waits and valued_round < needed and any(each <= needed for each in self._first.values()):
+                self._waiting.setdefault(key, []).append((member, round_))
+            elif round_ != PULL_ROUND:
+                reply = Reply(key, (round_,), (member,))
+                self._world.spawn(self._carry_out([reply]), f"answer round {round_} of key {key}")
+            elif self._policy.waits and valued_round < needed:
+                stuck.append(member)
+            else:
+                pulling.append(member)
+        if pulling:
+            self._world.spawn(self._send_first_values(key, pulling), "answer a pull")
+        if stuck:
+            self._pull(key, stuck)
+
+    async def _send_first_values(self, key: int, members: Sequence[str]) -> None:
+        value = self._values[key].tensor
         sent = await coding.exact(self._world, value)
         for member in members:
-            if member in self._join_copies:
-                await self._world.wait(self._join_copies.pop(member), f"the replica to know that {member} has joined")
-            self._codecs[member].begin(key, value)
+            codec = self._codecs.get(member)
+            if codec is None:
+                continue  # it is lost
+            codec.begin(key, value)
             begins = self._upstream.on_value_sent(key, value, member, PULL_ROUND)
-            begin = max(self._membership.first_round(member), first.begin)
-            last = self._ending or first.last or not begins
-            meta = ReplyControl(last=last, begin=begin).to_meta() if begin else {}
+            last = self._ending or self._upstream.ends or not begins
+            meta = ReplyControl(last=last).to_meta() if self._first.get(member, 0) or last else {}
             await self._send(member, Message(MessageKind.VALUE, key, PULL_ROUND, meta, (sent,)))
 
     # ---- rounds -------------------------------------------------------------------------------------------------
 
     def _on_push(self, message: Message) -> None:
         key, member = message.key, message.sender
-        if member in self._membership.absent:
-            return  # the member was lost while this push was in flight
+        if self._policy.waits and message.round <= self._taken_round.get(key, PULL_ROUND):
+            return  # made once more after a change of the membership: here it is summed, and the answer is on its way
+        made_by_others = message.round <= self._copied_round.get(key, PULL_ROUND)
+        if self._policy.waits and (made_by_others or message.round < self._first.get(member, 0)):
+            self._priorities.setdefault(key, message.priority)
+            self._waiting.setdefault(key, []).append((member, message.round))
+            self._answer_waiting(key)
+            return
         codec, size = self._codec(member, key), self._sizes[key]
         if not message.parts:  # an overlay has added it to the push of another member
             self._on_contribution(message, None)
@@ -257,10 +288,11 @@ class Server:
             self._world.spawn(self._decode(message, codec), f"decode key {key} of {member}")
 
     async def _decode(self, message: Message, codec: Codec) -> None:
-        key, member = message.key, message.sender
+        key, member, groupings = message.key, message.sender, self._groupings
         tensor = await coding.decode(self._world, codec, message, self._sizes[key])
-        # else the member was lost meanwhile, and perhaps another process of its name has declared its keys
-        if member not in self._membership.absent and self._codec(member, key) is codec:
+        if self._policy.waits and groupings != self._groupings:
+            return  # it is pushed once more
+        if self._is_present(member) and self._codec(member, key) is codec:  # else it was lost meanwhile
             self._on_contribution(message, tensor)
 
     def _codec(self, member: str, key: int) -> Codec:
@@ -269,7 +301,6 @@ class Server:
     def _on_contribution(self, message: Message, tensor: Tensor | None) -> None:
         key, member, meta, now_s = message.key, message.sender, message.meta, self._world.now()
         self._priorities[key] = message.priority
-        self._membership.on_pushed(key, message.round)
         self._contributions.add(member, key, message.round, PendingPush(tensor, meta, now_s, message.copies))
         given = meta.get("reports")
         reports = {worker: WorkerReport(*report) for worker, report in given.items()} if given else {}
@@ -310,19 +341,15 @@ class Server:
             total = await self._aggregate(effect)
             # Without the tier above there is no ReplyControl: other data centres would not hear that the run ends.
             value = await self._upstream.apply(total) if effect.up else Value(total.tensor)
-            self._values[effect.key] = value
             if value.control.last and not self._policy.waits:
                 self._last_pushes.update((member, effect.key, effect.round) for member in effect.members)
-            elif value.control.last and not self._ending:
-                self._end()
             self._contributions.on_aggregated(effect.members, effect.key, effect.round, self._world.now())
-            joined = self._membership.on_aggregated(effect.key, effect.round)  # members that are to be sent the value
-            if joined:
-                await self._send_first_values(effect.key, joined)
+            self.take_value(effect.key, effect.round, value)
 
     async def _aggregate(self, effect: Aggregate) -> AggregatedPush:
         """Sum the members' contributions; nothing of them is kept while the sum is passed on."""
         taken = self._contributions.take(effect.members, effect.key, effect.round, self._world.now())
+        self._taken_round[effect.key] = effect.round
         tensors = [contribution.tensor for contribution in taken if contribution.tensor is not None]
         sizes = [(each.tensor.nbytes, each.copies) for each in taken if each.tensor is not None]
         size_bytes = sum(nbytes * copies for nbytes, copies in sizes)
@@ -338,11 +365,12 @@ class Server:
 
     async def _rescaled(self, tensor: Tensor, effect: Aggregate) -> Tensor:
         """Scale a sum that lacks lost members, so that the others stand for them too."""
-        factor = self._membership.rescaling(effect.members)
-        if factor == 1.0:
+        weights = self._members.weights
+        if not self._policy.waits or len(effect.members) == len(weights):
             return tensor
+        factor = math.fsum(weights.values()) / math.fsum(weights[member] for member in effect.members)
         if effect.key == self._first_key:
-            missing = sorted(self._membership.weights.keys() - set(effect.members))
+            missing = sorted(weights.keys() - set(effect.members))
             self._world.record("partial", round=effect.round, targets=", ".join(missing), factor=factor)
         work = Work("copy", size_bytes=tensor.nbytes)
         return await self._world.compute(work, lambda: buffers.computed(torch.mul, tensor, factor))
@@ -357,11 +385,11 @@ class Server:
         answered = list(zip(effect.members, effect.rounds, strict=True))
         ended = {
             (member, round_) for member, round_ in answered  # before any wait: the value may be replaced meanwhile
-            if self._is_for(member, round_, processes)
+            if self._is_for(member, processes)
             and not self._upstream.on_value_sent(key, value.tensor, member, round_)
         }  # fmt: skip
         for member, round_ in answered:
-            if not self._is_for(member, round_, processes):
+            if not self._is_for(member, processes):
                 continue
             held_s = self._contributions.waited_s(member, key, round_, now_s)
             if held_s > 0 and key == self._first_key:
@@ -378,7 +406,7 @@ class Server:
                     payloads[codec.cost_name, state] = parts
             elif state != NOTHING:
                 await coding.follow_value(self._world, codec, key, value.tensor, parts)
-            if member in self._membership.absent or self._codec(member, key) is not codec:
+            if not self._is_for(member, processes):
                 continue  # the same, meanwhile
             await self._send(
                 member, Message(MessageKind.VALUE, key, round_, control.to_meta(), parts, self._priorities[key])
@@ -386,12 +414,12 @@ class Server:
         if self.on_replied is not None and effect.rounds:
             await self.on_replied(key, effect.rounds[0])
 
-    def _is_for(self, member: str, round_: int, processes: Mapping[str, Codec | None]) -> bool:
-        """Return whether the process that has pushed ``round_`` still is the member's."""
-        if member in self._membership.absent or round_ < self._membership.joined_round(member):
-            return False  # the member was lost, or another process of its name has joined since it pushed
-        # else it has joined since, and pushes the same rounds once more
-        return self._codecs.get(member) is processes[member]
+    def _is_for(self, member: str, processes: Mapping[str, Codec | None]) -> bool:
+        """Return whether the process that has pushed still is the member's."""
+        return self._is_present(member) and self._codecs.get(member) is processes[member]
+
+    def _is_present(self, member: str) -> bool:
+        return member in self._processes and self._members.peers.joined_in(member) == self._processes[member]
 
     # ---- the end of the run -------------------------------------------------------------------------------------
 
@@ -415,7 +443,7 @@ class Server:
     async def _release(self, effects: list[Effect]) -> None:
         if effects:
             await self._carry_out(effects, self._running_effects)  # which make the values that the replies carry
-        if self._ended_members and self._ended_members.issuperset(self._codecs.keys() - self._membership.absent):
+        if self._ended_members and self._ended_members.issuperset(each for each in self._codecs if self._is_present(each)):
             await self._upstream.leave()
 
     def _check_no_endless_wait(self, key: int, round_: int) -> None:

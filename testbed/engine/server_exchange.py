@@ -20,6 +20,7 @@ from testbed.engine.handover import Handover
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import LocalResult, LocalWork
 from testbed.engine.membership import TRAIN, Membership
+from testbed.engine.peers import Peers
 from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.slicing import needs_loss, table_widths
 from testbed.plan.asynchronous import rounds_of_each
@@ -42,6 +43,7 @@ class ServerParts:
     work: LocalWork
     evaluation: Evaluation
     membership: Membership
+    peers: Peers
     handover: Handover | None = None
 
 
@@ -55,9 +57,10 @@ class ServerExchange(Exchange):
         self._work = parts.work
         self.evaluation = parts.evaluation
         self._membership = parts.membership
+        self._peers = parts.peers
         self._handover = parts.handover
         if self._handover is not None:
-            self._handover.provide = self._provide
+            self._handover.give(self._provide)
         self._widths = table_widths(plan, parts.learner)
         self._buckets = buckets_of(plan, parts.learner.sizes, self._widths)
         self._needs_reports, self._needs_loss = sync_setup.needs_reports(plan), needs_loss(plan)
@@ -86,7 +89,7 @@ class ServerExchange(Exchange):
             await resume()
         elif not self._membership.joined_late:
             await self._membership.barrier(TRAIN, self.workers)
-        return self._store.first_control.begin
+        return self._peers.first_round(self._world.node)
 
     async def _agree_on_first_values(self, joining: bool) -> None:
         """Take the master worker's values, as every worker does, itself included: all start from equal bits.
@@ -100,7 +103,7 @@ class ServerExchange(Exchange):
                 await self._store.init(number, value)
         values = self._buckets.split(dict(enumerate(await self._store.pull(range(len(self._buckets.sizes))))))
         await self._work.begin(self._world, list(values.values()))
-        before = self._store.first_control.begin - 1
+        before = self._peers.first_round(self._world.node) - 1
         if self._handover is not None and before >= 0:
             self._work.load_state(await self._handover.take(before))
         # afterwards: who has given its state may have made the step of its next round, and counts that
@@ -114,6 +117,7 @@ class ServerExchange(Exchange):
         return await self._world.compute(work, lambda: in_main_memory(self._work.state()))
 
     async def _resume(self, state: State, after: int) -> None:
+        self._peers.begun(after)
         self._store.load_state(below("store", state))
         await self._store.declare(self._buckets.sizes, widths=self._widths)
         if not self._node.trains:

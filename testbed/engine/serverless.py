@@ -92,7 +92,7 @@ class ServerlessExchange(Exchange):
     async def meet(self, resume: Callable[[], Awaitable[None]] | None) -> int:
         """Return the round after the last one that is done. Where workers agree, they do that first."""
         peers = self._peers
-        if peers.regroups:
+        if peers.continues:
             await peers.greet()
             peers.report(self._progress)
             await self.agree()
@@ -102,7 +102,7 @@ class ServerlessExchange(Exchange):
             peers.progress = self._progress
         if resume is not None:
             await resume()
-        elif not peers.regroups:
+        elif not peers.continues:
             await self._session.membership.barrier(TRAIN, self.workers)
         assert peers.progress is not None, "it has reported"
         return peers.progress + 1
@@ -120,7 +120,7 @@ def serverless_worker(
     async def run(world: World) -> list[Tensor]:
         session = Session(plan, node, world)
         mail = CollectiveMail(world, session.inbox)
-        peers = Peers(world, session.inbox, session.membership, plan)
+        peers = session.peers
         peers.on_change.append(mail.change_to)
         session.inbox.drop(MessageKind.GOSSIP)  # a worker is sent its first when it has greeted the others
         session.use(learner)

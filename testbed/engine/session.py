@@ -13,6 +13,7 @@ from testbed.engine.guard import Guarded
 from testbed.engine.inbox import Inbox
 from testbed.engine.loading import LoadingTrainer, loading_of
 from testbed.engine.membership import Membership
+from testbed.engine.peers import Peers
 from testbed.finite import count_not_finite
 from testbed.plan.model import NodePlan, Plan
 from testbed.training.learner import Learner, values_sha256
@@ -26,6 +27,7 @@ class Session:
         world.record("start", role=node.role, data_center=node.data_center)
         self.inbox = Inbox(world)
         self.membership = Membership(world, self.inbox, plan)
+        self.peers = Peers(world, self.inbox, self.membership, plan)
         self.world, self._role = world, node.role
         self._loading: LoadingTrainer | None = None
         self._reading: Future[None]

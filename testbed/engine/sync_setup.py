@@ -41,6 +41,11 @@ def lan_rounds(plan: Plan) -> int:
     return algorithm.lan_rounds(options)
 
 
+def rounds_apart(plan: Plan, server: NodePlan) -> int:
+    """Return how many rounds of a worker lie between two rounds of ``server``, plus one: of which it sees the last."""
+    return lan_rounds(plan) if server.role == "global_server" and plan.with_role("server") else 1
+
+
 def streaming(plan: Plan) -> Streaming | None:
     """Return how fragments of the model take turns, if they do."""
     algorithm, options = worker_sync(plan)

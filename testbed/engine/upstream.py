@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from msgspec.structs import replace
 from torch import Tensor
 
 from testbed import buffers
 from testbed.engine.aggregation import AggregatedPush
 from testbed.engine.kvworker import CodecChoice, KVWorker
-from testbed.engine.reply import PULL_ROUND, ReplyControl, Value
+from testbed.engine.reply import PULL_ROUND, Value
 from testbed.state import below, under
 from testbed.world import Future, Work, World
 
@@ -22,12 +21,12 @@ from testbed.world import Future, Work, World
 class Upstream(ABC):
     """Where a server's aggregates go and its values come from.
 
-    is_top         whether values live here, so that no tier is above
-    first_control  what came with the first values that were pulled
+    is_top  whether values live here, so that no tier is above
+    ends    whether the run had ended when the first values were pulled
     """
 
     is_top = False
-    first_control = ReplyControl()
+    ends = False
 
     async def declare(  # noqa: B027 - optional
         self, sizes: dict[int, int], codec: CodecChoice | None, widths: dict[int, int]
@@ -53,18 +52,11 @@ class Upstream(ABC):
         """
         return True
 
-    def on_joined(self, member: str, begin: int, epoch: int) -> Coroutine[Any, Any, None] | None:
-        """Return what must end before ``member`` is sent values.
+    def on_joined(self, member: str) -> None:  # noqa: B027 - optional
+        """Note that another process has taken the place of ``member``."""
 
-        It takes part from round ``begin`` on, and has joined in membership epoch ``epoch``.
-        """
-        return None
-
-    def on_members_lost(self, nodes: Iterable[str]) -> None:  # noqa: B027 - optional
+    def on_members_lost(self, nodes: Sequence[str], epoch: int) -> None:  # noqa: B027 - optional
         """Note that these nodes are lost."""
-
-    async def begin(self, round_: int) -> None:  # noqa: B027 - optional
-        """Note that nothing more is contributed to rounds before ``round_``: who was to do so is lost."""
 
     async def leave(self) -> None:  # noqa: B027 - optional
         """Note that all children have pushed for the last time."""
@@ -132,35 +124,26 @@ class ParentServers(Upstream):
     weight            what this server counts for in a mean over its tier
     pushes_per_round  number of training workers below, where they do not wait for each other: two of them may push the
                       same round of theirs, so this server numbers the pushes that go up, one round each; otherwise 0
-    may_join_late     declare nothing before ``admit``: a declaration without the membership epoch would be taken for
-                      one from before this server was lost
+    first_round       returns the first round of the workers below
     """
 
     def __init__(
         self, world: World, store: KVWorker, weight: float = 1.0, pushes_per_round: int = 0,
-        may_join_late: bool = False,
+        first_round: Callable[[], int] = lambda: 0,
     ) -> None:  # fmt: skip
         self._world, self._store, self._weight, self._pushes_per_round = world, store, weight, pushes_per_round
-        self._admitted: Future[None] = world.future()
-        if not may_join_late:
-            self._admitted.set_result(None)
+        self._first_round = first_round
         self._bases = Bases() if pushes_per_round > 1 else None
         self._next_round: dict[int, int] = {}
         self._begun = 0  # the first round of its own, in a run that resumes
         self._declared: Future[None] = world.future()
 
     @property
-    def first_control(self) -> ReplyControl:  # type: ignore[override]
-        control = self._store.first_control
-        return replace(control, begin=control.begin // self._pushes_per_round) if self._pushes_per_round else control
-
-    def admit(self, epoch: int) -> None:
-        self._store.membership_epoch = epoch
-        if not self._admitted.done():
-            self._admitted.set_result(None)
+    def ends(self) -> bool:  # type: ignore[override]
+        return self._store.first_control.last
 
     async def declare(self, sizes: dict[int, int], codec: CodecChoice | None, widths: dict[int, int]) -> None:
-        await self._world.wait(self._admitted, "the scheduler to admit this server to the run")
+        self._begun = max(self._begun, self._first_round() * self._pushes_per_round)
         await self._store.declare([sizes[key] for key in sorted(sizes)], codec, widths)
         self._declared.set_result(None)
 
@@ -194,16 +177,9 @@ class ParentServers(Upstream):
     def _round_of(self, total: AggregatedPush) -> int:
         if not self._pushes_per_round:
             return total.round
-        round_ = self._next_round.get(total.key, self._first_round)
+        round_ = self._next_round.get(total.key, self._begun)
         self._next_round[total.key] = round_ + 1
         return round_
-
-    @property
-    def _first_round(self) -> int:
-        return max(self._begun, self._store.first_control.begin)
-
-    async def begin(self, round_: int) -> None:
-        await self._store.begin(round_)
 
     async def leave(self) -> None:
         await self._store.leave()
@@ -211,7 +187,7 @@ class ParentServers(Upstream):
     def state(self) -> dict[str, Any]:
         rounds = {str(key): round_ for key, round_ in self._next_round.items()}
         bases = {"bases": self._bases.state()} if self._bases is not None else {}
-        return {"begun": self._first_round} | rounds | bases | under("codec", self._store.state())
+        return {"begun": self._begun} | rounds | bases | under("codec", self._store.state())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._begun = int(state["begun"])

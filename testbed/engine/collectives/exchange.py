@@ -158,7 +158,7 @@ class AllReduceExchange(ServerlessExchange):
         return self._peers.progress + 1
 
     async def ready(self, round_: int) -> None:
-        if self._peers.regroups and self._peers.epoch != self._epoch:
+        if self._peers.continues and self._peers.epoch != self._epoch:
             await self.agree()
 
     async def settle(self) -> None:
@@ -169,7 +169,7 @@ class AllReduceExchange(ServerlessExchange):
 
     async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:
         started_s = self._world.now()
-        if self._peers.regroups:
+        if self._peers.continues:
             work, sums = Work("copy", size_bytes=4 * sum(self._learner.sizes)), self._reductions.across.sums
             self._begun = await self._world.compute(work, lambda: [each.state() for each in sums])
         result, reached, tasks = await self._compute(round_)

@@ -60,6 +60,10 @@ def block_values(message: Message, elements: int) -> Tensor:
 
 def block_message(push: Message, block: int, of: int, parts: tuple[Tensor, ...], channel: int) -> Message:
     """Return block number ``block`` of the ``of`` blocks of a push."""
-    return Message(
-        MessageKind.BLOCK, push.key, push.round, {"block": block, "of": of}, parts, push.priority, channel=channel
-    )
+    meta = {"block": block, "of": of} | epoch_of(push)
+    return Message(MessageKind.BLOCK, push.key, push.round, meta, parts, push.priority, channel=channel)
+
+
+def epoch_of(push: Message) -> dict[str, int]:
+    """Return the metadata that say when a push was made: what belongs to it ends with it."""
+    return {name: push.meta[name] for name in ("epoch",) if name in push.meta}

@@ -29,7 +29,7 @@ from torch import Tensor
 from testbed.best_effort import best_effort_overhead_bytes
 from testbed.codec.base import Codec
 from testbed.costs import DECODE, Cost
-from testbed.engine.dgt.blocks import BLOCKS_DECODED, block_values, elements_of
+from testbed.engine.dgt.blocks import BLOCKS_DECODED, block_values, elements_of, epoch_of
 from testbed.engine.inbox import Handler, Mail
 from testbed.engine.kvworker import CodecMaker
 from testbed.engine.slicing import dgt_options
@@ -192,13 +192,8 @@ class BlockReceiver:
                 late=late, elements=kept["elements"], closed_round=kept["round"]
             )
 
-    def on_declared(self, sender: str, epoch: int) -> None:
-        """Note that ``sender`` takes part. If it has joined (``epoch`` > 0), what came before is of a lost process."""
-        if epoch:
-            self.forget(sender)
-
     def forget(self, sender: str) -> None:
-        """Note that ``sender`` is lost: what has come of it in parts ends with it."""
+        """Note that ``sender`` is lost, or makes its round again: what has come of it in parts ends."""
         for key in [key for name, key in self._keys if name == sender]:
             kept = self._keys.pop((sender, key))
             self._settle(sender, key, kept)
@@ -262,7 +257,7 @@ class BlockReceiver:
             return self._close(assembly)
         assembly.resent = len(assembly.missing)
         blocks = torch.tensor(sorted(assembly.missing), dtype=torch.int64)
-        meta = {"of": len(push.parts[1])}
+        meta = {"of": len(push.parts[1])} | epoch_of(push)
         return await self._world.send(
             push.sender, Message(MessageKind.MISSING, push.key, push.round, meta, (blocks,), push.priority)
         )

@@ -27,10 +27,11 @@ from testbed.engine.dgt.blocks import (
     block_parts,
     block_values,
     elements_of,
+    epoch_of,
     important_part,
     rows,
 )
-from testbed.engine.inbox import Inbox
+from testbed.engine.inbox import Mail
 from testbed.engine.kvworker import PushRoute
 from testbed.engine.slicing import dgt_options
 from testbed.ids import data_center_of
@@ -53,11 +54,14 @@ class _SentKey:
 
     contributions  C of each block
     residual       what the 4-bit code lost, added to the next push (error feedback); [blocks, elements]
+    round, before  the latest push, and C and the residual before it, for a push that is made once more
     sent           best-effort blocks that may be asked for again, by round
     """
 
     contributions: Tensor
     residual: Tensor | None = None
+    round: int = -1
+    before: tuple[Tensor, Tensor | None] | None = None
     sent: dict[int, Blocks] = field(default_factory=dict)
 
 
@@ -68,12 +72,12 @@ class BlockSender:
     """
 
     def __init__(
-        self, world: World, inbox: Inbox, options: Dgt.Options, chance: torch.Generator, pushes_in_flight: int = 1
+        self, world: World, inbox: Mail, options: Dgt.Options, chance: torch.Generator, pushes_in_flight: int = 1
     ) -> None:
         """``pushes_in_flight``: how many pushes of a key may wait for their replies at a time."""
         self._world, self._options, self._chance = world, options, chance
         self._pushes_in_flight = pushes_in_flight
-        self._threshold = Threshold(options)
+        self._threshold, self._judged_round = Threshold(options), -1
         self._keys: dict[int, _SentKey] = {}
         self._turns: dict[str, Future[None]] = {}  # by data centre: set when the latest push has left
         if options.late == dgt.RETRANSMIT:
@@ -112,7 +116,8 @@ class BlockSender:
         return None
 
     async def _send_push(self, to: str, message: Message) -> None:
-        if "loss" in message.meta:
+        if "loss" in message.meta and message.round != self._judged_round:
+            self._judged_round = message.round
             k = self._threshold.update(message.meta["loss"])
             self._world.record("threshold", round=message.round, k=k, loss=message.meta["loss"])
         k = self._threshold.k if data_center_of(to) != data_center_of(self._world.node) else 1.0
@@ -124,14 +129,15 @@ class BlockSender:
             await self._world.send(to, block)
         if blocks:
             await self._world.drain(to)
-            sent = Message(MessageKind.BLOCKS_SENT, message.key, message.round, priority=message.priority)
+            sent = Message(MessageKind.BLOCKS_SENT, message.key, message.round, epoch_of(message))
+            sent.priority = message.priority
             await self._world.send(to, sent)
 
     def _cut(self, push: Message, k: float) -> list[Message]:
         """Return the reliable part, a share ``k`` of the blocks, then the others, most important first."""
         (payload,) = push.parts
         payload = payload.reshape(-1)
-        elements, state = self._update_contributions(push.key, payload)
+        elements, state = self._update_contributions(push.key, push.round, payload)
         scores = self._scores(state)
         channels = dgt.channels_of(scores, k, self._options.channels)
         if self._options.late == dgt.SENDER_DROP:
@@ -150,12 +156,15 @@ class BlockSender:
         self._keep(state, push, table, channels, dict(zip(best_effort, blocks, strict=True)))
         return [first, *blocks]
 
-    def _update_contributions(self, key: int, payload: Tensor) -> tuple[int, _SentKey]:
+    def _update_contributions(self, key: int, round_: int, payload: Tensor) -> tuple[int, _SentKey]:
         """Return the elements of a block, and the key's memory with C(t) of this payload."""
         check_finite(key, payload)
         elements = elements_of(self._options, payload)
         count = dgt.block_count(payload.numel(), elements)
         state = self._keys.setdefault(key, _SentKey(torch.zeros(count)))
+        if state.before is not None and state.round == round_:
+            state.contributions, state.residual = state.before  # the membership has changed: it is sent once more
+        state.round, state.before = round_, (state.contributions, state.residual)
         if payload.is_meta:
             state.contributions = torch.ones(count)
             return elements, state
@@ -203,7 +212,7 @@ class BlockSender:
             await self._world.send(asked.sender, block_message(asked, block, asked.meta["of"], sent[block], RELIABLE))
 
 
-def block_route(plan: Plan, node: NodePlan, world: World, inbox: Inbox) -> PushRoute:
+def block_route(plan: Plan, node: NodePlan, world: World, inbox: Mail) -> PushRoute:
     """Return how ``node`` sends to its parents: in blocks to a global server, or as the world does."""
     options = dgt_options(plan)
     if options is None or plan.node(node.parents[0]).role != "global_server":

@@ -87,7 +87,7 @@ class AsynchronousGossip(GossipAlgorithm):
         peers.on_change.append(lambda epoch: self._on_change())
         peers.on_heard = self._on_heard
         mail.on("open", lambda message: None)
-        for name in () if peers.regroups else (self._names if self._counter == world.node else [self._counter]):
+        for name in () if peers.continues else (self._names if self._counter == world.node else [self._counter]):
             if name != world.node:
                 self._send_aside(name, "open", 0)  # so that the connection is there when it is needed
 

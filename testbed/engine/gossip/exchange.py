@@ -61,7 +61,7 @@ class GossipExchange(ServerlessExchange):
 
     async def meet(self, resume: Callable[[], Awaitable[None]] | None) -> int:
         first_round = await super().meet(resume)
-        if self._peers.regroups:
+        if self._peers.continues:
             if self._final.known:
                 first_round = self._peers.last + 1
             self._model.begin_at(sum(map(sync_setup.local_steps(self._plan), range(first_round))))

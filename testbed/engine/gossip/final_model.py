@@ -34,7 +34,8 @@ class FinalModel:
         self.distance: float | None = None
         self._joins = ""  # whose model to take, as far as all have agreed
         self._has_model: Future[None] = self._world.future()
-        self._peers.states.provide, self._peers.on_agreed = self._provide, self._on_agreed
+        self._peers.states.provide = self._provide
+        self._peers.on_agreed.append(self._on_agreed)
 
     async def begin(self) -> None:
         """Return when all have agreed who takes part, and this worker has a model."""
@@ -94,7 +95,7 @@ class FinalModel:
             members = len(self._peers.names)
             await self._place.session.membership.barrier(TRAINED, members)  # from here on no model changes
         while not self.known:
-            if self._peers.regroups:
+            if self._peers.continues:
                 await self._agree()
             if self.known:
                 return

@@ -7,8 +7,8 @@ Contributions (up) and values (down) of a chunk of keys travel between the membe
 * A *schedule* (TSEngine) is known to the root alone. A member that has something to send says so (ASK) and sends it
   where the root tells it (TELL). ASK also reports the transfer that made it ready, with its measured throughput.
 
-Where a run goes on without nodes that are lost, the root alone decides who relays. When a member is lost, it tells the
-others (RESEND), and rounds under way end as a star: each sends its own contribution directly, which counts unless it
-has come in a sum before. With a round's values the root says who travels together in the next one: all that it sends
-them to. So nodes need not hear of a loss in the same order, or at the same time.
+Where a run goes on without nodes that are lost, all that is under way ends when the membership changes
+(``engine.peers``). The round under way is then made again as a star: each sends its own contribution directly, and is
+answered directly, as others may have their answer already. From the next round on, those who take part relay. So does a
+member that joins, from its second round on.
 """

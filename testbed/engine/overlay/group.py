@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from testbed.engine.inbox import Handler, Mail
+from testbed.engine.peers import Agreed, Peers
 from testbed.messages import Message, MessageKind
 from testbed.policy.overlay.base import ROOT, Overlay, TreeOverlay
 from testbed.policy.overlay.events import Chunk, chunks_of
 from testbed.policy.overlay.parents import Parents
 from testbed.state import State, below, under
 from testbed.world import World
-
-T = TypeVar("T")
 
 CONTROL_PRIORITY = 1 << 20  # ASK and TELL overtake the transfers that they are about
 
@@ -30,8 +29,8 @@ class OverlayGroup:
     sums         whether relays add up what they pass on
     routes       whether each contribution and each reply travels by itself: they belong to no common round
     policy       this node's own
-    continues    whether members may be lost, and others join
-    late         ranks of members that are not there from the start
+    peers        all nodes of the run
+    first_rounds returns the first round of each member that takes part
     """
 
     root: str
@@ -40,13 +39,13 @@ class OverlayGroup:
     sums: bool
     routes: bool
     policy: Overlay
-    continues: bool = False
-    late: tuple[int, ...] = ()
+    peers: Peers
+    first_rounds: Callable[[], Mapping[str, int]]
 
     @property
-    def star(self) -> Parents:
-        """The tree in which all exchange with the root directly."""
-        return Parents((ROOT,) * len(self.members))
+    def continues(self) -> bool:
+        """Whether members may be lost, and others join."""
+        return self.peers.continues
 
     def rank(self, node: str) -> int:
         """Return the rank of ``node``; −1 for the root."""
@@ -87,28 +86,43 @@ class OverlayNode(ABC):
         self._chunks: dict[int, Chunk] = {}  # by name
         self._trees: dict[int, Parents] = {}  # by chunk: in use now; none where the root schedules each transfer
         self._spreads: dict[int, Message] = {}  # by chunk: the last values
-        self._generation = 0  # of trees or schedules: the number of times that members of them were lost
+        self._first: Mapping[str, int] = dict.fromkeys(group.members, 0)  # rounds of those that take part
+        self._last_star = -1  # the last round that is made as a star
         self._meter = ThroughputMeter(world)
         self._in_order = InOrder()  # where each travels by itself
         self._resumed: Mapping[str, Any] = {}  # the state of a checkpoint
+        group.peers.on_agreed.append(self._on_agreed)
+
+    def _on_agreed(self, agreed: Agreed) -> None:
+        """Make rounds that are under way as a star, and later ones with those who take part."""
+        self._first = self._group.first_rounds()
+        self._last_star = max(self._last_star, agreed.progress)
+
+    def _is_direct(self, rank: int, round_: int) -> bool:
+        """Return whether a member exchanges with the root directly: in a star, or as it has no part in the last round.
+
+        So is, of all others, who takes no part.
+        """
+        first = self._first.get(self._group.members[rank])
+        return round_ <= self._last_star or first is None or 0 < first >= round_
+
+    def _tree(self, chunk: int, round_: int) -> Parents:
+        """Return the tree of a round; those who exchange directly are leaves right below the root."""
+        tree = self._trees[chunk]
+        return tree.without([rank for rank in range(len(self._group.members)) if self._is_direct(rank, round_)])
 
     def declare(self, sizes: Mapping[int, int]) -> None:
         """Note the elements of the wire keys that live on the group's root."""
         for chunk in chunks_of(sizes, self._group.chunk_bytes):
             self._chunks[chunk.name] = chunk
             self._chunk_of_key.update(dict.fromkeys(chunk.sizes, chunk))
-        self._trees = {name: tree.without(self._group.late) for name, tree in self._new_trees().items()}
+        self._trees = self._new_trees()
         if self._resumed:
             self._resume(self._resumed)
 
     def state(self) -> State:
         """Return what a checkpoint keeps, between two rounds, as nothing is under way."""
-        state: State = {"trees": trees_text(self._trees)} | under("policy", self._group.policy.state())
-        return state | ({"regrouped": json.dumps(self._regrouped())} if self._group.continues else {})
-
-    @abstractmethod
-    def _regrouped(self) -> dict[str, Any]:
-        """Return what this node knows of members that were lost, or have joined; keys are texts."""
+        return {"trees": trees_text(self._trees)} | under("policy", self._group.policy.state())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Inverse of ``state``; to be called before keys are declared."""
@@ -136,15 +150,10 @@ class OverlayNode(ABC):
     async def _send(self, to: str, message: Message) -> None:
         await self._world.send(to, message)
 
-
-def named(generation: int) -> dict[str, int]:
-    """Return the metadata that name a generation of trees or schedules; empty for the first."""
-    return {"generation": generation} if generation > 0 else {}
-
-
-def by_number(content: Mapping[str, T]) -> dict[int, T]:
-    """Return what JSON has made texts of, by number again."""
-    return {int(number): value for number, value in content.items()}
+    @property
+    def _about(self) -> dict[str, Any]:
+        """Return the metadata of all messages of this group."""
+        return {"root": self._group.root} | self._group.peers.round_stamp
 
 
 def trees_text(trees: Mapping[int, Parents]) -> str:

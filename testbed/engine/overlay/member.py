@@ -7,8 +7,9 @@ as if the server had sent them.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from testbed.codec.base import Codec
@@ -19,15 +20,14 @@ from testbed.engine.overlay.group import (
     OverlayGroup,
     OverlayMail,
     OverlayNode,
-    by_number,
-    named,
 )
+from testbed.engine.peers import Agreed
 from testbed.messages import Message, MessageKind
-from testbed.policy.overlay.base import ScheduledOverlay
+from testbed.policy.overlay.base import ROOT, ScheduledOverlay
 from testbed.policy.overlay.events import Chunk
 from testbed.policy.overlay.parents import Parents
 from testbed.state import State
-from testbed.world import Future, World
+from testbed.world import World
 
 
 @dataclass(slots=True)
@@ -55,10 +55,7 @@ class OverlayMember(OverlayNode):
 
     Where contributions are applied one by one, each goes to the root along the path that it names, and its reply back.
 
-    Where members may be lost, this one keeps its own contribution until it is answered. When the root says that one
-    is lost (RESEND), what others have sent here is dropped, as each sends its own once more, to the root directly; and
-    the rounds under way end without relays. Values name the generation of trees or schedules that hold from the next
-    round on: a member that has them takes part in it, one that has joined from its second round on.
+    When the membership changes, what is kept here ends, and the store pushes once more what is not answered.
     """
 
     def __init__(
@@ -69,40 +66,21 @@ class OverlayMember(OverlayNode):
         self._asks = isinstance(group.policy, ScheduledOverlay)
         self._rank = group.rank(world.node)
         self._measured: dict[int, list[list[float]]] = {}  # by chunk, here or below: source, target, bytes per second
-        self._kept: dict[tuple[int, int, int], _KeptContributions] = {}  # by chunk, round and generation
-        self._own: dict[
-            tuple[int, int], list[Entry]
-        ] = {}  # not answered; by chunk and round, where members may be lost
-        self._agreed: dict[int, int] = {}  # by chunk: the generation in which its present round began
-        self._first_generation = 0
-        self._epoch = 0  # in which this member has joined
-        self._joined: dict[int, int] = {}  # by rank: epochs of those that have joined
-        self._heard: dict[int, int] = {}  # by rank: epoch of the process that has sent HELLO
-        self._waiting: list[Future[None]] = []  # of messages that wait for that
+        self._kept: dict[tuple[int, int], _KeptContributions] = {}  # by chunk and round
         self._priorities: dict[int, int] = {}
         mail.on(MessageKind.MERGE, group.root, self._on_merge)
         mail.on(MessageKind.SPREAD, group.root, self._on_spread)
         mail.on(MessageKind.TELL, group.root, self._on_tell)
-        if group.continues:
-            mail.on(MessageKind.RESEND, group.root, self._on_resend)
-            mail.on(MessageKind.HELLO, group.root, self._on_hello)
+
+    def _on_agreed(self, agreed: Agreed) -> None:
+        super()._on_agreed(agreed)
+        self._kept.clear()
 
     def state(self) -> State:
         return super().state() | {"measured": json.dumps(self._measured)}
 
-    def _regrouped(self) -> dict[str, Any]:
-        return {
-            "generation": self._generation, "first": self._first_generation, "agreed": self._agreed,
-            "epoch": self._epoch, "joined": self._joined, "heard": self._heard,
-        }  # fmt: skip
-
     def _resume(self, state: Mapping[str, Any]) -> None:
         super()._resume(state)
-        if "regrouped" in state:
-            known = json.loads(state["regrouped"])
-            self._generation, self._first_generation = known["generation"], known["first"]
-            self._epoch, self._agreed = known["epoch"], by_number(known["agreed"])
-            self._joined, self._heard = by_number(known["joined"]), by_number(known["heard"])
         self._measured = {int(chunk): measured for chunk, measured in json.loads(state["measured"]).items()}
 
     # ---- up -----------------------------------------------------------------------------------------------------
@@ -111,50 +89,42 @@ class OverlayMember(OverlayNode):
         """Take this node's own contribution to one key."""
         chunk = self._chunk_of_key[message.key]
         entry = Entry((self._rank,), message.key, message.parts, message.meta)
-        if self._group.continues:
-            self._own.setdefault((chunk.name, message.round), []).append(entry)
         self._priorities[chunk.name] = max(message.priority, self._priorities.get(chunk.name, message.priority))
-        if self._is_direct(chunk.name):
-            await self._send_own(chunk, message.round)
-            return
-        kept = self._kept.setdefault(self._place(chunk, message.round), _KeptContributions())
+        kept = self._kept.setdefault((chunk.name, message.round), _KeptContributions())
         kept.entries.append(entry)
         kept.since_s[self._rank] = self._world.now()
         if self._own_is_complete(chunk, message.round):
             await self._ready(chunk, message.round)
-
-    def _place(self, chunk: Chunk, round_: int) -> tuple[int, int, int]:
-        return chunk.name, round_, self._agreed.get(chunk.name, self._first_generation)
 
     def _own_is_complete(self, chunk: Chunk, round_: int) -> bool:
         """Return whether all keys of this node's own contribution are here."""
         return sum(self._rank in entry.members for entry in self._entries(chunk, round_)) == len(chunk.sizes)
 
     def _entries(self, chunk: Chunk, round_: int) -> Sequence[Entry]:
-        kept = self._kept.get(self._place(chunk, round_))
+        kept = self._kept.get((chunk.name, round_))
         return kept.entries if kept is not None else ()
 
     def _on_merge(self, message: Message) -> None:
         if self._passed_on(message):
             return
         chunk, bytes_per_s = self._chunks[message.key], self._meter.bytes_per_s(message)
-        place = (chunk.name, message.round, message.meta.get("generation", 0))
-        if place[2] < self._generation:
-            return  # its sender sends its own once more
-        kept, now_s = self._kept.setdefault(place, _KeptContributions()), self._world.now()
-        entries, before_s = unpack(message.meta["entries"], message.parts), dict(message.meta.get("kept", ()))
+        kept = self._kept.setdefault((chunk.name, message.round), _KeptContributions())
+        now_s, before_s = self._world.now(), dict(message.meta.get("kept", ()))
+        entries = unpack(message.meta["entries"], message.parts)
         kept.entries += entries
         kept.since_s |= {rank: now_s - before_s.get(rank, 0.0) for entry in entries for rank in entry.members}
         self._note_throughput(message, bytes_per_s)
-        if place == self._place(chunk, message.round):  # else the values are still under way that say so
-            self._world.spawn(self._ready(chunk, message.round, message.sender, bytes_per_s), "merge")
+        self._world.spawn(self._ready(chunk, message.round, message.sender, bytes_per_s), "merge")
 
     async def _ready(self, chunk: Chunk, round_: int, source: str = "", bytes_per_s: float = 0.0) -> None:
         """Send up a complete subtree, or ask the root; the own contribution is complete, or ``source`` has sent one."""
+        if self._is_direct(self._rank, round_):
+            await self._send_up(chunk, round_, [ROOT], {"unrelayed": True})
+            return
         if self._asks:
             await self._ask(True, chunk.name, round_, source, bytes_per_s)
             return
-        tree = self._trees[chunk.name]
+        tree = self._tree(chunk.name, round_)
         if self._group.routes:
             await self._send_up(chunk, round_, tree.path(self._rank))
             return
@@ -165,11 +135,12 @@ class OverlayMember(OverlayNode):
         if self._own_is_complete(chunk, round_) and here == tree.size(self._rank) * len(chunk.sizes):
             await self._send_up(chunk, round_, [tree.parents[self._rank]])
 
-    async def _send_up(self, chunk: Chunk, round_: int, path: Sequence[int]) -> None:
-        place = self._place(chunk, round_)
-        if self._group.continues and place not in self._kept:
-            return  # a member was lost since
-        kept = self._kept.pop(place)
+    async def _send_up(
+        self, chunk: Chunk, round_: int, path: Sequence[int], more: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        kept, about = self._kept.pop((chunk.name, round_), None), self._about | dict(more)
+        if kept is None:
+            return  # the membership has changed since
         entries = kept.entries
         # one's own alone is sent on as soon as it is here, unless the root says when
         kept_s = kept.kept_s(self._world.now()) if len(kept.since_s) > 1 or self._asks else []
@@ -177,22 +148,12 @@ class OverlayMember(OverlayNode):
         if self._group.sums and len(entries) > len(chunk.sizes):
             entries = await summed(self._world, entries, self._codec, chunk.sizes, round_)
         meta, parts = await packed(self._world, entries)
-        about = {"root": self._group.root, "entries": meta} | numbered | named(place[2])
+        about |= {"entries": meta} | numbered
         about |= {"kept": kept_s} if kept_s else {}
         if self._group.policy.adapts:
             about["speeds"] = self._measured.pop(chunk.name, [])
         merge = Message(MessageKind.MERGE, chunk.name, round_, about, parts, self._priorities[chunk.name])
         await (self._send_along(path, merge) if self._group.routes else self._send(self._group.node(path[0]), merge))
-
-    async def _send_own(self, chunk: Chunk, round_: int) -> None:
-        """Send this node's own contribution to the root, if all of it is here."""
-        entries = self._own.get((chunk.name, round_), ())
-        if len(entries) < len(chunk.sizes):
-            return
-        meta, parts = await packed(self._world, entries)
-        about = {"root": self._group.root, "entries": meta, "unrelayed": True}
-        merge = Message(MessageKind.MERGE, chunk.name, round_, about, parts, self._priorities[chunk.name])
-        await self._world.send(self._group.root, merge)
 
     # ---- down ---------------------------------------------------------------------------------------------------
 
@@ -200,31 +161,12 @@ class OverlayMember(OverlayNode):
         if self._passed_on(message):
             return
         bytes_per_s = self._meter.bytes_per_s(message)
-        if self._group.continues:
-            self._on_answer(message, bytes_per_s)
-            return
         if self._group.routes:
             for each in self._in_order.arrived(message, self._rank):
                 self._take(each)
         else:
             self._spreads[message.key] = message
             self._take(message)
-        self._pass_down(message, bytes_per_s)
-        self._take_tree(message)
-
-    def _on_answer(self, message: Message, bytes_per_s: float) -> None:
-        """Take values where members may be lost: they may come twice, or from relays of an earlier generation."""
-        chunk, generation = message.key, message.meta.get("generation", 0)
-        if self._own.pop((chunk, message.round), None) is None:
-            return
-        for place in [place for place in self._kept if place[0] == chunk and place[1] <= message.round]:
-            del self._kept[place]
-        self._spreads[chunk] = message
-        self._take(message)
-        if generation < self._generation:
-            return  # of a relay that has not heard of the loss, or was sent before it: the next round has none
-        self._generation = self._agreed[chunk] = generation
-        self._joined.update(message.meta.get("joined", ()))
         if "unrelayed" not in message.meta:
             self._pass_down(message, bytes_per_s)
         self._take_tree(message)
@@ -235,7 +177,8 @@ class OverlayMember(OverlayNode):
             self._world.spawn(self._ask(False, message.key, message.round, message.sender, bytes_per_s), "ask")
             return
         self._note_throughput(message, bytes_per_s)
-        for child in () if self._group.routes else self._trees[message.key].children(self._rank):
+        tree = self._tree(message.key, message.round)
+        for child in () if self._group.routes else tree.children(self._rank):
             self._world.spawn(self._send_down(message.key, self._group.members[child]), "pass on values")
 
     def _take_tree(self, message: Message) -> None:
@@ -272,69 +215,16 @@ class OverlayMember(OverlayNode):
     # ---- schedules ----------------------------------------------------------------------------------------------
 
     async def _ask(self, up: bool, chunk: int, round_: int, source: str, bytes_per_s: float) -> None:
-        about = {"root": self._group.root, "up": up} | ({"source": source, "speed": bytes_per_s} if source else {})
-        about |= named(self._agreed.get(chunk, 0))
+        about = self._about | {"up": up} | ({"source": source, "speed": bytes_per_s} if source else {})
         await self._world.send(
             self._group.root, Message(MessageKind.ASK, chunk, round_, about, priority=CONTROL_PRIORITY)
         )
 
     def _on_tell(self, message: Message) -> None:
         to = message.meta["to"]
-        if message.meta.get("generation", 0) < self._generation:
-            return  # of a schedule that has ended
         if message.meta["up"]:
             path = [self._group.rank(to)]
             self._world.spawn(self._send_up(self._chunks[message.key], message.round, path), "send up")
         else:
             assert self._spreads[message.key].round == message.round, "told to pass on values of another round"
             self._world.spawn(self._send_down(message.key, to), "pass on values")
-
-    # ---- members that are lost, and others that join ------------------------------------------------------------
-
-    def join(self, epoch: int, absent: Collection[str]) -> None:
-        """Note that this node takes part. In a run in progress (``epoch`` > 0), greet the other members.
-
-        A node sends nothing to one that was lost until the process that takes its place has sent something.
-        """
-        if not epoch:
-            return
-        self._epoch, self._first_generation = epoch, -1
-        about = {"root": self._group.root, "epoch": epoch}
-        for name in self._group.members:
-            if name != self._world.node and name not in absent:
-                hello = Message(MessageKind.HELLO, meta=dict(about), priority=CONTROL_PRIORITY)
-                self._world.spawn(self._world.send(name, hello), f"greet {name}")
-
-    def _is_direct(self, chunk: int) -> bool:
-        """Return whether this node exchanges with the root directly in the chunk's present round."""
-        return self._agreed.get(chunk, self._first_generation) < self._generation or (
-            self._first_generation < 0 and chunk not in self._agreed
-        )
-
-    def _on_resend(self, message: Message) -> None:
-        """A member is lost, and with it what it was to pass on: send what is not answered to the root."""
-        self._generation = max(self._generation, message.meta["generation"])
-        self._joined.update(message.meta["joined"])
-        self._wake()
-        for chunk, round_ in list(self._own):
-            if self._is_direct(chunk):
-                self._world.spawn(self._send_own(self._chunks[chunk], round_), "send once more")
-
-    def _on_hello(self, message: Message) -> None:
-        self._heard[self._group.rank(message.sender)] = message.meta["epoch"]
-        self._wake()
-
-    def _wake(self) -> None:
-        """Let messages that wait for a member that has joined look again."""
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            future.set_result(None)
-
-    async def _send(self, to: str, message: Message) -> None:
-        rank, generation = self._group.rank(to), self._generation
-        while self._joined.get(rank, 0) > max(self._epoch, self._heard.get(rank, 0)):
-            self._waiting.append(self._world.future())
-            await self._world.wait(self._waiting[-1], f"the first message of {to}, which has joined")
-            if self._generation > generation:
-                return  # a member is lost: each sends its own to the root
-        await self._world.send(to, message)

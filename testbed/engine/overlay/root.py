@@ -7,7 +7,7 @@ every server schedules its own keys.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +18,11 @@ from testbed.engine.overlay.group import (
     OverlayGroup,
     OverlayMail,
     OverlayNode,
-    by_number,
-    named,
     trees_of,
     trees_text,
     with_meta,
 )
+from testbed.engine.peers import Agreed
 from testbed.engine.reply import PULL_ROUND
 from testbed.messages import Message, MessageKind
 from testbed.policy.overlay.base import ROOT, ScheduledOverlay, TreeOverlay
@@ -47,8 +46,7 @@ class _Replies:
 class Root(OverlayNode):
     """One group's root. Its policy decides by trees, or transfer by transfer.
 
-    Where members may be lost, the root also says who takes part in a chunk's next round: all that it sends values to.
-    When one of them is lost, the others send to the root directly what is not answered, and are answered directly.
+    Where members may be lost, it answers a member whose answer was lost on its way once more.
     """
 
     def __init__(self, world: World, mail: OverlayMail, server: InterceptedMail, group: OverlayGroup) -> None:
@@ -57,14 +55,18 @@ class Root(OverlayNode):
         self._ranks = {member: rank for rank, member in enumerate(group.members)}
         self._planned_trees: dict[int, Parents] = {}  # from the chunk's next round on
         self._replies: dict[tuple[int, int, int], _Replies] = {}  # by chunk, round and, of one by itself, member
-        self._absent: set[int] = set(group.late)
-        self._joined: dict[int, int] = {}  # by rank: membership epochs of those that have joined
-        self._together: dict[int, tuple[int, ...]] = {}  # by chunk: ranks among which its present round travels
-        self._delivered: dict[tuple[int, int], set[int]] = {}  # by key and round: ranks
+        self._scheduled_round: dict[int, int] = {}  # by chunk: the round whose members the policy knows
         self._kept_s: dict[tuple[int, int], dict[int, float]] = {}  # by chunk and round: at members, by rank
         self._spread_round: dict[int, int] = {}  # by chunk: the last one whose values were sent
         mail.on(MessageKind.MERGE, group.root, self._on_merge)
         mail.on(MessageKind.ASK, group.root, self._on_ask)
+
+    def _on_agreed(self, agreed: Agreed) -> None:
+        super()._on_agreed(agreed)
+        self._kept_s.clear()
+        self._scheduled_round.clear()
+        if isinstance(self._policy, ScheduledOverlay) and agreed.epoch:
+            self._policy.reset()
 
     def on_declare(self, message: Message) -> None:
         """Note the keys, which all children declare alike."""
@@ -77,46 +79,19 @@ class Root(OverlayNode):
         if self._resumed:
             return
         self._planned_trees = self._new_trees()
-        starting = tuple(rank for rank in self._ranks.values() if rank not in self._group.late)
-        self._together = dict.fromkeys(self._chunks, () if self._generation else starting)
-        if self._group.late and isinstance(self._policy, ScheduledOverlay):
-            for chunk in self._chunks:
-                self._policy.regroup(chunk, [self._group.members[rank] for rank in starting])
-        if self._generation:
-            self._trees = dict.fromkeys(self._trees, self._group.star)
 
     def state(self) -> State:
         return super().state() | {"planned": trees_text(self._planned_trees)}
 
-    def _regrouped(self) -> dict[str, Any]:
-        return {
-            "generation": self._generation, "absent": sorted(self._absent), "joined": self._joined,
-            "together": self._together, "spread": self._spread_round,
-        }  # fmt: skip
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        super().load_state(state)
-        if "regrouped" in state:  # before the server is told who is absent
-            self._absent = set(json.loads(state["regrouped"])["absent"])
-
     def _resume(self, state: Mapping[str, Any]) -> None:
         super()._resume(state)
         self._planned_trees = trees_of(state["planned"])
-        self._together = dict.fromkeys(self._chunks, tuple(self._ranks.values()))
-        if "regrouped" not in state:
-            return
-        known = json.loads(state["regrouped"])
-        self._generation, self._joined = known["generation"], by_number(known["joined"])
-        self._spread_round = by_number(known["spread"])
-        self._together = {chunk: tuple(ranks) for chunk, ranks in by_number(known["together"]).items()}
-        if isinstance(self._policy, ScheduledOverlay):
-            for chunk, ranks in self._together.items():
-                self._policy.regroup(chunk, [self._group.members[rank] for rank in ranks])
 
     # ---- up -----------------------------------------------------------------------------------------------------
 
     def _on_merge(self, message: Message) -> None:
-        if self._group.continues and not self._is_current(message):
+        if self._group.continues and message.round <= self._spread_round.get(message.key, -1):
+            self._world.spawn(self._send_directly(message.sender, self._spreads[message.key]), "values once more")
             return
         sender = int(message.meta["entries"][0][0][0])
         for each in self._in_order.arrived(message, sender) if self._group.routes else (message,):
@@ -131,6 +106,7 @@ class Root(OverlayNode):
             self._learn(self._policy, message, bytes_per_s)
         if isinstance(self._policy, ScheduledOverlay):
             arrived = OverlayTransfer(True, message.key, message.round, message.sender, self._group.root)
+            self._schedule(self._policy, message.key, message.round)
             self._policy.arrived(arrived, bytes_per_s)
             self._begin(self._policy.ready(True, message.key, message.round, self._group.root))
 
@@ -145,11 +121,6 @@ class Root(OverlayNode):
     def _contribute(self, entry: Entry, message: Message) -> None:
         """Deliver one push per member. A sum is the push of its first member; the pushes of the others are empty."""
         parts, notes = entry.parts, entry.notes
-        if self._group.continues:
-            delivered = self._delivered.setdefault((entry.key, message.round), set())
-            if not delivered.isdisjoint(entry.members) or not self._absent.isdisjoint(entry.members):
-                return
-            delivered.update(entry.members)
         for member in entry.members:
             push = Message(MessageKind.PUSH, entry.key, message.round, notes, parts, message.priority)
             push.sender = self._group.members[member]
@@ -192,7 +163,7 @@ class Root(OverlayNode):
         values = [replies.values[key] for key in sorted(replies.values)]
         numbered = {"number": self._in_order.number(chunk, member)} if self._group.routes else {}
         meta, parts = await packed(self._world, [Entry((), value.key, value.parts, value.meta) for value in values])
-        about: dict[str, Any] = {"root": self._group.root, "entries": meta} | numbered
+        about: dict[str, Any] = self._about | {"entries": meta} | numbered
         for rank, kept_s in self._kept_s.pop((chunk, round_), {}).items():
             replies.waits_s[rank] += kept_s
         about |= {"waits": replies.waits_s} if any(replies.waits_s) else {}
@@ -202,14 +173,13 @@ class Root(OverlayNode):
             spread.meta |= {"parents": list(following.parents)} if self._policy.adapts else {}
             await self._send_along([*reversed(following.path(member)[:-1]), member], spread)
         else:
-            self._send_to(sorted(replies.members - self._absent), spread)
+            self._send_to(replies.members, spread)
 
     # ---- schedules ----------------------------------------------------------------------------------------------
 
     def _on_ask(self, message: Message) -> None:
         assert isinstance(self._policy, ScheduledOverlay), "members of a tree do not ask"
-        if message.meta.get("generation", 0) < self._generation:
-            return  # a member is lost since
+        self._schedule(self._policy, message.key, message.round)
         up, source = message.meta["up"], message.meta.get("source")
         if source:
             arrived = OverlayTransfer(up, message.key, message.round, source, message.sender)
@@ -221,88 +191,47 @@ class Root(OverlayNode):
             if transfer.source == self._group.root:
                 self._world.spawn(self._send_down(transfer.chunk, transfer.target), "send values")
             else:
-                self._world.spawn(self._tell(transfer, self._generation), "tell")
+                self._world.spawn(self._tell(transfer, self._about), "tell")
 
-    async def _tell(self, transfer: OverlayTransfer, generation: int) -> None:
-        about = {"root": self._group.root, "up": transfer.up, "to": transfer.target} | named(generation)
+    async def _tell(self, transfer: OverlayTransfer, about: Mapping[str, Any]) -> None:
+        about = {**about, "up": transfer.up, "to": transfer.target}
         message = Message(MessageKind.TELL, transfer.chunk, transfer.round, about, priority=CONTROL_PRIORITY)
         await self._world.send(transfer.source, message)
 
-    # ---- members that are lost, and others that join ------------------------------------------------------------
+    def _schedule(self, policy: ScheduledOverlay, chunk: int, round_: int) -> None:
+        """Tell the policy who relays in a round, where that may change."""
+        if self._group.continues and self._scheduled_round.get(chunk) != round_:
+            self._scheduled_round[chunk] = round_
+            policy.regroup(chunk, [self._group.members[rank] for rank in self._relaying(round_)])
 
-    def on_member_declared(self, member: str, epoch: int) -> None:
-        """Note that ``member`` takes part, since membership epoch ``epoch``: 0, from the start."""
-        rank = self._ranks.get(member)
-        if rank is None:
-            return  # it has no training worker
-        self._absent.discard(rank)
-        if epoch:
-            self._joined[rank] = epoch
+    def _relaying(self, round_: int) -> list[int]:
+        return [rank for rank in self._ranks.values() if not self._is_direct(rank, round_)]
 
-    def on_member_lost(self, member: str) -> None:
-        """End all rounds that are under way without relays, if ``member`` was to pass something on."""
-        rank = self._ranks[member]
-        if rank in self._absent:
-            return
-        self._absent.add(rank)
-        self._joined.pop(rank, None)
-        if self._chunks and all(rank not in each for each in self._together.values()):
-            return
-        self._generation += 1
-        self._together = dict.fromkeys(self._chunks, ())
-        self._trees = dict.fromkeys(self._trees, self._group.star)
-        if isinstance(self._policy, ScheduledOverlay):
-            self._policy.reset()
-        about = {
-            "root": self._group.root, "generation": self._generation,
-            "joined": [list(each) for each in self._joined.items()],
-        }  # fmt: skip
-        for other, name in enumerate(self._group.members):
-            if other not in self._absent:
-                resend = Message(MessageKind.RESEND, meta=dict(about), priority=CONTROL_PRIORITY)
-                self._world.spawn(self._world.send(name, resend), "send once more")
-
-    def _is_current(self, message: Message) -> bool:
-        """Return whether a MERGE may hold something new. Answer one whose answer was lost on its way."""
-        direct = "unrelayed" in message.meta
-        if message.round <= self._spread_round.get(message.key, -1):
-            spread = self._spreads[message.key]
-            if direct and spread.round == message.round:
-                self._world.spawn(self._send_directly(message.sender, spread), "send values once more")
-            return False
-        return direct or message.meta.get("generation", 0) == self._generation
-
-    def _send_to(self, members: Sequence[int], spread: Message) -> None:
-        """Send the values of a round to these members, who travel together from the next round on.
+    def _send_to(self, members: Collection[int], spread: Message) -> None:
+        """Send the values of a round to these members, to those who relay by their tree or schedule.
 
         Values travel down the tree of their round and carry that of the next one. A member contributes to the next
         round only after it has them, so no two trees mix within a round, and no message is needed to agree on one.
         """
-        chunk, names = spread.key, self._group.members
-        tree, together = self._trees.get(chunk), set(self._together[chunk])
-        changed, self._together[chunk] = set(members) != together, tuple(members)
-        spread.meta |= named(self._generation)
-        if changed:
-            spread.meta["joined"] = [[rank, epoch] for rank, epoch in self._joined.items() if rank in members]
-        if tree is not None:
-            others = set(range(len(names))).difference(members)
-            following = self._trees[chunk] = self._planned_trees[chunk].without(others)
-            if changed or tree.parents != following.parents:
+        chunk, names, relaying = spread.key, self._group.members, self._relaying(spread.round)
+        present = [rank for rank in sorted(members) if self._first.get(names[rank]) is not None]
+        below: Collection[int] = ()
+        if chunk in self._trees:
+            below = self._tree(chunk, spread.round).children(ROOT)
+            following = self._planned_trees[chunk]
+            if self._trees[chunk].parents != following.parents:
                 spread.meta["parents"] = list(following.parents)
+            self._trees[chunk] = following
         self._spreads[chunk], self._spread_round[chunk] = spread, spread.round
-        for place in [place for place in self._delivered if self._chunk_of_key[place[0]].name == chunk]:
-            if place[1] <= spread.round:
-                del self._delivered[place]
-        for rank in members:
-            if rank not in together:
+        for rank in present:
+            if rank not in relaying:
                 self._world.spawn(self._send_directly(names[rank], spread), "send values")
-            elif tree is not None and tree.parents[rank] == ROOT:
+            elif rank in below:
                 self._world.spawn(self._send_down(chunk, names[rank]), "send values")
-        if isinstance(self._policy, ScheduledOverlay):
-            if together:
-                self._begin(self._policy.ready(False, chunk, spread.round, self._group.root))
-            if changed:
-                self._policy.regroup(chunk, [names[rank] for rank in members])
+        if isinstance(self._policy, ScheduledOverlay) and relaying:
+            self._schedule(self._policy, chunk, spread.round)
+            self._begin(self._policy.ready(False, chunk, spread.round, self._group.root))
 
     async def _send_directly(self, to: str, spread: Message) -> None:
-        await self._world.send(to, with_meta(spread, {**spread.meta, "unrelayed": True}))
+        parents = {"parents": list(self._trees[spread.key].parents)} if self._policy.adapts else {}
+        await self._world.send(to, with_meta(spread, {**spread.meta, **self._about, **parents, "unrelayed": True}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,9 +13,9 @@ from testbed.engine.kvworker import PushRoute, Send
 from testbed.engine.overlay.group import InterceptedMail, OverlayGroup, OverlayMail
 from testbed.engine.overlay.member import OverlayMember
 from testbed.engine.overlay.root import Root
+from testbed.engine.peers import EpochMail, Peers, first_rounds
 from testbed.engine.session import Session
 from testbed.messages import MessageKind
-from testbed.plan.fault_clock import late_comers
 from testbed.plan.model import Choice, NodePlan, Plan
 from testbed.policy.overlay import OVERLAYS
 from testbed.policy.overlay.base import ROOT, GroupSetting
@@ -28,20 +28,8 @@ class NodeOverlays:
 
     def __init__(self, plan: Plan, node: NodePlan, session: Session) -> None:
         self._plan, self._node, self._world, self._inbox = plan, node, session.world, session.inbox
-        self._membership = session.membership
-        self._membership.on_members_lost.append(self._on_members_lost)
-        self._mail = OverlayMail(self._inbox)
-        self._members: dict[str, OverlayMember] = {}  # by root
-
-    def join(self) -> None:
-        """Note that the scheduler has let this node take part."""
-        for member in self._members.values():
-            member.join(self._membership.epoch, self._membership.absent)
-
-    def _on_members_lost(self, nodes: Iterable[str], epoch: int) -> None:
-        """Let nothing wait for lost nodes, to which this one may have sent."""
-        for node in nodes if self._members else ():
-            self._world.forget(node, self._membership.changed_at_s)
+        self._peers = session.peers
+        self._mail = OverlayMail(EpochMail(session.inbox, session.peers, together=True))
 
     def towards_parents(self, make_codec: Callable[[], Codec]) -> tuple[Mail, PushRoute] | None:
         """Return how a ``KVWorker`` reads and pushes, if this node contributes to its servers through an overlay."""
@@ -51,10 +39,12 @@ class NodeOverlays:
         if self._node.name not in sync_setup.contributors(self._plan, self._plan.node(parents[0])):
             return None
         mail = InterceptedMail(self._inbox)
-        self._members = members = {
-            parent: OverlayMember(self._world, self._mail, mail, group_of(self._plan, parent, self._node), make_codec())
-            for parent in parents
+        groups = {parent: group_of(self._plan, parent, self._peers) for parent in parents}
+        members = {
+            parent: OverlayMember(self._world, self._mail, mail, group, make_codec())
+            for parent, group in groups.items()
         }
+        self._peers.greets.update(*(group.members for group in groups.values()))
         return mail, PushRoute(
             lambda server, message: members[server].push(message),
             lambda server, sizes: members[server].declare(sizes),
@@ -65,8 +55,8 @@ class NodeOverlays:
         """Return how a ``Server`` reads and replies, if its children contribute through an overlay, and the root."""
         if not _relays(self._plan, self._node.name):
             return None
-        mail = InterceptedMail(self._inbox)
-        root = Root(self._world, self._mail, mail, group_of(self._plan, self._node.name, self._node))
+        mail = InterceptedMail(EpochMail(self._inbox, self._peers, together=True))
+        root = Root(self._world, self._mail, mail, group_of(self._plan, self._node.name, self._peers))
         mail.before(MessageKind.DECLARE, root.on_declare)
         return mail, root.send, root
 
@@ -80,8 +70,8 @@ def _relays(plan: Plan, server: str) -> bool:
     return OVERLAYS[_choice(plan, server).kind].relays
 
 
-def group_of(plan: Plan, root: str, node: NodePlan) -> OverlayGroup:
-    """Return the group of the server ``root`` as its member ``node`` sees it, or the server itself."""
+def group_of(plan: Plan, root: str, peers: Peers) -> OverlayGroup:
+    """Return the group of the server ``root`` as one of its nodes sees it, with the other nodes of the run."""
     choice, server = _choice(plan, root), plan.node(root)
     members, options = sync_setup.contributors(plan, server), OVERLAYS.options(choice.kind, choice.options)
     rates = partial(planned_rates, plan, root, members)
@@ -90,11 +80,9 @@ def group_of(plan: Plan, root: str, node: NodePlan) -> OverlayGroup:
     seed, path = seed_for(plan.seed, "overlay", root), partial(wan_links, plan)
     policy = kind(GroupSetting(root, members, seed, rates, lan_rounds, path), options)
     sync = plan.technique.sync_tier1 if server.role == "server" else plan.technique.sync_tier2
-    absent = late_comers(plan)
-    late = tuple(number for number, name in enumerate(members) if name in absent)
-    continues = plan.recovery.on_failure == "continue"
     return OverlayGroup(
-        root, members, options.chunk, options.merge == "sum", not SYNC[sync.kind].waits, policy, continues, late,
+        root, members, options.chunk, options.merge == "sum", not SYNC[sync.kind].waits, policy, peers,
+        partial(first_rounds, plan, server, peers),
     )  # fmt: skip
 
 

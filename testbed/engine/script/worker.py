@@ -24,9 +24,10 @@ from testbed.engine.evaluation import trained_before
 from testbed.engine.handover import Handover
 from testbed.engine.kvworker import KVWorker
 from testbed.engine.local_work import copying
-from testbed.engine.membership import BEGUN, SCRIPTS, TRAIN, Membership
+from testbed.engine.membership import BEGUN, SCRIPTS, TRAIN
 from testbed.engine.reply import ReplyControl, merge_controls
 from testbed.engine.script.thread import ScriptThread
+from testbed.engine.session import Session
 from testbed.errors import RunFailed
 from testbed.finite import end_or_leave_out
 from testbed.kvstore.session import NamedOptions, Posted, ScriptJob, ScriptOptimizer
@@ -51,16 +52,17 @@ class ScriptWorker:
     _thread: ScriptThread
 
     def __init__(
-        self, world: World, plan: Plan, membership: Membership, store: KVWorker, job: ScriptJob,
+        self, world: World, plan: Plan, session: Session, store: KVWorker, job: ScriptJob,
         checkpointer: Checkpointer, handover: Handover | None = None,
     ) -> None:  # fmt: skip
         """``handover``: where others that join may need this script's objects, as it does theirs."""
-        self._world, self._membership, self._store, self._job = world, membership, store, job
+        self._world, self._store, self._job = world, store, job
+        self._membership, self._peers = session.membership, session.peers
         self._checkpointer, self._kept_round = checkpointer, -1
         self._handover, self._next_step = handover, 0
         self._carrying_out: Future[None] | None = None  # of what the script has posted
         if handover is not None:
-            handover.provide = self._provide
+            handover.give(self._provide)
         self._get_objects: Callable[[], Tensor] | None = None
         self._get_optimizer: Callable[[], Tensor] | None = None
         self._taken: State | None = None  # from another worker
@@ -146,10 +148,11 @@ class ScriptWorker:
             self._handover = None  # values at the servers are all that there is
         if self._checkpointer.resumed:
             self._load_state(state)
+            self._peers.begun(self.rounds - 1)
             await self._checkpointer.resume()
         elif self._membership.joined_late:
             await self._pull()
-            self._begin_at(self._store.first_control.begin)
+            self._begin_at(self._peers.first_round(self._world.node))
             await self._membership.barrier(BEGUN, 1)
         else:
             if self._job.rank == 0:
@@ -176,7 +179,10 @@ class ScriptWorker:
         self._next_step = sum(map(self._declared_steps, range(round_)))
 
     async def first_round(self) -> int:
-        return self._store.first_control.begin if self._membership.joined_late else 0
+        if not self._membership.joined_late:
+            return 0
+        await self._peers.settle()
+        return self._peers.first_round(self._world.node)
 
     async def _copies(self, values: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         work = copying([piece for value in values for piece in value])

@@ -7,6 +7,7 @@ Staleness is not bounded; in steady state it is the number of other members on t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from testbed.policy.events import Aggregate, Effect, Push, Reply
@@ -19,22 +20,13 @@ class Tap(SyncPolicy):
     waits: ClassVar[bool] = False
 
     def __init__(self, tier: Tier, options: Any) -> None:
-        self._pushes_per_round = {member.name: member.pushes_per_round for member in tier.members}
-        self._next_round = 0
-
-    def begin_at(self, round_: int) -> None:
-        self._next_round = round_
+        """Nothing depends on the others."""
 
     def on_push(self, push: Push) -> list[Effect]:
-        self._next_round = max(self._next_round, push.round // self._pushes_per_round[push.member] + 1)
         return [Aggregate(push.key, push.round, (push.member,)), Reply(push.key, (push.round,), (push.member,))]
 
-    def on_member_lost(self, member: str) -> list[Effect]:
+    def regroup(self, first: Mapping[str, int]) -> list[Effect]:
         return []
-
-    def on_member_joined(self, member: str) -> int:
-        """Return the round of the foremost member, so that the joined one does not delay the end of the run."""
-        return self._next_round * self._pushes_per_round[member]
 
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
         return ()

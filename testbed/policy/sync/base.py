@@ -88,7 +88,7 @@ class SyncPolicy(ABC):
     spans_tiers       it stands on both tiers, with the same options, or above or below an algorithm that waits for all
     needs_reports     workers measure their steps and transfers, and send ``WorkerReport`` with their pushes
     assigns_steps     its replies assign local steps to workers
-    supports_failover a replica can take the place of its server in a run in progress (``resume_member``)
+    supports_failover a replica can take the place of its server in a run in progress
     partner           the kind that stands on tier 1 when a scenario names this one alone; empty: itself
     """
 
@@ -147,42 +147,30 @@ class SyncPolicy(ABC):
     def on_push(self, push: Push) -> list[Effect]:
         """Return what to do, in order. Pushes of one member and key arrive in the order of their rounds."""
 
-    @abstractmethod
-    def begin_at(self, round_: int) -> None:
-        """All members have finished the rounds before ``round_``: the run is resumed, or this server has joined it."""
-
     def state(self) -> State:
-        """Return, for a checkpoint, what decisions depend on besides the number of the round (``begin_at``).
+        """Return, for a checkpoint, what decisions depend on besides the number of the round (``regroup``).
 
         It is asked for between two rounds: every push is answered. Contents are numbers and texts.
         """
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - optional
-        """Inverse of ``state``; called after ``begin_at``."""
+        """Inverse of ``state``; called after ``regroup`` with the round after the checkpoint."""
 
     @abstractmethod
-    def on_member_lost(self, member: str) -> list[Effect]:
-        """``member`` will not push again until it joins; what it has pushed counts. Return what to do now."""
+    def regroup(self, first: Mapping[str, int]) -> list[Effect]:
+        """From now on these members take part: the membership has changed, or the run goes on from a checkpoint.
 
-    @abstractmethod
-    def on_member_joined(self, member: str) -> int:
-        """``member``, which was lost, is back without memory. Return the first round that it is to push."""
+        first  the first round of each: 0, of one that is there from the start
+
+        Where rounds combine the contributions of all, those that are not complete are made again: forget what was
+        pushed of them. Otherwise what was pushed has been aggregated; wait for lost members no more. Return what to do
+        now.
+        """
 
     @abstractmethod
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
         """Return the members whose push of (key, round) is missing while others wait for it."""
-
-    def on_member_began(self, member: str, round_: int) -> list[Effect]:
-        """``member``, which has joined, begins with ``round_`` and not with the earlier one that it was given here.
-
-        Another of its servers was further. Return what to do now: no round before that one waits for it.
-        """
-        return []
-
-    def resume_member(self, member: str, since: int) -> None:
-        """``member`` pushed to the server whose place this one takes, and goes on with round ``since``."""
-        raise AssertionError(f"{type(self).__name__} declares no supports_failover")
 
     def on_members_left(self, members: Collection[str]) -> list[Effect]:
         """``members`` have ended on purpose: nothing may wait for them any more. Return what that releases."""

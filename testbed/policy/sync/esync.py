@@ -90,12 +90,13 @@ class ESync(Fsa):
         recent.append(report)
         self._reports[worker] = _medians(recent)
 
-    def on_member_lost(self, member: str) -> list[Effect]:
-        for worker in self._workers.get(member, ()):
-            self._recent.pop(worker, None)
-            self._noted.pop(worker, None)
-        self._forget(member, ())  # the others no longer wait for it, nor for workers below it
-        return super().on_member_lost(member)
+    def regroup(self, first: Mapping[str, int]) -> list[Effect]:
+        for member in [member for member in self._workers if member not in first]:
+            for worker in self._workers[member]:
+                self._recent.pop(worker, None)
+                self._noted.pop(worker, None)
+            self._forget(member, ())  # the others no longer wait for it, nor for workers below it
+        return super().regroup(first)
 
     def _forget(self, member: str, kept: Collection[str]) -> None:
         """Drop the reports that came through ``member``, except those of ``kept``: the other workers are lost."""

@@ -12,7 +12,7 @@ reached) no longer hold others back.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -37,20 +37,14 @@ class Ssp(SyncPolicy):
         self._members = tier.names
         self._staleness = options.staleness
         self._pushes_per_round = {member.name: member.pushes_per_round for member in tier.members}
-        self._first_round = 0
+        self._first = dict.fromkeys(self._members, 0)  # rounds of those that take part
         self._left: set[str] = set()
-        self._gone: set[str] = set()
-        self._joined: dict[str, int] = {}  # rounds at which members have come back
         self._pushes: dict[int, dict[str, int]] = {}  # by key and member
         self._held: dict[int, list[tuple[str, int]]] = {}  # key: members, and rounds of theirs, not answered yet
 
-    def begin_at(self, round_: int) -> None:
-        self._first_round = round_
-
     def on_push(self, push: Push) -> list[Effect]:
-        pushes = self._pushes.setdefault(push.key, self._first_pushes())
-        assert push.round >= pushes[push.member], f"{push.member} pushed key {push.key} of round {push.round} twice"
-        pushes[push.member] = push.round + 1
+        pushes = self._pushes.setdefault(push.key, {name: self._first_pushes(name) for name in self._members})
+        pushes[push.member] = max(pushes[push.member], push.round + 1)
         self._held.setdefault(push.key, []).append((push.member, push.round))
         return [Aggregate(push.key, push.round, (push.member,)), *self._free(push.key, push.member)]
 
@@ -58,27 +52,14 @@ class Ssp(SyncPolicy):
         self._left.update(members)
         return [effect for key in list(self._held) for effect in self._free(key, "")]
 
-    def on_member_lost(self, member: str) -> list[Effect]:
-        self._gone.add(member)
+    def regroup(self, first: Mapping[str, int]) -> list[Effect]:
+        before, self._first = self._first, dict(first)
+        begin = [name for name, round_ in first.items() if before.get(name) != round_]
+        for pushes in self._pushes.values():
+            pushes.update({name: self._first_pushes(name) for name in begin})
         for key, held in self._held.items():
-            self._held[key] = [pair for pair in held if pair[0] != member]
-        return [effect for key in sorted(self._pushes) for effect in self._free(key, member)]
-
-    def on_member_joined(self, member: str) -> int:
-        """Return the round of the slowest of the other members."""
-        slowest = [self._slowest(key) for key in self._pushes]
-        round_ = min((int(clock) for clock in slowest if clock < math.inf), default=self._first_round)
-        self._gone.discard(member)
-        self._joined[member] = round_
-        for pushes in self._pushes.values():
-            pushes[member] = round_ * self._pushes_per_round[member]
-        return round_ * self._pushes_per_round[member]
-
-    def on_member_began(self, member: str, round_: int) -> list[Effect]:
-        self._joined[member] = round_ // self._pushes_per_round[member]
-        for pushes in self._pushes.values():
-            pushes[member] = round_
-        return [effect for key in sorted(self._pushes) for effect in self._free(key, member)]
+            self._held[key] = [pair for pair in held if pair[0] in first]
+        return [effect for key in sorted(self._pushes) for effect in self._free(key, "")]
 
     def waiting_for(self, key: int, round_: int) -> tuple[str, ...]:
         """Return the slowest members: every held reply waits for them."""
@@ -105,11 +86,10 @@ class Ssp(SyncPolicy):
         return min((clocks[member] for member in self._members if self._counts(member)), default=math.inf)
 
     def _counts(self, member: str) -> bool:
-        return member not in self._left and member not in self._gone
+        return member in self._first and member not in self._left
 
-    def _first_pushes(self) -> dict[str, int]:
-        first = self._joined  # maybe of before it was known which round this server itself begins with
-        return {m: max(first.get(m, 0), self._first_round) * count for m, count in self._pushes_per_round.items()}
+    def _first_pushes(self, member: str) -> int:
+        return self._first.get(member, 0) * self._pushes_per_round[member]
 
     def _clocks(self, key: int) -> dict[str, int]:
         """Return the completed rounds of each member."""
