@@ -112,11 +112,12 @@ class FirstRounds:
         # by worker: the epoch in which it has joined, and its round
         self._given = {name: (joined[name], round_) for name, round_ in first.items() if name in joined}
 
-    def give(self, progress: Mapping[str, int], joined: Mapping[str, int]) -> dict[str, int]:
+    def give(self, progress: Mapping[str, int], joined: Mapping[str, int], summed: int) -> dict[str, int]:
         """Return the first rounds of the workers that have joined.
 
         progress  the last round that each training worker has begun; of all that take part
         joined    the epoch in which each process has joined, of those that were not there from the start
+        summed    the last round that a global server has summed; who had begun it may be lost
         """
         given = {
             name: pair for name, pair in self._given.items() if name in progress and joined.get(name, 0) == pair[0]
@@ -127,16 +128,16 @@ class FirstRounds:
                 begun.setdefault(name, max(reached, FIRST_VALUES))
         for name in progress:
             if name not in begun:
-                first = self._next(name, begun)
+                first = self._next(name, begun, summed)
                 given[name], begun[name] = (joined[name], first), first - 1
         self._given = given
         return {name: first for name, (_, first) in given.items()}
 
-    def _next(self, name: str, begun: Mapping[str, int]) -> int:
+    def _next(self, name: str, begun: Mapping[str, int], summed: int) -> int:
         beside = [reached for other, reached in begun.items() if self._beside[other] == self._beside[name]]
         if beside:
             return (min if self._holds_inside else max)(beside) + 1
-        reached = (min if self._holds_across else max)(begun.values(), default=FIRST_VALUES)
+        reached = max((min if self._holds_across else max)(begun.values(), default=FIRST_VALUES), summed)
         return (reached + 1) // self._lan_rounds * self._lan_rounds
 
 
@@ -244,7 +245,7 @@ class Peers:
         self._report()
 
     def begun(self, round_: int) -> None:
-        """Note that this worker has begun a round with its servers; only after ``settle``."""
+        """Note that this worker has begun a round with its servers, after ``settle``; or that this server sums it."""
         self.progress = round_ if self.progress is None else max(self.progress, round_)
 
     @property

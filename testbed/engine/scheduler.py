@@ -18,7 +18,7 @@ from testbed.engine.membership import (
     collected_at,
     collector_of,
 )
-from testbed.engine.peers import TRAINED, EpochReports, FirstRounds, agrees, has_servers
+from testbed.engine.peers import NOTHING, TRAINED, EpochReports, FirstRounds, agrees, has_servers
 from testbed.errors import NodeLost, RunFailed
 from testbed.messages import Message, MessageKind
 from testbed.plan.asynchronous import is_scored_at_top
@@ -296,7 +296,13 @@ class Scheduler:
             return
         if self._first_rounds is not None:
             progress = {name: self._agreement.progress(name) for name in self._members()}
-            decision["first"] = self._ledger.first = self._first_rounds.give(progress, self._ledger.joined)
+            tops = [
+                node.name
+                for node in self._plan.nodes
+                if node.role in ("global_server", "replica") and node.name in members
+            ]
+            summed = max(map(self._agreement.progress, tops), default=NOTHING)
+            decision["first"] = self._ledger.first = self._first_rounds.give(progress, self._ledger.joined, summed)
         elif self._resuming is None:
             self._begin_training(world)
         await _release(world, members, **decision)

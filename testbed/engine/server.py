@@ -144,6 +144,7 @@ class Server:
     def begin_copy(self, key: int, round_: int) -> None:
         """Note that another server has summed a round of ``key``, whose value is being made here as well."""
         self._copied_round[key] = round_
+        self._members.peers.begun(round_)
 
     def take_value(self, key: int, round_: int, value: Value) -> None:
         """Take the value of ``key`` after a round, and answer those who wait for it."""
@@ -350,6 +351,8 @@ class Server:
         """Sum the members' contributions; nothing of them is kept while the sum is passed on."""
         taken = self._contributions.take(effect.members, effect.key, effect.round, self._world.now())
         self._taken_round[effect.key] = effect.round
+        if self._upstream.is_top and self._policy.waits:
+            self._members.peers.begun(effect.round)
         tensors = [contribution.tensor for contribution in taken if contribution.tensor is not None]
         sizes = [(each.tensor.nbytes, each.copies) for each in taken if each.tensor is not None]
         size_bytes = sum(nbytes * copies for nbytes, copies in sizes)
@@ -443,7 +446,9 @@ class Server:
     async def _release(self, effects: list[Effect]) -> None:
         if effects:
             await self._carry_out(effects, self._running_effects)  # which make the values that the replies carry
-        if self._ended_members and self._ended_members.issuperset(each for each in self._codecs if self._is_present(each)):
+        if self._ended_members and self._ended_members.issuperset(
+            each for each in self._codecs if self._is_present(each)
+        ):
             await self._upstream.leave()
 
     def _check_no_endless_wait(self, key: int, round_: int) -> None:

@@ -84,7 +84,7 @@ def run_plan(plan: Plan, directory: Path, listens: bool = True) -> Ended:
 
 def rounds_of_all(ended: Ended, worker: str, last: int) -> list[int]:
     """Return what a worker that stays makes: all rounds up to ``last``; of shared ones some, and none is left out."""
-    return list(range(len(ended.rounds(worker)) if shares_rounds(ended.plan) else last + 1))
+    return list(range(len(set(ended.rounds(worker))) if shares_rounds(ended.plan) else last + 1))
 
 
 def faults(*texts: str) -> str:
