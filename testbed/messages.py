@@ -102,10 +102,10 @@ class MessageKind(StrEnum):
     COLLECTIVE = "collective"
     # world → scheduler (not on a wire): the sender is lost, for the reason ``why``. Answer: EPOCH to those present.
     LOST = "lost"
-    # scheduler → node: the nodes ``left`` take no part since membership ``epoch``, or the nodes ``joined`` do; ``well``:
-    # they left on purpose; ``heir``: the replica that takes over from the first of them. A node that is named itself
-    # ends. Answer: BARRIER "agree/" and the epoch, with this node's progress. When all have answered, RELEASE tells
-    # them on what they agree: ``progress``, ``holder``, ``last``, and the ``first`` rounds of workers that have joined.
+    # scheduler → node: the nodes ``left`` take no part since membership ``epoch``, or the nodes ``joined`` do.
+    # ``well``: they left on purpose; ``heir``: the replica that takes over from the first of them. A node that is named
+    # itself ends. Answer: BARRIER "agree/" and the epoch, with this node's progress. When all have answered, RELEASE
+    # says on what they agree: ``progress``, ``holder``, ``last``, the ``first`` rounds of workers that have joined.
     EPOCH = "epoch"
     # worker → worker: it has joined a run without servers, in ``epoch``; member → member of an overlay, likewise. No
     # answer.

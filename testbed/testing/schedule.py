@@ -100,10 +100,10 @@ class PushSchedule:
         self._pushes: dict[tuple[int, int], list[_PushState]] = {}  # by key and round
         self._after = ""  # what the policy was told last
         if case.begin:
-            if policy is None:
-                self.policy.begin_at(case.begin)
             for name in names:
                 self._set_begin(name, case.begin * case.pushes_per_round)
+            if policy is None:
+                self.policy.regroup(self._first_rounds())
 
     def run(self) -> PushSchedule:
         """Make all moves, and require that every push was aggregated, and answered unless its member was lost."""
@@ -130,12 +130,6 @@ class PushSchedule:
             return False
         self._check_waits()
         return True
-
-    def resume_all(self, since: int) -> None:
-        """Resume every member with round ``since``, as on a replica that takes over from a failed server."""
-        for name in self.tier.names:
-            self.policy.resume_member(name, since)
-            self._set_begin(name, since)
 
     # ---- moves --------------------------------------------------------------------------------------------------
 
@@ -170,23 +164,39 @@ class PushSchedule:
         self._lost.add(member)
         for push in [push for pushes in self._pushes.values() for push in pushes]:
             push.orphaned |= push.member == member and not push.answered
-        self._carry_out(self.policy.on_member_lost(member), f"loss of {member}")
+        self._regroup(f"loss of {member}")
 
     def _join(self, member: str) -> None:
-        since = self.policy.on_member_joined(member)
-        valid = isinstance(since, int) and since >= 0
-        require(valid, f"on_member_joined returns {since!r}", "return the first round that no key has begun")
-        self.trace.append((member, since))
+        """Let a member begin with the round that nobody has begun."""
+        count = self.case.pushes_per_round
+        begun = max((max(self._next[name]) for name in self.tier.names if name not in self._lost), default=0)
         self._lost.discard(member)
         self._incarnations[member] += 1
-        if self._incarnations[member] % 2:  # another server of it was further
-            since += self.case.pushes_per_round
-            self._since[member] = since
-            self._carry_out(self.policy.on_member_began(member, since), f"begin of {member}")
-        push = next(number for number in range(since + 1) if self.case.round_of(number) >= since)
+        push = (begun + count - 1) // count * count
         self._next[member] = [push] * KEYS
         self._answered[member] = [push] * KEYS
         self._since[member] = push
+        self.trace.append((member, push))
+        self._regroup(f"join of {member}")
+
+    def _regroup(self, why: str) -> None:
+        """Tell the policy who takes part. Where all wait for all, rounds that are not complete are pushed once more."""
+        if self._entry.waits:
+            for where, pushes in self._pushes.items():
+                self._pushes[where] = [push for push in pushes if push.aggregated]
+            for name in self._present():
+                self._next[name] = list(self._answered[name])
+        self._carry_out(self.policy.regroup(self._first_rounds()), why)
+
+    def _first_rounds(self) -> dict[str, int]:
+        """Return the first round of each member that takes part."""
+        return {name: self._first_round(name) for name in self.tier.names if name not in self._lost}
+
+    def _first_round(self, name: str) -> int:
+        since = self._since[name]
+        if self.case.pushes_per_round > 1:
+            return since // self.case.pushes_per_round
+        return self.case.round_of(since) if since else 0
 
     def _present(self) -> list[str]:
         return [name for name in self.tier.names if name not in self._lost and name not in self._left]
@@ -307,10 +317,10 @@ class PushSchedule:
         for (key, round_), pushes in sorted(self._pushes.items()):
             for push in pushes:
                 shown = f"{self.case.name}: {push.member}'s push of key {key}, round {round_}"
-                aggregated = push.aggregated or (push.orphaned and not self._entry.waits)
-                cure = "aggregate it when its round is complete; the loss of a member completes rounds, too"
+                aggregated = push.aggregated or push.orphaned
+                cure = "aggregate it when its round is complete"
                 require(aggregated, f"{shown} was never aggregated", cure)
-                cure = "reply to every member that has pushed; on_member_lost and on_members_left release who waits"
+                cure = "reply to every member that has pushed; regroup and on_members_left release who waits"
                 require(not push.waits, f"{shown} was never answered", cure)
         for name in self._present():
             stopped = min(self._next[name])

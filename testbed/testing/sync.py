@@ -75,7 +75,7 @@ def every_push_is_aggregated_once_and_answered_once(subject: Subject) -> None:
         PushSchedule(subject, replace(case, slow=True), 0).run()
 
 
-@requirement("let on_member_lost complete the rounds that waited for the member, and on_member_joined begin later ones")
+@requirement("let regroup forget rounds that are not complete, and wait for each member from its first round on")
 def members_are_lost_and_join_again(subject: Subject) -> None:
     """Where members are lost and join again, nothing waits for one that is lost, and no other push is forgotten."""
     for case in tier_cases(subject):
@@ -93,14 +93,14 @@ def members_that_leave_are_not_waited_for(subject: Subject) -> None:
 
 @requirement("put all that decisions depend on besides the round into state()")
 def state_is_taken_over(subject: Subject) -> None:
-    """A run may begin at a later round: after begin_at and load_state a new instance decides as the one before."""
+    """A run may begin at a later round: after regroup and load_state a new instance decides as the one before."""
     for case in tier_cases(subject):
         first, later = replace(case, spacing=1), replace(case, spacing=1, begin=ROUNDS)
         for seed in SEEDS[::2]:
             old = PushSchedule(subject, first, seed).run().policy
             state = plain_state(old)
             new: SyncPolicy = subject.entry(case.tier(), subject.options)
-            new.begin_at(ROUNDS)
+            new.regroup(dict.fromkeys(case.tier().names, ROUNDS))
             new.load_state(state)
             old_trace, new_trace = (PushSchedule(subject, later, seed, policy=each).run().trace for each in (old, new))
             require(old_trace == new_trace, f"{case.name}: other effects than of the instance that gave the state")
@@ -137,15 +137,6 @@ def aggregates_go_up_every_lan_rounds(subject: Subject) -> None:
     for key, rounds in passed_up.items():
         wrong = sorted(round_ for round_ in rounds if (round_ + 1) % every)
         require(not wrong, f"with lan_rounds = {every}, key {key} goes up in rounds {wrong}")
-
-
-@requirement("let resume_member expect that round of the member, or declare supports_failover = False")
-def a_replica_takes_over(subject: Subject) -> None:
-    """With supports_failover = True, a new instance goes on with the round that resume_member names."""
-    if subject.entry.supports_failover:
-        schedule = PushSchedule(subject, TierCase("one tier, on a replica", number=2, top=True), 2)
-        schedule.resume_all(3)
-        schedule.run()
 
 
 @requirement("keep state on self; use no random numbers, clocks, or sets in iteration order")

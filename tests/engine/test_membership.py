@@ -9,9 +9,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from testbed.engine.handover import Handover
 from testbed.engine.membership import Membership
 from testbed.engine.scheduler import Scheduler
+from testbed.engine.state_mail import StateMail
 from testbed.errors import NodeLost
 from testbed.messages import Message, MessageKind
 from testbed.plan.build import build_plan
@@ -88,19 +88,17 @@ def test_a_barrier_waits_for_no_script_that_has_ended_and_whose_node_is_lost() -
     assert told[-1] == ("a/worker0", MessageKind.RELEASE)
 
 
-def test_the_next_process_of_a_lost_worker_may_ask_before_the_news_of_the_loss() -> None:
-    """They come over two connections; a request of the lost process gets no answer."""
+def test_a_request_of_a_lost_process_gets_no_answer() -> None:
     read: dict[MessageKind, Callable[[Message], None]] = {}
     sent: list[str] = []
-    session = Mock()
-    session.inbox.on, session.membership.on_members_lost = read.__setitem__, []
-    session.world.spawn = lambda coroutine, name: sent.append(name) or coroutine.close()
-    handover = Handover(session, build_plan(loads(SCENARIO), "simulate"))
-    for round_, epoch in ((4, 1), (5, 3)):
-        read[MessageKind.STATE](Message(MessageKind.STATE, 1, round_, {"epoch": epoch}, sender="b/worker0"))
-    for call in session.membership.on_members_lost:
-        call(["b/worker0"], 2)
-    handover.done(5)
+    inbox, world = Mock(), Mock()
+    inbox.on = read.__setitem__
+    world.spawn = lambda coroutine, name: sent.append(name) or coroutine.close()
+    states = StateMail(world, inbox)
+    read[MessageKind.STATE](Message(MessageKind.STATE, 1, 4, sender="b/worker0"))
+    states.drop(["b/worker0"])
+    read[MessageKind.STATE](Message(MessageKind.STATE, 1, 5, sender="b/worker0"))  # of its next process
+    states.done(5)
     assert sent == ["the state after round 5 for b/worker0"]
 
 

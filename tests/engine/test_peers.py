@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from itertools import combinations
+from unittest.mock import Mock
 
 import pytest
 import torch
 
-from testbed.engine.handover import packed, unpacked
-from testbed.engine.peers import FIRST_VALUES, NOTHING, EpochReports
+from testbed.engine.peers import FIRST_VALUES, NOTHING, EpochMail, EpochReports, FirstRounds, Peers
+from testbed.engine.state_mail import packed, unpacked
+from testbed.messages import Message, MessageKind
+from testbed.plan.build import build_plan
 from testbed.policy.gossip.graphs import GRAPHS, given, is_connected, joined_up
 from testbed.policy.gossip.mixing import Metropolis, PushToAll, PushToOne
+from testbed.scenario.load import load
+from tests.engine.runs import THREE_SITES
 from tests.for_each import for_each
 
 LAST = 9
@@ -40,6 +45,62 @@ def test_reports_of_an_earlier_epoch_decide_nothing() -> None:
 def test_without_values_the_first_has_them() -> None:
     decision = reports(0, a=NOTHING, b=NOTHING).decide(0, ["a", "b"])
     assert decision is not None and (decision["progress"], decision["holder"]) == (FIRST_VALUES, "a")
+
+
+HUB, EAST, EAST1, WEST = "hub/worker0", "east/worker0", "east/worker1", "west/worker0"
+HFA = ("sync={kind: hfa, k1: 1, k2: 3}", "optimizer={kind: sgd, at: worker}")
+
+
+def first_rounds(*overrides: str) -> FirstRounds:
+    return FirstRounds(build_plan(load(THREE_SITES, overrides), "simulate"), {}, {})
+
+
+def test_a_worker_joins_with_the_round_that_nobody_beside_it_has_begun() -> None:
+    rounds, begun = first_rounds(*HFA), {HUB: 7, EAST: 4, EAST1: NOTHING, WEST: 5}
+    assert rounds.give(begun, {EAST1: 1}, NOTHING) == {EAST1: 5}
+    assert rounds.give({**begun, EAST: 6}, {EAST1: 1}, NOTHING) == {EAST1: 5}, "it may have begun since"
+    assert rounds.give({**begun, EAST: 6}, {EAST1: 3}, NOTHING) == {EAST1: 7}, "another process"
+
+
+def test_a_data_centre_joins_after_the_last_round_that_crosses_the_wan() -> None:
+    begun = {HUB: 7, EAST: NOTHING, EAST1: NOTHING}
+    assert first_rounds(*HFA).give(begun, {EAST: 1, EAST1: 2}, NOTHING) == {EAST: 6, EAST1: 6}
+
+
+def test_what_is_summed_is_not_begun_anew_by_those_who_have_all_joined() -> None:
+    assert first_rounds().give({HUB: NOTHING}, {HUB: 4}, 6) == {HUB: 7}
+
+
+def test_where_some_may_be_ahead_who_joins_begins_with_the_slowest() -> None:
+    rounds = first_rounds("paradigm=ps", "sync={kind: ssp, staleness: 3}")
+    assert rounds.give({HUB: 4, EAST: 1, WEST: NOTHING}, {WEST: 1}, NOTHING) == {WEST: 2}
+
+
+@for_each("together", [True, False])
+def test_messages_of_an_earlier_epoch_and_of_lost_processes_are_dropped(together: bool) -> None:
+    arrived: list[int] = []
+    inbox, membership = Mock(), Mock(absent=[], joined={}, newest_epoch=0, joined_late=False, first={})
+    membership.on_ready, membership.on_members_lost = [], []
+    plan = build_plan(load(THREE_SITES, ("recovery={on_failure: continue}",)), "simulate")
+    peers = Peers(Mock(), inbox, membership, plan)
+    mail = EpochMail(Mock(), peers, together=together)
+
+    def push(sender: str, round_: int, epoch: int) -> None:
+        meta = {"epoch": epoch} if epoch else {}
+        mail.take(Message(MessageKind.PUSH, 0, round_, meta, sender=sender), lambda got: arrived.append(got.round))
+
+    push(EAST, 0, 0)
+    assert arrived == [], "who takes part is not known yet"
+    membership.on_ready[0]()
+    assert arrived == [0]
+    membership.on_members_lost[0]([WEST], 1)
+    push(WEST, 1, 0)
+    push(EAST, 2, 1)
+    assert arrived == [0], "it has yet to agree on epoch 1"
+    membership.on_agreed(Message(MessageKind.RELEASE, meta={"name": "agree/1", "progress": 2, "holder": "", "last": 9}))
+    assert arrived == [0, 2]
+    push(EAST, 1, 0)
+    assert arrived == ([0, 2] if together else [0, 2, 1]), "a round that is made again has ended"
 
 
 @for_each("kind", GRAPHS)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from testbed.engine import sync_setup
-from testbed.engine.server import Server
 from testbed.errors import RunFailed, ScenarioError
 from testbed.execution.host import attempt
-from testbed.messages import Message
 from testbed.plan.asynchronous import shares_rounds
 from testbed.plan.model import Plan
 from testbed.policy.events import Contribution
@@ -230,35 +227,6 @@ def test_nobody_fills_the_time_of_the_dead(tmp_path: Path, kill: str) -> None:
     finished(ended)
     steps = [event["steps"] for event in ended.events("round", node="hub/worker0")]
     assert min(steps[2:5]) >= 8 and max(steps[-3:]) <= 2
-
-
-def test_a_worker_is_back_before_its_server_has_heard_of_its_loss(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The scheduler's message takes longer than the worker needs to start again and to declare its keys."""
-    take, declare = Server.on_members_lost, Server._on_declare
-    declaring: list[Server] = []  # from which a server concludes a loss by itself
-
-    def take_late(server: Server, nodes: Sequence[str], epoch: int = 0) -> None:
-        async def later() -> None:
-            await server._world.sleep(0.8)
-            take(server, nodes, epoch)
-
-        if server not in declaring and "east/worker0" in nodes and server._world.node == "east/server0":
-            server._world.spawn(later(), "a late message")
-        else:
-            take(server, nodes, epoch)
-
-    def noted(server: Server, message: Message) -> None:
-        declaring.append(server)
-        declare(server, message)
-        declaring.remove(server)
-
-    monkeypatch.setattr(Server, "_on_declare", noted)
-    monkeypatch.setattr(Server, "on_members_lost", take_late)
-    ended = run(tmp_path, CONTINUE, faults("kind: kill, node: east/worker0, at: 670 ms, for: 434 ms"))
-    assert ended.error is None and len(ended.hashes()) == 1
-    assert ended.rounds("east/worker0")[-1] == LAST
 
 
 @for_each(

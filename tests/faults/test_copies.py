@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from testbed.codec.table import make_codec
-from testbed.engine.replica import ReplicaMail
+from testbed.engine.replica import Copies
 from testbed.engine.reply import PULL_ROUND
 from testbed.engine.root_store import OverwriteUpdate, RootStore
+from testbed.engine.server import Server, ServerMembers
 from testbed.messages import Message, MessageKind
+from testbed.policy.sync.base import Tier
+from testbed.policy.sync.fsa import Fsa
 from testbed.world import Work
 
 KEY, SERVER, CHILD = 0, "hub/global0", "east/server0"
@@ -63,6 +67,9 @@ class Stepping:
     async def _computed(self, later: Result) -> None:
         later.set_result(None)
 
+    def now(self) -> float:
+        return 0.0
+
     def record(self, kind: str, **fields: Any) -> None:
         pass
 
@@ -85,14 +92,22 @@ class Stepping:
 
 
 class Replica:
-    """``ReplicaMail``, and what it hands to the server that it would be."""
+    """The server that it would be, what tells that of updates, and the rounds that it collects itself."""
 
     def __init__(self) -> None:
-        self.world, self.handlers, self.pushed = Stepping(), {}, []  # type: ignore[var-annotated]
-        codec = make_codec("none", {}, 2, 3, 1)
-        self.top = RootStore(self.world, OverwriteUpdate)  # type: ignore[arg-type]
-        self.copies = ReplicaMail(self.world, self, self.top, lambda choice: codec)  # type: ignore[arg-type]
-        self.copies.on(MessageKind.PUSH, self.pushed.append)
+        self.world, self.handlers, self.collected = Stepping(), {}, []  # type: ignore[var-annotated]
+        world: Any = self.world
+        top = RootStore(world, OverwriteUpdate)
+        peers: Any = SimpleNamespace(joined_in=lambda name: 0, begun=lambda round_: None)
+        members = ServerMembers({CHILD: 1.0, "west/server0": 1.0}, peers, lambda: {CHILD: 0, "west/server0": 0})
+        policy = Fsa(Tier.of(CHILD, "west/server0"), Fsa.Options())
+        self.server = Server(
+            world, self, policy, lambda *choice: make_codec("none", {}, 2, 3, 1), top, members, self.world.send
+        )
+        Copies(world, self, top, self.server)
+        self.policy = policy
+        column = torch.tensor([KEY]), torch.tensor([1])
+        self.handlers[MessageKind.DECLARE](Message(MessageKind.DECLARE, parts=column, sender=CHILD))
         self.told(PULL_ROUND, 0.0)
         self.world.settle()
 
@@ -113,6 +128,9 @@ class Replica:
     def answers(self) -> list[tuple[int, float]]:
         return [(said.round, float(said.parts[0])) for to, said in self.world.sent if said.kind is MessageKind.VALUE]
 
+    def waits_for_others(self, round_: int) -> bool:
+        return self.policy.waiting_for(KEY, round_) == ("west/server0",)
+
 
 def test_a_step_that_was_told_is_answered_and_not_made_again() -> None:
     replica = Replica()
@@ -120,7 +138,7 @@ def test_a_step_that_was_told_is_answered_and_not_made_again() -> None:
     replica.world.settle()
     replica.push(0)
     replica.world.settle()
-    assert replica.answers() == [(0, 5.0)] and replica.pushed == []
+    assert replica.answers() == [(0, 5.0)] and not replica.waits_for_others(0)
 
 
 def test_a_push_waits_for_the_step_that_is_being_made() -> None:
@@ -130,7 +148,7 @@ def test_a_push_waits_for_the_step_that_is_being_made() -> None:
     replica.push(0)
     assert replica.answers() == []
     replica.world.settle()
-    assert replica.answers() == [(0, 5.0)] and replica.pushed == []
+    assert replica.answers() == [(0, 5.0)] and not replica.waits_for_others(0)
 
 
 def test_the_next_round_is_the_servers_that_it_becomes() -> None:
@@ -139,16 +157,4 @@ def test_the_next_round_is_the_servers_that_it_becomes() -> None:
     replica.world.settle()
     replica.push(1)
     replica.world.settle()
-    assert [message.round for message in replica.pushed] == [1] and replica.answers() == []
-
-
-def test_last_words_that_come_too_late_change_nothing() -> None:
-    """Read after children have begun to push that round here, and all of them will."""
-    replica = Replica()
-    replica.push(0)
-    replica.told(0, 5.0)
-    replica.world.settle()
-    replica.push(0)
-    replica.world.settle()
-    assert len(replica.pushed) == 2 and replica.answers() == []
-    assert [float(value) for value in replica.top.values()] == [0.0]
+    assert replica.waits_for_others(1) and replica.answers() == []

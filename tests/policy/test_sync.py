@@ -153,7 +153,7 @@ def test_esync_waits_for_nobody_who_is_gone() -> None:
     kept, policy = policy.state(), ESync(Tier.of("a/server0", "b/server0"), ESync.Options())
     policy.load_state(kept)
     assert steps(2, a={"a/worker0": quick}, b={"b/worker0": slow}) == {"a/worker0": 4, "b/worker0": 1}
-    policy.on_member_lost("b/server0")
+    policy.regroup({"a/server0": 0})
     assert steps(3, a={"a/worker0": quick}) == {"a/worker0": 1}
 
 

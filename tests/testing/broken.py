@@ -91,8 +91,8 @@ class SharedState(Fsa):
 
 
 class WaitsForTheLost(Fsa):
-    def on_member_lost(self, member: str) -> list[Effect]:
-        return []
+    def regroup(self, first: Mapping[str, int]) -> list[Effect]:
+        return super().regroup({**self._first, **first})
 
 
 class CountsCalls(Fsa):

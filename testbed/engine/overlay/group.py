@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from abc import ABC
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,7 +76,7 @@ class InOrder:
             yield following
 
 
-class OverlayNode(ABC):
+class OverlayNode:
     """What the root and the members of a group have in common: chunks, once keys are declared, and values passed on."""
 
     def __init__(self, world: World, group: OverlayGroup) -> None:
