@@ -66,7 +66,7 @@ def test_fsa_keeps_keys_and_rounds_apart() -> None:
 
 
 def test_a_second_push_of_the_same_round_is_our_own_mistake() -> None:
-    for kind in (Fsa, Hfa, Ssp, ESync, DiLoCo):
+    for kind in (Fsa, Hfa, ESync, DiLoCo):
         policy = kind(Tier.of(*MEMBERS), kind.Options())
         push(policy, MEMBERS[0], 0)
         with pytest.raises(AssertionError, match="twice"):
