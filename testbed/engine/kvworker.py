@@ -280,9 +280,8 @@ class KVWorker:
             parts = await coding.encode(self._world, codec, piece.wire_key, elements, round_)
             if self._introduced is not None:
                 await self._world.wait(self._introduced, "the declaration of keys to the server's successor")
-            message = Message(
-                MessageKind.PUSH, piece.wire_key, round_, notes | self._peers.round_stamp, parts, priority
-            )
+            about = notes | self._peers.round_stamp
+            message = Message(MessageKind.PUSH, piece.wire_key, round_, about, parts, priority)
             message.decoding = coding.codec_work(codec, DECODE, size, round_, parts)
             if self._repeats:
                 self._unanswered[piece.wire_key, round_] = piece.server, message
