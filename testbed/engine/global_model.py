@@ -250,7 +250,7 @@ class AsynchronousRootStore(RootStore):
         super().on_value_sent(key, value, member, round_)
         return key != self._first_key or self._rounds.begin(member, first=round_ == PULL_ROUND)
 
-    def on_members_lost(self, nodes: Sequence[str], epoch: int) -> None:
+    def on_members_lost(self, nodes: Sequence[str]) -> None:
         for node in nodes:
             self._rounds.lost(node)
 

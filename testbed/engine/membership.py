@@ -66,14 +66,14 @@ class Membership:
     later        the nodes that have joined in the same instant, and count as later
     lost         the nodes that have been lost since, or have left; some may be back
     epoch        the membership epoch in which it joined; 0: it was there from the start, or where the run goes on
-    newest_epoch the membership epoch then
+    newest_epoch the newest membership epoch that is known here
     joined       of a run that continues: the nodes that have joined before it, each with its epoch
     first        the first rounds of workers of these, where the run goes on from a checkpoint
     successors   by lost server: the replica that has taken over
 
-    The callbacks are to be set before messages are read: each ``on_ready()``, and ``on_members_lost(nodes, epoch)`` for
+    The callbacks are to be set before messages are read: each ``on_ready()``, and ``on_members_lost(nodes)`` for
     nodes that are lost or have left; ``on_checkpoint(round)`` at servers: the workers stand still, and ``on_trained()``
-    at servers that score the model: all workers have ended. For ``engine.peers``: ``on_members_joined(nodes, epoch)``,
+    at servers that score the model: all workers have ended. For ``engine.peers``: ``on_members_joined(nodes)``,
     ``on_agreed``.
     """
 
@@ -95,10 +95,10 @@ class Membership:
         self.absent: tuple[str, ...] = ()
         self.later: tuple[str, ...] = ()
         self.lost: set[str] = set()
-        self.on_members_lost: list[Callable[[list[str], int], object]] = []
+        self.on_members_lost: list[Callable[[list[str]], object]] = []
         self.joined: dict[str, int] = {}
         self.changed_at_s = 0.0  # when the scheduler announced the last change
-        self.on_members_joined: Callable[[list[str], int], object] = lambda nodes, epoch: None
+        self.on_members_joined: Callable[[list[str]], object] = lambda nodes: None
         self.on_agreed: Callable[[Message], object] = lambda message: None
         self.on_ready: list[Callable[[], object]] = []
         self.first: dict[str, int] = {}
@@ -191,13 +191,15 @@ class Membership:
         elif self._world.node in message.meta["left"]:
             self._world.spawn(_fail(self._world.node, message.meta["why"]), "leave")
         elif "joined" in message.meta:
-            self.on_members_joined(message.meta["joined"], message.meta["epoch"])
+            self.newest_epoch = message.meta["epoch"]
+            self.on_members_joined(message.meta["joined"])
         else:
+            self.newest_epoch = message.meta["epoch"]
             self.lost.update(message.meta["left"])
             if "heir" in message.meta:
                 self.successors[message.meta["left"][0]] = message.meta["heir"]
             for call in self.on_members_lost:
-                call(message.meta["left"], message.meta["epoch"])
+                call(message.meta["left"])
 
     def _on_release(self, message: Message) -> None:
         name = message.meta["name"]

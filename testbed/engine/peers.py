@@ -292,28 +292,28 @@ class Peers:
         elif self._has_servers:
             self._report()
 
-    def _on_lost(self, nodes: list[str], epoch: int) -> None:
+    def _on_lost(self, nodes: list[str]) -> None:
         self._gone.update(nodes)
         self.states.drop(nodes)
         for name in nodes:
             if name in self.greets or self.states.provide is not None:
                 self._world.forget(name, self._membership.changed_at_s)
-        self._change(epoch)
+        self._change()
 
-    def _on_joined(self, nodes: list[str], epoch: int) -> None:
+    def _on_joined(self, nodes: list[str]) -> None:
         self._gone.difference_update(nodes)
-        self._joined_in |= dict.fromkeys(nodes, epoch)
-        self._change(epoch)
+        self._joined_in |= dict.fromkeys(nodes, self._membership.newest_epoch)
+        self._change()
         for name in filter(self.can_hear, nodes):
             self.on_heard(name)
 
-    def _change(self, epoch: int) -> None:
-        self.epoch = epoch
+    def _change(self) -> None:
+        self.epoch = self._membership.newest_epoch
         if self._decision.done():
             self._decision = self._world.future()
         self.states.give_up()
         for call in self.on_change:
-            call(epoch)
+            call(self.epoch)
         self._report()
 
     def _on_hello(self, message: Message) -> None:

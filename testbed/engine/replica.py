@@ -57,7 +57,7 @@ class ReplicatedRootStore(RootStore):
         await self._copy(Message(MessageKind.COPY, total.key, total.round, meta, (copied,)))
         return value
 
-    def on_members_lost(self, nodes: Sequence[str], epoch: int) -> None:
+    def on_members_lost(self, nodes: Sequence[str]) -> None:
         """Continue alone if the replica is among ``nodes``: nothing waits for its confirmation any more."""
         if self._replica in nodes:
             self._replica_lost = True

@@ -49,7 +49,7 @@ class ServerlessExchange(Exchange):
         self._world, self._plan = place.session.world, plan
         self._learner, self._buckets = learner, buckets
         self.evaluation = Evaluation(self._world, plan, learner)
-        self._peers.on_change.append(lambda epoch: self.evaluation.members(self._peers.by_seniority))
+        self._peers.on_change.append(lambda _: self.evaluation.members(self._peers.by_seniority))
         self._progress = NOTHING
         self.workers = len(plan.training_workers)
 

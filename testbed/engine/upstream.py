@@ -55,7 +55,7 @@ class Upstream(ABC):
     def on_joined(self, member: str) -> None:  # noqa: B027 - optional
         """Note that another process has taken the place of ``member``."""
 
-    def on_members_lost(self, nodes: Sequence[str], epoch: int) -> None:  # noqa: B027 - optional
+    def on_members_lost(self, nodes: Sequence[str]) -> None:  # noqa: B027 - optional
         """Note that these nodes are lost."""
 
     async def leave(self) -> None:  # noqa: B027 - optional

@@ -93,7 +93,8 @@ def test_messages_of_an_earlier_epoch_and_of_lost_processes_are_dropped(together
     assert arrived == [], "who takes part is not known yet"
     membership.on_ready[0]()
     assert arrived == [0]
-    membership.on_members_lost[0]([WEST], 1)
+    membership.newest_epoch = 1
+    membership.on_members_lost[0]([WEST])
     push(WEST, 1, 0)
     push(EAST, 2, 1)
     assert arrived == [0], "it has yet to agree on epoch 1"

@@ -84,7 +84,7 @@ class AsynchronousGossip(GossipAlgorithm):
         mail.on("ask", lambda message: self._on_ask(message.sender, message.round))
         mail.on("stop", lambda message: self._on_stop())
         self._mean.on_reached = self._stop_all
-        peers.on_change.append(lambda epoch: self._on_change())
+        peers.on_change.append(lambda _: self._on_change())
         peers.on_heard = self._on_heard
         mail.on("open", lambda message: None)
         for name in () if peers.continues else (self._names if self._counter == world.node else [self._counter]):

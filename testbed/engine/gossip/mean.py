@@ -31,7 +31,7 @@ class MeanModel:
         self._waiting: dict[int, tuple[Collection[str], Future[None]]] = {}  # by round: for whom
         self._scoring: Future[None] | None = None  # of the last round
         mail.on("snapshot", lambda message: self._take(message.sender, message.round, message.parts[0]))
-        mail.peers.on_change.append(lambda epoch: self._check())
+        mail.peers.on_change.append(lambda _: self._check())
 
     async def give(self, to: str, round_: int, flat: Tensor) -> None:
         """Let the worker ``to`` have this one's model after ``round_``."""

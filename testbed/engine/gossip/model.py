@@ -87,7 +87,7 @@ class GossipMail:
         self._handlers: dict[str, Handler] = {}
         self._models: dict[tuple[int, str], Future[Message | None]] = {}
         inbox.on(MessageKind.GOSSIP, self._on_message)
-        peers.on_change.append(lambda epoch: self._drop_lost())
+        peers.on_change.append(lambda _: self._drop_lost())
         self.on("model", lambda message: self._model(message.round, message.sender).set_result(message))
 
     def on(self, what: str, handler: Handler) -> None:

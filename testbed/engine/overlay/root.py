@@ -64,7 +64,7 @@ class Root(OverlayNode):
         super()._on_agreed(agreed)
         self._kept_s.clear()
         self._scheduled_round.clear()
-        if isinstance(self._policy, ScheduledOverlay) and agreed.epoch:
+        if isinstance(self._policy, ScheduledOverlay):
             self._policy.reset()
 
     def on_declare(self, message: Message) -> None:
