@@ -121,7 +121,7 @@ class Still:
 class FixedPeers:
     """The part of ``Peers`` that gossip uses, with a membership that never changes."""
 
-    epoch, last, progress, regroups, joined_late = 0, 39, 0, False, False
+    epoch, last, progress, continues, joined_late = 0, 39, 0, False, False
 
     def __init__(self, names: list[str]) -> None:
         self.names, self.on_change, self.stamp = tuple(names), [], {}

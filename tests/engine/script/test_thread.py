@@ -95,13 +95,14 @@ session.ask("barrier")
 
 
 class _Node:
-    """World, membership and store of a script, as far as this test needs them; ``calls``: what reached the latter."""
+    """World, session and store of a script, as far as this test needs them; ``calls``: what reached the latter."""
 
     node = "a/worker0"
 
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.call_from_thread = asyncio.get_running_loop().call_soon_threadsafe
+        self.membership = self.peers = self
 
     def now(self) -> float:
         return 0.0
