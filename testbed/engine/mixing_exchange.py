@@ -73,7 +73,7 @@ class MixingExchange(ServerlessExchange):
         return Collectives(self._world, self._mail, self._peers.names, name="mixing")
 
     async def ready(self, round_: int) -> None:
-        if self._peers.regroups and self._peers.epoch != self._epoch:
+        if self._peers.continues and self._peers.epoch != self._epoch:
             await self.agree()
 
     async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:
