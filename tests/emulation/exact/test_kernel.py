@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from emulation.exact.guest_init import OWN
 from testbed.cli.main import main
 from testbed.errors import CapabilityError
 from testbed.process_id import start_ticks
+from testbed.processes.child import Child
 from tests.for_each import for_each
 
 
@@ -79,13 +79,13 @@ def test_what_an_interrupted_build_has_started_ends_with_it(tmp_path: Path, monk
     """Make's own children would go on for minutes, in a folder that is being removed."""
     begun = tmp_path / "begun"
 
-    def interrupted(process: subprocess.Popen[bytes]) -> int:
+    def interrupted(child: Child, limit_s: float | None = None) -> int:
         while not begun.exists() or not begun.read_text().endswith("\n"):
             time.sleep(0.005)
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
+    monkeypatch.setattr(Child, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         kernel._run(("sh", "-c", f"sleep 60 & echo $! > {begun}; wait"), tmp_path, tmp_path / "log")
     child, end_s = int(begun.read_text()), time.monotonic() + 240
