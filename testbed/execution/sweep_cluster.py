@@ -159,7 +159,8 @@ class ClusterPool(Pool):
         return True
 
     def _task(self, point: SweepPoint) -> PointTask:
-        files = {each.text: self.files[each.text] for each in named_files(point.plan)}
+        texts = [each.text for each in named_files(point.plan)]
+        files = {text: self.files[text] for text in texts if text in self.files}
         return PointTask(
             point.id, str(self.directory(point)), to_json(point.plan), self.scenario, point.resolved, self._packages,
             tuple(sys.argv), git_state(), self.followers, files,

@@ -21,8 +21,9 @@ from testbed.plan.code import AXES
 from testbed.plan.model import Choice, Plan
 from testbed.training.options.declarations import SCRIPT
 
-FOLDER_LIMIT_BYTES = 100_000_000
-"""Of the folder of a script or command, which is sent whole."""
+SENT_LIMIT_BYTES = 100_000_000
+"""Of a data set, beyond which the machines must have it, and of the folder of a script or command, which is sent whole.
+Ray sends 500 MB in all."""
 _SOURCES = frozenset((".py", ".pyx", ".sh", ".go", ".java", ".jl", ".js", ".lua", ".rs"))
 _LEFT_OUT = frozenset({"runs", "sweeps", "figures", "validation", "__pycache__", "node_modules", "venv"})
 
@@ -127,17 +128,25 @@ def _is_file(file: CodeFile) -> bool:
 def stage(files: Iterable[NamedFile], folder: Path) -> dict[str, str]:
     """Copy files into a folder that Ray sends; return where each is in it, by the text that names it.
 
+    Data of more than ``SENT_LIMIT_BYTES`` is left out: the machines have it at the same path.
+
     Raise ``ScenarioError`` if one cannot be read, or the folder of a script or command is too large.
     """
     places: dict[Path, Path] = {}
     found = {}
     for file in files:
+        if not file.is_code_folder and _size_bytes(file.sent) > SENT_LIMIT_BYTES:
+            continue
         if file.sent not in places:
             places[file.sent] = Path(str(len(places)), file.sent.name or "content")
             _copy(file, folder / places[file.sent])
         named = Path(file.text).expanduser()
         found[file.text] = str(places[file.sent] / (named.name if named != file.sent else ""))
     return found
+
+
+def _size_bytes(path: Path) -> int:
+    return sum(each.stat().st_size for each in _followed(path) if each.is_file())
 
 
 def _copy(file: NamedFile, to: Path) -> None:
@@ -157,10 +166,10 @@ def _refuse_large(folder: Path) -> None:
     size = 0
     for each in _below(folder, is_code_folder=True):
         size += each.stat().st_size if each.is_file() else 0
-        if size > FOLDER_LIMIT_BYTES:
+        if size > SENT_LIMIT_BYTES:
             raise ScenarioError(
                 f"{folder}: the folder of a script or command is sent to the machines of a cluster, and this one has "
-                f"more than {FOLDER_LIMIT_BYTES // 1_000_000} MB; move the script into a folder of its own"
+                f"more than {SENT_LIMIT_BYTES // 1_000_000} MB; move the script into a folder of its own"
             )
 
 
@@ -201,8 +210,11 @@ def _renamed(part: Any, copies: Mapping[str, str]) -> Any:
     for name, axis, choice in _choices_of(part):
         place, colon, class_name = choice.kind.rpartition(":")
         kind = f"{copies[place]}:{class_name}" if colon and place in copies else choice.kind
-        paths = {option: copies[choice.options[option]] for option in _path_options(axis, kind)
-                 if choice.options.get(option)}  # fmt: skip
+        paths = {
+            option: copies[text]
+            for option in _path_options(axis, kind)
+            if (text := choice.options.get(option, "")) in copies
+        }
         changed[name] = replace(choice, kind=kind, options={**choice.options, **paths})
     return replace(part, **changed)
 

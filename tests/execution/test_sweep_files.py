@@ -35,6 +35,14 @@ def test_a_file_of_data_is_copied_and_named_in_the_plan(tmp_path: Path) -> None:
         stage(named_files(plan_of(text(tmp_path / "gone.txt"))), tmp_path / "elsewhere")
 
 
+def test_large_data_is_expected_at_the_same_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "large.txt").write_text("to be or not to be")
+    plan = plan_of(text(tmp_path / "large.txt"))
+    monkeypatch.setattr(sweep_files, "SENT_LIMIT_BYTES", 10)
+    assert stage(named_files(plan), tmp_path / "there") == {}
+    assert with_copies(plan, {}).training.data == plan.training.data
+
+
 def test_the_folder_of_a_command_is_copied_without_results_and_hidden_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,6 +66,6 @@ def test_the_folder_of_a_command_is_copied_without_results_and_hidden_files(
     own = with_copies(plan, {named: str(copy)}).program
     assert own is not None and own.command == ("python", f"{copy}/main.py")
     assert (own.cwd, own.env) == (str(copy), {"LIB": f"{copy}/lib"})
-    monkeypatch.setattr(sweep_files, "FOLDER_LIMIT_BYTES", 10)
+    monkeypatch.setattr(sweep_files, "SENT_LIMIT_BYTES", 10)
     with pytest.raises(ScenarioError, match="move the script into a folder of its own"):
         stage(named_files(plan), tmp_path / "too-large")
