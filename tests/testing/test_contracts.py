@@ -206,7 +206,12 @@ MORE: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "model": [("mlp", {"layers": 0}), ("vit", {"size": "tiny"})],
     "data": [("teacher", {"channels": 3, "noise": 0.5}), ("clicks", {"fields": 3, "noise": 0.5})],
     "split": [("dirichlet", {"alpha": 0.05}), ("by_count", {"skew": 1.5})],
-    "optimizer": [("sgd", {"momentum": 0.9, "nesterov": True}), ("dcasgd", {"adaptive": True, "compensation": 2.0})],
+    "optimizer": [
+        ("sgd", {"momentum": 0.9, "nesterov": True, "schedule": "cosine", "period": 10}),
+        ("adam", {"schedule": "step", "period": 3}),
+        ("dcasgd", {"adaptive": True, "compensation": 2.0}),
+        ("dcasgd", {"momentum": 0.9, "compensation": 0.5, "previous": "any"}),
+    ],
 }
 MORE_SLOWLY: dict[str, list[tuple[str, dict[str, Any]]]] = {  # 0.7 to 2 s each; the options of those above, one by one
     "codec": [

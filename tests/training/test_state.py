@@ -5,30 +5,16 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from testbed.errors import ScenarioError
 from testbed.training.learner import State, values_sha256
-from testbed.training.optimizers import KeyOptimizer, ModelOptimizer
+from testbed.training.optimizers import ModelOptimizer
 from testbed.training.trainer import Trainer
 from tests.for_each import for_each
-from tests.training.jobs import same_bits, trainer_for
-from tests.training.test_optimizers import gradients
-
-CASES: list[tuple[str, dict[str, Any]]] = [
-    ("sgd", {}),
-    ("sgd", {"momentum": 0.9, "nesterov": True, "schedule": "cosine", "period": 10}),
-    ("adam", {"schedule": "step", "period": 3, "warmup": 4}),
-    ("adamw", {}),
-    ("lars", {}),
-    ("dcasgd", {"compensation": 0.5, "momentum": 0.9}),
-    ("dcasgd", {"compensation": 0.5, "adaptive": True}),
-    ("dcasgd", {"compensation": 0.5, "previous": "any"}),
-    ("nesterov", {}),
-]
+from tests.training.jobs import trainer_for
 
 
 def through_a_file(state: State) -> State:
@@ -38,38 +24,6 @@ def through_a_file(state: State) -> State:
     file.seek(0)
     loaded: State = torch.load(file, weights_only=True)
     return loaded
-
-
-def advance(key: KeyOptimizer, first: int, last: int) -> None:
-    for number, gradient in list(enumerate(gradients(20, seed=1)))[first:last]:
-        member = f"party{number % 3}"
-        key.step(gradient, member)
-        if number % 2:
-            key.pulled(member, key.value.clone())
-
-
-@for_each(("kind", "options"), CASES)
-@for_each("stop", [0, 1, 7])
-def test_an_optimizer_resumes_bit_for_bit(kind: str, options: dict[str, Any], stop: int) -> None:
-    first = gradients(1)[0]
-    uninterrupted = KeyOptimizer(kind, options, first)
-    advance(uninterrupted, 0, 20)
-    stopped = KeyOptimizer(kind, options, first)
-    advance(stopped, 0, stop)
-    kept = through_a_file(stopped.state())
-    advance(stopped, stop, 20)  # what happens after the checkpoint must not reach into it
-    resumed = KeyOptimizer(kind, options, torch.zeros_like(first))
-    resumed.load_state(kept)
-    advance(resumed, stop, 20)
-    assert resumed.updates == 20
-    assert same_bits([resumed.value], [uninterrupted.value])
-    assert same_tensors(resumed.state(), uninterrupted.state())
-
-
-def same_tensors(left: State, right: State) -> bool:
-    return left.keys() == right.keys() and all(
-        torch.equal(torch.as_tensor(left[name]), torch.as_tensor(right[name])) for name in left
-    )
 
 
 def train(trainer: Trainer, optimizer: ModelOptimizer, first: int, last: int) -> None:

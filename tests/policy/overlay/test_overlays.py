@@ -82,7 +82,7 @@ CASES = {"members": st.integers(1, 12), "chunks": st.integers(1, 4), "ports": st
 def test_no_node_takes_in_or_sends_more_than_its_ports(
     members: int, chunks: int, ports: int, seed: int, pairing: str, data: st.DataObject
 ) -> None:
-    """Rows 53 to 55, in any order of arrival; ``testbed.testing.overlay`` holds every overlay to what must arrive."""
+    """In any order of arrival; ``testbed.testing.overlay`` holds every overlay to what must arrive."""
     drive = Drive(members, random_rates(seed), chunks, ports=ports, pairing=pairing)
     for round_ in range(3):
         drive.round(round_, up=True, order=data.draw(st.permutations(range(members))))
