@@ -1,6 +1,6 @@
 """Large models as tables of layers, for predictions at a scale where real training does not fit.
 
-Sizes are checked against published totals (tests/training/test_declared.py). Work is that of convolutions and matrix
+Sizes are checked against published totals (tests/training/test_models.py). Work is that of convolutions and matrix
 products, 2 operations per multiply-add; backward is twice forward, except for a first segment, whose input needs no
 gradient.
 
