@@ -1,4 +1,4 @@
-"""``GeoOptimizer`` behaves as the torch optimizer that it wraps, over five of them; the store of a script outside a run."""
+"""``GeoOptimizer`` behaves as the torch optimizer that it wraps; the store of a script outside a run."""
 
 from __future__ import annotations
 
