@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import gc
-import importlib
 import json
 import os
 import signal
@@ -43,19 +42,46 @@ _CHUNK_BYTES = 1 << 16
 BackEnd = Callable[[Plan, Path, Progress], None]
 
 
-def _imported_late(module: str, function: str = "run") -> BackEnd:
-    """Return a back end that is imported when it is called: a run needs one of them."""
+# Each is imported when it is called: a run needs one of them.
 
-    def run(plan: Plan, directory: Path, report: Progress) -> None:
-        getattr(importlib.import_module(f"testbed.execution.{module}"), function)(plan, directory, report)
 
-    return run
+def _on_loopback(plan: Plan, directory: Path, report: Progress) -> None:
+    from testbed.execution import local
+
+    local.run(plan, directory, report)
+
+
+def _emulated(plan: Plan, directory: Path, report: Progress) -> None:
+    from testbed.execution import emulate
+
+    emulate.run(plan, directory, report)
+
+
+def _simulated(plan: Plan, directory: Path, report: Progress) -> None:
+    from testbed.execution import simulate
+
+    simulate.run(plan, directory, report)
+
+
+def _exact(plan: Plan, directory: Path, report: Progress) -> None:
+    from testbed.execution import exact
+
+    exact.run_in_guest(plan, directory, report)
+
+
+def _deployed(plan: Plan, directory: Path, report: Progress) -> None:
+    from testbed.execution import cluster
+
+    cluster.run(plan, directory, report)
 
 
 BACK_ENDS: dict[str, BackEnd] = {
-    "local": _imported_late("local"), "emulate": _imported_late("emulate"), "simulate": _imported_late("simulate"),
-    "exact": _imported_late("exact", "run_in_guest"), "cluster": _imported_late("cluster"),
-}  # fmt: skip
+    "local": _on_loopback,
+    "emulate": _emulated,
+    "simulate": _simulated,
+    "exact": _exact,
+    "cluster": _deployed,
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -105,7 +131,10 @@ def attempt(plan: Plan, directory: Path, report: Progress) -> SessionResult:
     def watch(event: dict[str, Any]) -> None:
         if event["kind"] == "epoch" and event.get("message") != HAS_LEFT:  # as the scenario wants it
             for node in event["targets"].split(", "):
-                lost.pop(node, None) if event["begins"] else lost.setdefault(node)
+                if event["begins"]:
+                    lost.pop(node, None)
+                else:
+                    lost[node] = None
         report(event)
 
     try:
