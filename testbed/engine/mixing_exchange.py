@@ -23,7 +23,6 @@ from testbed.engine.guard import guarded
 from testbed.engine.learner import make_learner
 from testbed.engine.local_kinds import serverless_work
 from testbed.engine.membership import MembershipChanged
-from testbed.engine.peers import FIRST_VALUES, NOTHING, Agreed
 from testbed.engine.serverless import Buckets, PlaceInRun, ServerlessExchange, serverless_worker
 from testbed.paradigms import PARADIGMS, OwnParadigm
 from testbed.plan.model import NodePlan, Plan
@@ -58,7 +57,6 @@ class MixingExchange(ServerlessExchange):
         super().__init__(place, plan, learner, buckets)
         self._paradigm = paradigm
         self._local_steps = sync_setup.local_steps(plan)
-        self._epoch = 0  # of those that mix
         self.end: float = plan.training.rounds
 
     async def prepare(self, values: list[Tensor]) -> None:
@@ -66,15 +64,10 @@ class MixingExchange(ServerlessExchange):
         self._model = OwnModel(self._world, self._plan, self._learner, work, values, factor=1.0)
         self._mixed = self._model.state()  # after the last round that was mixed, for who joins
         self._workers = self._those_who_mix()
-        self._epoch = self._peers.epoch
         self._peers.states.provide = self._provide
 
     def _those_who_mix(self) -> Collectives:
         return Collectives(self._world, self._mail, self._peers.names, name="mixing")
-
-    async def ready(self, round_: int) -> None:
-        if self._peers.continues and self._peers.epoch != self._epoch:
-            await self.agree()
 
     async def run(self, round_: int, over: Callable[[RoundDone], None]) -> None:
         started_s = self._world.now()
@@ -95,7 +88,7 @@ class MixingExchange(ServerlessExchange):
             except MembershipChanged:
                 await self.agree()  # which may bring the state of a worker that has mixed this round
                 continue
-            if self._peers.epoch != self._epoch:
+            if not self.grouped:
                 await self.agree()
                 continue
             self._peers.progress = round_
@@ -125,26 +118,10 @@ class MixingExchange(ServerlessExchange):
 
     # ---- changes of the membership ------------------------------------------------------------------------------
 
-    async def agree(self) -> None:
-        """Wait for the agreement of the newest epoch, and prepare to mix with those who take part in it."""
-        peers = self._peers
-        while True:
-            agreed, state = await peers.agreed(self._take_from)
-            if state is not None:
-                self._take(state, agreed.progress)
-            if agreed.epoch == peers.epoch:
-                break
-        if peers.progress == NOTHING:
-            peers.progress = FIRST_VALUES  # no worker has any: these are the first
-        self._epoch = agreed.epoch
+    async def regroup(self) -> None:
         self._workers = self._those_who_mix()
 
-    def _take_from(self, agreed: Agreed) -> str:
-        progress = NOTHING if self._peers.progress is None else self._peers.progress
-        return agreed.holder if progress < agreed.progress and agreed.holder != self._world.node else ""
-
-    def _take(self, state: State, round_: int) -> None:
-        """Take the place of a worker that has mixed ``round_``, which this one has not."""
+    async def take_place(self, state: State, round_: int) -> None:
         ends = bool(state.pop("ends"))
         self._peers.progress = round_
         self._model.load_state(state)

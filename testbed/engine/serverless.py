@@ -19,7 +19,7 @@ from testbed.engine.driver import RoundDriver
 from testbed.engine.evaluation import Evaluation
 from testbed.engine.exchange import Exchange
 from testbed.engine.membership import TRAIN, MembershipChanged
-from testbed.engine.peers import FIRST_VALUES, NOTHING, Peers
+from testbed.engine.peers import FIRST_VALUES, NOTHING, Agreed, Peers
 from testbed.engine.session import Session
 from testbed.messages import MessageKind
 from testbed.plan.model import NodePlan, Plan
@@ -51,6 +51,7 @@ class ServerlessExchange(Exchange):
         self.evaluation = Evaluation(self._world, plan, learner)
         self._peers.on_change.append(lambda _: self.evaluation.members(self._peers.by_seniority))
         self._progress = NOTHING
+        self._epoch = 0  # of those with whom this worker exchanges
         self.workers = len(plan.training_workers)
 
     async def begin(self, state: State | None, after: int) -> None:
@@ -61,6 +62,7 @@ class ServerlessExchange(Exchange):
         if not self._node.trains:
             return
         await self.prepare(values)
+        self._epoch = self._peers.epoch
         if state is not None:
             self.evaluation.members(self._peers.by_seniority)
             self.load_state(state)
@@ -86,8 +88,42 @@ class ServerlessExchange(Exchange):
         """Take the place of the exchange that ``state`` is of."""
 
     @abstractmethod
+    async def take_place(self, state: State, round_: int) -> None:
+        """Take the place of a worker that has done ``round_``, which this one has not; ``state`` is what it provides.
+
+        Set ``Peers.progress`` before anything is awaited.
+        """
+
+    @abstractmethod
+    async def regroup(self) -> None:
+        """Prepare to exchange with those who take part now; what is under way is made again with them."""
+
+    @property
+    def grouped(self) -> bool:
+        """Whether this worker exchanges with those who take part in the newest epoch."""
+        return self._epoch == self._peers.epoch
+
     async def agree(self) -> None:
         """Return when all workers agree who takes part, and this one has what the others have."""
+        peers = self._peers
+        while True:
+            agreed, state = await peers.agreed(self._take_from)
+            if state is not None:
+                await self.take_place(state, agreed.progress)
+            if agreed.epoch == peers.epoch:
+                break
+        if peers.progress == NOTHING:
+            peers.progress = FIRST_VALUES  # no worker has any: these are the first
+        await self.regroup()
+        self._epoch = agreed.epoch
+
+    def _take_from(self, agreed: Agreed) -> str:
+        progress = NOTHING if self._peers.progress is None else self._peers.progress
+        return agreed.holder if progress < agreed.progress and agreed.holder != self._world.node else ""
+
+    async def ready(self, round_: int) -> None:
+        if self._peers.continues and not self.grouped:
+            await self.agree()
 
     async def meet(self, resume: Callable[[], Awaitable[None]] | None) -> int:
         """Return the round after the last one that is done. Where workers agree, they do that first."""

@@ -34,7 +34,7 @@ from testbed.engine.exchange import FinalScore, RoundDone
 from testbed.engine.learner import step_shares
 from testbed.engine.local_kinds import serverless_work
 from testbed.engine.local_work import LocalResult, LocalWork, copying, load_batch
-from testbed.engine.peers import FIRST_VALUES, NOTHING, Agreed
+from testbed.engine.peers import NOTHING
 from testbed.engine.serverless import Buckets, PlaceInRun, ServerlessExchange, serverless_worker, split
 from testbed.engine.slicing import optimizer_at_top
 from testbed.plan.model import NodePlan, Plan
@@ -117,14 +117,12 @@ class AllReduceExchange(ServerlessExchange):
         self._begun: list[State] = []  # what the sums remembered when the round began
         self._stepped: Future[None] = self._world.future()  # set when the values of the last round are there
         self._ends = False  # that round said that the run ends: it does with the round whose steps are under way
-        self._epoch = 0  # of the workers that sum
         self.end: float = plan.training.rounds
 
     async def prepare(self, values: list[Tensor]) -> None:
         self._work = serverless_work(self._plan, self._learner, values)
         self._values = values
         self._reductions = await self._make(self._peers.names)
-        self._epoch = self._peers.epoch
         self._peers.states.provide = self._provide
         self._stepped.set_result(None)
 
@@ -156,10 +154,6 @@ class AllReduceExchange(ServerlessExchange):
         """Return the number of rounds that are over here."""
         assert self._peers.progress is not None, "it has reported"
         return self._peers.progress + 1
-
-    async def ready(self, round_: int) -> None:
-        if self._peers.continues and self._peers.epoch != self._epoch:
-            await self.agree()
 
     async def settle(self) -> None:
         await self._work.receive_pending()
@@ -247,7 +241,7 @@ class AllReduceExchange(ServerlessExchange):
             await self._world.wait(task, f"the sum of bucket {number} in round {round_}")
             for number, task in sorted(tasks.items())
         ]
-        if self._peers.epoch != self._epoch:
+        if not self.grouped:
             return None
         return [each for _, each in ended]
 
@@ -284,32 +278,17 @@ class AllReduceExchange(ServerlessExchange):
 
     # ---- changes of the membership ------------------------------------------------------------------------------
 
-    async def agree(self) -> None:
-        """Wait for the agreement of the newest epoch, and prepare to sum with those who take part in it."""
-        peers = self._peers
-        while True:
-            agreed, state = await peers.agreed(self._take_from)
-            if state is not None:
-                joins, peers.progress = peers.progress == NOTHING, agreed.progress  # before anything is awaited
-                if joins:  # its steps are those that all make
-                    self._work.begin_at(sum(map(sync_setup.local_steps(self._plan), range(self._done))))
-                await self._take(state, agreed.progress)
-            if agreed.epoch == peers.epoch:
-                break
-        if peers.progress == NOTHING:
-            peers.progress = FIRST_VALUES  # no worker has any: these are the first
-        before, made = self._reductions.across, await self._make(peers.names)
+    async def regroup(self) -> None:
+        before, made = self._reductions.across, await self._make(self._peers.names)
         for one, kept in zip(made.across.sums, before.sums, strict=True):
             one.load_state(kept.state())
-        self._epoch = agreed.epoch
         self._reductions = replace(made, across=replace(made.across, step=before.step))
 
-    def _take_from(self, agreed: Agreed) -> str:
-        progress = NOTHING if self._peers.progress is None else self._peers.progress
-        return agreed.holder if progress < agreed.progress and agreed.holder != self._world.node else ""
-
-    async def _take(self, state: State, round_: int) -> None:
-        """Take the place of a worker that has done ``round_``, which this one has not."""
+    async def take_place(self, state: State, round_: int) -> None:
+        joins = self._peers.progress == NOTHING
+        self._peers.progress = round_
+        if joins:  # its steps are those that all make
+            self._work.begin_at(sum(map(sync_setup.local_steps(self._plan), range(self._done))))
         self._stepped = self._world.future()
         self._ends = bool(state["last"])
         if self._ends:
