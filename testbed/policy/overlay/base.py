@@ -104,11 +104,11 @@ class ScheduledOverlay(Overlay):
         """A transfer has ended, at that throughput; its target calls ``ready`` after it."""
 
     def reset(self) -> None:
-        """A member is lost: no transfer is under way any more. Only where ``regroups`` is declared."""
+        """The membership has changed: no transfer is under way any more. Only where ``regroups`` is declared."""
         raise AssertionError(f"{type(self).__name__} declares no regroups")
 
     def regroup(self, chunk: int, members: Sequence[str]) -> None:
-        """From the next round of ``chunk`` on these members take part, in rank order. Only with ``regroups``."""
+        """From the next round of ``chunk`` on these members relay, in rank order. Only with ``regroups``."""
         raise AssertionError(f"{type(self).__name__} declares no regroups")
 
 
