@@ -1,13 +1,26 @@
-"""Good scenarios: the short and the long forms, overrides, traces from files, and the resolved text."""
+"""Good scenarios: short and long forms, values set by path, techniques by name, and the resolved text."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+from testbed.codec.options import CODECS
 from testbed.errors import ScenarioError
+from testbed.paradigms import PARADIGMS
+from testbed.plan.build import build_plan
+from testbed.policy.order import ORDERS
+from testbed.policy.overlay import OVERLAYS
+from testbed.policy.shard import SHARDS
+from testbed.policy.sync import SYNC
 from testbed.scenario import load, loads, starter
+from testbed.scenario.overrides import texts_of
+from testbed.scenario.reading.document import flow, parse, plain
+from testbed.scenario.sweep import from_texts, read_techniques
 from testbed.scenario.topology.links import Queue
 from tests.for_each import for_each
 from tests.scenario.test_bad import GOOD
@@ -76,3 +89,93 @@ def test_the_back_end_asked_for_is_the_one_that_is_validated(tmp_path: Path) -> 
         loads(GOOD, overrides=simulated, on="local")
     (tmp_path / "s.yaml").write_text(GOOD, encoding="utf-8")
     assert load(tmp_path / "s.yaml", modelled, on="simulate").run.on == "simulate"
+
+
+@for_each(
+    ("overrides", "tier1", "tier2"),
+    [
+        (["codec.tier2=fp16"], "none", "fp16"),
+        (["codec.tier1.kind=fp16"], "fp16", "none"),
+        (["codec=fp16", "codec.tier1=none"], "none", "fp16"),
+        (["codec={kind: topk, ratio: 0.1}", "codec.tier1=none"], "none", "topk"),
+        (["codec={tier1: none, tier2: topk}", "codec.tier2.ratio=0.1"], "none", "topk"),
+    ],
+)
+def test_a_tier_of_an_axis_leaves_the_other_as_it_is(overrides: list[str], tier1: str, tier2: str) -> None:
+    codec = loads(GOOD, overrides=overrides).codec
+    assert (codec.tier1.kind, codec.tier2.kind) == (tier1, tier2)
+    assert tier2 != "topk" or codec.tier2.options.ratio == 0.1
+
+
+def test_an_option_of_an_axis_that_is_left_out_is_one_of_its_default() -> None:
+    changed = loads(GOOD, overrides=["optimizer.learning_rate=0.1", "training.loading.kind=cached"])
+    assert (changed.optimizer.kind, changed.optimizer.options.learning_rate) == ("adam", 0.1)
+    with pytest.raises(ScenarioError, match=r"--set codec\.tier2\.ratio=0\.1: codec\.tier2\.ratio: unknown key"):
+        loads(GOOD, overrides=["codec.tier2.ratio=0.1"])
+    with pytest.raises(ScenarioError, match=r"optimizer\.tier1: unknown key"):
+        loads(GOOD, overrides=["optimizer.tier1=adam"])
+
+
+@for_each(
+    ("value", "text"),
+    [
+        (np.float64(0.1), "0.1"),
+        (np.int64(3), "3"),
+        (np.bool_(True), "true"),
+        (np.array([1, 2]), "[1, 2]"),
+        (torch.tensor(0.5), "0.5"),
+        (range(2), "[0, 1]"),
+        (Path("x.csv"), "x.csv"),
+        ({"kind": "sgd", "learning_rate": np.float64(1e-7)}, '{kind: "sgd", learning_rate: 0.0000001}'),
+    ],
+)
+def test_numbers_of_libraries_are_numbers(value: Any, text: str) -> None:
+    assert texts_of({"p": value}) == [f"p={text}"]
+
+
+@for_each(
+    "text",
+    [
+        "- python\n- -c\n- print(1, 2)\n- a b\n- http://a:1\n- x#y\n-\n- 'null'\n",
+        "a: 'two\n\n  lines'\nb: |\n  two\n  lines\n'c: d': '{e}'\n",
+        "[\"a\\\"b\", 'it''s', '', ' c ', '*d']",
+    ],
+)
+def test_a_value_on_one_line_reads_back_as_it_was(text: str) -> None:
+    node = parse(text, "s.yaml")
+    assert "\n" not in flow(node)
+    assert repr(plain(parse(flow(node), "s.yaml"))) == repr(plain(node))
+
+
+ROOT = Path(__file__).parents[2]
+ALL = ROOT / "scenarios/large/techniques.yaml"
+
+
+def test_the_file_of_all_techniques_misses_none_that_both_worlds_can_run() -> None:
+    found = {"sync": set(), "codec": set(), "order": set(), "overlay": set(), "shard": set(), "paradigm": set()}
+    for settings in read_techniques(ALL).values():
+        overrides = [f"{path}={value}" for path, value in settings.items()]
+        technique = build_plan(load(ROOT / "scenarios/quickstart.yaml", overrides), "simulate").technique
+        found["sync"].add(technique.sync_tier2.kind)
+        found["codec"].add(technique.codec_tier2.kind)
+        found["order"].add(technique.order.kind)
+        found["overlay"].add(technique.overlay_tier2.kind)
+        found["shard"].add(technique.shard.kind)
+        found["paradigm"].add(technique.paradigm.kind)
+    both_worlds = {kind for kind, options in PARADIGMS.items() if not options.library}
+    assert found == {"sync": set(SYNC), "codec": set(CODECS), "order": set(ORDERS), "overlay": set(OVERLAYS),
+                     "shard": set(SHARDS), "paradigm": both_worlds}  # fmt: skip
+
+
+@for_each(("text", "told"), [("fsa: hfa\n", "1:1: fsa: expected"), ("[fsa]\n", "expected a mapping")])
+def test_what_is_no_technique_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "some.yaml"
+    file.write_text(text)
+    with pytest.raises(ScenarioError, match=told):
+        read_techniques(file)
+
+
+@for_each("texts", [["a:sync=hfa", "a:sync=fsa"], ["a:sync=hfa;codec=fp16;sync=fsa"]])
+def test_what_is_given_twice_is_refused(texts: list[str]) -> None:
+    with pytest.raises(ScenarioError, match="already"):
+        from_texts(texts)
